@@ -19,11 +19,11 @@ fn main() {
 /// The folder of the compiler's libgcc_eh.a; none: it has none, and libgcc_s is needed where the library is used.
 fn unwinder() -> Option<PathBuf> {
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    let told = Command::new(compiler)
+    let output = Command::new(compiler)
         .arg("-print-file-name=libgcc_eh.a")
         .output()
         .ok()?;
-    let path = PathBuf::from(String::from_utf8(told.stdout).ok()?.trim());
+    let path = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
     path.is_absolute()
         .then(|| path.parent().map(Path::to_owned))?
 }

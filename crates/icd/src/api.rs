@@ -1,4 +1,4 @@
-//! The C entry points, and what they share.
+//! The C entry points, and their common parts.
 //!
 //! An entry point is `pub unsafe extern "C" fn clName(…)` whose body is [`code!`] (functions
 //! that return a code) or [`handle!`] (functions that return a handle and an `errcode_ret`)
@@ -9,8 +9,8 @@
 /// Runs `|caller| -> Result<(), i32>` and returns the code.
 macro_rules! code {
     ($run:expr) => {{
-        // SAFETY: this is the body of an unsafe entry point, whose caller answers for the
-        // arguments as the OpenCL specification says.
+        // SAFETY: this is the body of an unsafe entry point, whose caller guarantees that the
+        // arguments are valid as the OpenCL specification requires.
         let caller = unsafe { $crate::api::Caller::new() };
         $crate::api::run_code(caller, $run)
     }};
@@ -53,13 +53,13 @@ use baltra_opencl::*;
 use std::ffi::{c_char, c_void, CStr};
 use std::marker::PhantomData;
 
-/// The caller's promise that its pointers are what the specification says: null where that is
-/// allowed, and else valid for the call. Made once by each entry point; the methods are where
-/// raw pointers become references.
+/// The caller's promise that its pointers are as the specification requires: null where that is
+/// allowed, and otherwise valid for the call. Created once by each entry point; its methods convert
+/// raw pointers to references.
 #[derive(Clone, Copy)]
 pub struct Caller<'a>(PhantomData<&'a ()>);
 
-/// What [`code!`] does.
+/// The implementation of [`code!`].
 pub fn run_code<'a>(caller: Caller<'a>, run: impl FnOnce(Caller<'a>) -> Result<(), i32>) -> cl_int {
     match run(caller) {
         Ok(()) => CL_SUCCESS,
@@ -67,7 +67,7 @@ pub fn run_code<'a>(caller: Caller<'a>, run: impl FnOnce(Caller<'a>) -> Result<(
     }
 }
 
-/// What [`handle!`] does.
+/// The implementation of [`handle!`].
 pub fn run_handle<'a, T>(
     caller: Caller<'a>,
     errcode_ret: *mut cl_int,
@@ -83,8 +83,8 @@ pub fn run_handle<'a, T>(
 
 impl<'a> Caller<'a> {
     /// # Safety
-    /// The pointers that are given to the methods are as the OpenCL specification demands of
-    /// the arguments of the entry point, and stay so for `'a`, which ends with the call.
+    /// The pointers passed to the methods are as the OpenCL specification requires of the arguments
+    /// of the entry point, and remain so for `'a`, which ends with the call.
     pub unsafe fn new() -> Caller<'a> {
         Caller(PhantomData)
     }
@@ -146,9 +146,9 @@ impl<'a> Caller<'a> {
             return None;
         }
         let mut values = Vec::new();
-        // Far more than any property list has: a list without an end is not read for ever.
+        // Far more than any property list has: bounds the read of a list without an end.
         for i in 0..1024 {
-            // SAFETY: the caller's promise; everything before the first zero is there.
+            // SAFETY: the caller's promise; everything before the first zero is readable.
             let value = unsafe { *pointer.add(i) };
             if value == T::default() {
                 break;
@@ -166,7 +166,7 @@ impl<'a> Caller<'a> {
         }
         let mut values = Vec::new();
         for i in 0..512 {
-            // SAFETY: as in `terminated`; a name that is not zero has its value behind it.
+            // SAFETY: as in `terminated`; a non-zero name is followed by its value.
             unsafe {
                 let name = *pointer.add(2 * i);
                 if name == T::default() {
@@ -204,7 +204,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Stores as many of `values` as fit into `n` entries at `pointer`, unless it is null.
+    /// Stores `values` into up to `n` entries at `pointer`, unless it is null.
     pub(crate) fn fill<T: Copy>(self, pointer: *mut T, n: usize, values: &[T]) {
         if !pointer.is_null() {
             let n = n.min(values.len());
@@ -213,7 +213,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Where an information query's answer goes.
+    /// The destination of an information query's answer.
     pub(crate) fn answer(
         self,
         size: usize,
@@ -320,12 +320,12 @@ impl Answer<'_> {
         self.value(u32::from(flag))
     }
 
-    /// Where the answer's bytes go, for the queries that store through pointers in there.
+    /// The destination's bytes, for queries that store through pointers in the answer.
     pub fn raw(self) -> (*mut u8, usize) {
         (self.value, self.size)
     }
 
-    /// Tells only the size.
+    /// Stores only the size.
     pub fn size(self, size: usize) {
         self.caller.set(self.size_ret, size);
     }
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_an_answer_that_does_not_fit_is_refused_and_a_size_alone_is_told() {
+    fn test_an_answer_that_does_not_fit_is_refused_and_a_size_can_be_queried_alone() {
         // SAFETY: the pointers below are valid or null.
         let caller = unsafe { Caller::new() };
         let (mut value, mut size) = (0u32, 0usize);

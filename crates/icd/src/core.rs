@@ -1,4 +1,4 @@
-//! The objects behind the handles, and their side of the session.
+//! The objects behind the handles, and their use of sessions.
 
 pub mod args;
 pub mod blocks;
@@ -35,8 +35,8 @@ pub mod workers;
 
 use baltra_session::client::Lost;
 
-/// The error of a call on a session that is over: `CL_DEVICE_NOT_AVAILABLE`, or what the
-/// executor gave as the reason.
+/// The error of a call on a lost session: `CL_DEVICE_NOT_AVAILABLE`, or the error that the executor
+/// reported.
 pub fn lost(lost: Lost) -> i32 {
     lost.0
 }

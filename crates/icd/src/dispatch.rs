@@ -11,7 +11,7 @@ pub struct Table(pub cl_icd_dispatch);
 // SAFETY: functions' addresses and null pointers, the same for every thread.
 unsafe impl Sync for Table {}
 
-/// Every entry point; those of extensions that are not offered are null.
+/// Every entry point; those of unsupported extensions are null.
 pub static TABLE: Table = Table(cl_icd_dispatch {
     clGetPlatformIDs: Some(platform::clGetPlatformIDs),
     clGetPlatformInfo: Some(platform::clGetPlatformInfo),
@@ -173,8 +173,8 @@ pub struct Address(pub *const c_void);
 // SAFETY: the address of a function, the same for every thread.
 unsafe impl Sync for Address {}
 
-/// What `clGetExtensionFunctionAddress` finds: the loader's own needs, and the extensions of
-/// [`crate::core::device`]'s list that have functions.
+/// The functions that `clGetExtensionFunctionAddress` returns: those that the loader needs, and
+/// those of the extensions in [`crate::core::device`]'s list.
 pub static EXTENSIONS: &[(&str, Address)] = &[
     (
         "clIcdGetPlatformIDsKHR",

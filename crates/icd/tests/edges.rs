@@ -1,5 +1,5 @@
-//! Where a library is easily stricter or laxer than the driver: transfers of nothing, odd flags and
-//! sizes, groups beyond what a kernel's description allows, very long wait lists.
+//! Cases in which a library may be stricter or laxer than the driver: empty transfers, unusual
+//! flags and sizes, groups beyond the limits of a kernel's description, very long wait lists.
 
 mod common;
 
@@ -180,7 +180,8 @@ fn test_a_group_that_is_refused_behind_a_user_event_fails_in_its_event() {
             )
         );
         cl!(d, clSetUserEventStatus(gate, CL_COMPLETE));
-        // The driver says it at the call; here that would be a wait for the application itself.
+        // The driver returns the error at the call; here the call would have to wait for the
+        // application.
         let failed = match code {
             CL_SUCCESS => {
                 cl!(d, clWaitForEvents(1, &event));

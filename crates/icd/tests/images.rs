@@ -1,4 +1,4 @@
-//! Images hold what the native driver's hold, and wrong calls are refused as there.
+//! Images have the same contents as the native driver's, and invalid calls return the same errors.
 
 mod common;
 
@@ -402,7 +402,7 @@ fn test_kernels_sample_images() {
 }
 
 #[test]
-fn test_images_tell_what_native_ones_tell() {
+fn test_images_match_native_ones() {
     compare(|d| {
         let shapes = [
             (CL_MEM_OBJECT_IMAGE1D, [64, 0, 0], 0),
@@ -468,7 +468,7 @@ fn test_images_tell_what_native_ones_tell() {
             // With which code is not settled: the specification has two, PoCL a third.
             note!(d, "{size:?} {refused}");
         }
-        // A pitch without a pointer is refused here (see `core::layout`), while PoCL takes it.
+        // A pitch without a pointer is refused here (see `core::layout`), while PoCL accepts it.
         let none = image(d, CL_MEM_USE_HOST_PTR, &fine, null_mut());
         note!(d, "no pointer {none:?}");
         let mut code = 0;

@@ -1,4 +1,4 @@
-//! Programs, kernels and launches say and do what the native driver's say and do.
+//! Programs, kernels and launches have the same results as the native driver's.
 
 mod common;
 
@@ -44,7 +44,7 @@ fn text(d: &mut Driver, kernel: cl_kernel, index: u32, param: i32) -> String {
 }
 
 #[test]
-fn test_programs_tell_what_native_ones_tell() {
+fn test_programs_match_native_ones() {
     compare(|d| {
         let program = d.program(SOURCE);
         let mut kernels = 0usize;
@@ -487,7 +487,7 @@ fn test_an_empty_source_is_a_program_without_kernels() {
 }
 
 #[test]
-fn test_kernels_tell_what_native_ones_tell() {
+fn test_kernels_match_native_ones() {
     compare(|d| {
         let program = d.build(SOURCE, "-cl-kernel-arg-info");
         for name in ["add", "ids", "fours", "nothing"] {
@@ -681,7 +681,7 @@ fn test_a_task_waits_for_its_events() {
         let pointer = (&mut command as *mut u32).cast();
         let param = CL_EVENT_COMMAND_TYPE as u32;
         cl!(d, clGetEventInfo(event, param, 4, pointer, null_mut()));
-        // Some drivers call a task what the specification makes it equivalent to.
+        // Some drivers report a task as the launch that the specification declares equivalent.
         let known = [CL_COMMAND_TASK as u32, CL_COMMAND_NDRANGE_KERNEL as u32];
         note!(d, "command {}", known.contains(&command));
     });

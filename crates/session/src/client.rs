@@ -1,9 +1,8 @@
 //! The client's end of a session.
 //!
-//! Nothing in here but [`Client::call`] and the waits of [`Queue`] and events blocks on the
-//! other side. Three threads serve a session: one takes notices off their ring, one notices
-//! the peer's death on the socket, and, only while a full queue has spilled, one moves the
-//! spill into the ring.
+//! Only [`Client::call`] and the waits of [`Queue`] and events block on the peer. Three threads
+//! serve a session: one takes notices off their ring, one detects the peer's end on the socket,
+//! and, only while commands of a full queue are spilled, one moves them into the ring.
 
 pub(crate) mod arena;
 mod notices;
@@ -46,32 +45,34 @@ pub struct Lost(pub i32);
 /// No session.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Nobody listens there, or the connection broke.
-    #[error("connecting to the Device Manager at {endpoint} failed (is it running? `baltra up` starts it)")]
+    /// No manager listens there, or the connection failed.
+    #[error(
+        "cannot connect to the Device Manager at {endpoint} (is it running? `baltra up` starts it)"
+    )]
     Io {
-        /// Where.
+        /// The manager's endpoint.
         endpoint: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// The manager said no.
+    /// The manager refused the session.
     #[error("the Device Manager at {endpoint} refused: {refusal}")]
     Refused {
-        /// Where.
+        /// The manager's endpoint.
         endpoint: String,
         /// Its words.
         refusal: Refusal,
     },
 }
 
-/// What a session tells its user unasked. Called on the session's own threads.
+/// Notifications of a session. Called on the session's own threads.
 pub trait Handler: Send + Sync {
     /// A kernel printed.
     fn printed(&self, bytes: &[u8]);
     /// `clCreateContext`'s callback.
     fn context_error(&self, context: Id, text: &str);
-    /// The session is over; everything unfinished has failed with `code`.
+    /// The session was lost; everything unfinished has failed with `code`.
     fn lost(&self, code: i32, text: &str);
 }
 
@@ -84,7 +85,7 @@ struct ControlChannel {
     message: Vec<u8>,
 }
 
-/// Both halves of a session's state: what the threads and the handles share.
+/// The state that the session's threads and its handles share.
 pub(crate) struct Shared {
     welcome: Welcome,
     control: Mutex<ControlChannel>,
@@ -101,7 +102,7 @@ pub(crate) struct Shared {
     next_id: AtomicU32,
     next_call: AtomicU32,
     lost: AtomicI32,
-    /// Why it is lost.
+    /// The reason for which it was lost.
     why: OnceLock<String>,
     stop: AtomicBool,
     spin: Duration,
@@ -112,7 +113,7 @@ pub(crate) struct Shared {
     peer: Box<dyn Peer>,
     handler: Arc<dyn Handler>,
     /// Replies are delivered by threads of this session's own.
-    hears: bool,
+    receives_notices: bool,
 }
 
 /// A session. Dropping it ends it.
@@ -121,7 +122,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// What the manager at `endpoint` offers; opens no session.
+    /// Lists the devices of the manager at `endpoint`; opens no session.
     pub fn list(endpoint: &Endpoint, mut hello: Hello) -> Result<Welcome, ConnectError> {
         hello.device.clear();
         match endpoint {
@@ -190,7 +191,7 @@ impl Client {
         Ok(client)
     }
 
-    /// As [`Client::over`], but whoever calls it hears the notices and the peer's end.
+    /// As [`Client::over`], but the caller receives the notices and observes the peer's end.
     pub(crate) fn quiet(
         welcome: Welcome,
         segment: &Segment,
@@ -205,7 +206,7 @@ impl Client {
         segment: &Segment,
         peer: Box<dyn Peer>,
         handler: Arc<dyn Handler>,
-        hears: bool,
+        receives_notices: bool,
     ) -> io::Result<(Arc<Client>, Consumer)> {
         let notices = Consumer::new(segment.notices())?;
         let shared = Arc::new(Shared {
@@ -234,7 +235,7 @@ impl Client {
             welcome,
             peer,
             handler,
-            hears,
+            receives_notices,
         });
         Ok((Arc::new(Client { shared }), notices))
     }
@@ -249,7 +250,7 @@ impl Client {
         &self.shared.welcome.devices[0]
     }
 
-    /// Whether the executor knows this release's messages.
+    /// Whether the executor supports this release's messages.
     pub fn is_recent(&self) -> bool {
         self.shared.is_recent()
     }
@@ -284,7 +285,7 @@ impl Client {
         self.shared.call_then(request, then)
     }
 
-    /// Waits until an object is made; where it cannot be, gives its name up.
+    /// Waits until an object is created; if that fails, releases its id.
     pub fn confirm(&self, id: Id) -> Result<(), Lost> {
         self.shared.confirm(id)
     }
@@ -303,8 +304,8 @@ impl Client {
         Ok(queue)
     }
 
-    /// Gives an object up once the commands enqueued so far have found it; `freed` is called
-    /// when the driver has let go of it (or the session is lost).
+    /// Releases an object after the commands enqueued so far; `freed` is called when the driver has
+    /// released it (or the session is lost).
     pub fn release(&self, id: Id, freed: Option<Freed>) -> Result<(), Lost> {
         let notify = freed.is_some();
         let after = self.pending();
@@ -328,8 +329,8 @@ impl Client {
         sent
     }
 
-    /// How far each queue has been filled, for those that have commands on their way: what
-    /// [`Control::Release`] and [`Control::SvmFree`] carry.
+    /// Number of commands in each queue that has outstanding ones, as [`Control::Release`] and
+    /// [`Control::SvmFree`] need it.
     pub fn pending(&self) -> Vec<u8> {
         let mut after = Vec::new();
         for queue in lock(&self.shared.queues).iter().filter_map(Weak::upgrade) {
@@ -360,7 +361,7 @@ impl Client {
     /// Waits until an event is complete or failed; its status.
     pub fn wait_event(&self, event: Event) -> i32 {
         let status = self.wait_event_alone(event);
-        self.shared.hear_prints();
+        self.shared.wait_for_prints();
         status
     }
 
@@ -372,10 +373,10 @@ impl Client {
             .wait(event, shared.spin, shared.peer.waiting())
     }
 
-    /// Waits until what complete commands printed has been handed on, which [`Queue::wait`] and
-    /// [`Client::wait_event`] do by themselves. At once in a session without a program that prints.
-    pub fn hear_prints(&self) {
-        self.shared.hear_prints();
+    /// Waits until the output of complete commands has been delivered, which [`Queue::wait`] and
+    /// [`Client::wait_event`] do themselves. Returns immediately if no program prints.
+    pub fn wait_for_prints(&self) {
+        self.shared.wait_for_prints();
     }
 
     /// Calls `then` on the session's notice thread once the event is complete or failed.
@@ -402,14 +403,14 @@ impl Client {
         }
     }
 
-    /// A block of shared memory of `len` bytes, aligned to `align` (a power of two, at most
-    /// 4,096). Holds whatever was there.
+    /// A block of shared memory of `len` bytes, aligned to `align` (a power of two, at most 4,096).
+    /// Its contents are undefined.
     pub fn allocate(&self, len: u64, align: u64) -> Result<Block, Lost> {
         self.shared.allocate(len, align)
     }
 
-    /// Lends memory of this process to one command's transfer, which then needs no block;
-    /// `None`: this session's memory has to be shared. It is left alone when the command is
+    /// Lends memory of this process to one command's transfer, which then needs no block; `None`:
+    /// this session needs shared memory. The memory is not accessed any more once the command is
     /// complete or has failed, or the session is lost.
     pub fn lend(&self, memory: &Memory) -> Option<Loan> {
         Loan::new(&self.shared, memory)
@@ -425,29 +426,30 @@ impl Client {
         self.shared.grow_events()
     }
 
-    /// Has the executor end the session and whatever still runs of it, since that is past its
-    /// deadline. Does not wait; false: the executor does not read, and [`Client::end`] is what is
-    /// left.
+    /// Makes the executor end the session and all that it runs, because it is past its deadline.
+    /// Does not wait; false: the executor does not read its messages, and the caller should use
+    /// [`Client::end`].
     pub fn abort(&self, reason: &str) -> bool {
         self.shared.try_control(&Control::Abort { reason })
     }
 
-    /// Ends the session from this side, whoever else holds it.
+    /// Ends the session from this side, even if others hold it.
     pub fn end(&self) {
         self.shared.lose(DEVICE_NOT_AVAILABLE, None);
     }
 
-    /// Blocks until the peer is gone.
+    /// Blocks until the peer has exited.
     pub(crate) fn wait_for_end(&self) {
         self.shared.peer.wait_for_end();
     }
 
-    /// Why the session is over, where it was not ended from this side. Known before any wait ends.
+    /// The reason for which the session was lost; none: it was ended from this side. Set before any
+    /// wait returns.
     pub fn lost_reason(&self) -> Option<&str> {
         self.shared.why.get().map(String::as_str)
     }
 
-    /// The error of everything unfinished, if the session is over.
+    /// The error of everything unfinished, if the session was lost.
     pub fn is_lost(&self) -> Option<i32> {
         self.shared.check().err().map(|l| l.0)
     }
@@ -497,7 +499,7 @@ impl Shared {
         bytes.clear();
         encode(message, bytes).map_err(|_| Lost(OUT_OF_HOST_MEMORY))?;
         if producer.try_push(bytes).is_err() {
-            // The executor never waits for anything but the driver before it reads on.
+            // The executor reads on without waiting for anything but the driver.
             let pause = || {
                 self.peer.kick_later();
                 std::thread::sleep(Duration::from_micros(50));
@@ -513,7 +515,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends a control message if that needs no waiting; whether it went.
+    /// Sends a control message if that does not block; returns whether it was sent.
     fn try_control(&self, message: &Control<'_>) -> bool {
         let mut bytes = Vec::new();
         let Ok(mut channel) = self.control.try_lock() else {
@@ -555,7 +557,7 @@ impl Shared {
 
     fn confirm(&self, id: Id) -> Result<(), Lost> {
         if !self.is_recent() {
-            // Its commands tell.
+            // Commands return the error.
             return Ok(());
         }
         let Reply::Error(code) = self.call(Request::Creation(id))? else {
@@ -569,12 +571,12 @@ impl Shared {
         Err(Lost(code))
     }
 
-    /// Whether the other side knows this release's messages.
+    /// Whether the peer supports this release's messages.
     fn is_recent(&self) -> bool {
         self.welcome.version >= RECENT
     }
 
-    /// Counts a message that makes an object or gives one up; an error over the session's limit.
+    /// Counts a created or released object; an error if it exceeds the session's limit.
     fn count_object(&self, message: &Control<'_>) -> Result<(), Lost> {
         match message {
             Control::Release { .. } => {
@@ -625,8 +627,8 @@ impl Shared {
         let (bytes, first) = self.events.next_segment().ok_or(none)?;
         let block = self.allocate(bytes, 128)?;
         block.range().zero();
-        if self.hears && self.is_recent() && self.peer.shares_arenas() {
-            // The tenant's memory may be used up, which this side cannot know.
+        if self.receives_notices && self.is_recent() && self.peer.shares_arenas() {
+            // The tenant may have reached its memory limit, which only the executor can check.
             if let Reply::Error(code) = self.call(Request::Memory(block.payload()))? {
                 return Err(Lost(code));
             }
@@ -668,10 +670,10 @@ impl Shared {
         let _ = name.spawn(drain);
     }
 
-    /// Ends the session: everything unfinished fails with `code`. `text`: why, unless it is
-    /// our own doing.
+    /// Ends the session: everything unfinished fails with `code`. `text`: the reason, unless this
+    /// side ended the session.
     fn lose(&self, code: i32, text: Option<&str>) {
-        // Before anybody hears that commands have failed: what was lent to them is free then.
+        // Before any failure is reported: the lent memory is free from then on.
         self.peer.close();
         if self
             .lost
@@ -718,8 +720,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().expect("no panic under this lock")
 }
 
-/// How long a waiter spins at the most before it sleeps. Spins that turn out in vain grow rare by
-/// themselves. `BALTRA_SPIN_US` overrides.
+/// Maximum spin of a waiter before it sleeps. Spins without success become rare
+/// ([`baltra_ring::Spin`]). `BALTRA_SPIN_US` overrides it.
 fn spin(peer: &dyn Peer) -> Duration {
     let set = std::env::var("BALTRA_SPIN_US").ok();
     if let Some(us) = set.and_then(|v| v.parse().ok()) {

@@ -26,9 +26,11 @@ pub enum Endpoint {
     Ivshmem(String),
 }
 
-/// A text that is no endpoint.
+/// An invalid endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no endpoint: expected unix:/path, tcp://host:port, tls://host:port or ivshmem:")]
+#[error(
+    "invalid endpoint '{0}': expected unix:/path, tcp://host:port, tls://host:port or ivshmem:"
+)]
 pub struct EndpointError(String);
 
 impl FromStr for Endpoint {
@@ -84,8 +86,8 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Where the daemon of this user keeps its sockets: `$BALTRA_RUNTIME_DIR`, else
-/// `$XDG_RUNTIME_DIR/baltra`, else `/run/baltra` (root) or `/tmp/baltra-UID`.
+/// The directory of this user's daemon's sockets: the first that is set of `$BALTRA_RUNTIME_DIR`
+/// and `$XDG_RUNTIME_DIR/baltra`, otherwise `/run/baltra` (root) or `/tmp/baltra-UID`.
 pub fn default_runtime_dir() -> PathBuf {
     let set = |name| std::env::var_os(name).filter(|v| !v.is_empty());
     if let Some(dir) = set("BALTRA_RUNTIME_DIR") {

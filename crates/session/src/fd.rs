@@ -30,8 +30,8 @@ pub fn send_with_fds(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) ->
         )
     })?;
     if sent < bytes.len() {
-        // A stream socket took part of it: the rest follows plainly, the descriptors are gone
-        // with the first byte.
+        // A stream socket accepted a part of the message: the rest is sent without descriptors,
+        // which were passed with the first byte.
         let mut rest = &bytes[sent..];
         while !rest.is_empty() {
             let n = rustix::io::retry_on_intr(|| {
@@ -43,8 +43,8 @@ pub fn send_with_fds(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) ->
     Ok(())
 }
 
-/// Receives into `bytes`; returns how many came (0: the peer is gone) and the descriptors with
-/// them. `wait`: block until something is there, else `WouldBlock`.
+/// Receives into `bytes`; returns the number of bytes (0: the peer has closed) and the descriptors
+/// passed with them. `wait`: block until data arrives, otherwise return `WouldBlock`.
 pub fn recv_with_fds(
     socket: impl AsFd,
     bytes: &mut [u8],

@@ -1,8 +1,8 @@
-//! The few bytes before a session: hello, and welcome or refusal.
+//! The exchange that precedes a session: hello, and welcome or refusal.
 //!
-//! Each is its length as four little-endian bytes and one message. A welcome to a device has
-//! the session segment's memfd with its first byte, unless the client brought the session's memory
-//! with its hello ([`Share`]).
+//! Each consists of its length as four little-endian bytes and one message. A welcome to a device
+//! passes the session segment's memfd with its first byte, unless the client provided the session's
+//! memory with its hello ([`Share`]).
 
 use crate::fd::{recv_with_fds, send_with_fds};
 use baltra_wire::{decode, decode_first, encode, Hello, Refusal, Share, Version, Welcome, VERSION};
@@ -32,17 +32,17 @@ pub fn frame<T: serde::Serialize>(message: &T) -> io::Result<Vec<u8>> {
 /// Memory that a client brings for its session.
 #[derive(Debug)]
 pub struct Brought {
-    /// Which part of it.
+    /// The part of the memory.
     pub share: Share,
     /// A memfd.
     pub memory: OwnedFd,
-    /// What the client rings.
+    /// The doorbell that the client rings.
     pub bell: Option<OwnedFd>,
 }
 
-/// Manager: reads a hello; at most [`HELLO_BYTES_MAX`], at most until `timeout` is over, however
-/// slowly it trickles in. `InvalidData`: it made no sense (answer with a refusal). Of a hello of
-/// another major version only the version is read: the caller compares it.
+/// Manager: reads a hello of at most [`HELLO_BYTES_MAX`] bytes; `timeout` bounds the whole read,
+/// however slowly the bytes arrive. `InvalidData`: malformed (answer with a refusal). Of a hello of
+/// another major version only the version is decoded: the caller compares it.
 pub fn read_hello(stream: &UnixStream, timeout: Duration) -> io::Result<(Hello, Option<Brought>)> {
     let deadline = Instant::now() + timeout;
     let mut fds = Vec::new();
@@ -70,7 +70,7 @@ pub fn read_hello(stream: &UnixStream, timeout: Duration) -> io::Result<(Hello, 
     let len = u32::from_le_bytes(len) as usize;
     if len == 0 || len > HELLO_BYTES_MAX {
         return Err(malformed(format!(
-            "a hello of {len} bytes (at most {HELLO_BYTES_MAX})"
+            "the hello has {len} bytes (1 to {HELLO_BYTES_MAX} allowed)"
         )));
     }
     let mut bytes = vec![0; len];
@@ -80,9 +80,9 @@ pub fn read_hello(stream: &UnixStream, timeout: Duration) -> io::Result<(Hello, 
     let mut fds = fds.into_iter();
     let brought = match fds.next() {
         Some(memory) if hello.version.major == VERSION.major => {
-            let said = decode_first::<Hello>(&bytes).and_then(|(_, rest)| decode::<Share>(rest));
+            let share = decode_first::<Hello>(&bytes).and_then(|(_, rest)| decode::<Share>(rest));
             Some(Brought {
-                share: said.map_err(|e| malformed(e.to_string()))?,
+                share: share.map_err(|e| malformed(e.to_string()))?,
                 memory,
                 bell: fds.next(),
             })
@@ -92,9 +92,9 @@ pub fn read_hello(stream: &UnixStream, timeout: Duration) -> io::Result<(Hello, 
     Ok((hello, brought))
 }
 
-/// The hello in `bytes`, or only the version of one that speaks another major version.
+/// The hello in `bytes`; only the version of a hello of another major version.
 pub fn decode_hello(bytes: &[u8]) -> io::Result<Hello> {
-    // The version comes first in a hello of any version, and what follows it may be anything.
+    // The version is the first field of a hello of any version; the rest may differ.
     let version: Version = decode(bytes).map_err(|e| malformed(e.to_string()))?;
     if version.major != VERSION.major {
         return Ok(Hello {
@@ -123,7 +123,7 @@ pub fn answer(
     }
 }
 
-/// Client: says hello and reads the answer and, of a session, its segment.
+/// Client: sends a hello and reads the answer and, for a session, its segment.
 pub fn hello(
     stream: &UnixStream,
     hello: &Hello,
@@ -132,8 +132,8 @@ pub fn hello(
     answered(stream)
 }
 
-/// As [`hello`], for a session whose memory the client brings: descriptors of the memory and, perhaps,
-/// of a bell.
+/// As [`hello`], for a session in memory that the client provides: passes descriptors of the memory
+/// and, optionally, of a doorbell.
 pub fn hello_sharing(
     stream: &UnixStream,
     hello: &Hello,
@@ -164,7 +164,9 @@ fn answered(stream: &UnixStream) -> io::Result<(Result<Welcome, Refusal>, Option
         }
         let len = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes")) as usize;
         if len > ANSWER_BYTES_MAX {
-            return Err(malformed("the manager's answer is too long"));
+            return Err(malformed(format!(
+                "the manager's answer has {len} bytes (at most {ANSWER_BYTES_MAX} allowed)"
+            )));
         }
         if bytes.len() >= 4 + len {
             let answer = decode(&bytes[4..4 + len]).map_err(|e| malformed(e.to_string()))?;

@@ -1,17 +1,18 @@
-//! Sessions' sockets, as a forked child of this process has to know them: the child inherits
-//! them, and while it holds them open nobody learns that the parent has ended.
+//! Session sockets in forked children: a child inherits them and, while it holds them open, the
+//! peers cannot detect that the parent has ended.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Sockets that are remembered; those of more sessions stay open in a child until it ends.
+/// Maximum number of registered sockets; those of further sessions stay open in a child until it
+/// ends.
 const SOCKETS_MAX: usize = 128;
 const NONE: RawFd = -1;
 
 static SOCKETS: [AtomicI32; SOCKETS_MAX] = [const { AtomicI32::new(NONE) }; SOCKETS_MAX];
 
-/// Forgets all sockets and gives them, for a child to close. Takes no lock: a child of several
-/// threads' process may not.
+/// Removes and returns all sockets, for a child to close. Takes no lock, which is not allowed in
+/// the child of a multithreaded process.
 pub fn take_sockets() -> impl Iterator<Item = RawFd> {
     let all = SOCKETS.iter();
     all.map(|socket| socket.swap(NONE, Ordering::Relaxed))
@@ -42,10 +43,10 @@ impl Drop for Remembered {
     }
 }
 
-/// A session's socket that is found out when the application closes all descriptors, as daemons
-/// do, and the number becomes something else's.
+/// A session's socket that detects when the application has closed all descriptors, as daemons do,
+/// and its number refers to another file.
 pub(crate) struct Socket {
-    // Before the descriptor, so that it is forgotten before it is closed.
+    // Before the descriptor, so that it is removed before it is closed.
     _remembered: Remembered,
     fd: Option<OwnedFd>,
     identity: Option<(u64, u64)>,
@@ -70,7 +71,7 @@ impl Socket {
         self.fd.take().expect("there until the end")
     }
 
-    /// The socket; `None`: it was closed behind this library's back.
+    /// The socket; `None`: it was closed by code outside this library.
     pub fn get(&self) -> Option<&OwnedFd> {
         let fd = self.fd.as_ref()?;
         (identity(fd) == self.identity).then_some(fd)

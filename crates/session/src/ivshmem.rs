@@ -1,8 +1,9 @@
-//! A session through the region that a VM shares with its host: the VM door's daemon hands the
-//! application's part of it to an executor, and is out of the data path.
+//! A session through the region that a VM shares with its host: the VM door's daemon passes the
+//! application's part of it to an executor, and is not part of the data path.
 //!
 //! The part's arena holds the session's segment and, behind it, all of its arenas. The executor's
-//! threads are woken by the region's doorbell. In a guest nothing wakes ours: waits spin, then nap.
+//! threads are woken by the region's doorbell. A guest's threads cannot be woken: waits spin, then
+//! nap.
 
 use crate::client::{ConnectError, Peer, Pool};
 use crate::handshake::{decode_answer, frame};
@@ -15,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How often the host is looked at, and told that this process lives.
+/// Interval at which this process checks the host and signals that it is alive.
 const BEAT_EVERY: Duration = Duration::from_millis(50);
 
 /// An application's part.
@@ -25,7 +26,7 @@ pub(crate) struct Part {
     closed: AtomicBool,
 }
 
-/// Asks for what `hello` asks for: a session's part, or the devices alone.
+/// Opens the session that `hello` requests in a part of the region, or only lists the devices.
 pub(crate) fn dial(
     endpoint: &Endpoint,
     hello: &Hello,
@@ -37,13 +38,13 @@ pub(crate) fn dial(
     let Endpoint::Ivshmem(device) = endpoint else {
         return Err(failed(io::ErrorKind::Unsupported.into()));
     };
-    let said = |error: Error| match error {
+    let into_io = |error: Error| match error {
         Error::Device(error) => failed(error),
         error => failed(io::Error::other(error)),
     };
     let device = Device::find(device).map_err(failed)?;
     let (answer, lent) =
-        baltra_ivshmem::session(&device, &frame(hello).map_err(failed)?).map_err(said)?;
+        baltra_ivshmem::session(&device, &frame(hello).map_err(failed)?).map_err(into_io)?;
     let welcome = decode_answer(&answer).map_err(failed)?;
     let welcome = welcome.map_err(|refusal| ConnectError::Refused {
         endpoint: endpoint.to_string(),

@@ -1,20 +1,20 @@
-//! The daemon's end of a session over TCP or TLS: a process of its own per connection, the
-//! executor's shared-memory client on one side and the library's [`crate::tcp`] tunnel on the
-//! other.
+//! The daemon's end of a session over TCP or TLS: one process per connection, which is the
+//! executor's shared-memory client on one side and the peer of the library's [`crate::tcp`] tunnel
+//! on the other.
 //!
-//! | thread | what it does |
+//! | thread | task |
 //! |---|---|
-//! | the caller's | frames into rings ([`inbound`]), and notices into frames while a call is under way; waits for a broken connection to come back |
+//! | the caller's | frames into rings ([`inbound`]), and notices into frames during calls; waits for a failed connection to be resumed |
 //! | `baltra-notices` | notices into frames ([`outbound`]) at other times |
-//! | `baltra-executor` | notices the executor's end |
-//! | `baltra-resume` | takes connections that resume the session ([`resume`]) |
+//! | `baltra-executor` | detects the executor's end |
+//! | `baltra-resume` | accepts connections that resume the session ([`resume`]) |
 //!
-//! Where the device works in host memory, a buffer's bytes lie in memory that the relay shares with
-//! the executor, and a transfer with nothing before it is the relay's own doing ([`place`]): from
-//! the socket into the buffer, and from the buffer to the socket.
+//! Where the device works in host memory, a buffer's bytes are in memory that the relay shares with
+//! the executor. The relay itself carries out transfers that depend on no earlier command
+//! ([`place`]): from the socket into the buffer, and from the buffer to the socket.
 //!
-//! A client's frames are bounded and checked before they touch a ring; what they mean the
-//! executor checks. A relay that meets garbage ends its own session and no other.
+//! A client's frames are bounded and checked before they reach a ring; the executor checks their
+//! content. A relay that receives a malformed frame ends its own session only.
 
 mod inbound;
 mod outbound;
@@ -49,13 +49,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::{Builder, Thread};
 use std::time::{Duration, Instant};
 
-/// A client whose socket was reset has most likely ended: so long its session is kept.
+/// A reset socket mostly means that the client has ended: its session is kept for this time only.
 const GRACE_AFTER_RESET: Duration = Duration::from_millis(700);
-/// How long the executor's news, and the client's answer to it, are waited for without sleep;
-/// waits in vain grow rare.
+/// How long to spin for the executor's notices and for the client's answer to them; spins without
+/// success become rare.
 const SPIN: Duration = Duration::from_micros(100);
 
-/// How a relay works.
+/// Options of a relay.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The manager's Unix socket for relays.
@@ -65,7 +65,7 @@ pub struct Options {
     pub runtime_dir: PathBuf,
     /// With TLS.
     pub tls: Option<TlsFiles>,
-    /// How long the session of a broken connection is kept.
+    /// How long to keep the session of a failed connection.
     pub grace: Duration,
 }
 
@@ -90,11 +90,11 @@ struct Session {
     /// The device works in host memory: buffers lie in arenas.
     shares: bool,
     over: AtomicBool,
-    /// What the executor says, for one thread at a time.
+    /// The executor's notices, read by one thread at a time.
     notices: Mutex<Notices>,
-    /// The outbound thread has something to do besides notices.
+    /// The outbound thread has work other than notices.
     poked: AtomicBool,
-    /// How often the inbound thread has looked for notices in its stead.
+    /// How often the inbound thread has checked for notices in its place.
     looks: AtomicU64,
     /// End its sleep.
     waker: Waker,
@@ -106,7 +106,7 @@ impl Session {
         self.state.lock().expect("no panic under this lock")
     }
 
-    /// Lets the outbound thread look at the connection again.
+    /// Makes the outbound thread check the connection again.
     fn poke(&self) {
         self.poked.store(true, Ordering::SeqCst);
         self.waker.wake();
@@ -125,24 +125,24 @@ impl Session {
     }
 }
 
-/// The relay hears the notices itself.
-struct Deaf;
+/// Ignores notifications: the relay receives the notices itself.
+struct Unobserved;
 
-impl Handler for Deaf {
+impl Handler for Unobserved {
     fn printed(&self, _: &[u8]) {}
     fn context_error(&self, _: Id, _: &str) {}
     fn lost(&self, _: i32, _: &str) {}
 }
 
-/// Waits for the one connection that the manager passes over `control` with
-/// [`crate::fd::send_with_fds`]; `None`: the manager has gone without.
+/// Waits for the connection that the manager passes over `control` with
+/// [`crate::fd::send_with_fds`]; `None`: the manager exited without passing one.
 pub fn await_connection(control: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     let (_, mut fds) = recv_with_fds(control, &mut [0], true)?;
     Ok(fds.pop())
 }
 
-/// Serves one accepted connection until its session ends. An error is the connection's own:
-/// its client has been told if that was possible.
+/// Serves one accepted connection until its session ends. An error concerns the connection alone,
+/// and has been sent to its client if possible.
 pub fn run(socket: OwnedFd, options: &Options) -> io::Result<()> {
     let deadline = Instant::now() + HELLO_TIMEOUT;
     // A socket of another family (a test's, a proxy's) has no such settings.
@@ -185,7 +185,7 @@ fn refuse(stream: &Stream, refusal: Refusal, deadline: Instant) -> io::Result<()
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
-/// Opens the session that `hello` asks for, and serves it.
+/// Opens the session that `hello` requests, and serves it.
 fn open(stream: Stream, hello: &Hello, options: &Options, deadline: Instant) -> io::Result<()> {
     let manager = match UnixStream::connect(&options.manager) {
         Ok(manager) => manager,
@@ -211,7 +211,7 @@ fn open(stream: Stream, hello: &Hello, options: &Options, deadline: Instant) -> 
         device.host_memory = false;
     }
     let Some(segment) = segment else {
-        // Only the list was wanted.
+        // A request for the list of devices alone.
         return stream.send_all(&frame(&Ok::<_, Refusal>(&welcome))?, deadline);
     };
     getrandom::fill(&mut welcome.key).map_err(io::Error::other)?;
@@ -219,7 +219,7 @@ fn open(stream: Stream, hello: &Hello, options: &Options, deadline: Instant) -> 
     // From here on the session's arenas are ours.
     let ours = welcome.clone();
     let manager = Box::new(Socket::new(manager.into()));
-    let (client, notices) = Client::quiet(ours, &segment, manager, Arc::new(Deaf))?;
+    let (client, notices) = Client::quiet(ours, &segment, manager, Arc::new(Unobserved))?;
     let resumption = Resumption::listen(&options.runtime_dir, welcome.session, welcome.key)?;
     stream.send_all(&frame(&Ok::<_, Refusal>(&welcome))?, deadline)?;
     let stream = Arc::new(stream);
@@ -254,7 +254,7 @@ fn serve(
     let name = Builder::new().name("baltra-executor".into());
     name.spawn(move || {
         ours.client.wait_for_end();
-        // What the executor said last goes first.
+        // The executor's remaining notices go first.
         std::thread::sleep(Duration::from_millis(1));
         ours.over.store(true, Ordering::Release);
         ours.client.end();
@@ -288,7 +288,7 @@ fn serve(
     };
     session.over.store(true, Ordering::Release);
     session.poke();
-    // It has told the client how the session ended, if there is a connection.
+    // The thread has reported the session's end to the client, if there is a connection.
     let _ = outbound.join();
     session.link.down();
     resumption.end();
@@ -299,12 +299,12 @@ fn serve(
 /// Memories of the inbound thread's spins.
 #[derive(Default)]
 struct Spins {
-    for_news: Spin,
+    for_notices: Spin,
     for_frames: Spin,
 }
 
-/// Receives until the connection ends. While the client waits for an answer, this thread alone
-/// carries both directions, without a sleep between them.
+/// Receives until the connection ends. During calls this thread alone serves both directions,
+/// without sleeping in between.
 fn receive(session: &Session, stream: &Stream, spins: &Spins) -> Ended {
     let mut inbound = inbound::Inbound::new(session);
     let mut reader = Reader::new();
@@ -313,15 +313,15 @@ fn receive(session: &Session, stream: &Stream, spins: &Spins) -> Ended {
             return ended;
         }
         let mut read = Ok(false);
-        let mut heard = false;
-        // The executor's answer, and what the client does next.
-        spins.for_news.until(SPIN, || {
-            heard = outbound::look(session);
+        let mut found = false;
+        // The executor's answer, and the client's reaction to it.
+        spins.for_notices.until(SPIN, || {
+            found = outbound::look(session);
             read = reader.read(stream, &mut inbound);
-            heard || !matches!(read, Ok(false))
+            found || !matches!(read, Ok(false))
         });
         let more = |read: &Result<bool, Ended>| !matches!(read, Ok(false));
-        if heard && !more(&read) {
+        if found && !more(&read) {
             spins.for_frames.until(SPIN, || {
                 outbound::look(session);
                 read = reader.read(stream, &mut inbound);

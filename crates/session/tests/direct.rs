@@ -23,7 +23,7 @@ fn buffer(client: &Client, size: u64) -> Id {
         backing: Backing::Device(None),
     };
     client.control(&control).unwrap();
-    // The relay uses what the executor has made: it has answered.
+    // The relay uses objects only after the executor has confirmed them.
     client.call(Request::Sync).unwrap();
     id
 }
@@ -39,7 +39,7 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Enqueues a transfer of the vector's own bytes, which stay where they are until it is over.
+/// Enqueues a transfer of the vector's own bytes, which stay in place until it is complete.
 fn lend(
     client: &Client,
     queue: &Queue,
@@ -126,19 +126,19 @@ fn test_a_broken_path_is_resumed_in_the_middle_of_both_directions() {
     for host_memory in [false, true] {
         let daemon = daemon_of(host_memory, |_| {});
         let path = Path::ending_after(daemon.port, 5_300_017);
-        let (client, heard) = connect(path.port);
+        let (client, losses) = connect(path.port);
         let queue = client.open_queue(0, 0, 0).unwrap();
         let target = buffer(&client, LARGE as u64);
         for round in 0..6 {
             let mut bytes = pattern(round, LARGE);
             let back = round_trip(&client, &queue, target, &mut bytes);
             assert!(back == bytes, "{round}");
-            // Whoever still sent these would send something else.
+            // A duplicate transmission would contain these bytes.
             bytes.fill(0xee);
         }
         assert!(path.connections() > 6 * 6, "{}", path.connections());
         assert_eq!(daemon.seen.sessions.load(Ordering::SeqCst), 1);
-        assert!(heard.0.lock().unwrap().is_empty());
+        assert!(losses.0.lock().unwrap().is_empty());
         if host_memory {
             assert_eq!(commands(&daemon), 0, "the relay's alone");
         }
@@ -204,7 +204,7 @@ fn test_failures_are_those_of_the_right_commands() {
         assert!(round_trip(&client, &queue, target, &mut bytes) == bytes);
         let number = lend(&client, &queue, 0, Direction::Write, 999, &mut nothing);
         assert_eq!(queue.wait(number), Err(-38));
-        // Told once.
+        // Reported once.
         fill(&queue, &[], target, 1, 10);
         let number = lend(&client, &queue, 0, Direction::Write, target, &mut bytes);
         assert_eq!(queue.wait(number), Ok(()));
@@ -216,7 +216,7 @@ fn test_failures_are_those_of_the_right_commands() {
 }
 
 #[test]
-fn test_other_queues_hear_of_what_the_relay_has_done() {
+fn test_other_queues_see_transfers_of_the_relay() {
     let daemon = daemon_of(true, |_| {});
     let (client, _) = connect(daemon.port);
     let (first, second) = (client.open_queue(0, 0, 0), client.open_queue(0, 0, 0));

@@ -99,13 +99,13 @@ fn test_events_carry_status_and_times_and_reach_watchers() {
     let queue = client.open_queue(0, 0, 0).unwrap();
     let user = client.new_event().unwrap();
     let event = client.new_event().unwrap();
-    let (sender, heard) = mpsc::channel();
+    let (sender, completions) = mpsc::channel();
     queue.push(event, &[user], &Operation::Marker).unwrap();
     queue.flush();
-    let tell = sender.clone();
-    let told = Box::new(move |c: Completion| tell.send(c).unwrap());
-    client.watch(event, told).unwrap();
-    assert!(heard.recv_timeout(Duration::from_millis(50)).is_err());
+    let first = sender.clone();
+    let then = Box::new(move |c: Completion| first.send(c).unwrap());
+    client.watch(event, then).unwrap();
+    assert!(completions.recv_timeout(Duration::from_millis(50)).is_err());
     let done = Control::UserEvent {
         event: user,
         status: 0,
@@ -113,11 +113,11 @@ fn test_events_carry_status_and_times_and_reach_watchers() {
     client.control(&done).unwrap();
     assert_eq!(client.wait_event(event), 0);
     assert_eq!(client.events().times(event), [1, 2, 3, 4]);
-    assert_eq!(heard.recv().unwrap().event, event);
-    // The executor has told already.
-    let told = Box::new(move |c: Completion| sender.send(c).unwrap());
-    client.watch(event, told).unwrap();
-    assert_eq!(heard.recv().unwrap().times_ns, [1, 2, 3, 4]);
+    assert_eq!(completions.recv().unwrap().event, event);
+    // The executor has reported the event already.
+    let then = Box::new(move |c: Completion| sender.send(c).unwrap());
+    client.watch(event, then).unwrap();
+    assert_eq!(completions.recv().unwrap().times_ns, [1, 2, 3, 4]);
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn test_first_contents_and_large_requests_travel() {
 fn test_a_broken_path_is_resumed_with_every_byte_and_nothing_twice() {
     let daemon = daemon(|_| {});
     let path = Path::ending_after(daemon.port, 5_300_017);
-    let (client, heard) = connect(path.port);
+    let (client, losses) = connect(path.port);
     let queue = client.open_queue(0, 0, 0).unwrap();
     for round in 0..6 {
         let bytes = pattern(round, LARGE as usize);
@@ -240,19 +240,19 @@ fn test_a_broken_path_is_resumed_with_every_byte_and_nothing_twice() {
     let commands = daemon.seen.commands.load(Ordering::SeqCst);
     assert_eq!(commands, pieces + 20_000);
     assert_eq!(daemon.seen.sessions.load(Ordering::SeqCst), 1);
-    assert!(heard.0.lock().unwrap().is_empty());
+    assert!(losses.0.lock().unwrap().is_empty());
 }
 
 #[test]
 fn test_an_executor_that_ends_takes_its_session_along() {
     let daemon = daemon(|_| {});
-    let (client, heard) = connect(daemon.port);
+    let (client, losses) = connect(daemon.port);
     let queue = client.open_queue(0, 0, 0).unwrap();
     let user = client.new_event().unwrap();
     queue.push(0, &[user], &Operation::Marker).unwrap();
     queue.flush();
     client.call(Request::Sync).unwrap();
-    // Another session's key fits nobody.
+    // The key of another session is refused.
     let endpoint: Endpoint = format!("tcp://127.0.0.1:{}", daemon.port).parse().unwrap();
     let mut thief = hello("fake", TOKEN);
     thief.resume = Some((client.welcome().session, [7; 16]));
@@ -267,14 +267,14 @@ fn test_an_executor_that_ends_takes_its_session_along() {
         .unwrap();
     assert_eq!(queue.wait(1), Err(-2));
     assert_eq!(client.is_lost(), Some(-2));
-    // Waiting threads wake before the library is told why.
+    // Waiting threads wake before the library receives the reason.
     let started = Instant::now();
-    while heard.0.lock().unwrap().is_empty() {
+    while losses.0.lock().unwrap().is_empty() {
         assert!(started.elapsed() < Duration::from_secs(10));
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(
-        heard.0.lock().unwrap().as_slice(),
+        losses.0.lock().unwrap().as_slice(),
         ["the executor has ended"]
     );
 }

@@ -6,14 +6,14 @@ use baltra_session::client::{Client, ConnectError, Lost, Queue};
 use baltra_session::relay::TlsFiles;
 use baltra_session::Endpoint;
 use baltra_wire::*;
-use fake::{daemon, hello, Daemon, Heard, Path, TOKEN};
+use fake::{daemon, hello, Daemon, Losses, Path, TOKEN};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 struct Authority {
     dir: tempfile::TempDir,
     files: TlsFiles,
-    /// A certificate of nobody's.
+    /// A certificate signed by an untrusted authority.
     stranger: TlsFiles,
 }
 
@@ -60,7 +60,7 @@ fn secure(files: &TlsFiles) -> Daemon {
 
 fn connect(scheme: &str, host: &str, port: u16) -> Result<Arc<Client>, ConnectError> {
     let endpoint: Endpoint = format!("{scheme}://{host}:{port}").parse().unwrap();
-    Client::connect(&endpoint, hello("fake", TOKEN), Arc::new(Heard::default()))
+    Client::connect(&endpoint, hello("fake", TOKEN), Arc::new(Losses::default()))
 }
 
 fn write_and_read(client: &Arc<Client>, queue: &Queue, len: u64) -> Result<(), Lost> {

@@ -282,7 +282,7 @@ impl Lane {
     pub fn pump_and_hear(&self) {
         self.submit_all();
         let first = self.lock().flights.front().map(|flight| flight.last);
-        if first.is_some_and(|last| self.queue.hear_soon(last)) {
+        if first.is_some_and(|last| self.queue.observe_briefly(last)) {
             self.settle();
         }
         self.rouse();
@@ -488,7 +488,7 @@ impl Lane {
         }
         loop {
             let goes_on = match self.rest() {
-                Some(last) => self.queue.hear(last),
+                Some(last) => self.queue.observe(last),
                 None => !self.is_over(),
             };
             if !goes_on {
@@ -678,7 +678,7 @@ impl Lane {
         };
         self.queue.flush();
         self.lock().suspect = Some((pushed, pending.waiter.allowed));
-        let heard = self.queue.hear(last);
+        let heard = self.queue.observe(last);
         let suspect = self.lock().suspect.take();
         if !heard {
             let late = suspect.is_some_and(|(since, allowed)| since.elapsed() >= allowed);

@@ -41,9 +41,10 @@ pub(super) fn check_host_ptr(flags: u64, host_ptr: *mut c_void) -> Result<(), i3
     // are set in flags or if host_ptr is not NULL but CL_MEM_COPY_HOST_PTR or
     // CL_MEM_USE_HOST_PTR are not set in flags.
     let uses = flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR) as u64 != 0;
-    match uses == host_ptr.is_null() {
-        true => Err(CL_INVALID_HOST_PTR),
-        false => Ok(()),
+    if uses == host_ptr.is_null() {
+        Err(CL_INVALID_HOST_PTR)
+    } else {
+        Ok(())
     }
 }
 
@@ -66,13 +67,14 @@ fn create(
     }
     let flags = check_flags(flags)?;
     // CL_INVALID_BUFFER_SIZE if size is 0. "Implementations may return CL_INVALID_BUFFER_SIZE if
-    // size is greater than CL_DEVICE_MAX_MEM_ALLOC_SIZE": some make such buffers, within what the
-    // device has.
+    // size is greater than CL_DEVICE_MAX_MEM_ALLOC_SIZE": some drivers create such buffers, up to
+    // the device's memory.
     let sizes = context.devices.iter().map(|d| {
         let most = d.limits.mem_alloc_max;
-        match size as u64 > most {
-            true => most.max(d.number(CL_DEVICE_GLOBAL_MEM_SIZE)),
-            false => most,
+        if size as u64 > most {
+            most.max(d.number(CL_DEVICE_GLOBAL_MEM_SIZE))
+        } else {
+            most
         }
     });
     if size == 0 || size as u64 > sizes.max().unwrap_or(0) {
@@ -86,9 +88,10 @@ fn create(
     if uses && svm::has(&context, pointer) && svm::place(&context, pointer, size).is_none() {
         return Err(CL_INVALID_BUFFER_SIZE);
     }
-    let contents = match host_ptr.is_null() {
-        true => None,
-        false => Some(caller.slice(size, host_ptr.cast::<u8>(), CL_INVALID_HOST_PTR)?),
+    let contents = if host_ptr.is_null() {
+        None
+    } else {
+        Some(caller.slice(size, host_ptr.cast::<u8>(), CL_INVALID_HOST_PTR)?)
     };
     let new = New {
         context,
@@ -287,7 +290,7 @@ pub unsafe extern "C" fn clSetMemObjectDestructorCallback(
         let notify = pfn_notify.ok_or(CL_INVALID_VALUE)?;
         let user_data = Opaque::new(user_data);
         memory.at_end(Box::new(move || {
-            // SAFETY: the application's callback with its own pointer, as it asked for.
+            // SAFETY: the application's callback with the pointer that it registered.
             unsafe { notify(handle.pointer(), user_data.pointer()) };
         }));
         Ok(())

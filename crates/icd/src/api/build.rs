@@ -110,7 +110,7 @@ pub unsafe extern "C" fn clLinkProgram(
     user_data: *mut c_void,
     errcode_ret: *mut cl_int,
 ) -> cl_program {
-    // A failed link still gives a program object, whose log says why.
+    // A failed link still returns a program object, whose log has the reason.
     let mut failed = CL_SUCCESS;
     let made = handle!(errcode_ret, |caller| {
         let context = caller.share::<Context>(context)?;
@@ -164,8 +164,8 @@ pub unsafe extern "C" fn clLinkProgram(
     made
 }
 
-/// Whether each of the devices has a compiled binary or library of all inputs; the devices where
-/// none of the inputs has one are left out.
+/// Whether each of the devices has a compiled binary or library of all inputs; devices for which
+/// none of the inputs has one are skipped.
 fn linkable(devices: &mut Vec<Ref<Device>>, inputs: &[Ref<Program>]) -> Result<bool, i32> {
     // CL_INVALID_OPERATION if the rules for devices containing compiled binaries or libraries as
     // described in input_programs argument above are not followed: "All programs specified by
@@ -224,15 +224,15 @@ pub unsafe extern "C" fn clGetProgramBuildInfo(
                 }
                 answer.bytes(&log)
             }
-            // What a binary holds before it is built only the driver knows.
+            // Only the driver can determine a binary's content before it is built.
             CL_PROGRAM_BINARY_TYPE
                 if build.status == CL_BUILD_NONE && matches!(program.origin, Origin::Binary) =>
             {
-                answer.bytes(&asked(program, at, param_name)?)
+                answer.bytes(&built_info(program, at, param_name)?)
             }
             CL_PROGRAM_BINARY_TYPE => answer.value(build.kind),
             CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE => {
-                answer.bytes(&asked(program, at, param_name)?)
+                answer.bytes(&built_info(program, at, param_name)?)
             }
             // CL_INVALID_VALUE if param_name is not valid.
             _ => Err(CL_INVALID_VALUE),
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn clGetProgramBuildInfo(
 }
 
 /// The driver's own answer about one of the program's devices.
-fn asked(program: &Program, at: usize, param: cl_uint) -> Result<Vec<u8>, i32> {
+fn built_info(program: &Program, at: usize, param: cl_uint) -> Result<Vec<u8>, i32> {
     let device = &program.devices[at];
     let member = program.context.member_of(device);
     let replica = member.and_then(|m| program.replica(m));
@@ -259,9 +259,10 @@ fn asked(program: &Program, at: usize, param: cl_uint) -> Result<Vec<u8>, i32> {
 
 fn check_notify(notify: Notify, user_data: *mut c_void) -> Result<(), i32> {
     // CL_INVALID_VALUE if pfn_notify is NULL but user_data is not NULL.
-    match notify.is_none() && !user_data.is_null() {
-        true => Err(CL_INVALID_VALUE),
-        false => Ok(()),
+    if notify.is_none() && !user_data.is_null() {
+        Err(CL_INVALID_VALUE)
+    } else {
+        Ok(())
     }
 }
 
@@ -293,7 +294,7 @@ fn words(caller: Caller<'_>, options: *const c_char, invalid: i32) -> Result<&st
     }
 }
 
-/// Whether the devices have what the job needs. Programs of binaries need no compiler.
+/// Whether the devices support the job. Programs of binaries need no compiler.
 fn compiler(program: &Program, devices: &[usize], param: i32, missing: i32) -> Result<(), i32> {
     let has = |d: &Ref<Device>| d.number(param) != 0;
     let able = match param {
@@ -309,7 +310,7 @@ fn then(program: &Object<Program>, notify: Notify, user_data: *mut c_void) -> Op
     let notify = notify?;
     let (program, user_data) = (program.share(), user_data as usize);
     Some(Box::new(move || {
-        // SAFETY: the application's function and argument, as it gave them.
+        // SAFETY: the application's function with the argument that it registered.
         unsafe { notify(program.handle(), user_data as *mut c_void) }
     }))
 }

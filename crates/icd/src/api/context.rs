@@ -58,7 +58,7 @@ fn create(
     let notify = pfn_notify.map(|notify| {
         let call = move |text: &str| {
             let text = CString::new(text.replace('\0', " ")).expect("no zero is left");
-            // SAFETY: the application's callback with its own pointer, as it asked for.
+            // SAFETY: the application's callback with the pointer that it registered.
             unsafe { notify(text.as_ptr(), std::ptr::null(), 0, user_data.pointer()) };
         };
         Box::new(call) as crate::core::context::Notify
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn clSetContextDestructorCallback(
         let notify = pfn_notify.ok_or(CL_INVALID_VALUE)?;
         let user_data = Opaque::new(user_data);
         context.at_end(Box::new(move || {
-            // SAFETY: the application's callback with its own pointer, as it asked for.
+            // SAFETY: the application's callback with the pointer that it registered.
             unsafe { notify(handle.pointer(), user_data.pointer()) };
         }));
         Ok(())

@@ -25,9 +25,10 @@ pub(super) fn devices_of_type(device_type: u64) -> Result<Vec<Ref<Device>>, i32>
         // CL_DEVICE_TYPE_ALL: all OpenCL devices available in the platform, except for
         // CL_DEVICE_TYPE_CUSTOM.
         let custom = CL_DEVICE_TYPE_CUSTOM as u64;
-        let wanted = match device_type == CL_DEVICE_TYPE_ALL as u64 {
-            true => !custom,
-            false => device_type,
+        let wanted = if device_type == CL_DEVICE_TYPE_ALL as u64 {
+            !custom
+        } else {
+            device_type
         };
         let first = devices.first().cloned();
         devices.retain(|d| {
@@ -38,9 +39,10 @@ pub(super) fn devices_of_type(device_type: u64) -> Result<Vec<Ref<Device>>, i32>
         });
     }
     // CL_DEVICE_NOT_FOUND if no OpenCL devices that matched device_type were found.
-    match devices.is_empty() {
-        true => Err(CL_DEVICE_NOT_FOUND),
-        false => Ok(devices),
+    if devices.is_empty() {
+        Err(CL_DEVICE_NOT_FOUND)
+    } else {
+        Ok(devices)
     }
 }
 
@@ -107,7 +109,7 @@ pub unsafe extern "C" fn clCreateSubDevices(
         // specified in properties are valid but not supported by the device.
         let mut list = caller.terminated(properties).ok_or(CL_INVALID_VALUE)?;
         if list.first() == Some(&(CL_DEVICE_PARTITION_BY_COUNTS as isize)) {
-            // The counts end with a zero of their own, and the list with another.
+            // The counts end with a zero, and the list with another one.
             list.push(CL_DEVICE_PARTITION_BY_COUNTS_LIST_END as isize);
         }
         list.push(0);
@@ -149,9 +151,10 @@ pub unsafe extern "C" fn clRetainDevice(device: cl_device_id) -> cl_int {
 #[no_mangle]
 pub unsafe extern "C" fn clReleaseDevice(device: cl_device_id) -> cl_int {
     code!(|caller| {
-        match caller.get::<Device>(device)?.parent().is_some() {
-            true => caller.release::<Device>(device),
-            false => Ok(()),
+        if caller.get::<Device>(device)?.parent().is_some() {
+            caller.release::<Device>(device)
+        } else {
+            Ok(())
         }
     })
 }

@@ -106,8 +106,8 @@ pub unsafe extern "C" fn clSetEventCallback(
         }
         let user_data = Opaque::new(user_data);
         let job = move |status| {
-            // SAFETY: the application's callback with its own pointer, as it asked for; the
-            // event is kept until it has been called.
+            // SAFETY: the application's callback with the pointer that it registered; the event is
+            // kept until it has been called.
             unsafe { notify(handle.pointer(), status, user_data.pointer()) };
         };
         event.on(command_exec_callback_type, Box::new(job))

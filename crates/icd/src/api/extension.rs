@@ -1,11 +1,11 @@
-//! Extension entry points, and those of OpenCL 1.x that are other functions by now.
+//! Extension entry points, and those of OpenCL 1.x that later versions replaced.
 
 use crate::core::platform::{platform, Platform};
 use crate::dispatch;
 use baltra_opencl::*;
 use std::ffi::{c_char, c_void};
 
-/// An entry point by its name: for an application that asks, and for the loader.
+/// An entry point by its name, for applications and for the loader.
 fn address(name: Option<&str>) -> *mut c_void {
     let found = dispatch::EXTENSIONS
         .iter()
@@ -15,8 +15,8 @@ fn address(name: Option<&str>) -> *mut c_void {
 
 #[no_mangle]
 pub unsafe extern "C" fn clGetExtensionFunctionAddress(func_name: *const c_char) -> *mut c_void {
-    // SAFETY: this is the body of an unsafe entry point, whose caller answers for the arguments
-    // as the OpenCL specification says.
+    // SAFETY: this is the body of an unsafe entry point, whose caller guarantees that the arguments
+    // are valid as the OpenCL specification requires.
     let caller = unsafe { super::Caller::new() };
     address(caller.text(func_name).and_then(|name| name.to_str().ok()))
 }
@@ -35,12 +35,12 @@ pub unsafe extern "C" fn clGetExtensionFunctionAddressForPlatform(
     address(caller.text(func_name).and_then(|name| name.to_str().ok()))
 }
 
-/// Entry points that need what is not shared with the device's host. They are in every loader's
-/// table, so that calling one must be answered.
+/// Entry points for objects that are not shared with the device's host. They are in every loader's
+/// table, so a call must return an error.
 macro_rules! refused {
     (create { $($create:ident($($ct:ty),*);)* } code { $($code:ident($($t:ty),*);)* }) => {
         $(
-            /// Not offered: no device here says that it shares objects with OpenGL.
+            /// Not supported: no device reports that it shares objects with OpenGL.
             #[no_mangle]
             pub unsafe extern "C" fn $create(
                 _: cl_context,
@@ -51,7 +51,7 @@ macro_rules! refused {
             }
         )*
         $(
-            /// Not offered: no device here says that it shares objects with OpenGL.
+            /// Not supported: no device reports that it shares objects with OpenGL.
             #[no_mangle]
             pub unsafe extern "C" fn $code($(_: $t),*) -> cl_int {
                 CL_INVALID_OPERATION

@@ -124,8 +124,8 @@ pub unsafe extern "C" fn clCreateImage3D(
     })
 }
 
-/// The functions of OpenCL 1.0 know no descriptor: "CL_INVALID_IMAGE_SIZE if image_width … are 0
-/// or … image_row_pitch … do not follow rules described in the argument description above".
+/// The functions of OpenCL 1.0 have no descriptor: "CL_INVALID_IMAGE_SIZE if image_width … are 0 or
+/// … image_row_pitch … do not follow rules described in the argument description above".
 fn old(code: i32) -> i32 {
     match code {
         CL_INVALID_IMAGE_DESCRIPTOR => CL_INVALID_IMAGE_SIZE,
@@ -172,9 +172,10 @@ fn create(
     let desc = desc.ok_or(CL_INVALID_IMAGE_DESCRIPTOR)?;
     // SAFETY: both members of the union are the same handle.
     let raw = unsafe { desc.__bindgen_anon_1.mem_object };
-    let parent = match raw.is_null() {
-        true => None,
-        false => Some(below(caller, &context, &desc, raw)?),
+    let parent = if raw.is_null() {
+        None
+    } else {
+        Some(below(caller, &context, &desc, raw)?)
     };
     let kind = desc.image_type as i32;
     // A 1D image buffer is made over a buffer.
@@ -226,9 +227,10 @@ fn create(
     // CL_IMAGE_FORMAT_NOT_SUPPORTED if there are no devices in context that support image_format.
     if !supported(&context, flags, desc.image_type, format)? {
         // CL_INVALID_IMAGE_FORMAT_DESCRIPTOR if values specified in image_format are not valid.
-        return Err(match pairs(format) {
-            true => CL_IMAGE_FORMAT_NOT_SUPPORTED,
-            false => CL_INVALID_IMAGE_FORMAT_DESCRIPTOR,
+        return Err(if pairs(format) {
+            CL_IMAGE_FORMAT_NOT_SUPPORTED
+        } else {
+            CL_INVALID_IMAGE_FORMAT_DESCRIPTOR
         });
     }
     let plan = Plan {
@@ -254,9 +256,10 @@ fn check_flags(flags: u64) -> Result<(), i32> {
     let used = flags & CL_MEM_USE_HOST_PTR as u64 != 0;
     let other = flags & (CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR) as u64 != 0;
     let known = ACCESS | HOST_ACCESS | POINTER;
-    match flags & !known == 0 && one(ACCESS) && one(HOST_ACCESS) && !(used && other) {
-        true => Ok(()),
-        false => Err(CL_INVALID_VALUE),
+    if flags & !known == 0 && one(ACCESS) && one(HOST_ACCESS) && !(used && other) {
+        Ok(())
+    } else {
+        Err(CL_INVALID_VALUE)
     }
 }
 
@@ -352,9 +355,10 @@ pub unsafe extern "C" fn clGetImageInfo(
             CL_IMAGE_ELEMENT_SIZE => answer.value(layout.pixel),
             CL_IMAGE_ROW_PITCH => answer.value(layout.pitch.row),
             // For a 1D image, 1D image buffer and 2D image object return 0.
-            CL_IMAGE_SLICE_PITCH => answer.value(match layout.is_deep() {
-                true => layout.pitch.slice,
-                false => 0,
+            CL_IMAGE_SLICE_PITCH => answer.value(if layout.is_deep() {
+                layout.pitch.slice
+            } else {
+                0
             }),
             CL_IMAGE_WIDTH => answer.value(shape.width as usize),
             CL_IMAGE_HEIGHT => answer.value(shape.height as usize),

@@ -53,8 +53,8 @@ pub unsafe extern "C" fn clEnqueueReadImage(
         let target = Span::new(ptr, bytes.span(pitch));
         let id = image.id_in(queue.member)?;
         let drain = move |block: &[u8]| {
-            // SAFETY: the block holds the region tightly; the application's memory holds it with
-            // its pitches until the command is complete, as it promises.
+            // SAFETY: the block holds the region tightly; the application guarantees that its
+            // memory holds it with its pitches until the command is complete.
             unsafe {
                 let to = target.start as *mut u8;
                 copy_box(block.as_ptr(), bytes.tight(), to, pitch, bytes);
@@ -349,9 +349,10 @@ fn pixels<'a>(
     let layout = image.pixels()?;
     check_context(queue, image)?;
     // CL_INVALID_OPERATION if the device associated with command_queue does not support images.
-    match queue.device.limits.images {
-        true => Ok((image, layout)),
-        false => Err(CL_INVALID_OPERATION),
+    if queue.device.limits.images {
+        Ok((image, layout))
+    } else {
+        Err(CL_INVALID_OPERATION)
     }
 }
 
@@ -368,9 +369,10 @@ fn buffer<'a>(caller: Caller<'a>, queue: &Queue, raw: cl_mem) -> Result<&'a Obje
 
 fn check_context(queue: &Queue, memory: &Memory) -> Result<(), i32> {
     // CL_INVALID_CONTEXT if the context associated with command_queue and image are not the same.
-    match std::ptr::eq(&*queue.context, &*memory.context) {
-        true => Ok(()),
-        false => Err(CL_INVALID_CONTEXT),
+    if std::ptr::eq(&*queue.context, &*memory.context) {
+        Ok(())
+    } else {
+        Err(CL_INVALID_CONTEXT)
     }
 }
 
@@ -378,9 +380,10 @@ fn check_range(buffer: &Memory, layout: &Layout, part: &Part, offset: usize) -> 
     // CL_INVALID_VALUE if … the region specified by offset and the size of the copied pixels
     // refers to a region outside the buffer.
     let end = offset.checked_add(layout.bytes(part.size).len());
-    match end.is_some_and(|end| end <= buffer.size) {
-        true => Ok(()),
-        false => Err(CL_INVALID_VALUE),
+    if end.is_some_and(|end| end <= buffer.size) {
+        Ok(())
+    } else {
+        Err(CL_INVALID_VALUE)
     }
 }
 

@@ -1,5 +1,5 @@
-//! `cl…Kernel…` save for launches, which are in [`super::launch`], and what only asks, which is
-//! in [`super::kernel_info`].
+//! `cl…Kernel…`, except launches, which are in [`super::launch`], and queries, which are in
+//! [`super::kernel_info`].
 
 use super::Caller;
 use crate::core::kernel::{ArgKind, Kernel};
@@ -170,8 +170,8 @@ pub unsafe extern "C" fn clSetKernelArg(
     })
 }
 
-/// Sets an argument that the driver says nothing of: a handle of a live object is meant as
-/// that object, no value at all as local memory, and everything else as a value.
+/// Sets an argument that the driver does not describe: a handle of a live object is taken as that
+/// object, a missing value as local memory, and everything else as a value.
 fn set_unknown(
     caller: Caller<'_>,
     kernel: &Kernel,
@@ -219,9 +219,10 @@ fn set_value(
 
 fn check_handle_size(size: usize) -> Result<(), i32> {
     // CL_INVALID_ARG_SIZE if … the argument is a memory object and arg_size != sizeof(cl_mem).
-    match size == size_of::<cl_mem>() {
-        true => Ok(()),
-        false => Err(CL_INVALID_ARG_SIZE),
+    if size == size_of::<cl_mem>() {
+        Ok(())
+    } else {
+        Err(CL_INVALID_ARG_SIZE)
     }
 }
 
@@ -231,12 +232,13 @@ fn handle_at<T>(caller: Caller<'_>, value: *const c_void) -> Option<*mut T> {
     (!handle.is_null()).then_some(handle)
 }
 
-/// The error for an image or sampler that is not there: the value is missing, or what it points
-/// to is.
+/// The error for a missing image or sampler: either the value is missing, or it points to an
+/// invalid handle.
 fn absent(value: *const c_void, invalid: i32) -> i32 {
-    match value.is_null() {
-        true => CL_INVALID_ARG_VALUE,
-        false => invalid,
+    if value.is_null() {
+        CL_INVALID_ARG_VALUE
+    } else {
+        invalid
     }
 }
 
@@ -346,8 +348,9 @@ pub unsafe extern "C" fn clSetKernelExecInfo(
 fn check_svm(kernel: &Kernel) -> Result<(), i32> {
     // CL_INVALID_OPERATION if no devices in the context associated with kernel support SVM.
     let devices = &kernel.program.context.devices;
-    match devices.iter().any(|d| d.limits.svm != 0) {
-        true => Ok(()),
-        false => Err(CL_INVALID_OPERATION),
+    if devices.iter().any(|d| d.limits.svm != 0) {
+        Ok(())
+    } else {
+        Err(CL_INVALID_OPERATION)
     }
 }

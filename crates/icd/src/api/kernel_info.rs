@@ -1,4 +1,4 @@
-//! What can be asked of a kernel.
+//! Queries about kernels.
 
 use crate::core::device::Device;
 use crate::core::kernel::{Kernel, Replica};
@@ -137,10 +137,11 @@ pub unsafe extern "C" fn clGetKernelSubGroupInfo(
             | CL_KERNEL_MAX_NUM_SUB_GROUPS
             | CL_KERNEL_COMPILE_NUM_SUB_GROUPS => 1,
             CL_KERNEL_LOCAL_SIZE_FOR_SUB_GROUP_COUNT => {
-                // At most three, and as many as the caller has room for.
-                match param_value.is_null() {
-                    true => 3,
-                    false => (param_value_size / size_of::<usize>()).clamp(1, 3),
+                // At most three, limited by the caller's buffer.
+                if param_value.is_null() {
+                    3
+                } else {
+                    (param_value_size / size_of::<usize>()).clamp(1, 3)
                 }
             }
             // CL_INVALID_VALUE if param_name is not valid.

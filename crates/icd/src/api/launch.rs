@@ -39,9 +39,12 @@ pub unsafe extern "C" fn clEnqueueNDRangeKernel(
         if empty {
             return launch_nothing(queue, kernel, &waits, event);
         }
-        let optional = |values: *const usize| match values.is_null() {
-            true => Ok(None),
-            false => caller.slice(n, values, CL_INVALID_VALUE).map(Some),
+        let optional = |values: *const usize| {
+            if values.is_null() {
+                Ok(None)
+            } else {
+                caller.slice(n, values, CL_INVALID_VALUE).map(Some)
+            }
         };
         let bounds = bounds(queue, kernel)?;
         let space = Space::new(
@@ -103,9 +106,10 @@ fn both<'a>(
     let queue = caller.get::<Queue>(queue)?;
     let kernel = caller.get::<Kernel>(kernel)?;
     // CL_INVALID_CONTEXT if context associated with command_queue and kernel are not the same.
-    match std::ptr::eq(&*queue.context, &*kernel.program.context) {
-        true => Ok((queue, kernel)),
-        false => Err(CL_INVALID_CONTEXT),
+    if std::ptr::eq(&*queue.context, &*kernel.program.context) {
+        Ok((queue, kernel))
+    } else {
+        Err(CL_INVALID_CONTEXT)
     }
 }
 
@@ -120,7 +124,7 @@ fn bounds(queue: &Queue, kernel: &Kernel) -> Result<Bounds, i32> {
     })
 }
 
-/// A launch of no work-items: completes when what it waits for is complete.
+/// A launch without work-items: completes when its wait list is complete.
 fn launch_nothing(
     queue: &Object<Queue>,
     kernel: &Kernel,

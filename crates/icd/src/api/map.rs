@@ -9,7 +9,7 @@ use crate::core::transfer::{reads, writes, Transfer};
 use baltra_opencl::*;
 use std::ffi::c_void;
 
-/// Checks `cl_map_flags` against what the host may do with the object.
+/// Checks `cl_map_flags` against the host's access rights to the object.
 pub(super) fn check_map_flags(memory: &Memory, flags: u64) -> Result<(), i32> {
     let writing = (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION) as u64;
     let invalidate = CL_MAP_WRITE_INVALIDATE_REGION as u64;
@@ -62,9 +62,10 @@ pub unsafe extern "C" fn clEnqueueMapBuffer(
             waits: &waits,
             event_ret,
             blocking: blocking_map != 0,
-            uses: match map::wants_contents(map_flags) {
-                true => reads(memory),
-                false => writes(memory),
+            uses: if map::wants_contents(map_flags) {
+                reads(memory)
+            } else {
+                writes(memory)
             },
         };
         let pointer = map::map_buffer(transfer, memory, map_flags, offset, size)?;

@@ -20,8 +20,8 @@ fn platforms(
         return Err(CL_INVALID_VALUE);
     }
     let platform = platform();
-    // CL_PLATFORM_NOT_FOUND_KHR if zero platforms are available: without a device the platform
-    // would only stand in the way of others.
+    // CL_PLATFORM_NOT_FOUND_KHR if zero platforms are available: a platform without devices would
+    // only hide others.
     if platform.devices().is_empty() {
         caller.set(num_platforms, 0);
         return Err(CL_PLATFORM_NOT_FOUND_KHR);
@@ -70,10 +70,11 @@ pub unsafe extern "C" fn clGetPlatformInfo(
     param_value_size_ret: *mut usize,
 ) -> cl_int {
     code!(|caller| {
-        // "Or can be NULL": the behaviour is the implementation's, which has one platform.
-        let platform = match platform_id.is_null() {
-            true => platform(),
-            false => caller.get::<Platform>(platform_id)?,
+        // "Or can be NULL": the behavior is the implementation's, which has one platform.
+        let platform = if platform_id.is_null() {
+            platform()
+        } else {
+            caller.get::<Platform>(platform_id)?
         };
         let answer = caller.answer(param_value_size, param_value, param_value_size_ret);
         match param_name as i32 {

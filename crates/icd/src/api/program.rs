@@ -1,4 +1,4 @@
-//! `clCreateProgram…`, `clGetProgramInfo` and the small ones. Building is in [`super::build`].
+//! `clCreateProgram…`, `clGetProgramInfo` and smaller functions. Building is in [`super::build`].
 
 use super::{Answer, Caller};
 use crate::core::context::Context;
@@ -29,9 +29,10 @@ pub unsafe extern "C" fn clCreateProgramWithSource(
         for (at, &string) in strings.iter().enumerate() {
             // If an element in lengths is zero, its accompanying string is null-terminated. If
             // lengths is NULL, all strings are considered null-terminated.
-            let length = match lengths.is_null() {
-                true => 0,
-                false => caller.slice(count as usize, lengths, CL_INVALID_VALUE)?[at],
+            let length = if lengths.is_null() {
+                0
+            } else {
+                caller.slice(count as usize, lengths, CL_INVALID_VALUE)?[at]
             };
             match length {
                 0 => source.extend_from_slice(caller.text(string).unwrap_or_default().to_bytes()),
@@ -186,8 +187,8 @@ pub unsafe extern "C" fn clSetProgramReleaseCallback(
         // CL_INVALID_VALUE if pfn_notify is NULL.
         pfn_notify.ok_or(CL_INVALID_VALUE)?;
         // CL_INVALID_OPERATION if no devices in the context associated with program support
-        // destructors for program scope global variables: none says so (its information queries
-        // for them answer false).
+        // destructors for program scope global variables: none reports support (its information
+        // queries for them return false).
         Err(CL_INVALID_OPERATION)
     })
 }
@@ -212,8 +213,8 @@ pub unsafe extern "C" fn clSetProgramSpecializationConstant(
         if !matches!(program.origin, Origin::Il(_)) {
             return Err(CL_INVALID_PROGRAM);
         }
-        // CL_INVALID_VALUE if spec_size does not match the size of the specialization constant,
-        // or if spec_value is NULL. (The size is the driver's to know.)
+        // CL_INVALID_VALUE if spec_size does not match the size of the specialization constant, or
+        // if spec_value is NULL. (The driver checks the size.)
         let value = caller.list(spec_size, spec_value.cast::<u8>(), CL_INVALID_VALUE)?;
         if value.is_empty() {
             return Err(CL_INVALID_VALUE);
@@ -232,7 +233,7 @@ pub unsafe extern "C" fn clUnloadCompiler() -> cl_int {
 #[no_mangle]
 pub unsafe extern "C" fn clUnloadPlatformCompiler(platform: cl_platform_id) -> cl_int {
     code!(|caller| {
-        // A hint, which the shared device does not take: others may be compiling.
+        // A hint that is ignored, because other programs may be compiling.
         caller.get::<crate::core::platform::Platform>(platform)?;
         Ok(())
     })

@@ -83,7 +83,7 @@ pub unsafe extern "C" fn clCreateCommandQueueWithProperties(
             if bits & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE as u64 == 0 {
                 return Err(CL_INVALID_VALUE);
             }
-            // No device of ours has queues of its own.
+            // No device here supports on-device queues.
             return Err(CL_INVALID_QUEUE_PROPERTIES);
         }
         if !properties.is_null() {

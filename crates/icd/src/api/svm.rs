@@ -186,9 +186,10 @@ pub unsafe extern "C" fn clEnqueueSVMMemcpy(
                     source: from.start as u64,
                     len: size as u64,
                 };
-                match t.blocking {
-                    true => t.then(Span { start: 0, len: 0 }, &operation, || ()),
-                    false => queue.enqueue(t.command, t.waits, t.event_ret, &[], &operation),
+                if t.blocking {
+                    t.then(Span { start: 0, len: 0 }, &operation, || ())
+                } else {
+                    queue.enqueue(t.command, t.waits, t.event_ret, &[], &operation)
                 }
             }
         }

@@ -108,7 +108,7 @@ pub unsafe extern "C" fn clEnqueueBarrier(queue: cl_command_queue) -> cl_int {
     })
 }
 
-/// OpenCL 1.0's wait: nothing behind it starts before the events are complete.
+/// OpenCL 1.0's wait: no later command starts before the events are complete.
 #[no_mangle]
 pub unsafe extern "C" fn clEnqueueWaitForEvents(
     queue: cl_command_queue,

@@ -33,13 +33,14 @@ pub(super) fn buffer_of<'a>(
     Ok(memory)
 }
 
-/// Refuses what the host may not do with the object.
+/// Checks the host's access rights to the object.
 pub(super) fn host_may(memory: &Memory, read: bool) -> Result<(), i32> {
     // CL_INVALID_OPERATION if clEnqueueReadBuffer is called on buffer which has been created
     // with CL_MEM_HOST_WRITE_ONLY or CL_MEM_HOST_NO_ACCESS; writes accordingly.
-    let opposite = match read {
-        true => CL_MEM_HOST_WRITE_ONLY,
-        false => CL_MEM_HOST_READ_ONLY,
+    let opposite = if read {
+        CL_MEM_HOST_WRITE_ONLY
+    } else {
+        CL_MEM_HOST_READ_ONLY
     };
     match memory.flags & (opposite | CL_MEM_HOST_NO_ACCESS) as u64 {
         0 => Ok(()),
@@ -357,7 +358,7 @@ fn overlap(a: &Side, b: &Side, size: Box3, origins: (usize, usize)) -> bool {
     let extent = [size.row, size.rows, size.slices];
     if a.pitch == b.pitch && origins.0 == origins.1 {
         let in_boxes = (0..3).all(|i| a.origin[i].abs_diff(b.origin[i]) < extent[i]);
-        // A box that is wider than what is left of its row runs into the next.
+        // A box that is wider than the rest of its row continues in the next row.
         let wraps = |s: &Side| {
             s.origin[0] + size.row > s.pitch.row
                 || (s.origin[1] + size.rows) * s.pitch.row > s.pitch.slice

@@ -1,12 +1,12 @@
-//! A kernel's arguments, kept encoded as they travel: a launch copies the bytes and no more.
+//! A kernel's arguments, kept in their encoded form: a launch only copies the bytes.
 //!
-//! The table is one run of postcard-encoded [`Arg`]s in argument order. Setting an argument
-//! whose encoding has the length of the one before it, which is the usual case, overwrites it in
-//! place; another length moves what lies behind it.
+//! The table is one sequence of postcard-encoded [`Arg`]s in argument order. Setting an argument
+//! whose encoding has the same length as before, which is the usual case, overwrites it in place;
+//! another length moves the arguments behind it.
 
 use baltra_wire::{decode, encode, Arg};
 
-/// Where an argument lies in the table.
+/// Position of an argument in the table.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     start: u32,

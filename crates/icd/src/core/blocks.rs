@@ -1,10 +1,9 @@
-//! A session's blocks that outlive one command: what the application has mapped, and what it will
-//! be given when it maps the same buffer again.
+//! A session's blocks that outlive one command: memory that the application has mapped, and blocks
+//! kept for mapping the same buffers again.
 //!
-//! On a device with memory of its own a mapped buffer is a block of shared memory. A block that
-//! is fresh costs page faults and, on a GPU, pinning: several times its transfer. So a large
-//! block stays with its buffer, as drivers of GPUs keep theirs, until the buffer is released or
-//! memory is short.
+//! On a device with its own memory a mapped buffer is a block of shared memory. A new block costs
+//! page faults and, on a GPU, pinning: several times the cost of its transfer. So a large block
+//! stays with its buffer, as in drivers of GPUs, until the buffer is released or memory is short.
 
 use crate::core::lost;
 use crate::core::transfer::Span;
@@ -16,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Smaller blocks share arenas that stay anyway.
 const SPARE_BYTES_MIN: usize = 2 << 20;
-/// Bytes that buffers of a session keep together while they are not mapped, at most; where the
-/// tenant's limits are lower, a quarter of these.
+/// Maximum total size of the blocks that a session's unmapped buffers keep; a quarter of the
+/// tenant's limit if that is lower.
 const SPARE_BYTES_MAX: u64 = 4 << 30;
 
 /// A block of a buffer that is not mapped.
@@ -55,7 +54,7 @@ impl Blocks {
         self.spares.lock().expect("no panic under this lock")
     }
 
-    /// As [`Client::allocate`]; where memory is short, what buffers keep is given up.
+    /// As [`Client::allocate`]; if memory is short, blocks kept by buffers are freed.
     pub fn allocate(&self, len: u64, align: u64) -> Result<Block, i32> {
         let block = self.client.allocate(len, align).or_else(|error| {
             let spares = std::mem::take(&mut *self.spares());
@@ -73,7 +72,7 @@ impl Blocks {
         Ok(block)
     }
 
-    /// A block for mapping `len` bytes of a buffer: the one that it kept, if that is long enough.
+    /// A block for mapping `len` bytes of a buffer: the one that it has kept, if it is long enough.
     pub fn for_map(&self, owner: Id, len: usize) -> Result<Arc<Block>, i32> {
         let kept = {
             let mut spares = self.spares();
@@ -87,7 +86,7 @@ impl Blocks {
         }
     }
 
-    /// Keeps a buffer's block for its next map, instead of a shorter one.
+    /// Keeps a buffer's block for its next map, replacing a shorter one.
     pub fn keep(&self, owner: Id, block: Arc<Block>) {
         if block.len() < SPARE_BYTES_MIN {
             return;
@@ -107,7 +106,7 @@ impl Blocks {
             held -= oldest.block.len() as u64;
             given_up.push(oldest);
         }
-        // Giving memory back is a message to the executor: not under the lock.
+        // Freeing memory sends a message to the executor: not under the lock.
         drop(spares);
     }
 
@@ -136,8 +135,8 @@ impl Blocks {
         self.mapped_count.store(mapped.len(), Ordering::Release);
     }
 
-    /// The block that memory of the application's lies in, if it was given it by a map: the
-    /// device reaches it as it is.
+    /// The block that contains this memory of the application, if a map returned it: the device
+    /// accesses it directly.
     pub fn holding(&self, span: Span) -> Option<(Arc<Block>, Payload)> {
         if self.mapped_count.load(Ordering::Acquire) == 0 {
             return None;

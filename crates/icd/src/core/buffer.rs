@@ -1,5 +1,5 @@
-//! Reads, writes, copies and fills of buffers: by this library where the bytes are in place and
-//! nothing is on its way, by the executor else.
+//! Reads, writes, copies and fills of buffers: by this library if the bytes are in place and no
+//! command is outstanding, otherwise by the executor.
 
 use crate::core::copy::copy;
 use crate::core::memory::Memory;
@@ -11,13 +11,13 @@ use crate::core::transfer::{Span, Transfer};
 use baltra_opencl::*;
 use baltra_wire::{Direction, Id, Operation, Region};
 
-/// A blocking transfer of more bytes waits for what is on its way and copies in place, rather
-/// than copying twice.
+/// A blocking transfer of more bytes waits for outstanding commands and copies in place, to avoid
+/// copying twice.
 const STAGE_BYTES_MAX: usize = 256 << 10;
 
 /// The buffer's bytes in place, if this side may use them now (or, blocking, after waiting).
 fn place(t: &Transfer<'_>, memory: &Object<Memory>, len: usize) -> Result<Option<*mut u8>, i32> {
-    // With several sessions the bytes that count may be in another one.
+    // With several sessions another one may have the current contents.
     if t.queue.context.members.len() != 1 {
         return Ok(None);
     }
@@ -94,7 +94,7 @@ impl Side {
         self.origin[0] + self.origin[1] * self.pitch.row + self.origin[2] * self.pitch.slice
     }
 
-    /// As the session says it.
+    /// In the session's form.
     pub fn region(&self, size: Box3) -> Region {
         Region {
             origin: self.origin.map(|n| n as u64),
@@ -105,7 +105,7 @@ impl Side {
     }
 }
 
-/// `clEnqueueWriteBufferRect`; `pointer`: what the host side's offset counts from.
+/// `clEnqueueWriteBufferRect`; `pointer`: the base of the host side's offset.
 pub fn write_rect(
     t: Transfer<'_>,
     m: &Object<Memory>,
@@ -122,7 +122,7 @@ pub fn write_rect(
         if let Some(place) = place(&t, m, size.len())? {
             t.on_the_spot(|| {
                 // SAFETY: the entry point has checked that the box is inside the buffer; the
-                // application answers for its own side.
+                // application guarantees its own side.
                 unsafe {
                     let target = place.add(buffer.offset());
                     copy_box(start as *const u8, host.pitch, target, buffer.pitch, size);
@@ -134,7 +134,7 @@ pub fn write_rect(
     let id = m.id_in(t.queue.member)?;
     let fill = move |bytes: &mut [u8]| {
         let target = bytes.as_mut_ptr();
-        // SAFETY: the block holds the box tightly; the application answers for its own side.
+        // SAFETY: the block holds the box tightly; the application guarantees its own side.
         unsafe { copy_box(start as *const u8, host.pitch, target, size.tight(), size) };
     };
     t.write(size.len(), from, fill, |payload| Operation::BufferRect {
@@ -145,7 +145,7 @@ pub fn write_rect(
     })
 }
 
-/// `clEnqueueReadBufferRect`; `pointer`: what the host side's offset counts from.
+/// `clEnqueueReadBufferRect`; `pointer`: the base of the host side's offset.
 pub fn read_rect(
     t: Transfer<'_>,
     m: &Object<Memory>,

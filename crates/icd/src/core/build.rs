@@ -12,7 +12,7 @@ use baltra_opencl::*;
 use baltra_wire::{Reply, Request};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// What came of building for one device.
+/// Result of building for one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Build {
     /// `cl_build_status`
@@ -51,8 +51,8 @@ impl Build {
         self.status == CL_BUILD_SUCCESS && self.kind == CL_PROGRAM_BINARY_TYPE_EXECUTABLE as u32
     }
 
-    /// Takes in what the driver said. The options stay the caller's own words where there are
-    /// any, so that what the executor adds for itself is not seen.
+    /// Stores the driver's result. The options stay those of the caller, if it passed any, so that
+    /// options added by the executor are not visible.
     pub fn answered(&mut self, status: i32, options: &str, log: &[u8], kind: u32) {
         self.status = status;
         if self.options.is_empty() {
@@ -62,7 +62,7 @@ impl Build {
         self.kind = kind;
     }
 
-    /// A build that ended without a word about this device has failed.
+    /// A build without a result for this device has failed.
     pub fn settle(&mut self) {
         if self.status == CL_BUILD_IN_PROGRESS {
             self.status = CL_BUILD_ERROR;
@@ -70,7 +70,7 @@ impl Build {
     }
 }
 
-/// What is asked of a program.
+/// A job for a program.
 pub enum Job<'a> {
     /// `clBuildProgram`
     Build,
@@ -80,7 +80,7 @@ pub enum Job<'a> {
     Link(&'a [Ref<Program>]),
 }
 
-/// What to call when all sessions have answered.
+/// Called when all sessions have answered.
 pub type Then = Box<dyn FnOnce() + Send>;
 
 /// The answers of a job's sessions as they come.
@@ -90,7 +90,7 @@ pub struct Gathering {
 }
 
 impl Gathering {
-    /// Which of the context's members, and its answer.
+    /// Index of the context's member, and its answer.
     pub fn replies(&self) -> &[(usize, Reply)] {
         &self.replies
     }
@@ -134,8 +134,8 @@ impl Shared {
 }
 
 impl Program {
-    /// Does a job for the devices at these indices. With `then` it returns at once and the
-    /// program's state tells how it went; without, it waits and returns the driver's code.
+    /// Runs a job for the devices at these indices. With `then` it returns immediately and the
+    /// result is in the program's state; without, it waits and returns the driver's code.
     pub fn work(
         &self,
         devices: &[usize],

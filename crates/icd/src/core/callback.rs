@@ -1,7 +1,7 @@
 //! The thread that runs the application's callbacks.
 //!
-//! They do not run on a session's notice thread: one that blocks, or calls what waits for the
-//! other side, would stop the session.
+//! They do not run on a session's notice thread: a callback that blocks, or waits for the executor,
+//! would stop the session.
 
 use crate::core::process;
 use std::sync::mpsc::{channel, Sender};
@@ -12,7 +12,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// The way to the callback thread.
 pub struct Jobs(Mutex<Sender<Job>>);
 
-/// Runs `job` on the callback thread, after all jobs that were given before.
+/// Runs `job` on the callback thread, after all earlier jobs.
 pub fn run(job: impl FnOnce() + Send + 'static) {
     let jobs = process::current().jobs.get_or_init(|| {
         let (sender, receiver) = channel::<Job>();
@@ -31,8 +31,8 @@ pub fn run(job: impl FnOnce() + Send + 'static) {
     let _ = sender.send(Box::new(job));
 }
 
-/// An application's pointer that travels to the callback thread: the application answers for
-/// its being usable there.
+/// An application's pointer that is passed to the callback thread: the application guarantees that
+/// it is usable there.
 #[derive(Clone, Copy)]
 pub struct Opaque(pub usize);
 

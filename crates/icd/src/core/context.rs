@@ -1,4 +1,4 @@
-//! `cl_context`: devices, and for each session among them a context of its own.
+//! `cl_context`: devices, and a context in each of their sessions.
 
 use crate::core::blocks::Blocks;
 use crate::core::callback;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 type Job = Box<dyn FnOnce() + Send>;
-/// Tells the application of an error in the context.
+/// Notifies the application of an error in the context.
 pub type Notify = Box<dyn Fn(&str) + Send + Sync>;
 
 /// A context's part in one session.
@@ -32,7 +32,7 @@ pub struct Member {
     pub blocks: Blocks,
     /// The library's own queues, to the device and from it ([`Member::mover`]).
     movers: [OnceLock<Arc<Queue>>; 2],
-    /// Slots whose handles are gone but whose commands are not complete.
+    /// Slots of events that are released but whose commands are not complete.
     orphans: Mutex<Vec<Event>>,
     orphan_count: AtomicUsize,
 }
@@ -40,7 +40,7 @@ pub struct Member {
 impl Member {
     /// An event slot.
     pub fn new_event(&self) -> Result<Event, i32> {
-        // The sweep costs a look at each orphan: not for every few of them.
+        // A sweep checks every orphan, so it is done for many at a time only.
         if self.orphan_count.load(Ordering::Relaxed) >= 256 {
             let mut orphans = self.orphans.lock().expect("no panic under this lock");
             let events = self.client.events();
@@ -51,7 +51,7 @@ impl Member {
                 }
                 open
             });
-            // Those that stay are not looked at again before as many more have come.
+            // The remaining ones are not checked again before the same number has been added.
             let left = orphans.len().min(128);
             self.orphan_count.store(left, Ordering::Relaxed);
         }
@@ -101,7 +101,7 @@ pub struct Context {
     pub members: Vec<Member>,
     /// `CL_CONTEXT_PROPERTIES`, with its final zero; empty where none were given.
     pub properties: Vec<isize>,
-    /// Where staged reads will still write into the application's memory.
+    /// Outstanding staged reads, which will write into the application's memory.
     pub reads: PendingReads,
     /// The application's own events that it has not set yet.
     pub user_events: AtomicUsize,
@@ -178,7 +178,7 @@ impl Context {
         self.devices.iter().any(|d| std::ptr::eq(&**d, device))
     }
 
-    /// Which member's session a device is in.
+    /// Index of the member whose session has the device.
     pub fn member_of(&self, device: &Object<Device>) -> Option<usize> {
         let root = device.root_device();
         self.members
@@ -207,7 +207,7 @@ impl Drop for Context {
             for mover in member.movers.iter().filter_map(OnceLock::get) {
                 give_up(&member.client, mover);
             }
-            // A session that is over has released everything.
+            // A lost session has released everything.
             let _ = member.client.release(member.id, None);
         }
         let jobs = self

@@ -1,22 +1,22 @@
-//! Large copies, shared among a few threads where there are processors for them.
+//! Large copies, shared among a few threads if there are enough processors.
 //!
-//! One processor copies about 10 GB/s, a GPU on its bus takes several times that: on 16 cores
-//! 1 GB to an H200 and back takes 62 ms with four threads instead of 217 ms. Copies that run at
-//! the same time, one to the device and one from it, share the helpers.
+//! One processor copies about 10 GB/s, a GPU's bus has several times that: on 16 cores 1 GB to an
+//! H200 and back takes 62 ms with four threads instead of 217 ms. Concurrent copies, one to the
+//! device and one from it, share the helpers.
 
 use crate::core::process;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 
-/// Copies of so many bytes are shared.
+/// Copies from this size are shared by several threads.
 const SHARED_BYTES: usize = 256 << 10;
-/// What a thread takes of a shared copy at a time.
+/// Size of the part of a shared copy that a thread takes at a time.
 const PART_BYTES: usize = 128 << 10;
-/// Looks for the next copy before a helper sleeps: the pieces of one transfer follow closely.
+/// Polls for the next copy before a helper sleeps: the pieces of one transfer follow closely.
 const LOOKS: u32 = 2000;
 
-/// A copy that several threads work on, each taking the next part that nobody has.
+/// A copy that several threads work on, each taking the next part that is not taken.
 struct Shared {
     source: usize,
     target: usize,
@@ -78,14 +78,13 @@ fn help(copies: &Receiver<Arc<Shared>>) {
     }
 }
 
-/// Copies between places that do not overlap, in parallel where it pays.
+/// Copies between memory that does not overlap, in parallel if that pays.
 pub fn copy(source: *const u8, target: *mut u8, len: usize) {
-    let helpers = match len >= SHARED_BYTES {
-        true => {
-            let helpers = process::current().helpers.get_or_init(start);
-            helpers.0.lock().ok().filter(|h| !h.is_empty())
-        }
-        false => None,
+    let helpers = if len >= SHARED_BYTES {
+        let helpers = process::current().helpers.get_or_init(start);
+        helpers.0.lock().ok().filter(|h| !h.is_empty())
+    } else {
+        None
     };
     let Some(helpers) = helpers else {
         // SAFETY: the callers' invariant: both are valid for `len` bytes (the application's

@@ -11,7 +11,7 @@ use baltra_wire::{DeviceDescription, Id, Query, Reply, Request};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// What the checks of arguments need to know, read once.
+/// Properties needed for checking arguments, read once.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     /// Work-items in a work-group.
@@ -44,7 +44,7 @@ pub struct Device {
     pub limits: Limits,
     endpoint: Endpoint,
     description: Arc<DeviceDescription>,
-    /// Sub-devices: what the executor said, by parameter.
+    /// Sub-devices: the executor's answers, by parameter.
     own: Mutex<HashMap<i32, Option<Vec<u8>>>>,
     parent: Option<Ref<Device>>,
     memory_bytes: u64,
@@ -61,8 +61,8 @@ impl Class for Device {
     }
 }
 
-/// Extensions of the device's that reach the application: those that are in the kernel language
-/// or in the information queries, and need no entry point of ours that we have not got.
+/// Extensions of the device that are passed on to the application: those of the kernel language or
+/// the information queries, and those whose entry points this library has.
 const EXTENSIONS: &[&str] = &[
     "cl_khr_3d_image_writes",
     "cl_khr_async_work_group_copy_fence",
@@ -117,14 +117,14 @@ const EXTENSIONS: &[&str] = &[
     "cl_nv_pragma_unroll",
 ];
 
-/// Kernel language features that need what the library has not got.
+/// Kernel language features that require features that the library lacks.
 const FEATURES_WITHOUT: &[&str] = &["__opencl_c_device_enqueue", "__opencl_c_pipes"];
 
 fn passes(extension: &str) -> bool {
     EXTENSIONS.contains(&extension)
 }
 
-/// Keeps those `cl_name_version`s (a version, then 64 bytes of name) that `keep` likes.
+/// Keeps those `cl_name_version`s (a version, then 64 bytes of name) that `keep` selects.
 fn filter_versions(bytes: &[u8], keep: impl Fn(&str) -> bool) -> Vec<u8> {
     let entries = bytes.chunks_exact(size_of::<cl_name_version>());
     let kept = entries.filter(|entry| {
@@ -191,7 +191,7 @@ impl Device {
         device
     }
 
-    /// What the manager said of the (root) device.
+    /// The manager's description of the (root) device.
     pub fn description(&self) -> &DeviceDescription {
         &self.description
     }
@@ -213,7 +213,7 @@ impl Device {
             .ok_or(CL_DEVICE_NOT_AVAILABLE)
     }
 
-    /// The answer to `clGetDeviceInfo`; `None`: the device does not know this parameter.
+    /// The answer to `clGetDeviceInfo`; `None`: the device does not support this parameter.
     pub fn info(&self, param: i32) -> Option<Vec<u8>> {
         let driver = || self.driver(param);
         let number = |n: u64, bytes: usize| Some(n.to_ne_bytes()[..bytes].to_vec());
@@ -235,12 +235,13 @@ impl Device {
                 let keep = |name: &str| !FEATURES_WITHOUT.contains(&name);
                 Some(filter_versions(&driver()?, keep))
             }
-            // Native kernels are the application's own code, which is not where the device is.
+            // Native kernels are the application's own code, which is not on the device's host.
             CL_DEVICE_EXECUTION_CAPABILITIES => number(CL_EXEC_KERNEL as u64, 8),
             CL_DEVICE_SVM_CAPABILITIES => {
-                let mask = match self.description.host_memory {
-                    true => CL_DEVICE_SVM_COARSE_GRAIN_BUFFER | CL_DEVICE_SVM_FINE_GRAIN_BUFFER,
-                    false => CL_DEVICE_SVM_COARSE_GRAIN_BUFFER,
+                let mask = if self.description.host_memory {
+                    CL_DEVICE_SVM_COARSE_GRAIN_BUFFER | CL_DEVICE_SVM_FINE_GRAIN_BUFFER
+                } else {
+                    CL_DEVICE_SVM_COARSE_GRAIN_BUFFER
                 };
                 number(word(&driver()?) & mask as u64, 8)
             }
@@ -272,7 +273,7 @@ impl Device {
         }
     }
 
-    /// What the driver says.
+    /// The driver's answer.
     fn driver(&self, param: i32) -> Option<Vec<u8>> {
         if self.id != 0 {
             let known = self.own.lock().expect("no panic under this lock");
@@ -297,7 +298,7 @@ impl Device {
         self.description.info(param as u32).map(<[u8]>::to_vec)
     }
 
-    /// A parameter that is a number of four or eight bytes; 0 where it is not known.
+    /// A parameter that is a number of four or eight bytes; 0 if it is unknown.
     pub fn number(&self, param: i32) -> u64 {
         self.info(param).map_or(0, |bytes| word(&bytes))
     }
@@ -311,7 +312,7 @@ impl Device {
 }
 
 impl Object<Device> {
-    /// The device that the session is on: itself, or the one that it is a part of.
+    /// The device of the session: itself, or the one that it is a part of.
     pub fn root_device(&self) -> &Object<Device> {
         match &self.parent {
             Some(parent) => parent.root_device(),
@@ -358,7 +359,7 @@ impl Drop for Device {
             return;
         }
         if let Ok(session) = self.session() {
-            // A session that is over has released everything.
+            // A lost session has released everything.
             let _ = session.client.release(self.id, None);
         }
     }

@@ -1,10 +1,10 @@
 //! `cl_event`: the status that the application sees.
 //!
 //! Most events are a slot of the session's event table, which the executor writes. An event may
-//! also be born complete (the library did the work itself), or be the application's own. Where
-//! a command has a part on this side (a read whose bytes still lie in the staging block), the
-//! event becomes complete for the application only when that part has been run; whoever looks
-//! at the status first runs it (see [`crate::core::queue`]).
+//! also be complete from the beginning (the library did the work itself), or be the application's
+//! own. If a command has a host part (a read whose bytes are still in the staging block), the event
+//! becomes complete for the application only when that part has been run; a thread that queries the
+//! status runs it first (see [`crate::core::queue`]).
 
 use crate::core::callback;
 use crate::core::context::Context;
@@ -19,10 +19,10 @@ use std::sync::{Arc, Condvar, Mutex};
 
 /// `Event::known` while the status is not final.
 const OPEN: i32 = i32::MAX;
-/// `Event::asked_ns` once the driver has said that the command runs.
+/// Value of `Event::queried_ns` once the driver has reported that the command runs.
 const RUNS: u64 = u64::MAX;
-/// One who polls asks the driver so often at the most, nanoseconds.
-const ASK_EVERY_NS: u64 = 100_000;
+/// Minimum interval between queries of the driver for a polling application, nanoseconds.
+const QUERY_EVERY_NS: u64 = 100_000;
 
 type Job = Box<dyn FnOnce(i32) + Send>;
 
@@ -34,7 +34,7 @@ pub struct Event {
     pub queue: Option<Ref<Queue>>,
     /// `CL_COMMAND_…`
     pub command: i32,
-    /// The member whose session `slot` is of.
+    /// The member whose session has `slot`.
     pub member: usize,
     /// The slot; 0: born complete.
     pub slot: Slot,
@@ -42,17 +42,17 @@ pub struct Event {
     number: u64,
     /// The final status, once known.
     known: AtomicI32,
-    /// When the driver was last asked where the command is; [`RUNS`]: it runs.
-    asked_ns: AtomicU64,
+    /// Time of the last query of the driver for the command's state; [`RUNS`]: it runs.
+    queried_ns: AtomicU64,
     /// Of an event that was born complete.
     times_ns: [u64; 4],
-    /// When this side carried the command out; `None`: the executor does.
+    /// Time at which this side carried out the command; `None`: the executor does.
     times: Option<Arc<Times>>,
     waiting: Mutex<Waiting>,
     changed: Condvar,
 }
 
-/// When this side carried a command out, by the device's clock; 0: not yet.
+/// Time at which this side carried out a command, by the device's clock; 0: not yet.
 #[derive(Default)]
 pub struct Times {
     /// The beginning.
@@ -118,7 +118,7 @@ impl Event {
             slot: 0,
             number: 0,
             known: AtomicI32::new(known),
-            asked_ns: AtomicU64::new(0),
+            queried_ns: AtomicU64::new(0),
             times_ns: [0; 4],
             times: None,
             waiting: Mutex::default(),
@@ -139,7 +139,7 @@ impl Event {
             number: 0,
             known: AtomicI32::new(OPEN),
             times_ns: [0; 4],
-            asked_ns: AtomicU64::new(0),
+            queried_ns: AtomicU64::new(0),
             times: None,
             waiting: Mutex::default(),
             changed: Condvar::new(),
@@ -150,7 +150,7 @@ impl Event {
         self.queue.is_none()
     }
 
-    /// What the executor (or the application) has said so far, whatever is left to do here.
+    /// The status reported by the executor (or the application), before the host part.
     pub fn slot_status(&self) -> i32 {
         match self.known.load(Ordering::Acquire) {
             OPEN if self.is_user() => {
@@ -178,8 +178,8 @@ impl Event {
         }
     }
 
-    /// As [`Event::status`], for one who may poll for `CL_RUNNING`, which the executor does not
-    /// write unasked: that would need a callback from the driver for every command.
+    /// As [`Event::status`], for an application that may poll for `CL_RUNNING`, which the executor
+    /// writes only on request: otherwise every command would need a callback from the driver.
     pub fn observe(&self) -> i32 {
         let status = self.status();
         let client = &self.context.members[self.member].client;
@@ -187,14 +187,14 @@ impl Event {
             return status;
         }
         let now = monotonic_ns();
-        match self.asked_ns.load(Ordering::Relaxed) {
+        match self.queried_ns.load(Ordering::Relaxed) {
             RUNS => return CL_RUNNING,
-            asked if now < asked.saturating_add(ASK_EVERY_NS) => return status,
-            _ => self.asked_ns.store(now, Ordering::Relaxed),
+            queried if now < queried.saturating_add(QUERY_EVERY_NS) => return status,
+            _ => self.queried_ns.store(now, Ordering::Relaxed),
         }
         match client.call(Request::EventStatus(self.slot)) {
             Ok(Reply::Count(n)) if n as i32 == CL_RUNNING => {
-                self.asked_ns.store(RUNS, Ordering::Relaxed);
+                self.queried_ns.store(RUNS, Ordering::Relaxed);
                 // It may be complete by now.
                 self.status().min(CL_RUNNING)
             }
@@ -202,7 +202,7 @@ impl Event {
         }
     }
 
-    /// The command is complete where the device is: does what is left to do here.
+    /// Runs the host part of a command that is complete on the device.
     fn settle(&self, status: i32) -> i32 {
         if let Some(queue) = &self.queue {
             queue.settle(Reach::Command(self.number));
@@ -211,7 +211,7 @@ impl Event {
         status
     }
 
-    /// Blocks until the event is complete or failed, and tells which.
+    /// Blocks until the event is complete or failed; returns its status.
     pub fn wait(&self) -> i32 {
         if self.is_user() {
             let mut waiting = self.waiting.lock().expect("no panic under this lock");
@@ -229,7 +229,7 @@ impl Event {
         let client = &self.context.members[self.member].client;
         let status = self.status();
         if status <= 0 {
-            client.hear_prints();
+            client.wait_for_prints();
             return status;
         }
         let status = client.wait_event(self.slot);
@@ -272,8 +272,8 @@ impl Event {
         Ok(())
     }
 
-    /// The slot that stands for this event in a member's session; `None`: it is complete, and
-    /// need not be waited for.
+    /// The slot that represents this event in a member's session; `None`: it is complete, and need
+    /// not be waited for.
     pub fn slot_in(&self, member: usize) -> Result<Option<Slot>, i32> {
         if self.slot_status() == CL_COMPLETE {
             return Ok(None);
@@ -302,8 +302,8 @@ impl Event {
         Ok(Some(slot))
     }
 
-    /// Runs `job` when the command is complete where the device is: on the session's notice
-    /// thread, or at once.
+    /// Runs `job` when the command is complete on the device: on the session's notice thread, or
+    /// immediately.
     pub fn then(&self, job: Job) -> Result<(), i32> {
         if self.is_user() {
             let mut waiting = self.waiting.lock().expect("no panic under this lock");
@@ -326,8 +326,8 @@ impl Event {
         client.watch(self.slot, Box::new(then)).map_err(lost)
     }
 
-    /// Runs the command's step, if it is complete where the device is and has one. Waits for
-    /// nothing else.
+    /// Runs the command's step, if it is complete on the device and has one. Waits for nothing
+    /// else.
     pub fn run_step(&self) {
         if let Some(queue) = &self.queue {
             queue.run_steps(self.number);
@@ -344,7 +344,7 @@ impl Event {
         if let Some(own) = &self.times {
             let load = |ns: &AtomicU64| ns.load(Ordering::Acquire);
             let (began, ended) = (load(&own.began_ns), load(&own.ended_ns));
-            // The executor has seen no more of the command than that it is over.
+            // The executor has only observed the end of the command.
             times[0] = times[0].min(began);
             times[1] = times[1].min(began);
             times[2] = began;
@@ -361,7 +361,7 @@ impl Object<Event> {
         let event = self.share();
         let fire = move |_| {
             callback::run(move || {
-                // For the application the event is complete when all of it is.
+                // For the application the event is complete only after the host part.
                 let status = event.wait();
                 job(if status < 0 { status } else { when });
             })
@@ -384,7 +384,7 @@ impl DevicePart for Held {
     }
 
     fn wait(&self) -> i32 {
-        // Without hearing prints: the thread that hands them on may want to run steps.
+        // Without waiting for prints: the thread that delivers them may have to run steps.
         let Held(event) = self;
         let client = &event.context.members[event.member].client;
         client.wait_event_alone(event.slot)
@@ -403,11 +403,11 @@ impl Drop for Event {
     }
 }
 
-/// Completes a slot that stands for something on this side, here and at the executor.
+/// Completes a slot that represents an event of this side, here and at the executor.
 pub fn set_slot(context: &Context, member: usize, slot: Slot, status: i32) {
     let client = &context.members[member].client;
     client.events().set(slot, status, [monotonic_ns(); 4]);
-    // A session that is lost has no one to tell.
+    // A lost session needs no notification.
     let _ = client.control(&Control::UserEvent {
         event: slot,
         status,
@@ -449,7 +449,7 @@ impl<'a> Waits<'a> {
         Ok(complete)
     }
 
-    /// Flushes their queues and blocks until all are over; an error where one has failed.
+    /// Flushes their queues and blocks until all are complete; an error if one has failed.
     pub fn wait(&self) -> Result<(), i32> {
         for event in &self.events {
             event.flush();
@@ -472,8 +472,8 @@ impl<'a> Waits<'a> {
         Ok(slots)
     }
 
-    /// Those whose commands have a part on this side that has not been run yet.
-    /// (An in-order queue minds its own by itself.)
+    /// Events whose commands have a host part that has not been run yet. (An in-order queue tracks
+    /// its own.)
     pub fn with_local_part(&self, for_queue: &Queue) -> Vec<Ref<Event>> {
         let minded = |q: &Ref<Queue>| std::ptr::eq::<Queue>(&***q, for_queue) && q.in_order();
         let open = self.events.iter().filter(|event| {

@@ -1,4 +1,4 @@
-//! Images: memory objects whose bytes are pixels, which only the driver knows how to lay out.
+//! Images: memory objects whose bytes are pixels in a layout that only the driver can interpret.
 
 use crate::core::context::{Context, Member};
 use crate::core::layout::{ImageLimits, Layout};
@@ -12,14 +12,14 @@ use baltra_wire::{
 };
 use std::sync::Arc;
 
-/// What a [`Memory`] that is an image has besides.
+/// The additional properties of a [`Memory`] that is an image.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageInfo {
     /// Format, shape and pitches.
     pub layout: Layout,
 }
 
-/// What `clCreateImage` was given, checked.
+/// The checked arguments of `clCreateImage`.
 pub struct Plan {
     /// The context.
     pub context: Ref<Context>,
@@ -59,8 +59,8 @@ impl Plan {
                 Some(below) => below.id_in(index)?,
                 None => 0,
             };
-            // The application's memory is only promised to be there during the call, which is
-            // when the first member's replica is made; the others get the pixels from it.
+            // The application's memory is guaranteed to be valid only during the call, which
+            // creates the first member's replica; the others get the pixels from that.
             let contents = match source {
                 Some(address) if index == 0 => Some(stage(member, &layout, address)?),
                 _ => None,
@@ -76,7 +76,7 @@ impl Plan {
             };
             member.client.control(&control).map_err(lost)?;
             if let Some(block) = contents {
-                // The device has its copy when the control channel has got so far.
+                // The device has its copy once the control channel has processed the creation.
                 let done = Box::new(move |_| drop(block));
                 member.client.call_then(Request::Sync, done).map_err(lost)?;
             }
@@ -162,7 +162,7 @@ pub fn transfer(
     }
 }
 
-/// `clGetSupportedImageFormats`: what any of the context's devices supports.
+/// `clGetSupportedImageFormats`: formats that any of the context's devices supports.
 pub fn formats(context: &Context, flags: u64, kind: u32) -> Result<Vec<ImageFormat>, i32> {
     let mut all: Vec<ImageFormat> = Vec::new();
     for member in &context.members {
@@ -206,8 +206,8 @@ fn unpack(bytes: &[u8]) -> ImageFormat {
     }
 }
 
-/// Whether some device takes the format for images of this type, used as `flags` say. What can be
-/// read and written can be either, so that the driver is asked only for what is neither.
+/// Whether a device supports the format for images of this type and `flags`. A format that is
+/// readable and writable is both, so the driver is queried only for formats that are neither.
 pub fn supported(
     context: &Context,
     flags: u64,
@@ -238,7 +238,7 @@ pub fn access(flags: u64) -> u64 {
 }
 
 impl Object<Memory> {
-    /// The image's description; `CL_INVALID_MEM_OBJECT` where it is none.
+    /// The image's description; `CL_INVALID_MEM_OBJECT` if it is not an image.
     pub fn pixels(&self) -> Result<&Layout, i32> {
         let info = self.image.as_ref().ok_or(CL_INVALID_MEM_OBJECT)?;
         Ok(&info.layout)

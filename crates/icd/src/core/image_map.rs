@@ -10,7 +10,7 @@ use baltra_opencl::*;
 use baltra_wire::Direction;
 use std::sync::Arc;
 
-/// What a map hands out.
+/// The result of a map.
 pub struct Mapped {
     /// The first pixel.
     pub pointer: usize,
@@ -83,13 +83,13 @@ pub fn map_image(
     );
     Ok(Mapped {
         pointer,
-        ..told(layout.shape.kind, pitch)
+        ..returned(layout.shape.kind, pitch)
     })
 }
 
-/// The pitches as `clEnqueueMapImage` tells them: the layers of a 1D array, whose distance is
-/// kept as that of rows, are slices to the application.
-fn told(kind: u32, pitch: Pitch) -> Mapped {
+/// The pitches as `clEnqueueMapImage` returns them: the layers of a 1D array, whose distance is
+/// stored as that of rows, are slices to the application.
+fn returned(kind: u32, pitch: Pitch) -> Mapped {
     let (row_pitch, slice_pitch) = match kind as i32 {
         CL_MEM_OBJECT_IMAGE1D_ARRAY => (pitch.row, pitch.row),
         CL_MEM_OBJECT_IMAGE2D_ARRAY | CL_MEM_OBJECT_IMAGE3D => (pitch.row, pitch.slice),
@@ -113,9 +113,9 @@ mod tests {
             row: 64,
             slice: 640,
         };
-        let told = |kind: i32| told(kind as u32, pitch).slice_pitch;
-        assert_eq!(told(CL_MEM_OBJECT_IMAGE2D), 0);
-        assert_eq!(told(CL_MEM_OBJECT_IMAGE1D_ARRAY), 64);
-        assert_eq!(told(CL_MEM_OBJECT_IMAGE3D), 640);
+        let slice_pitch = |kind: i32| returned(kind as u32, pitch).slice_pitch;
+        assert_eq!(slice_pitch(CL_MEM_OBJECT_IMAGE2D), 0);
+        assert_eq!(slice_pitch(CL_MEM_OBJECT_IMAGE1D_ARRAY), 64);
+        assert_eq!(slice_pitch(CL_MEM_OBJECT_IMAGE3D), 640);
     }
 }

@@ -1,7 +1,7 @@
-//! What a program's source includes, found where the application runs.
+//! Finds the files that a program's source includes, on the application's host.
 //!
-//! The compiler works in another process that cannot read this one's files, perhaps on another
-//! host. So the files travel with the build, and the source names them by names of their own
+//! The compiler runs in another process that cannot read this one's files, perhaps on another host.
+//! So the files are sent with the build, and the source includes them by new names
 //! (`baltra_include`).
 
 use crate::core::device::Device;
@@ -27,8 +27,8 @@ impl Files for Disk {
     }
 }
 
-/// What the device's compiler is given of a source and its headers. The source comes with it
-/// whenever it includes anything: what an earlier build was given may have included other files.
+/// The source and headers for the device's compiler. The source is included whenever it includes
+/// files, because those of an earlier build may differ.
 pub fn resolve(
     source: &[u8],
     options: &str,
@@ -56,7 +56,7 @@ pub fn resolve(
     Ok(resolved)
 }
 
-/// Macros that the specification has a compiler define, as far as their values are known here.
+/// Macros that the specification requires compilers to define, if their values are known here.
 fn predefined(device: &Device, options: &str) -> Vec<(String, String)> {
     let (major, minor) = device.limits.version;
     let version = major * 100 + minor * 10;

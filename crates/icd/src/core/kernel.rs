@@ -1,4 +1,4 @@
-//! Kernels: the arguments are kept here, checked and encoded, until a launch takes them along.
+//! Kernels: arguments are kept here, checked and encoded, until a launch sends them.
 
 use crate::core::args::ArgTable;
 use crate::core::lost;
@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A kernel object.
 pub struct Kernel {
-    /// The program, which cannot be built anew while this lives.
+    /// The program, which cannot be rebuilt while this lives.
     pub program: Attached,
-    /// What the driver says of the function, on the first device that has it.
+    /// The driver's description of the function, on the first device that has it.
     pub description: Arc<KernelDescription>,
-    /// What each argument takes.
+    /// The kind of each argument.
     pub kinds: Box<[ArgKind]>,
     /// One for each replica of the program that has the function.
     replicas: Vec<Replica>,
@@ -32,23 +32,23 @@ impl Class for Kernel {
 
 /// The kernel in one session.
 pub struct Replica {
-    /// Which of the context's members the session is.
+    /// Index of the context's member that has the session.
     pub member: usize,
     /// The session.
     pub client: Arc<Client>,
     /// Its name there.
     pub id: Id,
-    /// What the session's driver says of it.
+    /// The session's driver's description.
     pub description: Arc<KernelDescription>,
-    /// `CL_KERNEL_COMPILE_WORK_GROUP_SIZE`; zeros: none is demanded.
+    /// `CL_KERNEL_COMPILE_WORK_GROUP_SIZE`; zeros: not specified.
     pub group_demanded: [usize; 3],
-    /// `CL_KERNEL_WORK_GROUP_SIZE`; `usize::MAX` where the driver did not say.
+    /// `CL_KERNEL_WORK_GROUP_SIZE`; `usize::MAX` if the driver did not report it.
     pub group_max: usize,
     /// Groups beyond the driver's description that it has run.
     run: Mutex<Vec<[u64; 3]>>,
 }
 
-/// What an argument is, so far as the driver tells.
+/// The kind of an argument, as far as the driver reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgKind {
     /// A buffer in global or constant memory.
@@ -59,16 +59,16 @@ pub enum ArgKind {
     Sampler,
     /// Local memory.
     Local,
-    /// A value of so many bytes; 0: not known.
+    /// A value of this size in bytes; 0: unknown.
     Value(usize),
-    /// The driver does not say what the argument is.
+    /// The driver does not report the kind.
     Unknown,
 }
 
 impl ArgKind {
     /// Reads the driver's description.
     pub fn of(arg: &KernelArg) -> ArgKind {
-        // Images are in global memory by some drivers' word and in private memory by others'.
+        // Some drivers report images in global memory, others in private memory.
         if arg.access != 0 && arg.access as i32 != CL_KERNEL_ARG_ACCESS_NONE {
             return ArgKind::Image(arg.access);
         }
@@ -86,7 +86,7 @@ impl ArgKind {
     }
 }
 
-/// Groups that a kernel remembers; others are waited for each time.
+/// Number of group sizes that a kernel caches; others are checked each time.
 const GROUPS_MAX: usize = 64;
 
 /// Bytes of a `cl_mem` or `cl_sampler`.
@@ -94,10 +94,10 @@ const HANDLE_BYTES: usize = size_of::<cl_mem>();
 
 /// A kernel's arguments as they stand.
 pub struct Args {
-    /// One for each replica: objects have other names in other sessions.
+    /// One for each replica, because objects have different ids in each session.
     tables: Vec<ArgTable>,
-    /// In contexts of several sessions: the memory objects, whose names are put in when a launch
-    /// says which session it is for. (A session gets a replica of an object on first use.)
+    /// In contexts of several sessions: memory objects, whose ids are filled in when a launch
+    /// determines the session. (A session gets a replica of an object on first use.)
     late: Vec<Option<WeakRef<Memory>>>,
     /// Addresses that the kernel reaches indirectly, eight bytes each.
     pub svm_indirect: Vec<u8>,
@@ -164,7 +164,7 @@ impl Kernel {
         all.find(|(_, r)| r.member == member)
     }
 
-    /// The arguments, for as long as it takes to look or to enqueue.
+    /// Locks the arguments, for the duration of an access or an enqueue.
     pub fn args(&self) -> MutexGuard<'_, Args> {
         self.args.lock().expect("nothing panics with the lock")
     }
@@ -204,11 +204,11 @@ impl Kernel {
         Ok(())
     }
 
-    /// No argument is larger: the device's bound on all of them together.
+    // No argument exceeds the device's limit on all of them together.
     pub fn parameter_bytes_max(&self) -> usize {
         let devices = self.program.devices.iter();
         let most = devices.map(|d| d.limits.max_parameter_size).max();
-        // The specification's least value where the driver says nothing.
+        // The specification's minimum if the driver does not report it.
         most.unwrap_or_default().max(1024)
     }
 
@@ -220,7 +220,7 @@ impl Kernel {
 }
 
 impl Args {
-    /// Whether some argument's name depends on the session of the launch.
+    /// Whether an argument's id depends on the session of the launch.
     pub fn are_late(&self) -> bool {
         !self.late.is_empty()
     }
@@ -236,13 +236,13 @@ impl Args {
         self.tables[at].encoded().ok_or(CL_INVALID_KERNEL_ARGS)
     }
 
-    /// Puts the memory objects' names of a session into the table of the replica `at`, and gives
-    /// the objects: they are to be brought there.
+    /// Fills in a session's ids of memory objects in the table of the replica `at`, and returns the
+    /// objects, which have to be transferred there.
     pub fn settle(&mut self, at: usize, member: usize) -> Result<Vec<Ref<Memory>>, i32> {
         let mut used = Vec::new();
         for (index, late) in self.late.iter().enumerate() {
             let Some(late) = late else { continue };
-            // The application released it: what it launches then is its own fault.
+            // The application has released it before launching the kernel.
             let memory = late.upgrade().ok_or(CL_INVALID_KERNEL_ARGS)?;
             let id = memory.id_in(member)?;
             self.tables[at].set(index, &Arg::Memory(id));
@@ -283,7 +283,7 @@ impl Replica {
         }
     }
 
-    /// Whether the driver has run a group beyond its own description.
+    /// Whether the driver has run a group that exceeds its own description.
     pub fn has_run(&self, local: [u64; 3]) -> bool {
         let run = self.run.lock().expect("no panic under this lock");
         run.contains(&local)

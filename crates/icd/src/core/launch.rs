@@ -1,7 +1,7 @@
-//! Launches: the path that is taken a million times a second.
+//! Launches: the hot path, taken a million times a second.
 //!
-//! Nothing in here allocates, looks at the clock or takes a lock that another kernel or queue
-//! takes, unless the context spans several sessions.
+//! The code does not allocate, read the clock or take a lock that other kernels or queues use,
+//! unless the context spans several sessions.
 
 use crate::core::event::{Event, Waits};
 use crate::core::kernel::{Args, Kernel, Replica};
@@ -21,17 +21,17 @@ pub struct Space {
     pub global: [u64; 3],
     /// Work-items in a group; zeros: the driver chooses.
     pub local: [u64; 3],
-    /// It does not keep to what the driver says of the kernel and the device. Drivers run some of
-    /// these launches all the same (NVIDIA's says 256 work-items where 1,024 run).
+    /// It exceeds the limits that the driver reports for the kernel and the device. Drivers run
+    /// some of these launches anyway (NVIDIA's reports 256 work-items where 1,024 run).
     pub doubtful: bool,
 }
 
-/// What bounds an index space.
+/// Limits of an index space.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// `CL_KERNEL_COMPILE_WORK_GROUP_SIZE`; zeros: none is demanded.
+    /// `CL_KERNEL_COMPILE_WORK_GROUP_SIZE`; zeros: not specified.
     pub group_demanded: [usize; 3],
-    /// Work-items in a group: the kernel's and the device's least.
+    /// Maximum work-items in a group: the lower of the kernel's and the device's limits.
     pub group_max: usize,
     /// `CL_DEVICE_MAX_WORK_ITEM_SIZES`
     pub items_max: [usize; 3],
@@ -40,8 +40,9 @@ pub struct Bounds {
 }
 
 impl Space {
-    /// Refuses what no driver can run. What only goes beyond the driver's own description is
-    /// [`Space::doubtful`], and the driver's to refuse.
+    /// Refuses launches that no driver can run. A launch that only exceeds the driver's own
+    /// description is
+    /// [`Space::doubtful`]: the driver decides.
     pub fn new(
         offset: Option<&[usize]>,
         global: &[usize],
@@ -73,10 +74,10 @@ impl Space {
                 return Err(CL_INVALID_GLOBAL_OFFSET);
             }
         }
-        // Drivers take a group of zeros as none given, which the specification does not rule out.
+        // Drivers treat a group of zeros as unspecified, which the specification does not rule out.
         let local = local.filter(|local| local.iter().any(|&n| n != 0));
         match local {
-            // A group of no work-items is none that a driver can run.
+            // No driver can run a group without work-items.
             Some(local) if local.contains(&0) => return Err(CL_INVALID_WORK_GROUP_SIZE),
             Some(local) => space.group(local, bounds),
             // "If local_work_size is NULL and the kernel … is declared with reqd_work_group_size,
@@ -117,7 +118,7 @@ impl Space {
 }
 
 impl Kernel {
-    /// The kernel where the queue is; an error where it has none there.
+    /// The kernel in the queue's session; an error if it has none there.
     pub fn at_queue(&self, queue: &Queue) -> Result<(usize, &Replica), i32> {
         // "CL_INVALID_PROGRAM_EXECUTABLE if there is no successfully built program executable
         // available for device associated with command_queue."
@@ -149,7 +150,7 @@ impl Kernel {
             .iter()
             .map(|memory| Use {
                 memory,
-                // What a kernel does to a buffer is not known.
+                // The kernel's access to the buffer is unknown.
                 access: Access::ReadWrite,
             })
             .collect();
@@ -159,9 +160,9 @@ impl Kernel {
 }
 
 impl Kernel {
-    /// A launch that the driver may refuse, the first of its group: waits for the driver's word
-    /// where that comes without the application's doing, so that the error is this call's, as it
-    /// is natively. Else the event has it, or `clFinish`.
+    /// A launch that the driver may refuse, the first of its group: waits for the driver's result
+    /// if that does not depend on the application, so that this call returns the error, as it does
+    /// natively. Otherwise the event has it, or `clFinish`.
     fn launch_and_see(
         &self,
         queue: &Object<Queue>,

@@ -1,4 +1,4 @@
-//! The shape of an image: what `clCreateImage` accepts, and where a region's bytes are.
+//! The shape of an image: what `clCreateImage` accepts, and the location of a region's bytes.
 //!
 //! Everything here is arithmetic; the objects are in [`super::image`].
 
@@ -22,7 +22,7 @@ pub struct ImageLimits {
 }
 
 impl ImageLimits {
-    /// What a device says; `None`: it has no images.
+    /// A device's limits; `None`: it has no images.
     pub fn of(device: &DeviceDescription) -> Option<ImageLimits> {
         let number = |param: i32| device.number(param as u32) as usize;
         if number(CL_DEVICE_IMAGE_SUPPORT) == 0 {
@@ -71,7 +71,7 @@ impl ImageLimits {
     }
 }
 
-/// An image's pixels: their format, how many, and how they lie in the application's memory.
+/// An image's pixels: format, number, and layout in the application's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The pixel format.
@@ -80,25 +80,25 @@ pub struct Layout {
     pub shape: ImageShape,
     /// Bytes of a pixel.
     pub pixel: usize,
-    /// How the pixels lie in the host pointer's memory, or in the buffer below the image.
+    /// Pitches of the pixels in the host pointer's memory, or in the buffer below the image.
     pub pitch: Pitch,
 }
 
-/// What lies below an image.
+/// The storage of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ground {
-    /// Memory of its own, with no contents given.
+    /// Its own memory, without initial contents.
     Own,
-    /// Memory of its own, made over or filled from the application's memory.
+    /// Its own memory, created over or filled from the application's memory.
     Host,
-    /// A buffer of so many bytes.
+    /// A buffer of this size in bytes.
     Buffer(usize),
-    /// Another image, whose pixels it sees through another format.
+    /// Another image, whose pixels are accessed in another format.
     Image(Layout),
 }
 
 impl Layout {
-    /// Checks `clCreateImage`'s format and descriptor as far as they can be without a device.
+    /// Checks `clCreateImage`'s format and descriptor, as far as that is possible without a device.
     pub fn new(
         format: ImageFormat,
         desc: &cl_image_desc,
@@ -122,7 +122,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The pitches that a descriptor asks for, checked.
+    /// The pitches of a descriptor, checked.
     fn pitches(&self, desc: &cl_image_desc, ground: Ground) -> Result<Pitch, cl_int> {
         let invalid = Err(CL_INVALID_IMAGE_DESCRIPTOR);
         let row = self.extent()[0]
@@ -205,8 +205,8 @@ impl Layout {
         }
     }
 
-    /// Pixels in each direction: 1 where the type has no such direction; layers count as the
-    /// direction behind the last one.
+    /// Pixels in each direction: 1 if the type lacks the direction; layers count as the direction
+    /// after the last one.
     pub fn extent(&self) -> [usize; 3] {
         let s = &self.shape;
         let [width, height, depth, layers] = [
@@ -276,7 +276,7 @@ impl Layout {
         })
     }
 
-    /// Whether the type has slices or layers at all, so that a slice pitch means something.
+    /// Whether the type has slices or layers, so that a slice pitch applies.
     pub fn is_deep(&self) -> bool {
         matches!(
             self.shape.kind as i32,
@@ -299,7 +299,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Where a pixel lies in memory with the image's own pitches.
+    /// Offset of a pixel in memory with the image's own pitches.
     pub fn offset(&self, origin: [usize; 3]) -> usize {
         let p = self.rows_pitch();
         origin[0] * self.pixel + origin[1] * p.row + origin[2] * p.slice

@@ -1,11 +1,11 @@
-//! Reads and writes of a contiguous range: by which way the bytes go.
+//! Reads and writes of a contiguous range: selection of the way to transfer the bytes.
 //!
-//! | what | way |
+//! | condition | way |
 //! |---|---|
-//! | memory that a map gave the application | the device reaches it: one command |
+//! | memory that a map returned to the application | the device accesses it directly: one command |
 //! | the session is a socket, from [`LENT_BYTES_MIN`] on | the memory is *lent*: the kernel copies from and to it |
-//! | more than a piece | in pieces ([`crate::core::pieces`]); unless the call blocks, on a thread of the library's own |
-//! | else | a staging block ([`Transfer::write`], [`Transfer::read`]) |
+//! | more than a piece | in pieces ([`crate::core::pieces`]); unless the call blocks, on a thread of the library |
+//! | otherwise | a staging block ([`Transfer::write`], [`Transfer::read`]) |
 
 use crate::core::copy::copy;
 use crate::core::event::{monotonic_ns, Event};
@@ -17,10 +17,10 @@ use baltra_opencl::*;
 use baltra_session::client::Loan;
 use baltra_wire::Direction;
 
-/// Transfers of at least this many bytes use the application's memory as it is, where they can.
+/// Transfers from this size use the application's memory directly, if possible.
 const LENT_BYTES_MIN: usize = 64 << 10;
-/// A blocking read of at least this many bytes first waits for what is on its way: the other side
-/// needs no staging either, which is worth more than a round trip.
+/// A blocking read of at least this many bytes first waits for outstanding commands: then the
+/// executor needs no staging either, which saves more than the round trip costs.
 const LENT_ALONE_BYTES_MIN: usize = 512 << 10;
 
 impl Transfer<'_> {
@@ -55,7 +55,7 @@ impl Transfer<'_> {
         }
         if let Some(loan) = self.lend(target) {
             if !self.blocking {
-                // Whoever writes from the same memory next has to know of it.
+                // A later write from the same memory has to wait for this read.
                 let operation = operation(0, loan.payload());
                 self.then(target, &operation, || ())?;
                 loan.enqueued();
@@ -75,7 +75,7 @@ impl Transfer<'_> {
         self.read(target.len, target, drain, |p| operation(0, p))
     }
 
-    /// Runs the transfer as it is if a map has given the application this memory.
+    /// Runs the transfer directly if a map has returned this memory to the application.
     fn run_mapped(
         &self,
         span: Span,
@@ -89,14 +89,14 @@ impl Transfer<'_> {
         Some(self.then(target, &operation(0, payload), || drop(block)))
     }
 
-    /// Lends the application's memory to the session, if that pays and can be had. Not out of
-    /// order: there the session may learn of a piece's end before that of the pieces before.
+    /// Lends the application's memory to the session, if that is possible and pays. Not in an
+    /// out-of-order queue: there a piece's end may be reported before that of earlier pieces.
     fn lend(&self, span: Span) -> Option<Loan> {
         if span.len < LENT_BYTES_MIN || !self.queue.in_order() {
             return None;
         }
-        // SAFETY: the application has promised that its memory is valid and its to share until
-        // the command is complete, and the session leaves it alone from then on (`Loan`).
+        // SAFETY: the application guarantees that its memory is valid and may be shared until the
+        // command is complete, and the session does not access it afterwards (`Loan`).
         let memory = unsafe { baltra_ring::Memory::borrowed(span.start as *mut u8, span.len) };
         self.queue.here().client.lend(&memory)
     }
@@ -106,13 +106,14 @@ impl Transfer<'_> {
         let operation = operation(0, loan.payload());
         let submitted = self.submit(&[], None, &operation)?;
         loan.enqueued();
-        match self.blocking {
-            true => self.await_submitted(&submitted),
-            false => Ok(()),
+        if self.blocking {
+            self.await_submitted(&submitted)
+        } else {
+            Ok(())
         }
     }
 
-    /// A transfer in pieces: at once if the call blocks, else in the queue's place for it.
+    /// A transfer in pieces: immediately if the call blocks, otherwise in queue order.
     fn run_in_pieces(
         &self,
         direction: Direction,
@@ -121,7 +122,7 @@ impl Transfer<'_> {
         operation: MakeOperation,
     ) -> Result<(), i32> {
         let (context, member) = (self.queue.context.clone(), self.queue.member);
-        // Released by the application meanwhile, it stays until the last piece.
+        // If the application releases it meanwhile, it stays alive until the last piece.
         let memory = self.uses.map(|used| used.memory.share());
         let job: Job = Box::new(move || {
             let here = &context.members[member];
@@ -162,7 +163,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Blocks until everything that the transfer comes behind is complete.
+    /// Blocks until all commands that precede the transfer are complete.
     fn come_to_turn(&self) -> Result<(), i32> {
         self.queue.channel.flush();
         self.waits.wait()?;

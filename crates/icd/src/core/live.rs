@@ -1,7 +1,7 @@
-//! Which handles of memory objects and samplers are alive.
+//! The set of live handles of memory objects and samplers.
 //!
-//! Only asked where a kernel's argument may be a handle or a number, because the driver does not
-//! say what it takes: a number must not be followed as if it were a pointer.
+//! Only used where a kernel's argument may be a handle or a number, because the driver does not
+//! report its kind: a number must not be dereferenced as a pointer.
 
 use std::collections::BTreeSet;
 use std::sync::RwLock;
@@ -16,7 +16,7 @@ impl Handles {
         self.0.write().expect("no panic under it").insert(handle);
     }
 
-    /// A handle whose object ends.
+    /// Removes the handle of an object that is being freed.
     pub fn remove(&self, handle: usize) {
         self.0.write().expect("no panic under it").remove(&handle);
     }

@@ -1,9 +1,9 @@
 //! Mapped memory objects.
 //!
-//! What a map hands out is, in this order: the application's own memory (with
+//! A map returns, in this order of preference: the application's own memory (with
 //! `CL_MEM_USE_HOST_PTR`; bytes are copied at map and unmap), the buffer's bytes in place (where
-//! the device works in host memory; nothing is copied), or a block of shared memory that is read
-//! at map and written back at unmap ([`crate::core::blocks`]).
+//! the device works in host memory; nothing is copied), or a block of shared memory that is read at
+//! map and written back at unmap ([`crate::core::blocks`]).
 
 use crate::core::buffer::range;
 use crate::core::copy::copy;
@@ -18,30 +18,30 @@ use baltra_session::client::Block;
 use baltra_wire::{Direction, Operation, Region};
 use std::sync::Arc;
 
-/// Brings bytes from where the application has changed them into the block.
+/// Copies bytes that the application has changed into the block.
 pub type Gather = Box<dyn FnOnce(&mut [u8]) + Send>;
 
 /// One mapped part of a memory object.
 pub struct Mapping {
-    /// What the application got.
+    /// The pointer returned to the application.
     pub pointer: usize,
     /// `cl_map_flags`
     pub flags: u64,
     /// Bytes.
     pub len: usize,
-    /// What unmapping does; `None`: the bytes are in place.
+    /// The action of unmapping; `None`: the bytes are in place.
     pub write_back: Option<WriteBack>,
 }
 
-/// How changed bytes get to the device.
+/// The way in which changed bytes reach the device.
 pub struct WriteBack {
-    /// What is sent; `None`: the part of the buffer in place is the target, or, without `gather`,
-    /// the bytes are sent as a write's are.
+    /// The bytes to send; `None`: the target is the buffer's part in place or, without `gather`,
+    /// the bytes are sent like those of a write.
     pub block: Option<Arc<Block>>,
-    /// Fills the block (or the place) from the application's memory; `None`: the application
-    /// has been given the block itself.
+    /// Fills the block (or the buffer in place) from the application's memory; `None`: the
+    /// application uses the block itself.
     pub gather: Option<Gather>,
-    /// Where it goes.
+    /// Destination.
     pub target: Target,
 }
 
@@ -55,14 +55,14 @@ pub enum Target {
     },
     /// Of an image.
     Image {
-        /// Where.
+        /// Region of the image.
         region: Region,
     },
 }
 
 const WRITES: u64 = (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION) as u64;
 
-/// Whether the part's contents are wanted.
+/// Whether the part's contents are needed.
 pub fn wants_contents(flags: u64) -> bool {
     flags & CL_MAP_WRITE_INVALIDATE_REGION as u64 == 0
 }
@@ -83,9 +83,10 @@ pub fn map_buffer(
 ) -> Result<usize, i32> {
     let member = t.queue.member;
     let single = t.queue.context.members.len() == 1;
-    let place = match single {
-        true => memory.in_place(member)?,
-        false => None,
+    let place = if single {
+        memory.in_place(member)?
+    } else {
+        None
     };
     // SAFETY: the entry point has checked that the range is inside the buffer.
     let place = place.map(|p| unsafe { p.add(offset) } as usize);
@@ -138,7 +139,7 @@ pub fn map_buffer(
     Ok(pointer)
 }
 
-/// Maps a buffer whose bytes are the device's.
+/// Maps a buffer whose bytes are in the device's memory.
 fn map_apart(
     t: &Transfer<'_>,
     memory: &Object<Memory>,
@@ -248,7 +249,7 @@ pub fn unmap(
             keep(memory, member, back.block);
             return nothing(&t);
         }
-        // The map's own read may still be on its way into the block.
+        // The map's own read into the block may still be outstanding.
         let owner = Arc::downgrade(&memory.share());
         return t.then(Span::NONE, &Operation::Marker, move || {
             if let Some(memory) = owner.upgrade() {
@@ -311,7 +312,7 @@ pub fn unmap(
                     }
                 });
             };
-            // The application may change its memory until what the command waits for is over.
+            // The application may change its memory until the wait list is complete.
             let from = Span {
                 start: mapping.pointer,
                 len: mapping.len,
@@ -338,7 +339,7 @@ pub fn unmap(
     }
 }
 
-/// A buffer that is not mapped any more keeps the block for the next time.
+/// An unmapped buffer keeps the block for the next map.
 fn keep(memory: &Memory, member: usize, block: Option<Arc<Block>>) {
     if let (Some(block), Ok(id), false) = (block, memory.id_in(member), memory.is_image()) {
         memory.context.members[member].blocks.keep(id, block);

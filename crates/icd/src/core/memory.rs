@@ -27,13 +27,13 @@ type Make = Box<dyn Fn(&Member, usize, Id) -> Result<(), i32> + Send + Sync>;
 /// `cl_mem_flags` about the host pointer.
 pub const HOST_POINTER_FLAGS: u64 =
     (CL_MEM_USE_HOST_PTR | CL_MEM_ALLOC_HOST_PTR | CL_MEM_COPY_HOST_PTR) as u64;
-/// `cl_mem_flags` that are this library's business: the host pointer's, and what the host may do,
-/// which is checked here (mapping for writing, for one, reads behind the scenes).
+/// `cl_mem_flags` that this library handles itself: the host pointer's, and the host's access
+/// rights, which are checked here (mapping for writing, for example, involves reading).
 pub const HOST_FLAGS: u64 = HOST_POINTER_FLAGS
     | (CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS) as u64;
-/// Creating a buffer of at least this many bytes waits for the driver: filling it takes far longer.
+/// Creating a buffer from this size on waits for the driver, because filling it takes far longer.
 const CONFIRMED_BYTES: usize = 16 << 20;
-/// Buffers of so many bytes start at a page.
+/// Buffers from this size are page-aligned.
 const PAGE_BYTES: usize = 4096;
 
 /// A memory object in one session.
@@ -59,7 +59,7 @@ impl Replica {
     }
 }
 
-/// What a memory object is made of.
+/// Parameters of a memory object.
 pub struct New {
     /// The context.
     pub context: Ref<Context>,
@@ -69,9 +69,9 @@ pub struct New {
     pub flags: u64,
     /// Bytes.
     pub size: usize,
-    /// The application's pointer with `CL_MEM_USE_HOST_PTR`; else 0.
+    /// The application's pointer with `CL_MEM_USE_HOST_PTR`, otherwise 0.
     pub host_ptr: usize,
-    /// What it is a part of, or made over.
+    /// The object that it is a part of, or created over.
     pub parent: Option<Ref<Memory>>,
     /// First byte in the parent (sub-buffers).
     pub origin: usize,
@@ -91,9 +91,9 @@ pub struct Memory {
     pub flags: u64,
     /// Bytes.
     pub size: usize,
-    /// The application's pointer with `CL_MEM_USE_HOST_PTR`; else 0.
+    /// The application's pointer with `CL_MEM_USE_HOST_PTR`, otherwise 0.
     pub host_ptr: usize,
-    /// What it is a part of, or made over.
+    /// The object that it is a part of, or created over.
     pub parent: Option<Ref<Memory>>,
     /// First byte in the parent (sub-buffers).
     pub origin: usize,
@@ -101,9 +101,9 @@ pub struct Memory {
     pub image: Option<ImageInfo>,
     /// `CL_MEM_PROPERTIES`
     pub properties: Vec<u64>,
-    /// What the application has mapped.
+    /// The application's mappings.
     pub maps: Mutex<Vec<Mapping>>,
-    /// Which replicas hold the contents (contexts of several sessions).
+    /// The replicas that hold the contents (contexts of several sessions).
     pub coherence: Mutex<Coherence>,
     replicas: Box<[OnceLock<Replica>]>,
     making: Mutex<()>,
@@ -125,7 +125,7 @@ impl Memory {
     /// A buffer or sub-buffer; a buffer's first contents are copied from `contents`.
     pub fn buffer(new: New, contents: Option<&[u8]>) -> Result<Ref<Memory>, i32> {
         let memory = Memory::with(new, None);
-        // A context of one session creates at once, so that an error is this call's.
+        // A context of one session creates immediately, so that this call returns an error.
         if memory.context.members.len() == 1 || contents.is_some() {
             memory.replica(0, contents)?;
         }
@@ -135,7 +135,7 @@ impl Memory {
         Ok(memory.known())
     }
 
-    /// An object that `make` creates in a member's session, at once in the first member's.
+    /// An object that `make` creates in a member's session, immediately in the first member's.
     pub fn create(
         new: New,
         make: impl Fn(&Member, usize, Id) -> Result<(), i32> + Send + Sync + 'static,
@@ -173,7 +173,7 @@ impl Memory {
         }
     }
 
-    /// The object's name in a member's session, where it is created if it is not there yet.
+    /// The object's id in a member's session, where it is created if necessary.
     pub fn id_in(&self, member: usize) -> Result<Id, i32> {
         Ok(self.replica(member, None)?.id)
     }
@@ -219,7 +219,7 @@ impl Memory {
         if let Some(storage) = self.svm_storage(index) {
             return self.make_over_svm(member, id, storage);
         }
-        // More than a piece follows the creation as a write's pieces do.
+        // Contents beyond one piece follow the creation like those of a write.
         let apart = !client.host_memory() && self.size > PIECE_BYTES;
         let mut block = None;
         if client.host_memory() || contents.is_some() && !apart {
@@ -250,20 +250,20 @@ impl Memory {
             let from = Span::new(contents.as_ptr(), contents.len().min(self.size));
             let sent = pieces::write(member, from, &range(Direction::Write, id, 0));
             if let Err(code) = sent {
-                // A session that is over has released everything.
+                // A lost session has released everything.
                 let _ = client.release(id, None);
                 return Err(code);
             }
         }
         if !client.host_memory() {
             if let Some(block) = block.take() {
-                // The device has its copy when the control channel has got so far.
+                // The device has its copy once the control channel has processed the creation.
                 let done = Box::new(move |_| drop(block));
                 client.call_then(Request::Sync, done).map_err(lost)?;
             }
         }
         // "CL_MEM_OBJECT_ALLOCATION_FAILURE if there is a failure to allocate memory for buffer
-        // object." Of a small one its commands tell.
+        // object." For a small buffer its commands return the error.
         if self.size >= CONFIRMED_BYTES || self.size as u64 > member.device.limits.mem_alloc_max {
             client.confirm(id).map_err(lost)?;
         }
@@ -301,7 +301,7 @@ impl Memory {
         };
         member.client.control(&control).map_err(lost)?;
         if block.is_none() {
-            // Not every driver with shared virtual memory makes such buffers.
+            // Not every driver with shared virtual memory can create such buffers.
             member.client.confirm(id).map_err(lost)?;
         }
         Ok(Replica {
@@ -317,7 +317,7 @@ impl Memory {
         self.image.is_some()
     }
 
-    /// The buffer that the bytes belong to, and the first of them.
+    /// The buffer that contains the bytes, and the offset of the first of them.
     pub fn whole(&self) -> (&Memory, usize) {
         match &self.parent {
             Some(parent) if !self.is_image() => {
@@ -337,12 +337,12 @@ impl Memory {
         let (whole, origin) = self.whole();
         let replica = whole.replica(member, None)?;
         Ok(replica.block.as_ref().map(|block| {
-            // SAFETY: a sub-buffer lies inside its parent, whose bytes lie in the block.
+            // SAFETY: a sub-buffer is inside its parent, whose bytes are in the block.
             unsafe { block.ptr().add(replica.start + origin) }
         }))
     }
 
-    /// Whether the application's pointer leads to the very bytes that a member's device uses.
+    /// Whether the application's pointer refers to the bytes that a member's device uses.
     pub fn is_host_in_place(&self, member: usize) -> Result<bool, i32> {
         let replica = self.whole().0.replica(member, None)?;
         Ok(replica.is_svm && replica.block.is_some())
@@ -386,13 +386,13 @@ impl Drop for Memory {
                     Some(Box::new(move || drop((block, finale))))
                 }
             };
-            // A session that is over has released everything.
+            // A lost session has released everything.
             let _ = client.release(id, freed);
         }
     }
 }
 
-/// Runs the destructor callbacks when the last replica lets go of it.
+/// Runs the destructor callbacks when the last replica is released.
 struct Finale(Mutex<Vec<Job>>);
 
 impl Drop for Finale {

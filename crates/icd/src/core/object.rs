@@ -8,9 +8,9 @@ use std::sync::{Arc, Weak};
 
 /// A kind of OpenCL object.
 pub trait Class: Send + Sync + Sized + 'static {
-    /// What the C handle is declared to point to, as `_cl_context`.
+    /// The type that the C handle is declared to point to, as `_cl_context`.
     type Raw;
-    /// Tells the kinds apart in memory; any number that is not a plausible pointer.
+    /// Distinguishes the kinds of objects in memory; any number that is not a plausible pointer.
     const TAG: u32;
     /// The error for a handle that is not one of these, as `CL_INVALID_CONTEXT`.
     const INVALID: i32;
@@ -20,7 +20,7 @@ pub trait Class: Send + Sync + Sized + 'static {
         false
     }
 
-    /// The object is about to end; its fields are all there yet.
+    /// Called when the object is about to be freed; its fields are still valid.
     fn ended(_object: &Object<Self>) {}
 }
 
@@ -31,9 +31,9 @@ pub type WeakRef<T> = Weak<Object<T>>;
 
 /// An object as the application's handle points to it.
 ///
-/// The application's references and the library's own are counted apart: the application's
-/// together hold one `Arc` strong count, so that an object that the library still needs stays
-/// valid (and may be retained again) after the application's last release.
+/// The references of the application and of the library are counted separately: those of the
+/// application together hold one `Arc` strong count, so that an object that the library still needs
+/// stays valid (and may be retained again) after the application's last release.
 #[repr(C)]
 pub struct Object<T: Class> {
     /// The ICD loader reads the dispatch table's address from the first word of each handle.
@@ -46,7 +46,7 @@ pub struct Object<T: Class> {
 }
 
 impl<T: Class> Object<T> {
-    /// An object that lives as long as the program: what a static holds.
+    /// An object that is never freed, for statics.
     pub const fn fixed(inner: T) -> Object<T> {
         Object {
             dispatch: &dispatch::TABLE,
@@ -57,12 +57,12 @@ impl<T: Class> Object<T> {
         }
     }
 
-    /// An object that the application does not hold yet; see [`Object::give`].
+    /// An object that has not been returned to the application yet; see [`Object::give`].
     pub fn new(inner: T) -> Ref<T> {
         Arc::new(Object::counted(inner))
     }
 
-    /// As [`Object::new`], for an object that knows itself.
+    /// As [`Object::new`], for an object that holds a reference to itself.
     pub fn new_cyclic(inner: impl FnOnce(&WeakRef<T>) -> T) -> Ref<T> {
         Arc::new_cyclic(|weak| Object::counted(inner(weak)))
     }
@@ -93,7 +93,7 @@ impl<T: Class> Object<T> {
         self.references.load(Ordering::Relaxed)
     }
 
-    /// Another reference of ours. Only for objects made by [`Object::new`].
+    /// Another reference of the library. Only for objects created by [`Object::new`].
     pub fn share(&self) -> Ref<T> {
         // SAFETY: every object but a fixed one lives in an `Arc`, which some reference (that
         // `self` was borrowed from) keeps alive; fixed objects are never shared.
@@ -110,10 +110,10 @@ impl<T: Class> Object<T> {
         }
     }
 
-    /// `clReleaseX`: one reference of the application's less; an error where it has none.
+    /// `clReleaseX`: releases one of the application's references; an error if it has none.
     ///
     /// # Safety
-    /// `raw` must have come through [`get`] in this call.
+    /// `raw` must have been checked by [`get`] in this call.
     pub unsafe fn release(raw: *const Object<T>) -> Result<(), i32> {
         // SAFETY: `get` has checked it.
         let references = unsafe { &(*raw).references };
@@ -121,8 +121,8 @@ impl<T: Class> Object<T> {
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| n.checked_sub(1))
             .map_err(|_| T::INVALID)?;
         if before == 1 {
-            // SAFETY: the application's references together held one strong count, taken when
-            // their number became one.
+            // SAFETY: the application's references together held one strong count, taken when their
+            // number became one.
             unsafe { Arc::decrement_strong_count(raw) };
         }
         Ok(())
@@ -139,7 +139,7 @@ impl<T: Class> Deref for Object<T> {
 
 impl<T: Class> Drop for Object<T> {
     fn drop(&mut self) {
-        // A handle used after its end is found out as long as the memory is not used again.
+        // Use of a freed handle is detected while its memory is not reused.
         self.tag.store(0, Ordering::Relaxed);
         T::ended(self);
     }

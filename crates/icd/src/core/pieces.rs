@@ -1,9 +1,9 @@
 //! Large transfers of ordinary memory, piece by piece through blocks of the session.
 //!
-//! The device reaches the blocks by itself, and the same few serve every transfer: nothing as
-//! large as the transfer is allocated, pinned or copied through. Copies here and the device's
-//! overlap. The pieces travel in a queue of the library's own, one for each direction, so that
-//! bytes go both ways at once whatever queues the application has.
+//! The device accesses the blocks directly, and the same few serve every transfer: nothing as large
+//! as the transfer is allocated, pinned or staged. Copies on the host and on the device overlap.
+//! The pieces are sent in a queue of the library, one for each direction, so that transfers in both
+//! directions overlap whatever queues the application has.
 
 use crate::core::context::Member;
 use crate::core::copy::copy;
@@ -23,7 +23,7 @@ const FIRST_BYTES: usize = 1 << 20;
 /// Pieces on their way at once.
 const PIECES_MAX: usize = 4;
 
-/// Makes the command that moves the bytes from an offset on, given their payload.
+/// Creates the command that transfers the bytes from an offset on, given their payload.
 pub type MakeOperation = Box<dyn Fn(u64, Payload) -> Operation<'static> + Send>;
 
 /// A piece that the device has.
@@ -42,8 +42,8 @@ struct Pieces<'a> {
     flying: VecDeque<Piece>,
 }
 
-/// Writes application memory, in the calling thread. The caller has seen to everything that the
-/// transfer waits for, and to the object's staying until the end.
+/// Writes application memory, in the calling thread. The caller has waited for everything that the
+/// transfer depends on, and keeps the object alive until the end.
 pub fn write(member: &Member, source: Span, operation: &MakeOperation) -> Result<(), i32> {
     let mut pieces = Pieces::new(member, Direction::Write, operation)?;
     if let Some(done) = pieces.lend(source) {
@@ -62,7 +62,7 @@ pub fn write(member: &Member, source: Span, operation: &MakeOperation) -> Result
     result.and(pieces.drain(|_| ()))
 }
 
-/// Reads into application memory; else as [`write`].
+/// Reads into application memory; otherwise as [`write`].
 pub fn read(member: &Member, target: Span, operation: &MakeOperation) -> Result<(), i32> {
     let mut pieces = Pieces::new(member, Direction::Read, operation)?;
     if let Some(done) = pieces.lend(target) {
@@ -84,7 +84,7 @@ pub fn read(member: &Member, target: Span, operation: &MakeOperation) -> Result<
     result.and(pieces.drain(take))
 }
 
-/// Sends a command whose bytes lie in a block, and waits for its end.
+/// Sends a command whose bytes are in a block, and waits for its end.
 pub fn write_block(member: &Member, operation: &Operation<'_>) -> Result<(), i32> {
     let slot = push(member, member.mover(Direction::Write)?, operation)?;
     end(member, slot)
@@ -137,10 +137,10 @@ impl<'a> Pieces<'a> {
         })
     }
 
-    /// The whole in one, where the session takes the application's memory as it is.
+    /// The whole transfer in one command, if the session can use the application's memory directly.
     fn lend(&self, span: Span) -> Option<Result<(), i32>> {
-        // SAFETY: the application has promised that its memory is valid and its to share until
-        // the command is complete, and the session leaves it alone from then on (`Loan`).
+        // SAFETY: the application guarantees that its memory is valid and may be shared until the
+        // command is complete, and the session does not access it afterwards (`Loan`).
         let memory = unsafe { Memory::borrowed(span.start as *mut u8, span.len) };
         let loan = self.member.client.lend(&memory)?;
         let sent = self.push(&(self.operation)(0, loan.payload()));
@@ -150,8 +150,8 @@ impl<'a> Pieces<'a> {
         }))
     }
 
-    /// A block for the next piece: the oldest one's, once that is over and `done` has seen it, or
-    /// a new one.
+    /// A block for the next piece: the oldest piece's block, once that piece is complete and passed
+    /// to `done`, or a new one.
     fn block(&mut self, done: impl Fn(&Piece)) -> Result<Block, i32> {
         if self.flying.len() < PIECES_MAX {
             let block = self.member.allocate(PIECE_BYTES as u64, 128);
@@ -200,7 +200,7 @@ impl<'a> Pieces<'a> {
 
 impl Drop for Pieces<'_> {
     fn drop(&mut self) {
-        // The device is done with the blocks before others get them.
+        // The device must have finished with the blocks before they are reused.
         let _ = self.drain(|_| ());
     }
 }

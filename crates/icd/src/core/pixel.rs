@@ -1,14 +1,14 @@
-//! Pixels: what a format takes, and moving boxes of them between layouts.
+//! Pixels: sizes of formats, and moving boxes of pixels between layouts.
 //!
 //! Source: OpenCL 3.0 section 5.3.1.1 (image formats) and 5.3.1.2 (image descriptors).
-// OpenCL's own names, as CL_sRGB, stand in patterns.
+// Patterns contain OpenCL's own names, such as CL_sRGB.
 #![allow(non_upper_case_globals)]
 
 use baltra_opencl::*;
 use baltra_wire::ImageFormat;
 
-/// Bytes of a pixel of `format`; `None` where order or type does not exist. Whether the two go
-/// together ([`pairs`]) is the driver's to say: some list more than the specification has.
+/// Bytes of a pixel of `format`; `None` if order or type do not exist. The driver decides whether
+/// the two form a valid pair ([`pairs`]): some list more than the specification has.
 pub fn pixel_bytes(format: ImageFormat) -> Option<usize> {
     let packed = packed_bytes(format.kind);
     let channels = channels(format.order)?;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn test_pairs_outside_the_tables_are_told_and_have_sizes_all_the_same() {
+    fn test_pairs_outside_the_tables_are_recognized_and_have_sizes() {
         let odd = [
             (CL_RGB, CL_FLOAT, 12),
             (CL_BGRA, CL_FLOAT, 16),

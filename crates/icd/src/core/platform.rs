@@ -1,4 +1,4 @@
-//! The one platform, and the devices behind it.
+//! The platform and its devices.
 
 use crate::core::device::Device;
 use crate::core::object::{Class, Object, Ref};
@@ -26,12 +26,12 @@ pub fn platform() -> &'static Object<Platform> {
     &PLATFORM
 }
 
-/// The version of OpenCL that the platform speaks.
+/// The platform's version of OpenCL.
 pub const VERSION: u32 = 3 << 22;
 
 impl Platform {
-    /// The devices. The managers are asked once they have something to offer, and then never
-    /// again, for a device's handle is for the process's life.
+    /// The devices. The managers are queried until they report devices, and then never again,
+    /// because a device's handle is valid for the process's life.
     pub fn devices(&self) -> Vec<Ref<Device>> {
         let process = process::current();
         let _listing = process.listing.lock().expect("no panic under this lock");
@@ -45,7 +45,7 @@ impl Platform {
             for description in offer.devices {
                 let endpoint = offer.endpoint.clone();
                 let device = Object::new(Device::root(endpoint, description, memory_bytes));
-                // The platform's own reference, and the application's that never ends.
+                // The platform's own reference, and a permanent one of the application.
                 device.retain();
                 devices.push(device);
             }

@@ -1,13 +1,13 @@
-//! What the library keeps for the whole process, and what becomes of it in a forked child.
+//! State of the library for the whole process, and its reset in a forked child.
 //!
-//! A child has the parent's memory, the rings that the parent shares with its executors among it,
-//! and none of the parent's threads. So it starts anew: everything here is made again on first
-//! use, in the child's own sessions, and handles of the parent's objects are refused
-//! ([`crate::core::object::get`]), save for platforms and devices, which stand for no session.
-//! Nothing of the parent's is dropped or locked, since a lock may have been held by a thread that
-//! the child does not have.
+//! A child has the parent's memory, including the rings that the parent shares with its executors,
+//! but none of the parent's threads. So it starts from scratch: all state is created again on first
+//! use, with the child's own sessions, and handles of the parent's objects are refused
+//! ([`crate::core::object::get`]), except those of platforms and devices, which have no session.
+//! None of the parent's objects is dropped or locked, because a lock may have been held by a thread
+//! that does not exist in the child.
 //!
-//! `vfork` and `posix_spawn` need nothing: their children only replace themselves.
+//! `vfork` and `posix_spawn` need no handling: their children only execute another program.
 
 use crate::core::callback::Jobs;
 use crate::core::copy::Helpers;
@@ -37,16 +37,16 @@ pub struct Process {
     pub jobs: OnceLock<Jobs>,
     /// Threads for large transfers.
     pub workers: Workers,
-    /// Held by the one who asks the managers for their devices.
+    /// Held while the managers are queried for their devices.
     pub listing: Mutex<()>,
 }
 
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// The devices are the same for parent and child: their handles are for the program's life.
+/// The devices are the same for parent and child: their handles are valid for the program's life.
 static DEVICES: AtomicPtr<Vec<Ref<Device>>> = AtomicPtr::new(std::ptr::null_mut());
 
-/// How many forks lie between the program's start and this process.
+/// Number of forks between the program's start and this process.
 pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
@@ -66,27 +66,28 @@ pub fn current() -> &'static Process {
         current = match put {
             Ok(_) => new,
             Err(other) => {
-                // SAFETY: made above, and nobody else has seen it.
+                // SAFETY: created above and not shared.
                 drop(unsafe { Box::from_raw(new) });
                 other
             }
         };
     }
-    // SAFETY: what is put there is never freed.
+    // SAFETY: the stored object is never freed.
     unsafe { &*current }
 }
 
 /// The devices, once they are known.
 pub fn devices() -> &'static [Ref<Device>] {
     let devices = DEVICES.load(Ordering::Acquire);
-    match devices.is_null() {
-        true => &[],
-        // SAFETY: what is put there is never freed.
-        false => unsafe { &*devices },
+    if devices.is_null() {
+        &[]
+    } else {
+        // SAFETY: the stored object is never freed.
+        unsafe { &*devices }
     }
 }
 
-/// Makes the devices known; only the holder of [`Process::listing`] does.
+/// Publishes the devices; only called by the holder of [`Process::listing`].
 pub fn set_devices(devices: Vec<Ref<Device>>) {
     DEVICES.store(Box::into_raw(Box::new(devices)), Ordering::Release);
 }
@@ -95,7 +96,8 @@ fn mind_forks() {
     static MINDED: AtomicBool = AtomicBool::new(false);
     if !MINDED.swap(true, Ordering::AcqRel) {
         // SAFETY: the handler is a function of this library, which stays loaded while it is
-        // registered, and does only what a child of several threads' process may.
+        // registered, and performs only operations that are allowed in a child of a multithreaded
+        // process.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     }
 }
@@ -105,8 +107,8 @@ extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     CURRENT.store(std::ptr::null_mut(), Ordering::Release);
     for socket in baltra_session::take_sockets() {
-        // SAFETY: a session's socket, which this process does not use: the executor is to see
-        // the parent's end when the parent ends.
+        // SAFETY: a session's socket, which this process does not use: the executor has to observe
+        // the end of the parent's descriptor when the parent ends.
         unsafe { libc::close(socket) };
     }
 }

@@ -11,7 +11,7 @@ use baltra_wire::{Control, Id, KernelDescription, Query, Reply, Request};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What the driver is given to make a program from.
+/// The source of a program.
 #[derive(Debug)]
 pub enum Origin {
     /// The source strings, joined.
@@ -32,7 +32,7 @@ pub struct Program {
     pub context: Ref<Context>,
     /// The devices that it is for.
     pub devices: Vec<Ref<Device>>,
-    /// What it was made from.
+    /// The program's source.
     pub origin: Origin,
     /// Kernel objects made from it and still alive.
     pub kernels_attached: AtomicU32,
@@ -56,25 +56,25 @@ pub struct Replica {
     pub id: Id,
     /// The context's name there.
     pub context: Id,
-    /// Which of the context's members the session is.
+    /// Index of the context's member that has the session.
     pub member: usize,
 }
 
-/// What building has made of it.
+/// Results of building.
 #[derive(Default)]
 pub struct State {
     /// One for each of the program's devices.
     pub builds: Vec<Build>,
-    /// For each replica, its kernels; empty: no executable there.
+    /// The kernels of each replica; empty: it has no executable.
     kernels: Vec<Vec<Arc<KernelDescription>>>,
     /// A build, compilation or link is on its way.
     pub busy: bool,
-    /// Each device's binary, once it has been asked for.
+    /// Each device's binary, once queried.
     binaries: Option<Vec<Arc<[u8]>>>,
 }
 
 impl Program {
-    /// `clCreateProgramWithSource`: does not wait for the other side.
+    /// `clCreateProgramWithSource`: does not wait for the executor.
     pub fn from_source(context: &Ref<Context>, source: Vec<u8>) -> Result<Ref<Program>, i32> {
         let program = Program::new(context, context.devices.clone(), Origin::Source(source));
         let Origin::Source(source) = &program.origin else {
@@ -158,7 +158,7 @@ impl Program {
                 devices: &program.names(&program.devices_at(replica.member)),
                 names,
             })?;
-            // The kernels of such a program are there without a build.
+            // The kernels of such a program exist without a build.
             let reply = replica.call(Request::Kernels {
                 program: replica.id,
             })?;
@@ -169,7 +169,7 @@ impl Program {
         Ok(program)
     }
 
-    /// A program whose replicas have names but do not exist on the other side yet.
+    /// A program whose replicas have ids but have not been created at the executors yet.
     pub fn new(context: &Ref<Context>, devices: Vec<Ref<Device>>, origin: Origin) -> Ref<Program> {
         let replicas: Vec<Replica> = context
             .members
@@ -225,7 +225,7 @@ impl Program {
         devices.iter().flat_map(name).collect()
     }
 
-    /// The state, for as long as it takes to look.
+    /// Locks the state, for the duration of an access.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics with the lock")
     }
@@ -245,7 +245,7 @@ impl Program {
         Some(found.cloned().unwrap_or_default())
     }
 
-    /// A kernel's description in each replica: `None` where that has none of the name.
+    /// A kernel's description in each replica: `None` if it has no kernel of the name.
     pub fn describe(&self, name: &str) -> Vec<Option<Arc<KernelDescription>>> {
         let find = |kernels: &Vec<Arc<KernelDescription>>| {
             kernels.iter().find(|k| k.name == name).cloned()
@@ -253,7 +253,7 @@ impl Program {
         self.state().kernels.iter().map(find).collect()
     }
 
-    /// Each device's binary; empty where there is none.
+    /// Each device's binary; empty if it has none.
     pub fn binaries(&self) -> Result<Vec<Arc<[u8]>>, i32> {
         if let Some(known) = &self.state().binaries {
             return Ok(known.clone());
@@ -320,7 +320,7 @@ impl Program {
         Ok(())
     }
 
-    /// Takes in what the sessions answered.
+    /// Stores the sessions' results.
     pub fn end(&self, gathering: &Gathering) {
         let mut state = self.state();
         for (member, reply) in gathering.replies() {
@@ -342,7 +342,8 @@ impl Program {
                 }
                 Reply::Error(code) => {
                     state.kernels[at].clear();
-                    let text = format!("the driver refused (error {code}) and gave no log");
+                    let text =
+                        format!("the driver failed with error {code} and returned no build log");
                     for &device in &mine {
                         let log = &mut state.builds[device].log;
                         if log.is_empty() {
@@ -383,7 +384,7 @@ impl Replica {
         self.client.control(message).map_err(lost)
     }
 
-    /// A request; an OpenCL error in the reply is this function's error.
+    /// Sends a request; an OpenCL error in the reply is returned as an error.
     pub fn call(&self, request: Request<'_>) -> Result<Reply, i32> {
         match self.client.call(request).map_err(lost)? {
             Reply::Error(code) => Err(code),
@@ -401,7 +402,7 @@ impl Drop for Program {
     }
 }
 
-/// A kernel object counts for the program that it was made from until it goes.
+/// A kernel object counts as attached to its program until it is freed.
 pub struct Attached(Ref<Program>);
 
 impl Attached {

@@ -1,11 +1,10 @@
-//! `cl_command_queue`: enqueueing, and what is left to do on this side.
+//! `cl_command_queue`: enqueueing, and the host part of commands.
 //!
-//! A command may have a *part on this side* that comes after its part on the device: a read's
-//! bytes go from the staging block to the application's memory, a staging block is given back
-//! (see [`baltra_steps`]). Everybody who is about to tell the application that a command is
-//! complete first runs the steps up to that command ([`Queue::settle`]); large ones are also run
-//! by the session's notice thread when their time comes, so that the copy overlaps with what the
-//! application does.
+//! A command may have a *host part* after its part on the device: a read's bytes are copied from
+//! the staging block to the application's memory, a staging block is freed (see [`baltra_steps`]).
+//! Before the library reports a command as complete to the application, it runs the steps up to
+//! that command ([`Queue::settle`]); large ones are also run by the session's notice thread as soon
+//! as possible, so that the copy overlaps with the application's work.
 
 use crate::core::callback;
 use crate::core::context::{Context, Member};
@@ -22,10 +21,10 @@ use baltra_wire::{Event as Slot, Operation};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Events that one command names; those of a longer wait list are gathered by markers.
+/// Maximum number of events in one command; those of a longer wait list are combined by markers.
 const WAITS_MAX: usize = 4096;
 
-/// The commands that somebody wants to know settled.
+/// The commands to be settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// A command of this number and, in order, those before it.
@@ -34,7 +33,7 @@ pub enum Reach {
     UpTo(u64),
 }
 
-/// How a command uses a memory object.
+/// A command's access to a memory object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Its contents matter and stay.
@@ -48,9 +47,9 @@ pub enum Access {
 /// A memory object that a command uses.
 #[derive(Clone, Copy)]
 pub struct Use<'a> {
-    /// Which.
+    /// The object.
     pub memory: &'a Object<Memory>,
-    /// How.
+    /// The access.
     pub access: Access,
 }
 
@@ -60,7 +59,7 @@ pub struct Queue {
     pub context: Ref<Context>,
     /// The device.
     pub device: Ref<Device>,
-    /// The member whose session it is in.
+    /// The member that has its session.
     pub member: usize,
     /// The queue's end in the session.
     pub channel: Arc<Channel>,
@@ -69,7 +68,7 @@ pub struct Queue {
     /// `CL_QUEUE_PROPERTIES_ARRAY`
     pub property_list: Vec<u64>,
     steps: Steps<Held>,
-    /// Events of other queues with a part on this side, that commands here have waited for.
+    /// Events of other queues with a host part, which commands of this queue have waited for.
     behind: Mutex<Vec<(u64, Ref<Event>)>>,
     behind_count: AtomicUsize,
 }
@@ -117,7 +116,7 @@ impl Queue {
         in_order(self.properties)
     }
 
-    /// Whether events tell times.
+    /// Whether events have times.
     pub fn profiles(&self) -> bool {
         self.properties & CL_QUEUE_PROFILING_ENABLE as u64 != 0
     }
@@ -127,7 +126,8 @@ impl Queue {
         !self.steps.is_empty() || self.behind_count.load(Ordering::Acquire) != 0
     }
 
-    /// Nothing is on its way: what the library does by itself comes behind all of it.
+    /// Whether no command is outstanding, so that work of the library itself keeps the queue's
+    /// order.
     pub fn is_idle(&self) -> bool {
         let pushed = self.channel.pushed();
         let idle = self.channel.completed() >= pushed;
@@ -137,12 +137,12 @@ impl Queue {
         idle
     }
 
-    /// Whether what was enqueued, and what is enqueued next, ends without the application's doing.
+    /// Whether all commands, present and next, end without an action of the application.
     pub fn runs_by_itself(&self) -> bool {
         self.context.user_events.load(Ordering::Acquire) == 0
     }
 
-    /// The commands are complete where the device is: does what is left to do here for them.
+    /// Runs the host part of commands that are complete on the device.
     pub fn settle(&self, reach: Reach) {
         if !self.has_local() {
             return;
@@ -154,9 +154,9 @@ impl Queue {
         self.run_steps(number);
     }
 
-    /// Settles what the commands have waited for in other queues.
+    /// Settles commands of other queues that these commands have waited for.
     fn settle_others(&self, reach: Reach) {
-        // Strictly earlier than what waits for it, or the search would not end.
+        // Only strictly earlier commands, otherwise the search would not end.
         let reached = |n: u64| match reach {
             Reach::Command(number) if !self.in_order() => n == number,
             Reach::Command(number) | Reach::UpTo(number) => n <= number,
@@ -177,12 +177,12 @@ impl Queue {
         self.behind_count.store(behind.len(), Ordering::Release);
     }
 
-    /// Runs the steps whose commands are complete where the device is: [`Steps::run`].
+    /// Runs the steps whose commands are complete on the device: [`Steps::run`].
     pub fn run_steps(&self, number: u64) {
         self.steps.run(number);
     }
 
-    /// `clFinish`: an error is that of a command whose event nobody has, or of the session.
+    /// `clFinish`: the error is that of a command without an event, or of the session.
     pub fn finish(&self) -> Result<(), i32> {
         let number = self.channel.pushed();
         let result = self.channel.wait(number);
@@ -190,19 +190,19 @@ impl Queue {
         result
     }
 
-    /// The application has let go of the queue: what is left to do here is done when its time
-    /// comes, by a thread of its own, for the steps' events keep the queue.
+    /// The application has released the queue: a thread runs the remaining steps when they are due,
+    /// because the steps' events keep the queue alive.
     pub fn abandon(queue: Ref<Queue>) {
         queue.channel.flush();
         if queue.has_local() {
-            // Without a thread, whoever looks at an event does it.
+            // Without a thread, the steps run when an event's status is queried.
             let name = std::thread::Builder::new().name("baltra-settle".into());
             let _ = name.spawn(move || queue.drain());
         }
     }
 
-    /// Waits until everything enqueued so far is complete, whether it succeeded or not; an
-    /// error only if the session is lost.
+    /// Waits until everything enqueued so far is complete, successful or not; an error only if the
+    /// session is lost.
     pub fn drain(&self) -> Result<(), i32> {
         let _ = self.finish();
         match self.here().client.is_lost() {
@@ -212,9 +212,9 @@ impl Queue {
     }
 }
 
-/// What [`Object::submit`] made.
+/// The result of [`Object::submit`].
 pub struct Submitted {
-    /// Its event, which keeps its slot; `None` where nobody has a use for one.
+    /// Its event, which keeps its slot; `None` if it is not needed.
     pub event: Option<Ref<Event>>,
     /// Its number in the queue.
     pub number: u64,
@@ -224,17 +224,17 @@ pub struct Submitted {
 pub struct Submission<'a, 'w> {
     /// `CL_COMMAND_…`
     pub command: i32,
-    /// What it waits for.
+    /// Its wait list.
     pub waits: &'a Waits<'w>,
     /// More slots of this session that it waits for.
     pub more: &'a [Slot],
-    /// Where the application wants its event; may be null.
+    /// Destination of the application's event; may be null.
     pub event_ret: *mut cl_event,
-    /// What is left to do here afterwards.
+    /// The host part that follows.
     pub step: Option<Step>,
     /// The application's memory that the step writes.
     pub target: Option<Target>,
-    /// When it was carried out, if this side does that.
+    /// Its time, if this side carries it out.
     pub times: Option<Arc<Times>>,
 }
 
@@ -276,9 +276,10 @@ impl Object<Queue> {
             target,
             times,
         } = submission;
-        let mut slots = match waits.is_empty() {
-            true => Vec::new(),
-            false => waits.slots(self.member)?,
+        let mut slots = if waits.is_empty() {
+            Vec::new()
+        } else {
+            waits.slots(self.member)?
         };
         slots.extend_from_slice(more);
         let mut markers = Vec::new();
@@ -290,14 +291,15 @@ impl Object<Queue> {
             markers.push(marker);
         }
         // Their slots are needed until the command has been carried out.
-        let step = match markers.is_empty() {
-            true => step,
-            false => Some(Box::new(move |ok: bool| {
+        let step = if markers.is_empty() {
+            step
+        } else {
+            Some(Box::new(move |ok: bool| {
                 if let Some(step) = step {
                     step(ok);
                 }
                 drop(markers);
-            }) as Step),
+            }) as Step)
         };
         let shared = self.context.members.len() > 1 && !uses.is_empty();
         if shared {
@@ -305,9 +307,10 @@ impl Object<Queue> {
         }
         let wanted = !event_ret.is_null();
         let with_event = wanted || step.is_some() || shared;
-        let slot = match with_event {
-            true => self.here().new_event()?,
-            false => 0,
+        let slot = if with_event {
+            self.here().new_event()?
+        } else {
+            0
         };
         let number = match self.channel.push(slot, &slots, operation) {
             Ok(number) => number,
@@ -329,7 +332,7 @@ impl Object<Queue> {
         if !waits.is_empty() {
             self.come_behind(number, waits.with_local_part(self));
         } else if !self.in_order() && self.behind_count.load(Ordering::Acquire) != 0 {
-            // A marker or barrier stands behind all that those before it stand behind.
+            // A marker or barrier depends on everything that the commands before it depend on.
             if matches!(operation, Operation::Marker | Operation::Barrier) {
                 let behind = self.behind.lock().expect("no panic under this lock");
                 let events = behind.iter().map(|b| b.1.clone()).collect();
@@ -376,8 +379,8 @@ impl Object<Queue> {
         self.behind_count.store(behind.len(), Ordering::Release);
     }
 
-    /// Gives the application the event of a command that the library has done by itself since
-    /// `started_ns` (`CLOCK_MONOTONIC`).
+    /// Returns an event to the application for a command that the library itself has carried out
+    /// since `started_ns` (`CLOCK_MONOTONIC`).
     pub fn complete(&self, command: i32, event_ret: *mut cl_event, started_ns: u64) {
         if event_ret.is_null() {
             return;
@@ -403,7 +406,7 @@ impl Object<Queue> {
         ns.wrapping_add_signed(self.device.description().clock_offset_ns)
     }
 
-    /// Lets the notice thread run the steps up to a command when it is complete.
+    /// Makes the notice thread run the steps up to a command when it is complete.
     pub fn settle_by_itself(&self, submitted: &Submitted) {
         let Some(event) = submitted.event.clone() else {
             return;
@@ -411,11 +414,11 @@ impl Object<Queue> {
         let queue = self.share();
         let (number, kept) = (submitted.number, event.clone());
         let then = move |_| {
-            // The steps alone: nothing here may wait for what this thread does elsewhere.
+            // The steps only: nothing here may wait for work of this thread.
             queue.run_steps(number);
             callback::run(move || drop((kept, queue)));
         };
-        // A lost session completes everything, and whoever looks runs the step.
+        // A lost session completes everything, and a query of the event's status runs the step.
         let _ = event.then(Box::new(then));
     }
 }
@@ -424,12 +427,12 @@ fn in_order(properties: u64) -> bool {
     properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE as u64 == 0
 }
 
-/// Releases a queue's channel. Its ring is in use until the executor says that it is not.
+/// Releases a queue's channel. Its ring stays in use until the executor confirms the release.
 pub fn give_up(client: &Client, channel: &Arc<Channel>) {
     channel.flush();
     let id = channel.id();
     let channel = channel.clone();
-    // A session that is over has released everything.
+    // A lost session has released everything.
     let _ = client.release(id, Some(Box::new(move || drop(channel))));
 }
 

@@ -1,10 +1,9 @@
-//! Contexts of several sessions: which replica of a memory object holds its contents, and how
-//! they get to where a command needs them.
+//! Contexts of several sessions: which replica of a memory object holds its contents, and their
+//! transfer to the session of a command that needs them.
 //!
-//! A move is a read in the one session and a write in the other, each in a queue that the
-//! member keeps for moves; the notice thread copies from the one staging block to the other in
-//! between and opens the write's gate. The command that needed the contents waits for the
-//! write, like for any event.
+//! A move is a read in one session and a write in another, each in a queue that the member keeps
+//! for moves; the notice thread copies from one staging block to the other in between and opens the
+//! write's gate. The command that needs the contents waits for the write, like for any event.
 
 use crate::core::callback;
 use crate::core::copy::copy;
@@ -17,21 +16,21 @@ use baltra_opencl::*;
 use baltra_wire::{Direction, Event as Slot, Operation, Payload, Region};
 use std::sync::Arc;
 
-/// What is known of a memory object's replicas.
+/// State of a memory object's replicas.
 #[derive(Default)]
 pub struct Coherence {
     /// Members whose replicas hold the contents; none: there are no contents yet.
     holders: Vec<usize>,
     /// The newest command that changed them.
     writer: Option<Ref<Event>>,
-    /// Moves: the member that a slot is of, and the slot of its end there.
+    /// Moves: the member of a slot, and the slot of the move's end there.
     moves: Vec<Move>,
 }
 
 struct Move {
     member: usize,
     slot: Slot,
-    /// Into the member (its commands wait for it) or out of it (those that change do).
+    /// Into the member (its commands wait for it) or out of it (commands that change it wait).
     inward: bool,
 }
 
@@ -42,7 +41,7 @@ impl Coherence {
     }
 }
 
-/// The object whose replicas count: a sub-buffer's bytes are its parent's.
+/// The object that has the replicas: a sub-buffer's bytes are its parent's.
 fn owner(memory: &Memory) -> &Memory {
     match &memory.parent {
         Some(parent) => owner(parent),
@@ -50,8 +49,8 @@ fn owner(memory: &Memory) -> &Memory {
     }
 }
 
-/// Sees to it that the objects' contents are where `queue` is before the command that is about
-/// to be pushed; appends what it has to wait for.
+/// Transfers the objects' contents to `queue`'s member before the command that is about to be
+/// pushed; appends the events that the command has to wait for.
 pub fn prepare(queue: &Object<Queue>, uses: &[Use<'_>], slots: &mut Vec<Slot>) -> Result<(), i32> {
     for one in uses {
         let memory = owner(one.memory);
@@ -77,7 +76,7 @@ pub fn prepare(queue: &Object<Queue>, uses: &[Use<'_>], slots: &mut Vec<Slot>) -
     Ok(())
 }
 
-/// Notes what a command that has been pushed does to the objects.
+/// Records the accesses of a command that has been pushed.
 pub fn used(queue: &Object<Queue>, uses: &[Use<'_>], event: &Ref<Event>) {
     for one in uses.iter().filter(|one| one.access != Access::Read) {
         let memory = owner(one.memory);

@@ -7,7 +7,7 @@ use crate::core::process;
 use baltra_opencl::*;
 use baltra_wire::{Control, Id};
 
-/// A sampler, which has a name in each session of its context.
+/// A sampler, which has an id in each session of its context.
 pub struct Sampler {
     /// The context.
     pub context: Ref<Context>,
@@ -33,7 +33,7 @@ impl Class for Sampler {
 }
 
 impl Sampler {
-    /// Makes a sampler in every session of the context, without waiting for them.
+    /// Creates a sampler in every session of the context, without waiting for them.
     pub fn new(
         context: &Ref<Context>,
         normalized: bool,
@@ -61,7 +61,7 @@ impl Sampler {
             };
             member.client.control(&message).map_err(lost)?;
             // "CL_ADDRESS_REPEAT … can only be used with normalized coordinates": some drivers
-            // make such a sampler all the same.
+            // create such a sampler anyway.
             let repeats = [CL_ADDRESS_REPEAT, CL_ADDRESS_MIRRORED_REPEAT];
             if !normalized && repeats.contains(&(addressing as i32)) {
                 member.client.confirm(id).map_err(lost)?;

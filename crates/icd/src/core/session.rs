@@ -1,4 +1,4 @@
-//! The process's sessions: which managers there are, and one session for each device in use.
+//! The process's sessions: the managers, and one session for each device in use.
 
 use crate::core::callback;
 use crate::core::context::Context;
@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// What the managers on `endpoint` offer.
+/// The devices of the manager at `endpoint`.
 pub struct Offer {
-    /// Where.
+    /// The manager's endpoint.
     pub endpoint: Endpoint,
     /// The devices, with the tenant's limits applied by the caller.
     pub devices: Vec<DeviceDescription>,
@@ -20,8 +20,8 @@ pub struct Offer {
     pub memory_bytes: u64,
 }
 
-/// The environment's, or else that of the file that `BALTRA_ENVIRONMENT` names: `NAME=value` lines,
-/// which whoever starts the program can write and others cannot read in its description.
+/// The environment variable or, if it is not set, the value in the file that `BALTRA_ENVIRONMENT`
+/// names: `NAME=value` lines, which other users cannot read, unlike a program's environment.
 fn variable(name: &str) -> String {
     match std::env::var(name) {
         Ok(value) => value,
@@ -31,7 +31,7 @@ fn variable(name: &str) -> String {
 
 fn file_variable(name: &str) -> Option<String> {
     let path = std::env::var_os("BALTRA_ENVIRONMENT").filter(|path| !path.is_empty())?;
-    // Read each time: what a program may use changes while it runs.
+    // Read each time: a program's permissions may change while it runs.
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) => {
@@ -64,7 +64,7 @@ fn runtime_dirs() -> Vec<PathBuf> {
     dirs
 }
 
-/// The managers to ask: in a VM with `BALTRA_TRANSPORT=ivshmem` its host's, else those of
+/// The managers to query: the host's in a VM with `BALTRA_TRANSPORT=ivshmem`, otherwise those of
 /// `BALTRA_ENDPOINT`, separated by commas, or the first default socket that exists.
 pub fn endpoints() -> Vec<Endpoint> {
     match variable("BALTRA_TRANSPORT").as_str() {
@@ -72,7 +72,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         "ivshmem" => return vec![Endpoint::Ivshmem(String::new())],
         other => {
             eprintln!(
-                "baltra: BALTRA_TRANSPORT: '{other}' is no transport: leave it out, or say ivshmem"
+                "baltra: BALTRA_TRANSPORT: unknown transport '{other}' (unset the variable, or set it to 'ivshmem')"
             );
             return Vec::new();
         }
@@ -121,7 +121,8 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Whether `BALTRA_DEVICE` (names or `node/name`, separated by commas; empty: all) means a device.
+/// Whether `BALTRA_DEVICE` (names or `node/name`, separated by commas; empty: all) selects a
+/// device.
 fn wanted(list: &str, node: &str, name: &str) -> bool {
     let mut entries = list.split(',').map(str::trim).filter(|e| !e.is_empty());
     let means = |entry: &str| match entry.rsplit_once('/') {
@@ -131,8 +132,8 @@ fn wanted(list: &str, node: &str, name: &str) -> bool {
     list.trim().is_empty() || entries.any(means)
 }
 
-/// Asks every manager for its devices. Those that do not answer are told of on stderr, for
-/// OpenCL has no other place, and left out.
+/// Lists every manager's devices. Managers that do not answer are reported on stderr, because
+/// OpenCL has no other place for such errors, and skipped.
 pub fn list() -> Vec<Offer> {
     let mut offers = Vec::new();
     let named = variable("BALTRA_DEVICE");
@@ -156,7 +157,7 @@ pub fn list() -> Vec<Offer> {
     }
     if !others.is_empty() && offers.iter().all(|o| o.devices.is_empty()) {
         let others = others.join(", ");
-        eprintln!("baltra: BALTRA_DEVICE: no device is called '{named}'; there are {others}");
+        eprintln!("baltra: BALTRA_DEVICE: no device is named '{named}' (available: {others})");
     }
     offers
 }
@@ -205,7 +206,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opens a session on a device. The reason for a failure is told on stderr.
+    /// Opens a session on a device. The reason of a failure is reported on stderr.
     pub fn open(endpoint: &Endpoint, device: &str) -> Option<Session> {
         let listener = Arc::new(Listener::default());
         match Client::connect(endpoint, hello(device), listener.clone()) {
@@ -223,14 +224,14 @@ impl Session {
         contexts.insert(id, context);
     }
 
-    /// The context is gone.
+    /// Removes a released context.
     pub fn forget(&self, id: Id) {
         let mut contexts = self.listener.contexts.lock().expect("no panic under it");
         contexts.remove(&id);
     }
 }
 
-/// Hears what the executor says unasked.
+/// Receives the executor's notifications.
 #[derive(Default)]
 struct Listener {
     contexts: Mutex<HashMap<Id, WeakRef<Context>>>,
@@ -261,7 +262,7 @@ impl Handler for Listener {
 }
 
 extern "C" {
-    /// C's `stdout`: kernels print where the program's own `printf` does, in its buffer's order.
+    /// C's `stdout`: kernels print to the same stream as the program's own `printf`, in order.
     static stdout: *mut libc::FILE;
 }
 

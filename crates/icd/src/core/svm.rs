@@ -1,13 +1,13 @@
-//! Shared virtual memory: regions that have one address here and on the device.
+//! Shared virtual memory: regions with the same address on the host and on the device.
 //!
-//! Where the device works in host memory a region is a part of an arena, which both processes
-//! map a second time at the region's address: nothing is ever copied. The address comes from a
-//! part of the address space that no loader, heap or default mapping uses, and that the session's
-//! number chooses, so that sessions which share an executor do not meet there.
+//! Where the device works in host memory a region is a part of an arena, which both processes map a
+//! second time at the region's address: nothing is ever copied. The address comes from a part of
+//! the address space that no loader, heap or default mapping uses, and is derived from the
+//! session's number, so that regions of sessions that share an executor do not overlap.
 //!
 //! Elsewhere the driver chooses the address and this side maps a *shadow* there, whose bytes are
-//! brought by a map and taken back by an unmap: coarse-grained sharing, as the specification
-//! defines it.
+//! read by a map and written back by an unmap: coarse-grained sharing, as the specification defines
+//! it.
 
 use crate::core::context::Context;
 use crate::core::lost;
@@ -22,15 +22,15 @@ use std::sync::{Arc, MutexGuard};
 
 /// Regions begin and end with pages.
 const PAGE_BYTES: usize = 4096;
-/// A block of at least so many bytes has an arena to itself, so that nothing else of this process
-/// comes into the device's reach at the region's address.
+/// A block from this size has its own arena, so that no other memory of this process becomes
+/// accessible to the device at the region's address.
 const ARENA_BYTES_MIN: usize = 2 << 20;
 /// The part of the address space for regions in arenas: above what address sanitizers shadow and
 /// below where position-independent programs are loaded.
 const FIRST_ADDRESS: usize = 0x2000_0000_0000;
 /// Each session's share.
 const SHARE_BYTES: usize = 64 << 30;
-/// So many shares, then the first one again.
+/// Number of shares of the address space; session numbers wrap around.
 const SHARES: usize = 512;
 /// Addresses that are tried before an allocation fails.
 const TRIES: usize = 16;
@@ -44,11 +44,11 @@ pub struct Region {
     context: usize,
     client: Arc<Client>,
     view: View,
-    /// What the executor knows the allocation by: the region begins at or behind it.
+    /// The allocation's address at the executor: the region begins at or behind it.
     base: usize,
     /// Kept for its pages; `None`: a shadow.
     block: Option<Arc<Block>>,
-    /// `cl_map_flags` of what is mapped, by address.
+    /// `cl_map_flags` of present mappings, by address.
     maps: Vec<(usize, usize, u64)>,
 }
 
@@ -81,22 +81,19 @@ pub fn allocate(
     size: usize,
     align: u32,
 ) -> Result<usize, i32> {
-    // An address can be promised for one session: contexts of several have none.
+    // The same address is only possible with one session: contexts of several have no SVM.
     let [member] = &context.members[..] else {
         return Err(CL_INVALID_OPERATION);
     };
     let client = &member.client;
     let len = size.next_multiple_of(PAGE_BYTES);
-    let (view, base, block) = match client.host_memory() {
-        true => {
-            let (view, block) = in_arena(client, len)?;
-            let base = view.address;
-            (view, base, Some(Arc::new(block)))
-        }
-        false => {
-            let (view, base) = shadow(client, member.id, flags, len, align)?;
-            (view, base, None)
-        }
+    let (view, base, block) = if client.host_memory() {
+        let (view, block) = in_arena(client, len)?;
+        let base = view.address;
+        (view, base, Some(Arc::new(block)))
+    } else {
+        let (view, base) = shadow(client, member.id, flags, len, align)?;
+        (view, base, None)
     };
     let address = view.address;
     let region = Region {
@@ -126,14 +123,14 @@ fn in_arena(client: &Arc<Client>, len: usize) -> Result<(View, Block), i32> {
         };
         match client.call(request).map_err(lost)? {
             Reply::Done => return Ok((view, block)),
-            // Something of the executor's is there.
+            // The executor uses the addresses otherwise.
             _ => continue,
         }
     }
     Err(CL_MEM_OBJECT_ALLOCATION_FAILURE)
 }
 
-/// The next address of a session's share; addresses come round only after all of the share.
+/// The next address of a session's share; addresses are reused only after the whole share.
 fn next_address(session: u64, len: usize) -> usize {
     static TAKEN: AtomicUsize = AtomicUsize::new(0);
     let start = FIRST_ADDRESS + (session as usize % SHARES) * SHARE_BYTES;
@@ -163,7 +160,7 @@ fn twin(block: &Block, address: usize, len: usize) -> Option<View> {
     (mapped as usize == address).then_some(view)
 }
 
-/// Takes a range of addresses that nobody has.
+/// Reserves a range of unused addresses.
 fn reserve(address: usize, len: usize) -> Option<View> {
     map(address, len, libc::PROT_NONE)
 }
@@ -190,12 +187,12 @@ fn map(address: usize, len: usize, protection: i32) -> Option<View> {
         address: mapped as usize,
         len,
     };
-    // A kernel that does not know the flag takes the address as a hint.
+    // A kernel that does not support the flag takes the address as a hint.
     (view.address == address).then_some(view)
 }
 
 /// Lets the driver choose an address and maps `len` bytes there: the pages inside an allocation
-/// that is a page longer, for drivers' addresses need not begin a page.
+/// that is a page longer, because drivers' addresses need not be page-aligned.
 fn shadow(
     client: &Arc<Client>,
     context: baltra_wire::Id,
@@ -220,7 +217,7 @@ fn shadow(
             }
             _ => None,
         };
-        // An address that is none, or that wraps around, is not asked for twice.
+        // An invalid address, or one that wraps around, is not retried.
         let Some(base) = address.map(|bytes| u64::from_ne_bytes(bytes) as usize) else {
             break;
         };
@@ -232,7 +229,8 @@ fn shadow(
             found = Ok((view, base));
             break;
         }
-        // Something of this process is there. Kept until the end, or it would be given again.
+        // This process uses the addresses. Kept until the end, otherwise the driver would return
+        // them again.
         taken.push(base);
     }
     for base in taken {
@@ -250,14 +248,11 @@ fn give_back(client: &Client, base: usize) {
     });
 }
 
-/// `clSVMFree`; an address that is not a region's is left alone.
+/// `clSVMFree`; an address outside all regions is ignored.
 pub fn free(context: &Object<Context>, address: usize) {
     let mut all = regions();
     let ours = all.get(&address).is_some_and(|r| r.context == key(context));
-    let region = match ours {
-        true => all.remove(&address),
-        false => None,
-    };
+    let region = if ours { all.remove(&address) } else { None };
     drop(all);
     let Some(region) = region else { return };
     give_back(&region.client, region.base);
@@ -265,7 +260,7 @@ pub fn free(context: &Object<Context>, address: usize) {
     drop(region.block);
 }
 
-/// Frees what the application has left when its context ends.
+/// Frees the application's remaining allocations when its context is freed.
 pub fn free_all(context: &Object<Context>) {
     let left: Vec<usize> = {
         let all = regions();
@@ -282,7 +277,7 @@ pub fn has(context: &Object<Context>, address: usize) -> bool {
     place(context, address, 1).is_some()
 }
 
-/// What a range of addresses is.
+/// Classification of a range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Shared pages: this side reads and writes them as the device does.
@@ -291,7 +286,7 @@ pub enum Place {
     Shadow,
 }
 
-/// Where a range lies; `None`: it is the application's own memory.
+/// The region of a range; `None`: the application's own memory.
 pub fn place(context: &Object<Context>, address: usize, len: usize) -> Option<Place> {
     let all = regions();
     let (_, region) = containing(&all, context, address, len)?;
@@ -301,7 +296,7 @@ pub fn place(context: &Object<Context>, address: usize, len: usize) -> Option<Pl
     })
 }
 
-/// What a buffer over a range shares its storage with.
+/// The storage of a buffer over a range.
 pub enum Storage {
     /// A block, from this byte on.
     Block(Arc<Block>, usize),
@@ -341,7 +336,7 @@ pub fn mapped(address: usize, len: usize, flags: u64) {
     }
 }
 
-/// Forgets the newest mapping at an address, and gives its length and flags.
+/// Removes the newest mapping at an address, and returns its length and flags.
 pub fn unmapped(address: usize) -> Option<(usize, u64)> {
     let mut all = regions();
     let (_, region) = all.range_mut(..=address).next_back()?;

@@ -1,9 +1,9 @@
-//! Bytes between the application's memory and the device: what all reads and writes share.
+//! Transfers between the application's memory and the device: the common part of reads and writes.
 //!
-//! Where the device works in host memory and nothing is on its way, a transfer is a copy on the
-//! spot. Else bytes go through a *staging block* of the session: a write fills it when it is
-//! enqueued, a read empties it as its step on this side (see [`crate::core::queue`]). Large ones
-//! take other ways ([`crate::core::linear`]).
+//! Where the device works in host memory and no command is outstanding, a transfer is an immediate
+//! copy. Otherwise bytes go through a *staging block* of the session: a write fills it when it is
+//! enqueued, a read empties it in its host part (see [`crate::core::queue`]). Large transfers use
+//! other ways ([`crate::core::linear`]).
 
 use crate::core::callback;
 use crate::core::event::{monotonic_ns, set_slot, Event, Times, Waits};
@@ -19,10 +19,10 @@ use baltra_wire::{Event as Slot, Operation, Payload};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Reads of so many bytes are also emptied by the notice thread.
+/// Staging blocks of reads from this size are also emptied by the notice thread.
 const EAGER_BYTES: usize = 64 << 10;
-/// Blocking writes of at least this many bytes wait for the device: the next one gets the same block, where
-/// blocks of many writes on their way would have to be populated and pinned first.
+/// Blocking writes from this size on wait for the device, so that the next one gets the same block:
+/// blocks of many outstanding writes would each have to be populated and pinned first.
 const AWAITED_BYTES: usize = 512 << 10;
 
 /// A range of the application's memory.
@@ -51,8 +51,9 @@ impl Span {
     }
 }
 
-/// Staged reads that will still write into the application's memory. A write whose source they
-/// touch (a non-blocking read, then a write from the same place) must not copy before them.
+/// Outstanding staged reads, which will write into the application's memory. A write from a range
+/// that they will write to (a non-blocking read, then a write from the same memory) must not copy
+/// earlier.
 #[derive(Default)]
 pub struct PendingReads {
     next: AtomicU64,
@@ -60,7 +61,7 @@ pub struct PendingReads {
     reads: Mutex<Vec<(Target, Ref<Event>)>>,
 }
 
-/// Where one of them writes.
+/// Target range of such a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     read: u64,
@@ -105,7 +106,7 @@ impl PendingReads {
     }
 }
 
-/// Runs `then` when a read is over: on a session's notice thread, or at once.
+/// Runs `then` when a read is complete: on a session's notice thread, or immediately.
 fn behind(read: Ref<Event>, then: impl FnOnce() + Send + 'static) -> Result<(), i32> {
     let kept = read.clone();
     let over = move |_| {
@@ -116,18 +117,18 @@ fn behind(read: Ref<Event>, then: impl FnOnce() + Send + 'static) -> Result<(), 
     read.then(Box::new(over))
 }
 
-/// What this side does for a command: its status.
+/// The work of a command that this side carries out: returns its status.
 pub type Job = Box<dyn FnOnce() -> i32 + Send>;
 
-/// How a command that this side carries out is begun ([`Transfer::between`]).
+/// The way to run a command that this side carries out ([`Transfer::between`]).
 pub struct Begin {
     /// The application's memory that it writes.
     pub target: Span,
     /// A read that has to be over first.
     pub after: Option<Ref<Event>>,
-    /// On a thread of its own, for what takes long; else on the session's notice thread.
+    /// On a separate thread, for long jobs; otherwise on the session's notice thread.
     pub apart: bool,
-    /// What is done.
+    /// The work.
     pub job: Job,
 }
 
@@ -138,9 +139,9 @@ pub struct Transfer<'a> {
     pub queue: &'a Object<Queue>,
     /// `CL_COMMAND_…`
     pub command: i32,
-    /// What it waits for.
+    /// Its wait list.
     pub waits: &'a Waits<'a>,
-    /// Where the application wants its event; may be null.
+    /// Destination of the application's event; may be null.
     pub event_ret: *mut cl_event,
     /// Whether the call returns only when the application may use its memory again.
     pub blocking: bool,
@@ -175,18 +176,18 @@ impl<'a> Transfer<'a> {
         self.queue.here().allocate(len as u64, 128).map(Arc::new)
     }
 
-    /// Whether this side may do it on the spot: everything before it is complete.
+    /// Whether this side may transfer immediately: all earlier commands are complete.
     pub fn may_be_local(&self) -> Result<bool, i32> {
         let idle = self.queue.is_idle() && (self.waits.is_empty() || self.waits.are_complete()?);
         if idle && self.blocking {
-            self.queue.here().client.hear_prints();
+            self.queue.here().client.wait_for_prints();
         }
         Ok(idle)
     }
 
     /// Blocks until this side may do it on the spot.
     pub fn become_local(&self) -> Result<(), i32> {
-        // In order: it comes behind all that was enqueued. Out of order the same is allowed.
+        // In order: it follows all enqueued commands. Out of order that is allowed, too.
         self.queue.channel.flush();
         let waits = self.waits.wait();
         self.queue.drain()?;
@@ -195,15 +196,15 @@ impl<'a> Transfer<'a> {
         waits
     }
 
-    /// Does it on the spot. The caller has seen to [`Transfer::may_be_local`].
+    /// Transfers immediately. The caller has checked [`Transfer::may_be_local`].
     pub fn on_the_spot(&self, run: impl FnOnce()) {
         let started = monotonic_ns();
         run();
         self.queue.complete(self.command, self.event_ret, started);
     }
 
-    /// Runs `run` on this side when everything before it is complete: at once if it is or the
-    /// transfer is blocking, else between two commands that hold its place in the queue.
+    /// Runs `run` on this side when all earlier commands are complete: immediately if they are or
+    /// the transfer is blocking, otherwise between two commands that hold its place in the queue.
     pub fn local(&self, run: impl FnOnce() + Send + 'static) -> Result<(), i32> {
         if self.blocking {
             self.become_local()?;
@@ -223,10 +224,10 @@ impl<'a> Transfer<'a> {
         })
     }
 
-    /// Enqueues a command that this side carries out when everything before it is complete. Two
-    /// commands hold its place: the first is complete when all before it is, the second waits for
-    /// a gate that is opened when the job is done. The first is left out if there is nothing to
-    /// wait for.
+    /// Enqueues a command that this side carries out when all earlier commands are complete. Two
+    /// commands hold its place: the first completes when all earlier commands are complete, the
+    /// second waits for a gate that is opened when the job is done. The first is omitted if there
+    /// is nothing to wait for.
     pub(super) fn between(&self, begin: Begin) -> Result<(), i32> {
         let (queue, member) = (self.queue, self.queue.member);
         let here = queue.here();
@@ -236,7 +237,7 @@ impl<'a> Transfer<'a> {
         }
         let gate = here.new_event()?;
         let mut before = 0;
-        // Out of order a marker that names nothing would wait for everything.
+        // Out of order a marker with an empty list would wait for everything.
         if !slots.is_empty() || (queue.in_order() && !queue.is_idle()) {
             before = here.new_event()?;
             let pushed = queue.channel.push(before, &slots, &Operation::Marker);
@@ -261,9 +262,10 @@ impl<'a> Transfer<'a> {
                 set_slot(&context, member, gate, status);
                 callback::run(move || drop(context));
             };
-            match apart {
-                true => workers::run(run),
-                false => run(),
+            if apart {
+                workers::run(run)
+            } else {
+                run()
             }
         };
         let client = here.client.clone();
@@ -303,7 +305,7 @@ impl<'a> Transfer<'a> {
         });
         let submission = Submission {
             command: self.command,
-            // Complete by then where the device is; what is left of them on this side comes first.
+            // Complete on the device by then; their host parts run first.
             waits: self.waits,
             more: &[gate],
             event_ret: self.event_ret,
@@ -317,8 +319,8 @@ impl<'a> Transfer<'a> {
             .map(drop)
     }
 
-    /// Writes `len` bytes that `fill` puts into the staging block. `source`: where it reads
-    /// the application's memory.
+    /// Writes `len` bytes that `fill` puts into the staging block. `source`: the application's
+    /// memory that it reads.
     pub fn write(
         self,
         len: usize,
@@ -328,7 +330,7 @@ impl<'a> Transfer<'a> {
     ) -> Result<(), i32> {
         if self.blocking {
             // The bytes are in the staging block when the call returns; the device's part may
-            // come later.
+            // follow later.
             self.waits.wait()?;
         }
         let block = self.stage(len)?;
@@ -350,8 +352,8 @@ impl<'a> Transfer<'a> {
         self.write_later(Some(read), block, fill, operation)
     }
 
-    /// Writes what `fill` puts into the operation's block once everything before it is complete.
-    /// The command goes only then: over a socket its bytes go with it.
+    /// Writes what `fill` puts into the operation's block once all earlier commands are complete.
+    /// The command is sent only then, because over a socket its bytes are sent with it.
     pub fn write_later(
         &self,
         after: Option<Ref<Event>>,
@@ -360,7 +362,7 @@ impl<'a> Transfer<'a> {
         operation: Operation<'static>,
     ) -> Result<(), i32> {
         let (context, member) = (self.queue.context.clone(), self.queue.member);
-        // Released by the application meanwhile, it stays until the end.
+        // If the application releases it meanwhile, it stays alive until the end.
         let memory = self.uses.map(|used| used.memory.share());
         self.between(Begin {
             target: Span::NONE,
@@ -389,8 +391,8 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    /// Reads `len` bytes, which `drain` takes out of the staging block. `target`: where it
-    /// writes the application's memory.
+    /// Reads `len` bytes, which `drain` takes out of the staging block. `target`: the application's
+    /// memory that it writes.
     pub fn read(
         self,
         len: usize,
@@ -404,8 +406,8 @@ impl<'a> Transfer<'a> {
         self.read_into(block, target, then, operation)
     }
 
-    /// Reads into a block and then, if that has worked, runs `then` on this side before
-    /// anybody learns that the command is complete.
+    /// Reads into a block and then, on success, runs `then` on this side before the command is
+    /// reported as complete.
     pub fn read_into(
         self,
         block: Arc<Block>,
@@ -417,7 +419,7 @@ impl<'a> Transfer<'a> {
         self.then(target, &operation, then)
     }
 
-    /// Enqueues a command that is followed by a part on this side, which writes `target`.
+    /// Enqueues a command with a host part, which writes `target`.
     pub fn then(
         self,
         target: Span,
@@ -471,12 +473,12 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// A staging block's bytes. The executor may write them at any time, as a peer that breaks the
-/// protocol; they are plain bytes, and no decision rests on them.
+/// A staging block's bytes. An executor that violates the protocol may write them at any time; they
+/// are plain bytes, and no decision depends on them.
 #[allow(clippy::mut_from_ref)] // the block is a view of shared memory, like a cell
 fn bytes(block: &Block) -> &mut [u8] {
-    // SAFETY: the block is this process's to use and valid for its length; nobody here holds
-    // another reference to it while a transfer fills or empties it.
+    // SAFETY: the block belongs to this process and is valid for its length; no other reference to
+    // it exists in this process while a transfer fills or empties it.
     unsafe { std::slice::from_raw_parts_mut(block.ptr(), block.len()) }
 }
 

@@ -1,12 +1,12 @@
-//! Threads for work of the library's own that takes long: copies that run while the application
-//! goes on. Started on demand, as many as there is work for, and ended when idle.
+//! Threads for the library's long-running work: copies that run while the application continues.
+//! They are started on demand, one per job, and ended when idle.
 
 use crate::core::process;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// More jobs than this wait for one another. A job waits for the device alone, never for another
+/// Maximum number of threads; further jobs wait. A job waits for the device only, never for another
 /// job, so that any number of threads makes progress.
 const WORKERS_MAX: usize = 4;
 /// How long a thread without work is kept.
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn test_jobs_run_side_by_side() {
-        // Each waits for the other: one thread alone would never end.
+        // Each waits for the other: a single thread would never end.
         let (to_first, first) = channel();
         let (to_second, second) = channel();
         let (sender, done) = channel();

@@ -13,7 +13,7 @@ pub struct Driver {
     pub device: cl_device_id,
     pub context: cl_context,
     pub queue: cl_command_queue,
-    /// What was seen, line by line.
+    /// The recorded results, line by line.
     pub lines: Vec<String>,
 }
 
@@ -22,7 +22,8 @@ pub struct Driver {
 macro_rules! cl {
     ($d:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let entry = $d.table.$name.expect(stringify!($name));
-        // SAFETY: the tests keep to the specification, or break it where it says what happens.
+        // SAFETY: the tests conform to the specification, or violate it where it defines the
+        // result.
         #[allow(clippy::macro_metavars_in_unsafe)]
         unsafe {
             entry($($arg),*)
@@ -43,7 +44,7 @@ impl Driver {
     /// Loads a driver library; `None`: it is not there, or has no device.
     pub fn load(path: &str) -> Option<Driver> {
         let path = CString::new(path).expect("a path");
-        // SAFETY: loading a driver runs its constructors, which is what we want.
+        // SAFETY: loading a driver runs its constructors, which is intended.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
             // SAFETY: dlerror has just been set.
@@ -171,9 +172,10 @@ impl Driver {
 
     /// Launches in one to three dimensions; an empty `local` leaves the groups to the driver.
     pub fn launch(&mut self, kernel: cl_kernel, global: &[usize], local: &[usize]) -> cl_int {
-        let group = match local.is_empty() {
-            true => null(),
-            false => local.as_ptr(),
+        let group = if local.is_empty() {
+            null()
+        } else {
+            local.as_ptr()
         };
         cl!(
             self,
@@ -198,9 +200,9 @@ impl Driver {
     }
 }
 
-/// Runs a scenario on both drivers and compares what they said. Without a library under test
-/// (`BALTRA_TEST_LIBRARY`, with `BALTRA_ENDPOINT` for a manager) the native one alone runs, so
-/// that the scenario itself is known to be sound.
+/// Runs a scenario on both drivers and compares their results. Without a library under test
+/// (`BALTRA_TEST_LIBRARY`, with `BALTRA_ENDPOINT` for a manager) only the native one runs, to check
+/// the scenario itself.
 pub fn compare(scenario: impl Fn(&mut Driver)) {
     // One scenario at a time: PoCL 3.1 now and then refuses a buffer (CL_INVALID_BUFFER_SIZE) in a
     // context that is made while another thread makes the process's first one.

@@ -1,8 +1,8 @@
 //! The client's arenas: shared memory that both ends map, and blocks of it.
 //!
-//! Small blocks share arenas of [`ARENA_BYTES`]; a large block has an arena of its own, whose
-//! pages go back to the system when it is dropped, save for a small stock that spares
-//! transfers the page faults.
+//! Small blocks share arenas of [`ARENA_BYTES`]; a large block has its own arena, whose pages are
+//! returned to the system when it is dropped, except for a small stock that saves later transfers
+//! the page faults.
 
 use super::{Lost, Shared};
 use baltra_ring::{Memory, Range, SEGMENT_BYTES};
@@ -16,12 +16,12 @@ const ARENA_BYTES: u64 = 8 << 20;
 /// The same in a pool, where memory is scarce.
 const POOLED_ARENA_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
-/// A block of so many bytes has its own arena.
+/// Blocks from this size have their own arena.
 const LARGE_BYTES: u64 = 2 << 20;
-/// Dropped large arenas are kept for reuse up to so many bytes together.
+/// Maximum total size of the dropped large arenas that are kept for reuse.
 const STOCK_BYTES: u64 = 128 << 20;
 
-/// The memory that all arenas of a session have to lie in, behind its segment.
+/// The memory that contains all arenas of a session, behind its segment.
 pub(crate) struct Pool {
     range: Range,
     free: Mutex<BTreeMap<u64, u64>>,
@@ -52,9 +52,9 @@ impl Pool {
 
 struct Arena {
     range: Range,
-    /// Where it lies in the session's [`Pool`].
+    /// Offset in the session's [`Pool`].
     at: u64,
-    /// Free parts: offset → length. `None`: one block has it all.
+    /// Free parts: offset → length. `None`: one block occupies the arena.
     free: Option<BTreeMap<u64, u64>>,
 }
 
@@ -68,8 +68,8 @@ pub(super) struct Arenas {
     stock: Vec<(u32, u64)>,
 }
 
-/// A part of an arena that is this process's to use until it is dropped. Drop it only when the
-/// executor no longer uses it.
+/// A part of an arena, owned by this process until it is dropped. To be dropped only after the
+/// executor has stopped using it.
 pub struct Block {
     shared: Arc<Shared>,
     arena: u32,
@@ -80,12 +80,12 @@ pub struct Block {
 }
 
 impl Block {
-    /// Whether its arena has just been made for it alone: no page of it has been touched.
+    /// Whether its arena was created for it just now, so that none of its pages is populated.
     pub fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// How messages name it.
+    /// Its location, as messages name it.
     pub fn payload(&self) -> Payload {
         Payload {
             arena: self.arena,
@@ -94,7 +94,7 @@ impl Block {
         }
     }
 
-    /// A part of it, as messages name it. Panics when it is not inside.
+    /// A part of it, as messages name it. Panics if it exceeds the block.
     pub fn part(&self, offset: u64, len: u64) -> Payload {
         assert!(offset + len <= self.range.len() as u64);
         Payload {
@@ -109,7 +109,7 @@ impl Block {
         self.range.ptr()
     }
 
-    /// Bytes, as asked for.
+    /// Requested size in bytes.
     pub fn len(&self) -> usize {
         self.range.len()
     }
@@ -119,13 +119,13 @@ impl Block {
         self.range.is_empty()
     }
 
-    /// Copies `bytes` to `offset`. Panics when they are not inside.
+    /// Copies `bytes` to `offset`. Panics if they exceed the block.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.range.copy_in(offset, bytes);
     }
 
-    /// Appends `len` bytes from `offset` on to `out`: a copy, for the executor may write there
-    /// at any time, and a slice of such memory would promise that nobody does. Panics when they are not inside.
+    /// Appends `len` bytes from `offset` on to `out`. Copies, because the executor may write there
+    /// at any time, which rules out a slice. Panics if the range exceeds the block.
     pub fn read(&self, offset: usize, len: usize, out: &mut Vec<u8>) {
         self.range.append_to(offset, len, out);
     }
@@ -143,7 +143,7 @@ impl Drop for Block {
     }
 }
 
-/// Memory of this process that one command's transfer names as if it were an arena's.
+/// Memory of this process that one command's transfer may use like an arena's.
 pub struct Loan {
     shared: Arc<Shared>,
     payload: Payload,
@@ -166,7 +166,7 @@ impl Loan {
         })
     }
 
-    /// How the command names it.
+    /// Its location, as commands name it.
     pub fn payload(&self) -> Payload {
         self.payload
     }
@@ -191,8 +191,8 @@ impl Arenas {
         self.next
     }
 
-    /// A block of `len` bytes (at least 1), aligned to `align` (a power of two up to 4,096).
-    /// Its contents are what was there.
+    /// A block of `len` bytes (at least 1), aligned to `align` (a power of two up to 4,096). Its
+    /// contents are undefined.
     pub(super) fn allocate(
         &mut self,
         shared: &Arc<Shared>,
@@ -206,9 +206,10 @@ impl Arenas {
         let small = Self::small_bytes(shared);
         let next = self.next;
         let large = taken >= LARGE_BYTES.min(small / 2);
-        let (arena, offset, taken) = match large {
-            true => self.take_large(shared, taken)?,
-            false => self.take_small(shared, taken, align)?,
+        let (arena, offset, taken) = if large {
+            self.take_large(shared, taken)?
+        } else {
+            self.take_small(shared, taken, align)?
         };
         let fresh = large && self.next != next;
         let range = self.arenas[&arena]
@@ -234,7 +235,7 @@ impl Arenas {
     }
 
     fn take_large(&mut self, shared: &Arc<Shared>, len: u64) -> Result<(u32, u64, u64), Lost> {
-        // Whole huge pages, or in a pool, whose pages are what they are, whole pages.
+        // Whole huge pages or, in a pool, which has ordinary ones, whole pages.
         let len = len.next_multiple_of(match shared.peer.pool() {
             None => LARGE_BYTES,
             Some(_) => PAGE_BYTES,
@@ -307,7 +308,7 @@ impl Arenas {
         Ok(arena)
     }
 
-    /// An arena that is a memfd of its own.
+    /// Creates an arena with its own memfd.
     fn make(shared: &Shared, arena: u32, len: u64) -> Result<Range, Lost> {
         let made = Memory::create("baltra-arena", len);
         let (memory, fd) = made.map_err(|_| Lost(MEM_OBJECT_ALLOCATION_FAILURE))?;
@@ -319,10 +320,11 @@ impl Arenas {
         if let Some(arena) = self.arenas.remove(&name) {
             let len = arena.range.len() as u64;
             self.total -= len;
-            // A lost session has nobody to tell.
+            // A lost session needs no notification.
             let _ = shared.control(&Control::ArenaDrop(name));
             if let Some(pool) = shared.peer.pool() {
-                // Nothing uses it any more, and the next arena there is announced after this.
+                // The arena is unused, and a later arena at the same place is announced after this
+                // message.
                 pool.give(arena.at, len);
             }
         }

@@ -1,4 +1,4 @@
-//! The threads that hear the executor.
+//! The threads that receive the executor's notices.
 
 use super::{lock, Shared};
 use baltra_ring::{Consumer, Progress, Range, RingError};
@@ -10,11 +10,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, Builder, ThreadId};
 use std::time::{Duration, Instant};
 
-/// How long what the executor said last is waited for when it has ended.
-const LAST_WORDS_MAX: Duration = Duration::from_millis(500);
+/// How long to wait for the remaining notices of an executor that has ended.
+const LAST_NOTICES_MAX: Duration = Duration::from_millis(500);
 
-/// What kernels print comes as notices before the command's completion, but on another path: a
-/// thread whose wait is over waits for those that have been announced.
+/// Output printed by kernels arrives as notices before the command's completion, but by another
+/// path: a thread whose wait has ended waits for the announced ones.
 pub(super) struct Printing {
     /// In the notice ring's header: notices of printed text so far.
     announced: Progress,
@@ -49,15 +49,15 @@ impl Printing {
 }
 
 impl Shared {
-    /// Waits until what was printed by commands that are complete has been handed on.
-    pub(super) fn hear_prints(&self) {
+    /// Waits until the output of complete commands has been delivered.
+    pub(super) fn wait_for_prints(&self) {
         let printing = &self.printing;
         let announced = printing.announced.completed();
         if !printing.is_behind(announced) {
             return;
         }
         let mut thread = lock(&printing.thread);
-        // Without a thread, or on it, nobody else would hand it on.
+        // Without a notice thread, or on it, no other thread would deliver the output.
         while printing.is_behind(announced)
             && thread.is_some_and(|t| t != thread::current().id())
             && !self.stop.load(Ordering::Acquire)
@@ -76,16 +76,16 @@ pub(super) fn spawn(shared: &Arc<Shared>, consumer: Consumer) -> io::Result<()> 
     let ours = shared.clone();
     Builder::new()
         .name("baltra-notices".into())
-        .spawn(move || hear(&ours, consumer))?;
+        .spawn(move || receive(&ours, consumer))?;
     let ours = shared.clone();
     Builder::new().name("baltra-peer".into()).spawn(move || {
         ours.peer.wait_for_end();
-        // What the executor said last (its reason, perhaps) goes first.
+        // Remaining notices, possibly with the reason, are handled first.
         let begun = Instant::now();
         std::thread::sleep(Duration::from_millis(1));
         while ours.noticed.load(Ordering::Acquire) < ours.waker.published()
             && !ours.stop.load(Ordering::Acquire)
-            && begun.elapsed() < LAST_WORDS_MAX
+            && begun.elapsed() < LAST_NOTICES_MAX
         {
             ours.waker.wake();
             std::thread::sleep(Duration::from_millis(1));
@@ -95,7 +95,7 @@ pub(super) fn spawn(shared: &Arc<Shared>, consumer: Consumer) -> io::Result<()> 
     Ok(())
 }
 
-fn hear(shared: &Shared, mut consumer: Consumer) {
+fn receive(shared: &Shared, mut consumer: Consumer) {
     *lock(&shared.printing.thread) = Some(thread::current().id());
     let mut message = Vec::new();
     loop {
@@ -140,7 +140,7 @@ fn handle(shared: &Shared, notice: Notice<'_>) {
         }
         Notice::Context { context, text } => shared.handler.context_error(context, text),
         Notice::Fatal { code, text } => shared.lose(code.min(-1), Some(text)),
-        // Only relays ask for these.
+        // Only relays request these.
         Notice::Progress { .. } => {}
     }
 }

@@ -1,4 +1,4 @@
-//! The other end of a session, as the client's end needs it.
+//! The interface of the client's end to the other end of a session.
 
 use super::Pool;
 use crate::fd::send_with_fds;
@@ -9,13 +9,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who gets the arenas' descriptors.
+/// The other end of a session; it receives the arenas' descriptors.
 pub(crate) trait Peer: Send + Sync {
-    /// Hands over an arena; called before its `ArenaAdd` is pushed.
+    /// Passes an arena; called before its `ArenaAdd` is pushed.
     fn send_arena(&self, arena: u32, memory: &Memory, fd: &OwnedFd) -> io::Result<()>;
-    /// Blocks until the peer is gone, or [`Peer::close`] is called.
+    /// Blocks until the peer has exited, or [`Peer::close`] is called.
     fn wait_for_end(&self);
-    /// The memory that all arenas have to lie in; none: each is a memfd of its own.
+    /// The memory that contains all arenas; none: each has its own memfd.
     fn pool(&self) -> Option<&Pool> {
         None
     }
@@ -27,27 +27,26 @@ pub(crate) trait Peer: Send + Sync {
     fn is_elsewhere(&self) -> bool {
         false
     }
-    /// Something was published in one of the rings. Their consumer need not sleep on them; whether
-    /// one does is told.
+    /// Messages were published in one of the rings. `_sleeps`: whether its consumer slept.
     fn kick(&self, _sleeps: bool) {}
-    /// As [`Peer::kick`] from within a message: another thread has to do what there is to do.
+    /// As [`Peer::kick`] from within a message: the work has to be done by another thread.
     fn kick_later(&self) {}
-    /// How long a waiter spins at the most before it sleeps: some round trips.
+    /// Maximum spin of a waiter before it sleeps: a few round trips.
     fn spin(&self) -> Duration {
         Duration::from_micros(50)
     }
-    /// What waiters do meanwhile.
+    /// Hooks of waiting threads.
     fn waiting(&self) -> &dyn Waiting {
         &()
     }
-    /// Takes memory that is not shared with anybody under an arena's name, for one command;
-    /// false: it has to be shared.
+    /// Accepts memory that is not shared under an arena's id, for one command; false: shared memory
+    /// is required.
     fn lend(&self, _arena: u32, _memory: &Memory) -> bool {
         false
     }
     /// Forgets it: the command was not enqueued.
     fn give_back(&self, _arena: u32) {}
-    /// Ends the session. When this has returned, memory that was lent is left alone.
+    /// Ends the session. After it returns, lent memory is not accessed any more.
     fn close(&self);
 }
 
@@ -101,7 +100,7 @@ impl Peer for Socket {
 
     fn wait_for_end(&self) {
         let mut bytes = [0; 16];
-        // The executor sends nothing here: whatever comes back is the end.
+        // The executor sends nothing on this socket: any event is its end.
         while let Some(socket) = self.get() {
             match rustix::io::read(socket, &mut bytes) {
                 Ok(n) if n > 0 => {}

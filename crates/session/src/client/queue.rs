@@ -10,15 +10,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Data bytes of a queue's ring: about two thousand launches.
 const RING_BYTES: usize = 256 << 10;
-/// So many bytes written are shown to the executor without a flush, so that it starts early
-/// (an implicit flush, which OpenCL allows at any time).
+/// After this many bytes commands are published to the executor without a flush, so that it starts
+/// early (an implicit flush, which OpenCL allows at any time).
 const PUBLISH_BYTES: usize = 4 << 10;
 
 struct Channel {
     producer: Producer,
     message: Vec<u8>,
     waits: Vec<u8>,
-    /// Messages that found the ring full: no enqueue waits for the other side.
+    /// Messages that did not fit into the ring, so that no enqueue waits for the executor.
     spill: VecDeque<Box<[u8]>>,
     pushed: u64,
     reported_failure: u64,
@@ -56,7 +56,7 @@ impl Queue {
         properties: u64,
     ) -> Result<Arc<Queue>, Lost> {
         let ring = shared.allocate(baltra_ring::ring_bytes(RING_BYTES) as u64, 128)?;
-        // The data is read only where it was written: pages that are not used are not touched.
+        // Only written data is read, so that unused pages are not populated.
         let header = ring.range().slice(0, RING_HEADER_BYTES as u64);
         header.ok_or(Lost(OUT_OF_HOST_MEMORY))?.zero();
         let layout = |_| Lost(OUT_OF_HOST_MEMORY);
@@ -102,8 +102,7 @@ impl Queue {
     }
 
     /// Appends a command, which waits for `waits` and completes `event` (0: none); returns its
-    /// number in the queue, from 1. The executor sees it at the next [`Queue::flush`] or
-    /// earlier.
+    /// number in the queue, from 1. It is published by the next [`Queue::flush`] or earlier.
     pub fn push(
         &self,
         event: Event,
@@ -152,7 +151,7 @@ impl Queue {
         Ok(number)
     }
 
-    /// The executor sees what was published, and has a thread to look.
+    /// Notifies the executor of published commands, and has it start the queue's thread if needed.
     fn published(&self, channel: MutexGuard<'_, Channel>, sleeps: bool) {
         let parked = sleeps && channel.producer.take_parked();
         drop(channel);
@@ -187,7 +186,7 @@ impl Queue {
         self.lock().pushed
     }
 
-    /// Commands complete: all of the first so many.
+    /// Number of complete commands: the first ones of the queue.
     pub fn completed(&self) -> u64 {
         self.progress.completed()
     }
@@ -198,14 +197,14 @@ impl Queue {
         self.progress.completed() >= pushed
     }
 
-    /// Flushes and waits until the first `number` commands are complete. An error is that of a
-    /// command without an event (each is told once) or that of the lost session.
+    /// Flushes and waits until the first `number` commands are complete. The error is that of a
+    /// command without an event (each is reported once) or that of the lost session.
     pub fn wait(&self, number: u64) -> Result<(), i32> {
         self.flush();
         if !self.reached(number) {
             return Err(self.shared.lost_code());
         }
-        self.shared.hear_prints();
+        self.shared.wait_for_prints();
         if let Some((command, code)) = self.progress.failure() {
             let mut channel = self.lock();
             if command <= number && command > channel.reported_failure {
@@ -216,18 +215,17 @@ impl Queue {
         Ok(())
     }
 
-    /// The newest failed command's number and error; those that failed before it are not told
-    /// of. Ask after [`Queue::completed`]: it then covers every command that this counted.
+    /// The newest failed command's number and error; earlier failures are overwritten. To be read
+    /// after [`Queue::completed`]: it then covers every command that this counted.
     pub fn failure(&self) -> Option<(u64, i32)> {
         self.progress.failure()
     }
 
-    /// Blocks until `number` commands are complete, pushed or not, or the session is lost
-    /// (false). Flushes nothing and consumes no error ([`Queue::failure`] has it): for a thread
-    /// that only hears completions.
-    pub fn hear(&self, number: u64) -> bool {
+    /// Blocks until `number` commands are complete, pushed or not, or the session is lost (false).
+    /// Flushes nothing and consumes no error ([`Queue::failure`] has it).
+    pub fn observe(&self, number: u64) -> bool {
         let reached = self.reached(number);
-        self.shared.hear_prints();
+        self.shared.wait_for_prints();
         reached
     }
 
@@ -238,12 +236,12 @@ impl Queue {
             .wait(number, shared.spin, &shared.stop, waiting)
     }
 
-    /// As [`Queue::hear`], for a moment only: whether it was so, without a sleep. Moments that turn
-    /// out in vain grow rare.
-    pub fn hear_soon(&self, number: u64) -> bool {
+    /// As [`Queue::observe`], but spins briefly instead of sleeping; returns whether the commands
+    /// are complete. Spins without success become rare.
+    pub fn observe_briefly(&self, number: u64) -> bool {
         let reached = self.progress.wait_briefly(number, self.shared.spin);
         if reached {
-            self.shared.hear_prints();
+            self.shared.wait_for_prints();
         }
         reached
     }

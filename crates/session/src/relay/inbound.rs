@@ -15,21 +15,21 @@ use baltra_wire::{
     decode, encode, Backing, Call, Command, Control, Direction, Id, Payload, Request, Waits,
 };
 
-/// Calls of the relay's own have this bit; a client's never get so far.
+/// Bit that marks the relay's own calls; a client's numbers never reach it.
 pub(super) const OWN_CALL: Call = 1 << 31;
-/// The most queues that a session has at once. The executor has a limit of its own, which is lower
-/// and an error of the call; here memory is bounded.
+/// Maximum number of queues of a session in the relay, to bound its memory. The executor has its
+/// own, lower limit, which fails the call.
 const QUEUES_MAX: usize = 1 << 15;
 
 /// The receiving side over one connection.
 pub(super) struct Inbound<'a> {
     pub(super) session: &'a Session,
     acked: u32,
-    /// Where the frame at hand has its payload.
+    /// Location of the current frame's payload.
     arrived: Option<Arrived>,
     dirty: Vec<Id>,
-    /// Queues in which the relay has carried out commands itself, and the last one's number:
-    /// the client is told when nothing more arrives.
+    /// Queues in which the relay has carried out commands itself, and the last one's number.
+    /// Reported to the client once no more frames have arrived.
     done: Vec<(Id, u64)>,
     /// Something is in the outbox and not sent.
     unsent: bool,
@@ -41,12 +41,14 @@ pub(super) struct Inbound<'a> {
 enum Arrived {
     /// In a block, for the executor.
     Staged(Block),
-    /// Where it belongs.
+    /// The payload's final place.
     InPlace { _keep: Place },
 }
 
 pub(super) fn lost(lost: crate::client::Lost) -> Violation {
-    Violation(format!("no memory for what it asks for ({lost})"))
+    Violation(format!(
+        "cannot allocate the memory that the client requested ({lost})"
+    ))
 }
 
 fn malformed(error: baltra_wire::CodecError) -> Violation {
@@ -85,12 +87,14 @@ impl<'a> Inbound<'a> {
             // The executor reads rings of the relay's.
             Control::QueueRun(_) => return Ok(()),
             Control::ArenaAdd { .. } | Control::ArenaDrop(_) | Control::ArenaPart { .. } => {
-                return Err(Violation::new("an arena over TCP"));
+                return Err(Violation::new(
+                    "a control message for an arena, which TCP does not allow",
+                ));
             }
             Control::EventsAdd { first, .. } => {
                 let next = self.session.client.events().next_segment();
                 if next.map(|n| n.1) != Some(*first) {
-                    return Err(Violation::new("event slots out of turn"));
+                    return Err(Violation::new("event slots out of order"));
                 }
                 return self.session.client.grow_events().map_err(lost);
             }
@@ -147,7 +151,11 @@ impl<'a> Inbound<'a> {
             Control::Buffer {
                 backing: Backing::Arena(_),
                 ..
-            } => return Err(Violation::new("a buffer in place over TCP")),
+            } => {
+                return Err(Violation::new(
+                    "a buffer in the client's memory, which TCP does not allow",
+                ))
+            }
             Control::Release { id, after, notify } => {
                 let mut state = self.session.state();
                 if state.queues.contains_key(id) {
@@ -182,7 +190,7 @@ impl<'a> Inbound<'a> {
         }
         match taken {
             Some(block) => {
-                // Freed once the executor has carried out everything before.
+                // Freed once the executor has carried out all earlier messages.
                 let call = self.reserve(Awaited::Contents { _block: block });
                 let request = Request::Sync;
                 self.send(&Control::Call { call, request })
@@ -196,7 +204,9 @@ impl<'a> Inbound<'a> {
             let mut state = self.session.state();
             state.sweep();
             if state.queues.len() >= QUEUES_MAX || state.queues.contains_key(&id) {
-                return Err(Violation::new("too many queues, or one twice"));
+                return Err(Violation::new(
+                    "a queue's id is already in use, or over the limit of queues",
+                ));
             }
         }
         let Ok(ring) = self
@@ -204,7 +214,7 @@ impl<'a> Inbound<'a> {
             .client
             .allocate(ring_bytes(RING_BYTES) as u64, 128)
         else {
-            // The executor makes no queue of it, and the client hears that.
+            // The executor cannot create this queue, and its commands return the error.
             return Ok(Payload {
                 arena: 0,
                 offset: 0,
@@ -223,18 +233,20 @@ impl<'a> Inbound<'a> {
         Ok(payload)
     }
 
-    /// The contents that have arrived, which must be `len` bytes.
+    /// The received contents, which must be `len` bytes.
     fn contents(&self, len: u64) -> Result<Block, Violation> {
         match self.session.state().arriving.take() {
             Some((block, at, total)) if at == total && total == len => Ok(block),
-            _ => Err(Violation::new("contents of another length")),
+            _ => Err(Violation::new(
+                "contents whose length differs from the announced length",
+            )),
         }
     }
 
     /// A number for a call of the relay's own.
     pub(super) fn reserve(&mut self, awaited: Awaited) -> Call {
         let mut state = self.session.state();
-        // Never as many on their way as there are numbers.
+        // There are always fewer outstanding calls than numbers.
         loop {
             self.calls = self.calls.wrapping_add(1) % OWN_CALL;
             if !state.awaited.contains_key(&(OWN_CALL | self.calls)) {
@@ -245,7 +257,7 @@ impl<'a> Inbound<'a> {
         OWN_CALL | self.calls
     }
 
-    /// Passes a command on, or carries it out; the latter is told of once the frame is counted.
+    /// Passes a command on, or carries it out; the latter is reported once the frame is counted.
     fn command(&mut self, queue: Id, message: &[u8]) -> Result<Option<Own>, Violation> {
         let mut command = decode::<Command>(message).map_err(malformed)?;
         let arrived = match self.arrived.take() {
@@ -258,7 +270,7 @@ impl<'a> Inbound<'a> {
                 return Ok(Some(own));
             }
         }
-        // It may change what is on its way to the client.
+        // The command may change bytes that are being sent to the client.
         self.session.link.detach();
         let mut transfer = None;
         if let Some((direction, payload)) = payload_of(&command.operation) {
@@ -268,13 +280,15 @@ impl<'a> Inbound<'a> {
                     return Err(Violation::new("an oversized transfer"));
                 }
                 (Direction::Write, None) if payload.len > 0 => {
-                    return Err(Violation::new("a write without its bytes"));
+                    return Err(Violation::new("a write without its payload"));
                 }
                 _ => self.allocate(payload.len, 128)?,
             };
             let here = block.part(0, payload.len.min(block.len() as u64));
             if here.len != payload.len {
-                return Err(Violation::new("a payload of another length"));
+                return Err(Violation::new(
+                    "a payload whose length differs from its command's",
+                ));
             }
             command.operation = with_payload(&command.operation, here);
             transfer = Some((block, direction == Direction::Read));
@@ -331,9 +345,9 @@ impl<'a> Inbound<'a> {
         Ok(())
     }
 
-    /// Tells of a command that the relay has carried out.
-    fn tell(&mut self, mut own: Own) -> Result<(), Violation> {
-        self.unsent |= own.tell(self.session)?;
+    /// Reports a command that the relay has carried out.
+    fn report(&mut self, mut own: Own) -> Result<(), Violation> {
+        self.unsent |= own.report(self.session)?;
         match self.done.iter_mut().find(|d| d.0 == own.queue) {
             Some(done) => done.1 = own.number,
             None => self.done.push((own.queue, own.number)),
@@ -341,7 +355,7 @@ impl<'a> Inbound<'a> {
         Ok(())
     }
 
-    /// Shows the executor what was pushed.
+    /// Publishes pushed commands to the executor.
     fn publish(&mut self) {
         if self.dirty.is_empty() {
             return;
@@ -363,13 +377,15 @@ impl<'a> Inbound<'a> {
         }
     }
 
-    /// Where the next piece of an object's contents goes.
+    /// The place of the next piece of an object's contents.
     fn contents_place(&self, total: &[u8], len: u64) -> Result<Range, Violation> {
-        let wrong = || Violation::new("contents that do not fit together");
+        let wrong = || Violation::new("pieces of contents whose lengths contradict each other");
         let total = u64::from_le_bytes(total.try_into().map_err(|_| wrong())?);
         let mut state = self.session.state();
         if total == 0 || total > state.limits.memory_bytes.min(state.limits.arena_bytes) {
-            return Err(Violation(format!("contents of {total} bytes")));
+            return Err(Violation(format!(
+                "contents of {total} bytes, outside the session's limits"
+            )));
         }
         if state.arriving.is_none() {
             state.arriving = Some((self.allocate(total, 128)?, 0, total));
@@ -416,13 +432,13 @@ impl Receive for Inbound<'_> {
         match head.kind {
             Kind::Ack => {}
             Kind::Control => {
-                // A control message may lean on commands before it (a release).
+                // A control message may depend on earlier commands (a release).
                 self.publish();
                 self.control(message)?;
             }
             Kind::Command => own = self.command(head.queue, message)?,
             Kind::Contents if head.payload == 0 => {
-                return Err(Violation::new("contents without bytes"));
+                return Err(Violation::new("a piece of contents without bytes"));
             }
             Kind::Contents => {
                 if let Some((_, at, _)) = &mut self.session.state().arriving {
@@ -431,14 +447,17 @@ impl Receive for Inbound<'_> {
             }
             Kind::Close => return Ok(false),
             Kind::Notice | Kind::Data => {
-                return Err(Violation(format!("a frame of kind {:?}", head.kind)));
+                return Err(Violation(format!(
+                    "an unexpected frame of kind {:?}",
+                    head.kind
+                )));
             }
         }
-        // First of all: whoever hears that a command is complete also hears that its frame is
-        // here.
+        // Counted first, so that the completion of the command is sent with an acknowledgement that
+        // covers its frame.
         self.session.link.count(head);
         if let Some(own) = own {
-            self.tell(own)?;
+            self.report(own)?;
         }
         Ok(true)
     }
@@ -451,7 +470,7 @@ impl Receive for Inbound<'_> {
         }
         let mut outbox = link.outbox();
         if outbox.is_overfull() {
-            return Err(Violation::new("it acknowledges nothing"));
+            return Err(Violation::new("too many frames are unacknowledged"));
         }
         for (queue, number) in self.done.drain(..) {
             progressed(self.session, queue, number, (0, 0), &mut outbox);

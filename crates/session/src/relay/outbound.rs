@@ -1,4 +1,5 @@
-//! The executor's notices into frames, what was read ahead of the news that it was.
+//! Converts the executor's notices to frames; frames sent first may precede the notices that they
+//! belong to.
 
 use super::inbound::OWN_CALL;
 use super::state::{State, Transfer};
@@ -13,11 +14,11 @@ use std::time::{Duration, Instant};
 
 /// Unsent bytes beyond which the executor's notices are left in their ring.
 const UNSENT_MAX: usize = 16 << 20;
-/// The last words to a client that does not listen may take so long.
+/// Time limit for sending the last frames to a client that does not read.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
-/// The outbound thread leaves the notices to an inbound thread that looks for them itself, and
-/// sees so often whether it still does.
+/// Interval at which the outbound thread checks whether the inbound thread still reads the notices
+/// itself; while it does, the outbound thread leaves them to it.
 const LEAVE: Duration = Duration::from_micros(500);
 
 /// The executor's notices.
@@ -34,8 +35,8 @@ impl Notices {
         }
     }
 
-    /// Sends what there is, as far as the socket takes it; whether there was anything. An executor
-    /// that garbles its ring is at its end, too.
+    /// Sends pending frames until the socket's buffer is full; returns whether there were any. A
+    /// malformed ring ends the session.
     fn carry(&mut self, session: &Session) -> Result<(bool, Flushed), RingError> {
         let mut outbox = session.link.outbox();
         let mut moved = false;
@@ -47,7 +48,7 @@ impl Notices {
     }
 }
 
-/// Does the thread's work once, unless it is at it itself; whether there was any.
+/// Does the thread's work once, unless the thread is active; returns whether there was any.
 pub(super) fn look(session: &Session) -> bool {
     let Ok(mut notices) = session.notices.try_lock() else {
         return false;
@@ -69,7 +70,7 @@ pub(super) fn look(session: &Session) -> bool {
     }
 }
 
-/// The thread: until the session is over and everything said. Leaves the connection closed.
+/// The thread: runs until the session has ended and all frames are sent. Closes the connection.
 pub(super) fn run(session: &Session) {
     carry(session);
     farewell(session);
@@ -99,7 +100,7 @@ fn carry(session: &Session) {
                 if let Some(stream) = stream {
                     stream.wait_writable(Duration::from_millis(100));
                 }
-                // The rest is sent by nobody else.
+                // No other thread sends the rest.
                 session.poked.store(true, Ordering::SeqCst);
             }
             Ok((_, Flushed::All | Flushed::Down)) if !over => {
@@ -164,9 +165,10 @@ fn progress(session: &Session, queue: Id, completed: u64, failed: (u64, i32), ou
     let Some(found) = state.queues.get_mut(&queue) else {
         return;
     };
-    let done: Vec<_> = match found.has_transfers() {
-        true => found.complete(completed).collect(),
-        false => Vec::new(),
+    let done: Vec<_> = if found.has_transfers() {
+        found.complete(completed).collect()
+    } else {
+        Vec::new()
     };
     let (completed, failed) = found.translate(completed, failed);
     for transfer in done {
@@ -176,7 +178,7 @@ fn progress(session: &Session, queue: Id, completed: u64, failed: (u64, i32), ou
     progressed(session, queue, completed, failed, outbox);
 }
 
-/// Tells the client how far a queue is, as it counts itself.
+/// Reports a queue's progress to the client, in the client's numbering.
 pub(super) fn progressed(
     session: &Session,
     queue: Id,
@@ -195,7 +197,7 @@ pub(super) fn progressed(
     }
 }
 
-/// Sends what a transfer read; a write's block is only given back.
+/// Sends the bytes of a read; for a write only frees the block.
 fn data(session: &Session, queue: Id, transfer: Transfer, outbox: &mut Outbox) {
     if !transfer.is_read {
         return;

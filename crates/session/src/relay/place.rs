@@ -1,13 +1,13 @@
 //! Transfers that the relay carries out itself.
 //!
-//! On a device that works in host memory a buffer is a block of the session's arenas, as it is
-//! for a client on the same host. A write with nothing before it is received straight into the
-//! buffer, a read is sent straight out of it: no staging block, no command for the executor.
+//! On a device that works in host memory a buffer is a block of the session's arenas, as it is for
+//! a client on the same host. A write without earlier commands is received directly into the
+//! buffer, a read is sent directly out of it: no staging block, no command for the executor.
 //!
-//! A write whose connection breaks half-way is in the buffer half-way, and is received again as
-//! a whole: nothing in its queue runs before. A read's bytes that have not arrived are copied
-//! before anything else happens in the session that may change them (`Link::detach`); mostly its
-//! client has them, and has said so, by then.
+//! A write whose connection fails is received again as a whole: until then the buffer holds a part
+//! of it, but no later command of its queue runs. Bytes of a read that the client has not
+//! acknowledged are copied before any operation of the session that may change them
+//! (`Link::detach`); mostly the client has acknowledged them by then.
 
 use super::inbound::Inbound;
 use super::state::{Awaited, Place};
@@ -23,15 +23,15 @@ use baltra_wire::{
 };
 use std::sync::Arc;
 
-/// Reads of fewer bytes are copied: cheaper than to keep an eye on them.
+/// Smaller reads are copied, which is cheaper than tracking them.
 const LENT_BYTES_MIN: usize = 64 << 10;
-/// Fewer bytes are the executor's to write: they reach it with the commands behind them, in one
-/// go, and the client hears of them all at once. If the relay carried out what was before, it goes
-/// on.
+/// Smaller writes are left to the executor, to which they go together with later commands, so that
+/// the client receives one report for all. If the relay has carried out the previous command, it
+/// carries out these too.
 const WRITE_BYTES_MIN: usize = 32 << 10;
-/// Copies that have not been acknowledged beyond so many bytes: the executor gets the read.
+/// Above this number of copied bytes that are not acknowledged, reads go to the executor.
 const COPIES_BYTES_MAX: usize = 2 * WINDOW_BYTES as usize;
-/// Buffers of so many bytes start at a page.
+/// Buffers from this size are page-aligned.
 const PAGE_BYTES: u64 = 4096;
 
 /// A command that the relay has carried out.
@@ -46,9 +46,9 @@ pub(super) struct Own {
 }
 
 impl Own {
-    /// Puts what was read and the event's completion into the outbox, and tells the executor if
-    /// it has commands that wait for it; whether there is anything to send.
-    pub fn tell(&mut self, session: &Session) -> Result<bool, Violation> {
+    /// Puts the read bytes and the event's completion into the outbox, and notifies the executor if
+    /// its commands wait for the event; returns whether there is anything to send.
+    pub fn report(&mut self, session: &Session) -> Result<bool, Violation> {
         let (event, read) = (self.event, self.read.take());
         if event == 0 && read.is_none() {
             return Ok(false);
@@ -86,8 +86,8 @@ impl Own {
 }
 
 impl Inbound<'_> {
-    /// Memory for a buffer that the executor is to work on in place, with its first contents if
-    /// there are any; they are given back where it cannot be.
+    /// Memory for a buffer that the executor uses in place, with its initial contents if there are
+    /// any; they are returned if it cannot be allocated.
     pub(super) fn share(
         &self,
         size: u64,
@@ -106,8 +106,8 @@ impl Inbound<'_> {
         }
     }
 
-    /// Remembers where a buffer lies. It is used only when the executor has made it, so that a
-    /// buffer which it refuses (a quota, a flag) fails as it should.
+    /// Records a buffer's place. It is used only after the executor has created the buffer, so that
+    /// a refused buffer (a quota, a flag) fails as it should.
     pub(super) fn remember(
         &mut self,
         id: Id,
@@ -118,7 +118,7 @@ impl Inbound<'_> {
         let place = Place {
             block,
             range,
-            asked: Some(call),
+            requested: Some(call),
         };
         self.session.state().places.insert(id, place);
         let query = Query::Memory {
@@ -129,7 +129,7 @@ impl Inbound<'_> {
         self.send(&Control::Call { call, request })
     }
 
-    /// Where a write's payload belongs, if it can go there at once.
+    /// The place of a write's payload, if it can be received there immediately.
     pub(super) fn write_in_place(&mut self, head: &Head, command: &Command<'_>) -> Option<Place> {
         let session = self.session;
         let state = session.state();
@@ -147,7 +147,7 @@ impl Inbound<'_> {
         Some(place)
     }
 
-    /// The write's bytes are there.
+    /// The write's bytes have been received.
     pub(super) fn written(&self, queue: Id, command: &Command<'_>) -> Option<Own> {
         let mut state = self.session.state();
         Some(Own {
@@ -170,7 +170,7 @@ impl Inbound<'_> {
         }
         let link = &session.link;
         let lent = link.in_place() + range.len() <= WINDOW_BYTES as usize;
-        // What waits for the event at the executor may change the bytes.
+        // Commands at the executor that wait for the event may change the bytes.
         let lent = lent && !state.is_waited_for(command.event);
         let payload = if lent && range.len() >= LENT_BYTES_MIN {
             Payload::InPlace {

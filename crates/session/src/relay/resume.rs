@@ -1,4 +1,4 @@
-//! A connection that resumes a session comes to a fresh relay; the session is another's.
+//! Resumed connections: the new relay that accepts one passes it to the relay that has the session.
 //!
 //! The relay that holds a session listens on a Unix socket of the session's name. The fresh
 //! relay shows it the client's key, and hands it the connection: the socket itself, or, where
@@ -45,7 +45,7 @@ fn path(dir: &Path, session: u64) -> PathBuf {
     dir.join(format!("session-{session}.resume"))
 }
 
-/// In a time that does not tell how much is right.
+/// Compares in constant time.
 fn equal(a: &[u8; 16], b: &[u8; 16]) -> bool {
     a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
@@ -54,7 +54,7 @@ impl Resumption {
     /// Listens for connections that resume the session.
     pub fn listen(dir: &Path, session: u64, key: [u8; 16]) -> io::Result<Resumption> {
         let path = path(dir, session);
-        // Of a daemon before us whose sessions are long over.
+        // Left by an earlier daemon whose sessions have ended.
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
@@ -73,7 +73,7 @@ impl Resumption {
         let name = Builder::new().name("baltra-resume".into());
         name.spawn(move || {
             while let Ok((peer, _)) = ours.listener.accept() {
-                // A relay that breaks off is no matter of this session.
+                // A relay that disconnects does not affect this session.
                 let Ok(connection) = ours.receive(&peer) else {
                     continue;
                 };
@@ -90,7 +90,7 @@ impl Resumption {
         Ok(())
     }
 
-    /// The next connection; `None`: none came in time, or the session is over.
+    /// The next connection; `None`: none arrived in time, or the session has ended.
     pub fn take(&self, deadline: Instant) -> Option<Stream> {
         let mut slot = self.0.slot.lock().expect("no panic under this lock");
         loop {
@@ -117,7 +117,7 @@ impl Resumption {
         }
         drop(slot);
         self.0.changed.notify_all();
-        // Somebody may have cleared the directory; the thread ends with its listener.
+        // The directory may have been cleared; the thread ends with its listener.
         let _ = fs::remove_file(&self.0.path);
         let _ = rustix::net::shutdown(&self.0.listener, rustix::net::Shutdown::Both);
     }
@@ -142,7 +142,7 @@ impl Shared {
     }
 }
 
-/// A fresh relay's side: brings `stream` to the relay that holds `session`.
+/// A new relay's side: passes `stream` to the relay that has `session`.
 pub(super) fn hand_over(
     stream: Stream,
     session: u64,
@@ -153,7 +153,7 @@ pub(super) fn hand_over(
     let holder = match show_key(&path(&options.runtime_dir, session), key) {
         Ok(holder) => holder,
         Err(_) => {
-            let text = "the session to resume is over, or was never here";
+            let text = "cannot resume the session: it has ended or does not exist on this node";
             return refuse(&stream, Refusal::NotAllowed(text.into()), deadline);
         }
     };
@@ -186,7 +186,7 @@ fn show_key(path: &Path, key: [u8; 16]) -> io::Result<UnixStream> {
     Ok(holder)
 }
 
-/// Carries bytes between a TLS client and the relay that holds its session, until either ends.
+/// Forwards bytes between a TLS client and the relay that has its session, until either ends.
 fn carry(stream: Stream, holder: UnixStream) -> io::Result<()> {
     const PIECE_BYTES: usize = 128 << 10;
     let stream = Arc::new(stream);

@@ -1,5 +1,5 @@
-//! What a relay remembers of its session: the queues' rings, where the bytes of transfers lie
-//! meanwhile, and the buffers whose bytes it can reach itself.
+//! A relay's state of its session: the queues' rings, the blocks of outstanding transfers, and the
+//! buffers whose bytes the relay can access itself.
 
 use crate::client::Block;
 use crate::tcp::WINDOW_BYTES;
@@ -10,9 +10,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A released queue's thread may publish its progress a last time within so long.
+/// A released queue's thread may publish its progress once more within this time.
 const RING_REST: Duration = Duration::from_secs(1);
-/// Payload of a queue beyond the window that is still put up with: the window's last piece.
+/// Payload beyond a queue's window that is still accepted: the window's last piece.
 const WINDOW_SLACK: u64 = crate::tcp::CHUNK_BYTES;
 
 /// A buffer, or a part of one, in memory that relay and executor share.
@@ -20,11 +20,11 @@ const WINDOW_SLACK: u64 = crate::tcp::CHUNK_BYTES;
 pub(super) struct Place {
     pub block: Arc<Block>,
     pub range: Range,
-    /// The relay's question whether the executor has made it; `None`: it has.
-    pub asked: Option<Call>,
+    /// The outstanding call that confirms its creation; `None`: it exists.
+    pub requested: Option<Call>,
 }
 
-/// What the executor's answer to a call of the relay's own is for.
+/// Purpose of a call that the relay itself sent to the executor.
 pub(super) enum Awaited {
     /// It has read an object's first contents.
     Contents { _block: Block },
@@ -52,14 +52,14 @@ pub(super) struct Queue {
     staged: u64,
     /// Something is pushed and not published.
     pub dirty: bool,
-    /// Commands that the executor has told to be complete, of those pushed.
+    /// Pushed commands that the executor has reported as complete.
     completed: u64,
-    /// Commands that the relay has carried out itself. That many the client is ahead of the
-    /// executor in numbering them.
+    /// Commands that the relay has carried out itself; the client's numbering is ahead of the
+    /// executor's by this count.
     own: u64,
-    /// The executor's number at the last of them: all up to it have been told of.
+    /// The executor's number at the last of them: all up to it have been reported.
     own_after: u64,
-    /// Its events tell times, which are the driver's.
+    /// Whether the queue's events have times, which only the driver can measure.
     profiles: bool,
 }
 
@@ -78,13 +78,13 @@ impl Queue {
         }
     }
 
-    /// Whether the client has been told that everything before is complete.
+    /// Whether all earlier commands have been reported to the client as complete.
     pub fn is_idle(&self) -> bool {
         self.completed >= self.producer.pushed()
     }
 
-    /// Counts a command that the relay carries out itself, the queue being idle; the client's
-    /// number of it.
+    /// Counts a command that the relay carries out itself while the queue is idle; returns the
+    /// client's number of it.
     pub fn carry_out(&mut self) -> u64 {
         debug_assert!(self.is_idle());
         self.own += 1;
@@ -97,8 +97,8 @@ impl Queue {
         self.own > 0 && self.own_after == self.producer.pushed()
     }
 
-    /// The client's number of the executor's command `number`, which comes after all those that
-    /// the relay has carried out, or is complete.
+    /// The client's number of the executor's command `number`, which is later than all those that
+    /// the relay has carried out, or complete.
     pub fn clients(&self, number: u64) -> u64 {
         number + self.own
     }
@@ -108,11 +108,11 @@ impl Queue {
         count.saturating_sub(self.own)
     }
 
-    /// The executor's news as the client counts.
+    /// Converts the executor's progress to the client's numbering.
     pub fn translate(&mut self, completed: u64, failed: (u64, i32)) -> (u64, (u64, i32)) {
         self.completed = self.completed.max(completed.min(self.producer.pushed()));
         let failed = match failed {
-            // Told of before.
+            // Reported before.
             (number, _) if number <= self.own_after => (0, 0),
             (number, code) => (self.clients(number), code),
         };
@@ -151,7 +151,7 @@ impl Queue {
     }
 }
 
-/// What the inbound and the outbound thread share.
+/// State shared by the inbound and the outbound thread.
 pub(super) struct State {
     pub limits: Limits,
     pub queues: HashMap<Id, Queue>,
@@ -159,11 +159,11 @@ pub(super) struct State {
     pub by_event: HashMap<Event, (Id, u64)>,
     /// Buffers in shared memory.
     pub places: HashMap<Id, Place>,
-    /// Those that are released, until the executor has let go of them.
+    /// Released buffers, until the executor has released them, too.
     pub leaving: HashMap<Id, Arc<Block>>,
     /// Calls of the relay's own.
     pub awaited: HashMap<Call, Awaited>,
-    /// What commands at the executor wait for, by slot.
+    /// Events that commands at the executor wait for, by slot.
     waited_for: HashMap<u32, Event>,
     /// Contents that are arriving: their block, bytes there and bytes in all.
     pub arriving: Option<(Block, u64, u64)>,
@@ -189,8 +189,8 @@ impl State {
         }
     }
 
-    /// The bytes that a command of `queue` moves, if they are in shared memory and nothing is
-    /// before it: then the relay may move them itself.
+    /// The bytes that a command of `queue` moves, if they are in shared memory and all earlier
+    /// commands are complete: then the relay may move them itself.
     pub fn in_place(
         &self,
         queue: Id,
@@ -206,7 +206,7 @@ impl State {
         else {
             return None;
         };
-        let place = self.places.get(&buffer).filter(|p| p.asked.is_none())?;
+        let place = self.places.get(&buffer).filter(|p| p.requested.is_none())?;
         let range = place.range.slice(offset, payload.len)?;
         let queue = self.queues.get(&queue)?;
         let alone = queue.is_idle() && command.waits.iter().all(|e| events.status(e) == 0);
@@ -217,8 +217,8 @@ impl State {
         (alone && !queue.profiles && payload.len > 0).then_some((direction, place))
     }
 
-    /// Leaves out of a wait list what is complete: of what the relay has carried out itself the
-    /// executor has not heard. Remembers the rest.
+    /// Removes complete events from a wait list, because the executor has no record of those that
+    /// the relay completed itself. Records the rest.
     pub fn waits(&mut self, waits: Waits<'_>, events: &EventTable, left: &mut Vec<u8>) {
         for event in waits.iter().filter(|&e| events.status(e) != 0) {
             left.extend_from_slice(&event.to_le_bytes());
@@ -228,7 +228,7 @@ impl State {
         }
     }
 
-    /// An event is complete; whether commands at the executor may have waited for it.
+    /// Records a complete event; returns whether commands at the executor may have waited for it.
     pub fn completed(&mut self, event: Event) -> bool {
         let slot = event_slot(event);
         let waited = self.waited_for.get(&slot) == Some(&event);
@@ -263,8 +263,8 @@ impl State {
         let awaited = self.awaited.remove(&call);
         if let Some(Awaited::Buffer(id)) = &awaited {
             let place = self.places.get_mut(id);
-            if let Some(place) = place.filter(|p| worked && p.asked == Some(call)) {
-                place.asked = None;
+            if let Some(place) = place.filter(|p| worked && p.requested == Some(call)) {
+                place.requested = None;
             }
         }
         awaited

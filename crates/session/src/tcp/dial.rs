@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Unanswered for so long, a connection counts as broken.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// How to reach one manager.
+/// The way to reach a manager.
 #[derive(Clone)]
 pub(crate) struct Dialer {
     pub host: String,
@@ -22,12 +22,12 @@ pub(crate) struct Dialer {
     pub tls: bool,
 }
 
-/// What a socket to this very host may hold that is not received, bytes (the kernel doubles it for
-/// its own overhead). Bytes in flight there shorten no wait, they only leave the caches: with the
-/// kernel's own 4 MB a large transfer loses a fifth.
+/// Send buffer of a socket to the same host, bytes (the kernel doubles it for its own overhead).
+/// More bytes in flight there do not shorten a wait but evict each other from the caches: with the
+/// kernel's default of 4 MB a large transfer is a fifth slower.
 const LOOPBACK_SEND_BYTES: usize = 512 << 10;
 
-/// Settings of either end's socket: nothing waits for more bytes, and a dead path is noticed.
+/// Settings of either end's socket: small messages are not delayed, and a dead path is detected.
 pub(crate) fn prepare(socket: &OwnedFd) -> io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_socket_keepalive(socket, true)?;
@@ -42,12 +42,12 @@ pub(crate) fn prepare(socket: &OwnedFd) -> io::Result<()> {
 }
 
 impl Dialer {
-    /// A connected stream, TLS done, and until when the hello may take.
+    /// A connected stream after the TLS handshake, and the deadline of the hello.
     pub fn connect(&self) -> io::Result<(Stream, Instant)> {
         let deadline = Instant::now() + HELLO_TIMEOUT;
         let mut failure = io::Error::new(
             io::ErrorKind::NotFound,
-            format!("'{}' has no address", self.host),
+            format!("host name '{}' does not resolve to an address", self.host),
         );
         for address in (self.host.as_str(), self.port).to_socket_addrs()? {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -73,7 +73,7 @@ impl Dialer {
     }
 }
 
-/// Client: says hello and reads the answer, which may take until `answer_by`.
+/// Client: sends a hello and reads the answer, which must arrive before `answer_by`.
 pub(crate) fn hello(
     stream: &Stream,
     hello: &Hello,
@@ -97,10 +97,10 @@ pub(crate) fn read_framed(
     if len == 0 || len > bytes_max {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("a first message of {len} bytes (at most {bytes_max})"),
+            format!("the first message has {len} bytes (1 to {bytes_max} allowed)"),
         ));
     }
-    // Grows with what arrives, not with what is announced.
+    // Grows with the received bytes, not with the announced length.
     let mut bytes = Vec::new();
     while bytes.len() < len {
         let at = bytes.len();
@@ -110,7 +110,7 @@ pub(crate) fn read_framed(
     Ok(bytes)
 }
 
-/// Both ends of a resumed session tell how many frames they have received.
+/// Both ends of a resumed session exchange the numbers of frames that they have received.
 pub(crate) fn exchange_counts(
     stream: &Stream,
     received: u64,
@@ -122,8 +122,8 @@ pub(crate) fn exchange_counts(
     Ok(u64::from_le_bytes(theirs))
 }
 
-/// A client's socket that closes with a reset, so that the relay can tell a process that ended
-/// from a path that broke.
+/// Makes a client's socket close with a reset, which lets the relay distinguish a process that has
+/// ended from a path that has failed.
 pub(crate) fn reset_on_close(socket: &OwnedFd) -> io::Result<()> {
     Ok(sockopt::set_socket_linger(socket, Some(Duration::ZERO))?)
 }

@@ -1,10 +1,10 @@
 //! Frames: a head of twenty bytes, a message, a payload.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0–3 | kind |
 //! | 4–7 | queue, or 0 |
-//! | 8–11 | acknowledged: low half of how many frames the sender has received |
+//! | 8–11 | acknowledgement: low half of the number of frames that the sender has received |
 //! | 12–15 | bytes of the message |
 //! | 16–19 | bytes of the payload |
 //!
@@ -16,7 +16,7 @@ use baltra_wire::MESSAGE_BYTES_MAX;
 /// Bytes of a head.
 pub(crate) const HEAD_BYTES: usize = 20;
 
-/// What a frame is.
+/// Kinds of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Only acknowledges. Not counted.
@@ -25,15 +25,15 @@ pub(crate) enum Kind {
     Control,
     /// To the relay: a `Command` of the queue; a write's bytes are the payload.
     Command,
-    /// To the relay: a piece of the contents of the object that a later `Control` makes; the
-    /// message is their whole length, eight bytes.
+    /// To the relay: a piece of the contents of an object created by a later `Control`; the message
+    /// is their total length, eight bytes.
     Contents,
-    /// To the relay: the session is over.
+    /// To the relay: ends the session.
     Close,
     /// To the client: a `Notice`.
     Notice,
-    /// To the client: what the command of the queue read; the message is its number, eight
-    /// bytes.
+    /// To the client: the bytes read by a command of the queue; the message is the command's
+    /// number, eight bytes.
     Data,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Head {
     pub payload: u32,
 }
 
-/// The peer broke the protocol: what it did.
+/// A violation of the protocol by the peer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the peer broke the session protocol: {0}")]
 pub(crate) struct Violation(pub String);
@@ -84,13 +84,13 @@ impl Head {
         bytes
     }
 
-    /// Decodes and checks every bound that can be checked without the message.
+    /// Decodes a head and checks every bound that does not depend on the message.
     pub fn from_bytes(bytes: &[u8; HEAD_BYTES]) -> Result<Head, Violation> {
         let word =
             |i: usize| u32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().expect("four bytes"));
         let kind = KINDS
             .get(word(0) as usize)
-            .ok_or_else(|| Violation(format!("a frame of kind {}", word(0))))?;
+            .ok_or_else(|| Violation(format!("a frame of unknown kind {}", word(0))))?;
         let head = Head {
             kind: *kind,
             queue: word(1),
@@ -110,7 +110,7 @@ impl Head {
         };
         if head.message as usize > message_max || u64::from(head.payload) > payload_max {
             return Err(Violation(format!(
-                "a frame of kind {kind:?} with {} bytes of message and {} of payload",
+                "an oversized frame of kind {kind:?}: {} bytes of message and {} of payload",
                 head.message, head.payload
             )));
         }

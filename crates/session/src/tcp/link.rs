@@ -1,10 +1,10 @@
-//! Frames onto a stream, kept until the other side has them.
+//! Sends frames on a stream and keeps them until the peer has acknowledged them.
 //!
 //! Frames are gathered into segments: many small ones, or one with its payload, which stays in
-//! shared memory and is named by its range. A segment goes when its last frame has been
-//! acknowledged. After a broken connection, what is left is sent again from the first frame
-//! that the other side has not received. A payload whose bytes may change before that is told
-//! to [`Outbox::detach`], which takes copies of those that are still needed.
+//! shared memory and is named by its range. A segment is freed when its last frame has been
+//! acknowledged. After a broken connection, sending restarts at the first frame that the peer has
+//! not received. Before a payload's bytes may change, the caller calls [`Outbox::detach`], which
+//! copies those that are still needed.
 
 use super::frame::{Head, Kind, Violation, HEAD_BYTES};
 use super::stream::Stream;
@@ -16,22 +16,22 @@ use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A segment of small frames takes no more frames beyond so many bytes.
+/// A segment of small frames is full from this size on.
 const SEGMENT_BYTES: usize = 32 << 10;
 /// Emptied segments kept for reuse.
 const SPARE_MAX: usize = 8;
-/// Received and not acknowledged beyond so many frames or payload bytes: an acknowledgement
-/// goes by itself instead of with the next frame.
+/// Above this number of unacknowledged frames or payload bytes an acknowledgement is sent on its
+/// own instead of with the next frame.
 const ACK_FRAMES: u64 = 256;
 const ACK_BYTES: u64 = 1 << 20;
-/// More message bytes than this and not acknowledged: the peer is broken.
+/// Above this number of unacknowledged message bytes the peer counts as faulty.
 const KEPT_BYTES_MAX: usize = 512 << 20;
 
-/// The bytes behind a message.
+/// The payload of a frame.
 pub(crate) enum Payload {
-    /// Where they lie, which their owner leaves alone until they have arrived.
+    /// In its owner's memory, which stays unchanged until it has been acknowledged.
     Lent(Range),
-    /// In a block of their own, which is given back when they have arrived.
+    /// In a staging block, which is freed once it has been acknowledged.
     Staged(Block),
     /// In a buffer, which keeps them until [`Outbox::detach`] is called.
     InPlace { range: Range, _keep: Arc<Block> },
@@ -79,7 +79,7 @@ impl Segment {
     }
 }
 
-/// What is to be sent.
+/// Frames to send.
 pub(crate) struct Outbox {
     stream: Option<Arc<Stream>>,
     segments: VecDeque<Segment>,
@@ -89,15 +89,15 @@ pub(crate) struct Outbox {
     /// Frames pushed, and those that the other side has.
     pushed: u64,
     acked: u64,
-    /// The highest count that we have acknowledged.
-    told: u64,
+    /// The highest received count that was sent to the peer.
+    ack_sent: u64,
     unsent: usize,
     kept: usize,
     /// Bytes of the payloads in place.
     in_place: usize,
     closed: bool,
     spare: Vec<Vec<u8>>,
-    /// Sending met a reset: the kernel tells it once, here or to the reading thread.
+    /// Sending met a reset, which the kernel reports only once, here or to the reading thread.
     reset: bool,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct Outbox {
 pub(crate) enum Flushed {
     /// It has.
     All,
-    /// The socket takes no more now.
+    /// The socket's buffer is full.
     Stalled,
     /// There is no connection.
     Down,
@@ -135,7 +135,7 @@ impl Link {
                 at: 0,
                 pushed: 0,
                 acked: 0,
-                told: 0,
+                ack_sent: 0,
                 unsent: 0,
                 kept: 0,
                 in_place: 0,
@@ -161,7 +161,8 @@ impl Link {
         self.received.load(Ordering::Acquire)
     }
 
-    /// A frame has been carried out; its `head.ack` must have gone to [`Link::acked`] before.
+    /// Counts a frame as carried out; its `head.ack` must have been passed to [`Link::acked`]
+    /// before.
     pub fn count(&self, head: &Head) {
         if head.counts() {
             self.received.fetch_add(1, Ordering::AcqRel);
@@ -170,7 +171,7 @@ impl Link {
         }
     }
 
-    /// The other side has received so many of our frames (the low half of their count).
+    /// The peer has received that many of our frames (low half of the count).
     pub fn acked(&self, ack: u32) -> Result<(), Violation> {
         let mut outbox = self.outbox();
         outbox.acked(ack)?;
@@ -184,17 +185,17 @@ impl Link {
         self.kept.store(outbox.kept, Ordering::Release);
     }
 
-    /// Frames of ours that the other side has said it has.
+    /// Frames of ours that the peer has acknowledged.
     pub fn arrived(&self) -> u64 {
         self.acked.load(Ordering::Acquire)
     }
 
-    /// Payload bytes that lie in buffers and have not arrived.
+    /// Payload bytes in buffers that have not been acknowledged.
     pub fn in_place(&self) -> usize {
         self.in_place.load(Ordering::Acquire)
     }
 
-    /// Message and payload bytes of ours that have not arrived.
+    /// Message and payload bytes of ours that have not been acknowledged.
     pub fn copies(&self) -> usize {
         self.kept.load(Ordering::Acquire)
     }
@@ -208,18 +209,19 @@ impl Link {
         }
     }
 
-    /// Whether it is time for an acknowledgement of its own; if so it has been pushed.
+    /// Pushes a separate acknowledgement if one is due; returns whether it was.
     pub fn acknowledge(&self, outbox: &mut Outbox) -> bool {
         let received = self.received();
-        let due = received - outbox.told >= ACK_FRAMES
-            || (received > outbox.told && self.unacked_bytes.load(Ordering::Relaxed) >= ACK_BYTES);
+        let due = received - outbox.ack_sent >= ACK_FRAMES
+            || (received > outbox.ack_sent
+                && self.unacked_bytes.load(Ordering::Relaxed) >= ACK_BYTES);
         if due {
             outbox.push(self, Kind::Ack, 0, &[], None);
         }
         due
     }
 
-    /// Whether [`Link::acknowledge`] may have something to do: cheap.
+    /// Whether [`Link::acknowledge`] may have something to do; cheap.
     pub fn may_acknowledge(&self) -> bool {
         self.unacked_bytes.load(Ordering::Relaxed) >= ACK_BYTES
             || self.received() & (ACK_FRAMES / 4 - 1) == 0
@@ -232,7 +234,7 @@ impl Link {
         }
     }
 
-    /// As [`Link::down`], for good: when this has returned, no payload is looked at any more.
+    /// As [`Link::down`], permanently: after it returns, no payload is accessed any more.
     pub fn close(&self) {
         self.outbox().closed = true;
         self.down();
@@ -243,15 +245,15 @@ impl Link {
         self.outbox().reset
     }
 
-    /// Goes on over another connection whose other side has `received` of our frames.
+    /// Continues on another connection whose peer has `received` of our frames.
     pub fn resume(&self, stream: Arc<Stream>, received: u64) -> Result<(), Violation> {
         let mut outbox = self.outbox();
         if outbox.closed {
-            return Err(Violation::new("the session is over"));
+            return Err(Violation::new("the session has ended"));
         }
         if received < outbox.acked || received > outbox.pushed {
             return Err(Violation(format!(
-                "it claims to have received {received} frames of {} sent",
+                "{received} frames reported as received, but {} were sent",
                 outbox.pushed
             )));
         }
@@ -261,8 +263,8 @@ impl Link {
         outbox.drop_acked(true);
         outbox.skip_received(received);
         outbox.unsent = outbox.segments.iter().map(Segment::len).sum::<usize>() - outbox.at;
-        // Counts as told: the handshake says it.
-        outbox.told = self.received();
+        // The handshake carries the count.
+        outbox.ack_sent = self.received();
         outbox.stream = Some(stream);
         outbox.reset = false;
         self.mirror(&outbox);
@@ -281,7 +283,7 @@ impl Outbox {
         payload: Option<Payload>,
     ) {
         let received = link.received();
-        self.told = received;
+        self.ack_sent = received;
         link.unacked_bytes.store(0, Ordering::Relaxed);
         let head = Head {
             kind,
@@ -359,7 +361,7 @@ impl Outbox {
         self.stream.clone()
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends until the socket's buffer is full.
     pub fn flush(&mut self) -> Flushed {
         let Some(stream) = self.stream.clone() else {
             return Flushed::Down;
@@ -368,7 +370,7 @@ impl Outbox {
             Ok(flushed) => flushed,
             Err(e) => {
                 self.reset |= e.kind() == io::ErrorKind::ConnectionReset;
-                // The reading thread hears of it, too, and sees to a new connection.
+                // The reading thread detects the failure, too, and establishes a new connection.
                 stream.shutdown();
                 self.stream = None;
                 Flushed::Down
@@ -405,9 +407,10 @@ impl Outbox {
                 Err(e) => return Err(e),
             }
         }
-        match stream.is_flushed()? {
-            true => Ok(Flushed::All),
-            false => Ok(Flushed::Stalled),
+        if stream.is_flushed()? {
+            Ok(Flushed::All)
+        } else {
+            Ok(Flushed::Stalled)
         }
     }
 
@@ -418,7 +421,7 @@ impl Outbox {
             if self.at < segment.len() || self.at == 0 {
                 break;
             }
-            // A last segment with room stays the one that frames are added to.
+            // A last segment with free space still accepts frames.
             if self.next + 1 == self.segments.len() && self.at == segment.len() {
                 break;
             }
@@ -429,25 +432,23 @@ impl Outbox {
 
     fn acked(&mut self, ack: u32) -> Result<(), Violation> {
         let ahead = ack.wrapping_sub(self.acked as u32);
-        // The half of the numbers behind us are old news sent again.
+        // The half of the numbers behind us are outdated acknowledgements.
         if ahead == 0 || ahead > 1 << 31 {
             return Ok(());
         }
         let acked = self.acked + u64::from(ahead);
         if acked > self.pushed {
             return Err(Violation(format!(
-                "it acknowledges {acked} frames of {} sent",
+                "{acked} frames acknowledged, but {} were sent",
                 self.pushed
             )));
         }
         self.acked = acked;
         self.drop_acked(false);
-        // What is left is not sent, at the most in part. (A payload is its segment's last.)
+        // The remaining segments are not sent, or only in part. (A payload is its segment's last.)
         let mut left = self.segments.iter().take_while(|s| s.last <= acked);
         if left.any(|s| s.payload.is_some()) {
-            return Err(Violation::new(
-                "it acknowledges frames that were never sent",
-            ));
+            return Err(Violation::new("an unsent frame was acknowledged"));
         }
         Ok(())
     }
@@ -475,7 +476,7 @@ impl Outbox {
         }
     }
 
-    /// Sets the cursor behind frame number `received`, should it lie inside the first segment.
+    /// Sets the cursor behind frame number `received`, if it is inside the first segment.
     fn skip_received(&mut self, received: u64) {
         let Some(front) = self.segments.front() else {
             return;

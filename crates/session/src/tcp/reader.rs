@@ -1,35 +1,35 @@
-//! Frames off a stream. Payloads go straight from the socket to where they belong; only what
-//! came along with a head's read is copied, which is little where payloads follow each other.
+//! Receives frames. Payloads go directly from the socket to their place; only bytes read together
+//! with a head are copied, which are few if payloads follow each other.
 
 use super::frame::{Head, Violation, HEAD_BYTES};
 use super::stream::Stream;
 use baltra_ring::Range;
 use std::io;
 
-/// Bytes asked of the socket at once.
+/// Maximum bytes per read from the socket.
 const BUFFER_BYTES: usize = 128 << 10;
-/// The same behind a payload, where the next head is likely another one's.
+/// The same after a payload, where the next frame's payload goes to another place.
 const BEHIND_PAYLOAD_BYTES: usize = 1 << 10;
 
-/// What is done with frames.
+/// Receiver of frames.
 pub(crate) trait Receive {
-    /// A frame with a payload begins: where its bytes go, exactly `head.payload` of them.
+    /// Returns the place of a frame's payload, exactly `head.payload` bytes.
     fn place(&mut self, head: &Head, message: &[u8]) -> Result<Range, Violation>;
     /// A frame is whole. False: the peer has ended the session.
     fn frame(&mut self, head: &Head, message: &[u8]) -> Result<bool, Violation>;
-    /// Nothing more has arrived: publish what is pending.
+    /// All received frames have been processed: publish pending messages.
     fn idle(&mut self) -> Result<(), Violation>;
-    /// Runs what puts bytes into a place that [`Receive::place`] gave, unless nobody may any
-    /// more.
+    /// Runs `run`, which fills a place that [`Receive::place`] returned, unless the place may no
+    /// longer be written.
     fn fill(&self, run: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
         run()
     }
 }
 
-/// Why reading ended.
+/// The reason for which reading ended.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// The peer said so.
+    /// The peer closed the session.
     Closed,
     /// The connection broke.
     Broken(io::Error),
@@ -71,8 +71,8 @@ impl Buffer {
         }
     }
 
-    /// Receives more (false: nothing is there), so that in the end `wanted` bytes from `start` on
-    /// fit. The buffer grows with what has really arrived, not with what a head announces.
+    /// Receives more (false: no data is available), so that `wanted` bytes from `start` on will
+    /// fit. The buffer grows with the received bytes, not with the length that a head announces.
     fn receive(&mut self, stream: &Stream, wanted: usize) -> io::Result<bool> {
         if self.start > 0 && self.start + wanted > self.bytes.len() {
             self.bytes.copy_within(self.start..self.end, 0);
@@ -102,7 +102,7 @@ impl Buffer {
 pub(crate) struct Reader {
     buffer: Buffer,
     message: Vec<u8>,
-    /// Frames were carried out since the receiver heard that nothing more is there.
+    /// Frames were processed since the receiver's last [`Receive::idle`].
     busy: bool,
 }
 
@@ -121,8 +121,8 @@ impl Reader {
         }
     }
 
-    /// Carries out the frames that have arrived, and waits for the rest of a payload that has
-    /// begun; whether anything had arrived.
+    /// Processes the frames that have arrived, and waits for the rest of a payload that has begun;
+    /// returns whether any data had arrived.
     pub fn read(&mut self, stream: &Stream, receiver: &mut impl Receive) -> Result<bool, Ended> {
         let mut moved = false;
         loop {
@@ -162,8 +162,8 @@ impl Reader {
         }
     }
 
-    /// The next frame's head, and its length with the message; the inner error: how many bytes
-    /// are wanted first.
+    /// The next frame's head, and its length with the message; the inner error is the number of
+    /// bytes needed first.
     fn frame(&self) -> Result<Result<(Head, usize), usize>, Violation> {
         let filled = self.buffer.filled();
         let Some(head) = filled.first_chunk::<HEAD_BYTES>() else {
@@ -171,9 +171,10 @@ impl Reader {
         };
         let head = Head::from_bytes(head)?;
         let whole = HEAD_BYTES + head.message as usize;
-        Ok(match filled.len() < whole {
-            true => Err(whole),
-            false => Ok((head, whole)),
+        Ok(if filled.len() < whole {
+            Err(whole)
+        } else {
+            Ok((head, whole))
         })
     }
 }

@@ -3,7 +3,7 @@
 
 use baltra_wire::{Direction, Operation, Payload, Region};
 
-/// The payload of a transfer and which way it goes; `None`: the operation moves none.
+/// A transfer's payload and direction; `None`: the operation transfers nothing.
 pub(crate) fn payload_of(operation: &Operation<'_>) -> Option<(Direction, Payload)> {
     match operation {
         Operation::Buffer {
@@ -35,8 +35,8 @@ pub(crate) fn with_payload<'a>(operation: &Operation<'a>, new: Payload) -> Opera
     operation
 }
 
-/// The pieces of a transfer, each with a payload of at most `max` bytes (an image's row is
-/// never parted). A transfer that is small, or makes no sense, stays whole.
+/// The pieces of a transfer, each with a payload of at most `max` bytes (an image's row is never
+/// split). A transfer that is small, or invalid, stays whole.
 pub(crate) struct Pieces<'a> {
     operation: Operation<'a>,
     payload: Payload,
@@ -46,7 +46,7 @@ pub(crate) struct Pieces<'a> {
     ended: bool,
 }
 
-/// Cuts what is left of a transfer when the pieces of its first `done` payload bytes are gone.
+/// Splits the rest of a transfer after the pieces of its first `done` payload bytes.
 pub(crate) fn pieces_from<'a>(
     operation: &Operation<'a>,
     payload: Payload,
@@ -107,7 +107,7 @@ fn cut(region: &mut Region, total: u64, done: u64, max: u64, part_rows: bool) ->
     let [width, height, depth] = region.size;
     let lines = height.saturating_mul(depth);
     if lines == 0 || width == 0 || !total.is_multiple_of(lines) {
-        // Nonsense: the executor says what is wrong with it.
+        // Invalid: the executor returns the error.
         return total - done;
     }
     let line = total / lines;

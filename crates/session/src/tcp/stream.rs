@@ -16,13 +16,13 @@ const TLS_SEND_BYTES: usize = 256 << 10;
 /// The most that a TLS record carries.
 const RECORD_BYTES: usize = 16 << 10;
 
-/// A stream socket in blocking mode; sending never blocks all the same.
+/// A stream socket in blocking mode; sending never blocks nevertheless.
 pub(crate) struct Stream {
     fd: Socket,
     tls: Option<Mutex<Connection>>,
 }
 
-/// The socket as rustls wants it: neither direction blocks.
+/// A non-blocking view of the socket for rustls.
 struct Nonblocking<'a>(&'a OwnedFd);
 
 impl Read for Nonblocking<'_> {
@@ -77,7 +77,7 @@ impl Stream {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             if let Err(error) = connection.process_new_packets() {
-                // Tells the peer why; the handshake has failed either way.
+                // Sends the alert to the peer; the handshake has failed either way.
                 let _ = connection.write_tls(&mut Nonblocking(&fd));
                 return Err(invalid(error));
             }
@@ -103,8 +103,8 @@ impl Stream {
         self.fd.into_fd()
     }
 
-    /// Receives, blocking: into `first`, and beyond it into `rest`, or, if that is empty, as
-    /// much as comes of all of `first` (see [`recv`]). 0: the peer has closed.
+    /// Receives, blocking: into `first`, and beyond it into `rest`, or, if that is empty, whatever
+    /// arrives of `first` (see [`recv`]). 0: the peer has closed.
     pub fn recv(&self, first: Option<&Range>, rest: &mut [u8]) -> io::Result<usize> {
         match &self.tls {
             None => recv(&self.fd, first, rest),
@@ -112,7 +112,7 @@ impl Stream {
         }
     }
 
-    /// Receives what has arrived; `WouldBlock`: nothing. 0: the peer has closed.
+    /// Receives the bytes that have arrived; `WouldBlock`: none. 0: the peer has closed.
     pub fn recv_now(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match &self.tls {
             None => Nonblocking(&self.fd).read(bytes),
@@ -122,7 +122,7 @@ impl Stream {
 
     /// Waits until something has arrived, or the stream has ended.
     pub fn wait_readable(&self) {
-        // Whoever waits receives afterwards, and hears of a failure then.
+        // The caller receives afterwards, which returns the failure.
         let _ = wait(&self.fd, PollFlags::IN, None);
     }
 
@@ -170,7 +170,7 @@ impl Stream {
         while at < bytes.len() {
             let buffered = self.tls.as_ref().is_some_and(|tls| {
                 let mut tls = lock(tls);
-                // What is decrypted already makes no socket readable.
+                // Decrypted bytes do not make the socket readable.
                 tls.process_new_packets()
                     .is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
             });
@@ -185,7 +185,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends what the socket takes now; `WouldBlock`: nothing.
+    /// Sends as much as the socket's buffer holds; `WouldBlock`: it is full.
     pub fn send(&self, parts: &[Part<'_>]) -> io::Result<usize> {
         let Some(tls) = &self.tls else {
             return send(&self.fd, parts);
@@ -262,11 +262,11 @@ impl Stream {
 
     /// Waits until the socket takes more, at most `timeout`.
     pub fn wait_writable(&self, timeout: Duration) {
-        // Whoever waits tries to send afterwards, and hears of a failure then.
+        // The caller sends afterwards, which returns the failure.
         let _ = wait(&self.fd, PollFlags::OUT, Some(Instant::now() + timeout));
     }
 
-    /// Ends both directions: whoever receives wakes up.
+    /// Ends both directions, which wakes receiving threads.
     pub fn shutdown(&self) {
         // It may be broken already.
         let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);

@@ -23,14 +23,17 @@ fn broken(text: String) -> io::Error {
 fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let wrong = |e| {
         broken(format!(
-            "reading certificates from {} failed: {e}",
+            "cannot read certificates from {}: {e}",
             path.display()
         ))
     };
     let found = CertificateDer::pem_file_iter(path).map_err(wrong)?;
     let found: Vec<_> = found.collect::<Result<_, _>>().map_err(wrong)?;
     if found.is_empty() {
-        return Err(broken(format!("{} holds no certificate", path.display())));
+        return Err(broken(format!(
+            "{} does not contain a certificate",
+            path.display()
+        )));
     }
     Ok(found)
 }
@@ -48,8 +51,11 @@ pub(crate) fn client(host: &str, authority: Option<&Path>) -> io::Result<ClientC
         }
         None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
     }
-    let name = ServerName::try_from(host.to_owned())
-        .map_err(|_| broken(format!("'{host}' is no name that a certificate can have")))?;
+    let name = ServerName::try_from(host.to_owned()).map_err(|_| {
+        broken(format!(
+            "invalid host name '{host}': a certificate is for a DNS name or an IP address"
+        ))
+    })?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -60,7 +66,7 @@ pub(crate) fn client(host: &str, authority: Option<&Path>) -> io::Result<ClientC
     config.map_err(|e| broken(e.to_string()))
 }
 
-/// Why a TLS connection failed, with its remedy where the library has no words for it.
+/// The reason for which a TLS connection failed, with a remedy where rustls names none.
 pub fn reason(error: &rustls::Error) -> String {
     use rustls::{CertificateError, Error};
     match error {
@@ -68,16 +74,16 @@ pub fn reason(error: &rustls::Error) -> String {
         Error::InvalidCertificate(CertificateError::Other(other))
             if format!("{other:?}").contains("CaUsedAsEndEntity") =>
         {
-            "the server's certificate is an authority's (CA:TRUE), which cannot be a server's own: \
-             make one with 'basicConstraints=CA:FALSE' and trust that, or sign one with the authority"
+            "the server uses an authority's certificate (CA:TRUE), which clients must not accept: \
+             create one with 'basicConstraints=CA:FALSE' and trust it, or sign one with the authority"
                 .to_owned()
         }
         Error::InvalidCertificate(CertificateError::Other(other)) => {
             format!("the server's certificate is invalid: {}", other.0)
         }
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "the server's certificate is not signed by an authority that is trusted here: name its \
-             certificate's file (BALTRA_TLS_CA)"
+            "the server's certificate is not signed by a trusted authority: set BALTRA_TLS_CA to the \
+             file of the authority's certificate"
                 .to_owned()
         }
         error => error.to_string(),
@@ -89,7 +95,7 @@ pub(crate) fn server(files: &TlsFiles) -> io::Result<ServerConnection> {
     let chain = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| {
         broken(format!(
-            "reading the key from {} failed: {e}",
+            "cannot read the private key from {}: {e}",
             files.key.display()
         ))
     })?;
@@ -100,7 +106,7 @@ pub(crate) fn server(files: &TlsFiles) -> io::Result<ServerConnection> {
         .and_then(|c| ServerConnection::new(Arc::new(c)));
     connection.map_err(|e| {
         broken(format!(
-            "certificate {} or its key cannot be used: {e}",
+            "cannot use certificate {} with its key: {e}",
             files.certificate.display()
         ))
     })

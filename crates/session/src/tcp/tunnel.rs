@@ -1,13 +1,14 @@
-//! The library's side of a TCP session: the executor's part towards the library's own rings.
+//! The library's side of a TCP session, which takes the executor's place at the library's own
+//! rings.
 //!
-//! Whoever flushes does the sending itself ([`pump`]) unless another thread is at it, which
-//! then goes on with what was added. Whoever waits for an answer, and spins, receives ([`hear`])
-//! itself meanwhile, so that a round trip wakes no thread of ours; otherwise one thread does, which
-//! also dials again when the connection breaks. One waits for a socket that takes no more.
+//! A thread that flushes sends the frames itself ([`pump`]) unless another thread is sending, which
+//! then also sends what was added. A thread that spins for an answer receives frames itself
+//! ([`receiver`]), so that a round trip wakes no other thread; at other times one thread receives,
+//! which also reconnects after a failure. Another thread waits while the socket's buffer is full.
 
 mod channel;
-mod hear;
 mod pump;
+mod receiver;
 
 use super::dial::{self, Dialer};
 use super::frame::{Kind, Violation};
@@ -20,8 +21,8 @@ use baltra_ring::{EventWriter, Memory, Producer, Progress, Range, Segment, Waiti
 use baltra_wire::opencl::DEVICE_NOT_AVAILABLE;
 use baltra_wire::{encode, Completion, Event, Hello, Id, Notice, Payload};
 use channel::Channel;
-use hear::{Hear, Heard};
 use pump::Pump;
+use receiver::{ReceiveState, Receiver};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -33,16 +34,16 @@ use std::time::{Duration, Instant};
 /// The first pause between two attempts to come back, and the longest.
 const RETRY_FIRST: Duration = Duration::from_millis(10);
 const RETRY_MAX: Duration = Duration::from_secs(1);
-/// The receiving thread leaves the socket to waiters that read it themselves, and looks so
-/// often whether they still do: what nobody waits for is heard of so much later at the most.
+/// The receiving thread leaves the socket to waiting threads that read it themselves, and checks at
+/// this interval whether they still do: this bounds the delay of frames without a waiter.
 const LEAVE: Duration = Duration::from_micros(200);
 
-/// Events that the executor will tell of.
+/// Events whose completion the executor will report.
 #[derive(Default)]
 struct Events {
     /// Of commands on their way: queue and piece.
     expected: HashMap<Event, (Arc<Channel>, u64)>,
-    /// Those that the library wants a notice of.
+    /// Events whose notice the library has requested.
     watched: HashSet<Event>,
 }
 
@@ -50,8 +51,8 @@ struct Events {
 struct Incoming {
     stream: Arc<Stream>,
     reader: Reader,
-    heard: Heard,
-    /// A waiter met the end of it, which the receiving thread sees to.
+    state: ReceiveState,
+    /// A waiting thread detected the connection's end, which the receiving thread handles.
     ended: Option<Ended>,
 }
 
@@ -61,14 +62,15 @@ impl Incoming {
             stream,
             reader: Reader::new(),
             // What had begun to arrive arrives again.
-            heard: Heard::default(),
+            state: ReceiveState::default(),
             ended: None,
         }
     }
 
     fn read(&mut self, inner: &Inner) -> Result<bool, Ended> {
-        let heard = &mut self.heard;
-        self.reader.read(&self.stream, &mut Hear { inner, heard })
+        let state = &mut self.state;
+        self.reader
+            .read(&self.stream, &mut Receiver { inner, state })
     }
 }
 
@@ -87,10 +89,11 @@ struct Inner {
     /// Something was added since the pump last looked.
     dirty: AtomicBool,
     incoming: Mutex<Incoming>,
-    /// How often waiters have looked at the socket, and how many do not because they sleep.
+    /// How often waiting threads have checked the socket, and how many have stopped because they
+    /// sleep.
     looks: AtomicU64,
     sleepers: AtomicUsize,
-    /// Who receives when nobody waits.
+    /// The thread that receives when no other thread does.
     receiver: OnceLock<Thread>,
     /// Held while bytes are received to where they belong.
     receiving: Mutex<()>,
@@ -111,8 +114,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Tunnel {
-    /// Over a stream whose hello has been answered, for the library's `segment`. `hello`
-    /// resumes the session.
+    /// Over a stream whose hello has been answered, for the library's `segment`. `hello` is sent
+    /// again to resume the session.
     pub fn new(
         dialer: Dialer,
         hello: Hello,
@@ -172,7 +175,8 @@ impl Peer for Tunnel {
     }
 
     fn spin(&self) -> Duration {
-        // A round trip to a host nearby; the thread that hears of it shall not have to wake another.
+        // A round trip to a host nearby, so that the receiving thread does not have to wake
+        // another.
         Duration::from_micros(200)
     }
 
@@ -212,7 +216,7 @@ impl Peer for Tunnel {
             outbox.push(&inner.link, Kind::Close, 0, &[], None);
             outbox.flush();
         }
-        // Nothing more is sent, and what is being received is over.
+        // Sending and receiving stop.
         inner.link.close();
         drop(lock(&inner.receiving));
         inner.unstalled.notify_all();
@@ -220,7 +224,7 @@ impl Peer for Tunnel {
     }
 }
 
-/// Who waits for an answer and spins reads the socket itself.
+/// A thread that spins for an answer reads the socket itself.
 impl Waiting for Inner {
     fn look(&self) {
         let Ok(mut incoming) = self.incoming.try_lock() else {
@@ -253,13 +257,13 @@ impl Inner {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Ships what the rings hold, here and now, unless another thread is doing it.
+    /// Sends the rings' content, unless another thread is sending.
     fn kick(&self) {
         self.dirty.store(true, Ordering::SeqCst);
         loop {
             let mut pump = match self.pump.try_lock() {
                 Ok(pump) => pump,
-                // Whoever holds it looks at `dirty` once more afterwards.
+                // The thread that holds the lock checks `dirty` once more afterwards.
                 Err(TryLockError::WouldBlock) => return,
                 Err(TryLockError::Poisoned(_)) => panic!("no panic under this lock"),
             };
@@ -309,7 +313,7 @@ impl Inner {
         }
     }
 
-    /// The thread that receives when nobody who waits does.
+    /// The thread that receives when no waiting thread does.
     fn run(&self) {
         // Only ever called once.
         let _ = self.receiver.set(thread::current());
@@ -328,7 +332,7 @@ impl Inner {
                 Ended::Broken(cause) => match self.reconnect() {
                     Ok(fresh) => *lock(&self.incoming) = Incoming::new(fresh),
                     Err(why) => {
-                        self.fail(&format!("the connection broke ({cause}) and {why}"));
+                        self.fail(&format!("the connection failed ({cause}) and {why}"));
                         break;
                     }
                 },
@@ -397,7 +401,7 @@ impl Inner {
         }
     }
 
-    /// Tells the library that the session is over, and why.
+    /// Notifies the library that the session was lost, with the reason.
     fn fail(&self, text: &str) {
         self.notify(&Notice::Fatal {
             code: DEVICE_NOT_AVAILABLE,
@@ -414,7 +418,7 @@ impl Inner {
         }
     }
 
-    /// Gives printed text to the library, which then waits for it at the end of a wait.
+    /// Passes printed text to the library, which waits for it at the end of a wait for a command.
     fn print(&self, notice: &[u8]) {
         self.pass_on(notice, false);
         self.printed.publish(self.printed.completed() + 1);
@@ -444,8 +448,8 @@ impl Inner {
         range.ok_or_else(|| Violation::new("a payload outside the library's arenas"))
     }
 
-    /// The library wants a notice of an event. One that is complete has been told of already,
-    /// and the executor tells only once.
+    /// The library requests a notice of an event. A complete one has been reported already, and the
+    /// executor reports each only once.
     fn watch(&self, event: Event) {
         let library = self.library.get().and_then(Weak::upgrade);
         let mut events = lock(&self.events);

@@ -26,7 +26,7 @@ struct Channel {
     done: u64,
 }
 
-/// A buffer of exactly so many bytes cannot be made.
+/// Size in bytes of a buffer whose creation fails.
 pub const REFUSED_BYTES: u64 = 77_777;
 
 enum Buffer {
@@ -73,7 +73,7 @@ struct Executor {
     seen: Arc<Seen>,
 }
 
-/// What the tests look at.
+/// State that the tests examine.
 #[derive(Default)]
 pub struct Seen {
     pub commands: AtomicU64,
@@ -330,7 +330,7 @@ pub struct Daemon {
 /// A device whose executor is slow to start.
 pub const SLOW: &str = "slow";
 
-/// Of a device with memory of its own.
+/// A daemon with a device that has its own memory.
 pub fn daemon(change: impl FnOnce(&mut relay::Options)) -> Daemon {
     daemon_of(false, change)
 }
@@ -353,13 +353,16 @@ pub fn daemon_of(host_memory: bool, change: impl FnOnce(&mut relay::Options)) ->
     change(&mut options);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let told = results.clone();
+    let failures = results.clone();
     thread::spawn(move || {
         for stream in listener.incoming() {
-            let (options, told) = (options.clone(), told.clone());
+            let (options, failures) = (options.clone(), failures.clone());
             thread::spawn(move || {
                 let result = relay::run(stream.unwrap().into(), &options);
-                told.lock().unwrap().push(result.map_err(|e| e.to_string()));
+                failures
+                    .lock()
+                    .unwrap()
+                    .push(result.map_err(|e| e.to_string()));
             });
         }
     });
@@ -425,9 +428,9 @@ fn open(stream: UnixStream, host_memory: bool, seen: &Arc<Seen>, sockets: &Mutex
 
 /// Notes why a session ended.
 #[derive(Default)]
-pub struct Heard(pub Mutex<Vec<String>>);
+pub struct Losses(pub Mutex<Vec<String>>);
 
-impl Handler for Heard {
+impl Handler for Losses {
     fn printed(&self, _: &[u8]) {}
     fn context_error(&self, _: Id, _: &str) {}
     fn lost(&self, _: i32, text: &str) {
@@ -447,15 +450,15 @@ pub fn hello(device: &str, token: &str) -> Hello {
     }
 }
 
-pub fn connect(port: u16) -> (Arc<Client>, Arc<Heard>) {
+pub fn connect(port: u16) -> (Arc<Client>, Arc<Losses>) {
     connect_to(port, "fake")
 }
 
-pub fn connect_to(port: u16, device: &str) -> (Arc<Client>, Arc<Heard>) {
+pub fn connect_to(port: u16, device: &str) -> (Arc<Client>, Arc<Losses>) {
     let endpoint: Endpoint = format!("tcp://127.0.0.1:{port}").parse().unwrap();
-    let heard = Arc::new(Heard::default());
-    let client = Client::connect(&endpoint, hello(device, TOKEN), heard.clone()).unwrap();
-    (client, heard)
+    let losses = Arc::new(Losses::default());
+    let client = Client::connect(&endpoint, hello(device, TOKEN), losses.clone()).unwrap();
+    (client, losses)
 }
 
 /// A path between client and daemon that breaks by itself.
@@ -465,8 +468,8 @@ pub struct Path {
 }
 
 impl Path {
-    /// Every connection ends, without a reset, once so many bytes have passed in both directions
-    /// together: as often as there is something to break, however slow it is.
+    /// Every connection ends, without a reset, once this many bytes have passed in both directions
+    /// together: the number of failures depends on the traffic, not on time.
     pub fn ending_after(port: u16, bytes: u64) -> Path {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let ours = listener.local_addr().unwrap().port();

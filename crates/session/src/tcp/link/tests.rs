@@ -51,7 +51,7 @@ fn test_frames_arrive_in_order_with_their_payload() {
 
 #[test]
 fn test_after_a_break_only_what_was_not_received_goes_again() {
-    // However far the other side got, and whatever was acknowledged before.
+    // At any progress of the peer, and for any earlier acknowledgement.
     for received in 0..=5u64 {
         for acked in 0..=received {
             let (near, far) = pair();
@@ -100,7 +100,7 @@ fn test_payloads_that_were_never_sent_cannot_be_acknowledged() {
     let link = Link::new(near);
     push(&link, b"1", None);
     assert_eq!(link.outbox().flush(), Flushed::All);
-    // Goes into the first one's segment, and counts for nothing.
+    // Added to the first one's segment, and not counted.
     link.outbox().push(&link, Kind::Ack, 0, &[], None);
     link.acked(1).unwrap();
     push(&link, b"2", None);

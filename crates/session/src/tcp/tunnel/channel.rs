@@ -1,5 +1,5 @@
-//! What is on its way of one queue: the numbers that the library knows its commands by, and
-//! those that the executor knows their pieces by.
+//! A queue's outstanding commands: their numbers in the library, and the numbers of their pieces at
+//! the executor.
 
 use crate::tcp::frame::Violation;
 use crate::tcp::{record_bytes, RING_BYTES, WINDOW_BYTES};
@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard};
 
-/// The ring between relay and executor keeps so much room free.
+/// Free space that is always left in the ring between relay and executor.
 const RING_SLACK: usize = 4 << 10;
 
 /// One piece on its way.
@@ -20,9 +20,9 @@ pub(super) struct Piece {
     pub staged: u64,
     /// The command's last piece.
     pub last: bool,
-    /// Events of the tunnel's own that nothing names once this piece is complete; or 0.
+    /// The tunnel's own event for this piece, free once the piece is complete; or 0.
     pub spent: [Event; 2],
-    /// It moves memory of the application's, which has it back when it is complete.
+    /// The piece moves the application's memory, which must not be in transit when it completes.
     pub lent: Option<Lent>,
 }
 
@@ -41,14 +41,14 @@ pub(super) struct Account {
     /// Pieces sent and complete.
     sent: u64,
     done: u64,
-    /// Commands whose last piece is sent, or complete.
+    /// Commands whose last piece has been sent, or that are complete.
     commands_sent: u64,
     commands_done: u64,
     ring_bytes: usize,
     staged: u64,
     /// Pieces `done + 1 ..= sent`.
     pieces: VecDeque<Piece>,
-    /// Where the bytes of reads go, by piece.
+    /// Destinations of reads, by piece.
     reads: HashMap<u64, Range>,
     /// Pieces with memory of the application's.
     lent: usize,
@@ -56,7 +56,7 @@ pub(super) struct Account {
     pub blocked: bool,
 }
 
-/// A queue as both of the tunnel's threads see it.
+/// A queue, shared by both of the tunnel's threads.
 pub(super) struct Channel {
     pub id: Id,
     pub in_order: bool,
@@ -83,7 +83,7 @@ impl Channel {
 }
 
 impl Account {
-    /// Whether a message of `len` bytes with `staged` payload may go now.
+    /// Whether a message of `len` bytes with `staged` payload may be sent now.
     pub fn has_room(&self, len: usize, staged: u64) -> bool {
         let ring = self.ring_bytes + record_bytes(len) + RING_SLACK <= RING_BYTES;
         // A payload always goes when no other is on its way.
@@ -119,7 +119,7 @@ impl Account {
         self.pieces.is_empty()
     }
 
-    /// Where the bytes of piece `number` go.
+    /// Destination of piece `number`.
     pub fn read(&self, number: u64) -> Option<&Range> {
         self.reads.get(&number)
     }
@@ -129,7 +129,7 @@ impl Account {
         self.reads.remove(&number);
     }
 
-    /// Piece `number` no longer takes staging memory, though pieces before it may.
+    /// Piece `number` has no staging memory any more, although earlier pieces may.
     pub fn unstage(&mut self, number: u64) {
         let index = number.checked_sub(self.done + 1);
         if let Some(piece) = index.and_then(|i| self.pieces.get_mut(i as usize)) {
@@ -137,7 +137,7 @@ impl Account {
         }
     }
 
-    /// The command that piece `number` belongs to, if it is still on its way.
+    /// The command that piece `number` belongs to, if it is outstanding.
     pub fn command_of(&self, number: u64) -> Option<u64> {
         let index = number.checked_sub(self.done + 1)? as usize;
         let before = self.pieces.range(..index.min(self.pieces.len()));
@@ -145,9 +145,9 @@ impl Account {
             .then(|| self.commands_done + before.filter(|p| p.last).count() as u64 + 1)
     }
 
-    /// The application is about to hear that all pieces up to `number` are complete, and so
-    /// will use its memory again: of that nothing may be on its way any more. `arrived`: frames
-    /// that the relay says it has.
+    /// All pieces up to `number` are about to be reported to the application, which may then reuse
+    /// its memory: none of it may still be in transit. `arrived`: frames that the relay has
+    /// acknowledged.
     pub fn end_loans(&mut self, number: u64, arrived: u64, failed: bool) -> Result<(), Violation> {
         if self.lent == 0 || number <= self.done {
             return Ok(());
@@ -159,12 +159,14 @@ impl Account {
             };
             if lent.frame > arrived {
                 return Err(Violation::new(
-                    "a write is complete whose bytes have not arrived",
+                    "a write was reported complete before its bytes were acknowledged",
                 ));
             }
             let missing = self.reads.remove(&(self.done + 1 + at as u64));
             if missing.is_some() && !failed {
-                return Err(Violation::new("a read is complete whose bytes never came"));
+                return Err(Violation::new(
+                    "a read was reported complete before its bytes were received",
+                ));
             }
         }
         Ok(())
@@ -184,7 +186,7 @@ impl Account {
                 self.sent
             )));
         }
-        // Which of them failed only the events tell.
+        // Which of them failed is recorded in the events only.
         self.end_loans(completed, arrived, true)?;
         while self.done < completed {
             let Some(piece) = self.pieces.pop_front() else {

@@ -15,7 +15,7 @@ use baltra_wire::{
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-/// Unsent bytes beyond which the rings are left alone for now.
+/// Above this number of unsent bytes the rings are not read.
 const UNSENT_MAX: usize = 4 << 20;
 
 impl From<RingError> for Violation {
@@ -28,12 +28,12 @@ fn malformed(error: baltra_wire::CodecError) -> Violation {
     Violation(error.to_string())
 }
 
-/// Where the command that a queue stands at has got to.
+/// Progress of a queue's current command.
 #[derive(Default)]
 struct Cursor {
     /// Payload bytes sent.
     done: u64,
-    /// The event of the piece before, which the next one waits for.
+    /// The event of the previous piece, which the next one waits for.
     chain: Event,
 }
 
@@ -47,7 +47,7 @@ struct Feed {
     cursor: Cursor,
 }
 
-/// A release whose commands before it have not all been sent.
+/// A release that waits until the commands before it have been sent.
 struct Deferred {
     message: Vec<u8>,
     /// Queue and command count.
@@ -116,7 +116,7 @@ impl Pump {
         outbox: &mut Outbox,
     ) -> Result<(), Violation> {
         match decode::<Control>(message).map_err(malformed)? {
-            // Arenas are this side's own affair.
+            // Arenas exist on this side only.
             Control::ArenaAdd { .. } => return Ok(()),
             Control::ArenaDrop(arena) => {
                 lock(&inner.arenas).remove(&arena);
@@ -155,7 +155,11 @@ impl Pump {
             Control::Buffer {
                 backing: Backing::Arena(_),
                 ..
-            } => return Err(Violation::new("a buffer in place over TCP")),
+            } => {
+                return Err(Violation::new(
+                    "a buffer in the client's memory, which TCP does not allow",
+                ))
+            }
             Control::Watch(event) => inner.watch(event),
             Control::Release { after, .. } | Control::SvmFree { after, .. } => {
                 let after = after.chunks_exact(12).map(|entry| {
@@ -187,7 +191,7 @@ impl Pump {
         Ok(())
     }
 
-    /// Sends the releases whose turn has come.
+    /// Sends the releases whose preceding commands have all been sent.
     fn send_deferred(&mut self, inner: &Inner, outbox: &mut Outbox) -> Result<bool, Violation> {
         let mut moved = false;
         let deferred = std::mem::take(&mut self.deferred);
@@ -233,7 +237,7 @@ impl Pump {
                 let mut channels = lock(&inner.channels);
                 if let Some(channel) = channels.get(&id) {
                     channel.released.store(true, Ordering::Release);
-                    // One with commands on their way is still heard of.
+                    // A queue with outstanding commands still receives their completions.
                     if channel.account().is_drained() {
                         channels.remove(&id);
                     }
@@ -264,7 +268,7 @@ impl Pump {
             let message = std::mem::take(&mut feed.message);
             let command = decode::<Command>(&message).map_err(malformed)?;
             if command.after_control > self.controls {
-                // Counted already, published in a moment; the kick that follows finds it.
+                // Counted, and about to be published; the kick that follows will find it.
                 moved |= self.drain_control(inner, outbox)?;
             }
             let known = command.after_control <= self.controls;
@@ -309,7 +313,7 @@ fn contents(payload: Payload, inner: &Inner, outbox: &mut Outbox) -> Result<(), 
     Ok(())
 }
 
-/// Sends a command, or as many pieces of it as there is room for; false: some are left.
+/// Sends a command, or as many pieces of it as fit; false: some are left.
 #[allow(clippy::too_many_arguments)]
 fn ship(
     command: &Command<'_>,
@@ -340,7 +344,7 @@ fn ship(
     for (operation, mut payload) in pieces_from(&command.operation, whole, CHUNK_BYTES, cursor.done)
     {
         let len = payload.len;
-        // Only a transfer that makes no sense is longer; the executor says so.
+        // Only an invalid transfer is longer; the executor returns the error.
         payload.len = len.min(CHUNK_BYTES);
         if !account.has_room(message.len() + 2 * SLACK, payload.len) {
             account.blocked = true;
@@ -379,8 +383,8 @@ fn ship(
             Direction::Write => (None, None),
             Direction::Read => (None, Some(range)),
         };
-        // An event in the chain is spent once the piece behind it is complete; one that only
-        // returns the window with its own piece.
+        // An event of the chain is free once the piece behind it is complete; one that only returns
+        // the window is free with its own piece.
         let spent = [cursor.chain, if own && last { event } else { 0 }];
         let piece = Piece {
             ring_bytes: record_bytes(scratch.len() + SLACK),
@@ -398,10 +402,10 @@ fn ship(
     Ok(true)
 }
 
-/// A command may grow by so much when the relay puts its own numbers in.
+/// Maximum growth of a command when the relay inserts its own numbers.
 const SLACK: usize = 24;
 
-/// The event of a piece, and whether it is the tunnel's own; `None`: no slot is free.
+/// The event of a piece, and whether it is one of the tunnel's; `None`: no slot is free.
 fn event_of(
     command: &Command<'_>,
     last: bool,
@@ -413,7 +417,8 @@ fn event_of(
     }
     match inner.take_event() {
         Some(event) => Some((event, true)),
-        // The queue's order does without; only a failure half-way is not passed on.
+        // The queue's order suffices without an event; only a failure of an earlier piece is not
+        // propagated.
         None if channel.in_order => Some((0, false)),
         None => None,
     }

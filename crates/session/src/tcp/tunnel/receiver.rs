@@ -9,37 +9,37 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-/// The receiving side over one connection, in the hands of whoever reads just now.
-pub(super) struct Hear<'a> {
+/// Receiver of one connection's frames, used by the thread that currently reads.
+pub(super) struct Receiver<'a> {
     pub inner: &'a Inner,
-    pub heard: &'a mut Heard,
+    pub state: &'a mut ReceiveState,
 }
 
-/// What it remembers from one reader to the next.
+/// State kept between readers.
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct ReceiveState {
     acked: u32,
-    /// The queue of the last progress: mostly the next one's, too.
+    /// The queue of the last progress, mostly also that of the next one.
     last: Option<Arc<Channel>>,
     notices: bool,
     /// There is room again for something that waits.
     kick: bool,
 }
 
-impl Hear<'_> {
+impl Receiver<'_> {
     fn channel(&mut self, queue: Id) -> Option<Arc<Channel>> {
-        if let Some(last) = self.heard.last.as_ref().filter(|c| c.id == queue) {
+        if let Some(last) = self.state.last.as_ref().filter(|c| c.id == queue) {
             return Some(last.clone());
         }
         let found = lock(&self.inner.channels).get(&queue).cloned();
-        self.heard.last.clone_from(&found);
+        self.state.last.clone_from(&found);
         found
     }
 
     fn acked(&mut self, head: &Head) -> Result<(), Violation> {
-        if head.ack != self.heard.acked {
+        if head.ack != self.state.acked {
             self.inner.link.acked(head.ack)?;
-            self.heard.acked = head.ack;
+            self.state.acked = head.ack;
         }
         Ok(())
     }
@@ -54,7 +54,7 @@ impl Hear<'_> {
             } => self.progress(queue, completed, failed)?,
             Notice::Printed(_) => {
                 self.inner.print(message);
-                self.heard.notices = true;
+                self.state.notices = true;
             }
             _ => self.pass_on(message),
         }
@@ -63,7 +63,7 @@ impl Hear<'_> {
 
     fn pass_on(&mut self, message: &[u8]) {
         self.inner.pass_on(message, false);
-        self.heard.notices = true;
+        self.state.notices = true;
     }
 
     fn completed(&mut self, completion: Completion, message: &[u8]) -> Result<(), Violation> {
@@ -71,7 +71,7 @@ impl Hear<'_> {
         let mut events = lock(&self.inner.events);
         let expected = events.expected.remove(&event);
         drop(events);
-        // Anything else is an older tale of a slot that may be another event's by now.
+        // Otherwise it is outdated, and the slot may belong to another event by now.
         if let Some((channel, number)) = expected {
             let mut account = channel.account();
             if channel.in_order {
@@ -79,13 +79,13 @@ impl Hear<'_> {
                 account.end_loans(number, self.inner.link.arrived(), failed)?;
             } else {
                 account.unstage(number);
-                self.heard.kick |= std::mem::take(&mut account.blocked);
+                self.state.kick |= std::mem::take(&mut account.blocked);
             }
             drop(account);
             let writer = &self.inner.writer;
             writer.set(event, completion.status.min(0), completion.times_ns);
         }
-        // After the table has it: a watch that comes just now looks there.
+        // After the table is written, because a watch that is added now checks the table.
         if lock(&self.inner.events).watched.remove(&event) {
             self.pass_on(message);
         }
@@ -109,7 +109,7 @@ impl Hear<'_> {
             spent.extend(piece.spent.into_iter().filter(|&e| e != 0));
             lent.extend(piece.lent.filter(|_| piece.last).map(|l| l.arena));
         })?;
-        self.heard.kick |= std::mem::take(&mut account.blocked);
+        self.state.kick |= std::mem::take(&mut account.blocked);
         let drained = account.is_drained();
         drop(account);
         if !lent.is_empty() {
@@ -119,7 +119,7 @@ impl Hear<'_> {
         channel.progress.publish(commands);
         if !spent.is_empty() {
             self.inner.give_events(&spent);
-            self.heard.kick = true;
+            self.state.kick = true;
         }
         if drained && channel.released.load(Ordering::Acquire) {
             lock(&self.inner.channels).remove(&queue);
@@ -132,13 +132,13 @@ fn number(message: &[u8]) -> Result<u64, Violation> {
     let bytes = message.try_into();
     bytes
         .map(u64::from_le_bytes)
-        .map_err(|_| Violation::new("data without its number"))
+        .map_err(|_| Violation::new("data without its command's number"))
 }
 
-impl Receive for Hear<'_> {
+impl Receive for Receiver<'_> {
     fn place(&mut self, head: &Head, message: &[u8]) -> Result<Range, Violation> {
         let number = number(message)?;
-        let wrong = || Violation::new("data that nobody reads");
+        let wrong = || Violation::new("data that no read is waiting for");
         let channel = self.channel(head.queue).ok_or_else(wrong)?;
         let account = channel.account();
         let place = account.read(number);
@@ -158,7 +158,10 @@ impl Receive for Hear<'_> {
                 }
             }
             Kind::Control | Kind::Command | Kind::Contents | Kind::Close => {
-                return Err(Violation(format!("a frame of kind {:?}", head.kind)));
+                return Err(Violation(format!(
+                    "an unexpected frame of kind {:?}",
+                    head.kind
+                )));
             }
         }
         self.inner.link.count(head);
@@ -168,17 +171,18 @@ impl Receive for Hear<'_> {
     fn fill(&self, run: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
         let _receiving = lock(&self.inner.receiving);
         // The application may have its memory back.
-        match self.inner.is_closed() {
-            true => Err(io::ErrorKind::ConnectionAborted.into()),
-            false => run(),
+        if self.inner.is_closed() {
+            Err(io::ErrorKind::ConnectionAborted.into())
+        } else {
+            run()
         }
     }
 
     fn idle(&mut self) -> Result<(), Violation> {
-        if std::mem::take(&mut self.heard.notices) {
+        if std::mem::take(&mut self.state.notices) {
             lock(&self.inner.notices).publish();
         }
-        if std::mem::take(&mut self.heard.kick) || self.inner.link.may_acknowledge() {
+        if std::mem::take(&mut self.state.kick) || self.inner.link.may_acknowledge() {
             self.inner.kick();
         }
         Ok(())
