@@ -4,7 +4,9 @@
 use baltra_ivshmem::region::Region;
 use baltra_ring::Memory;
 use baltra_testkit::Daemon as Manager;
-use baltra_vguest::{Client, Codec, Device, Error, Implementation, Reason, State, Values, Want};
+use baltra_vguest::{
+    Client, Codec, Device, Error, Implementation, Preference, Reason, State, Values,
+};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -105,7 +107,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 fn active(client: &mut Client, name: &str) -> baltra_vguest::Function {
-    let (function, _) = client.request(name, Want::Any).unwrap();
+    let (function, _) = client.request(name, Preference::Any).unwrap();
     client.activate(function).unwrap();
     function
 }
@@ -131,7 +133,7 @@ fn test_the_four_phases() {
     let device = daemon.attach("web", &["--functions", "fibonacci,uppercase"]);
     let mut client = Client::open(&device).unwrap();
     assert_eq!(client.list().unwrap(), ["fibonacci", "uppercase"]);
-    let (function, offer) = client.request("fibonacci", Want::Any).unwrap();
+    let (function, offer) = client.request("fibonacci", Preference::Any).unwrap();
     assert_eq!(offer.implementation, Implementation::Software);
     assert_eq!(offer.arguments, ["n"]);
     let early = client.set(function, &Values::of("n=93"));
@@ -161,9 +163,11 @@ fn test_the_four_phases() {
     client.release(function).unwrap();
     let gone = client.activate(function).unwrap_err();
     assert_eq!(reason(gone), Reason::NotActive);
-    let other = client.request("factorial", Want::Any).unwrap_err();
+    let other = client.request("factorial", Preference::Any).unwrap_err();
     assert_eq!(reason(other), Reason::NotAllowed);
-    let hardware = client.request("fibonacci", Want::Hardware).unwrap_err();
+    let hardware = client
+        .request("fibonacci", Preference::Hardware)
+        .unwrap_err();
     assert_eq!(reason(hardware), Reason::NoHardware);
 }
 
@@ -232,7 +236,7 @@ fn test_no_more_than_the_quotas() {
     let mut one = Client::open(&device).unwrap();
     let slow = active(&mut one, "repeated-fibonacci");
     active(&mut one, "fibonacci");
-    let third = one.request("uppercase", Want::Any).unwrap_err();
+    let third = one.request("uppercase", Preference::Any).unwrap_err();
     assert_eq!(reason(third), Reason::Quota);
 
     let mut two = Client::open(&device).unwrap();
@@ -320,7 +324,7 @@ fn test_what_is_given_back_is_forgotten() {
     daemon.ask(&["vm", "detach", "web"]).unwrap();
     assert!(Client::open(&device).is_err());
     let unknown = daemon.ask(&["vm", "detach", "web"]).unwrap_err();
-    assert!(unknown.contains("no VM web"), "{unknown}");
+    assert!(unknown.contains("VM 'web' is not attached"), "{unknown}");
     let never = daemon.ask(&["vm", "attach", "web", "--functions", "nonsense"]);
     assert!(never.unwrap_err().contains("nonsense"));
 }
@@ -451,15 +455,15 @@ fn test_functions_on_a_device() {
     let mut client = Client::open(&device).unwrap();
 
     // Hardware where some is free; software outright.
-    let (function, offer) = client.request("factorial", Want::Any).unwrap();
+    let (function, offer) = client.request("factorial", Preference::Any).unwrap();
     assert_eq!(offer.implementation, Implementation::Hardware);
     client.activate(function).unwrap();
     let hardware = call(&mut client, function, "n=20,3");
-    let (function, offer) = client.request("factorial", Want::Software).unwrap();
+    let (function, offer) = client.request("factorial", Preference::Software).unwrap();
     assert_eq!(offer.implementation, Implementation::Software);
     client.activate(function).unwrap();
     assert_eq!(call(&mut client, function, "n=20,3"), hardware);
-    let none = client.request("sobel", Want::Software).unwrap_err();
+    let none = client.request("sobel", Preference::Software).unwrap_err();
     assert_eq!(reason(none), Reason::NoSoftware);
 
     let (width, height) = (320usize, 200usize);

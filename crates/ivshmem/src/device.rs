@@ -1,11 +1,11 @@
 //! Finds the region and maps it.
 //!
-//! In a guest it is the memory (`resource2`) of a PCI device 1af4:1110, which needs root, or the
-//! right to write there. The device's registers (`resource0`) ring the host. No driver is
-//! needed: QEMU's device answers as soon as it is enabled.
+//! In a guest it is the memory (`resource2`) of a PCI device 1af4:1110; mapping it requires root or
+//! write access to that file. The device's registers (`resource0`) ring the host's doorbells. No
+//! driver is needed: QEMU's device works as soon as it is enabled.
 //!
-//! Outside of a VM it is what the daemon's socket for the VM gives away, by QEMU's own protocol for
-//! `ivshmem` devices: version, own number, memory, then each peer's number with a doorbell.
+//! Outside a VM the daemon's socket for the VM passes it, by QEMU's own protocol for `ivshmem`
+//! devices: version, own number, memory, then each peer's number with a doorbell.
 
 use crate::interrupts;
 use crate::region::{LayoutError, Region, FLAG_DOORBELL};
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Where the region is.
+/// Location of the region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Device {
     /// A PCI device's directory in sysfs.
@@ -37,9 +37,10 @@ pub enum Device {
     Tcp(SocketAddr),
 }
 
-/// The environment's word for it: a directory, `unix:PATH`, `serial:PATH` or `tcp:ADDRESS:PORT`.
+/// Environment variable of the device: a directory, `unix:PATH`, `serial:PATH` or
+/// `tcp:ADDRESS:PORT`.
 pub const VARIABLE: &str = "VFUN_DEVICE";
-/// The environment's word for where TCP goes, where there is neither device nor port.
+/// Environment variable of the TCP address for VMs that have neither device nor port.
 pub const TCP_VARIABLE: &str = "VFUN_TCP";
 /// Names of the ports that are for this begin so.
 const PORT_NAME: &str = "baltra.vfun";
@@ -51,12 +52,13 @@ const MODEL: &str = "0x1110";
 const RING_REGISTER: usize = 12;
 /// The one that has this peer's own number.
 const POSITION_REGISTER: usize = 8;
-/// How long the daemon's socket may take for the next word.
+/// Time limit for each message of the daemon's socket.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Device {
-    /// From `text` (as [`VARIABLE`] may say it); empty: as [`VARIABLE`] says, else the first `ivshmem`
-    /// device, else a virtio-serial port, else as [`TCP_VARIABLE`] says.
+    /// From `text` (in the form of [`VARIABLE`]); empty: the first that exists of the value of
+    /// [`VARIABLE`],
+    /// an `ivshmem` device, a virtio-serial port, and the value of [`TCP_VARIABLE`].
     pub fn find(text: &str) -> io::Result<Device> {
         let named = match text {
             "" => std::env::var(VARIABLE).unwrap_or_default(),
@@ -84,7 +86,7 @@ impl Device {
             Ok(address) if !address.is_empty() => tcp(&address),
             _ => Err(io::Error::new(
                 io::ErrorKind::NotFound,
-                format!("there is no ivshmem device (1af4:1110), no virtio-serial port {PORT_NAME} and no {TCP_VARIABLE}: start the VM with the lines of `baltra vm attach`"),
+                format!("found no ivshmem device (1af4:1110) and no virtio-serial port {PORT_NAME}, and {TCP_VARIABLE} is not set: start the VM with the options that `baltra vm attach` prints"),
             )),
         }
     }
@@ -118,7 +120,7 @@ impl Device {
 
 fn tcp(address: &str) -> io::Result<Device> {
     let parsed = address.parse().map_err(|_| {
-        let text = format!("{address} is no ADDRESS:PORT");
+        let text = format!("invalid address '{address}': expected ADDRESS:PORT");
         io::Error::new(io::ErrorKind::InvalidInput, text)
     });
     parsed.map(Device::Tcp)
@@ -150,7 +152,7 @@ fn ports() -> Vec<PathBuf> {
     names.map(|name| Path::new("/dev").join(name)).collect()
 }
 
-/// A port has one user at a time: another one that is for this will do as well.
+/// A port has one user at a time: any other free one for this purpose serves as well.
 fn open_port(path: &Path) -> io::Result<OwnedFd> {
     let others = ports().into_iter().filter(|other| other != path);
     let mut last = None;
@@ -173,9 +175,9 @@ fn open_port(path: &Path) -> io::Result<OwnedFd> {
 /// A mapped region and the ways to the host.
 pub(crate) struct Opened {
     pub region: Region,
-    /// The region's file, by a description of this connection's own: its locks are ours.
+    /// The region's file, by this connection's own file description, which holds its locks.
     pub file: File,
-    /// The own number as a peer, and 1 added; 0: the host rings nobody.
+    /// Own peer number plus 1; 0: the host rings no doorbell.
     pub peer: u32,
     pub ringer: Ringer,
     /// By part.
@@ -188,7 +190,7 @@ pub(crate) struct Opened {
 
 /// Rings the host.
 pub(crate) enum Ringer {
-    /// Nobody listens: the host looks by itself.
+    /// No doorbell: the host polls.
     None,
     /// By the device's register.
     Register(Range, usize),
@@ -197,7 +199,7 @@ pub(crate) enum Ringer {
 }
 
 impl Ringer {
-    /// Wakes who sleeps at this vector of the host's.
+    /// Wakes the host's thread that sleeps at this vector.
     pub fn ring(&self, vector: u32) {
         match self {
             Ringer::None => {}
@@ -218,19 +220,19 @@ impl Ringer {
 }
 
 impl Opened {
-    /// What the host rings for this part.
+    /// The doorbell that the host rings for this part.
     pub fn take_bell(&mut self, part: u32) -> Option<Bell> {
-        match self.in_guest && self.peer != 0 {
-            true => interrupts::bell(part),
-            false if (part as usize) < self.bells.len() => {
-                Some(self.bells.swap_remove(part as usize))
-            }
-            false => None,
+        if self.in_guest && self.peer != 0 {
+            interrupts::bell(part)
+        } else if (part as usize) < self.bells.len() {
+            Some(self.bells.swap_remove(part as usize))
+        } else {
+            None
         }
     }
 }
 
-/// What the other side rings.
+/// A doorbell that the peer rings.
 pub struct Bell(OwnedFd);
 
 impl Bell {
@@ -321,7 +323,8 @@ fn open_socket(path: &Path) -> io::Result<Opened> {
     let socket = UnixStream::connect(path).map_err(about(path))?;
     socket.set_read_timeout(Some(PATIENCE))?;
     let broken = || {
-        let text = "the daemon does not speak the ivshmem protocol, or takes no more peers";
+        let text =
+            "the daemon does not use the ivshmem protocol, or has reached its limit of peers";
         about(path)(io::Error::new(io::ErrorKind::InvalidData, text))
     };
     let (0, None) = receive(&socket)? else {
@@ -333,7 +336,7 @@ fn open_socket(path: &Path) -> io::Result<Opened> {
     let (-1, Some(memory)) = receive(&socket)? else {
         return Err(broken());
     };
-    // The host's, then as many of this side's.
+    // The host's, then the same number of this side's.
     let (mut events, mut bells) = (Vec::new(), Vec::new());
     while events.is_empty() || bells.len() < events.len() {
         match receive(&socket)? {
@@ -342,7 +345,7 @@ fn open_socket(path: &Path) -> io::Result<Opened> {
             _ => return Err(broken()),
         }
     }
-    // The descriptor that came is one with the daemon's and all peers': locks need an own one.
+    // The received description is shared with the daemon and all peers: locks need a separate one.
     let file = read_write(Path::new(&format!("/proc/self/fd/{}", memory.as_raw_fd())))?;
     let bytes = file.metadata()?.len();
     let memory = Memory::map(&memory, bytes)?;
@@ -380,7 +383,7 @@ pub(crate) fn receive(socket: &UnixStream) -> io::Result<(i64, Option<OwnedFd>)>
         8 => Ok((i64::from_le_bytes(word), fd)),
         _ => Err(io::Error::new(
             io::ErrorKind::UnexpectedEof,
-            "the daemon closed the connection: it takes no more peers",
+            "the daemon closed the connection: it has reached its limit of peers",
         )),
     }
 }

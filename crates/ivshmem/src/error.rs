@@ -10,13 +10,13 @@ pub enum Error {
     #[error(transparent)]
     Device(#[from] io::Error),
     /// All parts are taken by other applications of this VM.
-    #[error("every part of the region is taken by another application of this VM")]
+    #[error("all parts of the region are in use by other applications of this VM")]
     Full,
     /// The host does not answer.
     #[error("the host does not answer (does `baltra vfun` run there?)")]
     Gone,
     /// The host started anew: everything that was asked for is forgotten. Open again.
-    #[error("the host has started anew and forgotten this connection: open it again")]
+    #[error("the host restarted and this connection was lost: open a new one")]
     Lost,
     /// The host said no.
     #[error("{text}")]

@@ -26,4 +26,4 @@ pub mod wait;
 pub use device::Device;
 pub use error::Error;
 pub use link::{session, Lent};
-pub use message::{Codec, Implementation, Reason, State, Want};
+pub use message::{Codec, Implementation, Preference, Reason, State};

@@ -1,4 +1,4 @@
-//! What carries a connection's messages: a part of the region, or a stream beside it.
+//! The transport of a connection's messages: a part of the region, or a stream.
 
 use crate::device::{Bell, Device, Opened};
 use crate::error::Error;
@@ -6,7 +6,7 @@ use crate::message::{
     Answer, Kind, Reason, Request, State, ANSWER_BYTES, ARENA, INLINE_BYTES_MAX, MESSAGE_BYTES_MAX,
 };
 use crate::region::Part;
-use crate::stream::{Frame, Heard, Pipe};
+use crate::stream::{Frame, Pipe, Received};
 use crate::wait::{self, Guess, Waiter};
 use baltra_ring::memory::try_lock_byte;
 use baltra_ring::{Consumer, Memory, Producer, Range};
@@ -15,11 +15,11 @@ use std::sync::atomic::Ordering;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How long the host may take to take notice of a new application.
+/// Time limit for the host to accept a new application.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(10);
-/// A host whose pulse stands still so long is gone.
+/// The host counts as dead if its pulse does not change for this long.
 const PULSE_PATIENCE: Duration = Duration::from_secs(5);
-/// An application's own arena, where it shares none: what is on its way at a time, at most.
+/// Size of an application's own arena over a stream, which bounds the data in transit.
 const ARENA_BYTES: u64 = 16 << 20;
 /// What a Device Manager answers to a hello: its devices' descriptions, mostly.
 const SESSION_ANSWER_BYTES_MAX: u64 = 1 << 20;
@@ -68,7 +68,7 @@ impl Link {
         }
     }
 
-    /// Says a request, whose body is in the arena, perhaps.
+    /// Sends a request; `body`: its body's place in the arena.
     pub fn push(&mut self, message: &[u8], body: Option<(u64, u64)>) -> Result<(), Error> {
         match self {
             Link::Rings(rings) => rings.push(message),
@@ -76,7 +76,7 @@ impl Link {
         }
     }
 
-    /// The next answer, whose message is in `answer`.
+    /// Receives the next answer into `answer`.
     pub fn next(&mut self, deadline: Option<Instant>, guess: Guess, answer: &mut Vec<u8>) -> Next {
         match self {
             Link::Rings(rings) => rings.next(deadline, guess, answer),
@@ -163,15 +163,15 @@ pub struct Rings {
     pulse: (u32, Instant),
 }
 
-/// Why a connection is served no more.
+/// The error of a connection that is no longer served.
 fn ended(trouble: u8) -> Error {
     match Reason::from_number(trouble) {
         Some(reason) => Error::Refused {
             reason,
             text: match reason {
-                Reason::TimedOut => "the call took longer than this VM's calls may".into(),
-                Reason::Quota => "as many applications of this VM are served as may be".into(),
-                _ => "the host closed this connection: what was asked is no request".into(),
+                Reason::TimedOut => "the call exceeded this VM's time limit".into(),
+                Reason::Quota => "this VM has reached its limit of applications".into(),
+                _ => "the host closed this connection after a malformed request".into(),
             },
         },
         None => Error::Lost,
@@ -241,7 +241,7 @@ impl Rings {
         })
     }
 
-    /// How a handle's call stands, as the host shows it.
+    /// State of a handle's call, as the host shows it.
     pub fn state(&self, handle: u32) -> Option<State> {
         let shown = self.held.part.state(handle).load(Ordering::Acquire);
         State::from_number(shown as u8)
@@ -295,7 +295,7 @@ impl Rings {
         }
     }
 
-    /// Whether the host still serves this connection, and lives.
+    /// Whether the host is alive and still serves this connection.
     fn check(&mut self, since: Instant) -> Result<(), Error> {
         if !self.held.is_served() {
             return Err(ended(self.held.part.trouble().load(Ordering::Acquire) as u8));
@@ -305,9 +305,10 @@ impl Rings {
         if pulse != self.pulse.0 || self.pulse.1 < since {
             self.pulse = (pulse, now);
         }
-        match now - self.pulse.1 > PULSE_PATIENCE {
-            true => Err(Error::Gone),
-            false => Ok(()),
+        if now - self.pulse.1 > PULSE_PATIENCE {
+            Err(Error::Gone)
+        } else {
+            Ok(())
         }
     }
 }
@@ -340,14 +341,14 @@ impl Stream {
 
     fn next(&mut self, deadline: Option<Instant>, message: &mut Vec<u8>) -> Next {
         loop {
-            match self.pipe.hear() {
-                Ok(Some(Heard::Frame(frame))) => {
+            match self.pipe.receive() {
+                Ok(Some(Received::Frame(frame))) => {
                     let answer = self.take(frame, message)?;
                     return Ok((answer, None));
                 }
-                Ok(Some(Heard::Trouble(reason))) => return Err(ended(reason)),
-                // Another worker begins in the middle of what this one said.
-                Ok(Some(Heard::Garbage | Heard::Hello(_))) => return Err(Error::Lost),
+                Ok(Some(Received::Trouble(reason))) => return Err(ended(reason)),
+                // A new worker begins in the middle of the previous one's stream.
+                Ok(Some(Received::Garbage | Received::Hello(_))) => return Err(Error::Lost),
                 Ok(None) => {}
                 Err(_) => return Err(Error::Gone),
             }
@@ -378,7 +379,7 @@ impl Stream {
 /// A number that no application before had.
 fn rand_number() -> [u8; 16] {
     let mut number = [0; 16];
-    // Where the kernel has no randomness yet, time and process are enough of it.
+    // If the kernel has no randomness yet, time and process id suffice.
     if rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::NONBLOCK).is_err() {
         let now = std::time::SystemTime::UNIX_EPOCH
             .elapsed()
@@ -395,7 +396,7 @@ fn fresh(claim: u32) -> u32 {
 }
 
 impl Held {
-    /// An even claim is none: the host forgets everything. The lock ends with the file.
+    /// Writes an even claim, which releases everything at the host. The lock ends with the file.
     fn end(&self) {
         let none = self.claim.wrapping_add(1);
         self.part.claim().store(none, Ordering::Release);
@@ -442,8 +443,8 @@ impl Lent {
         self.held.device.ringer.ring(self.held.number);
     }
 
-    /// Shows the host that this process lives; whether the session does. To be called more often than
-    /// once a second.
+    /// Shows the host that this process is alive; returns whether the session is. To be called more
+    /// often than once per second.
     pub fn beat(&self) -> bool {
         self.held.part.beat().fetch_add(1, Ordering::Relaxed);
         if !self.held.is_served() {
@@ -457,7 +458,7 @@ impl Lent {
         looked.1.elapsed() < PULSE_PATIENCE
     }
 
-    /// Ends the session; its memory stays this process's until this is dropped.
+    /// Ends the session; its memory belongs to this process until this is dropped.
     pub fn end(&self) {
         self.held.end();
     }

@@ -1,30 +1,30 @@
-//! What is said in a part's rings. All numbers are little endian.
+//! Messages of a part's rings. All numbers are little endian.
 //!
 //! A request:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0 | [`Kind`] |
-//! | 1 | negotiate: [`Want`]; set: the answer's [`Codec`] |
+//! | 1 | negotiate: [`Preference`]; set: the answer's [`Codec`] |
 //! | 2 | set: the body's [`Codec`] |
-//! | 3 | set: 1 where the body is in the arena |
+//! | 3 | set: 1 if the body is in the arena |
 //! | 4–7 | the handle |
 //! | 8–15 | a number, which the answer repeats |
 //! | 16–19 | the text's bytes |
 //! | 20–23 | unused |
-//! | 24–39 | set: where the body is in the arena, its bytes |
-//! | 40–55 | set, fetch: where in the arena an answer may be put, and how many bytes |
-//! | 56–63 | fetch: from which byte of the answer on |
+//! | 24–39 | set: the body's offset and size, if it is in the arena |
+//! | 40–55 | set, fetch: offset and size of the arena's space for the answer |
+//! | 56–63 | fetch: first byte of the answer to fetch |
 //! | 64 … | the text (negotiate: the function's name; set: its arguments), then the body unless it is in the arena; session: the body is a framed hello |
 //!
 //! An answer:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 0 | [`Kind`] |
-//! | 1 | 0: ack; else a [`Reason`]'s number: nack, with the words for it as data |
-//! | 2 | negotiate: [`Implementation`]; set: the answer's [`Codec`]; session: 1 where one was opened |
-//! | 3 | where the data are: [`HERE`], [`ARENA`] or [`KEPT`] |
+//! | 1 | 0: ack; otherwise a [`Reason`]'s number: nack, with its text as data |
+//! | 2 | negotiate: [`Implementation`]; set: the answer's [`Codec`]; session: 1 if one was opened |
+//! | 3 | location of the data: [`HERE`], [`ARENA`] or [`KEPT`] |
 //! | 4–7 | the handle |
 //! | 8–15 | the request's number |
 //! | 16–23 | bytes of all data |
@@ -46,41 +46,41 @@ macro_rules! numbered {
 }
 
 numbered! {
-    /// What a request is.
+    /// Kinds of requests.
     Kind {
-        /// Names of the functions that this VM may call.
+        /// List the names of the functions that this VM may call.
         List = 1,
-        /// May this function be had, and how?
+        /// Open a function.
         Negotiate = 2,
-        /// Load it.
+        /// Load the function.
         Activate = 3,
         /// Compute.
         Set = 4,
-        /// The rest of an answer.
+        /// Fetch the rest of an answer.
         Fetch = 5,
-        /// Forget the handle's call and its answer.
+        /// Drop the handle's call and its answer.
         Reset = 6,
-        /// Forget the handle.
+        /// Close the handle.
         Release = 7,
-        /// An OpenCL session: the part becomes the session's memory.
+        /// Open an OpenCL session: the part becomes the session's memory.
         Session = 8,
     }
 }
 
 numbered! {
-    /// Which implementation an application wants.
-    Want {
-        /// Hardware where some is free, software otherwise.
+    /// The implementation that an application requests.
+    Preference {
+        /// Hardware if an accelerator is available, otherwise software.
         Any = 0,
-        /// An accelerator, or nothing.
+        /// An accelerator only.
         Hardware = 1,
-        /// Native code on the host's processors.
+        /// Native code on the host's processors only.
         Software = 2,
     }
 }
 
 numbered! {
-    /// Which implementation it got.
+    /// The implementation of a function.
     Implementation {
         /// An accelerator.
         Hardware = 1,
@@ -90,13 +90,13 @@ numbered! {
 }
 
 numbered! {
-    /// How a handle's call stands.
+    /// State of a handle's call.
     State {
         /// Ready for a call.
         Wait = 0,
-        /// At it.
+        /// Running.
         Busy = 1,
-        /// An answer is there.
+        /// The answer is available.
         Done = 2,
     }
 }
@@ -104,7 +104,7 @@ numbered! {
 numbered! {
     /// The form of a body or an answer.
     Codec {
-        /// As the function's manifest has it first.
+        /// The default of the function's manifest.
         Default = 0,
         /// Elements, row major, little endian.
         Raw = 1,
@@ -120,7 +120,7 @@ numbered! {
 }
 
 impl Codec {
-    /// The content type that means it; empty for the default.
+    /// The content type of the codec; empty for the default.
     pub fn content_type(self) -> &'static str {
         match self {
             Codec::Default => "",
@@ -132,7 +132,7 @@ impl Codec {
         }
     }
 
-    /// The one that a content type means.
+    /// The codec of a content type.
     pub fn of(content_type: &str) -> Codec {
         (1..=5)
             .filter_map(Codec::from_number)
@@ -142,43 +142,43 @@ impl Codec {
 }
 
 numbered! {
-    /// Why the host says no.
+    /// Reasons of a refusal.
     Reason {
-        /// This VM has no function of that name (there may be one that it may not call).
+        /// The function does not exist or is not allowed for this VM.
         NotAllowed = 1,
-        /// No accelerator for it is free, or there is none.
+        /// No accelerator is available for it.
         NoHardware = 2,
         /// The function has no software implementation.
         NoSoftware = 3,
-        /// More than this VM may have: handles, calls in flight, memory.
+        /// A limit of this VM is reached: handles, calls in flight, memory.
         Quota = 4,
         /// The arguments or the body do not fit the function.
         BadArguments = 5,
-        /// The handle is not active, or none.
+        /// The handle is invalid or not active.
         NotActive = 6,
-        /// The function failed, with its own words.
+        /// The function failed; the text is its own.
         Failed = 7,
-        /// The call took longer than this VM's calls may.
+        /// The call exceeded this VM's time limit.
         TimedOut = 8,
-        /// What was asked is no request.
+        /// The request is malformed.
         Protocol = 9,
-        /// The host cannot now.
+        /// The host is temporarily unable.
         Unavailable = 10,
     }
 }
 
 /// The data are in the answer.
 pub const HERE: u8 = 0;
-/// The data are in the arena, where the request wanted them.
+/// The data are in the arena, at the requested place.
 pub const ARENA: u8 = 1;
-/// The data are with the host: to be fetched piece by piece.
+/// The host has the data: to be fetched in pieces.
 pub const KEPT: u8 = 2;
 
 /// Bytes of a request before its text.
 pub const REQUEST_BYTES: usize = 64;
 /// Bytes of an answer before its data.
 pub const ANSWER_BYTES: usize = 24;
-/// Bodies and answers up to here go in the ring; larger ones through the arena.
+/// Bodies and answers up to this size are sent in the ring; larger ones through the arena.
 pub const INLINE_BYTES_MAX: usize = 4096;
 /// A function's name, or a call's arguments.
 pub const TEXT_BYTES_MAX: usize = 8192;
@@ -188,19 +188,19 @@ pub const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES + TEXT_BYTES_MAX + INLINE_BYT
 /// A request, less its text and body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What it is.
+    /// Kind.
     pub kind: Kind,
-    /// [`Want`] or [`Codec`].
+    /// [`Preference`] or [`Codec`].
     pub choice: u8,
     /// The body's [`Codec`].
     pub body_codec: u8,
-    /// Which function.
+    /// The function's handle.
     pub handle: u32,
     /// Its number.
     pub id: u64,
-    /// Where the body is, if it is in the arena: offset, bytes.
+    /// Offset and size of the body, if it is in the arena.
     pub body: Option<(u64, u64)>,
-    /// Where an answer may be put: offset, bytes.
+    /// Offset and size of the space for the answer.
     pub answer: (u64, u64),
     /// From which byte of the answer on.
     pub from: u64,
@@ -221,7 +221,7 @@ impl Request {
         }
     }
 
-    /// Writes it, its text and its inline body to `message`, which is cleared first.
+    /// Encodes the request, its text and its inline body into `message`, which is cleared first.
     pub fn encode(&self, text: &str, body: &[u8], message: &mut Vec<u8>) {
         let mut head = [0; REQUEST_BYTES];
         head[0] = self.kind as u8;
@@ -243,8 +243,8 @@ impl Request {
         message.extend_from_slice(body);
     }
 
-    /// Reads it from a private copy of a message; with its text and its inline body. `None`: it
-    /// is none.
+    /// Decodes a request from a private copy of a message; returns it, its text and its inline
+    /// body. `None`: malformed.
     pub fn decode(message: &[u8]) -> Option<(Request, &str, &[u8])> {
         let head: &[u8; REQUEST_BYTES] = message.first_chunk()?;
         let u32_at = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four"));
@@ -273,13 +273,13 @@ impl Request {
 pub struct Answer {
     /// The request's.
     pub kind: Kind,
-    /// Why not; `None`: ack.
+    /// The reason of a nack; `None`: ack.
     pub reason: Option<Reason>,
     /// [`Implementation`] or [`Codec`].
     pub choice: u8,
     /// [`HERE`], [`ARENA`] or [`KEPT`].
     pub place: u8,
-    /// Which function.
+    /// The function's handle.
     pub handle: u32,
     /// The request's number.
     pub id: u64,
@@ -301,7 +301,7 @@ impl Answer {
         }
     }
 
-    /// Writes it and the data that go with it to `message`, which is cleared first.
+    /// Encodes the answer and its data into `message`, which is cleared first.
     pub fn encode(&self, data: &[u8], message: &mut Vec<u8>) {
         let mut head = [0; ANSWER_BYTES];
         head[0] = self.kind as u8;
@@ -316,7 +316,7 @@ impl Answer {
         message.extend_from_slice(data);
     }
 
-    /// Reads it and the data with it from a private copy of a message. `None`: it is none.
+    /// Decodes an answer and its inline data from a private copy of a message. `None`: malformed.
     pub fn decode(message: &[u8]) -> Option<(Answer, &[u8])> {
         let head: &[u8; ANSWER_BYTES] = message.first_chunk()?;
         let answer = Answer {

@@ -1,20 +1,21 @@
 //! The layout of a VM's region. All numbers are little endian.
 //!
-//! | offset | what | written by |
+//! | offset | content | written by |
 //! |---|---|---|
 //! | 0 | [`Layout`]: magic, version, sizes | host, once |
-//! | 64 | epoch: another number whenever the host has forgotten everything; 0: not ready | host |
-//! | 68 | pulse: counts on while the host lives | host |
+//! | 64 | epoch: changes whenever the host has dropped all state; 0: not ready | host |
+//! | 68 | pulse: incremented while the host is alive | host |
 //! | 4,096 + 128 i | the entry of part i: claim, peer, beat; from byte 64 on served, trouble | each its half |
 //! | [`TABLE_END`] | the parts, each: request ring, response ring, states, arena | |
 //!
-//! A part belongs to one application at a time. It is taken by a lock on the byte of its number in
-//! the region's file (the guest's own kernel, or the host's for processes there, gives it back when
-//! the application ends), and claimed by writing a fresh number to `claim`; the host clears the
-//! rings and writes the same number to `served`.
+//! A part belongs to one application at a time. The application locks the byte of its number in the
+//! region's file (the kernel, the guest's or the host's for processes there, unlocks it when the
+//! application ends), and claims it by writing a new number to `claim`; the host clears the rings
+//! and writes the same number to `served`.
 //!
-//! Either side may write anything anywhere at any time. The host takes nothing from the region but
-//! rings (checked by `baltra_ring`), the claim and the peer's number; what it wrote it knows itself.
+//! Either side may write anything anywhere at any time. The host reads only the rings (checked by
+//! `baltra_ring`), the claim and the peer's number from the region, and keeps its own copy of all
+//! else.
 
 use baltra_ring::{ring_bytes, Memory, Range};
 use std::sync::atomic::AtomicU32;
@@ -27,7 +28,7 @@ pub const VERSION: u32 = 1;
 pub const PARTS_MAX: u32 = 15;
 /// Handles of an application.
 pub const HANDLES_MAX: u32 = 32;
-/// Where the parts begin.
+/// Offset of the first part.
 pub const TABLE_END: u64 = 8192;
 const TABLE: usize = 4096;
 const ENTRY_BYTES: usize = 128;
@@ -46,12 +47,12 @@ pub const REGION_BYTES_MAX: u64 = 16 << 30;
 /// The host listens on doorbells ([`Layout::flags`]).
 pub const FLAG_DOORBELL: u32 = 1;
 
-/// What the first bytes of the region say.
+/// The region's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of the region; a power of two, as a PCI device's memory must be.
     pub region_bytes: u64,
-    /// How many parts.
+    /// Number of parts.
     pub parts: u32,
     /// Bits, such as [`FLAG_DOORBELL`].
     pub flags: u32,
@@ -63,20 +64,20 @@ pub struct Layout {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// No such sizes.
-    #[error("a region has a power of two of bytes, 1 MiB to 16 GiB, at least 256 KiB a part, and 1 to {PARTS_MAX} parts")]
+    #[error("invalid size of a region: expected a power of two of bytes from 1 MiB to 16 GiB, 1 to {PARTS_MAX} parts, and at least 256 KiB per part")]
     Sizes,
     /// Not (yet) written by a host.
     #[error(
-        "the shared memory holds no region of the VM door (does `baltra vfun` run on the host?)"
+        "the shared memory does not contain a region of the VM door (does `baltra vfun` run on the host?)"
     )]
     Magic,
     /// Another release.
-    #[error("the host's region has layout {0}, this library knows {VERSION}: install the same release on both sides")]
+    #[error("the host's region has layout {0}, this library supports {VERSION}: install the same release on both sides")]
     Version(u32),
 }
 
 impl Layout {
-    /// A region of so many bytes and parts.
+    /// A region of this size and number of parts.
     pub fn new(region_bytes: u64, parts: u32, flags: u32) -> Result<Layout, LayoutError> {
         let allowed = REGION_BYTES_MIN..=REGION_BYTES_MAX;
         if !region_bytes.is_power_of_two()
@@ -92,9 +93,10 @@ impl Layout {
             flags,
             part_bytes,
         };
-        match part_bytes > Self::arena_offset() + PAGE {
-            true => Ok(layout),
-            false => Err(LayoutError::Sizes),
+        if part_bytes > Self::arena_offset() + PAGE {
+            Ok(layout)
+        } else {
+            Err(LayoutError::Sizes)
         }
     }
 
@@ -111,7 +113,7 @@ impl Layout {
         2 * Self::ring_room() + STATES_BYTES
     }
 
-    /// What the host writes to the region's start.
+    /// The header's bytes.
     pub fn bytes(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
@@ -122,7 +124,7 @@ impl Layout {
         bytes
     }
 
-    /// Reads it from the region's start, whose mapping has so many bytes; the guest's.
+    /// Reads the header from the start of a mapping of `mapped_bytes`; for guests.
     pub fn read(memory: &Range, mapped_bytes: u64) -> Result<Layout, LayoutError> {
         let mut bytes = [0; HEADER_BYTES];
         memory.copy_out(0, &mut bytes);
@@ -217,9 +219,9 @@ pub struct Part {
     /// Host to guest.
     pub responses: Range,
     states: Range,
-    /// Bytes of calls, both ways, or all memory of an OpenCL session. The guest says what lies where.
+    /// Bytes of calls, both ways, or all memory of an OpenCL session. The guest assigns its space.
     pub arena: Range,
-    /// Where it begins in the region.
+    /// Its offset in the region.
     pub arena_offset: u64,
 }
 
@@ -228,17 +230,17 @@ impl Part {
         self.entry.word(at).expect("an entry holds its words")
     }
 
-    /// The application's number for its use of the part: odd; even: nobody uses it.
+    /// The application's number for its use of the part: odd; even: the part is unused.
     pub fn claim(&self) -> &AtomicU32 {
         self.word(0)
     }
 
-    /// The `ivshmem` peer that the application is, or is in, and 1 added; 0: nobody to be rung.
+    /// The application's `ivshmem` peer number plus 1; 0: it has no doorbell.
     pub fn peer(&self) -> &AtomicU32 {
         self.word(4)
     }
 
-    /// Counts on while an application with an OpenCL session lives.
+    /// Incremented while an application with an OpenCL session is alive.
     pub fn beat(&self) -> &AtomicU32 {
         self.word(8)
     }
@@ -248,12 +250,12 @@ impl Part {
         self.word(64)
     }
 
-    /// Why the host serves the claim no more: a [`crate::Reason`]'s number, or 0.
+    /// The reason for which the host stopped serving the claim: a [`crate::Reason`]'s number, or 0.
     pub fn trouble(&self) -> &AtomicU32 {
         self.word(68)
     }
 
-    /// How the call of a handle stands: a [`crate::State`]'s number.
+    /// State of a handle's call: a [`crate::State`]'s number.
     pub fn state(&self, handle: u32) -> &AtomicU32 {
         let at = 4 * (handle % HANDLES_MAX) as usize;
         self.states.word(at).expect("a page holds all states")

@@ -1,21 +1,22 @@
 //! The rings' messages over a stream of bytes, for a VM that has no `ivshmem` device: a virtio-serial
 //! port, or TCP. Both sides.
 //!
-//! The stream is cut into pieces: [`PIECE`], a kind, two bytes of length (little endian), so many bytes.
+//! The stream consists of pieces: [`PIECE`], a kind, two bytes of length (little endian), and the
+//! content.
 //!
-//! | kind | what |
+//! | kind | content |
 //! |---|---|
-//! | [`HELLO`] | an application begins, with a number of its own; the host forgets the last one, and answers the same |
-//! | [`DATA`] | a bit of the frames' bytes |
-//! | [`TROUBLE`] | the host serves the application no more: a [`crate::Reason`]'s number, or 0 |
+//! | [`HELLO`] | an application begins, with its own number; the host drops the previous one's state, and answers with the same number |
+//! | [`DATA`] | a part of the frames' bytes |
+//! | [`TROUBLE`] | the host stops serving the application: a [`crate::Reason`]'s number, or 0 |
 //!
-//! A frame is the bytes of its message (four), of what goes with it (eight), where in the arena that lies
-//! (eight), then both. Each side has an arena of its own; what a message says to be in the arena goes with
-//! it.
+//! A frame consists of the length of its message (four bytes), the length of its arena data
+//! (eight), the data's offset in the arena (eight), then both. Each side has its own arena; data
+//! that a message places in the arena are part of the frame.
 //!
-//! A serial port stays open while applications come and go, and one that is killed leaves a piece half
-//! said. So an application begins with more zeros than a piece has bytes: between pieces zeros are
-//! nothing, and whoever has lost its place looks for them.
+//! A serial port stays open while applications come and go, and one that is killed leaves an
+//! incomplete piece. So an application begins with more zeros than a piece has bytes: zeros between
+//! pieces are ignored, and a receiver that has lost synchronization searches for them.
 
 use crate::message::MESSAGE_BYTES_MAX;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -29,52 +30,52 @@ const DATA: u8 = 2;
 const TROUBLE: u8 = 3;
 const HEAD_BYTES: usize = 4;
 const PIECE_BYTES_MAX: usize = 4096;
-/// What an application's number has.
+/// Bytes of an application's number.
 const NUMBER_BYTES: usize = 16;
 const FRAME_HEAD_BYTES: usize = 20;
-/// So many zeros in a row are nothing but a beginning.
+/// This many consecutive zeros occur at an application's beginning only.
 const LOST_ZEROS: usize = 64;
 const READ_BYTES: usize = 64 << 10;
 
-/// A message, and what goes with it.
+/// A message with its arena data.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Frame {
     /// A request or an answer.
     pub message: Vec<u8>,
-    /// Where in the arena the rest belongs.
+    /// Offset of the data in the arena.
     pub at: u64,
-    /// The rest.
+    /// The arena data.
     pub rest: Vec<u8>,
 }
 
-/// What is heard.
+/// A received item.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum Received {
     /// An application begins.
     Hello([u8; NUMBER_BYTES]),
-    /// It says something, or is told.
+    /// A message.
     Frame(Frame),
-    /// The host serves it no more.
+    /// The host stops serving the application.
     Trouble(u8),
-    /// Nothing that makes sense. What follows is passed over until an application begins.
+    /// Malformed bytes. Input is skipped until an application begins.
     Garbage,
 }
 
 /// One end of a stream, whose descriptor does not block.
 pub struct Pipe {
     descriptor: OwnedFd,
-    /// Bytes as they came, from `at` on.
+    /// Received bytes, unread from `at` on.
     incoming: Vec<u8>,
     at: usize,
-    /// Of frames that are not whole yet.
+    /// Bytes of an incomplete frame.
     data: Vec<u8>,
     rest_bytes_max: u64,
-    /// The place is lost, and so many zeros were passed.
+    /// Synchronization is lost; the number of zeros since then.
     lost: Option<usize>,
 }
 
 impl Pipe {
-    /// Over a descriptor that does not block; what goes with a message has so many bytes at most.
+    /// Over a non-blocking descriptor; `rest_bytes_max` bounds a frame's arena data.
     pub fn new(descriptor: OwnedFd, rest_bytes_max: u64) -> Pipe {
         Pipe {
             descriptor,
@@ -86,7 +87,7 @@ impl Pipe {
         }
     }
 
-    /// Begins, as an application: waits at most so long for the host's answer.
+    /// Begins, as an application: waits at most `patience` for the host's answer.
     pub fn greet(&mut self, number: [u8; NUMBER_BYTES], patience: Duration) -> io::Result<()> {
         let mut out = vec![0; HEAD_BYTES + PIECE_BYTES_MAX + LOST_ZEROS];
         piece(&mut out, HELLO, &number);
@@ -94,7 +95,7 @@ impl Pipe {
         let mut wanted = Vec::new();
         piece(&mut wanted, HELLO, &number);
         let deadline = std::time::Instant::now() + patience;
-        // Before it there may be what the last application did not take.
+        // The answer may follow bytes that the previous application did not read.
         loop {
             let unread = &self.incoming[self.at..];
             if let Some(found) = unread.windows(wanted.len()).position(|w| w == wanted) {
@@ -120,14 +121,14 @@ impl Pipe {
         self.write(&out)
     }
 
-    /// Tells the application that it is served no more.
+    /// Notifies the application that it is no longer served.
     pub fn trouble(&mut self, reason: u8) -> io::Result<()> {
         let mut out = Vec::new();
         piece(&mut out, TROUBLE, &[reason]);
         self.write(&out)
     }
 
-    /// Says a message. What is heard meanwhile is kept.
+    /// Sends a message. Input received meanwhile is kept.
     pub fn send(&mut self, message: &[u8], at: u64, rest: &[u8]) -> io::Result<()> {
         let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + message.len() + rest.len());
         frame.extend_from_slice(&(message.len() as u32).to_le_bytes());
@@ -142,15 +143,15 @@ impl Pipe {
         self.write(&out)
     }
 
-    /// The next thing that is heard; `None`: nothing yet. An error is the stream's end.
-    pub fn hear(&mut self) -> io::Result<Option<Heard>> {
+    /// The next item; `None`: none yet. An error is the stream's end.
+    pub fn receive(&mut self) -> io::Result<Option<Received>> {
         loop {
-            if let Some(heard) = self.parse() {
-                if heard == Heard::Garbage {
+            if let Some(received) = self.parse() {
+                if received == Received::Garbage {
                     self.lost = Some(0);
                     self.data.clear();
                 }
-                return Ok(Some(heard));
+                return Ok(Some(received));
             }
             if !self.read()? {
                 return Ok(None);
@@ -158,7 +159,7 @@ impl Pipe {
         }
     }
 
-    /// Waits until something may be heard, at most so long.
+    /// Waits until input may be available, at most `limit`.
     pub fn wait(&self, limit: Duration) {
         self.poll(PollFlags::IN, limit);
     }
@@ -169,12 +170,12 @@ impl Pipe {
             tv_sec: limit.as_secs() as i64,
             tv_nsec: limit.subsec_nanos().into(),
         };
-        // A signal is as good as nothing: the caller looks again.
+        // A signal only ends the wait early.
         let _ = poll(&mut fds, Some(&limit));
         fds[0].revents()
     }
 
-    /// Takes what is there; whether anything was.
+    /// Reads available bytes; returns whether there were any.
     fn read(&mut self) -> io::Result<bool> {
         self.incoming.drain(..self.at);
         self.at = 0;
@@ -192,20 +193,21 @@ impl Pipe {
         }
     }
 
-    /// Both sides may be in the middle of something long: what comes meanwhile is taken, or neither
-    /// would get on.
+    /// Both sides may be sending a long message: input is received meanwhile, otherwise neither
+    /// side would make progress.
     fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             match rustix::io::write(&self.descriptor, bytes) {
                 Ok(n) => bytes = &bytes[n..],
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => {
-                    // More than the other side may have said it has not said in good faith.
+                    // A well-behaved peer never has more bytes outstanding.
                     let most = 2 * (self.rest_bytes_max as usize + MESSAGE_BYTES_MAX);
                     let room = self.incoming.len() < most;
-                    let wanted = match room {
-                        true => PollFlags::IN | PollFlags::OUT,
-                        false => PollFlags::OUT,
+                    let wanted = if room {
+                        PollFlags::IN | PollFlags::OUT
+                    } else {
+                        PollFlags::OUT
                     };
                     let ready = self.poll(wanted, Duration::from_secs(1));
                     if ready.intersects(PollFlags::HUP | PollFlags::ERR) {
@@ -221,7 +223,7 @@ impl Pipe {
         Ok(())
     }
 
-    fn parse(&mut self) -> Option<Heard> {
+    fn parse(&mut self) -> Option<Received> {
         loop {
             if let Some(frame) = self.frame() {
                 return Some(frame);
@@ -245,12 +247,12 @@ impl Pipe {
                 continue;
             }
             if first != PIECE {
-                return Some(Heard::Garbage);
+                return Some(Received::Garbage);
             }
             let (head, rest) = unread.split_first_chunk::<HEAD_BYTES>()?;
             let bytes = usize::from(u16::from_le_bytes([head[2], head[3]]));
             if bytes > PIECE_BYTES_MAX {
-                return Some(Heard::Garbage);
+                return Some(Received::Garbage);
             }
             let payload = rest.get(..bytes)?;
             self.at += HEAD_BYTES + bytes;
@@ -258,23 +260,23 @@ impl Pipe {
                 (HELLO, number) => {
                     self.data.clear();
                     let number = number.try_into();
-                    return Some(number.map_or(Heard::Garbage, Heard::Hello));
+                    return Some(number.map_or(Received::Garbage, Received::Hello));
                 }
-                (TROUBLE, [reason]) => return Some(Heard::Trouble(*reason)),
+                (TROUBLE, [reason]) => return Some(Received::Trouble(*reason)),
                 (DATA, bytes) => self.data.extend_from_slice(bytes),
-                _ => return Some(Heard::Garbage),
+                _ => return Some(Received::Garbage),
             }
         }
     }
 
     /// A frame, if it is whole.
-    fn frame(&mut self) -> Option<Heard> {
+    fn frame(&mut self) -> Option<Received> {
         let (head, body) = self.data.split_first_chunk::<FRAME_HEAD_BYTES>()?;
         let u64_at = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight"));
         let message = u32::from_le_bytes(head[..4].try_into().expect("four")) as usize;
         let (rest, at) = (u64_at(4), u64_at(12));
         if message > MESSAGE_BYTES_MAX || rest > self.rest_bytes_max {
-            return Some(Heard::Garbage);
+            return Some(Received::Garbage);
         }
         let end = message + rest as usize;
         if body.len() < end {
@@ -286,7 +288,7 @@ impl Pipe {
             rest: body[message..end].to_vec(),
         };
         self.data.drain(..FRAME_HEAD_BYTES + end);
-        Some(Heard::Frame(frame))
+        Some(Received::Frame(frame))
     }
 }
 
@@ -316,24 +318,24 @@ mod tests {
         )
     }
 
-    fn heard(pipe: &mut Pipe) -> Heard {
+    fn next(pipe: &mut Pipe) -> Received {
         loop {
-            if let Some(heard) = pipe.hear().unwrap() {
-                return heard;
+            if let Some(received) = pipe.receive().unwrap() {
+                return received;
             }
             pipe.wait(Duration::from_secs(10));
         }
     }
 
     /// An application begins, and the host takes notice.
-    fn greeted(guest: &mut Pipe, host: &mut Pipe, number: u8) -> Vec<Heard> {
+    fn greeted(guest: &mut Pipe, host: &mut Pipe, number: u8) -> Vec<Received> {
         let mut before = Vec::new();
         std::thread::scope(|scope| {
             scope.spawn(|| guest.greet([number; 16], Duration::from_secs(20)).unwrap());
             loop {
-                match heard(host) {
-                    Heard::Hello(said) => {
-                        host.welcome(said).unwrap();
+                match next(host) {
+                    Received::Hello(number) => {
+                        host.welcome(number).unwrap();
                         break;
                     }
                     other => before.push(other),
@@ -355,10 +357,10 @@ mod tests {
                 at: 64,
                 rest: rest.clone(),
             };
-            assert_eq!(heard(&mut host), Heard::Frame(frame));
+            assert_eq!(next(&mut host), Received::Frame(frame));
         });
         host.trouble(8).unwrap();
-        assert_eq!(heard(&mut guest), Heard::Trouble(8));
+        assert_eq!(next(&mut guest), Received::Trouble(8));
     }
 
     #[test]
@@ -367,12 +369,12 @@ mod tests {
         greeted(&mut guest, &mut host, 1);
         let much = vec![3; 1 << 20];
         std::thread::scope(|scope| {
-            // Who has said all goes on to hear, or the other would wait for room.
+            // Both sides receive after sending, otherwise the peer would wait for space.
             for (pipe, message) in [(&mut guest, b"there"), (&mut host, b"back.")] {
                 let much = &much;
                 scope.spawn(move || {
                     pipe.send(message, 0, much).unwrap();
-                    assert!(matches!(heard(pipe), Heard::Frame(frame) if frame.rest == *much));
+                    assert!(matches!(next(pipe), Received::Frame(frame) if frame.rest == *much));
                 });
             }
         });
@@ -384,9 +386,9 @@ mod tests {
         greeted(&mut guest, &mut host, 1);
         raw.write_all(&[PIECE, DATA, 0, 16, 9, 9, 9]).unwrap();
         let before = greeted(&mut guest, &mut host, 2);
-        assert!(before.iter().all(|heard| *heard == Heard::Garbage));
+        assert!(before.iter().all(|received| *received == Received::Garbage));
         guest.send(b"again", 0, &[]).unwrap();
-        assert!(matches!(heard(&mut host), Heard::Frame(frame) if frame.message == b"again"));
+        assert!(matches!(next(&mut host), Received::Frame(frame) if frame.message == b"again"));
     }
 
     proptest! {
@@ -402,7 +404,7 @@ mod tests {
             // Bytes that happen to be a beginning's end are one.
             greeted(&mut guest, &mut host, 2);
             guest.send(b"again", 0, &[]).unwrap();
-            prop_assert!(matches!(heard(&mut host), Heard::Frame(frame) if frame.message == b"again"));
+            prop_assert!(matches!(next(&mut host), Received::Frame(frame) if frame.message == b"again"));
         }
     }
 }

@@ -1,39 +1,39 @@
-//! Waiting for the other side: look, spin, sleep. Every sleep ends by itself, and is followed by
-//! another look, so that a doorbell that is lost costs time and nothing else.
+//! Waiting for the peer: poll, spin, sleep. Every sleep is bounded and followed by another poll, so
+//! that a lost doorbell only costs time.
 
 use crate::device::Bell;
 use baltra_ring::{Consumer, Spin};
 use std::time::{Duration, Instant};
 
-/// Looks in a row before anything else: what is quick is there by then. Without a pause, which an
-/// emulator makes a way out of its loop of, and without the clock, which is dear there.
+/// Polls in a row before anything else, for fast answers. Without a pause, at which an emulator
+/// leaves its loop, and without reading the clock, which is slow there.
 const LOOKS_BARE: u32 = 256;
 /// Looks with a pause between.
 const LOOKS: u32 = 200;
-/// How long a wait spins before it sleeps, unless that was in vain lately.
+/// Maximum spin before a wait sleeps, unless recent spins did not succeed.
 const SPIN: Duration = Duration::from_micros(50);
-/// And in a guest: a host that sleeps is awake by then, and a nap takes longer than that.
+/// The same in a guest: a sleeping host wakes up within it, and a nap takes longer.
 const SPIN_GUEST: Duration = Duration::from_micros(100);
-/// There a wait that is known to be no longer is spun through: an emulated guest's sleep ends some
-/// hundred microseconds late, whatever it was asked for.
+/// In a guest, waits expected to be no longer than this spin throughout: an emulated guest's sleep
+/// ends some hundred microseconds late, whatever its length.
 const SPIN_GUEST_KNOWN: Duration = Duration::from_millis(2);
 /// Sleeps grow with the wait: a sixteenth of it, within these bounds.
 const NAP_MIN: Duration = Duration::from_micros(20);
 const NAP_MAX: Duration = Duration::from_millis(1);
-/// A sleep with a doorbell; a lost ring costs so much.
+/// Maximum sleep with a doorbell, which bounds the delay of a lost ring.
 const DOZE: Duration = Duration::from_millis(10);
-/// So long before an answer is expected a wait is awake: an eighth of what it takes, within these
-/// bounds. A sleep ends late by about the least of them, in an emulated guest.
+/// A wait stops sleeping this long before the expected answer: an eighth of the expected time,
+/// within these bounds. An emulated guest's sleep ends late by about the lower one.
 const EARLY_MIN: Duration = Duration::from_micros(120);
 const EARLY_MAX: Duration = Duration::from_millis(1);
 
-/// One who waits, and what it learned of it.
+/// A waiter and its statistics.
 #[derive(Default)]
 pub struct Waiter {
-    /// Its processors are emulated, perhaps, and the other side is not among its threads.
+    /// The processors may be emulated, and the peer is not one of their threads.
     in_guest: bool,
     spin: Spin,
-    /// Of the ends of waits that are known.
+    /// Spins at the expected end of waits.
     near: Spin,
 }
 
@@ -46,8 +46,8 @@ impl Waiter {
         }
     }
 
-    /// Looks longer than [`looks`], and spins, unless it is known to take longer; whether something is
-    /// there.
+    /// Polls longer than [`looks`], and spins, unless the answer is expected to take longer;
+    /// returns whether the ring has a message.
     pub fn look(&self, consumer: &Consumer, guess: Guess) -> bool {
         if let Some(known) = guess.0 {
             let spins = self.in_guest && known <= SPIN_GUEST_KNOWN;
@@ -65,8 +65,8 @@ impl Waiter {
         self.spin.until_crowded(SPIN, || !consumer.is_empty())
     }
 
-    /// Sleeps once: with a doorbell until it rings, without one a little; and where it is known how long
-    /// it takes, until shortly before that, to spin then.
+    /// Sleeps once: with a doorbell until it rings, otherwise briefly; if the duration is known,
+    /// until shortly before its end, to spin then.
     pub fn sleep(&self, consumer: &Consumer, bell: Option<&Bell>, since: Instant, guess: Guess) {
         let waited = since.elapsed();
         let nap = match guess.0 {
@@ -81,9 +81,10 @@ impl Waiter {
                     };
                 }
                 let late = (guess + early / 2).saturating_sub(waited);
-                let came = match self.in_guest {
-                    true => looks_for(late, consumer),
-                    false => self.near.until_crowded(late, || !consumer.is_empty()),
+                let came = if self.in_guest {
+                    looks_for(late, consumer)
+                } else {
+                    self.near.until_crowded(late, || !consumer.is_empty())
                 };
                 if came {
                     return;
@@ -98,7 +99,7 @@ impl Waiter {
     }
 }
 
-/// Looks a few times; whether something is there.
+/// Polls a few times; returns whether the ring has a message.
 pub fn looks(consumer: &Consumer) -> bool {
     (0..LOOKS_BARE).any(|_| !consumer.is_empty_so_far())
 }
@@ -113,14 +114,14 @@ fn looks_for(limit: Duration, consumer: &Consumer) -> bool {
     false
 }
 
-/// How long the same thing took lately: calls in a loop are mostly alike. A wait for something that is
-/// known sleeps until shortly before it, and spins there.
+/// The expected duration of a repeated operation, from its recent durations. A wait with an
+/// expectation sleeps until shortly before it, and then spins.
 #[derive(Default, Clone, Copy)]
 pub struct Guess(Option<Duration>);
 
 impl Guess {
-    /// It took so long. What is quicker counts at once, what is slower little by little: one that was
-    /// held up says nothing of the next.
+    /// Records a duration. A shorter one replaces the expectation, a longer one raises it
+    /// gradually, because it may be an outlier.
     pub fn learn(&mut self, took: Duration) {
         self.0 = match self.0 {
             _ if took < SPIN => None,

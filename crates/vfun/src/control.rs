@@ -1,5 +1,5 @@
-//! What operators ask the daemon: one line of JSON there, one back, over a socket of the daemon's
-//! user.
+//! The daemon's control socket: one line of JSON as the request, one as the answer. Only the
+//! daemon's user may connect.
 
 use crate::definition::Definition;
 use crate::protocol::Usage;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// The longest line.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// How long either side may take.
+/// Time limit of either side.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A question.
@@ -42,10 +42,10 @@ pub enum Answer {
     Failed(String),
 }
 
-/// Where a VM's region is to be had.
+/// Location of a VM's region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
-    /// What it may do.
+    /// Its permissions and limits.
     pub definition: Definition,
     /// The socket for its `ivshmem-doorbell` device.
     pub socket: PathBuf,
@@ -57,29 +57,29 @@ pub struct Attached {
     pub vectors: u32,
 }
 
-/// How a VM stands.
+/// State of a VM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// What it may do.
+    /// Its permissions and limits.
     pub definition: Definition,
     /// Its socket.
     pub socket: PathBuf,
-    /// Processes that have its region: QEMU, or applications of the host.
+    /// Processes that map its region: QEMU, or applications of the host.
     pub peers: Vec<u32>,
     /// The process that serves it.
     pub worker: Option<u32>,
     /// Workers that ended when they should not have.
     pub restarts: u32,
-    /// What it used.
+    /// Its usage.
     pub usage: Usage,
 }
 
-/// Asks the daemon whose sockets are in this directory.
+/// Sends a request to the daemon whose sockets are in this directory.
 pub fn ask(runtime: &Path, request: &Request) -> Result<Answer> {
     let path = crate::daemon::control_socket(runtime);
     let socket = UnixStream::connect(&path).with_context(|| {
         format!(
-            "no `baltra vfun` answers at {}: start one, or name its --runtime-dir",
+            "cannot connect to `baltra vfun` at {}: start it, or pass its --runtime-dir",
             path.display()
         )
     })?;
@@ -90,7 +90,7 @@ pub fn ask(runtime: &Path, request: &Request) -> Result<Answer> {
     match read(&socket)? {
         Some(Answer::Failed(text)) => bail!("{text}"),
         Some(answer) => Ok(answer),
-        None => bail!("the daemon ended before it answered"),
+        None => bail!("the daemon exited before it answered"),
     }
 }
 
@@ -98,9 +98,10 @@ pub fn ask(runtime: &Path, request: &Request) -> Result<Answer> {
 pub(crate) fn read<T: serde::de::DeserializeOwned>(socket: &UnixStream) -> Result<Option<T>> {
     let mut line = String::new();
     BufReader::new(socket.take(LINE_BYTES_MAX)).read_line(&mut line)?;
-    match line.is_empty() {
-        true => Ok(None),
-        false => Ok(Some(serde_json::from_str(&line)?)),
+    if line.is_empty() {
+        Ok(None)
+    } else {
+        Ok(Some(serde_json::from_str(&line)?))
     }
 }
 
@@ -109,15 +110,15 @@ pub(crate) fn answer(socket: &UnixStream, run: impl FnOnce(Request) -> Result<An
     let bounds = socket
         .set_read_timeout(Some(Duration::from_secs(2)))
         .and_then(|()| socket.set_write_timeout(Some(Duration::from_secs(2))));
-    let asked = bounds.map_err(Into::into).and_then(|()| read(socket));
-    let said = match asked {
+    let request = bounds.map_err(Into::into).and_then(|()| read(socket));
+    let answer = match request {
         Ok(Some(request)) => run(request).unwrap_or_else(|e| Answer::Failed(format!("{e:#}"))),
         Ok(None) => return,
-        Err(error) => Answer::Failed(format!("this is no question: {error:#}")),
+        Err(error) => Answer::Failed(format!("invalid request: {error:#}")),
     };
-    if let Ok(mut line) = serde_json::to_vec(&said) {
+    if let Ok(mut line) = serde_json::to_vec(&answer) {
         line.push(b'\n');
-        // Who does not wait for the answer does without.
+        // A client that does not wait for the answer does not get one.
         let _ = (&mut &*socket).write_all(&line);
     }
 }

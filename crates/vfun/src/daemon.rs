@@ -1,4 +1,4 @@
-//! `baltra vfun`: the VMs, and who may change them.
+//! `baltra vfun`: the VMs, and the requests that change them.
 
 use crate::control::{self, Answer, Attached, Request, Status};
 use crate::definition::valid_name;
@@ -14,16 +14,16 @@ use std::path::{Path, PathBuf};
 /// VMs of a daemon.
 const VMS_MAX: usize = 1024;
 
-/// How the daemon is started.
+/// The daemon's options.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where its sockets are.
+    /// Directory of its sockets.
     pub runtime: PathBuf,
-    /// Where what it must not forget is kept.
+    /// Directory of its persistent state.
     pub state: PathBuf,
-    /// Where functions are, a directory each.
+    /// Directory of functions, each a directory.
     pub functions: PathBuf,
-    /// Device Managers for accelerators; none: everything runs in software.
+    /// Device Managers for accelerators; none: all functions run in software.
     pub endpoints: Vec<String>,
     /// The program that `vfun-worker` is a subcommand of.
     pub program: PathBuf,
@@ -31,7 +31,7 @@ pub struct Options {
     pub sandbox: bool,
 }
 
-/// Where operators ask.
+/// Socket for operators' requests.
 pub fn control_socket(runtime: &Path) -> PathBuf {
     runtime.join("vfun.sock")
 }
@@ -41,10 +41,10 @@ fn directory(path: &Path) -> Result<()> {
         .recursive(true)
         .mode(0o711)
         .create(path)
-        .with_context(|| format!("cannot make {}", path.display()))
+        .with_context(|| format!("cannot create {}", path.display()))
 }
 
-/// Serves until `stop` is readable. All VMs' workers end with it; their regions stay with them.
+/// Serves until `stop` is readable. Then all VMs' workers end; the VMs keep their regions.
 pub fn serve(options: &Options, stop: impl AsFd) -> Result<()> {
     let environment = Environment {
         program: options.program.clone(),
@@ -70,7 +70,7 @@ pub fn serve(options: &Options, stop: impl AsFd) -> Result<()> {
                 tracing::error!(
                     vm = name,
                     error = format!("{error:#}"),
-                    "not attached again"
+                    "cannot attach a VM again"
                 );
             }
         }
@@ -115,17 +115,19 @@ impl Daemon {
                 definition.check()?;
                 for name in &definition.functions {
                     load_function(&self.environment.functions, name)
-                        .with_context(|| format!("the function {name}"))?;
+                        .with_context(|| format!("invalid function '{name}'"))?;
                 }
                 let name = definition.name.clone();
                 if let Some(vm) = self.vms.get(&name) {
                     // Said again, it is shown again.
                     if vm.definition != *definition {
-                        bail!("{name} is attached, otherwise than this: detach it first");
+                        bail!(
+                            "VM '{name}' is already attached with other options: detach it first"
+                        );
                     }
                 } else {
                     if self.vms.len() >= VMS_MAX {
-                        bail!("{VMS_MAX} VMs are attached: no more are taken");
+                        bail!("{VMS_MAX} VMs are attached, the maximum: detach one first");
                     }
                     let record = Record {
                         definition: *definition,
@@ -160,7 +162,7 @@ impl Daemon {
             }
             Request::Detach { name } => {
                 if !valid_name(&name) || self.vms.remove(&name).is_none() {
-                    bail!("no VM {name} is attached (`baltra vm ls`)");
+                    bail!("VM '{name}' is not attached (`baltra vm ls` lists the VMs)");
                 }
                 Vm::forget(&self.environment, &name);
                 Ok(Answer::Done)

@@ -27,28 +27,28 @@ pub struct Definition {
     /// Functions that an application may hold at a time.
     #[serde(default = "defaults::handles_max")]
     pub handles_max: u32,
-    /// Calls that may be carried out at a time, all applications together.
+    /// Maximum concurrent calls of all the VM's applications together.
     #[serde(default = "defaults::calls_max")]
     pub calls_max: u32,
     /// A call that takes longer is ended, milliseconds.
     #[serde(default = "defaults::call_ms_max")]
     pub call_ms_max: u64,
-    /// Memory of a call beyond the region: inputs, outputs and scratch.
+    /// Memory of a call outside the region: inputs, outputs and scratch.
     #[serde(default = "defaults::call_bytes_max")]
     pub call_bytes_max: u64,
-    /// Whose account its calls on devices go to.
+    /// The tenant that is charged for its calls on devices.
     #[serde(default = "defaults::tenant")]
     pub tenant: String,
-    /// The user, by number, that may connect to its socket besides root and the daemon's own.
+    /// The user id that may connect to its socket, in addition to root and the daemon's own user.
     #[serde(default)]
     pub user: Option<u32>,
     /// Whether its programs may open OpenCL sessions, as the tenant.
     #[serde(default)]
     pub opencl: bool,
-    /// Where its programs may connect by TCP; port 0: one that is free.
+    /// Address at which its programs may connect by TCP; port 0: a free one.
     #[serde(default)]
     pub tcp: Option<SocketAddr>,
-    /// The region is for `ivshmem-plain`: nobody says when the VM comes and goes.
+    /// The region is for `ivshmem-plain`, which does not report when the VM starts and ends.
     #[serde(default)]
     pub plain: bool,
 }
@@ -112,22 +112,23 @@ impl Definition {
     pub fn check(&self) -> Result<()> {
         if !valid_name(&self.name) {
             bail!(
-                "'{}' is no name for a VM: at most {NAME_BYTES_MAX} letters, digits, dots, dashes and underscores, a letter or digit first",
+                "invalid VM name '{}': expected at most {NAME_BYTES_MAX} letters, digits, '.', '-' and '_', starting with a letter or digit",
                 self.name
             );
         }
         self.layout()?;
         ensure!(
             self.functions.len() <= FUNCTIONS_MAX,
-            "a VM may be allowed {FUNCTIONS_MAX} functions at most"
+            "{} functions are too many for a VM (at most {FUNCTIONS_MAX} allowed)",
+            self.functions.len()
         );
         ensure!(
             (1..=HANDLES_MAX).contains(&self.handles_max),
-            "handles_max is {}; it must be 1 to {HANDLES_MAX}",
+            "'handles_max' is {}, but must be 1 to {HANDLES_MAX}",
             self.handles_max
         );
-        ensure!(self.calls_max > 0, "calls_max must be at least 1");
-        ensure!(self.call_ms_max > 0, "call_ms_max must be at least 1");
+        ensure!(self.calls_max > 0, "'calls_max' must be at least 1");
+        ensure!(self.call_ms_max > 0, "'call_ms_max' must be at least 1");
         Ok(())
     }
 
@@ -137,7 +138,7 @@ impl Definition {
         Ok(Layout::new(self.memory_bytes, self.parts, flags)?)
     }
 
-    /// Doorbells of the host: one a part, and one for the table of parts.
+    /// Doorbells of the host: one per part, and one for the table of parts.
     pub fn vectors(&self) -> u32 {
         self.parts + 1
     }

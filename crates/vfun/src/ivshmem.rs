@@ -1,6 +1,6 @@
-//! What QEMU's `ivshmem-doorbell` device is told over its socket (QEMU's documentation, "Device
-//! specification for Inter-VM shared memory device"): eight bytes a message, little endian, perhaps
-//! with a descriptor. The host is peer 0 and never leaves; other peers are not told of each other.
+//! The server of QEMU's `ivshmem-doorbell` device (QEMU's documentation, "Device specification for
+//! Inter-VM shared memory device"): messages of eight bytes, little endian, optionally with a
+//! descriptor. The host is peer 0 and never leaves; other peers are not announced to each other.
 
 use baltra_session::fd::send_with_fds;
 use std::io;
@@ -15,7 +15,7 @@ fn say(socket: &UnixStream, word: i64, fd: Option<BorrowedFd<'_>>) -> io::Result
     send_with_fds(socket, &word.to_le_bytes(), fd.as_slice())
 }
 
-/// Introduces a peer: the region, the host's doorbells, its own, one a vector each.
+/// Welcomes a peer: sends the region, the host's doorbells and the peer's own, one per vector.
 pub fn welcome(
     socket: &UnixStream,
     peer: u32,

@@ -1,18 +1,18 @@
-//! The VM door's host side: guests call the host's functions through memory that they share with it.
+//! The VM door's host side: guests call the host's functions through memory shared with the host.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`definition`] | what an operator allows a VM |
-//! | [`daemon`] | `baltra vfun`: the VMs, and who may change them |
-//! | [`control`] | what operators ask the daemon |
+//! | [`definition`] | permissions and limits of a VM |
+//! | [`daemon`] | `baltra vfun`: the VMs, and the requests that change them |
+//! | [`control`] | the operators' control socket |
 //! | [`vm`] | one VM: its region, its socket, its worker |
-//! | [`ivshmem`] | what QEMU's `ivshmem` devices are told over the socket |
-//! | [`recover`] | finds a region again that a VM holds and a daemon before this one made |
-//! | [`protocol`] | what daemon and worker say to each other |
+//! | [`ivshmem`] | the server of QEMU's `ivshmem` devices |
+//! | [`recover`] | finds a region that a VM holds and an earlier daemon created |
+//! | [`protocol`] | messages between daemon and worker |
 //! | [`worker`] | the process that serves one VM's region, sandboxed |
 //!
-//! The daemon makes a VM's region and never looks into it. A worker sees one region and nothing of
-//! other VMs: whatever a guest does to it, it does to itself.
+//! The daemon creates a VM's region and never maps it. A worker maps one region and has no access
+//! to other VMs: a guest that corrupts its region affects only itself.
 #![forbid(unsafe_code)]
 
 pub mod control;

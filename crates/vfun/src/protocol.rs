@@ -1,4 +1,4 @@
-//! What daemon and worker say to each other: JSON in packets of a socket, descriptors beside it.
+//! Messages between daemon and worker: JSON in packets of a socket, with descriptors.
 
 use crate::definition::Definition;
 use anyhow::{Context, Result};
@@ -32,13 +32,13 @@ pub struct Start {
     pub definition: Definition,
     /// The epoch that the worker begins.
     pub epoch: u32,
-    /// Doorbells that follow; 0: nobody rings, the worker looks by itself.
+    /// Number of doorbells that follow; 0: the worker polls.
     pub vectors: u32,
-    /// A directory of its own, with a directory for each function in `functions`.
+    /// The worker's directory, with a directory for each function in `functions`.
     pub work_dir: PathBuf,
     /// Device Managers for accelerators, as the gateway's `engine.endpoints`; empty: none.
     pub endpoints: Vec<String>,
-    /// Whether to give up what the process does not need.
+    /// Whether to drop privileges that the process does not need.
     pub sandbox: bool,
 }
 
@@ -47,16 +47,16 @@ pub struct Start {
 pub enum FromWorker {
     /// It serves.
     Ready,
-    /// What it came to so far.
+    /// Usage so far.
     Usage(Usage),
 }
 
-/// What a VM used since its worker started.
+/// Usage of a VM since its worker started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Applications now.
     pub applications: u32,
-    /// Calls that were carried out.
+    /// Completed calls.
     pub calls: u64,
     /// Requests that were refused.
     pub refused: u64,
@@ -85,10 +85,10 @@ impl Usage {
 /// Sends a packet.
 pub fn send(socket: impl AsFd, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> Result<()> {
     let packet = serde_json::to_vec(message)?;
-    send_with_fds(socket, &packet, fds).context("the other side is gone")
+    send_with_fds(socket, &packet, fds).context("the peer closed the connection")
 }
 
-/// Receives a packet; `None`: the other side is gone.
+/// Receives a packet; `None`: the peer closed the connection.
 pub fn receive<T: DeserializeOwned>(
     socket: impl AsFd,
     wait: bool,

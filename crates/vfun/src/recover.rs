@@ -1,9 +1,9 @@
-//! Finds a region again that a VM still has and an earlier daemon made.
+//! Finds a region that a VM still maps and an earlier daemon created.
 //!
-//! A sealed memfd has no name. But whoever maps it holds it, and the daemon wrote down who that was:
-//! process, start time, and the region's inode. A process of the same number and start time that holds
-//! a memfd of that inode, sealed, is that VM. This needs the right to look at its descriptors: root,
-//! or the same user.
+//! A sealed memfd has no name, but a process that maps it has it open, and the daemon has recorded
+//! that process: its id and start time, and the region's inode. A process with the same id and
+//! start time that has a sealed memfd of that inode open is the VM. Reading its descriptors
+//! requires root or the same user.
 
 use rustix::fs::{fcntl_get_seals, fstat, SealFlags};
 use serde::{Deserialize, Serialize};
@@ -15,19 +15,19 @@ use std::path::Path;
 /// The region's name, for people.
 pub const MEMFD_NAME: &str = "baltra-vfun";
 
-/// Who holds a region.
+/// The process that maps a region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Holder {
     /// Its process.
     pub pid: u32,
-    /// When that started, in the kernel's ticks since it booted.
+    /// Start time of the process, in the kernel's ticks since boot.
     pub started: u64,
     /// The region's inode.
     pub inode: u64,
 }
 
-/// When a process started; `None`: there is none.
+/// Start time of a process; `None`: the process does not exist.
 pub fn started(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything; the 22nd field is the 20th after it.

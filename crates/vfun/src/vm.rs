@@ -1,8 +1,9 @@
-//! One VM: its region, its socket, its worker. A thread looks after them.
+//! One VM: its region, its socket, its worker, managed by a thread.
 //!
-//! The socket is the VM's identity: whoever may connect to it is the VM, and gets its region and no
-//! other. When the last peer goes (QEMU ends), the worker ends and the region is forgotten; the next
-//! peer gets a fresh one. With `plain` nobody connects, and the region stays until it is detached.
+//! The socket is the VM's identity: a process that may connect to it acts as the VM, and gets its
+//! region and no other. When the last peer disconnects (QEMU ends), the worker ends and the region
+//! is dropped; the next peer gets a new one. With `plain` there are no connections, and the region
+//! stays until it is detached.
 
 use crate::definition::Definition;
 use crate::ivshmem;
@@ -27,55 +28,56 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Peers of a VM at a time: QEMU, or applications of the host.
+/// Maximum number of concurrent peers of a VM: QEMU, or applications of the host.
 const PEERS_MAX: usize = 16;
-/// How long a peer may take to read its welcome.
+/// Time limit for a peer to read its welcome.
 const PEER_PATIENCE: Duration = Duration::from_secs(1);
-/// A worker that ends is started again after so long, and after twice that the next time, …
+/// Pause before a worker that ended is restarted; doubles with each further restart.
 const RESTART_MIN: Duration = Duration::from_millis(20);
 /// … up to this.
 const RESTART_MAX: Duration = Duration::from_secs(5);
 /// A worker that lived so long is forgiven its end.
 const FORGIVEN: Duration = Duration::from_secs(10);
-/// Where a region's epoch is: 0 while nobody serves it.
+/// Offset of a region's epoch, which is 0 while the region is not served.
 const EPOCH_OFFSET: u64 = 64;
-/// What a worker inherits of the environment.
+/// Environment variables that a worker inherits.
 const ENVIRONMENT: [&str; 4] = ["PATH", "LANG", "LD_LIBRARY_PATH", "RUST_LOG"];
 
-/// What all VMs of a daemon share.
+/// State shared by all VMs of a daemon.
 #[derive(Clone, Debug)]
 pub struct Environment {
     /// The program that `vfun-worker` is a subcommand of.
     pub program: PathBuf,
-    /// Where functions are, a directory each.
+    /// Directory of functions, each a directory.
     pub functions: PathBuf,
-    /// Where the VMs' sockets are.
+    /// Directory of the VMs' sockets.
     pub sockets: PathBuf,
-    /// Where the VMs' definitions are kept.
+    /// Directory of the VMs' definitions.
     pub state: PathBuf,
     /// Device Managers for accelerators.
     pub endpoints: Vec<String>,
     /// Whether workers are sandboxed.
     pub sandbox: bool,
-    /// The processes of all VMs' workers: they are no VM, although they are this user's.
+    /// Process ids of all VMs' workers, which are not accepted as VMs although they run as this
+    /// user.
     pub workers: Workers,
 }
 
 /// Processes, by number.
 pub type Workers = Arc<Mutex<HashSet<u32>>>;
 
-/// What is kept of a VM.
+/// The persistent record of a VM.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// What it may do.
+    /// Its permissions and limits.
     pub definition: Definition,
-    /// Who has its region.
+    /// The processes that map its region.
     #[serde(default)]
     pub holders: Vec<Holder>,
 }
 
-/// What the thread shows of itself.
+/// The state that the thread publishes.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
     /// Processes that have the region.
@@ -84,15 +86,15 @@ pub struct Shown {
     pub worker: Option<u32>,
     /// Workers that ended when they should not have.
     pub restarts: u32,
-    /// What was used.
+    /// Its usage.
     pub usage: Usage,
     /// With `plain`: the region's descriptor, of the daemon.
     pub memory: Option<i32>,
 }
 
-/// A VM's thread. Dropping it ends the worker and takes the socket away.
+/// A VM's thread. Dropping it ends the worker and removes the socket.
 pub struct Vm {
-    /// What it may do.
+    /// Its permissions and limits.
     pub definition: Definition,
     /// Its socket.
     pub socket: PathBuf,
@@ -104,14 +106,14 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// Opens the VM's socket, and finds its region again where a VM still has it.
+    /// Opens the VM's socket, and recovers its region if a VM still maps it.
     pub fn start(environment: &Environment, record: Record) -> Result<Vm> {
         let mut definition = record.definition.clone();
         definition.check()?;
         let name = &definition.name;
         let socket = environment.sockets.join(format!("{name}.sock"));
         let stream = environment.sockets.join(format!("{name}.stream"));
-        let mut doors = Doors {
+        let mut listeners = Listeners {
             regions: listen(&socket, &definition)?,
             streams: listen(&stream, &definition)?,
             tcp: None,
@@ -122,7 +124,7 @@ impl Vm {
             listener.set_nonblocking(true)?;
             // After a restart it is the same.
             definition.tcp = Some(listener.local_addr()?);
-            doors.tcp = Some(listener);
+            listeners.tcp = Some(listener);
         }
         let shown = Arc::new(Mutex::new(Shown::default()));
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
@@ -136,7 +138,7 @@ impl Vm {
         let halt = stop.clone();
         let thread = std::thread::Builder::new()
             .name(format!("vm {}", definition.name))
-            .spawn(move || keeper.run(&doors, &halt))?;
+            .spawn(move || keeper.run(&listeners, &halt))?;
         Ok(Vm {
             definition,
             socket,
@@ -147,12 +149,12 @@ impl Vm {
         })
     }
 
-    /// How it stands.
+    /// Its state.
     pub fn shown(&self) -> Shown {
         self.shown.lock().expect("no panic under this lock").clone()
     }
 
-    /// Forgets what is kept of a VM.
+    /// Deletes a VM's record.
     pub fn forget(environment: &Environment, name: &str) {
         let _ = std::fs::remove_file(record_file(&environment.state, name));
     }
@@ -169,8 +171,8 @@ impl Drop for Vm {
     }
 }
 
-/// What a VM connects to. Each tells who comes.
-struct Doors {
+/// The sockets that a VM connects to, by kind of peer.
+struct Listeners {
     regions: UnixListener,
     streams: UnixListener,
     tcp: Option<TcpListener>,
@@ -193,7 +195,7 @@ fn record_file(state: &Path, name: &str) -> PathBuf {
     state.join(format!("{name}.json"))
 }
 
-/// What is kept in a directory. A file that cannot be read is named in the log, and left.
+/// The records in a directory. A file that cannot be read is logged and skipped.
 pub fn records(state: &Path) -> Result<Vec<Record>> {
     let mut records = Vec::new();
     for entry in std::fs::read_dir(state)? {
@@ -205,14 +207,14 @@ pub fn records(state: &Path) -> Result<Vec<Record>> {
         match read.and_then(|text| Ok(serde_json::from_slice(&text)?)) {
             Ok(record) => records.push(record),
             Err(error) => {
-                tracing::error!(file = %path.display(), %error, "a VM's record is unreadable");
+                tracing::error!(file = %path.display(), %error, "cannot read a VM's record");
             }
         }
     }
     Ok(records)
 }
 
-/// A connection, or a process that has the region from before.
+/// A connection, or a process that has mapped the region since an earlier daemon.
 struct Peer {
     id: u32,
     pid: u32,
@@ -231,7 +233,8 @@ struct Worker {
 
 /// Whether a worker is at the other end of a socket.
 pub fn is_worker(workers: &Workers, socket: &UnixStream) -> bool {
-    // Nobody knows who it is: nobody to be served. Workers have numbers that are known here.
+    // A peer that cannot be identified is refused, as workers are. Workers' process ids are
+    // registered.
     Caller::of(socket).map_or(true, |peer| {
         peer.pid.is_some_and(|pid| numbers(workers).contains(&pid))
     })
@@ -257,12 +260,12 @@ struct Keeper {
     events: Vec<OwnedFd>,
     /// Each peer's doorbells, one a vector.
     bells: Vec<(u32, Vec<OwnedFd>)>,
-    /// Who has the region now, from this daemon or from one before it.
+    /// The processes that map the region, connected to this daemon or to an earlier one.
     peers: Vec<Peer>,
-    /// Its streams, which the worker reads and writes; here their ends are noticed.
+    /// Its streams, which the worker reads and writes; this thread only observes their ends.
     streams: Vec<OwnedFd>,
     next_peer: u32,
-    /// A VM has it whose doorbells are lost.
+    /// The region was recovered; the doorbells of its VM are lost.
     recovered: bool,
     worker: Option<Worker>,
     restart: Option<Instant>,
@@ -305,7 +308,7 @@ impl Keeper {
         })
     }
 
-    /// Takes up the region that VMs have of a daemon before this one.
+    /// Takes over a region that VMs map from an earlier daemon.
     fn recover(&mut self, holders: &[Holder]) {
         for holder in holders {
             let Some(memory) = recover::region(holder, self.definition.memory_bytes) else {
@@ -323,7 +326,7 @@ impl Keeper {
             tracing::info!(
                 vm = self.definition.name,
                 pid = holder.pid,
-                "found its region again"
+                "recovered the VM's region"
             );
             self.memory = memory;
             self.recovered = true;
@@ -338,21 +341,21 @@ impl Keeper {
         }
     }
 
-    fn run(mut self, doors: &Doors, stop: &OwnedFd) {
+    fn run(mut self, listeners: &Listeners, stop: &OwnedFd) {
         loop {
             let worker = self.worker.as_ref().map(|worker| &worker.socket);
             let mut fds = vec![
                 PollFd::new(stop, PollFlags::IN),
-                PollFd::new(&doors.regions, PollFlags::IN),
-                PollFd::new(&doors.streams, PollFlags::IN),
+                PollFd::new(&listeners.regions, PollFlags::IN),
+                PollFd::new(&listeners.streams, PollFlags::IN),
                 // Without TCP the same again.
-                match &doors.tcp {
+                match &listeners.tcp {
                     Some(tcp) => PollFd::new(tcp, PollFlags::IN),
-                    None => PollFd::new(&doors.streams, PollFlags::IN),
+                    None => PollFd::new(&listeners.streams, PollFlags::IN),
                 },
             ];
             fds.extend(worker.map(|socket| PollFd::new(socket, PollFlags::IN)));
-            let heard = fds.len() - 1;
+            let from_worker = fds.len() - 1;
             let first_peer = fds.len();
             let peers = self.peers.iter();
             fds.extend(peers.map(|peer| PollFd::new(&peer.watched, PollFlags::IN)));
@@ -377,8 +380,8 @@ impl Keeper {
             if events[0] {
                 return;
             }
-            if has_worker && events[heard] {
-                self.hear();
+            if has_worker && events[from_worker] {
+                self.receive();
             }
             // From the last on: those before keep their places.
             for place in (0..events.len() - first_stream).rev() {
@@ -392,12 +395,12 @@ impl Keeper {
                 }
             }
             if events[1] {
-                self.admit(&doors.regions);
+                self.admit(&listeners.regions);
             }
             if events[2] {
-                self.admit_stream(&doors.streams);
+                self.admit_stream(&listeners.streams);
             }
-            if let (true, Some(tcp)) = (events[3], &doors.tcp) {
+            if let (true, Some(tcp)) = (events[3], &listeners.tcp) {
                 self.admit_tcp(tcp);
             }
             if self.restart.is_some_and(|at| Instant::now() >= at) {
@@ -407,7 +410,7 @@ impl Keeper {
         }
     }
 
-    /// Who connects, if it may.
+    /// Accepts a connection if the peer is allowed.
     fn caller(&self, listener: &UnixListener) -> Option<(UnixStream, u32)> {
         let (socket, _) = listener.accept().ok()?;
         let vm = &self.definition.name;
@@ -416,17 +419,21 @@ impl Keeper {
             tracing::warn!(
                 vm,
                 uid,
-                "refused a connection: a VM in a container is not seen when it ends"
+                "refused a connection from another PID namespace, where the end of the VM cannot be observed"
             );
             return None;
         };
         if is_worker(&self.environment.workers, &socket) {
-            tracing::error!(vm, pid, "a worker wanted to be a VM");
+            tracing::error!(
+                vm,
+                pid,
+                "refused a connection: the peer is a worker of this daemon"
+            );
             return None;
         }
         let allowed = uid == 0 || uid == geteuid().as_raw() || Some(uid) == self.definition.user;
         if !allowed {
-            tracing::warn!(vm, uid, "refused a connection");
+            tracing::warn!(vm, uid, "refused a connection: the user is not allowed");
         }
         allowed.then_some((socket, pid))
     }
@@ -438,7 +445,7 @@ impl Keeper {
         }
     }
 
-    /// A program of the VM connects by TCP: the address that it reached is who it is.
+    /// Accepts a TCP connection of the VM; the address that it was made to identifies the VM.
     fn admit_tcp(&mut self, listener: &TcpListener) {
         if let Ok((socket, from)) = listener.accept() {
             let _ = socket.set_nodelay(true);
@@ -449,10 +456,10 @@ impl Keeper {
     fn stream(&mut self, socket: OwnedFd, from: &dyn std::fmt::Display) {
         let vm = self.definition.name.clone();
         if self.streams.len() >= self.definition.parts as usize {
-            tracing::warn!(vm, %from, streams = self.streams.len(), "refused a stream");
+            tracing::warn!(vm, %from, streams = self.streams.len(), "refused a stream: too many are open");
             return;
         }
-        tracing::info!(vm, %from, "a stream");
+        tracing::info!(vm, %from, "stream connected");
         if let Some(worker) = &self.worker {
             let _ = send(&worker.socket, &ToWorker::Stream, &[socket.as_fd()]);
         }
@@ -469,20 +476,25 @@ impl Keeper {
         };
         let vm = self.definition.name.clone();
         if self.peers.len() >= PEERS_MAX || self.definition.plain {
-            tracing::warn!(vm, pid, peers = self.peers.len(), "refused a connection");
+            tracing::warn!(
+                vm,
+                pid,
+                peers = self.peers.len(),
+                "refused a connection: too many peers, or a VM without ivshmem"
+            );
             return;
         }
         let welcomed = self.welcome(&socket);
         let (id, bells) = match welcomed {
             Ok(peer) => peer,
             Err(error) => {
-                tracing::warn!(vm, %error, "a peer went before it was welcomed");
+                tracing::warn!(vm, %error, "a peer disconnected during its handshake");
                 return;
             }
         };
-        tracing::info!(vm, pid, peer = id, "connected");
+        tracing::info!(vm, pid, peer = id, "peer connected");
         if let Some(worker) = &self.worker {
-            // One that is gone is noticed by its socket.
+            // The end of a peer is detected by its socket.
             let _ = introduce(worker, id, &bells);
         }
         self.bells.push((id, bells));
@@ -508,11 +520,11 @@ impl Keeper {
         Ok((id, own))
     }
 
-    /// A peer says something, which none does, or is gone.
+    /// A peer closed its socket, or sent data, which the protocol does not allow.
     fn leave(&mut self, place: usize) {
         let peer = self.peers.remove(place);
         let vm = &self.definition.name;
-        tracing::info!(vm, pid = peer.pid, "gone");
+        tracing::info!(vm, pid = peer.pid, "peer disconnected");
         self.bells.retain(|(id, _)| *id != peer.id);
         if let Some(worker) = &self.worker {
             let _ = send(&worker.socket, &ToWorker::PeerGone(peer.id), &[]);
@@ -523,16 +535,17 @@ impl Keeper {
         let _ = self.keep();
     }
 
-    /// A stream is gone.
+    /// Closes a stream.
     fn drop_stream(&mut self, place: usize) {
         self.streams.remove(place);
-        // With `plain` nobody else says who is there.
+        // With `plain` only streams show that the VM runs.
         if self.peers.is_empty() && self.streams.is_empty() && !self.definition.plain {
             self.renew();
         }
     }
 
-    /// Nobody has the region any more. Whatever the last one left in it, the next one does not find.
+    /// Replaces the region, which is no longer mapped by any process, so that the next VM finds no
+    /// data in it.
     fn renew(&mut self) {
         self.used = self.used.plus(self.usage);
         self.usage = Usage::default();
@@ -544,7 +557,7 @@ impl Keeper {
             Ok((memory, events)) => (self.memory, self.events) = (memory, events),
             Err(error) => {
                 let vm = &self.definition.name;
-                tracing::error!(vm, %error, "no memory for a fresh region");
+                tracing::error!(vm, %error, "cannot allocate a new region");
             }
         }
         if !self.streams.is_empty() {
@@ -557,7 +570,7 @@ impl Keeper {
         self.restart = None;
         if let Err(error) = self.start_worker() {
             let vm = &self.definition.name;
-            tracing::error!(vm, error = format!("{error:#}"), "no worker");
+            tracing::error!(vm, error = format!("{error:#}"), "cannot start a worker");
             self.later();
         }
     }
@@ -590,7 +603,7 @@ impl Keeper {
         }
         let child = command
             .spawn()
-            .with_context(|| format!("starting {}", self.environment.program.display()))?;
+            .with_context(|| format!("cannot start {}", self.environment.program.display()))?;
         numbers(&self.environment.workers).insert(child.id());
         let worker = Worker {
             workers: self.environment.workers.clone(),
@@ -601,8 +614,8 @@ impl Keeper {
             work_dir,
         };
         self.epoch = self.epoch.wrapping_add(1).max(1);
-        // Who rings a region that was found again, nobody hears: those doorbells were the old
-        // daemon's.
+        // The doorbells of a recovered region belong to the earlier daemon: rings would not be
+        // received.
         let rings = !self.recovered && !self.definition.plain;
         let vectors = if rings { self.events.len() } else { 0 };
         let start = ToWorker::Start(Box::new(Start {
@@ -628,8 +641,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// The worker says something, or is gone.
-    fn hear(&mut self) {
+    /// Handles a message of the worker, or its end.
+    fn receive(&mut self) {
         let Some(worker) = &mut self.worker else {
             return;
         };
@@ -641,8 +654,8 @@ impl Keeper {
                 let lived = worker.started.elapsed();
                 let status = worker.child.wait();
                 let error = ended.err().map(|error| format!("{error:#}"));
-                tracing::warn!(vm, ?status, ?lived, error, "its worker ended");
-                // Nobody serves the region: whoever waits for an answer sees it.
+                tracing::warn!(vm, ?status, ?lived, error, "worker exited");
+                // The epoch shows waiting applications that the region is not served.
                 let none = 0u32.to_le_bytes();
                 let _ = rustix::io::pwrite(&self.memory, &none, EPOCH_OFFSET);
                 self.worker = None;
@@ -672,7 +685,7 @@ impl Keeper {
         };
     }
 
-    /// Writes down what a daemon after this one has to know.
+    /// Writes the record that a later daemon needs.
     fn keep(&self) -> Result<()> {
         let inode = recover::inode(&self.memory)?;
         let pids: HashSet<u32> = self.peers.iter().map(|peer| peer.pid).collect();
@@ -693,13 +706,13 @@ impl Keeper {
             .and_then(|()| std::fs::rename(&beside, &path));
         if let Err(error) = &written {
             let vm = &self.definition.name;
-            tracing::error!(vm, %error, "its record was not written");
+            tracing::error!(vm, %error, "cannot write the VM's record");
         }
         Ok(written?)
     }
 }
 
-/// Tells the worker of a peer.
+/// Announces a peer to the worker.
 fn introduce(worker: &Worker, id: u32, bells: &[OwnedFd]) -> Result<()> {
     for bells in bells.chunks(FDS_MAX) {
         let bells: Vec<_> = bells.iter().map(|bell| bell.as_fd()).collect();
@@ -712,7 +725,7 @@ fn event() -> Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
-/// A fresh region with its layout written, and the host's doorbells.
+/// A new region with its layout written, and the host's doorbells.
 fn region(definition: &Definition) -> Result<(OwnedFd, Vec<OwnedFd>)> {
     let memory = create_sealed(MEMFD_NAME, definition.memory_bytes)?;
     rustix::io::pwrite(&memory, &definition.layout()?.bytes(), 0)?;
@@ -720,13 +733,17 @@ fn region(definition: &Definition) -> Result<(OwnedFd, Vec<OwnedFd>)> {
     Ok((memory, events.collect::<Result<_>>()?))
 }
 
-/// Copies functions to where the worker can read them, and nobody changes them meanwhile.
+/// Copies functions to a directory that the worker can read and that does not change while it runs.
 fn copy_functions(from: &Path, names: &[String], to: &Path) -> Result<()> {
     for name in names {
         let function = match load_function(from, name) {
             Ok(function) => function,
             Err(error) => {
-                tracing::error!(function = name, error = format!("{error:#}"), "left out");
+                tracing::error!(
+                    function = name,
+                    error = format!("{error:#}"),
+                    "skipped an invalid function"
+                );
                 continue;
             }
         };
@@ -750,7 +767,7 @@ fn copy_functions(from: &Path, names: &[String], to: &Path) -> Result<()> {
 /// A function of this name.
 pub fn load_function(from: &Path, name: &str) -> Result<Function> {
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    anyhow::ensure!(plain && !name.is_empty(), "'{name}' is no function's name");
+    anyhow::ensure!(plain && !name.is_empty(), "invalid function name '{name}'");
     let path = from.join(name);
     let function = Function::load(&path)?;
     anyhow::ensure!(

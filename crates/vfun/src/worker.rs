@@ -1,20 +1,20 @@
-//! The process that serves one VM's region: all it has of the system is that region, its functions'
-//! files and, where there are accelerators, the way to the Device Manager.
+//! The process that serves one VM's region. It can access only that region, its functions' files
+//! and, if there are accelerators, the Device Manager's socket.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`part`] | one application: its rings, its handles |
-//! | [`functions`] | what the VM may call, loaded once |
+//! | [`functions`] | the functions that the VM may call, loaded once |
 //! | [`native`] | a call of native code |
 //! | [`hardware`] | a call on an accelerator, through the engine |
 //! | [`bridge`] | an OpenCL session, between the application and an executor |
 //!
-//! The first thread looks after the table of parts and after streams; each application that claims one gets a thread.
-//! Native code runs on that thread: a library that breaks something breaks this process, which is this
-//! VM's alone. A call that takes too long cannot be ended otherwise than with the process. As long as
-//! other applications are served its thread is abandoned instead: it keeps its place among the calls that
-//! may run, yields the processor to everybody, and touches the part no more, which is free again. When
-//! nobody else is served the process ends; the daemon starts another.
+//! The first thread manages the table of parts and the streams; each application that claims one
+//! gets a thread. Native code runs on that thread: a fault of a library ends this process, which
+//! serves one VM only. A call that exceeds its time limit can only be ended with the process. While
+//! other applications are served, its thread is abandoned instead: it still counts as a running
+//! call, runs at the lowest priority, and no longer accesses the part, which is free again. When no
+//! other application is served the process exits; the daemon starts another.
 
 mod bridge;
 mod functions;
@@ -42,13 +42,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often the table of parts is looked at, where it has a doorbell.
+/// Interval for polling the table of parts if it has a doorbell.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// And where it has none.
-const LOOK_UNTOLD: Duration = Duration::from_millis(2);
-/// How often the daemon hears what was used.
-const TELL_EVERY: Duration = Duration::from_millis(500);
-/// Memory of the process beside its calls': libraries, threads' stacks, a compiler.
+/// Interval for polling without a doorbell.
+const POLL_EVERY: Duration = Duration::from_millis(2);
+/// Interval for reporting usage to the daemon.
+const REPORT_EVERY: Duration = Duration::from_millis(500);
+/// Memory of the process in addition to its calls': libraries, threads' stacks, a compiler.
 const OWN_BYTES: u64 = 1 << 30;
 
 /// The subcommand `vfun-worker`: its standard input is the socket to the daemon.
@@ -63,17 +63,17 @@ fn run(socket: OwnedFd) -> Result<()> {
     };
     let [memory]: [OwnedFd; 1] = match fds.try_into() {
         Ok(fds) => fds,
-        Err(_) => bail!("the region is missing"),
+        Err(_) => bail!("expected one descriptor, of the region"),
     };
     let mut events = Vec::new();
     while events.len() < start.vectors as usize {
         match receive(&socket, true)? {
             Some((ToWorker::Events, fds)) if !fds.is_empty() => events.extend(fds),
-            _ => bail!("the doorbells are missing"),
+            _ => bail!("expected descriptors of doorbells"),
         }
     }
     let layout = start.definition.layout()?;
-    let mapped = Memory::map(&memory, layout.region_bytes).context("mapping the region")?;
+    let mapped = Memory::map(&memory, layout.region_bytes).context("cannot map the region")?;
     let region = Region::new(&mapped, layout)?;
     limit_memory(&start.definition)?;
     if start.sandbox {
@@ -81,31 +81,32 @@ fn run(socket: OwnedFd) -> Result<()> {
             work_dir: start.work_dir.clone(),
             ..Sandbox::default()
         };
-        sandbox.enter().context("entering the sandbox")?;
-        worker::enter(!start.endpoints.is_empty()).context("entering the sandbox")?;
+        sandbox.enter().context("cannot enter the sandbox")?;
+        worker::enter(!start.endpoints.is_empty()).context("cannot enter the sandbox")?;
     }
     let socket = Arc::new(socket);
     let bridge = Bridge::new(memory, &start.endpoints);
     let shared = Shared::new(&start, region, bridge)?;
-    let hears = shared.clone();
-    let heard = socket.clone();
+    let receiver = shared.clone();
+    let from_daemon = socket.clone();
     std::thread::Builder::new()
         .name("daemon".into())
-        .spawn(move || hear(&hears, &heard))?;
+        .spawn(move || receive_peers(&receiver, &from_daemon))?;
     Table::new(shared, events, &start)?.serve(&socket)
 }
 
-/// What calls and libraries take counts against the VM; more than that fails here, not elsewhere.
+/// Limits the process's memory to that of the VM's calls and libraries, so that allocations fail
+/// here.
 fn limit_memory(definition: &Definition) -> Result<()> {
     let calls = u64::from(definition.calls_max) * definition.call_bytes_max;
-    // Streams have an arena each, and what is on its way.
+    // Streams have an arena each, and messages in transit.
     let streams = definition.memory_bytes.saturating_mul(8);
     let most = OWN_BYTES.saturating_add(calls).saturating_add(streams);
     worker::limit_data(most)
 }
 
-/// Peers come and go; the daemon's end is the worker's.
-fn hear(shared: &Shared, socket: &OwnedFd) {
+/// Receives the daemon's messages about peers; exits when the daemon closes its socket.
+fn receive_peers(shared: &Shared, socket: &OwnedFd) {
     loop {
         match receive(socket, true) {
             Ok(Some((ToWorker::Peer(id), fds))) => {
@@ -121,7 +122,7 @@ fn hear(shared: &Shared, socket: &OwnedFd) {
     }
 }
 
-/// What the threads share.
+/// State shared by the threads.
 pub(crate) struct Shared {
     definition: Definition,
     region: Region,
@@ -129,9 +130,9 @@ pub(crate) struct Shared {
     bridge: Bridge,
     /// Each peer's, one a part.
     bells: Mutex<HashMap<u32, Vec<Arc<OwnedFd>>>>,
-    /// Streams that nobody serves yet.
+    /// Streams that have no thread yet.
     new_streams: Mutex<Vec<OwnedFd>>,
-    /// Calls that are being carried out.
+    /// Number of running calls.
     running: AtomicU32,
     calls: AtomicU64,
     refused: AtomicU64,
@@ -166,7 +167,7 @@ impl Shared {
         self.new_streams.lock().expect("no panic under this lock")
     }
 
-    /// Room for one more call; `None`: as many run as may.
+    /// Counts one more running call; `None`: the limit is reached.
     fn enter(&self) -> Option<Running<'_>> {
         let max = self.definition.calls_max;
         let entered = self
@@ -190,7 +191,7 @@ impl Shared {
     }
 }
 
-/// A call that is being carried out.
+/// A running call.
 struct Running<'a>(&'a Shared);
 
 impl Drop for Running<'_> {
@@ -199,20 +200,20 @@ impl Drop for Running<'_> {
     }
 }
 
-/// What a part's thread and the table know of each other.
+/// State shared by a part's thread and the table.
 #[derive(Default)]
 pub(crate) struct Link {
     /// The thread is to end.
     stop: AtomicBool,
-    /// When the present call began, nanoseconds after the worker; 0: there is none; [`ABANDONED`].
+    /// Start of the present call, nanoseconds after the worker's; 0: none; [`ABANDONED`].
     since_ns: AtomicU64,
     /// Of a stream: an application has begun.
     greeted: AtomicBool,
-    /// The thread, as the kernel numbers it; 0: it has not begun.
+    /// The kernel's id of the thread; 0: it has not begun.
     thread: AtomicI32,
 }
 
-/// The thread is in a call that nobody waits for any more, and leaves the part alone.
+/// The call was abandoned; its thread no longer accesses the part.
 const ABANDONED: u64 = u64::MAX;
 
 impl Link {
@@ -234,7 +235,7 @@ impl Link {
             .is_ok()
     }
 
-    /// Gives a call up that began so long ago, unless it has returned.
+    /// Abandons a call that began that long ago, unless it has returned.
     fn abandon(&self, since_ns: u64) -> bool {
         self.since_ns
             .compare_exchange(since_ns, ABANDONED, Ordering::AcqRel, Ordering::Relaxed)
@@ -252,7 +253,7 @@ struct Served {
     thread: JoinHandle<()>,
 }
 
-/// A stream, and who serves it.
+/// A stream and its thread.
 struct Streamed {
     descriptor: Arc<OwnedFd>,
     link: Arc<Link>,
@@ -262,16 +263,16 @@ struct Streamed {
 /// The table of parts.
 struct Table {
     shared: Arc<Shared>,
-    /// By part; the last is the table's own. Empty: nobody rings.
+    /// One for each part; the last is the table's own. Empty: there are no doorbells.
     bells: Vec<Arc<Bell>>,
     /// The same, for waking the parts' threads from here.
     events: Vec<OwnedFd>,
     parts: Vec<Part>,
     served: Vec<Option<Served>>,
     streams: Vec<Streamed>,
-    /// Threads in calls that nobody waits for.
+    /// Threads of abandoned calls.
     abandoned: Vec<JoinHandle<()>>,
-    /// Claims whose applications broke the protocol: another one begins anew.
+    /// Claims of applications that violated the protocol; they have to claim again.
     broken: Vec<u32>,
     epoch: u32,
     began: Instant,
@@ -284,18 +285,22 @@ impl Table {
         let vectors = start.definition.vectors() as usize;
         ensure!(
             events.is_empty() || events.len() == vectors,
-            "so many doorbells?"
+            "expected {vectors} doorbells, received {}",
+            events.len()
         );
         let mut bells = Vec::new();
         for event in &events {
             bells.push(Arc::new(Bell::new(event.try_clone()?)));
         }
         let parts: Vec<_> = (0..parts).map(|part| shared.region.part(part)).collect();
-        // A worker before this one has told them.
-        let told = |part: &Part| part.trouble().load(Ordering::Acquire) != 0;
-        let broken = parts.iter().map(|part| match told(part) {
-            true => part.claim().load(Ordering::Acquire),
-            false => 0,
+        // An earlier worker has reported these as broken.
+        let is_broken = |part: &Part| part.trouble().load(Ordering::Acquire) != 0;
+        let broken = parts.iter().map(|part| {
+            if is_broken(part) {
+                part.claim().load(Ordering::Acquire)
+            } else {
+                0
+            }
         });
         Ok(Table {
             broken: broken.collect(),
@@ -316,12 +321,12 @@ impl Table {
         let region = self.shared.region.clone();
         region.epoch().store(self.epoch, Ordering::Release);
         send(socket, &FromWorker::Ready, &[])?;
-        let mut told = (Usage::default(), Instant::now());
+        let mut reported = (Usage::default(), Instant::now());
         let mut pulse = 0u32;
         loop {
             pulse = pulse.wrapping_add(1);
             region.pulse().store(pulse, Ordering::Relaxed);
-            // A guest that garbles these garbles them for itself, and not for long.
+            // A guest that overwrites these affects only itself, and only briefly.
             region.whole().copy_in(0, &region.layout.bytes());
             region.epoch().store(self.epoch, Ordering::Release);
             let mut soon = false;
@@ -334,22 +339,22 @@ impl Table {
             if !self.abandoned.is_empty() && alone {
                 std::process::exit(3);
             }
-            if told.1.elapsed() >= TELL_EVERY {
+            if reported.1.elapsed() >= REPORT_EVERY {
                 let usage = self.shared.usage(self.applications());
-                if usage != told.0 {
+                if usage != reported.0 {
                     send(socket, &FromWorker::Usage(usage), &[])?;
                 }
-                told = (usage, Instant::now());
+                reported = (usage, Instant::now());
             }
             match self.bells.last() {
-                _ if soon => std::thread::sleep(LOOK_UNTOLD),
+                _ if soon => std::thread::sleep(POLL_EVERY),
                 Some(bell) => bell.wait(LOOK_EVERY),
-                None => std::thread::sleep(LOOK_UNTOLD),
+                None => std::thread::sleep(POLL_EVERY),
             }
         }
     }
 
-    /// Looks at a part; whether to look again soon.
+    /// Checks a part; returns whether to check again soon.
     fn look(&mut self, number: usize) -> Result<bool> {
         self.watch(number);
         let part = &self.parts[number];
@@ -430,7 +435,7 @@ impl Table {
         (self.served.iter().flatten().count() + streams) as u32
     }
 
-    /// Serves streams that are new, forgets those that have ended, and gives up calls that take too long.
+    /// Serves new streams, removes ended ones, and abandons calls that exceed their time limit.
     fn look_at_streams(&mut self) -> Result<()> {
         for descriptor in std::mem::take(&mut *self.shared.new_streams()) {
             let stream = self.streamed(Arc::new(descriptor), None)?;
@@ -445,7 +450,8 @@ impl Table {
                 kept.push(stream);
                 continue;
             }
-            // The thread uses the stream no more; another one tells the application.
+            // The thread no longer uses the stream; a new one reports the reason to the
+            // application.
             kept.push(self.streamed(stream.descriptor, Some(Reason::TimedOut))?);
             self.abandoned.push(stream.thread);
         }
@@ -453,12 +459,13 @@ impl Table {
         Ok(())
     }
 
-    /// Begins to serve a stream; who is there already is told why it is not served any more.
+    /// Starts to serve a stream; `trouble` is the reason to report to an application that is no
+    /// longer served.
     fn streamed(&self, descriptor: Arc<OwnedFd>, trouble: Option<Reason>) -> Result<Streamed> {
         let definition = &self.shared.definition;
         let bytes = definition.layout()?.arena_bytes().next_power_of_two();
         let bytes = bytes.max(REGION_BYTES_MIN);
-        let memory = Memory::anonymous(bytes).context("memory for a stream")?;
+        let memory = Memory::anonymous(bytes).context("cannot allocate memory for a stream")?;
         let part = Region::new(&memory, Layout::new(bytes, 1, 0)?)?.part(0);
         fcntl_setfl(&*descriptor, OFlags::NONBLOCK)?;
         let mut pipe = Pipe::new(descriptor.try_clone()?, part.arena.len() as u64);
@@ -504,7 +511,7 @@ impl Table {
         true
     }
 
-    /// Gives up a call that takes too long, and tells its application.
+    /// Abandons a call that exceeds its time limit, and reports that to its application.
     fn watch(&mut self, number: usize) {
         let Some(served) = &self.served[number] else {
             return;

@@ -1,15 +1,15 @@
-//! An application's connection, and the functions that it asked for.
+//! An application's connection, and the functions that it has opened.
 //!
 //! The four phases: [`Client::request`] negotiates, [`Client::activate`] loads, [`Client::set`] and
-//! [`Client::get`] compute, [`Client::release`] ends. One call of a function is on its way at a
-//! time; calls of several functions may be, and the host carries them out in their order.
+//! [`Client::get`] compute, [`Client::release`] ends. A function has at most one outstanding call;
+//! several functions may have one each, which the host carries out in their order.
 //!
-//! A connection is one thread's at a time, and has a part of the region to itself: an application
-//! with several threads opens several.
+//! A connection is used by one thread at a time and has exclusive use of a part of the region: an
+//! application with several threads opens several connections.
 
 use baltra_ivshmem::link::{refused, Link};
 use baltra_ivshmem::message::{
-    Answer, Codec, Implementation, Kind, Request, State, Want, ANSWER_BYTES, ARENA, HERE,
+    Answer, Codec, Implementation, Kind, Preference, Request, State, ANSWER_BYTES, ARENA, HERE,
     INLINE_BYTES_MAX, KEPT, REQUEST_BYTES, TEXT_BYTES_MAX,
 };
 use baltra_ivshmem::region::HANDLES_MAX;
@@ -17,7 +17,7 @@ use baltra_ivshmem::wait::Guess;
 use baltra_ivshmem::{Device, Error};
 use std::time::{Duration, Instant};
 
-/// How long administrative requests may take, loading a library and compiling kernels included.
+/// Time limit of administrative requests, which may load a library or compile kernels.
 const ADMINISTRATION_PATIENCE: Duration = Duration::from_secs(60);
 /// Blocks of the arena start at a multiple of it.
 const ALIGN: u64 = 64;
@@ -25,7 +25,7 @@ const ALIGN: u64 = 64;
 /// What the host offers for a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Where it will run.
+    /// The implementation that will run.
     pub implementation: Implementation,
     /// Names of the inputs that go into a call's arguments, in the manifest's order.
     pub arguments: Vec<String>,
@@ -33,7 +33,7 @@ pub struct Offer {
     pub description: String,
 }
 
-/// A function that was asked for. It is its [`Client`]'s alone.
+/// An opened function of this [`Client`].
 #[derive(Debug, PartialEq, Eq, Clone, Copy, Hash)]
 pub struct Function(u32);
 
@@ -43,22 +43,22 @@ impl Function {
         self.0
     }
 
-    /// The function of a number; a wrong one is refused when it is used.
+    /// The function with this number; an invalid one is refused when it is used.
     pub fn from_number(number: u32) -> Function {
         Function(number)
     }
 }
 
-/// What a call is given.
+/// The input of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Values<'a> {
     /// `name=value&…`, as in an URL's query.
     pub arguments: &'a str,
     /// The body; empty for none.
     pub body: &'a [u8],
-    /// What the body is.
+    /// Form of the body.
     pub body_codec: Codec,
-    /// What the answer shall be.
+    /// Form of the answer.
     pub answer_codec: Codec,
 }
 
@@ -77,22 +77,22 @@ impl<'a> Values<'a> {
 /// A handle's call.
 #[derive(Default)]
 struct Flight {
-    /// Its number; 0: there is none.
+    /// Number of the outstanding call; 0: none.
     id: u64,
     /// Blocks of the arena: body, answer.
     blocks: [(u64, u64); 2],
     answer: Option<Answer>,
     data: Vec<u8>,
-    /// The last request without a body: calls in a loop are mostly alike.
-    asked: Vec<u8>,
-    /// How long its calls take, where they are waited for long enough to know.
+    /// The last request without a body: calls in a loop mostly repeat it.
+    last_set: Vec<u8>,
+    /// Expected duration of its calls, if waits were long enough to measure it.
     guess: Guess,
 }
 
 impl Flight {
-    /// Whether this request says that.
-    fn asks_again(asked: &[u8], values: &Values) -> bool {
-        asked
+    /// Whether `last_set` has these values.
+    fn repeats(last_set: &[u8], values: &Values) -> bool {
+        last_set
             .split_first_chunk::<REQUEST_BYTES>()
             .is_some_and(|(head, text)| {
                 head[1] == values.answer_codec as u8
@@ -101,7 +101,7 @@ impl Flight {
             })
     }
 
-    /// The call is over; what is known of the function stays.
+    /// Ends the call; the function's properties are kept.
     fn clear(&mut self) {
         self.id = 0;
         self.blocks = [(0, 0); 2];
@@ -132,7 +132,7 @@ impl Client {
         })
     }
 
-    /// The part of the region that this is, from 0; without a region 0.
+    /// Index of the part of the region; without a region 0.
     pub fn part(&self) -> u32 {
         self.link.part()
     }
@@ -144,9 +144,13 @@ impl Client {
     }
 
     /// Asks for a function by its name.
-    pub fn request(&mut self, name: &str, want: Want) -> Result<(Function, Offer), Error> {
+    pub fn request(
+        &mut self,
+        name: &str,
+        preference: Preference,
+    ) -> Result<(Function, Offer), Error> {
         let request = Request {
-            choice: want as u8,
+            choice: preference as u8,
             ..Request::new(Kind::Negotiate, 0, 0)
         };
         let (answer, text) = self.administer(request, name)?;
@@ -167,7 +171,7 @@ impl Client {
 
     fn flight(&mut self, function: Function) -> Result<&mut Flight, Error> {
         let flight = self.flights.get_mut(function.0 as usize);
-        flight.ok_or(Error::Misuse("there is no such function"))
+        flight.ok_or(Error::Misuse("the handle does not name an open function"))
     }
 
     /// Has it loaded.
@@ -176,8 +180,8 @@ impl Client {
         Ok(())
     }
 
-    /// Forgets the function's call and what came of it; its state is then wait. A call that is
-    /// being computed is computed to its end.
+    /// Drops the function's call and its result; the state is then wait. A running call continues
+    /// to its end.
     pub fn reset(&mut self, function: Function) -> Result<(), Error> {
         self.flight(function)?;
         self.administer(Request::new(Kind::Reset, function.0, 0), "")?;
@@ -193,7 +197,7 @@ impl Client {
         Ok(())
     }
 
-    /// How the function's call stands, as the host shows it, or as far as its answers tell.
+    /// State of the function's call, as the host shows it or, over a stream, as its answers imply.
     pub fn state(&mut self, function: Function) -> State {
         if let Link::Stream(_) = self.link {
             let now = Some(Instant::now());
@@ -224,26 +228,28 @@ impl Client {
             return Err(Error::Misuse("the arguments are longer than 8 KiB"));
         }
         if self.flight(function)?.id != 0 {
-            return Err(Error::Misuse("the function's last call was not got yet"));
+            return Err(Error::Misuse(
+                "the result of the function's last call has not been read (call get first)",
+            ));
         }
         let id = self.number_call();
         let flight = &mut self.flights[function.0 as usize];
         if values.body.is_empty() {
-            let mut asked = std::mem::take(&mut flight.asked);
-            if Flight::asks_again(&asked, values) {
-                asked[8..16].copy_from_slice(&id.to_le_bytes());
+            let mut last_set = std::mem::take(&mut flight.last_set);
+            if Flight::repeats(&last_set, values) {
+                last_set[8..16].copy_from_slice(&id.to_le_bytes());
             } else {
                 let request = Request {
                     choice: values.answer_codec as u8,
                     body_codec: values.body_codec as u8,
                     ..Request::new(Kind::Set, function.0, id)
                 };
-                request.encode(values.arguments, &[], &mut asked);
+                request.encode(values.arguments, &[], &mut last_set);
             }
             flight.id = id;
-            let pushed = self.link.push(&asked, None);
+            let pushed = self.link.push(&last_set, None);
             let flight = &mut self.flights[function.0 as usize];
-            flight.asked = asked;
+            flight.last_set = last_set;
             if pushed.is_err() {
                 flight.clear();
             }
@@ -259,7 +265,7 @@ impl Client {
         if inline.len() > INLINE_BYTES_MAX {
             let bytes = inline.len() as u64;
             let at = self.room(bytes).ok_or(Error::Misuse(
-                "the body is larger than what is free of this application's arena",
+                "the body does not fit into the free part of this application's arena",
             ))?;
             self.link.arena().copy_in(at as usize, inline);
             blocks[0] = (at, bytes);
@@ -285,7 +291,8 @@ impl Client {
         pushed
     }
 
-    /// Waits for the call's end, at most so long, and appends what it gave to `to`; its codec.
+    /// Waits at most `patience` for the call's end and appends its result to `to`; returns the
+    /// result's codec.
     pub fn get(
         &mut self,
         function: Function,
@@ -296,7 +303,9 @@ impl Client {
         loop {
             let flight = self.flight(function)?;
             if flight.id == 0 {
-                return Err(Error::Misuse("there is no call to get: set comes first"));
+                return Err(Error::Misuse(
+                    "there is no call whose result could be read (call set first)",
+                ));
             }
             if let Some(answer) = flight.answer {
                 let room = flight.blocks[1];
@@ -356,7 +365,7 @@ impl Client {
             let (at, free) = self.largest();
             if free == 0 {
                 return Err(Error::Misuse(
-                    "the answer needs room in the arena, which calls on their way take",
+                    "the result does not fit into the arena until outstanding calls have ended",
                 ));
             }
             let request = Request {
@@ -375,7 +384,7 @@ impl Client {
         Ok(())
     }
 
-    /// Blocks of the arena that calls on their way have, in order.
+    /// Blocks of the arena that outstanding calls use, in order.
     fn taken(&self) -> Vec<(u64, u64)> {
         let flights = self.flights.iter();
         let mut taken: Vec<_> = flights.flat_map(|flight| flight.blocks).collect();
@@ -412,7 +421,7 @@ impl Client {
         self.next_id
     }
 
-    /// Asks, and waits for the answer; what else comes meanwhile is kept.
+    /// Sends a request and waits for the answer; other messages received meanwhile are kept.
     fn administer(&mut self, mut request: Request, text: &str) -> Result<(Answer, String), Error> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(Error::Misuse("the name is longer than 8 KiB"));

@@ -1,10 +1,9 @@
-//! The C interface: `include/vfun.h`, which says what each function does.
+//! The C interface: `include/vfun.h`, which documents each function.
 //!
-//! Every pointer that C hands over is checked for null and otherwise taken at its word, as in any C
-//! library.
+//! Pointers from C are checked for null and otherwise trusted, as in any C library.
 
 use crate::client::{Client, Function, Values};
-use baltra_ivshmem::{Device, Error, Reason, State, Want};
+use baltra_ivshmem::{Device, Error, Preference, Reason, State};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_void, CStr, CString};
 use std::time::Duration;
@@ -34,7 +33,7 @@ pub struct FunctionHandle {
     number: u32,
 }
 
-/// Answers whose memory is kept for the next.
+/// Answers up to this size keep their memory for the next answer.
 const SMALL_BYTES: usize = 64 << 10;
 
 const MISUSE: i32 = 100;
@@ -106,7 +105,7 @@ pub unsafe extern "C" fn vfun_open(device: *const c_char, door: *mut DoorHandle)
     // SAFETY: the caller's promise.
     let device = unsafe { text(device) };
     let opened = match device {
-        None => Err(Error::Misuse("the device's name is no UTF-8")),
+        None => Err(Error::Misuse("the device's name is not valid UTF-8")),
         Some(device) => Device::find(device)
             .map_err(Error::from)
             .and_then(|device| Client::open(&device)),
@@ -164,18 +163,20 @@ pub unsafe extern "C" fn vfun_reason(door: DoorHandle) -> *const c_char {
 pub unsafe extern "C" fn vfun_request(
     door: DoorHandle,
     name: *const c_char,
-    want: i32,
+    preference: i32,
     function: *mut FunctionHandle,
     got: *mut i32,
 ) -> i32 {
     // SAFETY: the caller's promise.
     let name = unsafe { text(name) };
-    let want = u8::try_from(want).ok().and_then(Want::from_number);
-    let (Some(name), Some(want), false) = (name, want, function.is_null()) else {
+    let preference = u8::try_from(preference)
+        .ok()
+        .and_then(Preference::from_number);
+    let (Some(name), Some(preference), false) = (name, preference, function.is_null()) else {
         return MISUSE;
     };
     let run = |owner: &mut Door| {
-        let (made, offer) = owner.client.request(name, want)?;
+        let (made, offer) = owner.client.request(name, preference)?;
         owner.kept.remove(&made.number());
         // SAFETY: not null; the caller's promise.
         unsafe {
@@ -207,7 +208,7 @@ pub unsafe extern "C" fn vfun_activate(function: FunctionHandle) -> i32 {
 /// See `vfun.h`.
 ///
 /// # Safety
-/// As [`with`]; `arguments` is null or a C string, `body` holds so many bytes.
+/// As [`with`]; `arguments` is null or a C string, `body` has the given number of bytes.
 #[no_mangle]
 pub unsafe extern "C" fn vfun_set(
     function: FunctionHandle,
@@ -243,7 +244,7 @@ pub unsafe extern "C" fn vfun_set(
 /// See `vfun.h`.
 ///
 /// # Safety
-/// As [`with`]; `to` has room for so many bytes; `bytes` is null or may be written to.
+/// As [`with`]; `to` has room for the given number of bytes; `bytes` is null or writable.
 #[no_mangle]
 pub unsafe extern "C" fn vfun_get(
     function: FunctionHandle,
@@ -257,9 +258,10 @@ pub unsafe extern "C" fn vfun_get(
     }
     let mut fits = true;
     let run = |door: &mut Door| {
-        let kept = match door.kept.is_empty() {
-            true => None,
-            false => door.kept.remove(&function.number),
+        let kept = if door.kept.is_empty() {
+            None
+        } else {
+            door.kept.remove(&function.number)
         };
         let mut answer = std::mem::take(&mut door.answer);
         match kept {
@@ -282,11 +284,11 @@ pub unsafe extern "C" fn vfun_get(
                 std::ptr::copy_nonoverlapping(answer.as_ptr(), to.cast::<u8>(), answer.len());
             }
         }
-        match fits {
-            // A large one's memory is not held on to.
-            true if answer.capacity() <= SMALL_BYTES => door.answer = answer,
-            true => {}
-            false => drop(door.kept.insert(function.number, answer)),
+        if !fits {
+            door.kept.insert(function.number, answer);
+        } else if answer.capacity() <= SMALL_BYTES {
+            // The memory of larger answers is freed.
+            door.answer = answer;
         }
         Ok(())
     };

@@ -1,10 +1,10 @@
-//! The device's interrupts, where the guest's kernel has vfio: a program that waits sleeps until the host
-//! rings, instead of looking again and again.
+//! The device's interrupts, if the guest's kernel has vfio: a waiting program sleeps until the host
+//! rings, instead of polling.
 //!
-//! A vfio group is one process's at a time. So one process of the guest, `vfun interrupts`, has the
-//! device and gives each application the eventfd of its part's vector, over a Unix socket. It touches
-//! neither registers nor memory, which applications have as without it; after it has handed an eventfd
-//! out it is out of the way.
+//! A vfio group belongs to one process at a time. So one process of the guest, `vfun interrupts`,
+//! opens the device and passes each application the eventfd of its part's vector, over a Unix
+//! socket. It accesses neither registers nor memory, which applications open as they do without it,
+//! and is not part of the data path.
 
 use baltra_ivshmem::interrupts::socket;
 use rustix::fs::{fcntl_setfl, OFlags};
@@ -103,7 +103,7 @@ unsafe impl Ioctl for GetDevice {
     }
 
     unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> rustix::io::Result<OwnedFd> {
-        // SAFETY: not negative, so a descriptor that nobody else knows.
+        // SAFETY: a non-negative, new descriptor that is not used elsewhere.
         Ok(unsafe { OwnedFd::from_raw_fd(out) })
     }
 }
@@ -115,7 +115,7 @@ fn about<T: Into<io::Error>>(what: impl std::fmt::Display) -> impl FnOnce(T) -> 
     }
 }
 
-/// Has the device's interrupts, and gives them away, for ever; `ready` is called before.
+/// Owns the device's interrupts and passes them to programs, indefinitely; calls `ready` first.
 pub fn serve(directory: &Path, ready: impl FnOnce(&Path)) -> io::Result<()> {
     let address = directory.file_name().unwrap_or_default();
     let address = address.to_string_lossy().into_owned();
@@ -126,7 +126,7 @@ pub fn serve(directory: &Path, ready: impl FnOnce(&Path)) -> io::Result<()> {
     let listener = UnixListener::bind(&path).map_err(about(path.display()))?;
     ready(&path);
     for stream in listener.incoming() {
-        // Who asks wrongly, or not at all, gets nothing.
+        // A malformed or missing request gets no answer.
         let _ = stream.and_then(|stream| give(&stream, &events.1));
     }
     Ok(())
@@ -142,50 +142,52 @@ fn claim(directory: &Path, address: &str) -> io::Result<()> {
         |path: PathBuf, text: &str| std::fs::write(&path, text).map_err(about(path.display()));
     write(directory.join("driver_override"), "vfio-pci")?;
     write("/sys/bus/pci/drivers_probe".into(), address)?;
-    match driver.exists() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!(
-            "no driver took {address}: are the modules vfio-pci and vfio_iommu_type1 loaded, and has the VM an IOMMU?"
-        ))),
+    if driver.exists() {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!(
+            "no driver was bound to {address}: load the modules vfio-pci and vfio_iommu_type1, and give the VM an IOMMU"
+        )))
     }
 }
 
-/// An eventfd for each vector; what keeps them alive comes first.
+/// An eventfd for each vector, preceded by the files that keep them alive.
 fn arm(directory: &Path, address: &str) -> io::Result<([OwnedFd; 3], Vec<OwnedFd>)> {
     let group = std::fs::read_link(directory.join("iommu_group"));
-    let group = group.map_err(about("the device is behind no IOMMU"))?;
+    let group = group.map_err(about("the device is not behind an IOMMU"))?;
     let group = Path::new("/dev/vfio").join(group.file_name().unwrap_or_default());
     let open = |path: &Path| {
         let file = OpenOptions::new().read(true).write(true).open(path);
         file.map(OwnedFd::from).map_err(about(path.display()))
     };
     let (container, group) = (open(Path::new("/dev/vfio/vfio"))?, open(&group)?);
-    // SAFETY: each opcode is that of its argument's type (linux/vfio.h), whose memory lives for the call.
+    // SAFETY: each opcode matches its argument's type (linux/vfio.h), whose memory lives for the
+    // call.
     let device = unsafe {
         ioctl(
             &group,
             Setter::<SET_CONTAINER, i32>::new(container.as_raw_fd()),
         )
-        .map_err(about("joining the group"))?;
-        ioctl(&container, SetIommu).map_err(about("the IOMMU"))?;
+        .map_err(about("cannot add the group to the container"))?;
+        ioctl(&container, SetIommu).map_err(about("cannot enable the IOMMU"))?;
         let name = CString::new(address).map_err(io::Error::other)?;
-        ioctl(&group, GetDevice(name)).map_err(about("the device"))?
+        ioctl(&group, GetDevice(name)).map_err(about("cannot open the device"))?
     };
     let mut config = RegionInfo {
         argsz: size_of::<RegionInfo>() as u32,
         index: CONFIG,
         ..RegionInfo::default()
     };
-    // SAFETY: as above; `argsz` says how much the kernel may write.
+    // SAFETY: as above; `argsz` bounds the kernel's writes.
     unsafe { ioctl(&device, Updater::<REGION_INFO, _>::new(&mut config)) }
-        .map_err(about("the configuration space"))?;
+        .map_err(about("cannot access the configuration space"))?;
     let file = std::fs::File::from(device.try_clone()?);
     let mut command = [0; 2];
     file.read_exact_at(&mut command, config.offset + 4)?;
     let command = u16::from_le_bytes(command) | MEMORY_AND_MASTER;
     file.write_all_at(&command.to_le_bytes(), config.offset + 4)?;
     let mut events = Vec::new();
-    // As many as the device has; there may be fewer than a region has parts.
+    // The device's number of vectors, which may be lower than the region's number of parts.
     for count in (1..=VECTORS_MAX).rev() {
         events.clear();
         for _ in 0..count {

@@ -1,7 +1,7 @@
-//! The guest's side of the VM door: an application calls the host's functions through memory that
-//! it shares with the host, as a QEMU `ivshmem` device inside a VM or as a Unix socket outside of one.
+//! The guest's side of the VM door: an application calls the host's functions through memory shared
+//! with the host, as a QEMU `ivshmem` device inside a VM or as a Unix socket outside of one.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`interrupts`] | the device's interrupts through vfio, given to applications |
 //! | [`client`] | the four phases: negotiate, activate, compute, release |
@@ -14,5 +14,5 @@ pub mod client;
 pub mod ffi;
 pub mod interrupts;
 
-pub use baltra_ivshmem::{Codec, Device, Error, Implementation, Reason, State, Want};
+pub use baltra_ivshmem::{Codec, Device, Error, Implementation, Preference, Reason, State};
 pub use client::{Client, Function, Offer, Values};

@@ -1,39 +1,39 @@
 //! `vfun`: the host's functions from a guest's command line.
 #![forbid(unsafe_code)]
 
-use baltra_vguest::{interrupts, Client, Codec, Device, Error, Values, Want};
+use baltra_vguest::{interrupts, Client, Codec, Device, Error, Preference, Values};
 use std::io::{Read, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const USAGE: &str = "usage: vfun [--device DEVICE] COMMAND
 
-  vfun list                           the functions that this VM may call
-  vfun call NAME [VALUE …]            call one: `vfun call fibonacci 93`
-  vfun time NAME [VALUE …]            call it many times; times as JSON
-  vfun interrupts                     have the device's interrupts through vfio, for every program here
+  vfun list                           list the functions that this VM may call
+  vfun call NAME [VALUE …]            call a function: `vfun call fibonacci 93`
+  vfun time NAME [VALUE …]            call a function repeatedly; print times as JSON
+  vfun interrupts                     serve the device's interrupts, through vfio, to all programs of this VM
 
 Values are given in the manifest's order, or as name=value.
 
   --device DEVICE   a PCI device's directory in sysfs, serial:PATH for a virtio-serial port,
-                    tcp:ADDRESS:PORT, or unix:PATH for the daemon's socket [default: $VFUN_DEVICE, else
-                    the first ivshmem device, else a port named baltra.vfun…, else $VFUN_TCP]
-  --hardware        on an accelerator, or not at all
-  --software        on the host's processors
-  --body FILE       the body (-: the standard input)
-  --as FORM         of the body: raw, json, npy, png, jpeg [default: raw]
-  --out FORM        of the answer [default: json with `call` on a terminal's behalf, raw with --raw]
-  --raw             the answer as it is: --out raw
-  --verbose         which implementation it was, and how long it took, on the standard error
-  --calls N         with time: calls [default: 10000]
-  --idle-us US      with time: a pause before each, so that both sides sleep [default: 0]
+                    tcp:ADDRESS:PORT, or unix:PATH for the daemon's socket [default: $VFUN_DEVICE; if unset,
+                    the first ivshmem device, a port named baltra.vfun…, or $VFUN_TCP]
+  --hardware        run on an accelerator only
+  --software        run on the host's processors only
+  --body FILE       the request's body (-: standard input)
+  --as FORM         the form of the body: raw, json, npy, png, jpeg [default: raw]
+  --out FORM        the form of the answer [default: json]
+  --raw             do not convert the answer: --out raw
+  --verbose         print the implementation and the duration to standard error
+  --calls N         with time: number of calls [default: 10000]
+  --idle-us US      with time: pause before each call, so that both sides sleep [default: 0]
 ";
 
 struct Options {
     device: String,
     command: String,
     words: Vec<String>,
-    want: Want,
+    preference: Preference,
     body: Option<String>,
     body_codec: Codec,
     answer_codec: Codec,
@@ -49,7 +49,11 @@ fn codec(name: &str) -> Result<Codec, String> {
         "npy" => Codec::Npy,
         "png" => Codec::Png,
         "jpeg" => Codec::Jpeg,
-        _ => return Err(format!("{name} is no form: raw, json, npy, png, jpeg")),
+        _ => {
+            return Err(format!(
+                "unknown form '{name}' (available: raw, json, npy, png, jpeg)"
+            ))
+        }
     })
 }
 
@@ -58,7 +62,7 @@ fn options() -> Result<Options, String> {
         device: String::new(),
         command: String::new(),
         words: Vec::new(),
-        want: Want::Any,
+        preference: Preference::Any,
         body: None,
         body_codec: Codec::Raw,
         answer_codec: Codec::Json,
@@ -71,8 +75,8 @@ fn options() -> Result<Options, String> {
         let mut value = || args.next().ok_or(format!("{word} needs a value"));
         match word.as_str() {
             "--device" => options.device = value()?,
-            "--hardware" => options.want = Want::Hardware,
-            "--software" => options.want = Want::Software,
+            "--hardware" => options.preference = Preference::Hardware,
+            "--software" => options.preference = Preference::Software,
             "--body" => options.body = Some(value()?),
             "--as" => options.body_codec = codec(&value()?)?,
             "--out" => options.answer_codec = codec(&value()?)?,
@@ -84,7 +88,9 @@ fn options() -> Result<Options, String> {
                 print!("{USAGE}");
                 std::process::exit(0);
             }
-            _ if word.starts_with("--") => return Err(format!("there is no option {word}")),
+            _ if word.starts_with("--") => {
+                return Err(format!("unknown option {word} (vfun --help lists them)"))
+            }
             _ if options.command.is_empty() => options.command = word,
             _ => options.words.push(word),
         }
@@ -115,12 +121,14 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<(), String> {
     if !["list", "call", "time", "interrupts"].contains(&options.command.as_str()) {
-        return Err(format!("what to do? (vfun --help)\n\n{USAGE}"));
+        return Err(format!(
+            "missing command (vfun --help lists them)\n\n{USAGE}"
+        ));
     }
     let device = Device::find(&options.device).map_err(|e| e.to_string())?;
     if options.command == "interrupts" {
         let Device::Pci(directory) = &device else {
-            return Err("only an ivshmem device has interrupts".into());
+            return Err("interrupts need an ivshmem device".into());
         };
         let ready = |path: &std::path::Path| println!("interrupts at {}", path.display());
         return interrupts::serve(directory, ready).map_err(|e| e.to_string());
@@ -141,11 +149,14 @@ fn list(client: &mut Client) -> Result<(), String> {
 }
 
 fn call(client: &mut Client, options: &Options) -> Result<(), String> {
-    let (name, values) = options.words.split_first().ok_or("which function?")?;
-    let said = |error: Error| error.to_string();
-    let (function, offer) = client.request(name, options.want).map_err(said)?;
+    let (name, values) = options
+        .words
+        .split_first()
+        .ok_or("missing function's name (`vfun list` prints them)")?;
+    let message = |error: Error| error.to_string();
+    let (function, offer) = client.request(name, options.preference).map_err(message)?;
     let arguments = arguments(values, &offer.arguments)?;
-    client.activate(function).map_err(said)?;
+    client.activate(function).map_err(message)?;
     let mut body = Vec::new();
     match options.body.as_deref() {
         None => {}
@@ -163,24 +174,24 @@ fn call(client: &mut Client, options: &Options) -> Result<(), String> {
     };
     let mut answer = Vec::new();
     if options.command == "time" {
-        let times = times(client, function, &values, options).map_err(said)?;
+        let times = times(client, function, &values, options).map_err(message)?;
         println!("{times}");
     } else {
         let began = Instant::now();
-        client.set(function, &values).map_err(said)?;
-        client.get(function, None, &mut answer).map_err(said)?;
+        client.set(function, &values).map_err(message)?;
+        client.get(function, None, &mut answer).map_err(message)?;
         if options.verbose {
             let (how, took) = (offer.implementation, began.elapsed());
             eprintln!("{name}: {how:?}, {took:?}");
         }
     }
-    client.release(function).map_err(said)?;
+    client.release(function).map_err(message)?;
     std::io::stdout()
         .write_all(&answer)
         .map_err(|e| e.to_string())
 }
 
-/// Calls one after the other: each one's time, from just before `set` to just after `get`.
+/// Times of sequential calls, each from just before `set` to just after `get`.
 fn times(
     client: &mut Client,
     function: baltra_vguest::client::Function,
@@ -236,7 +247,8 @@ fn arguments(values: &[String], names: &[String]) -> Result<String, String> {
             continue;
         }
         let name = names.next();
-        let name = name.ok_or_else(|| format!("what is {value}? The function takes no more"))?;
+        let name =
+            name.ok_or_else(|| format!("too many values: the function takes no '{value}'"))?;
         query.push_str(name);
         query.push('=');
         for byte in value.bytes() {

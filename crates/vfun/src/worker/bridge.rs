@@ -1,9 +1,9 @@
-//! OpenCL sessions of the VM's applications: hands a part of the region to the Device Manager, which
-//! hands it to an executor. The part is then between application and executor; what is left to do here
-//! is to notice the end of either.
+//! OpenCL sessions of the VM's applications: passes a part of the region to the Device Manager,
+//! which passes it to an executor. From then on application and executor use the part directly;
+//! this module only detects the end of either.
 //!
-//! The executor holds a lock as long as it holds the part: on a byte of the region's file, by an open
-//! file description that only it has. A part whose lock is held is given to nobody.
+//! The executor holds a lock while it uses the part: on a byte of the region's file, by an open
+//! file description that no other process has. A part whose lock is held is not assigned.
 
 use super::functions::Refusal;
 use crate::definition::Definition;
@@ -23,16 +23,16 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Bytes of the region's file from here on are locked for parts; applications of this host lock those
-/// below.
+/// Offset of the parts' locks in the region's file; applications of this host lock the bytes below
+/// it.
 const LOCKS: u64 = 1024;
-/// How long the Device Manager may take: it may be loading a driver.
+/// Time limit of the Device Manager, which may be loading a driver.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often the application is looked at.
+/// Interval for checking the application.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// An application that gave no sign of life for so long has ended.
+/// An application without a sign of life for this time counts as ended.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// What is kept of an application's word for itself.
+/// Maximum length of an application's name for itself.
 const INSTANCE_CHARS_MAX: usize = 100;
 
 const _: () = assert!(LOCKS > PARTS_MAX as u64);
@@ -62,7 +62,7 @@ impl Bridge {
         Bridge { region, manager }
     }
 
-    /// The region by a description of its own, which has the part's lock; `None`: an executor has it.
+    /// Opens the region's file anew and takes the part's lock with it; `None`: an executor has it.
     fn lock(&self, number: u32) -> io::Result<Option<File>> {
         let path = format!("/proc/self/fd/{}", self.region.as_raw_fd());
         let file = OpenOptions::new().read(true).write(true).open(path)?;
@@ -70,14 +70,14 @@ impl Bridge {
         Ok(locked.then_some(file))
     }
 
-    /// Whether no executor has the part, of this worker's or one before it.
+    /// Whether no executor of this or an earlier worker uses the part.
     pub fn is_free(&self, number: u32) -> bool {
-        // Who cannot find out lets nobody in.
+        // In case of an error the part counts as used.
         matches!(self.lock(number), Ok(Some(_)))
     }
 
-    /// Carries an application's hello to the Device Manager: the framed answer, and the session, if it
-    /// asked for one and got it. Who it is, is the VM's definition's business, and nothing else of it.
+    /// Sends an application's hello to the Device Manager; returns the framed answer and, if one
+    /// was requested and opened, the session. The tenant is the one of the VM's definition.
     pub fn open(
         &self,
         definition: &Definition,
@@ -87,23 +87,27 @@ impl Bridge {
         bell: Option<&OwnedFd>,
     ) -> Result<(Vec<u8>, Option<Bridged>), Refusal> {
         if !definition.opencl {
-            let text = "this VM may open no OpenCL session (`baltra vm attach --opencl`)";
+            let text = "this VM is not allowed to open OpenCL sessions (attach it with `baltra vm attach --opencl`)";
             return Err((Reason::NotAllowed, text.into()));
         }
         let Some(manager) = &self.manager else {
             let text =
-                "the VM door has no Device Manager of this host (`baltra vfun --endpoint unix:…`)";
+                "the VM door is not configured with a Device Manager on this host (start it with `baltra vfun --endpoint unix:…`)";
             return Err((Reason::NoHardware, text.into()));
         };
-        let said = decode_hello(hello.get(4..).unwrap_or_default());
-        let said = said.map_err(|e| (Reason::Protocol, e.to_string()))?;
-        let instance: String = said.instance.chars().take(INSTANCE_CHARS_MAX).collect();
+        let requested = decode_hello(hello.get(4..).unwrap_or_default());
+        let requested = requested.map_err(|e| (Reason::Protocol, e.to_string()))?;
+        let instance: String = requested
+            .instance
+            .chars()
+            .take(INSTANCE_CHARS_MAX)
+            .collect();
         let hello = Hello {
             version: VERSION,
             tenant: definition.tenant.clone(),
             token: String::new(),
             instance: format!("{}: {instance}", definition.name),
-            device: said.device,
+            device: requested.device,
             resume: None,
             mirror: false,
         };
@@ -114,10 +118,15 @@ impl Bridge {
             let (answer, _) = handshake::hello(&socket, &hello).map_err(failed)?;
             return Ok((handshake::frame(&answer).map_err(failed)?, None));
         }
-        let none = || (Reason::Failed, "the last session still ends".into());
+        let none = || {
+            (
+                Reason::Failed,
+                "the previous session of this connection has not ended yet".into(),
+            )
+        };
         let file = self.lock(number).map_err(failed)?.ok_or_else(none)?;
         if Segment::clear(&part.arena).is_none() {
-            let text = "a part of this VM's region is too small for a session: attach it with more memory or fewer parts";
+            let text = "the parts of this VM's region are too small for a session: attach the VM with more memory or fewer parts";
             return Err((Reason::Quota, text.into()));
         }
         let share = Share {
@@ -141,7 +150,7 @@ impl Bridge {
 }
 
 impl Bridged {
-    /// Waits for the end of the session: the executor's doing, the application's, or `stopped`.
+    /// Waits for the end of the session, by the executor, by the application, or by `stopped`.
     pub fn watch(&self, part: &Part, stopped: impl Fn() -> bool) {
         let mut beat = (part.beat().load(Ordering::Relaxed), Instant::now());
         let moment = Timespec {
@@ -150,7 +159,7 @@ impl Bridged {
         };
         while !stopped() && beat.1.elapsed() < SILENCE_MAX {
             let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
-            // Executors say nothing here: whatever comes is the end.
+            // Executors send nothing on this socket: any event is its end.
             if !matches!(
                 poll(&mut fds, Some(&moment)),
                 Ok(0) | Err(rustix::io::Errno::INTR)

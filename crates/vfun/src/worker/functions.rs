@@ -1,4 +1,4 @@
-//! What the VM may call, loaded once for all its applications.
+//! The functions that the VM may call, loaded once for all its applications.
 
 use super::hardware::Hardware;
 use super::native::Native;
@@ -7,7 +7,7 @@ use crate::protocol::Start;
 use anyhow::Result;
 use baltra_functions::manifest::{Implementation as Way, Size, Source};
 use baltra_functions::{Function, Manifest};
-use baltra_ivshmem::{Implementation, Reason, Want};
+use baltra_ivshmem::{Implementation, Preference, Reason};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -19,11 +19,11 @@ pub(crate) type Refusal = (Reason, String);
 pub(crate) struct Loaded {
     /// Its manifest has one implementation: this one.
     pub function: Arc<Function>,
-    /// What carries it out.
+    /// Its implementation.
     pub runner: Runner,
 }
 
-/// What carries a function out.
+/// An implementation of a function.
 pub(crate) enum Runner {
     /// Native code in this process.
     Native(Native),
@@ -41,12 +41,12 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
-    /// Reads what the daemon laid out; loads nothing yet.
+    /// Reads the directory that the daemon prepared; loads no function yet.
     pub fn open(start: &Start) -> Result<Functions> {
         let directory = start.work_dir.join("functions");
         let mut allowed = BTreeMap::new();
         for name in &start.definition.functions {
-            // What the daemon could not read it has left out, and said so.
+            // The daemon has skipped and logged functions that it could not read.
             if let Ok(function) = Function::load(&directory.join(name)) {
                 allowed.insert(name.clone(), function);
             }
@@ -56,9 +56,10 @@ impl Functions {
             directory,
             definition: start.definition.clone(),
             loaded: Mutex::default(),
-            hardware: match start.endpoints.is_empty() {
-                true => None,
-                false => Some(Hardware::new(&start.endpoints)?),
+            hardware: if start.endpoints.is_empty() {
+                None
+            } else {
+                Some(Hardware::new(&start.endpoints)?)
             },
         })
     }
@@ -71,14 +72,18 @@ impl Functions {
 
     fn of(&self, name: &str) -> Result<&Function, Refusal> {
         self.allowed.get(name).ok_or_else(|| {
-            let text = "this VM may call no function of that name (`vfun list`)";
+            let text = "this VM is not allowed to call a function of that name (`vfun list` prints the allowed ones)";
             (Reason::NotAllowed, text.to_owned())
         })
     }
 
-    /// Which implementation an application gets, and what it has to know: a line of description,
-    /// then the arguments' names, a line each.
-    pub fn negotiate(&self, name: &str, want: Want) -> Result<(Implementation, String), Refusal> {
+    /// The implementation that an application gets, and its description: a line of text, then the
+    /// arguments' names, a line each.
+    pub fn negotiate(
+        &self,
+        name: &str,
+        preference: Preference,
+    ) -> Result<(Implementation, String), Refusal> {
         let function = self.of(name)?;
         let manifest = &function.manifest;
         let has = |way: fn(&Way) -> bool| manifest.implementations.iter().any(way);
@@ -89,15 +94,15 @@ impl Functions {
             }
             _ => false,
         };
-        let got = match (want, hardware, software) {
-            (Want::Any | Want::Hardware, true, _) => Implementation::Hardware,
-            (Want::Any | Want::Software, _, true) => Implementation::Software,
-            (Want::Hardware | Want::Any, false, _) => {
-                let text = format!("no accelerator is free for {name}");
+        let got = match (preference, hardware, software) {
+            (Preference::Any | Preference::Hardware, true, _) => Implementation::Hardware,
+            (Preference::Any | Preference::Software, _, true) => Implementation::Software,
+            (Preference::Hardware | Preference::Any, false, _) => {
+                let text = format!("no accelerator is available for '{name}'");
                 return Err((Reason::NoHardware, text));
             }
-            (Want::Software, _, false) => {
-                let text = format!("{name} has no software implementation");
+            (Preference::Software, _, false) => {
+                let text = format!("'{name}' has no software implementation");
                 return Err((Reason::NoSoftware, text));
             }
         };
@@ -112,7 +117,7 @@ impl Functions {
 
     /// Loads a function, unless it is.
     pub fn load(&self, name: &str, how: Implementation) -> Result<Arc<Loaded>, Refusal> {
-        // One at a time: the second to ask finds what the first one loaded.
+        // Under the lock: a concurrent request finds the loaded function.
         let mut loaded = self.loaded.lock().expect("no panic under this lock");
         let key = (name.to_owned(), how as u8);
         if let Some(found) = loaded.get(&key) {
@@ -131,7 +136,7 @@ impl Functions {
                 Runner::Hardware
             }
             (Implementation::Hardware, None) => {
-                return Err((Reason::NoHardware, "there is no accelerator".into()));
+                return Err((Reason::NoHardware, "no accelerator is available".into()));
             }
         };
         let new = Arc::new(Loaded { function, runner });

@@ -1,5 +1,5 @@
-//! A call on an accelerator: through the gateway's engine, which is a client of the Device Manager as
-//! any other.
+//! A call on an accelerator: through the gateway's engine, which is an ordinary client of the
+//! Device Manager.
 
 use super::functions::Refusal;
 use anyhow::Result;

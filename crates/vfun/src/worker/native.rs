@@ -16,7 +16,7 @@ const AGAIN_BYTES_MAX: u64 = 4096;
 /// A function's library, loaded.
 pub(crate) struct Native {
     library: Library,
-    /// By their index; the library is trusted to leave them as they are.
+    /// By their index; the library is trusted not to change them.
     constants: Vec<Aligned>,
 }
 
@@ -35,7 +35,7 @@ impl Native {
         })
     }
 
-    /// Lays a call out whose answer is these outputs' bytes. `None`: it is not worth it.
+    /// Prepares a call whose answer is the bytes of these outputs. `None`: preparing does not pay.
     pub fn again(&self, call: &Call, outputs: &[usize]) -> Option<Again> {
         let (launch, step) = step(call).ok()?;
         let small = |bytes: u64| bytes <= AGAIN_BYTES_MAX;
@@ -138,7 +138,7 @@ fn arguments<'a>(
         Argument::Scalar(_) => Ok(Arg::Value(&bytes[..*len])),
         Argument::Local(_) => Err((
             Reason::Failed,
-            "local memory is for kernels: a native function has none".to_owned(),
+            "a native function cannot have arguments in local memory".to_owned(),
         )),
     });
     arguments.collect()
@@ -147,7 +147,7 @@ fn arguments<'a>(
 /// A small call that lies ready to be made again.
 pub(crate) struct Again {
     prepared: Prepared,
-    /// The blocks whose bytes are the answer.
+    /// The blocks that form the answer.
     answer: Vec<usize>,
 }
 

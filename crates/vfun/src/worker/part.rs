@@ -1,5 +1,4 @@
-//! One application: its rings, its handles. Everything that it says is copied, checked, and then
-//! used.
+//! One application: its rings, its handles. Its messages are copied, checked, and then used.
 
 use super::bridge::Bridged;
 use super::functions::{Loaded, Refusal, Runner};
@@ -9,11 +8,11 @@ use anyhow::Result;
 use baltra_functions::{Body, Call, Request as HttpRequest};
 use baltra_ivshmem::device::Bell;
 use baltra_ivshmem::message::{
-    Answer, Codec, Implementation, Kind, Reason, Request, State, Want, ANSWER_BYTES, ARENA, HERE,
-    INLINE_BYTES_MAX, KEPT, MESSAGE_BYTES_MAX, REQUEST_BYTES,
+    Answer, Codec, Implementation, Kind, Preference, Reason, Request, State, ANSWER_BYTES, ARENA,
+    HERE, INLINE_BYTES_MAX, KEPT, MESSAGE_BYTES_MAX, REQUEST_BYTES,
 };
 use baltra_ivshmem::region::Part;
-use baltra_ivshmem::stream::{Heard, Pipe};
+use baltra_ivshmem::stream::{Pipe, Received};
 use baltra_ivshmem::wait::{self, Guess, Waiter};
 use baltra_ring::{Consumer, Producer, RING_HEADER_BYTES};
 use bytes::Bytes;
@@ -24,45 +23,45 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A pause while the application takes its answers off a full ring.
+/// A pause while the application reads answers from a full ring.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// How long a stream is waited on before a look at what else there is.
+/// Maximum wait on a stream before other conditions are checked.
 const STREAM_TURN: Duration = Duration::from_millis(200);
 
-/// A function that the application asked for.
+/// A function that the application has opened.
 struct Handle {
     name: String,
     implementation: Implementation,
     loaded: Option<Arc<Loaded>>,
     method: Method,
-    /// The last answer, where it was too large to be handed over at once.
+    /// The last answer, if it was too large to be sent at once.
     kept: Vec<Bytes>,
-    /// The last arguments that came without a body, and the call that they make: calls in a loop are
-    /// mostly alike.
+    /// The last arguments without a body, and the resulting call: calls in a loop mostly repeat
+    /// their arguments.
     bound: Option<(String, Call)>,
     /// They came twice.
     twice: bool,
     /// A request that came twice.
-    again: Option<Box<Asked>>,
+    again: Option<Box<RepeatedRequest>>,
 }
 
-/// A request that came twice, its call, and the answer with room for what the call gives.
-struct Asked {
+/// A repeated request, its prepared call, and the answer with space for the outputs.
+struct RepeatedRequest {
     request: Vec<u8>,
     again: Again,
     answer: Vec<u8>,
-    /// What the call uses lives as long.
+    /// Keeps the memory that the call uses.
     _loaded: Arc<Loaded>,
 }
 
-/// Whether two requests differ in nothing but their numbers.
+/// Whether two requests are equal except for their numbers.
 fn alike(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one[..8] == other[..8] && one[16..] == other[16..]
 }
 
-/// How an application is heard and answered.
-enum Way {
+/// The connection to an application.
+enum Transport {
     /// By the part's rings.
     Rings {
         requests: Consumer,
@@ -88,13 +87,13 @@ pub(crate) struct Session {
     rung: Option<OwnedFd>,
     /// The part is an OpenCL session's memory.
     bridged: Option<Bridged>,
-    way: Way,
+    transport: Transport,
     handles: Vec<Option<Handle>>,
     room: Room,
     answer: Vec<u8>,
 }
 
-/// What a codec is to the one that makes answers.
+/// The content type to request for a codec.
 fn accepted(codec: Codec) -> Option<&'static str> {
     (codec != Codec::Default).then(|| codec.content_type())
 }
@@ -116,19 +115,19 @@ impl Session {
             let header = ring.slice(0, RING_HEADER_BYTES as u64);
             header.expect("a ring has a header").zero();
         }
-        let way = Way::Rings {
+        let transport = Transport::Rings {
             requests: Consumer::new(part.requests.clone())?.limit_messages(MESSAGE_BYTES_MAX),
             answers: Producer::new(part.responses.clone())?,
             waiter: Waiter::default(),
             bell,
             rings,
         };
-        let mut session = Session::over(shared, number, part.clone(), link, began, way);
+        let mut session = Session::over(shared, number, part.clone(), link, began, transport);
         session.rung = rung;
         Ok(session)
     }
 
-    /// For applications that come one after the other over a stream.
+    /// For successive applications over a stream.
     pub fn streamed(
         shared: Arc<Shared>,
         part: Part,
@@ -136,7 +135,14 @@ impl Session {
         began: Instant,
         pipe: Pipe,
     ) -> Session {
-        Session::over(shared, 0, part, link, began, Way::Stream(Box::new(pipe)))
+        Session::over(
+            shared,
+            0,
+            part,
+            link,
+            began,
+            Transport::Stream(Box::new(pipe)),
+        )
     }
 
     fn over(
@@ -145,7 +151,7 @@ impl Session {
         part: Part,
         link: Arc<Link>,
         began: Instant,
-        way: Way,
+        transport: Transport,
     ) -> Session {
         let mut session = Session {
             handles: Vec::new(),
@@ -153,7 +159,7 @@ impl Session {
             part,
             bridged: None,
             rung: None,
-            way,
+            transport,
             room: Room::default(),
             answer: Vec::new(),
             shared,
@@ -164,7 +170,7 @@ impl Session {
         session
     }
 
-    /// Everything that an application asked for.
+    /// Releases everything that the application has opened.
     fn forget(&mut self) {
         let handles = self.shared.definition.handles_max;
         for handle in 0..handles {
@@ -177,11 +183,11 @@ impl Session {
         self.link.stop.load(Ordering::Relaxed)
     }
 
-    /// Serves until the application, or the stream, is gone or breaks the protocol.
+    /// Serves until the application or the stream has ended, or violates the protocol.
     pub fn run(mut self) {
-        match self.way {
-            Way::Rings { .. } => self.run_rings(),
-            Way::Stream(_) => self.run_stream(),
+        match self.transport {
+            Transport::Rings { .. } => self.run_rings(),
+            Transport::Stream(_) => self.run_stream(),
         }
     }
 
@@ -189,12 +195,12 @@ impl Session {
         let mut message = Vec::new();
         let mut since = None;
         while !self.stopped() {
-            let Way::Rings {
+            let Transport::Rings {
                 requests,
                 waiter,
                 bell,
                 ..
-            } = &mut self.way
+            } = &mut self.transport
             else {
                 return;
             };
@@ -226,19 +232,19 @@ impl Session {
 
     fn run_stream(&mut self) {
         while !self.stopped() {
-            let Way::Stream(pipe) = &mut self.way else {
+            let Transport::Stream(pipe) = &mut self.transport else {
                 return;
             };
             let greeted = &self.link.greeted;
-            match pipe.hear() {
-                Ok(Some(Heard::Hello(number))) => {
+            match pipe.receive() {
+                Ok(Some(Received::Hello(number))) => {
                     if pipe.welcome(number).is_err() {
                         return;
                     }
                     greeted.store(true, Ordering::Relaxed);
                     self.forget();
                 }
-                Ok(Some(Heard::Frame(frame))) if greeted.load(Ordering::Relaxed) => {
+                Ok(Some(Received::Frame(frame))) if greeted.load(Ordering::Relaxed) => {
                     let block = self.part.arena.slice(frame.at, frame.rest.len() as u64);
                     if let Some(block) = &block {
                         block.copy_in(0, &frame.rest);
@@ -250,39 +256,39 @@ impl Session {
                         self.broken();
                     }
                 }
-                // An application that was told that it is not served any more, or never said hello.
-                Ok(Some(Heard::Frame(_) | Heard::Trouble(_))) => {}
-                Ok(Some(Heard::Garbage)) if greeted.load(Ordering::Relaxed) => self.broken(),
-                Ok(Some(Heard::Garbage)) => {}
+                // From an application that is no longer served, or before its hello.
+                Ok(Some(Received::Frame(_) | Received::Trouble(_))) => {}
+                Ok(Some(Received::Garbage)) if greeted.load(Ordering::Relaxed) => self.broken(),
+                Ok(Some(Received::Garbage)) => {}
                 Ok(None) => pipe.wait(STREAM_TURN),
                 Err(_) => return,
             }
         }
     }
 
-    /// Nothing that comes can be trusted to be in step any more.
+    /// Ends a connection that has lost synchronization.
     fn broken(&mut self) {
         if self.stopped() || self.link.is_abandoned() {
             return;
         }
         self.shared.broken.fetch_add(1, Ordering::Relaxed);
         let reason = Reason::Protocol as u8;
-        match &mut self.way {
-            Way::Rings { .. } => self.part.trouble().store(reason.into(), Ordering::Release),
-            Way::Stream(pipe) => {
+        match &mut self.transport {
+            Transport::Rings { .. } => self.part.trouble().store(reason.into(), Ordering::Release),
+            Transport::Stream(pipe) => {
                 self.link.greeted.store(false, Ordering::Relaxed);
-                // Who does not read it is gone.
+                // A stream that cannot be written to has ended.
                 let _ = pipe.trouble(reason);
                 self.forget();
             }
         }
     }
 
-    /// Carries a request out and answers it; `None`: it is none, or nobody takes the answer.
+    /// Carries out a request and answers it; `None`: it is malformed, or the answer cannot be sent.
     fn carry_out(&mut self, message: &[u8]) -> Option<()> {
         let mut again = None;
-        if let Some(asked) = self.take_again(message) {
-            match self.call_again(asked, message) {
+        if let Some(repeated) = self.take_again(message) {
+            match self.call_again(repeated, message) {
                 Ok(pushed) => return pushed,
                 Err(refusal) => again = Some(refusal),
             }
@@ -335,12 +341,12 @@ impl Session {
     }
 
     /// The call of a request that came before.
-    fn take_again(&mut self, message: &[u8]) -> Option<Box<Asked>> {
+    fn take_again(&mut self, message: &[u8]) -> Option<Box<RepeatedRequest>> {
         let head: &[u8; REQUEST_BYTES] = message.first_chunk()?;
         let number = u32::from_le_bytes(head[4..8].try_into().expect("four"));
         let handle = self.handles.get_mut(number as usize)?.as_mut()?;
         let known = handle.again.as_ref();
-        let same = known.is_some_and(|asked| alike(&asked.request, message));
+        let same = known.is_some_and(|repeated| alike(&repeated.request, message));
         if !same {
             return None;
         }
@@ -349,25 +355,29 @@ impl Session {
     }
 
     /// Makes it and answers it.
-    fn call_again(&mut self, mut asked: Box<Asked>, message: &[u8]) -> Result<Option<()>, Refusal> {
+    fn call_again(
+        &mut self,
+        mut repeated: Box<RepeatedRequest>,
+        message: &[u8],
+    ) -> Result<Option<()>, Refusal> {
         let number = u32::from_le_bytes(message[4..8].try_into().expect("four"));
-        let (head, data) = asked.answer.split_at_mut(ANSWER_BYTES);
+        let (head, data) = repeated.answer.split_at_mut(ANSWER_BYTES);
         head[8..16].copy_from_slice(&message[8..16]);
-        self.computing(number, |_| asked.again.call(data))?;
+        self.computing(number, |_| repeated.again.call(data))?;
         let moved = data.len() as u64;
         self.shared.bytes.fetch_add(moved, Ordering::Relaxed);
-        let pushed = self.push(&asked.answer, 0);
+        let pushed = self.push(&repeated.answer, 0);
         if let Some(handle) = self
             .handles
             .get_mut(number as usize)
             .and_then(Option::as_mut)
         {
-            handle.again = Some(asked);
+            handle.again = Some(repeated);
         }
         Ok(pushed)
     }
 
-    /// Keeps a request that came twice, with its call and its answer's form.
+    /// Keeps a repeated request, with its call and the form of its answer.
     fn prepare_again(&mut self, request: &Request, message: &[u8], answer: &[u8]) {
         let Ok(handle) = self.handle(request) else {
             return;
@@ -383,7 +393,7 @@ impl Session {
             return;
         };
         if let Some(again) = native.again(call, &outputs) {
-            handle.again = Some(Box::new(Asked {
+            handle.again = Some(Box::new(RepeatedRequest {
                 request: message.to_vec(),
                 again,
                 answer: answer.to_vec(),
@@ -392,12 +402,12 @@ impl Session {
         }
     }
 
-    /// Hands an answer over; `at`: where in the arena its data are, if they are there.
+    /// Sends an answer; `at`: the offset of its data in the arena, if they are there.
     fn push(&mut self, answer: &[u8], at: u64) -> Option<()> {
         debug_assert!(answer.len() >= ANSWER_BYTES && answer.len() <= MESSAGE_BYTES_MAX);
-        let (answers, rings) = match &mut self.way {
-            Way::Rings { answers, rings, .. } => (answers, rings),
-            Way::Stream(pipe) => {
+        let (answers, rings) = match &mut self.transport {
+            Transport::Rings { answers, rings, .. } => (answers, rings),
+            Transport::Stream(pipe) => {
                 let (head, _) = Answer::decode(answer)?;
                 let bytes = if head.place == ARENA { head.bytes } else { 0 };
                 let mut rest = Vec::new();
@@ -425,7 +435,10 @@ impl Session {
         let handle = self.handles.get_mut(request.handle as usize);
         match handle.and_then(Option::as_mut) {
             Some(handle) => Ok(handle),
-            None => refused(Reason::NotActive, "there is no such function"),
+            None => refused(
+                Reason::NotActive,
+                "the handle does not name an open function",
+            ),
         }
     }
 
@@ -435,14 +448,20 @@ impl Session {
     }
 
     fn negotiate(&mut self, request: &Request, name: &str) -> Result<(Answer, Bytes), Refusal> {
-        let Some(want) = Want::from_number(request.choice) else {
-            return refused(Reason::Protocol, "hardware, software or any?");
+        let Some(preference) = Preference::from_number(request.choice) else {
+            return refused(
+                Reason::Protocol,
+                "invalid choice of implementation: expected hardware, software or any",
+            );
         };
         let Some(free) = self.handles.iter().position(Option::is_none) else {
-            let text = format!("an application may hold {} functions", self.handles.len());
+            let text = format!(
+                "the application has reached its limit of {} open functions",
+                self.handles.len()
+            );
             return refused(Reason::Quota, text);
         };
-        let (implementation, text) = self.shared.functions.negotiate(name, want)?;
+        let (implementation, text) = self.shared.functions.negotiate(name, preference)?;
         self.handles[free] = Some(Handle {
             name: name.to_owned(),
             implementation,
@@ -492,7 +511,7 @@ impl Session {
         })
     }
 
-    /// Carries a call out, within what this VM may, and accounts for it.
+    /// Runs a call within the VM's limits, and accounts for it.
     fn computing<T>(
         &mut self,
         handle: u32,
@@ -501,7 +520,7 @@ impl Session {
         let shared = self.shared.clone();
         let Some(_running) = shared.enter() else {
             let text = format!(
-                "{} calls of this VM are running: as many as may",
+                "{} calls of this VM are running, its limit",
                 shared.definition.calls_max
             );
             return refused(Reason::Quota, text);
@@ -512,7 +531,10 @@ impl Session {
         let done = compute(self);
         if !self.link.finish() {
             // The part may be another application's by now.
-            return refused(Reason::TimedOut, "it is not waited for any more");
+            return refused(
+                Reason::TimedOut,
+                "the application no longer waits for this call",
+            );
         }
         let took = started.elapsed().as_nanos() as u64;
         shared.busy_ns.fetch_add(took, Ordering::Relaxed);
@@ -533,7 +555,7 @@ impl Session {
             Codec::from_number(request.body_codec),
             Codec::from_number(request.choice),
         ) else {
-            return refused(Reason::Protocol, "there is no such codec");
+            return refused(Reason::Protocol, "unknown codec");
         };
         let mut body = Vec::new();
         match request.body {
@@ -541,11 +563,12 @@ impl Session {
             Some((at, bytes)) => {
                 let limit = self.shared.definition.call_bytes_max;
                 if bytes > limit {
-                    let text = format!("a call of this VM may take {limit} bytes");
+                    let text =
+                        format!("the body has {bytes} bytes (at most {limit} allowed for this VM)");
                     return refused(Reason::Quota, text);
                 }
                 let Some(block) = self.part.arena.slice(at, bytes) else {
-                    return refused(Reason::Protocol, "the body lies outside of the arena");
+                    return refused(Reason::Protocol, "the body is outside the arena");
                 };
                 block.append_to(0, block.len(), &mut body);
             }
@@ -564,13 +587,13 @@ impl Session {
                     let is = HeaderValue::from_static(body_codec.content_type());
                     headers.insert(CONTENT_TYPE, is);
                 }
-                let asked = HttpRequest {
+                let request = HttpRequest {
                     method,
                     path: "",
                     query: arguments,
                     headers: &headers,
                 };
-                let call = function.bind(&asked, Body::from(body)).map_err(wrong)?;
+                let call = function.bind(&request, Body::from(body)).map_err(wrong)?;
                 (arguments.to_owned(), call)
             }
         };
@@ -578,13 +601,16 @@ impl Session {
             Runner::Native(native) => native.call(&call, &mut self.room)?,
             Runner::Hardware => {
                 let Some(hardware) = self.shared.functions.hardware() else {
-                    return refused(Reason::NoHardware, "there is no accelerator");
+                    return refused(Reason::NoHardware, "no accelerator is available");
                 };
                 hardware.call(function, call.clone())?
             }
         };
         if !self.link.finish() {
-            return refused(Reason::TimedOut, "it is not waited for any more");
+            return refused(
+                Reason::TimedOut,
+                "the application no longer waits for this call",
+            );
         }
         let answered = function.answer(&call, outputs, accepted(answer_codec));
         let answered = answered.map_err(wrong)?;
@@ -604,9 +630,10 @@ impl Session {
             return Ok((answer, answered.body.to_bytes()));
         }
         let (at, room) = request.answer;
-        let target = match given <= room {
-            true => self.part.arena.slice(at, given),
-            false => None,
+        let target = if given <= room {
+            self.part.arena.slice(at, given)
+        } else {
+            None
         };
         match target {
             Some(target) => {
@@ -635,7 +662,7 @@ impl Session {
         let Some(target) = arena.slice(at, piece.len()).filter(|_| !piece.is_empty()) else {
             return refused(
                 Reason::Protocol,
-                "there is nothing to fetch, or no room for it",
+                "there is no result to fetch, or the buffer is too small for it",
             );
         };
         let mut at = 0;
@@ -655,7 +682,7 @@ impl Session {
     }
 
     fn session(&mut self, request: &Request, hello: &[u8]) -> Result<(Answer, Bytes), Refusal> {
-        if let Way::Stream(_) = self.way {
+        if let Transport::Stream(_) = self.transport {
             let text = "OpenCL over the VM door needs an ivshmem device";
             return refused(Reason::Unavailable, text);
         }
@@ -664,25 +691,25 @@ impl Session {
         let opened = shared
             .bridge
             .open(definition, hello, &self.part, self.number, bell);
-        let (said, bridged) = opened?;
+        let (framed, bridged) = opened?;
         let mut answer = Answer {
             choice: u8::from(bridged.is_some()),
-            ..Answer::ack(request, said.len())
+            ..Answer::ack(request, framed.len())
         };
         self.bridged = bridged;
-        if said.len() <= INLINE_BYTES_MAX {
-            return Ok((answer, said.into()));
+        if framed.len() <= INLINE_BYTES_MAX {
+            return Ok((answer, framed.into()));
         }
         let (at, room) = request.answer;
-        let target = self.part.arena.slice(at, said.len() as u64);
-        let Some(target) = target.filter(|_| said.len() as u64 <= room) else {
+        let target = self.part.arena.slice(at, framed.len() as u64);
+        let Some(target) = target.filter(|_| framed.len() as u64 <= room) else {
             self.bridged = None;
             return refused(
                 Reason::Quota,
-                "there is no room for the devices' descriptions",
+                "the buffer is too small for the devices' descriptions",
             );
         };
-        target.copy_in(0, &said);
+        target.copy_in(0, &framed);
         answer.place = ARENA;
         Ok((answer, Bytes::new()))
     }

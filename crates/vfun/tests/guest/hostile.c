@@ -1,13 +1,13 @@
-/* What a hostile guest may try, with the region in its hands:
+/* Attacks of a hostile guest that maps the region:
  *
  *   hostile random SECONDS SEED   random bytes over all of it, all the time
  *   hostile flip SECONDS SEED     calls, while a second thread changes rings, tables and arenas
  *   hostile part NUMBER SECONDS SEED    random bytes over one application's part, all the time
- *   hostile session NUMBER SECONDS SEED changes what an OpenCL session has in a part, mostly for a moment
+ *   hostile session NUMBER SECONDS SEED changes an OpenCL session's memory in a part, mostly for a moment
  *   hostile storm SECONDS         every doorbell of every peer, all the time
- *   hostile hold NAME ARGUMENTS   starts a call and waits for ever
+ *   hostile hold NAME ARGUMENTS   starts a call and waits indefinitely
  *   hostile size                  tries to make the region shorter and longer
- *   hostile look TEXT             how often the text is in the region
+ *   hostile look TEXT             prints how often the text occurs in the region
  *   hostile put TEXT              has the text in the region, and sleeps
  *   hostile code                  asks for functions by paths and by things of its own
  */
