@@ -1,4 +1,4 @@
-//! What a tenant holds and uses of the device: its lease, its memory, its commands.
+//! A tenant's use of the device: its lease, its memory, its commands.
 
 use baltra_ring::LeaseHolder;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ impl Account {
         }
     }
 
-    /// Takes memory for an object; `None`: over the limit. Given back when the charge is dropped.
+    /// Charges memory for an object; `None`: over the limit. The charge ends when it is dropped.
     pub fn charge(self: &Arc<Account>, bytes: u64) -> Option<Charge> {
         let max = self.memory_bytes_max;
         let charged =
@@ -40,7 +40,7 @@ impl Account {
         })
     }
 
-    /// A queue has so many commands open now, where it had so many before.
+    /// Changes the number of a queue's outstanding commands.
     pub fn queued(&self, before: u64, now: u64) {
         if now == before {
             return;

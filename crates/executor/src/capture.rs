@@ -1,16 +1,17 @@
-//! What kernels print.
+//! Output of kernels (`printf`).
 //!
-//! A driver prints to the process's standard output. The executor puts a file in memory there and
-//! lets kernels of programs that mention `printf` run one at a time in the whole process: what the
-//! file holds after one is that kernel's. Each write to a file is whole, whichever threads of the
-//! driver write at once and however much (to a pipe, 4,096 bytes are): their lines stay lines.
+//! A driver prints to the process's standard output. The executor redirects it to a file in memory
+//! and runs kernels of programs that mention `printf` one at a time in the whole process: the
+//! file's content after a kernel is that kernel's output. Each write to a file is atomic, even if
+//! several threads of the driver write concurrently, at any length (to a pipe, up to 4,096 bytes
+//! are): lines stay intact.
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, SeekFrom};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Mutex;
 
-/// What one kernel may print; the driver cannot write what is beyond.
+/// Maximum output of one kernel; writes beyond it fail in the driver.
 const PRINTED_BYTES_MAX: u64 = 64 << 20;
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -30,14 +31,14 @@ impl Capture {
         })
     }
 
-    /// Runs `kernel` alone and passes on what it printed, if anything, in pieces.
+    /// Runs `kernel` alone and passes its output, if any, to `print` in pieces.
     pub fn during<T>(&self, kernel: impl FnOnce() -> T, mut print: impl FnMut(&[u8])) -> T {
         let file = self.turn.lock().expect("no panic under this lock");
         let result = kernel();
         // SAFETY: flushes the C library's streams, which the driver may have printed through.
         unsafe { libc::fflush(std::ptr::null_mut()) };
         if let Err(error) = take(&file, &mut print) {
-            tracing::warn!(%error, "what a kernel printed cannot be read");
+            tracing::warn!(%error, "cannot read the output that a kernel printed");
         }
         result
     }
@@ -49,7 +50,7 @@ fn output_file() -> std::io::Result<OwnedFd> {
     let memory = rustix::fs::memfd_create("baltra-printf", flags)?;
     rustix::fs::ftruncate(&memory, PRINTED_BYTES_MAX)?;
     rustix::fs::fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK)?;
-    // Opened anew: threads that write through one open memfd do not lock its position, threads
+    // Opened again: threads that write through one open memfd do not lock its position, threads
     // that write through an opened file do.
     let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
     Ok(std::fs::File::options()
@@ -59,7 +60,7 @@ fn output_file() -> std::io::Result<OwnedFd> {
         .into())
 }
 
-/// Empties the file. Who writes to it shares its position, which is therefore its length.
+/// Empties the file. Its writers share its position, which therefore equals its length.
 fn take(file: &OwnedFd, print: &mut impl FnMut(&[u8])) -> Result<(), Errno> {
     let len = rustix::fs::seek(file, SeekFrom::Current(0))?.min(PRINTED_BYTES_MAX);
     let mut chunk = vec![0; CHUNK_BYTES.min(len as usize)];
@@ -122,7 +123,7 @@ mod tests {
         let print = |thread: u8| {
             let mut end = &kernel_end;
             for _ in 0..50 {
-                // One write, longer than what is whole in a pipe.
+                // One write, longer than a pipe's atomic writes.
                 assert_eq!(end.write(&block(thread)).unwrap(), 20_000);
             }
         };

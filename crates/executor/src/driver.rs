@@ -1,9 +1,9 @@
 //! The vendor's OpenCL driver, loaded directly and called through its own dispatch table.
 //!
-//! An ICD loader is bypassed on purpose: the executor must reach the vendor's library even
-//! where Baltra's own is installed as the system's loader or as an ICD. What the loader does is
-//! little: `clGetExtensionFunctionAddress("clIcdGetPlatformIDsKHR")` names the platforms, and the
-//! first word of every object is the dispatch table.
+//! An ICD loader is bypassed on purpose: the executor must reach the vendor's library even if
+//! Baltra's own is installed as the system's loader or as an ICD. The loader's task is small:
+//! `clGetExtensionFunctionAddress("clIcdGetPlatformIDsKHR")` lists the platforms, and the first
+//! word of every object is the dispatch table.
 
 mod board;
 mod describe;
@@ -26,7 +26,7 @@ use std::ffi::{c_char, c_void, CStr, CString};
 /// An OpenCL error code (negative).
 pub type Code = i32;
 
-/// What an OpenCL call comes to.
+/// Result of an OpenCL call.
 pub type Result<T> = std::result::Result<T, Code>;
 
 /// The driver cannot be used.
@@ -35,7 +35,7 @@ pub enum LoadError {
     /// The library is missing or does not load.
     #[error("cannot load the OpenCL driver '{library}': {text}")]
     Library {
-        /// As it was asked for.
+        /// The library as configured.
         library: String,
         /// The dynamic linker's reason.
         text: String,
@@ -43,27 +43,27 @@ pub enum LoadError {
     /// It is a library, but no installable OpenCL driver.
     #[error("'{library}' is not an OpenCL driver (it has no clIcdGetPlatformIDsKHR)")]
     NoDriver {
-        /// As it was asked for.
+        /// The library as configured.
         library: String,
     },
     /// The driver works and has nothing to drive.
     #[error("the driver '{library}' has no device on this host")]
     NoDevices {
-        /// As it was asked for.
+        /// The library as configured.
         library: String,
     },
     /// The driver works, the device is not there.
-    #[error("the driver '{library}' has no device '{device}'; it has: {have}")]
+    #[error("the driver '{library}' has no device '{device}' (available: {have})")]
     NoDevice {
-        /// As it was asked for.
+        /// The library as configured.
         library: String,
-        /// As it was asked for.
+        /// The device as configured.
         device: String,
-        /// What there is.
+        /// The available devices.
         have: String,
     },
-    /// A call of the initialisation failed.
-    #[error("the OpenCL driver failed in {call} ({code})")]
+    /// A call of the initialization failed.
+    #[error("the OpenCL driver's {call} failed with error {code}")]
     Call {
         /// The function.
         call: &'static str,
@@ -80,8 +80,8 @@ pub struct Driver {
     forgets_flushed: bool,
 }
 
-// SAFETY: OpenCL entry points are thread-safe (but for clSetKernelArg on one kernel object,
-// whose users own theirs), and the platform handle is a constant of the process.
+// SAFETY: OpenCL entry points are thread-safe (except for clSetKernelArg on one kernel object, each
+// of which has one user), and the platform handle is a constant of the process.
 unsafe impl Send for Driver {}
 // SAFETY: as above.
 unsafe impl Sync for Driver {}
@@ -193,14 +193,14 @@ impl Driver {
     fn devices(&'static self) -> Vec<Device> {
         let kinds = u64::from(u32::MAX); // CL_DEVICE_TYPE_ALL
         let mut count = 0;
-        // SAFETY: asks for the number only.
-        let asked = unsafe {
+        // SAFETY: queries the number only.
+        let queried = unsafe {
             call!(
                 self,
                 clGetDeviceIDs(self.platform, kinds, 0, std::ptr::null_mut(), &mut count)
             )
         };
-        if asked.is_err() || count > 4096 {
+        if queried.is_err() || count > 4096 {
             return Vec::new();
         }
         let mut raw = vec![std::ptr::null_mut(); count as usize];
@@ -278,7 +278,7 @@ fn real_path(library: &str) -> Option<std::path::PathBuf> {
     let address = unsafe { libc::dlsym(handle, c"clGetExtensionFunctionAddress".as_ptr()) };
     // SAFETY: all-zero is a valid value of the struct, which dladdr fills.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked for; `info` is ours.
+    // SAFETY: any address may be queried; `info` is a local variable.
     let found = unsafe { libc::dladdr(address, &mut info) } != 0 && !info.dli_fname.is_null();
     // SAFETY: dladdr gave a C string that lives as long as the library, which is never unloaded.
     let file = found.then(|| unsafe { CStr::from_ptr(info.dli_fname) })?;
@@ -288,8 +288,8 @@ fn real_path(library: &str) -> Option<std::path::PathBuf> {
 type GetAddress = unsafe extern "C" fn(*const c_char) -> *mut c_void;
 type GetPlatforms = unsafe extern "C" fn(cl_uint, *mut cl_platform_id, *mut cl_uint) -> cl_int;
 
-/// Loads a driver, or connects with a board; one entry a platform. It stays loaded for the process's life: drivers do not
-/// unload cleanly.
+/// Loads a driver, or connects to a board; one entry per platform. A library stays loaded for the
+/// process's life, because drivers do not unload cleanly.
 fn load(library: &str) -> std::result::Result<Vec<&'static Driver>, LoadError> {
     if let Some(path) = library.strip_prefix(board::SCHEME) {
         return board::load(path);
@@ -302,7 +302,7 @@ fn load(library: &str) -> std::result::Result<Vec<&'static Driver>, LoadError> {
         library: library.into(),
     };
     let path = CString::new(library).map_err(|e| failed(e.to_string()))?;
-    // SAFETY: loading runs the library's constructors: that is what a driver is for.
+    // SAFETY: loading runs the library's constructors, which is the purpose of loading a driver.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
     if handle.is_null() {
         return Err(failed(linker_error()));
@@ -326,10 +326,10 @@ fn load(library: &str) -> std::result::Result<Vec<&'static Driver>, LoadError> {
         code,
     };
     let mut count = 0;
-    // SAFETY: asks for the number only.
+    // SAFETY: queries the number only.
     check(unsafe { platforms(0, std::ptr::null_mut(), &mut count) }).map_err(call_failed)?;
     let mut raw = vec![std::ptr::null_mut(); count.min(64) as usize];
-    // SAFETY: `raw` has room for as many as it says.
+    // SAFETY: `raw` has room for the number passed.
     check(unsafe { platforms(raw.len() as u32, raw.as_mut_ptr(), std::ptr::null_mut()) })
         .map_err(call_failed)?;
     Ok(raw
@@ -346,8 +346,8 @@ impl Driver {
         // SAFETY: cl_khr_icd: an object's first word points at its driver's dispatch table,
         // which lives as long as the library.
         let table = unsafe { *platform.cast::<*const cl_icd_dispatch>() };
-        // Up to OpenCL 1.2 every driver's table is filled. Later entries are only there in
-        // drivers that know the later version; the table of an older one simply ends.
+        // Every driver's table has the entries up to OpenCL 1.2. Later entries exist only in
+        // drivers of the later version; an older driver's table ends before them.
         copy_prefix(table, &mut api, PREFIX_1_2);
         let mut driver = Driver {
             api,
@@ -368,7 +368,7 @@ impl Driver {
 
 const PREFIX_1_2: usize = std::mem::offset_of!(cl_icd_dispatch, clCreateFromGLTexture);
 
-/// How much of the dispatch table a driver of this `CL_PLATFORM_VERSION` has.
+/// Size of the dispatch table of a driver with this `CL_PLATFORM_VERSION`.
 fn prefix(version: &str) -> usize {
     use std::mem::offset_of;
     let number = version.strip_prefix("OpenCL ").unwrap_or_default();
@@ -385,7 +385,7 @@ fn prefix(version: &str) -> usize {
 }
 
 fn copy_prefix(table: *const cl_icd_dispatch, api: &mut cl_icd_dispatch, bytes: usize) {
-    // SAFETY: the driver's version says that its table has so many bytes; ours is the full
+    // SAFETY: a driver of this version has a table of at least that size; the target is the full
     // struct; entries are plain function pointers or null.
     unsafe {
         std::ptr::copy_nonoverlapping(

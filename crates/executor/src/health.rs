@@ -13,16 +13,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{mpsc, Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What a probe found holds for so long: errors may come by the thousand.
+/// Validity of a probe's result: errors may occur by the thousand.
 const PROBE_EVERY: Duration = Duration::from_millis(200);
-/// A probe waits for the device at most so long; then nothing is known.
+/// Maximum wait of a probe for the device; after that its result is unknown.
 const PROBE_MAX: Duration = Duration::from_secs(5);
 
-/// The driver's state, as far as errors have told.
+/// The driver's state, as derived from errors.
 pub struct Health {
     device: Device,
     probe: Option<Arc<Queue>>,
-    /// Whose work lost the context; 0: it is well.
+    /// The session whose work lost the context; 0: the context is intact.
     culprit: AtomicU64,
     is_lost: AtomicBool,
     is_probing: Arc<AtomicBool>,
@@ -30,7 +30,7 @@ pub struct Health {
     wake: Arc<OwnedFd>,
 }
 
-/// Whether a code is none that OpenCL or one of its extensions defines.
+/// Whether a code is defined neither by OpenCL nor by one of its extensions.
 fn is_unknown(code: Code) -> bool {
     (-999..=-73).contains(&code) || code <= -2000
 }
@@ -60,7 +60,7 @@ impl Health {
         }
     }
 
-    /// Whether the context is lost: what commands came to is worth nothing.
+    /// Whether the context is lost, so that results of commands are invalid.
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Acquire)
     }
@@ -70,7 +70,7 @@ impl Health {
         self.is_lost().then(|| self.culprit.load(Ordering::Relaxed))
     }
 
-    /// What a session is to be told instead of an error of the driver's. May wait for a probe.
+    /// The error to report to a session in place of a driver's error. May wait for a probe.
     pub fn verdict(&self, session: u64, code: Code) -> Code {
         if self.is_lost() {
             return CL_DEVICE_NOT_AVAILABLE;
@@ -92,7 +92,7 @@ impl Health {
         if !lost {
             return code;
         }
-        tracing::warn!(session, code, "the driver's context is lost");
+        tracing::warn!(session, code, "the driver's context was lost");
         self.culprit.store(session, Ordering::Relaxed);
         self.is_lost.store(true, Ordering::Release);
         // It can only be full, and then it is readable anyway.
@@ -100,14 +100,14 @@ impl Health {
         CL_DEVICE_NOT_AVAILABLE
     }
 
-    /// Tries the context, and, with `anew`, whether another one can be made.
+    /// Tests the context and, with `anew`, whether another one can be created.
     fn is_context_lost(&self, anew: bool) -> bool {
         if self.is_probing.swap(true, Ordering::AcqRel) {
             // The last one still waits for the device.
             return false;
         }
         let (probe, device, probing) = (self.probe.clone(), self.device, self.is_probing.clone());
-        let (tell, told) = mpsc::channel();
+        let (sender, result) = mpsc::channel();
         let try_both = move || {
             let used = probe.map_or(Ok(()), |queue| {
                 queue.marker(&[], false)?;
@@ -119,15 +119,15 @@ impl Health {
                 Ok(()) => false,
             };
             probing.store(false, Ordering::Release);
-            // Who asked may have gone on.
-            let _ = tell.send(lost);
+            // The caller may have stopped waiting.
+            let _ = sender.send(lost);
         };
         let name = std::thread::Builder::new().name("probe".into());
         if name.spawn(try_both).is_err() {
             self.is_probing.store(false, Ordering::Release);
             return false;
         }
-        told.recv_timeout(PROBE_MAX).unwrap_or(false)
+        result.recv_timeout(PROBE_MAX).unwrap_or(false)
     }
 }
 

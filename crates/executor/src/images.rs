@@ -1,8 +1,8 @@
-//! The device's image, where it holds one at a time: what the manager says of it, which of this
-//! process's sessions use it, and how a program asks for its own.
+//! The image of a device that holds one at a time: its state according to the manager, the sessions
+//! of this process that use it, and programs' requests for their images.
 //!
-//! A builder thread asks and waits; the process's main loop carries messages. When the manager
-//! is gone the image that the device was last known to hold is the only one there is.
+//! A builder thread sends a request and waits; the process's main loop transfers messages. When the
+//! manager has exited, the last known image is the only one available.
 
 use baltra_wire::executor::{ToManager, Verdict};
 use rustix::event::{eventfd, EventfdFlags};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// How often who waits for an answer looks whether its session still wants it.
+/// Interval at which a waiting thread checks whether its session still needs the answer.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A message to the manager and the descriptor beside it.
@@ -35,11 +35,11 @@ struct State {
     outbox: Vec<Letter>,
     questions: HashMap<u64, Question>,
     next: u64,
-    /// By session and digest: programs whose image that is.
+    /// Number of programs by session and digest of their image.
     uses: HashMap<(u64, String), usize>,
 }
 
-/// What the sessions of a process share of this.
+/// State shared by the sessions of a process.
 pub struct Images {
     exclusive: AtomicBool,
     state: Mutex<State>,
@@ -47,7 +47,7 @@ pub struct Images {
     wake: Arc<OwnedFd>,
 }
 
-/// A program's claim to its image; the manager hears when a session has given up the last.
+/// A program's claim to its image; the manager is notified when a session drops its last claim.
 pub struct Use {
     images: Arc<Images>,
     session: u64,
@@ -62,7 +62,7 @@ pub fn digest(image: &[u8]) -> String {
 }
 
 impl Images {
-    /// Of a device that holds the programs of many, until the manager says otherwise.
+    /// For a device that holds several programs, until the manager reports otherwise.
     pub fn new() -> io::Result<Images> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Images {
@@ -100,7 +100,7 @@ impl Images {
         }
     }
 
-    /// A manager listens: it hears what is in use.
+    /// A manager has connected: sends it the images in use.
     pub fn connect(&self) {
         let mut state = self.state();
         state.connected = true;
@@ -112,7 +112,7 @@ impl Images {
         }
     }
 
-    /// The manager is gone: what was asked is answered from the last known state.
+    /// The manager has exited: requests are answered from the last known state.
     pub fn lose(&self) {
         let mut state = self.state();
         state.connected = false;
@@ -126,8 +126,8 @@ impl Images {
         self.answered.notify_all();
     }
 
-    /// The manager says that the device holds one image at a time, and which.
-    pub fn learn(&self, held: Option<String>) {
+    /// Sets the image that the device holds, if it holds one at a time.
+    pub fn set_held(&self, held: Option<String>) {
         self.exclusive.store(true, Ordering::Release);
         if let Some(held) = held {
             self.state().held = held;
@@ -147,9 +147,8 @@ impl Images {
         self.answered.notify_all();
     }
 
-    /// Waits until the device holds the image of `digest`, or for the reason why it does not.
-    /// `image`: its bytes, if the node has to be given them. `is_over`: nobody wants to know any
-    /// more.
+    /// Waits until the device holds the image of `digest`; the error is the reason for a refusal.
+    /// `image`: its bytes, if the node needs them. `is_over`: the result is no longer needed.
     pub fn load(
         self: &Arc<Self>,
         session: u64,
@@ -167,7 +166,8 @@ impl Images {
                 Verdict::Refused(reason) => return Err(reason),
                 Verdict::Lacking => {
                     let bytes = image.take().ok_or("the node no longer has the image")?;
-                    let packed = pack(bytes).map_err(|e| format!("cannot pass the image on: {e}"));
+                    let packed = pack(bytes)
+                        .map_err(|e| format!("cannot put the image into shared memory: {e}"));
                     fd = Some(packed?);
                 }
             }
@@ -211,7 +211,7 @@ impl Images {
         };
         self.post(&mut state, message, fd);
         while !is_over() {
-            let question = &mut state.questions.get_mut(&call).expect("asked above");
+            let question = &mut state.questions.get_mut(&call).expect("inserted above");
             if let Some(verdict) = question.verdict.take() {
                 state.questions.remove(&call);
                 return verdict;
@@ -246,24 +246,25 @@ impl Drop for Use {
     }
 }
 
-/// The answer when there is nobody to ask.
+/// The verdict without a manager.
 fn alone(held: &str, digest: &str) -> Verdict {
-    match held == digest {
-        true => Verdict::Loaded,
-        false => Verdict::Refused(
-            "the device would have to be reconfigured, and its manager is gone: try again when it is back"
+    if held == digest {
+        Verdict::Loaded
+    } else {
+        Verdict::Refused(
+            "the device needs to be reconfigured, but its manager does not run: try again once it has restarted"
                 .into(),
-        ),
+        )
     }
 }
 
-/// Kernel names, for people: as many as fit a packet.
+/// Kernel names, for operators: as many as fit into a packet.
 fn bounded(kernels: &[String]) -> Vec<String> {
     let short = kernels.iter().filter(|name| name.len() <= 256);
     short.take(128).cloned().collect()
 }
 
-/// An image in a memory file that nobody can change any more.
+/// An image in a sealed memory file.
 fn pack(image: &[u8]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(rustix::fs::memfd_create("baltra-image", flags)?);
@@ -289,11 +290,11 @@ mod tests {
             for verdict in verdicts {
                 let call = loop {
                     let mut letters = images.take_outbox().into_iter();
-                    let asked = letters.find_map(|(message, fd)| match message {
+                    let request = letters.find_map(|(message, fd)| match message {
                         ToManager::Program { call, .. } => Some((call, fd)),
                         _ => None,
                     });
-                    if let Some((call, fd)) = asked {
+                    if let Some((call, fd)) = request {
                         descriptors += usize::from(fd.is_some());
                         break call;
                     }
@@ -306,9 +307,9 @@ mod tests {
     }
 
     #[test]
-    fn test_the_bytes_are_sent_when_they_are_lacking_and_the_last_use_is_told() {
+    fn test_missing_bytes_are_sent_and_the_last_use_is_reported() {
         let images = Arc::new(Images::new().unwrap());
-        images.learn(None);
+        images.set_held(None);
         images.connect();
         let answers = manager(
             &images,
@@ -321,9 +322,9 @@ mod tests {
         drop(first);
         assert!(images.take_outbox().is_empty());
         drop(second);
-        let told = images.take_outbox();
+        let sent = images.take_outbox();
         assert!(matches!(
-            &told[..],
+            &sent[..],
             [(ToManager::Unused { session: 7, .. }, None)]
         ));
     }
@@ -331,16 +332,16 @@ mod tests {
     #[test]
     fn test_without_a_manager_the_last_known_image_is_the_only_one() {
         let images = Arc::new(Images::new().unwrap());
-        images.learn(Some(digest(b"abc")));
+        images.set_held(Some(digest(b"abc")));
         images.connect();
         images.lose();
         let held = load(&images, b"abc").unwrap();
         let reason = load(&images, b"other").err().unwrap();
-        assert!(reason.contains("manager is gone"), "{reason}");
+        assert!(reason.contains("manager does not run"), "{reason}");
         images.connect();
-        let told = images.take_outbox();
+        let sent = images.take_outbox();
         assert!(matches!(
-            &told[..],
+            &sent[..],
             [(ToManager::InUse { session: 7, .. }, None)]
         ));
         drop(held);
@@ -349,7 +350,7 @@ mod tests {
     #[test]
     fn test_a_manager_that_dies_leaves_nobody_waiting() {
         let images = Arc::new(Images::new().unwrap());
-        images.learn(None);
+        images.set_held(None);
         images.connect();
         let asker = std::thread::spawn({
             let images = images.clone();

@@ -1,7 +1,7 @@
 //! The executor: a process that drives a vendor's OpenCL driver for one tenant's sessions,
 //! sandboxed ([`baltra_sandbox`]).
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`driver`] | the vendor's library, loaded and called |
 //! | [`session`] | one client's session: its objects, queues, events |
@@ -11,8 +11,8 @@
 //! | [`images`] | the device's image, where it holds one at a time |
 //! | [`process`] | the process's main loop |
 //!
-//! The executor speaks shared memory only, and takes everything in it for hostile: a record is
-//! copied once, checked, and the copy is used.
+//! The executor uses shared memory only, and treats its content as hostile: a record is copied
+//! once, checked, and the copy is used.
 
 pub mod account;
 pub mod capture;

@@ -5,7 +5,7 @@ use crate::capture::Capture;
 use crate::driver::{self, Context, Device, Queue, Turns};
 use crate::health::Health;
 use crate::images::Images;
-use crate::session::{Place, Session};
+use crate::session::{Session, SessionMemory};
 use crate::traces::Traces;
 use anyhow::Context as _;
 use baltra_channel::Channel;
@@ -22,15 +22,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Long enough for a client that enqueues again as soon as it hears; the spinning thread yields.
+/// Long enough for a client that enqueues again as soon as a command completes; the spinning thread
+/// yields.
 const SPIN_US: u64 = 50;
 
-/// How long the commands of a session that ended may run on when no other session needs the
-/// process: everything is free within a second.
+/// How long commands of an ended session may continue if no other session uses the process: all
+/// resources are freed within a second.
 const ENDING_MAX: Duration = Duration::from_millis(800);
 
-/// How long they may run on otherwise, unless [`Options::orphan`] says: others lose their sessions
-/// with the process. A GPU's driver takes turns among kernels, and an endless one slows down all
+/// How long they may continue otherwise, unless [`Options::orphan`] is set: ending the process ends
+/// the other sessions, too. A GPU's driver time-slices kernels, and an endless one slows down all
 /// others meanwhile.
 const ORPHAN_MAX_GPU: Duration = Duration::from_secs(2);
 /// As above, on other devices.
@@ -39,41 +40,41 @@ const ORPHAN_MAX: Duration = Duration::from_secs(5);
 /// The default directory's name, followed by the process's number.
 const WORK_DIR: &str = "baltra-executor-";
 
-/// How an executor is started.
+/// Options of an executor.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The control socket, inherited; may be the standard input.
     pub control_fd: RawFd,
     /// The vendor's library.
     pub driver: String,
-    /// Which of its devices: a number, a part of a name, or nothing for the first.
+    /// The selected device: a number, a part of a name, or empty for the first.
     pub device: String,
     /// The device's name in the manager's configuration.
     pub name: String,
-    /// Whether buffers may lie in the client's memory, where the device can use it.
+    /// Whether buffers may be in the client's memory, where the device can use it.
     pub host_memory: bool,
-    /// How long a queue's thread spins for the next command before it sleeps, microseconds.
+    /// Maximum spin of a queue's thread before it sleeps, microseconds.
     pub spin_us: u64,
-    /// A directory of this executor's own: compiled kernels, temporary files. Made if need be,
-    /// removed at the end.
+    /// This executor's directory: compiled kernels, temporary files. Created if necessary, removed
+    /// at the end.
     pub work_dir: PathBuf,
-    /// Where the directories are that [`ToExecutor::Assign`] names; without it, and with the
-    /// sandbox, compiled kernels are not kept.
+    /// Parent of the directories that [`ToExecutor::Assign`] names; without it, and with the
+    /// sandbox, compiled kernels are not cached.
     pub cache_root: Option<PathBuf>,
-    /// Where to call when the manager is gone and a new one has come.
+    /// Socket for reconnecting to a new manager after the manager has exited.
     pub adopt: Option<PathBuf>,
     /// Whether to give up what the process does not need ([`baltra_sandbox`]).
     pub sandbox: bool,
-    /// Whether the manager is told of commands that belong to traces.
+    /// Whether to report commands that belong to traces to the manager.
     pub traces: bool,
-    /// How long commands of a session that ended may run on while others use the process; `None`:
-    /// by the device's kind.
+    /// How long commands of an ended session may continue while other sessions use the process;
+    /// `None`: depends on the device's type.
     pub orphan: Option<Duration>,
 }
 
 impl Options {
     /// The first device of a driver's library, the control socket as the standard input, and
-    /// otherwise what suits most.
+    /// defaults otherwise.
     pub fn new(driver: impl Into<String>) -> Options {
         let own = format!("{WORK_DIR}{}", std::process::id());
         Options {
@@ -106,19 +107,19 @@ impl Options {
     }
 }
 
-/// What all sessions of the process share.
+/// State shared by all sessions of the process.
 pub struct Shared {
-    /// How it was started.
+    /// Its options.
     pub options: Options,
     /// The device.
     pub device: Device,
-    /// The driver's context over it, made before the first session came.
+    /// The driver's context, created before the first session arrives.
     pub context: Arc<Context>,
     /// The device, described.
     pub description: DeviceDescription,
-    /// Turns at the driver, which GPU drivers want taken.
+    /// Turns at the driver, needed for GPU drivers.
     pub turns: Arc<Turns>,
-    /// For pinning arenas; `None`: the device works in host memory, or is no GPU.
+    /// For pinning arenas; `None`: the device works in host memory, or is not a GPU.
     pub pinning: Option<Arc<Queue>>,
     /// The standard output, where kernels print.
     pub capture: Option<Capture>,
@@ -131,11 +132,12 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// How long commands of a session that ended may run on while others use the process.
+    /// How long commands of an ended session may continue while other sessions use the process.
     fn orphan_max(&self) -> Duration {
-        let by_kind = match self.device.is_gpu() {
-            true => ORPHAN_MAX_GPU,
-            false => ORPHAN_MAX,
+        let by_kind = if self.device.is_gpu() {
+            ORPHAN_MAX_GPU
+        } else {
+            ORPHAN_MAX
         };
         self.options.orphan.unwrap_or(by_kind)
     }
@@ -144,12 +146,13 @@ impl Shared {
     pub fn open(options: Options, capture: Option<Capture>) -> anyhow::Result<Shared> {
         let device = Device::open(&options.driver, &options.device)?;
         let context = Context::new(&[device])
-            .map_err(|code| anyhow::anyhow!("the driver makes no context ({code})"))?;
+            .map_err(|code| anyhow::anyhow!("the driver cannot create a context (error {code})"))?;
         let description = driver::describe(device, &context, &options.name, options.host_memory);
         let gpu = device.is_gpu() && !description.host_memory;
-        let pinning = match gpu {
-            true => context.queue(device, 0).ok().map(Arc::new),
-            false => None,
+        let pinning = if gpu {
+            context.queue(device, 0).ok().map(Arc::new)
+        } else {
+            None
         };
         let images = Arc::new(Images::new()?);
         Ok(Shared {
@@ -167,15 +170,15 @@ impl Shared {
     }
 }
 
-/// Runs the executor until the manager ends it, or is gone and the last session too.
+/// Runs the executor until the manager ends it, or has exited and the last session has ended.
 pub fn run(options: Options) -> anyhow::Result<()> {
-    let channel = take_channel(options.control_fd).context("the control descriptor")?;
+    let channel = take_channel(options.control_fd).context("invalid control descriptor")?;
     let opened = prepare(&options).and_then(|capture| Shared::open(options, capture));
     let shared = match opened {
         Ok(shared) => Arc::new(shared),
         Err(e) => {
             let text = format!("{e:#}");
-            // The manager may be gone: then nobody is left to tell.
+            // If the manager has exited, there is no recipient.
             let _ = channel.send(&ToManager::Failed { text }, &[]);
             return Err(e);
         }
@@ -188,10 +191,10 @@ pub fn run(options: Options) -> anyhow::Result<()> {
             },
             &[],
         )
-        .context("telling the manager")?;
+        .context("cannot report to the manager")?;
     let result = Server::new(shared.clone(), channel)?.serve();
-    // It is this executor's own and holds nothing that is still wanted. (The sandbox leaves the
-    // empty directory itself; the next executor sweeps it.)
+    // The directory belongs to this executor and is no longer needed. (The sandbox does not allow
+    // removing the empty directory itself; the next executor does.)
     let _ = std::fs::remove_dir_all(&shared.options.work_dir);
     if matches!(result, Ok(End::Abandoned)) {
         // SAFETY: ends the process. The driver's exit handlers would wait for the kernel.
@@ -205,26 +208,26 @@ pub fn run(options: Options) -> anyhow::Result<()> {
 pub fn probe(options: &Options) -> anyhow::Result<Listing> {
     prepare(options)?;
     let listing = driver::list(&options.driver);
-    // The sandbox leaves the directory itself, which is its maker's.
+    // The sandbox leaves the directory itself to its creator.
     let _ = std::fs::remove_dir_all(&options.work_dir);
     Ok(listing?)
 }
 
-/// How serving ended.
+/// Reasons for which serving ended.
 enum End {
     /// Nothing is left to do.
     Done,
-    /// A command of a session that is over does not end.
+    /// A command of an ended session does not end.
     Abandoned,
 }
 
-/// Moves the control socket where no program that the driver starts inherits it.
+/// Moves the control socket to a descriptor that programs started by the driver do not inherit.
 fn take_channel(fd: RawFd) -> anyhow::Result<Channel> {
-    // SAFETY: the manager has put its socket there for us alone.
+    // SAFETY: the manager has passed this descriptor to this process alone.
     let inherited = unsafe { OwnedFd::from_raw_fd(fd) };
     let moved = rustix::io::fcntl_dupfd_cloexec(&inherited, 3)?;
     if fd <= 2 {
-        // The place stays taken: a file that is opened later must not become an input.
+        // The number stays in use: a file opened later must not become an input.
         let null = std::fs::File::options()
             .read(true)
             .write(true)
@@ -236,8 +239,8 @@ fn take_channel(fd: RawFd) -> anyhow::Result<Channel> {
     Ok(Channel::new(moved))
 }
 
-/// Everything that has to be in place before the driver is loaded: its environment, its
-/// standard output, the part of the sandbox that its threads inherit.
+/// Everything that has to be set up before the driver is loaded: its environment, its standard
+/// output, the part of the sandbox that its threads inherit.
 fn prepare(options: &Options) -> anyhow::Result<Option<Capture>> {
     let dir = &options.work_dir;
     sweep(dir);
@@ -246,7 +249,7 @@ fn prepare(options: &Options) -> anyhow::Result<Option<Capture>> {
             .recursive(true)
             .mode(0o700)
             .create(dir.join(part))
-            .with_context(|| format!("cannot make {}", dir.join(part).display()))?;
+            .with_context(|| format!("cannot create {}", dir.join(part).display()))?;
     }
     point_cache(dir, &dir.join("own"))?;
     std::env::set_var("POCL_CACHE_DIR", dir.join("cache"));
@@ -277,11 +280,11 @@ fn sweep(dir: &Path) {
 /// Makes `dir/cache` lead to `target`, in one step.
 fn point_cache(dir: &Path, target: &Path) -> anyhow::Result<()> {
     let fresh = dir.join("cache.new");
-    // Left by nobody but an earlier, unfinished start.
+    // Left only by an earlier, unfinished start.
     let _ = std::fs::remove_file(&fresh);
     std::os::unix::fs::symlink(target, &fresh)
         .and_then(|()| std::fs::rename(&fresh, dir.join("cache")))
-        .with_context(|| format!("cannot point {} to {}", dir.display(), target.display()))
+        .with_context(|| format!("cannot link {} to {}", dir.display(), target.display()))
 }
 
 /// Whether files can be made in `dir`.
@@ -291,7 +294,7 @@ fn try_write(dir: &Path) -> std::io::Result<()> {
     std::fs::remove_file(&probe)
 }
 
-/// A tenant's account and the descriptors that it came with.
+/// A tenant's account and the descriptors passed with it.
 struct Tenant {
     name: String,
     account: Arc<Account>,
@@ -299,19 +302,19 @@ struct Tenant {
     bell: OwnedFd,
 }
 
-/// What a session has in the driver.
+/// A session's commands in the driver.
 struct Running {
     session: u64,
-    /// Since when its longest-running command runs, or waits behind others.
+    /// Start of its longest-running command, or of its wait behind others.
     since_ns: u64,
-    /// The session is over, and so is the time that its commands have.
+    /// The session has ended, and so has the grace period of its commands.
     overdue: bool,
 }
 
-/// Commands that began within this of each other may have come to the device in any order.
+/// Commands that began within this time of each other may have reached the device in any order.
 const TOGETHER_NS: u64 = 1_000_000_000;
 
-/// The session whose commands hold the device past their time, if it is certain.
+/// The session whose commands block the device past their grace period, if it is certain.
 fn culprit(running: impl Iterator<Item = Running>) -> Option<u64> {
     let (overdue, others): (Vec<_>, Vec<_>) = running.partition(|r| r.overdue);
     let first = overdue.iter().min_by_key(|r| r.since_ns)?;
@@ -323,7 +326,7 @@ type Ended = Arc<Mutex<Vec<(u64, String)>>>;
 
 struct Server {
     shared: Arc<Shared>,
-    /// `None`: the manager is gone.
+    /// `None`: the manager has exited.
     channel: Option<Channel>,
     sessions: HashMap<u64, Arc<Session>>,
     tenants: HashMap<u64, Tenant>,
@@ -351,10 +354,10 @@ impl Server {
 
     fn serve(mut self) -> anyhow::Result<End> {
         while !(self.sessions.is_empty() && (self.draining || self.channel.is_none())) {
-            let (control, heard) = self.wait()?;
-            for session in heard {
+            let (control, readable) = self.wait()?;
+            for session in readable {
                 if let Some(session) = self.sessions.get(&session) {
-                    session.hear();
+                    session.receive();
                 }
             }
             self.bury();
@@ -371,7 +374,7 @@ impl Server {
                 self.fail(Cause::Overdue, session);
                 return Ok(End::Abandoned);
             }
-            if control && !self.hear_manager() {
+            if control && !self.receive_from_manager() {
                 break;
             }
             if self.channel.is_none() {
@@ -379,13 +382,13 @@ impl Server {
             }
         }
         for session in self.sessions.values() {
-            session.close("the executor ends");
+            session.close("the executor is exiting");
         }
         Ok(End::Done)
     }
 
-    /// Whether all that is left are sessions that ended and whose commands do not. Ending the
-    /// process is then the one way to free what they hold, and disturbs nobody.
+    /// Whether only ended sessions are left, whose commands do not end. Ending the process is then
+    /// the only way to free their resources, and affects no other session.
     fn is_abandoned(&self) -> bool {
         let late = |s: &Arc<Session>| s.ending_for().is_some_and(|d| d >= ENDING_MAX);
         !self.sessions.is_empty() && self.sessions.values().all(late)
@@ -395,16 +398,16 @@ impl Server {
         let sessions: Vec<u64> = self.sessions.keys().copied().collect();
         tracing::warn!(
             ?sessions,
-            "a command outlives its session: the executor ends"
+            "a command did not end with its session: the executor exits"
         );
         for session in sessions {
-            let reason = "a command outlived it, and the executor ended".into();
-            self.tell(&ToManager::SessionEnded { session, reason });
+            let reason = "one of its commands did not end, so the executor exited".into();
+            self.send(&ToManager::SessionEnded { session, reason });
         }
     }
 
-    /// The session whose commands hold the device past their time: it has ended and they have
-    /// not, and no living session's command has been running for longer, which they may wait for.
+    /// The session whose commands block the device past their grace period: it has ended, they have
+    /// not, and no open session has a command that has run for longer and may be the cause.
     fn overdue(&self) -> Option<u64> {
         let max = self.shared.orphan_max();
         let sessions = self.sessions.values();
@@ -418,17 +421,17 @@ impl Server {
         culprit(running)
     }
 
-    /// This process cannot go on, because of a session's work. All clients are notified.
+    /// Exits because of a session's work. All clients are notified.
     fn fail(&mut self, cause: Cause, session: u64) {
         let culprit = self.sessions.get(&session);
         let tenant = culprit.map_or_else(String::new, |s| s.start.tenant.clone());
         let ended = culprit.map_or_else(String::new, |s| s.reason());
         let reason = match cause {
-            Cause::Overdue => format!("a command does not end ({ended})"),
-            Cause::ContextLost => format!("the driver's context is lost ({ended})"),
+            Cause::Overdue => format!("a command did not end ({ended})"),
+            Cause::ContextLost => format!("the driver's context was lost ({ended})"),
         };
-        tracing::warn!(session, tenant, reason, "the executor ends");
-        self.tell(&ToManager::Failing {
+        tracing::warn!(session, tenant, reason, "the executor exits");
+        self.send(&ToManager::Failing {
             cause,
             session,
             reason,
@@ -442,16 +445,17 @@ impl Server {
         let culprit = session;
         let sessions: Vec<_> = self.sessions.values().cloned().collect();
         for session in sessions {
-            session.dismiss(match session.start.session == culprit {
-                true => &own,
-                false => &others,
+            session.dismiss(if session.start.session == culprit {
+                &own
+            } else {
+                &others
             });
             let (session, reason) = (session.start.session, session.reason());
-            self.tell(&ToManager::SessionEnded { session, reason });
+            self.send(&ToManager::SessionEnded { session, reason });
         }
     }
 
-    /// Waits until somebody says something: whether the manager, and which clients.
+    /// Waits for messages; returns whether the manager sent one, and which clients did.
     fn wait(&self) -> anyhow::Result<(bool, Vec<u64>)> {
         let open: Vec<_> = self
             .sessions
@@ -473,9 +477,10 @@ impl Server {
             tv_nsec: 50_000_000,
         };
         let ending = open.len() < self.sessions.len();
-        let timeout = match ending {
-            true => Some(&moment),
-            false => self.channel.is_none().then_some(&second),
+        let timeout = if ending {
+            Some(&moment)
+        } else {
+            self.channel.is_none().then_some(&second)
         };
         match poll(&mut fds, timeout) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -486,29 +491,29 @@ impl Server {
             // Only to reset it.
             let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
         }
-        let heard = open
+        let readable = open
             .iter()
             .zip(&fds[1..])
             .filter(|(_, fd)| spoke(fd))
             .map(|((session, _), _)| **session)
             .collect();
         let control = self.channel.is_some() && fds.last().is_some_and(spoke);
-        Ok((control, heard))
+        Ok((control, readable))
     }
 
-    /// Tells the manager of the sessions that ended.
+    /// Reports ended sessions to the manager.
     fn bury(&mut self) {
         let ended = std::mem::take(&mut *self.ended.lock().expect("no panic under this lock"));
         for (session, reason) in ended {
             self.sessions.remove(&session);
             tracing::debug!(session, reason, "session ended");
-            self.tell(&ToManager::SessionEnded { session, reason });
+            self.send(&ToManager::SessionEnded { session, reason });
         }
         let used = |tenant: &Tenant| Arc::strong_count(&tenant.account) > 1;
         self.tenants.retain(|_, tenant| used(tenant));
     }
 
-    /// Sends what builders have to say.
+    /// Sends the builders' messages.
     fn post(&mut self) {
         for (message, fd) in self.shared.images.take_outbox() {
             let Some(channel) = &self.channel else {
@@ -520,11 +525,11 @@ impl Server {
             }
         }
         if let Some(message) = self.shared.traces.take() {
-            self.tell(&message);
+            self.send(&message);
         }
     }
 
-    fn tell(&mut self, message: &ToManager) {
+    fn send(&mut self, message: &ToManager) {
         if let Some(channel) = &self.channel {
             if channel.send(message, &[]).is_err() {
                 self.lose_manager();
@@ -532,15 +537,15 @@ impl Server {
         }
     }
 
-    /// Nobody arbitrates any more: running sessions run on.
+    /// Handles the manager's exit: sessions continue without arbitration.
     fn lose_manager(&mut self) {
         if self.channel.take().is_some() {
             self.shared.images.lose();
-            // The next one may be of another release, or want none.
+            // The next manager may be of another release, or not export spans.
             self.shared.traces.stop();
             tracing::warn!(
                 sessions = self.sessions.len(),
-                "the manager is gone; sessions run on"
+                "lost the connection to the manager; sessions continue"
             );
             for tenant in self.tenants.values() {
                 tenant.account.lease.open();
@@ -548,8 +553,8 @@ impl Server {
         }
     }
 
-    /// Carries out the manager's next message; false: the executor is to end.
-    fn hear_manager(&mut self) -> bool {
+    /// Carries out the manager's next message; false: the executor has to exit.
+    fn receive_from_manager(&mut self) -> bool {
         let Some(channel) = &self.channel else {
             return true;
         };
@@ -561,7 +566,7 @@ impl Server {
             Ok(Some((ToExecutor::Assign { tenant, cache_dir }, _))) => {
                 self.assign(tenant, &cache_dir);
             }
-            Ok(Some((ToExecutor::Image { digest }, _))) => self.shared.images.learn(digest),
+            Ok(Some((ToExecutor::Image { digest }, _))) => self.shared.images.set_held(digest),
             Ok(Some((ToExecutor::Programmed { call, verdict }, _))) => {
                 self.shared.images.answer(call, verdict);
             }
@@ -596,7 +601,7 @@ impl Server {
                 false => Ok(()),
             });
         if let Err(e) = kept {
-            tracing::warn!(error = %format!("{e:#}"), "compiled kernels are not kept");
+            tracing::warn!(error = %format!("{e:#}"), "compiled kernels are not cached");
         }
     }
 
@@ -605,7 +610,7 @@ impl Server {
         if let Err(e) = self.open_session(start, share, fds) {
             let reason = format!("{e:#}");
             tracing::warn!(session, reason, "session refused");
-            self.tell(&ToManager::SessionEnded { session, reason });
+            self.send(&ToManager::SessionEnded { session, reason });
         }
     }
 
@@ -619,11 +624,15 @@ impl Server {
             (Some(_), 5) => fds.pop(),
             _ => None,
         };
-        let [socket, memory, page, bell] = <[OwnedFd; 4]>::try_from(fds)
-            .map_err(|fds| anyhow::anyhow!("{} descriptors came with it", fds.len()))?;
+        let [socket, memory, page, bell] = <[OwnedFd; 4]>::try_from(fds).map_err(|fds| {
+            anyhow::anyhow!(
+                "expected 4 descriptors with the session (5 with a VM's), received {}",
+                fds.len()
+            )
+        })?;
         let place = match share {
-            None => Place::Segment(memory),
-            Some(share) => Place::Part {
+            None => SessionMemory::Segment(memory),
+            Some(share) => SessionMemory::Part {
                 memory,
                 share,
                 bell: rung,
@@ -632,7 +641,8 @@ impl Server {
         let tenant = match self.tenants.entry(start.lease) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => {
-                let lease = LeaseHolder::new(&page, bell.try_clone()?).context("lease page")?;
+                let lease = LeaseHolder::new(&page, bell.try_clone()?)
+                    .context("cannot map the lease page")?;
                 entry.insert(Tenant {
                     name: start.tenant.clone(),
                     account: Arc::new(Account::new(lease, start.limits.memory_bytes)),
@@ -657,7 +667,7 @@ impl Server {
                 let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
             },
         )
-        .context("session segment")?;
+        .context("cannot map the session's memory")?;
         self.sessions.insert(number, session);
         Ok(())
     }
@@ -697,12 +707,12 @@ impl Server {
             session: session.start.session,
             instance: session.start.instance.clone(),
         });
-        let told = channel
+        let sent = channel
             .send(&adopt, &fds)
             .and_then(|()| named.try_for_each(|n| channel.send(&n, &[])));
-        match told {
+        match sent {
             Ok(()) => {
-                tracing::info!(path = %path.display(), "a new manager has this executor");
+                tracing::info!(path = %path.display(), "adopted by a new manager");
                 for tenant in self.tenants.values() {
                     tenant.account.lease.close();
                 }

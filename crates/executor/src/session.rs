@@ -1,14 +1,14 @@
 //! One client's session.
 //!
-//! | thread | what it does |
+//! | thread | task |
 //! |---|---|
 //! | control | carries out control messages when the client rings ([`control`]) |
-//! | door | wakes the others for a client that cannot ([`door`]) |
-//! | one a busy queue | takes commands off the queue's channel, drives the driver's queue ([`ordered`], [`unordered`]) |
-//! | builder | programs: what may take long ([`programs`]) |
+//! | door | wakes the other threads for a client that cannot ([`door`]) |
+//! | one per busy queue | takes commands off the queue's channel, drives the driver's queue ([`ordered`], [`unordered`]) |
+//! | builder | requests for programs, which may take long ([`programs`]) |
 //!
-//! A queue thread that meets a command which presupposes control messages drains the control
-//! channel itself, under its lock: no command waits for another thread to be scheduled.
+//! A queue thread that reads a command which depends on pending control messages drains the control
+//! channel itself, under its lock, so that no command waits for another thread to be scheduled.
 
 mod arena;
 pub mod board;
@@ -30,7 +30,7 @@ mod submit;
 mod svm;
 mod unordered;
 
-pub use door::Place;
+pub use door::SessionMemory;
 pub use notices::Notices;
 
 use crate::account::Account;
@@ -57,18 +57,18 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 use svm::Svm;
 
-/// Commands of a session whose work was past its deadline end within this, or its executor does.
+/// Commands of a session that was aborted for its deadline end within this, or its executor does.
 const ABORT_MAX: Duration = Duration::from_millis(100);
-/// Of a client's reason for an abort, so many characters are kept.
+/// Maximum characters kept of a client's reason for an abort.
 const REASON_CHARS_MAX: usize = 300;
 
 /// The client broke the protocol: its session ends.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub struct Violation {
-    /// The OpenCL error that its calls see.
+    /// The OpenCL error that its calls return.
     pub code: Code,
-    /// What it did.
+    /// Description of the violation.
     pub text: String,
 }
 
@@ -102,14 +102,14 @@ pub struct Session {
     starved: AtomicBool,
     builder: Builder,
     svm: Mutex<Svm>,
-    /// Counts released kernels, so that queues know when to look through their own.
+    /// Counts released kernels, so that queues check their own when it changes.
     kernels_released: AtomicU64,
     inbox: Inbox,
     /// Memory that the client brought.
     door: Option<Door>,
     closed: AtomicBool,
     closed_at: OnceLock<Instant>,
-    /// The queue whose thread is waited for: no longer in `queues`.
+    /// The queue whose thread is being joined: no longer in `queues`.
     joining: Mutex<Option<Arc<QueueHandle>>>,
     /// Its work is past a deadline.
     aborted: AtomicBool,
@@ -117,16 +117,16 @@ pub struct Session {
 }
 
 impl Session {
-    /// Begins to serve; `ended` is called with the reason once everything is freed.
+    /// Starts to serve; `ended` is called with the reason once all resources are freed.
     pub fn open(
         shared: Arc<Shared>,
         account: Arc<Account>,
         start: SessionStart,
         socket: OwnedFd,
-        place: Place,
+        memory: SessionMemory,
         ended: impl FnOnce(String) + Send + 'static,
     ) -> io::Result<Arc<Session>> {
-        let (segment, door) = place.open()?;
+        let (segment, door) = memory.open()?;
         let notices = Notices::new(segment.notices())?;
         let consumer = Consumer::new(segment.control())?;
         let session = Arc::new(Session {
@@ -178,24 +178,25 @@ impl Session {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// How long the session has been ending: its commands are waited for, and nothing ends a
-    /// kernel that does not end by itself.
+    /// How long the session has been ending: it waits for its commands, and a kernel that does not
+    /// end by itself cannot be ended.
     pub fn ending_for(&self) -> Option<Duration> {
         self.closed_at.get().map(Instant::elapsed)
     }
 
-    /// Whether the session is ending and its commands run past the time that they have for that:
-    /// `orphan_max`, and next to none where its work was past a deadline already.
+    /// Whether the session is ending and its commands run past their grace period: `orphan_max`, or
+    /// almost none if its work was past a deadline.
     pub fn overdue(&self, orphan_max: Duration) -> bool {
-        let max = match self.aborted.load(Ordering::Acquire) {
-            true => ABORT_MAX.min(orphan_max),
-            false => orphan_max,
+        let max = if self.aborted.load(Ordering::Acquire) {
+            ABORT_MAX.min(orphan_max)
+        } else {
+            orphan_max
         };
         self.ending_for().is_some_and(|time| time >= max) && self.running_since_ns().is_some()
     }
 
-    /// Since when its longest-running command runs (`CLOCK_MONOTONIC`), or waits in the driver
-    /// behind others; `None`: the driver has none of its commands.
+    /// Start of its longest-running command (`CLOCK_MONOTONIC`), or of its wait in the driver;
+    /// `None`: the driver has none of its commands.
     pub fn running_since_ns(&self) -> Option<u64> {
         let queues = self.queues.lock().expect("no panic under this lock");
         let own = queues.iter().filter_map(|q| q.running_since_ns());
@@ -206,20 +207,20 @@ impl Session {
         first.into_iter().chain(last).min()
     }
 
-    /// Why the session ended, or nothing.
+    /// The reason for the session's end; empty: it is open.
     pub fn reason(&self) -> String {
         let reason = self.reason.lock().expect("no panic under this lock");
         reason.clone().unwrap_or_default()
     }
 
-    /// Ends the session because its work is past its deadline, and tells the client.
+    /// Ends the session because its work is past its deadline, and notifies the client.
     fn abort(&self, reason: &str) {
         self.aborted.store(true, Ordering::Release);
         let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
         self.dismiss(&reason);
     }
 
-    /// Ends the session; returns at once. The first reason counts.
+    /// Ends the session; returns immediately. The first reason is kept.
     pub fn close(&self, reason: &str) {
         self.reason
             .lock()
@@ -237,7 +238,7 @@ impl Session {
         }
     }
 
-    /// Ends the session because of what the client did, and tells it.
+    /// Ends the session because of a violation, and notifies the client.
     fn fatal(&self, violation: &Violation) {
         if self.is_closed() {
             return;
@@ -255,7 +256,7 @@ impl Session {
         self.close(&format!("protocol violation: {}", violation.text));
     }
 
-    /// Ends the session for the manager, and tells the client.
+    /// Ends the session on the manager's order, and notifies the client.
     pub fn dismiss(&self, reason: &str) {
         if self.is_closed() {
             return;
@@ -277,11 +278,11 @@ impl Session {
         self.inbox.as_fd()
     }
 
-    /// Takes what came over the client's socket; its end ends the session.
-    pub fn hear(&self) {
+    /// Receives data on the client's socket; its end ends the session.
+    pub fn receive(&self) {
         match self.inbox.receive() {
             Ok(true) => {}
-            Ok(false) => self.close("the client is gone"),
+            Ok(false) => self.close("the client disconnected"),
             Err(e) => self.close(&format!("the client's socket failed: {e}")),
         }
     }
@@ -319,7 +320,8 @@ impl Session {
         arenas.get(&arena).cloned().ok_or(CL_OUT_OF_RESOURCES)
     }
 
-    /// As [`Session::payload`], for a transfer: whether the device reaches the bytes by itself.
+    /// As [`Session::payload`], for a transfer; also returns whether the device accesses the bytes
+    /// directly.
     fn pinned_payload(&self, payload: Payload) -> Result<(Range, bool), Code> {
         let arena = self.arena(payload.arena)?;
         let range = arena.slice(payload)?;
@@ -332,8 +334,8 @@ impl Session {
         self.control_done.load(Ordering::Acquire) >= count
     }
 
-    /// Drains the control channel until `count` messages are carried out; false when the
-    /// session ends first.
+    /// Drains the control channel until `count` messages are carried out; false if the session ends
+    /// first.
     fn control_reached(self: &Arc<Session>, count: u64) -> bool {
         if self.has_reached(count) {
             return true;

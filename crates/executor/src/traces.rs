@@ -1,14 +1,15 @@
-//! Commands that belong to traces, on their way to the manager, which tells whoever collects spans.
+//! Commands that belong to traces, on their way to the manager, which exports spans.
 
 use baltra_wire::executor::{ToManager, TracedTask};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// That wait to be told; more are counted alone. They fit one packet.
+/// Maximum number of commands waiting to be reported; further ones are only counted. They fit into
+/// one packet.
 const WAITING_MAX: usize = 512;
 
-/// What the queues of a process share of this.
+/// State shared by the queues of a process.
 pub struct Traces {
     on: AtomicBool,
     /// And those that were left out.
@@ -17,7 +18,7 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// `wake` becomes readable when there is something for the manager.
+    /// `wake` becomes readable when a report to the manager is pending.
     pub fn new(on: bool, wake: Arc<OwnedFd>) -> Traces {
         Traces {
             on: on.into(),
@@ -26,18 +27,18 @@ impl Traces {
         }
     }
 
-    /// Whether anybody wants to know.
+    /// Whether commands are reported.
     pub fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Nobody wants to know any more.
+    /// Stops reporting.
     pub fn stop(&self) {
         self.on.store(false, Ordering::Relaxed);
         *self.waiting.lock().expect("no panic under this lock") = Default::default();
     }
 
-    /// Some commands are over.
+    /// Adds a completed task.
     pub fn post(&self, task: TracedTask) {
         let mut waiting = self.waiting.lock().expect("no panic under this lock");
         if waiting.0.len() >= WAITING_MAX {
@@ -53,7 +54,7 @@ impl Traces {
         }
     }
 
-    /// What the manager is to be told.
+    /// The next report to the manager.
     pub fn take(&self) -> Option<ToManager> {
         let mut waiting = self.waiting.lock().expect("no panic under this lock");
         let (tasks, dropped) = std::mem::take(&mut *waiting);

@@ -1,5 +1,5 @@
-//! Clients that mean harm. Whatever they do ends their own session at the most: a neighbour in
-//! the same process goes on, and everything of theirs is freed.
+//! Malicious clients. They can end their own session at most: a neighbor in the same process is
+//! not affected, and all their resources are freed.
 
 mod common;
 
@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// A client that only wants its kernels run.
+/// A well-behaved client that runs kernels.
 struct Neighbour {
     peer: Peer,
     queue: common::Queue,
@@ -274,7 +274,7 @@ fn controls(context: u32) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Not changed so far that it asks the driver for more than the machine has, or runs for hours.
+/// Whether the mutated message needs no more memory than the machine has, nor hours to run.
 fn is_bearable(bytes: &[u8]) -> bool {
     match decode::<Command>(bytes) {
         Ok(Command {
@@ -336,7 +336,7 @@ fn test_mutated_messages_end_one_session() {
 }
 
 #[test]
-fn test_breaking_the_protocol_is_told_and_ends_the_session() {
+fn test_violations_of_the_protocol_are_reported_and_end_the_session() {
     let mut peer = Peer::new();
     let context = peer.context();
     peer.control(&Control::Context {
@@ -392,5 +392,5 @@ fn test_a_flood_of_names_stops_at_the_limit() {
         peer.device_buffer(context, 16);
     }
     let reason = peer.ended.recv_timeout(PATIENCE).unwrap();
-    assert!(reason.contains("one too many"), "{reason}");
+    assert!(reason.contains("over the limit of objects"), "{reason}");
 }

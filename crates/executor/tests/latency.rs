@@ -1,4 +1,4 @@
-//! What a session costs over the driver alone. Prints; asserts nothing about time.
+//! The overhead of a session over the driver alone. Prints times; asserts nothing about them.
 //! `cargo test --release -p baltra-executor --test latency -- --ignored --nocapture`
 
 mod common;

@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// Not a test: what the others start.
+/// Not a test: the program that the tests start.
 #[test]
 #[ignore = "started by the other tests"]
 fn executor() {
@@ -53,7 +53,7 @@ impl Executor {
             channel: ours,
             dir,
         };
-        match executor.hear() {
+        match executor.receive() {
             Some(ToManager::Ready { device, .. }) => {
                 assert!(device.host_memory && device.name == "pocl");
                 assert!(device.device.len() > 50 && !device.image_formats.is_empty());
@@ -63,9 +63,9 @@ impl Executor {
         executor
     }
 
-    fn hear(&self) -> Option<ToManager> {
-        let heard = self.channel.receive::<ToManager>().unwrap();
-        heard.map(|(message, _)| message)
+    fn receive(&self) -> Option<ToManager> {
+        let received = self.channel.receive::<ToManager>().unwrap();
+        received.map(|(message, _)| message)
     }
 
     fn assign(&self) {
@@ -128,9 +128,9 @@ fn test_kernels_are_compiled_and_run_inside_the_sandbox() {
     let status = std::fs::read_to_string(format!("/proc/{}/status", executor.child.id())).unwrap();
     assert!(status.contains("NoNewPrivs:\t1") && status.contains("Seccomp:\t2"));
     drop(client);
-    match executor.hear() {
+    match executor.receive() {
         Some(ToManager::SessionEnded { session: 1, reason }) => {
-            assert_eq!(reason, "the client is gone");
+            assert_eq!(reason, "the client disconnected");
         }
         other => panic!("{other:?}"),
     }
@@ -151,8 +151,8 @@ fn test_a_kernel_that_faults_ends_its_own_executor_only() {
     let event = client.event();
     client.launch(&mut queue, event, &[], kernel, 1, &[]);
     queue.flush();
-    // The manager sees the end of its socket, the client that of its own.
-    assert!(executor.hear().is_none());
+    // The manager observes the end of its socket, the client that of its own.
+    assert!(executor.receive().is_none());
     let mut end = [0u8; 1];
     let mut socket = &client.socket;
     assert!(matches!(
@@ -223,10 +223,10 @@ fn test_an_orphan_reports_to_the_next_manager() {
         session: 7,
         instance: "web-1".into(),
     };
-    assert_eq!(executor.hear(), Some(named));
+    assert_eq!(executor.receive(), Some(named));
     assert_eq!(run_a_kernel(&mut client, "kernel void work() { }"), 0);
     drop(client);
-    let ended = executor.hear();
+    let ended = executor.receive();
     assert!(matches!(
         ended,
         Some(ToManager::SessionEnded { session: 7, .. })

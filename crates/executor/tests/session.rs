@@ -53,7 +53,7 @@ fn test_vectors_are_added_in_the_clients_own_memory() {
         .iter()
         .enumerate()
         .all(|(i, x)| *x == 2.0 * (i as f32 + 1.0)));
-    assert_eq!(peer.end(), "the client is gone");
+    assert_eq!(peer.end(), "the client disconnected");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn test_a_chain_over_queues_keeps_its_order() {
             expected = expected.wrapping_mul(3).wrapping_add(n);
             last = Some(event);
         }
-        // The last first: every queue has to wait for work that nobody has flushed yet.
+        // The last queue first: each queue has to wait for work that has not been flushed yet.
         for queue in queues.iter_mut().rev() {
             queue.flush();
         }
@@ -261,7 +261,7 @@ fn test_unknown_names_fail_the_command_and_nothing_else() {
     assert_eq!(peer.wait(bad_memory), CL_INVALID_MEM_OBJECT);
     assert_eq!(peer.wait(bad_kernel), CL_INVALID_KERNEL);
     assert_eq!(peer.wait(too_few), CL_INVALID_KERNEL_ARGS);
-    // Without an event the queue's progress tells.
+    // Without an event the queue's progress shows the completion.
     peer.launch(&mut queue, 0, &[], 54_321, 1, &[]);
     queue.finish();
     assert_eq!(queue.progress.failure(), Some((4, CL_INVALID_KERNEL)));
@@ -334,7 +334,7 @@ fn test_released_memory_is_freed_after_the_commands_that_use_it() {
     if common::shared().description.host_memory {
         assert_eq!(ints(peer.bytes(at))[0], 9);
     }
-    // The name is gone.
+    // The id is no longer valid.
     let event = peer.event();
     peer.launch(&mut queue, event, &[], kernel, 1, &args);
     queue.finish();
@@ -395,7 +395,7 @@ fn test_a_lost_client_frees_everything() {
 }
 
 #[test]
-fn test_a_watched_event_is_told_and_a_mirrored_session_hears_everything() {
+fn test_watched_events_are_reported_and_mirrored_sessions_get_all_events() {
     let flags = baltra_wire::SessionFlags { mirror: true };
     let mut peer = Peer::with(Default::default(), flags);
     let context = peer.context();

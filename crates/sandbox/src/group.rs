@@ -1,17 +1,17 @@
-//! Executors in control groups of their own (cgroup v2), where the manager may divide its own
-//! group: what a driver started dies with its executor, and memory and processes are bounded.
+//! Control groups (cgroup v2) of executors, where the manager may divide its own group: processes
+//! started by a driver die with their executor, and memory and the number of processes are bounded.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// An executor's group is named so, followed by its process's number.
+/// Prefix of an executor's group, followed by its process id.
 const NAME: &str = "baltra-executor-";
 
-/// Where the manager itself goes: a group whose children are bounded may hold no process.
+/// Group of the manager itself: a group whose children are bounded may not contain processes.
 const MANAGER: &str = "baltra-manager";
 
-/// The manager's own group, which executors' groups are made in.
+/// The manager's own group, in which executors' groups are created.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Groups {
     dir: PathBuf,
@@ -20,14 +20,14 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Readies this process's group for executors of at most so much memory and so many processes
-    /// and threads (0: no bound). `None`: executors share the manager's group.
+    /// Prepares this process's group for executors with these limits of memory and of processes and
+    /// threads (0: unlimited). `None`: executors share the manager's group.
     pub fn divide(memory_bytes: u64, processes: u64) -> Option<Groups> {
         let dir = own_group()
-            .inspect_err(|reason| tracing::debug!(reason, "executors have no control groups"))
+            .inspect_err(|reason| tracing::debug!(reason, "executors run without control groups"))
             .ok()?;
         if let Err(error) = bound_children(&dir) {
-            tracing::debug!(group = %dir.display(), %error, "its children cannot be bounded");
+            tracing::debug!(group = %dir.display(), %error, "cannot bound executors in this control group");
         }
         Some(Groups {
             dir,
@@ -36,11 +36,12 @@ impl Groups {
         })
     }
 
-    /// Puts a process that was just started into a group of its own.
+    /// Moves a process that was just started into its own group.
     pub fn place(&self, pid: u32) -> io::Result<Group> {
         let dir = self.dir.join(format!("{NAME}{pid}"));
         match fs::create_dir(&dir) {
-            // Left by a process of this number that is gone: it may be anywhere else by now.
+            // Left by an ended process with the same id, whose descendants may be in other groups
+            // by now.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             result => result?,
         }
@@ -60,15 +61,17 @@ impl Groups {
     }
 }
 
-/// The directory of this process's group, in which groups can be made; or why there is none.
+/// The directory of this process's group, in which groups can be created, or the reason for its
+/// absence.
 pub fn own_group() -> Result<PathBuf, &'static str> {
     let dir = group_of(std::process::id()).ok_or("cgroup v2 is not mounted")?;
-    // A manager that went into a group of its own still divides the one above.
-    let dir = match dir.file_name().is_some_and(|name| name == MANAGER) {
-        true => dir.parent().map_or(dir.clone(), Path::to_owned),
-        false => dir,
+    // A manager that has moved into its own group still divides the group above.
+    let dir = if dir.file_name().is_some_and(|name| name == MANAGER) {
+        dir.parent().map_or(dir.clone(), Path::to_owned)
+    } else {
+        dir
     };
-    // Only the root has no type. It is not ours even where we may write to it.
+    // Only the root has no type. It is not used even if it is writable.
     if !dir.join("cgroup.type").exists() {
         return Err("this process is in the root group");
     }
@@ -78,8 +81,8 @@ pub fn own_group() -> Result<PathBuf, &'static str> {
     }
 }
 
-/// Lets a group's children be bounded in memory and processes, as far as the group itself is and
-/// holds no process but this one.
+/// Enables limits of memory and processes for a group's children, as far as the group itself has
+/// them and contains no process but this one.
 fn bound_children(dir: &Path) -> io::Result<()> {
     let controllers = fs::read_to_string(dir.join("cgroup.controllers"))?;
     let wanted = ["memory", "pids"]
@@ -117,10 +120,10 @@ impl Group {
 
     fn set(&self, file: &str, value: &str) {
         let path = self.dir.join(file);
-        // Where the controller is not ours, its files are not there.
+        // If the controller is not delegated, its files are missing.
         if path.exists() {
             if let Err(error) = fs::write(&path, value) {
-                tracing::warn!(path = %path.display(), %error, "an executor's bound is not set");
+                tracing::warn!(path = %path.display(), %error, "cannot set an executor's limit");
             }
         }
     }
@@ -130,7 +133,7 @@ impl Group {
         let _ = fs::write(self.dir.join("cgroup.kill"), "1");
     }
 
-    /// Removes it; what still runs in it is ended. What is killed takes a moment to be gone.
+    /// Kills the remaining processes and removes the group once they have ended.
     pub fn remove(&self) {
         self.kill();
         for _ in 0..50 {
@@ -141,7 +144,7 @@ impl Group {
                 _ => return,
             }
         }
-        tracing::warn!(group = %self.dir.display(), "a process in it does not end");
+        tracing::warn!(group = %self.dir.display(), "a process in a control group does not exit");
     }
 }
 
@@ -167,9 +170,10 @@ fn directory(mounts: &str, groups: &str) -> Option<PathBuf> {
     let (root, point) = (fields.next()?, fields.next()?);
     let below = Path::new(path).strip_prefix(root).ok()?;
     // With nothing to add, `join` would end the path in a slash.
-    let dir = match below.as_os_str().is_empty() {
-        true => PathBuf::from(point),
-        false => Path::new(point).join(below),
+    let dir = if below.as_os_str().is_empty() {
+        PathBuf::from(point)
+    } else {
+        Path::new(point).join(below)
     };
     Some(dir)
 }

@@ -1,34 +1,34 @@
-//! What a process that runs code of others may still do.
+//! Restrictions of processes that run code of others.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | this one | [`Sandbox`]: privileges, limits, files, system calls |
-//! | [`worker`] | further limits of a VM's worker, which starts no program |
-//! | [`group`] | control groups (cgroup v2) of processes that are started |
+//! | [`worker`] | further restrictions of a VM's worker, which starts no program |
+//! | [`group`] | control groups (cgroup v2) of child processes |
 //!
-//! An executor runs a vendor's driver and its tenant's kernels, which on a CPU are native code;
-//! a native function's process runs the function's library: a stray store of theirs can turn into
-//! any system call. So before the driver starts a single thread the process gives up what neither
-//! needs:
+//! An executor runs a vendor's driver and its tenant's kernels, which on a CPU are native code; a
+//! native function's process runs the function's library: a stray store of theirs can turn into any
+//! system call. So before the driver starts its first thread the process drops the privileges that
+//! neither needs:
 //!
-//! * `no_new_privs`: no set-user-id program gives anything back;
-//! * seccomp, a list of what is denied (drivers run compilers, so starting programs stays
+//! * `no_new_privs`: no set-user-id program can restore them;
+//! * seccomp, a list of denied calls (drivers run compilers, so starting programs stays
 //!   allowed): other processes' memory, mounts, namespaces, kernel modules, keys, BPF, the
 //!   network;
-//! * landlock, where the kernel has it: files are read-only, and only the system's; written are
+//! * landlock, if the kernel has it: only the system's files are accessible, read-only; writable are
 //!   the process's own directory, the caches of compiled kernels and device nodes;
-//! * limits: no core dumps (they would hold a tenant's data).
+//! * limits: no core dumps (they would contain a tenant's data).
 //!
-//! # What is promised about the caches of compiled kernels
+//! # Isolation of the caches of compiled kernels
 //!
-//! Landlock binds a thread and those that it starts later. The driver's own threads start
-//! before the executor knows its tenant, so [`Sandbox::confine`] takes the other tenants' caches from
-//! everything but them: from the main thread and with it from all threads of sessions, which
-//! is where programs are built and drivers read their caches. A kernel that is native code (a
-//! CPU device) runs on the driver's threads: one that breaks out can still read and write all
-//! caches under the cache root, but nothing else of the system. Where that is too much, run
-//! without a cache root: then nothing is kept. On a kernel without landlock (before 5.13) file
-//! permissions alone hold. A GPU's kernels make no system calls at all.
+//! Landlock applies to a thread and those that it starts later. The driver's own threads start before
+//! the executor is assigned to a tenant, so [`Sandbox::confine`] blocks the other tenants' caches for
+//! all threads except those: for the main thread and all threads of sessions, which build programs and
+//! read the driver's caches. A kernel that is native code (a CPU device) runs on the driver's threads:
+//! one that escapes can still read and write all caches under the cache root, but nothing else of the
+//! system. If that is not acceptable, run without a cache root: then nothing is cached. On a kernel
+//! without landlock (before 5.13) only file permissions apply. A GPU's kernels make no system calls at
+//! all.
 
 #![forbid(unsafe_code)]
 
@@ -48,13 +48,13 @@ use seccompiler::{
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What landlock is asked for; an older kernel gives what it has.
+/// The requested landlock version; an older kernel provides what it supports.
 const LANDLOCK: ABI = ABI::V5;
 
 /// Descriptors: three or four an arena and session.
 const DESCRIPTORS_MAX: u64 = 65_536;
 
-/// Where a driver, its compiler and their configuration are.
+/// Directories of drivers, their compilers and their configuration.
 const SYSTEM: [&str; 14] = [
     "/usr",
     "/lib",
@@ -72,7 +72,7 @@ const SYSTEM: [&str; 14] = [
     "/var/lib/dpkg/alternatives",
 ];
 
-/// What no driver and no compiler needs.
+/// System calls that no driver and no compiler needs.
 const DENIED: [libc::c_long; 37] = [
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -136,10 +136,10 @@ pub struct Sandbox {
 impl Sandbox {
     /// Gives up what the process does not need; before the library is loaded.
     pub fn enter(&self) -> anyhow::Result<()> {
-        limit().context("setting resource limits")?;
-        rustix::thread::set_no_new_privs(true).context("setting no_new_privs")?;
-        restrict_files(self).context("restricting files (landlock)")?;
-        deny_calls().context("denying system calls (seccomp)")
+        limit().context("cannot set resource limits")?;
+        rustix::thread::set_no_new_privs(true).context("cannot set no_new_privs")?;
+        restrict_files(self).context("cannot restrict access to files (landlock)")?;
+        deny_calls().context("cannot filter system calls (seccomp)")
     }
 
     /// Of the caches, leaves only the tenant's to this thread and those that it starts from now on.

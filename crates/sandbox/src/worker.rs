@@ -1,10 +1,11 @@
 //! What a VM's worker gives up beyond [`Sandbox`](crate::Sandbox): it never starts another process,
 //! and without accelerators it opens no connection.
 //!
-//! Whoever may connect to a VM's socket is that VM. A worker runs as the daemon's own user, so code
-//! that breaks into one must not get there: without sockets it cannot, and where it needs them for a
-//! Device Manager the daemon knows it by its process, which stays the same because it can neither fork
-//! nor run another program. (Other processes' descriptors are out of reach by landlock.)
+//! A process that may connect to a VM's socket acts as that VM. A worker runs as the daemon's own
+//! user, so code that takes over a worker must not be able to connect there: without sockets it
+//! cannot. Where a worker needs sockets for a Device Manager, the daemon recognizes it by its
+//! process id, which it cannot change because it can neither fork nor execute a program. (Landlock
+//! blocks access to other processes' descriptors.)
 
 use anyhow::{Context, Result};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
@@ -14,7 +15,7 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// Never needed: threads are the only thing that a worker starts.
+/// Never needed: a worker starts threads only.
 const NEVER: [i64; 4] = [
     libc::SYS_fork,
     libc::SYS_vfork,
@@ -34,7 +35,8 @@ fn apply(rules: BTreeMap<i64, Vec<SeccompRule>>, error: i32) -> Result<()> {
     Ok(())
 }
 
-/// Gives it up, for all threads. `connects`: the worker is a client of a Device Manager.
+/// Applies the restrictions, for all threads. `connects`: the worker is a client of a Device
+/// Manager.
 pub fn enter(connects: bool) -> Result<()> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         NEVER.iter().map(|call| (*call, Vec::new())).collect();
@@ -51,7 +53,7 @@ pub fn enter(connects: bool) -> Result<()> {
     )?;
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![is_process])?]);
     apply(rules, libc::EPERM)?;
-    // Its flags are out of a filter's sight: the C library falls back to the other one.
+    // A filter cannot check its flags: the C library falls back to the older call.
     let clone3 = [(libc::SYS_clone3, Vec::new())].into();
     apply(clone3, libc::ENOSYS)
 }
@@ -65,5 +67,5 @@ pub fn limit_data(bytes: u64) -> Result<()> {
         current: Some(most),
         maximum: Some(most),
     };
-    setrlimit(Resource::Data, wanted).context("limiting memory")
+    setrlimit(Resource::Data, wanted).context("cannot limit memory")
 }

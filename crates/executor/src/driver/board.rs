@@ -1,24 +1,25 @@
 //! A driver for boards, in the executor itself: OpenCL's entry points over a board's host port.
 //!
-//! The device's `driver` is `board:PATH`, PATH being the host port's socket. What stands in the dispatch table is what the
-//! executor calls; the rest is absent, as in a driver that lacks it.
+//! The device's `driver` is `board:PATH`, where PATH is the host port's socket. The dispatch table
+//! has the functions that the executor calls; the others are absent, as in a driver that lacks
+//! them.
 //!
 //! | OpenCL | board |
 //! |---|---|
 //! | device | the board; a compute unit is a region |
-//! | buffer | a piece of the window that is shared with the board |
-//! | program | an image of a region, checked when it is created and brought into board memory when it is built |
-//! | kernel | that of the image: body, answer, then a `uint` for each scalar |
-//! | work-items | bytes of the body, as many as the buffer has at most |
-//! | profiling | from `START` to `END`: the kernel's cycles; from `SUBMIT`: the whole call's, at the clock that the board states |
+//! | buffer | a part of the window that is shared with the board |
+//! | program | an image of a region, checked when it is created and loaded into board memory when it is built |
+//! | kernel | the image's kernel: body, answer, then a `uint` for each scalar |
+//! | work-items | bytes of the body, at most those of the buffer |
+//! | profiling | from `START` to `END`: the kernel's cycles; from `SUBMIT`: the whole call's, at the clock rate that the board reports |
 //!
-//! Commands are carried out as they are enqueued, in order; what is enqueued waits for the host alone. A board has no
-//! compiler: a program with source is created and not built.
+//! Commands run when they are enqueued, in order, and only block the calling thread. A board has no
+//! compiler: a program with source can be created, but not built.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`objects`] | buffers, programs, kernels, events |
-//! | [`commands`] | what is enqueued |
+//! | [`commands`] | enqueued commands |
 
 mod commands;
 mod objects;
@@ -33,9 +34,9 @@ use std::sync::Mutex;
 
 /// Before a host port's path in a device's `driver`.
 pub const SCHEME: &str = "board:";
-/// Device memory: the window. It takes no room before it is used.
+/// Device memory: the window. Its pages are populated on first use.
 const WINDOW_BYTES: u64 = 128 << 20;
-/// Where a buffer may begin.
+/// Alignment of buffers.
 const ALIGNMENT: u64 = 64;
 /// "BL"
 const VENDOR_ID: u32 = 0x424C;
@@ -46,8 +47,8 @@ struct Board {
     space: Mutex<Space>,
 }
 
-/// Connects with the board at `path`. The connection lives as long as the process, and the process no longer than it:
-/// sessions then hear that the device is not available, and the manager starts another executor.
+/// Connects to the board at `path`. The process exits when the connection ends: sessions then
+/// receive `CL_DEVICE_NOT_AVAILABLE`, and the manager starts another executor.
 pub(super) fn load(path: &str) -> Result<Vec<&'static Driver>, LoadError> {
     let port = Port::connect(Path::new(path), WINDOW_BYTES).map_err(|e| LoadError::Library {
         library: format!("{SCHEME}{path}"),
@@ -65,8 +66,8 @@ pub(super) fn load(path: &str) -> Result<Vec<&'static Driver>, LoadError> {
     let board: &'static Board = board;
     let watch = move || {
         board.port.wait_gone();
-        tracing::error!("the board is gone: the executor ends");
-        // SAFETY: ends the process. Nothing of it is of use without the board.
+        tracing::error!("lost the connection to the board: the executor exits");
+        // SAFETY: ends the process, whose state is useless without the board.
         unsafe { libc::_exit(1) };
     };
     let watcher = std::thread::Builder::new().name("board".into());
@@ -258,8 +259,8 @@ impl Board {
             CL_DEVICE_EXTENSIONS | CL_DEVICE_BUILT_IN_KERNELS => text(""),
             CL_DEVICE_PARTITION_PROPERTIES => size(0),
             CL_DEVICE_PREFERRED_INTEROP_USER_SYNC => int(1),
-            // What it has not got: a compiler and linker, images, samplers, caches, floating point of its own, printf,
-            // shared virtual memory, parts.
+            // Features that boards lack: a compiler and linker, images, samplers, caches, floating
+            // point, printf, shared virtual memory, sub-devices.
             CL_DEVICE_COMPILER_AVAILABLE
             | CL_DEVICE_LINKER_AVAILABLE
             | CL_DEVICE_IMAGE_SUPPORT

@@ -1,4 +1,4 @@
-//! What a device is, for those who have not got it.
+//! Description of a device for clients.
 
 use super::{Context, Device};
 use baltra_opencl::*;
@@ -53,8 +53,8 @@ pub fn describe(
     }
 }
 
-/// Only a CPU: an integrated GPU that says "unified" may still want its own alignment or
-/// caching, which nobody has tried here.
+/// CPUs only: an integrated GPU that reports unified memory may still need its own alignment or
+/// caching, which has not been tested.
 fn works_in_host_memory(device: Device) -> bool {
     device.number(CL_DEVICE_HOST_UNIFIED_MEMORY as u32) != 0
         && device.number(CL_DEVICE_TYPE as u32) & CL_DEVICE_TYPE_CPU as u64 != 0

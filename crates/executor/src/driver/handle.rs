@@ -75,7 +75,7 @@ impl Device {
             return Err(CL_INVALID_VALUE);
         }
         let mut count = 0;
-        // SAFETY: the list is terminated; asks for the number only.
+        // SAFETY: the list is terminated; queries the number only.
         unsafe {
             call!(
                 self.driver,
@@ -240,9 +240,10 @@ impl Context {
     /// `clCreateProgramWithSource`.
     pub fn program_source(&self, source: &[u8]) -> Result<Program> {
         // A length of 0 means that the string ends with a zero, which an empty slice does not.
-        let mut text = match source.is_empty() {
-            true => c"".as_ptr(),
-            false => source.as_ptr().cast::<c_char>(),
+        let mut text = if source.is_empty() {
+            c"".as_ptr()
+        } else {
+            source.as_ptr().cast::<c_char>()
         };
         let len = source.len();
         // SAFETY: one string of `len` bytes, or an empty C string.
@@ -316,7 +317,7 @@ impl Context {
         Ok(Program::own(self.driver, made))
     }
 
-    /// `clLinkProgram`. The linked program may come with an error: its log says why.
+    /// `clLinkProgram`. A linked program may be returned with an error: its log has the reason.
     pub fn link(
         &self,
         devices: &[Device],
@@ -332,7 +333,7 @@ impl Context {
         let (count, list) = raw_devices(devices);
         let inputs: Vec<_> = inputs.iter().map(|p| p.raw()).collect();
         let mut code = CL_SUCCESS;
-        // SAFETY: live objects; a null device list where there is none.
+        // SAFETY: live objects; a null device list if it is empty.
         let made = unsafe {
             link(
                 self.raw,
@@ -353,7 +354,7 @@ impl Context {
     /// `clGetSupportedImageFormats`: eight bytes each.
     pub fn image_formats(&self, flags: u64, kind: u32) -> Result<Vec<u8>> {
         let mut count = 0;
-        // SAFETY: asks for the number only.
+        // SAFETY: queries the number only.
         unsafe {
             call!(
                 self.driver,
@@ -375,7 +376,7 @@ impl Context {
             count.min(65_536) as usize
         ];
         if !formats.is_empty() {
-            // SAFETY: room for as many as it says.
+            // SAFETY: the buffer has room for the number passed.
             unsafe {
                 call!(
                     self.driver,
@@ -425,7 +426,7 @@ fn raw_devices(devices: &[Device]) -> (u32, Vec<cl_device_id>) {
     (list.len() as u32, list)
 }
 
-/// OpenCL wants null for no list.
+/// OpenCL requires a null pointer for an empty list.
 fn list_pointer<T>(list: &[T]) -> *const T {
     if list.is_empty() {
         std::ptr::null()
@@ -527,7 +528,7 @@ impl Program {
                 }
             })
         };
-        // NVIDIA's driver crashes when it is asked for the names of no kernels.
+        // NVIDIA's driver crashes on a query for the names of no kernels.
         if param == CL_PROGRAM_KERNEL_NAMES as u32
             && super::number(&ask(CL_PROGRAM_NUM_KERNELS as u32)?) == 0
         {
@@ -544,7 +545,7 @@ impl Program {
             .map(|c| vec![0; super::number(c) as usize])
             .collect();
         let mut pointers: Vec<*mut u8> = binaries.iter_mut().map(|b| b.as_mut_ptr()).collect();
-        // SAFETY: one pointer a device, each to as many bytes as the driver has asked for.
+        // SAFETY: one pointer per device, each to the number of bytes that the driver requested.
         unsafe {
             call!(
                 self.driver,
@@ -662,9 +663,9 @@ impl Kernel {
         unsafe { self.set(arg, value.len(), value.as_ptr().cast()) }
     }
 
-    /// `clSetKernelArg` with so many bytes of local memory.
+    /// `clSetKernelArg` with `len` bytes of local memory.
     pub fn set_local(&mut self, arg: u32, len: usize) -> Result<()> {
-        // SAFETY: a null value asks for local memory.
+        // SAFETY: a null value requests local memory.
         unsafe { self.set(arg, len, std::ptr::null()) }
     }
 
@@ -722,7 +723,7 @@ impl Event {
     pub fn status(&self) -> Code {
         let mut status: cl_int = 0;
         // SAFETY: room for one cl_int.
-        let asked = unsafe {
+        let queried = unsafe {
             call!(
                 self.driver,
                 clGetEventInfo(
@@ -734,7 +735,7 @@ impl Event {
                 )
             )
         };
-        asked.map_or_else(|code| code, |()| status)
+        queried.map_or_else(|code| code, |()| status)
     }
 
     /// Blocks until the command is complete or failed; then as [`Event::status`].
@@ -750,8 +751,8 @@ impl Event {
         }
     }
 
-    /// Queued, submitted, started, ended: device nanoseconds; zeros where the driver does not
-    /// say.
+    /// Queued, submitted, started, ended: device nanoseconds; zeros if the driver does not report
+    /// them.
     pub fn times(&self) -> [u64; 4] {
         let params = [
             CL_PROFILING_COMMAND_QUEUED,
@@ -762,7 +763,7 @@ impl Event {
         params.map(|param| {
             let mut ns = 0u64;
             // SAFETY: room for one cl_ulong.
-            let asked = unsafe {
+            let queried = unsafe {
                 call!(
                     self.driver,
                     clGetEventProfilingInfo(
@@ -774,7 +775,7 @@ impl Event {
                     )
                 )
             };
-            asked.map_or(0, |()| ns)
+            queried.map_or(0, |()| ns)
         })
     }
 
@@ -794,7 +795,7 @@ impl Event {
             )
         };
         if set.is_err() {
-            // SAFETY: the driver refused it, so nobody else has the box.
+            // SAFETY: the driver refused the callback, so the box has no other owner.
             drop(unsafe { Box::from_raw(user) });
         }
         set
@@ -862,7 +863,7 @@ impl Mem {
             )
         };
         if set.is_err() {
-            // SAFETY: the driver refused it, so nobody else has the box.
+            // SAFETY: the driver refused the callback, so the box has no other owner.
             drop(unsafe { Box::from_raw(user) });
         }
         set

@@ -44,12 +44,12 @@ fn devices(library: &str) -> Result<Vec<(Device, Listed)>, LoadError> {
     Ok(devices)
 }
 
-/// A driver's text at a length that a table bears.
+/// A driver's text, truncated to a length that fits a table.
 fn clip(text: String) -> String {
     text.chars().take(256).collect()
 }
 
-/// The UUID; none where it is all zeros, as of drivers that do not know one.
+/// The UUID; none if it is all zeros, as reported by drivers without UUIDs.
 fn uuid(device: &Device) -> Option<Uuid> {
     let bytes = device.info(CL_DEVICE_UUID_KHR as u32).ok()?;
     let uuid: [u8; 16] = bytes.try_into().ok()?;

@@ -1,11 +1,11 @@
-//! Host memory that the device reaches by itself.
+//! Host memory that the device accesses directly.
 //!
-//! OpenCL has no call that pins memory. Drivers of GPUs pin what a `CL_MEM_USE_HOST_PTR` buffer
-//! lies in while it is mapped, and then know the addresses: a transfer from or to them is one
-//! step, 55 GB/s on an H200 where ordinary memory gives 9 to 18, and it blocks nobody. Pinning
-//! costs 90 µs a megabyte there. The map throws away the buffer's contents
-//! (`CL_MAP_WRITE_INVALIDATE_REGION`), so that the driver copies nothing over what the client
-//! writes meanwhile; nobody uses the buffer itself.
+//! OpenCL has no call that pins memory. Drivers of GPUs pin the memory of a `CL_MEM_USE_HOST_PTR`
+//! buffer while it is mapped, and recognize its addresses: a transfer from or to them is one step,
+//! 55 GB/s on an H200 where ordinary memory reaches 9 to 18, and does not block. Pinning costs 90
+//! µs per megabyte there. The map discards the buffer's contents
+//! (`CL_MAP_WRITE_INVALIDATE_REGION`), so that the driver copies nothing over the client's
+//! concurrent writes; the buffer itself is not used.
 
 use super::{call, create, Context, Mem, Queue, Result};
 use baltra_opencl::*;
@@ -21,13 +21,13 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// Pins `range` for the context that `queue` is of. Blocks for as long as that takes.
+    /// Pins `range` for the context of `queue`. Blocks until it is pinned.
     pub fn new(context: &Context, queue: &std::sync::Arc<Queue>, range: Range) -> Result<Pinned> {
         let flags = (CL_MEM_USE_HOST_PTR | CL_MEM_READ_WRITE) as u64;
-        // SAFETY: the range is kept until the buffer is gone.
+        // SAFETY: the range is kept until the buffer is released.
         let mem = unsafe { context.buffer(flags, range.len(), range.ptr())? };
         let invalidate = CL_MAP_WRITE_INVALIDATE_REGION as u64;
-        // SAFETY: live objects; the buffer has so many bytes.
+        // SAFETY: live objects; the buffer has that many bytes.
         let mapped = unsafe {
             create!(
                 queue.driver(),
@@ -56,7 +56,8 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let mapped = self.address as *mut std::ffi::c_void;
-        // SAFETY: what the map gave, once; the wait ends the driver's use of the range.
+        // SAFETY: the pointer that the map returned, once; the wait ends the driver's use of the
+        // range.
         let unmapped = unsafe {
             call!(
                 self.queue.driver(),
@@ -70,7 +71,7 @@ impl Drop for Pinned {
                 )
             )
         };
-        // A driver that is beyond this is beyond use, and so is what it pinned.
+        // If this fails, the driver is unusable, and so is the pinned memory.
         let _ = unmapped.and_then(|()| self.queue.finish());
     }
 }

@@ -4,7 +4,7 @@ use super::{call, check, Event, Kernel, Mem, Queue, Result};
 use baltra_opencl::*;
 use std::ffi::c_void;
 
-/// How a command is enqueued: what it waits for and whether its event is wanted.
+/// How a command is enqueued: its wait list, and whether its event is needed.
 #[derive(Clone, Copy)]
 pub struct Enqueue<'a> {
     /// Driver events of the queue's own context.
@@ -18,7 +18,7 @@ impl Enqueue<'_> {
         self.waits.len() as u32
     }
 
-    /// OpenCL wants null for no list.
+    /// OpenCL requires a null pointer for an empty list.
     fn list(&self) -> *const cl_event {
         if self.waits.is_empty() {
             std::ptr::null()
@@ -53,10 +53,11 @@ impl Queue {
 
     /// `clFinish`.
     pub fn finish(&self) -> Result<()> {
-        // A command that is not submitted yet, behind all others, is waited for.
-        let _last = match self.driver().forgets_flushed {
-            true => self.marker(&[], true)?,
-            false => None,
+        // Waits for an unsubmitted command, which is behind all others.
+        let _last = if self.driver().forgets_flushed {
+            self.marker(&[], true)?
+        } else {
+            None
         };
         // SAFETY: a live queue.
         unsafe { call!(self.driver(), clFinish(self.raw())) }
@@ -90,8 +91,8 @@ impl Queue {
         } else {
             local.as_ptr()
         };
-        // SAFETY: the arrays have three entries and the driver refuses more dimensions; what the
-        // kernel does with its arguments is why there is a process of its own around it.
+        // SAFETY: the arrays have three entries and the driver refuses more dimensions; the
+        // kernel's effect on its arguments is contained by this process.
         unsafe {
             enqueue!(
                 self,
@@ -409,7 +410,7 @@ impl Queue {
         origin: &[usize; 3],
         size: &[usize; 3],
     ) -> Result<Option<Event>> {
-        // SAFETY: a colour is at most 16 bytes; the driver copies it.
+        // SAFETY: a color is at most 16 bytes; the driver copies it.
         unsafe {
             enqueue!(
                 self,

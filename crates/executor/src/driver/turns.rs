@@ -1,9 +1,9 @@
 //! One thread at a time in the driver's submitting calls.
 //!
-//! GPU drivers lock inside every call, and threads that fill several queues at once pass that
-//! lock to and fro: on an H200 eight threads get 45 k small tasks a second through it together
-//! where one gets 59 k. A queue's thread that takes a turn hands over all that it has, flushes,
-//! and waits for the device outside of the turn.
+//! GPU drivers lock inside every call, and threads that fill several queues concurrently contend
+//! for that lock: on an H200 eight threads together submit 45 k small tasks per second where one
+//! submits 59 k. A queue's thread that takes a turn submits all its commands, flushes, and waits
+//! for the device after its turn.
 
 use baltra_ring::{futex_wait, futex_wake};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,22 +11,22 @@ use std::sync::Arc;
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Taken, and somebody sleeps for it.
+/// Taken, and a thread sleeps for it.
 const WANTED: u32 = 2;
-/// Looks before a thread sleeps; some 200 µs, the turns of a dozen others. To wake a thread whose
-/// processor has gone idle costs several turns, on a virtual machine more: with 200 looks eight
-/// clients on an H200 got 24 k to 30 k small tasks a second on such a host, with 2,000 to 20,000
-/// looks 41 k to 48 k.
+/// Polls before a thread sleeps; about 200 µs, the turns of a dozen others. Waking a thread whose
+/// processor has gone idle costs several turns, more on a virtual machine: with 200 polls eight
+/// clients on an H200 got 24 k to 30 k small tasks per second on such a host, with 2,000 to 20,000
+/// polls 41 k to 48 k.
 const SPINS: u32 = 4000;
 
-/// Whose turn it is.
+/// The turn of a process's threads at the driver.
 pub struct Turns {
     state: AtomicU32,
     wanted: bool,
 }
 
 impl Turns {
-    /// `wanted` false: everybody passes.
+    /// `wanted` false: all threads pass without a turn.
     pub fn new(wanted: bool) -> Arc<Turns> {
         Arc::new(Turns {
             state: FREE.into(),
@@ -40,8 +40,8 @@ impl Turns {
         }
         while self.state.swap(WANTED, Ordering::Acquire) != FREE {
             futex_wait(&self.state, WANTED, None);
-            // Those who are awake are faster: who slept looks for a while too. Others may
-            // sleep on.
+            // Threads that are awake are faster: one that has slept polls for a while, too. Others
+            // may sleep on.
             if self.look(WANTED) {
                 return;
             }
@@ -87,7 +87,7 @@ impl Turn {
         }
     }
 
-    /// Begins it, unless it has begun: may wait for another's end.
+    /// Begins a turn, unless it has begun; may wait for the end of another one.
     pub fn begin(&mut self) {
         if !self.held && self.turns.wanted {
             self.turns.take();
@@ -95,7 +95,7 @@ impl Turn {
         }
     }
 
-    /// Ends it, if it has begun. Whoever is about to wait for the device does so first.
+    /// Ends the turn, if it has begun. To be called before any wait for the device.
     pub fn end(&mut self) {
         if std::mem::take(&mut self.held) {
             self.turns.give();

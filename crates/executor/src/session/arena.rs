@@ -1,7 +1,7 @@
 //! Memory that the client shares.
 //!
 //! On a GPU an arena is pinned ([`crate::driver::Pinned`]) by its first transfer; a large one once
-//! transfers have moved half as many bytes as it has: pinning costs about what it saves on one
+//! transfers have moved half its size, because pinning costs about as much as it saves on one
 //! transfer of the whole.
 
 use crate::account::Charge;
@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{channel, Sender};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
-/// Arenas up to so many bytes are pinned at the first transfer: 1.5 ms.
+/// Arenas up to this size are pinned at the first transfer, which takes up to 1.5 ms.
 const AT_ONCE_BYTES: u64 = 16 << 20;
 
-/// Lets go of an arena that nothing uses any more. For a large one that takes tens of
-/// milliseconds, too long for a command queue's thread.
+/// Unmaps an unused arena in a separate thread. For a large one that takes tens of milliseconds,
+/// too long for a command queue's thread.
 pub fn let_go(arena: Arc<Arena>) {
     static GONE: LazyLock<Option<Mutex<Sender<Arc<Arena>>>>> = LazyLock::new(|| {
         let (sender, gone) = channel();
@@ -46,7 +46,7 @@ pub struct Arena {
     memory: Memory,
     /// For mapping it a second time, at an address ([`super::svm`]).
     pub fd: OwnedFd,
-    /// Where it begins in there.
+    /// Its offset in the arena.
     pub offset: u64,
     _charge: Charge,
 }
@@ -75,8 +75,8 @@ impl Arena {
         range.ok_or(CL_INVALID_VALUE)
     }
 
-    /// Whether the device reaches it by itself; pins it when it is time to. Asked once a
-    /// transfer, of `bytes`, which may wait for another thread's pinning.
+    /// Whether the device accesses it directly; pins it when it is due. Called once per transfer of
+    /// `bytes`; may wait for another thread's pinning.
     pub fn is_pinned(&self, shared: &Shared, bytes: u64) -> bool {
         let Some(queue) = &shared.pinning else {
             return false;

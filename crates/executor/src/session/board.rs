@@ -1,5 +1,5 @@
-//! What the executor knows of the session's events: its own private copy, indexed by slot. The
-//! shared table is only ever written, for the client.
+//! The executor's private copy of the session's event states, indexed by slot. The shared table is
+//! only written, for the client.
 
 use super::notices::Notices;
 use crate::driver::{Code, Event as DriverEvent};
@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Where an event stands.
+/// State of an event.
 #[derive(Clone)]
 pub enum State {
-    /// Nobody has taken its command off a channel yet, or it is a user event that nobody has
-    /// set, or its command waits itself.
+    /// Its command has not been taken off a channel yet or is waiting itself, or it is a user event
+    /// that has not been set.
     Pending,
     /// The driver has it.
     Submitted(Arc<Submitted>),
@@ -23,7 +23,7 @@ pub enum State {
     Done(Code),
 }
 
-/// An event's command as the driver knows it.
+/// An event's command in the driver.
 pub struct Submitted {
     /// The driver's event.
     pub event: DriverEvent,
@@ -45,7 +45,7 @@ struct Slots {
     sleepers: Vec<Arc<Sleeper>>,
 }
 
-/// A thread that sleeps on its own channel and wants to hear of changes here.
+/// A thread that sleeps on its own channel and has to be woken by changes here.
 pub struct Sleeper {
     /// Ends its sleep.
     pub waker: Waker,
@@ -99,10 +99,10 @@ impl Board {
         self.writer.set(event, baltra_opencl::CL_SUBMITTED, [0; 4]);
         let mut slots = self.lock();
         slots.put(event, State::Submitted(submitted));
-        self.tell(&slots);
+        self.notify(&slots);
     }
 
-    /// A command is complete or failed: everybody is told.
+    /// Records a complete or failed command and notifies waiters.
     pub fn complete(&self, event: Event, status: Code, times_ns: [u64; 4]) {
         let status = status.min(CL_COMPLETE);
         self.writer.set(event, status, times_ns);
@@ -118,7 +118,7 @@ impl Board {
         let mut slots = self.lock();
         let dropped = slots.put(event, State::Done(status));
         let watched = !slots.watched.is_empty() && slots.watched.remove(&event);
-        self.tell(&slots);
+        self.notify(&slots);
         drop(slots);
         // A driver event is released outside the lock.
         drop(dropped);
@@ -131,7 +131,7 @@ impl Board {
         }
     }
 
-    fn tell(&self, slots: &Slots) {
+    fn notify(&self, slots: &Slots) {
         if self.waiting.load(Ordering::Relaxed) != 0 {
             self.changed.notify_all();
         }
@@ -162,12 +162,12 @@ impl Board {
         }
     }
 
-    /// Where an event stands now.
+    /// Present state of an event.
     pub fn state(&self, event: Event) -> State {
         self.lock().get(event)
     }
 
-    /// `CL_QUEUED` to `CL_COMPLETE`, as the driver says now.
+    /// `CL_QUEUED` to `CL_COMPLETE`, as reported by the driver at present.
     pub fn status_now(&self, event: Event) -> u32 {
         let status = match self.state(event) {
             State::Pending => CL_QUEUED,
@@ -177,7 +177,7 @@ impl Board {
         status.max(CL_COMPLETE) as u32
     }
 
-    /// Blocks until the event is more than pending, or the session is closed.
+    /// Blocks until the event is submitted or complete, or the session is closed.
     pub fn wait(&self, event: Event) -> State {
         let mut slots = self.lock();
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -193,12 +193,12 @@ impl Board {
         state
     }
 
-    /// Adds a thread to tell of changes.
+    /// Adds a thread to be woken by changes.
     pub fn subscribe(&self, sleeper: Arc<Sleeper>) {
         self.lock().sleepers.push(sleeper);
     }
 
-    /// Tells a thread no more.
+    /// Removes a thread.
     pub fn unsubscribe(&self, sleeper: &Arc<Sleeper>) {
         self.lock().sleepers.retain(|s| !Arc::ptr_eq(s, sleeper));
     }
@@ -208,7 +208,7 @@ impl Board {
         self.closed.store(true, Ordering::Release);
         let slots = self.lock();
         self.changed.notify_all();
-        self.tell(&slots);
+        self.notify(&slots);
     }
 
     /// Lets go of the driver's events.
@@ -219,7 +219,7 @@ impl Board {
 }
 
 impl Slots {
-    /// Of an event whose slot has a newer generation all are done with it, the client included.
+    /// If the slot has a newer generation, the event is no longer in use, by the client either.
     fn get(&self, event: Event) -> State {
         match self.slots.get(event_slot(event) as usize) {
             Some(slot) if slot.generation == event_generation(event) => slot.state.clone(),
@@ -228,12 +228,12 @@ impl Slots {
         }
     }
 
-    /// Sets a state, unless the slot has moved on; returns what was there.
+    /// Sets a state, unless the slot has a newer generation; returns the previous one.
     fn put(&mut self, event: Event, state: State) -> Option<State> {
         let at = event_slot(event) as usize;
         let generation = event_generation(event);
         if at >= self.slots.len() {
-            // `exists` bounds the index by the slots that the client has paid for.
+            // `exists` bounds the index by the slots that the client has provided memory for.
             let pending = || Slot {
                 generation: 0,
                 state: State::Pending,
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_watcher_hears_once() {
+    fn test_a_watcher_is_notified_once() {
         let (board, mut consumer) = board(false);
         let mut record = Vec::new();
         board.watch(event(1, 1));

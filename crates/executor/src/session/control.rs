@@ -1,6 +1,6 @@
 //! Carrying out control messages.
 
-use super::deferred::{After, What};
+use super::deferred::{After, ReleaseTarget};
 use super::objects::{Context, Kernel, Memory, NameTaken, Object, Program};
 use super::queue::QueueHandle;
 use super::{arena, pixels, Arena, Session, Violation};
@@ -17,10 +17,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// Queues of one session: as many threads at the most, if all are busy.
+/// Maximum number of queues of one session, each with a thread if all are busy.
 const QUEUES_MAX: usize = 8192;
 
-/// The reading end of the control channel, whoever reads it just now.
+/// The reading end of the control channel, used by one thread at a time.
 pub struct ControlState {
     consumer: Consumer,
     record: Vec<u8>,
@@ -38,7 +38,7 @@ impl ControlState {
 
 impl From<NameTaken> for Violation {
     fn from(_: NameTaken) -> Violation {
-        Violation::new("an object's name is null, already taken, or one too many")
+        Violation::new("an object's id is null, already in use, or over the limit of objects")
     }
 }
 
@@ -63,7 +63,7 @@ impl Session {
             let mut state = self.control.lock().expect("no panic under this lock");
             self.drain_control(&mut state);
             drop(state);
-            // A queue that ended in the meantime may have left a release behind.
+            // A queue that ended in the meantime may have made a release due.
             self.run_due();
             self.feed();
             self.control_waker
@@ -74,7 +74,7 @@ impl Session {
         }
     }
 
-    /// Carries out what is there.
+    /// Carries out the available messages.
     pub(super) fn drain_control(self: &Arc<Session>, state: &mut ControlState) {
         let ControlState { consumer, record } = state;
         let mut drained = false;
@@ -108,8 +108,9 @@ impl Session {
         match message {
             Control::ArenaAdd { arena, len } => {
                 let fd = self.inbox.next(|| self.is_closed());
-                let fd =
-                    fd.ok_or_else(|| Violation::new("an arena was announced and did not come"))?;
+                let fd = fd.ok_or_else(|| {
+                    Violation::new("an arena was announced without its descriptor")
+                })?;
                 self.add_arena(arena, fd, 0, len)
             }
             Control::ArenaPart { arena, offset, len } => self.add_part(arena, offset, len),
@@ -121,7 +122,9 @@ impl Session {
                 let range = self.needed(payload)?;
                 match self.board.writer().add(range) {
                     Some(at) if at == first => Ok(()),
-                    _ => Err(Violation::new("event slots of the wrong size or place")),
+                    _ => Err(Violation::new(
+                        "event slots of the wrong size or out of order",
+                    )),
                 }
             }
             Control::Context { id, devices } => {
@@ -215,7 +218,7 @@ impl Session {
             Control::Release { id, after, notify } => {
                 let after = self.named_queues(after);
                 self.deferred
-                    .add(What::Object(id, notify), After::Submitted(after));
+                    .add(ReleaseTarget::Object(id, notify), After::Submitted(after));
                 self.run_due();
                 Ok(())
             }
@@ -228,7 +231,7 @@ impl Session {
                 Ok(())
             }
             Control::QueueRun(id) => {
-                // One that is gone has no commands left.
+                // A queue that no longer exists has no commands left.
                 if let Ok(queue) = self.objects.queue(id) {
                     self.run_queue(&queue);
                 }
@@ -237,7 +240,7 @@ impl Session {
             Control::SvmFree { address, after } => {
                 let after = self.named_queues(after);
                 self.deferred
-                    .add(What::Svm(address), After::Completed(after));
+                    .add(ReleaseTarget::Svm(address), After::Completed(after));
                 self.run_due();
                 Ok(())
             }
@@ -318,14 +321,14 @@ impl Session {
                 let (queue, count) = entry.split_at(4);
                 let queue = u32::from_le_bytes(queue.try_into().ok()?);
                 let count = u64::from_le_bytes(count.try_into().ok()?);
-                // A queue that is gone has no commands left.
+                // A queue that no longer exists has no commands left.
                 Some((self.objects.queue(queue).ok()?, count))
             })
             .collect()
     }
 
     fn drop_arena(&self, arena: u32) {
-        // Taken off the list first: a command that finds it is already counted as taken.
+        // Removed from the list first: a command that finds the arena has been counted as taken.
         let mut arenas = self.arenas.write().expect("no panic under this lock");
         let Some(gone) = arenas.remove(&arena) else {
             return;
@@ -339,17 +342,17 @@ impl Session {
             .collect();
         drop(queues);
         self.deferred
-            .add(What::Arena(gone), After::Completed(after));
+            .add(ReleaseTarget::Arena(gone), After::Completed(after));
         self.run_due();
     }
 
     /// Carries out the releases that wait for nothing any more.
     pub(super) fn run_due(&self) {
-        for what in self.deferred.due() {
-            match what {
-                What::Object(id, notify) => self.release(id, notify),
-                What::Arena(arena) => arena::let_go(arena),
-                What::Svm(address) => self.svm_free(address),
+        for target in self.deferred.due() {
+            match target {
+                ReleaseTarget::Object(id, notify) => self.release(id, notify),
+                ReleaseTarget::Arena(arena) => arena::let_go(arena),
+                ReleaseTarget::Svm(address) => self.svm_free(address),
             }
         }
     }
@@ -363,16 +366,16 @@ impl Session {
         match self.objects.remove(id) {
             Some(Object::Memory(memory)) if notify => {
                 let notices = self.notices.clone();
-                let told = memory.mem.on_destroyed(Box::new(move || {
+                let registered = memory.mem.on_destroyed(Box::new(move || {
                     notices.send(&Notice::Freed(id));
                 }));
                 drop(memory);
-                if told.is_err() {
+                if registered.is_err() {
                     freed();
                 }
             }
             Some(Object::Queue(queue)) => {
-                // Its thread tells of the end, having taken its last look at the ring.
+                // Its thread reports the release after its last access to the ring.
                 queue.release(notify);
                 self.run_queue(&queue);
             }
@@ -388,7 +391,7 @@ impl Session {
         }
     }
 
-    /// The bytes of something that the session cannot live without.
+    /// The bytes of a range without which the session cannot continue.
     fn needed(&self, payload: Payload) -> Result<Range, Violation> {
         self.payload(payload).map_err(|code| Violation {
             code,
@@ -405,7 +408,8 @@ impl Session {
             return Err(outside());
         }
         let fd = door.memory.try_clone();
-        let fd = fd.map_err(|e| Violation::new(format!("an arena cannot be had: {e}")))?;
+        let fd =
+            fd.map_err(|e| Violation::new(format!("cannot duplicate an arena's descriptor: {e}")))?;
         self.add_arena(arena, fd, door.share.offset + offset, len)
     }
 
@@ -416,14 +420,14 @@ impl Session {
             .then(|| self.account.charge(len))
             .flatten();
         let Some(charge) = charge else {
-            // What is in there cannot be used: its commands say so.
+            // The object is unusable: its commands return the error.
             return Ok(());
         };
         let memory = baltra_ring::Memory::map_part(&fd, offset, len)
-            .map_err(|e| Violation::new(format!("an arena cannot be mapped: {e}")))?;
+            .map_err(|e| Violation::new(format!("cannot map an arena: {e}")))?;
         let mut arenas = self.arenas.write().expect("no panic under this lock");
         if arenas.contains_key(&arena) {
-            return Err(Violation::new("an arena's name is used twice"));
+            return Err(Violation::new("an arena's id is already in use"));
         }
         self.arena_bytes.fetch_add(memory.len(), Ordering::Relaxed);
         arenas.insert(arena, Arc::new(Arena::new(memory, fd, offset, charge)));
@@ -437,8 +441,8 @@ impl Session {
             ids(devices).collect()
         };
         if names.iter().all(|id| *id == 0) {
-            // The driver's contexts are dear (a GPU's takes a tenth of a second) and what
-            // separates tenants is the process: the one made before the session came will do.
+            // The driver's contexts are expensive (a GPU's takes a tenth of a second), and tenants
+            // are separated by processes: the process's context serves.
             return Ok(Arc::new(Context {
                 context: self.shared.context.clone(),
                 devices: vec![(0, self.shared.device)],
@@ -488,7 +492,7 @@ impl Session {
         });
         let consumer = Consumer::new(range.clone())?;
         if let (Err(code), true) = (&made, consumer.is_parked()) {
-            // Its client asks ([`Request::Creation`]); others hear it from each command.
+            // The client may query the error ([`Request::Creation`]), and each command returns it.
             return self.name(id, Err(*code));
         }
         let handle = super::queue::open(self, id, properties, consumer, &range, made)?;
@@ -503,14 +507,14 @@ impl Session {
         Ok(())
     }
 
-    /// Gives a queue that is parked a thread; one that can have none gets it later.
+    /// Starts a thread for a parked queue; if that fails, it is retried later.
     fn run_queue(&self, queue: &Arc<QueueHandle>) {
         if !queue.run() {
             self.starved.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Gives queues their threads that could not have them earlier.
+    /// Retries to start threads for queues.
     fn feed(&self) {
         if !self.starved.swap(false, Ordering::Relaxed) {
             return;
@@ -563,9 +567,9 @@ impl Session {
             Backing::Svm(address) => self.svm_range(address, size)?,
             _ => host.as_ref().map_or(std::ptr::null_mut(), Range::ptr),
         };
-        // SAFETY: the range is at least `size` bytes; `host` outlives the call, and what the
-        // driver uses in place is kept by the destructor callback below, or is memory of the
-        // driver's own, which knows what uses it.
+        // SAFETY: the range is at least `size` bytes; `host` outlives the call, and memory that the
+        // driver uses in place is kept by the destructor callback below, or was allocated by the
+        // driver, which tracks its use.
         let mem = unsafe {
             context
                 .context
@@ -722,6 +726,6 @@ impl Session {
     }
 }
 
-/// What the client's host pointers come to is decided here, not by its flags.
+/// The backing decides about host pointers, not the client's flags.
 const HOST_POINTER_FLAGS: u64 =
     (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR | CL_MEM_ALLOC_HOST_PTR) as u64;

@@ -1,4 +1,4 @@
-//! Releases that have to wait until the queues have got past the commands that came before.
+//! Releases that wait until the queues have processed earlier commands.
 
 use super::queue::QueueHandle;
 use super::Arena;
@@ -6,9 +6,9 @@ use baltra_wire::Id;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What is to be released.
-pub enum What {
-    /// An object, and whether to say when the driver has let go of it.
+/// The target of a release.
+pub enum ReleaseTarget {
+    /// An object, and whether to notify the client once the driver has released it.
     Object(Id, bool),
     /// An arena, which no later command finds.
     Arena(Arc<Arena>),
@@ -16,11 +16,11 @@ pub enum What {
     Svm(u64),
 }
 
-/// How far the queues have to be.
+/// The progress of queues that a release waits for.
 pub enum After {
-    /// So many commands handed to the driver: it keeps what its commands use.
+    /// Commands submitted to the driver, which retains the objects that they use.
     Submitted(Vec<(Arc<QueueHandle>, u64)>),
-    /// So many commands complete: the memory itself is given up.
+    /// Commands completed, because the memory itself is freed.
     Completed(Vec<(Arc<QueueHandle>, u64)>),
 }
 
@@ -36,22 +36,22 @@ impl After {
 /// The releases that wait.
 #[derive(Default)]
 pub struct Deferred {
-    waiting: Mutex<Vec<(What, After)>>,
+    waiting: Mutex<Vec<(ReleaseTarget, After)>>,
     count: AtomicUsize,
 }
 
 impl Deferred {
-    /// Defers a release. The caller asks for what is [`Deferred::due`] afterwards: the queues may
-    /// have got there already.
-    pub fn add(&self, what: What, after: After) {
+    /// Defers a release. The caller checks [`Deferred::due`] afterwards, because the queues may
+    /// have reached the condition already.
+    pub fn add(&self, target: ReleaseTarget, after: After) {
         let mut waiting = self.waiting.lock().expect("no panic under this lock");
-        waiting.push((what, after));
+        waiting.push((target, after));
         self.count.store(waiting.len(), Ordering::SeqCst);
     }
 
-    /// What waits for nothing any more; cheap where nothing waits. A queue thread asks after
-    /// each batch and before it sleeps, so that no release is left behind.
-    pub fn due(&self) -> Vec<What> {
+    /// Releases whose condition holds; cheap if none is pending. A queue's thread checks after each
+    /// batch and before it sleeps, so that no release is missed.
+    pub fn due(&self) -> Vec<ReleaseTarget> {
         if self.count.load(Ordering::SeqCst) == 0 {
             return Vec::new();
         }

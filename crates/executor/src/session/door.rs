@@ -1,5 +1,5 @@
-//! A session whose client is beyond a futex's reach, in a VM: all of its memory lies in a part of the
-//! VM's region, and where it has something to say to a thread that sleeps it rings a bell.
+//! A session of a client in a VM, which cannot use the host's futexes: all of its memory is in a
+//! part of the VM's region, and the client rings a doorbell to wake a sleeping thread.
 
 use super::Session;
 use baltra_ring::{Memory, Segment};
@@ -10,26 +10,26 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How long a bell is waited for before the session is looked at.
+/// Maximum wait for the doorbell before the session is checked.
 const LOOK_EVERY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
 };
-/// How often the rings are looked at where there is no bell.
-const LOOK_UNTOLD: Duration = Duration::from_millis(1);
+/// Interval for polling the rings without a doorbell.
+const POLL_EVERY: Duration = Duration::from_millis(1);
 
-/// Where a session's memory is.
-pub enum Place {
-    /// A segment's memfd of its own; arenas come over the socket.
+/// The memory of a session.
+pub enum SessionMemory {
+    /// The memfd of a segment; arenas are passed over the socket.
     Segment(OwnedFd),
     /// All in a part of a memfd.
     Part {
-        /// The memfd. It is held until nothing of the session is left, so that a lock on its open
-        /// file description tells others when.
+        /// The memfd. It is held until the session's resources are freed: a lock on its open file
+        /// description shows others that the part is in use.
         memory: OwnedFd,
-        /// Which part.
+        /// The part.
         share: Share,
-        /// What the client rings; none: nobody does.
+        /// The client's doorbell; none: there is none.
         bell: Option<OwnedFd>,
     },
 }
@@ -41,11 +41,11 @@ pub(super) struct Door {
     bell: Option<Arc<OwnedFd>>,
 }
 
-impl Place {
+impl SessionMemory {
     pub(super) fn open(self) -> io::Result<(Segment, Option<Door>)> {
         match self {
-            Place::Segment(fd) => Ok((Segment::map(&fd)?, None)),
-            Place::Part {
+            SessionMemory::Segment(fd) => Ok((Segment::map(&fd)?, None)),
+            SessionMemory::Part {
                 memory,
                 share,
                 bell,
@@ -87,10 +87,10 @@ fn listen(bell: Option<&OwnedFd>, session: &Weak<Session>) {
                         let _ = rustix::io::read(bell, &mut [0u8; 8]);
                     }
                     // No bell: as if there were none.
-                    _ => std::thread::sleep(LOOK_UNTOLD),
+                    _ => std::thread::sleep(POLL_EVERY),
                 }
             }
-            None => std::thread::sleep(LOOK_UNTOLD),
+            None => std::thread::sleep(POLL_EVERY),
         }
         let Some(session) = session.upgrade().filter(|session| !session.is_closed()) else {
             return;

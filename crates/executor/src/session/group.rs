@@ -1,18 +1,18 @@
-//! The work-group of a launch that names none.
+//! The work-group size of a launch that specifies none.
 //!
-//! OpenCL leaves it to the implementation (`clEnqueueNDRangeKernel`, no `local_work_size`), and a driver takes its time
-//! to choose well: NVIDIA's, 5.6 of the 10.2 µs of a launch (H100). A launch that one compute unit of a GPU runs at once
-//! leaves nothing to choose: it is one group.
+//! OpenCL leaves it to the implementation (`clEnqueueNDRangeKernel`, no `local_work_size`), and a
+//! driver's choice takes time: NVIDIA's, 5.6 of the 10.2 µs of a launch (H100). A launch that fits
+//! one compute unit of a GPU leaves no choice: it is one group.
 
 use super::objects::Context;
 use crate::driver::{number, Kernel};
 use baltra_opencl::*;
 
-/// Work-items that a compute unit runs at once, in multiples that the kernel prefers (warps): each of its schedulers has
-/// one. Four on NVIDIA's since Volta and on AMD's GCN.
+/// Work-items that a compute unit runs at a time, in multiples that the kernel prefers (warps): one
+/// for each of its schedulers. Four on NVIDIA's since Volta and on AMD's GCN.
 const SCHEDULERS: u64 = 4;
 
-/// Which launches of a kernel are one group.
+/// The launches of a kernel that can run as one group.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct OneGroup {
     /// Work-items; 0: the driver chooses always.
@@ -22,8 +22,8 @@ pub struct OneGroup {
 }
 
 impl OneGroup {
-    /// For a kernel on a GPU that asks for no group of its own. Elsewhere groups are more than a division: a CPU's cores
-    /// take one each, an FPGA's pipelines are made for theirs.
+    /// For a kernel on a GPU without a required group size. Elsewhere groups matter for
+    /// performance: a CPU's cores run one each, an FPGA's pipelines are built for theirs.
     pub fn of(kernel: &Kernel, context: &Context) -> OneGroup {
         let [(_, device)] = context.devices[..] else {
             return OneGroup::default();
@@ -46,8 +46,8 @@ impl OneGroup {
         }
     }
 
-    /// The group of a launch of so many work-items that names none: all of them, or all zero, which leaves it to the
-    /// driver.
+    /// The group size of a launch that specifies none: the whole launch, or zeros, which leave the
+    /// choice to the driver.
     pub fn local(&self, dimensions: u32, global: &[usize; 3]) -> [usize; 3] {
         let used = dimensions as usize;
         let sizes = global.iter().take(used).map(|side| *side as u64);
@@ -56,9 +56,10 @@ impl OneGroup {
             .try_fold(1u64, |all, side| all.checked_mul(side));
         let fits = items.is_some_and(|items| (1..=self.most).contains(&items))
             && sizes.zip(self.sides).all(|(side, most)| side <= most);
-        match fits {
-            true => std::array::from_fn(|at| if at < used { global[at] } else { 0 }),
-            false => [0; 3],
+        if fits {
+            std::array::from_fn(|at| if at < used { global[at] } else { 0 })
+        } else {
+            [0; 3]
         }
     }
 }
@@ -76,7 +77,7 @@ mod tests {
         assert_eq!(gpu.local(1, &[1, 0, 0]), [1, 0, 0]);
         assert_eq!(gpu.local(2, &[2, 64, 7]), [2, 64, 0]);
         assert_eq!(gpu.local(3, &[1, 2, 64]), [1, 2, 64]);
-        // Larger than a unit runs at once, than a dimension may be, than a number; nothing.
+        // More than a unit runs at a time, than a dimension's limit, than fits a number; and zero.
         assert_eq!(gpu.local(1, &[129, 0, 0]), [0; 3]);
         assert_eq!(gpu.local(3, &[1, 1, 65]), [0; 3]);
         assert_eq!(gpu.local(2, &[usize::MAX, 2, 0]), [0; 3]);

@@ -1,4 +1,4 @@
-//! The files that come with a build, laid out for the compiler.
+//! The files of a build, written for the compiler.
 
 use crate::driver::Code;
 use baltra_opencl::CL_OUT_OF_HOST_MEMORY;
@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Files of one build at the most.
 const FILES_MAX: usize = 4096;
 
-/// A directory that is removed when nothing needs it any more.
+/// A directory that is removed when it is no longer needed.
 pub struct Directory(PathBuf);
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What is left goes with the cache.
+        // A directory that remains is removed with the cache.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// The files of a build, in a directory that is removed when the build is over.
+/// The files of a build, in a directory that is removed after the build.
 pub struct Headers<'a> {
     dir: Option<Directory>,
     /// The source that includes them by their names.
@@ -26,9 +26,9 @@ pub struct Headers<'a> {
 }
 
 impl<'a> Headers<'a> {
-    /// Writes the files where this executor's compiled kernels are kept: nobody else's compiler
-    /// looks there. A path that leaves the directory is left out; the file without a name is the
-    /// build's source.
+    /// Writes the files to the directory of this executor's compiled kernels, which other tenants'
+    /// compilers cannot read. A path that leaves the directory is skipped; the file with an empty
+    /// name is the build's source.
     pub fn lay_out(files: &[(&str, &'a [u8])]) -> Result<Headers<'a>, Code> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let mut headers = Headers {
@@ -55,7 +55,7 @@ impl<'a> Headers<'a> {
         match written {
             Ok(()) => Ok(headers),
             Err(error) => {
-                tracing::warn!(%error, "the headers of a build cannot be written");
+                tracing::warn!(%error, "cannot write a program's headers");
                 Err(CL_OUT_OF_HOST_MEMORY)
             }
         }
@@ -69,7 +69,7 @@ impl<'a> Headers<'a> {
         }
     }
 
-    /// The directory, for one who builds again.
+    /// The directory, for further builds.
     pub fn into_directory(self) -> Option<Directory> {
         self.dir
     }
@@ -80,7 +80,7 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// A path below the directory; `None`: it leads elsewhere, or names nothing.
+/// A path below the directory; `None`: it leaves the directory, or is empty.
 fn plain_path(path: &Path) -> Option<PathBuf> {
     let mut plain = PathBuf::new();
     for component in path.components() {

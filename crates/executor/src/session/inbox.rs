@@ -1,4 +1,4 @@
-//! The client's socket: descriptors of arenas come over it, and its end means the client's.
+//! The client's socket: passes descriptors of arenas, and its end shows the client's end.
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const PENDING_MAX: usize = 256;
 const FDS_MAX: usize = 32;
 
-/// What came over a client's socket.
+/// Descriptors received over a client's socket.
 pub struct Inbox {
     socket: OwnedFd,
     fds: Mutex<VecDeque<OwnedFd>>,
@@ -28,7 +28,7 @@ impl Inbox {
         }
     }
 
-    /// Takes what is there now; false: the client is gone.
+    /// Receives available data; false: the client has disconnected.
     pub fn receive(&self) -> io::Result<bool> {
         let mut pending = self.fds.lock().expect("no panic under this lock");
         let mut bytes = [0u8; 256];
@@ -60,8 +60,8 @@ impl Inbox {
         }
     }
 
-    /// The next descriptor, which the client has sent before the message that asks for it: a
-    /// while is more than enough.
+    /// The next descriptor, which the client has sent before the message that needs it: a short
+    /// wait is sufficient.
     pub fn next(&self, stop: impl Fn() -> bool) -> Option<OwnedFd> {
         let started = Instant::now();
         loop {
@@ -84,7 +84,7 @@ impl Inbox {
         }
     }
 
-    /// Lets the client know that this is the end.
+    /// Notifies the client of the session's end.
     pub fn shut_down(&self) {
         // It may be gone already.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);

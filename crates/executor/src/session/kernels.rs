@@ -1,26 +1,26 @@
 //! Describing a program's kernels, argument sizes included.
 //!
-//! OpenCL tells an argument's type by name only, and only where the driver keeps it. The
-//! library needs the size to check `clSetKernelArg` where the specification wants it checked, so
-//! it is found by asking the driver to set the argument: by the size that the type's name
-//! suggests, then by every plausible one.
+//! OpenCL reports an argument's type by name only, and only if the driver keeps it. The library
+//! needs the size to check `clSetKernelArg` as the specification requires, so the executor
+//! determines it by setting the argument: first with the size that the type's name suggests, then
+//! with every plausible one.
 
 use crate::driver::{number, text, Code, Device, Kernel, Program};
 use baltra_opencl::*;
 use baltra_wire::{KernelArg, KernelDescription};
 
-/// The longest argument tried: OpenCL asks devices for no more than 1,024 bytes of arguments.
+/// The longest argument tried: OpenCL requires devices to support 1,024 bytes of arguments only.
 const ARG_BYTES_MAX: usize = 4096;
-/// Structures are multiples of four, nearly always: all up to here are tried, then fours.
+/// Structures are mostly multiples of four: all sizes up to this are tried, then multiples of four.
 const ARG_BYTES_DENSE: usize = 64;
 /// Kernels and arguments of a hostile program.
 const KERNELS_MAX: usize = 16_384;
 const ARGS_MAX: u64 = 4096;
 
-/// Whether a program's text or binary calls `printf`: its kernels run alone, so that what comes
-/// out is known to be theirs.
+/// Whether a program's text or binary calls `printf`: its kernels run alone, so that the output can
+/// be attributed to them.
 ///
-/// Every binary of PoCL's names what its `printf` would write to; one that calls it says more.
+/// Every binary of PoCL contains the name of `printf`'s buffer; one that calls `printf` has more.
 pub fn mentions_printf(program: &[u8]) -> bool {
     const WORD: &[u8] = b"printf";
     let words = program.windows(WORD.len()).enumerate();
@@ -92,7 +92,7 @@ fn arg_size(kernel: &mut Kernel, at: u32, arg: &KernelArg) -> usize {
     match arg.address as i32 {
         CL_KERNEL_ARG_ADDRESS_LOCAL => return 0,
         CL_KERNEL_ARG_ADDRESS_GLOBAL | CL_KERNEL_ARG_ADDRESS_CONSTANT => return pointer,
-        // Images live in global memory by some drivers' word, in private by others'.
+        // Some drivers report images in global memory, others in private memory.
         _ if arg.access != 0 && arg.access != CL_KERNEL_ARG_ACCESS_NONE as u32 => return pointer,
         _ if arg.type_name == "sampler_t" => return pointer,
         _ => {}
@@ -107,7 +107,7 @@ fn arg_size(kernel: &mut Kernel, at: u32, arg: &KernelArg) -> usize {
     let plain = [4, 8, 16, 1, 2, 32, 64, 128];
     let dense = 1..=ARG_BYTES_DENSE;
     let sparse = (ARG_BYTES_DENSE..=ARG_BYTES_MAX).step_by(4);
-    // A driver that takes a size that cannot be right checks none: then nothing is known.
+    // A driver that accepts an impossible size checks none: then the size is unknown.
     if fits(3) && fits(5) {
         return 0;
     }

@@ -1,5 +1,5 @@
-//! A queue's own driver kernels: arguments travel with every launch, and what has not changed
-//! since the queue's previous launch of the kernel is not set again.
+//! A queue's own driver kernels: each launch carries its arguments, and those that have not changed
+//! since the queue's previous launch of the kernel are not set again.
 
 use super::group::OneGroup;
 use super::objects::{Context, IdMap, Kernel, Memory};
@@ -10,8 +10,8 @@ use baltra_wire::{Arg, Id};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-/// What an argument of the driver's kernel was last set to. Objects go by name *and* handle: a
-/// handle alone may be a new object's at an old one's address.
+/// The value that an argument of the driver's kernel was last set to. Objects are compared by id
+/// *and* handle, because a new object may have an old one's address as its handle.
 #[derive(PartialEq)]
 enum Set {
     Nothing,
@@ -28,9 +28,9 @@ pub struct OwnKernel {
     pub kernel: driver::Kernel,
     /// It may print.
     pub prints: bool,
-    /// Which of its launches are one group.
+    /// Which of its launches can run as one group.
     pub one_group: OneGroup,
-    /// Not kept: the client's release counts, whenever this queue hears of it.
+    /// Weak, so that the client's release takes effect before this queue drops its kernel.
     object: Weak<Kernel>,
     args: Vec<Set>,
     indirect: Vec<u64>,
@@ -44,8 +44,8 @@ pub struct OwnKernels {
 }
 
 impl OwnKernels {
-    /// The kernel with its arguments set. Objects that the launch uses are added to `held`,
-    /// which the caller keeps until the driver has the launch.
+    /// The kernel with its arguments set. Objects that the launch uses are added to `held`, which
+    /// the caller keeps until the launch is submitted.
     pub fn prepare(
         &mut self,
         session: &Session,
@@ -151,9 +151,10 @@ impl OwnKernel {
                     return Err(CL_INVALID_CONTEXT);
                 }
                 let now = Set::Memory(id, memory.mem.raw() as usize);
-                let set = match *was == now {
-                    true => Ok(()),
-                    false => kernel.set_memory(at, Some(&memory.mem)),
+                let set = if *was == now {
+                    Ok(())
+                } else {
+                    kernel.set_memory(at, Some(&memory.mem))
                 };
                 held.push(memory);
                 (set, now)

@@ -1,6 +1,6 @@
-//! The stream of notices to the client. Nobody who has something to say ever waits for a client
-//! that does not listen: what the ring cannot take now goes to a backlog, which a thread of its
-//! own carries off.
+//! The stream of notices to the client. A thread that sends a notice never waits for a client that
+//! does not read: notices that do not fit into the ring go to a backlog, which a separate thread
+//! empties.
 
 use baltra_ring::{Producer, Progress, Range, RingError};
 use baltra_wire::Notice;
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A client that lets more than this pile up has lost its session.
+/// Maximum backlog; a client that lets it grow beyond this loses its session.
 const BACKLOG_BYTES_MAX: usize = 512 << 20;
 
-/// The longest text in one notice: its reader gets on in pieces.
+/// Maximum text in one notice, so that its reader can proceed in pieces.
 const PRINTED_BYTES_MAX: usize = 48 << 10;
 
 struct State {
@@ -29,8 +29,8 @@ struct State {
 pub struct Notices {
     state: Mutex<State>,
     closed: AtomicBool,
-    /// In the ring's header, [`State::printed`]: a client whose wait is over waits until it has
-    /// handled as many.
+    /// In the ring's header, [`State::printed`]: after a wait for a command, the client waits until
+    /// it has handled that many notices of printed text.
     announced: Progress,
 }
 
@@ -59,8 +59,8 @@ impl Notices {
         self.add(&mut state, notice);
     }
 
-    /// Sends what a kernel printed, without waiting. Comes before the kernel's completion: its
-    /// client then waits for the text.
+    /// Sends a kernel's output, without waiting. To be called before the kernel's completion, after
+    /// which its client waits for the text.
     pub fn print(self: &Arc<Notices>, text: &[u8]) {
         if self.closed.load(Ordering::Relaxed) {
             return;
@@ -120,18 +120,18 @@ impl Notices {
         }
     }
 
-    /// Nothing more is said; what waits for room is dropped.
+    /// Sends no more notices; the backlog is dropped.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the client let too much pile up, or the session is over.
+    /// Whether the backlog became too large, or the session has ended.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
 }
 
-/// Up to the last line that ends within a notice's length, or that length.
+/// Length of the text up to the last line that ends within a notice's limit, or that limit.
 fn piece_len(text: &[u8]) -> usize {
     let Some(piece) = text.get(..PRINTED_BYTES_MAX) else {
         return text.len();

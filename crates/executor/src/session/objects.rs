@@ -1,4 +1,4 @@
-//! A session's objects, by the names that its client gave them.
+//! A session's objects, by the ids that its client assigned.
 
 use crate::account::Charge;
 use crate::driver::{self, Code, Device};
@@ -45,9 +45,9 @@ pub struct Memory {
     pub pixel_bytes: u64,
     /// The buffer's bytes, where they lie in an arena.
     pub arena: Option<Range>,
-    /// What it is charged as, as long as it lives.
+    /// Its charge to the tenant, for its lifetime.
     pub _charge: Option<Charge>,
-    /// What it is a part of, which lives as long.
+    /// The object that it is a part of, kept alive.
     pub _parent: Option<Arc<Memory>>,
 }
 
@@ -61,11 +61,11 @@ pub struct Program {
     pub built: AtomicBool,
     /// The options of the newest build, as the client gave them.
     pub options: Mutex<String>,
-    /// Made of source or intermediate language, so that compile options mean something.
+    /// Created from source or intermediate language, so that compile options apply.
     pub compiles: bool,
     /// Its kernels may print.
     pub prints: AtomicBool,
-    /// How it was compiled, where its argument information is our own wish.
+    /// How it was compiled, if argument information was added to the client's options.
     pub compiled: Mutex<Option<Compilation>>,
     /// A part of the device itself: needs no image.
     pub fixed: bool,
@@ -82,10 +82,10 @@ impl Program {
             .clone()
     }
 
-    /// The driver's program, ready to be built with these headers. A driver builds no program again
-    /// that still has kernels, and ours outlive the application's a little: so a second build gets
-    /// a program of its own, of the same source; so does one whose source names headers that lie
-    /// elsewhere here.
+    /// The driver's program, ready to be built with these headers. Drivers do not rebuild a program
+    /// that still has kernels, and the executor's kernels may outlive the application's: so a
+    /// second build uses a new program of the same source; so does one whose source includes
+    /// headers by other paths.
     pub fn renewed(&self, headers: &Headers<'_>) -> Result<Arc<driver::Program>, Code> {
         let mut program = self.program.lock().expect("no panic under this lock");
         let is_second = self.built.swap(true, Ordering::Relaxed);
@@ -108,8 +108,8 @@ impl Program {
 }
 
 impl Program {
-    /// A build has these files and options: its kernels may print where its source says nothing
-    /// of that.
+    /// Records that a build has these files and options: its kernels may print even if its source
+    /// does not mention that.
     pub fn reads(&self, files: &[(&str, &[u8])], options: &str) {
         let mut texts = files
             .iter()
@@ -132,8 +132,8 @@ impl Program {
     }
 }
 
-/// A kernel: a program's function. Every queue makes a driver kernel of its own, because
-/// arguments travel with each launch and the driver's kernel holds only one set.
+/// A kernel: a program's function. Every queue creates its own driver kernel, because each launch
+/// carries its arguments and a driver kernel holds only one set.
 pub struct Kernel {
     /// The program.
     pub program: Arc<Program>,
@@ -164,8 +164,8 @@ pub enum Object {
     Failed(Code),
 }
 
-/// Client-chosen names are small and mostly consecutive: one multiplication spreads them. A
-/// client that picks them badly slows nobody but itself.
+/// Client-chosen ids are small and mostly consecutive: one multiplication spreads them. A client
+/// that chooses colliding ids only slows down itself.
 #[derive(Default)]
 pub struct IdHasher(u64);
 
@@ -188,7 +188,7 @@ impl Hasher for IdHasher {
 /// A map by object name.
 pub type IdMap<T> = HashMap<Id, T, BuildHasherDefault<IdHasher>>;
 
-/// The name is null or taken: the client breaks the protocol.
+/// The id is null or in use: a violation of the protocol.
 #[derive(Debug)]
 pub struct NameTaken;
 
@@ -212,7 +212,7 @@ impl Objects {
         self.map.read().expect("no panic under this lock")
     }
 
-    /// Names a new object. Over the limit the name stands for a failure; even those are bounded.
+    /// Registers a new object. Over the limit the id stands for a failure; even those are bounded.
     pub fn insert(&self, id: Id, object: Object) -> Result<(), NameTaken> {
         let mut map = self.map.write().expect("no panic under this lock");
         if id == 0 || map.contains_key(&id) || map.len() >= self.max.saturating_mul(2) {

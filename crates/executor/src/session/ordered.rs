@@ -1,13 +1,13 @@
 //! The in-order queue.
 //!
-//! The loop: take what is there (up to [`IN_FLIGHT_MAX`]), then wait for the oldest
-//! *milestone*, a command whose driver event is kept because somebody may ask for it, because it
-//! reads, or because it is time for one; behind the last milestone, `clFinish`. When nothing is in
-//! flight the task is over: the lease is given up and the thread spins a little, then sleeps.
+//! The loop takes available commands (up to [`IN_FLIGHT_MAX`]), then waits for the oldest
+//! *milestone*: a command whose driver event is kept because its event may be queried, because it
+//! reads, or at regular intervals; after the last milestone it calls `clFinish`. When no command is
+//! in flight the task ends: the lease is returned and the thread spins briefly, then sleeps.
 //!
-//! Waiting was measured against event callbacks on PoCL 3.1 (empty kernel, waiter in another
-//! thread): 10.0 µs by `clFinish`, 9.3 µs by callback. The simpler one won; the out-of-order
-//! queue ([`super::unordered`]) needs callbacks anyway.
+//! Waiting was compared with event callbacks on PoCL 3.1 (empty kernel, waiter in another thread):
+//! 10.0 µs by `clFinish`, 9.3 µs by callback. The simpler way was chosen; the out-of-order queue
+//! ([`super::unordered`]) needs callbacks anyway.
 
 use super::board::{State, Submitted};
 use super::queue::Base;
@@ -21,18 +21,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Commands that the driver has and that are not complete; at most so many.
+/// Maximum number of commands submitted to the driver and not complete.
 const IN_FLIGHT_MAX: u64 = 512;
-/// A command in so many keeps its event, so that progress is published now and then.
+/// One command in this number keeps its event, so that progress is published regularly.
 const MILESTONE_EVERY: u64 = 64;
-/// Where commands take longer each, every one of them keeps its event, and the driver gets few
-/// ahead: progress is seen, and the device comes back soon where it is wanted.
+/// If commands take longer than this, each of them keeps its event, and few are submitted ahead:
+/// progress is published, and the device can be returned soon.
 const SLOW: Duration = Duration::from_millis(5);
-/// Commands that the driver has at most where they take so long.
+/// Maximum number of submitted commands if they take that long.
 const IN_FLIGHT_SLOW_MAX: u64 = 16;
 
-/// A transfer that blocks while others wait for events of earlier commands; tens of
-/// microseconds.
+/// Maximum size of a transfer that blocks while other threads wait for events of earlier commands;
+/// tens of microseconds.
 const BLOCKING_BYTES_MAX: u64 = 1 << 20;
 
 /// A command whose driver event is kept until it is complete.
@@ -42,7 +42,7 @@ struct Milestone {
     driver: Arc<Submitted>,
 }
 
-/// What the queue's thread works on.
+/// State of the queue's thread.
 pub struct InOrder {
     /// As in any queue.
     pub base: Base,
@@ -50,11 +50,11 @@ pub struct InOrder {
     milestones: VecDeque<Milestone>,
     taken: u64,
     completed: u64,
-    /// Commands take longer than [`SLOW`] each, as far as is known.
+    /// Commands are expected to take longer than [`SLOW`] each.
     slow: bool,
 }
 
-/// What a command's wait list came to.
+/// Result of resolving a command's wait list.
 enum Ready {
     /// Driver events to pass on.
     Now(Vec<Arc<Submitted>>),
@@ -78,13 +78,14 @@ impl InOrder {
     }
 
     fn in_flight_max(&self) -> u64 {
-        match self.slow {
-            true => IN_FLIGHT_SLOW_MAX,
-            false => IN_FLIGHT_MAX,
+        if self.slow {
+            IN_FLIGHT_SLOW_MAX
+        } else {
+            IN_FLIGHT_MAX
         }
     }
 
-    /// Works until the queue is over (false), or there has been nothing to do for long.
+    /// Works until the queue has ended (false), or has been idle for long.
     pub fn serve(&mut self) -> bool {
         let spin = self.base.session.shared.options.spin();
         let mut record = Vec::new();
@@ -148,7 +149,7 @@ impl InOrder {
         {
             self.base.trace(number, trace, parent, commands);
             if event == 0 && command.waits.is_empty() {
-                // No client waits for this one: its end is reported with that of the next.
+                // No client waits for this command: its end is reported with that of the next.
                 if self.completed + 1 == number {
                     self.completed = number;
                 }
@@ -183,8 +184,8 @@ impl InOrder {
                 return Ok(());
             }
         }
-        // A transfer within shared memory that nothing follows: a copy by this thread, once the
-        // device is done, beats a command of the driver's.
+        // For a transfer within shared memory without later commands, a copy by this thread, once
+        // the device is idle, is faster than a command of the driver.
         let last = waits.is_empty() && self.base.consumer.is_empty();
         if last && self.is_local(&command.operation) {
             self.drain_before(1);
@@ -202,9 +203,10 @@ impl InOrder {
             || number.is_multiple_of(MILESTONE_EVERY)
             || (reads && !idle && !last);
         let list: Vec<cl_event> = waits.iter().map(|w| w.event.raw()).collect();
-        let since_ns = match self.base.profiling {
-            true => self.base.session.device_ns(),
-            false => 0,
+        let since_ns = if self.base.profiling {
+            self.base.session.device_ns()
+        } else {
+            0
         };
         let blocks = last && self.may_block(&command.operation);
         let outcome = match &mut self.lane {
@@ -257,7 +259,7 @@ impl InOrder {
         Ok(())
     }
 
-    /// Whether blocking in a transfer holds up no news of earlier commands for long.
+    /// Whether blocking in a transfer delays the completion of earlier commands only briefly.
     fn may_block(&self, operation: &Operation) -> bool {
         match operation {
             Operation::Buffer { payload, .. } => {
@@ -274,7 +276,7 @@ impl InOrder {
         }
     }
 
-    /// A command that the driver has nothing to do with any more.
+    /// Completes a command that the driver has finished.
     fn finished(&mut self, number: u64, event: Event, status: Code, times_ns: [u64; 4]) {
         self.base.ended(number, event, status, times_ns);
         if self.completed + 1 == number {
@@ -283,7 +285,7 @@ impl InOrder {
         }
     }
 
-    /// Waits for what the driver cannot wait for itself: user events, events that nobody has
+    /// Waits for conditions that the driver cannot wait for: user events, events that have not been
     /// submitted yet, events of other contexts. The device is not held meanwhile.
     fn resolve(&mut self, command: &Command) -> Ready {
         let mut waits = Vec::new();
@@ -302,7 +304,7 @@ impl InOrder {
                 self.drain_before(1);
                 self.end_task();
                 session.run_due();
-                // It may wait for long, and who has work that waits is not idle.
+                // The wait may be long, and a tenant with waiting work is not idle.
                 self.base.show(self.taken - self.completed);
                 state = session.board.wait(event);
             }
@@ -332,7 +334,7 @@ impl InOrder {
         self.retire_before(0);
     }
 
-    /// As [`InOrder::retire`], while the newest `open` commands are still being looked at.
+    /// As [`InOrder::retire`], while the newest `open` commands are not resolved yet.
     fn retire_before(&mut self, open: u64) {
         self.flush();
         let (before, since_ns) = (self.completed, self.base.handle.running_since_ns());

@@ -1,4 +1,4 @@
-//! How many bytes an image takes, checked before the driver reads so many from an arena.
+//! The size of an image in bytes, checked before the driver reads that many from an arena.
 
 use baltra_opencl::*;
 use baltra_wire::{ImageFormat, ImageShape, Region};
@@ -25,7 +25,7 @@ pub fn pixel_bytes(format: ImageFormat) -> Option<u64> {
     })
 }
 
-/// Bytes of an image's tight contents; `None`: no such shape, or more than an address space.
+/// Bytes of an image's tight contents; `None`: the shape is invalid, or exceeds the address space.
 pub fn contents_bytes(shape: &ImageShape, pixel_bytes: u64) -> Option<u64> {
     let (rows, slices) = match shape.kind as i32 {
         CL_MEM_OBJECT_IMAGE1D | CL_MEM_OBJECT_IMAGE1D_BUFFER => (1, 1),
@@ -43,8 +43,8 @@ pub fn volume(size: [u64; 3]) -> Option<u64> {
     size[0].checked_mul(size[1])?.checked_mul(size[2])
 }
 
-/// Whether a box of bytes lies in a buffer. Pitches of 0 are tight; the driver refuses those
-/// that are too small.
+/// Whether a box of bytes fits into a buffer. Pitches of 0 are tight; the driver refuses those that
+/// are too small.
 pub fn box_fits(region: &Region, buffer_bytes: u64) -> bool {
     let end = || {
         let [width, rows, slices] = region.size;

@@ -1,5 +1,5 @@
-//! The builder: requests that may take long, carried out one behind the other by a thread of
-//! their own, so that a compilation holds up neither commands nor the control channel.
+//! The builder: a thread that carries out requests that may take long, one at a time, so that a
+//! compilation delays neither commands nor the control channel.
 
 use super::control::ids;
 use super::headers::{Directory, Headers};
@@ -15,7 +15,7 @@ use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Requests that wait; a client that sends more waits itself.
+/// Maximum number of waiting requests; a client that sends more has to wait.
 const WAITING_MAX: usize = 256;
 
 struct Worker {
@@ -47,7 +47,7 @@ impl Builder {
             }
         };
         drop(worker);
-        // It only fails when the builder is gone, with its session.
+        // Fails only if the builder has ended, with its session.
         let _ = jobs.send(record);
     }
 
@@ -202,7 +202,7 @@ impl Session {
                 *program.image.lock().expect("no panic under this lock") = image;
                 Ok(Reply::Binaries(status))
             }
-            // The statuses say which binary it is.
+            // The statuses identify the binary.
             Err(CL_INVALID_BINARY) => Ok(Reply::Binaries(status)),
             Err(code) => Err(code),
         }
@@ -260,8 +260,8 @@ impl Session {
         let raw: Vec<_> = drivers.iter().map(|p| &**p).collect();
         let (mut program, mut code) = context.context.link(&list, options, &raw);
         if code == CL_LINK_PROGRAM_FAILURE && recompile(&inputs) {
-            // NVIDIA's linker stumbles over kernels without arguments that were compiled with
-            // argument information.
+            // NVIDIA's linker fails on kernels without arguments that were compiled with argument
+            // information.
             (program, code) = context.context.link(&list, options, &raw);
         }
         let Some(program) = program else {
@@ -341,8 +341,8 @@ impl Session {
         })
     }
 
-    /// On a device that holds one image at a time a program is built when the device holds it:
-    /// what a build comes to.
+    /// On a device that holds one image at a time a program is built once the device holds its
+    /// image: returns the build's result.
     fn loaded(&self, program: &Program, built: Reply) -> Reply {
         let Reply::Built {
             code: CL_SUCCESS,
@@ -357,9 +357,10 @@ impl Session {
             && self.shared.images.is_exclusive()
             && devices.iter().any(|d| executable(d.4));
         let names: Vec<String> = kernels.iter().map(|k| k.name.clone()).collect();
-        let outcome = match wanted {
-            true => self.load(program, &names),
-            false => Ok(()),
+        let outcome = if wanted {
+            self.load(program, &names)
+        } else {
+            Ok(())
         };
         let Err(reason) = outcome else {
             return Reply::Built {
@@ -389,15 +390,16 @@ impl Session {
         let images = &self.shared.images;
         let (session, is_over) = (self.start.session, || self.is_closed());
         let claim = match &earlier {
-            // What the client brought is its image, whatever the driver makes of it.
+            // The client's binary is the image, whatever binary the driver returns.
             Some(image) if !program.compiles => {
                 images.load(session, image.digest().to_owned(), None, kernels, &is_over)?
             }
             _ => {
                 let binaries = program.driver().binaries();
-                let binaries = binaries.map_err(|code| format!("no binary ({code})"))?;
+                let binaries = binaries
+                    .map_err(|code| format!("the driver returned no binary (error {code})"))?;
                 let binary = binaries.into_iter().find(|b| !b.is_empty());
-                let binary = binary.ok_or("the driver gives no binary")?;
+                let binary = binary.ok_or("the driver returned no binary")?;
                 images.load(session, digest(&binary), Some(&binary), kernels, &is_over)?
             }
         };
@@ -483,7 +485,8 @@ impl Compilation {
     }
 }
 
-/// Compiles what was compiled with argument information without; whether that changes anything.
+/// Compiles without argument information what was compiled with it; returns whether anything
+/// changed.
 fn recompile(programs: &[Arc<Program>]) -> bool {
     let mut changed = false;
     for program in programs {
@@ -495,16 +498,16 @@ fn recompile(programs: &[Arc<Program>]) -> bool {
     changed
 }
 
-/// The named devices of a context; none named: the driver's default, all.
+/// The devices of a context with these ids; none given: the driver's default, all.
 fn devices_of(context: &Context, names: &[u8]) -> Result<Vec<Device>, Code> {
     ids(names).map(|id| context.device(id)).collect()
 }
 
 const ARG_INFO: &str = "-cl-kernel-arg-info";
 
-/// Builds with argument information, which the library needs and the application never sees
-/// among its options. Should that fail the application's own options decide: with the
-/// information NVIDIA's compiler stumbles over kernels that do nothing.
+/// Builds with argument information, which the library needs, without showing it among the
+/// application's options. If that fails, the application's own options decide, because NVIDIA's
+/// compiler fails with the information on kernels without effect.
 fn with_arg_info(
     options: &str,
     compiles: bool,

@@ -1,11 +1,12 @@
-//! A command queue's thread: takes commands off the queue's channel, hands them to the driver,
-//! says how far it got.
+//! A command queue's thread: takes commands off the queue's channel, submits them to the driver,
+//! and publishes its progress.
 //!
 //! GPU drivers are filled by one thread at a time ([`crate::driver::Turns`]): a turn begins with a
-//! batch's first command and ends with its flush, and nobody waits for the device within one.
+//! batch's first command and ends with its flush, and no thread waits for the device within its
+//! turn.
 //!
-//! A queue has a thread only while there is something to do, or was a moment ago: its [`Worker`] is
-//! parked in the [`QueueHandle`] otherwise, and the client says when it is needed
+//! A queue has a thread only while it has work, and shortly afterwards: its [`Worker`] is otherwise
+//! parked in the [`QueueHandle`], and the client requests a thread when it is needed
 //! ([`baltra_wire::Control::QueueRun`]).
 
 use super::objects::Context;
@@ -27,7 +28,8 @@ use std::time::{Duration, Instant};
 /// A thread that has had nothing to do for so long ends.
 const PARK_AFTER: Duration = Duration::from_secs(2);
 
-/// Calls that belong to traces and are on their way in a queue; others are not told of.
+/// Maximum number of a queue's outstanding calls that belong to traces; further ones are not
+/// reported.
 const TRACED_MAX: usize = 64;
 
 /// Commands that belong to a trace.
@@ -41,19 +43,19 @@ struct Traced {
     granted_ns: Option<u64>,
 }
 
-/// What others know of a queue.
+/// A queue's state that other threads can access.
 pub struct QueueHandle {
     /// Its name.
     pub id: Id,
     taken: AtomicU64,
     submitted: AtomicU64,
     completed: AtomicU64,
-    /// Since when nothing has ended in a queue whose commands the driver has; 0: it has none.
+    /// Time of the last completion while the driver has commands of the queue; 0: it has none.
     running_ns: AtomicU64,
     released: AtomicBool,
     closed: AtomicBool,
-    /// Held by whoever touches the ring from outside the queue's thread, which may be given
-    /// back to the client once the thread has ended. The value: the client wants to be told.
+    /// Locked for any access to the ring from outside the queue's thread, because the ring may be
+    /// returned to the client once the thread has ended. The value: the client requests a notice.
     notify: Mutex<bool>,
     waker: Waker,
     /// The client runs a queue that is parked.
@@ -61,7 +63,7 @@ pub struct QueueHandle {
     thread: Mutex<Thread>,
 }
 
-/// Who works on a queue.
+/// State of a queue's thread.
 #[derive(Default)]
 struct Thread {
     /// The worker, while no thread has it.
@@ -76,25 +78,25 @@ impl QueueHandle {
         self.taken.load(Ordering::SeqCst)
     }
 
-    /// The first so many commands are with the driver or done.
+    /// Number of commands that are submitted to the driver or complete.
     pub fn submitted(&self) -> u64 {
         self.submitted.load(Ordering::SeqCst)
     }
 
-    /// The first so many commands are complete.
+    /// Number of complete commands.
     pub fn completed(&self) -> u64 {
         self.completed.load(Ordering::SeqCst)
     }
 
-    /// Since when the driver's oldest command of this queue runs, or waits behind others
+    /// Start of the driver's oldest command of this queue, or of its wait behind others
     /// (`CLOCK_MONOTONIC`); `None`: it has none.
     pub fn running_since_ns(&self) -> Option<u64> {
         let since = self.running_ns.load(Ordering::Relaxed);
         (since > 0).then_some(since)
     }
 
-    /// The client has given the queue up: its thread ends once nothing is left in it.
-    /// With `notify`, [`Notice::Freed`] then says that the ring's memory is the client's again.
+    /// The client has released the queue: its thread ends once the queue is empty. With `notify`,
+    /// [`Notice::Freed`] then reports that the client may reuse the ring's memory.
     pub fn release(&self, notify: bool) {
         let mut wanted = self.notify.lock().expect("no panic under this lock");
         *wanted = notify;
@@ -102,7 +104,7 @@ impl QueueHandle {
         self.waker.wake();
     }
 
-    /// Wakes the thread if it sleeps although there are commands.
+    /// Wakes the thread if it sleeps although commands are available.
     pub fn wake_behind(&self) {
         self.waker.wake_behind();
     }
@@ -119,7 +121,7 @@ impl QueueHandle {
         self.thread.lock().expect("no panic under this lock")
     }
 
-    /// Starts a thread if the queue is parked; false: none can be had.
+    /// Starts a thread if the queue is parked; false: it could not be started.
     pub fn run(self: &Arc<QueueHandle>) -> bool {
         let mut thread = self.thread();
         if thread.parked.is_none() {
@@ -135,12 +137,12 @@ impl QueueHandle {
         });
         match started {
             Ok(started) => {
-                // One that has parked is about to end and touches nothing any more.
+                // A parked thread is about to end and accesses nothing any more.
                 thread.newest = Some(started);
                 true
             }
             Err(error) => {
-                tracing::warn!(queue = self.id, %error, "no thread for a command queue");
+                tracing::warn!(queue = self.id, %error, "cannot start a command queue's thread");
                 false
             }
         }
@@ -191,7 +193,7 @@ impl QueueHandle {
         self.closed.load(Ordering::Acquire) && thread.newest.as_ref().is_none_or(ended)
     }
 
-    /// Waits for the thread, or lets go of the worker that none has.
+    /// Waits for the thread, or drops the worker of a parked queue.
     pub fn join(&self) {
         let mut thread = self.thread();
         let (parked, newest) = (thread.parked.take(), thread.newest.take());
@@ -203,8 +205,8 @@ impl QueueHandle {
         }
     }
 
-    /// Nothing waits for this queue any more, and nobody touches its ring; whether the client
-    /// wants to know.
+    /// Ends the queue: waiters are released, and its ring is no longer accessed; returns whether
+    /// the client requests a notice.
     fn end(&self) -> bool {
         let notify = self.notify.lock().expect("no panic under this lock");
         self.closed.store(true, Ordering::Release);
@@ -215,18 +217,18 @@ impl QueueHandle {
     }
 }
 
-/// What both kinds of queue are made of.
+/// The common part of both kinds of queue.
 pub struct Base {
     /// The session.
     pub session: Arc<Session>,
-    /// What others know.
+    /// The part that other threads can access.
     pub handle: Arc<QueueHandle>,
     /// The channel.
     pub consumer: Consumer,
-    /// Times are wanted.
+    /// Whether events need times.
     pub profiling: bool,
     progress: Progress,
-    /// Since when the running task runs; `None`: no task, no lease.
+    /// Start of the running task; `None`: no task, no lease.
     task: Option<Instant>,
     traced: Vec<Traced>,
     calls: u64,
@@ -234,8 +236,8 @@ pub struct Base {
     shown: u64,
 }
 
-/// A queue, parked. Where the driver has no such queue commands are taken all the same, and every
-/// one fails.
+/// A parked queue. If the driver cannot create such a queue, commands are still taken, and each one
+/// fails.
 pub fn open(
     session: &Arc<Session>,
     id: Id,
@@ -254,7 +256,7 @@ pub fn open(
         closed: false.into(),
         notify: Mutex::new(false),
         waker: consumer.waker(),
-        // One that does not say so expects a thread to be there.
+        // A client that does not mark the ring as parked expects a thread.
         parks: consumer.is_parked(),
         thread: Mutex::default(),
     });
@@ -280,13 +282,13 @@ pub fn open(
     if !handle.parks && !handle.run() {
         return Err(Violation {
             code: CL_OUT_OF_RESOURCES,
-            text: "no thread for a command queue".into(),
+            text: "cannot start a command queue's thread".into(),
         });
     }
     Ok(handle)
 }
 
-/// What a queue's thread works on.
+/// State of a queue's thread.
 enum Worker {
     InOrder(Box<InOrder>),
     Unordered(Box<Unordered>),
@@ -300,7 +302,7 @@ impl Worker {
         }
     }
 
-    /// Works until the queue is over (false), or there has been nothing to do for long.
+    /// Works until the queue has ended (false), or has been idle for long.
     fn serve(&mut self) -> bool {
         match self {
             Worker::InOrder(worker) => worker.serve(),
@@ -316,7 +318,7 @@ impl Base {
             || (self.handle.released.load(Ordering::Acquire) && self.consumer.is_empty())
     }
 
-    /// The next command's record, if one is there.
+    /// The next command's record, if one is available.
     pub fn take(&mut self, record: &mut Vec<u8>) -> Result<bool, baltra_ring::RingError> {
         let session = &self.session;
         self.consumer.pop_unless(record, || session.is_closed())
@@ -332,7 +334,7 @@ impl Base {
         self.idle_max().is_some_and(|max| since.elapsed() >= max) && self.consumer.is_empty()
     }
 
-    /// Whether something other than a command wants the thread awake.
+    /// Whether the thread has to stay awake for something other than a command.
     pub fn is_called(&self) -> bool {
         self.session.is_closed() || self.handle.released.load(Ordering::Acquire)
     }
@@ -358,7 +360,7 @@ impl Base {
         true
     }
 
-    /// The `commands` behind the command `number` belong to a trace.
+    /// Assigns the `commands` after the command `number` to a trace.
     pub fn trace(&mut self, number: u64, trace: [u8; 16], parent: [u8; 8], commands: u32) {
         if !self.session.shared.traces.is_on() || self.traced.len() >= TRACED_MAX {
             return;
@@ -419,12 +421,12 @@ impl Base {
         *moved = (0, 0);
     }
 
-    /// Whether another tenant wants the device.
+    /// Whether another tenant is waiting for the device.
     pub fn is_wanted_back(&self) -> bool {
         self.task.is_some() && self.session.account.lease.is_revoked()
     }
 
-    /// So many commands are open now: a figure for people.
+    /// Sets the number of outstanding commands, for statistics.
     pub fn show(&mut self, open: u64) {
         self.session.account.queued(self.shown, open);
         self.shown = open;
@@ -441,9 +443,9 @@ impl Base {
         self.handle.submitted.store(number, Ordering::SeqCst);
     }
 
-    /// The first `number` commands are complete: the client is told.
+    /// Reports to the client that the first `number` commands are complete.
     pub fn publish(&mut self, number: u64) {
-        // With the context lost, the session's end completes everything that waits.
+        // With a lost context, the session's end completes everything outstanding.
         if number == self.published || self.session.shared.health.is_lost() {
             return;
         }
@@ -455,7 +457,7 @@ impl Base {
             self.runs_since(now_ns);
             self.session.account.lease.advance(now_ns);
         }
-        // Behind the client's news: it is nobody's in a hurry.
+        // Runs after the client has been notified, because tracing is not latency-critical.
         self.end_traced(number);
         if self.session.start.flags.mirror {
             self.session.notices.send(&Notice::Progress {
@@ -466,7 +468,7 @@ impl Base {
         }
     }
 
-    /// A command ended. An error reaches its event or, failing that, the queue's progress.
+    /// Ends a command. An error is recorded in its event or, without one, in the queue's progress.
     pub fn ended(&self, number: u64, event: Event, status: Code, times_ns: [u64; 4]) {
         let status = match status {
             0.. => status,

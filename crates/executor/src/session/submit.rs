@@ -1,4 +1,4 @@
-//! Handing one command to the driver: ids looked up, ranges checked, arguments set.
+//! Submits a command to the driver: looks up ids, checks ranges, sets arguments.
 
 use super::board::Submitted;
 use super::launch::OwnKernels;
@@ -11,24 +11,25 @@ use baltra_wire::{Direction, Id, Operation, Payload, Region};
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// Commands in one turn at the driver, some tens of microseconds: others wait for theirs.
+/// Commands in one turn at the driver, some tens of microseconds, because other threads wait for
+/// theirs.
 const TURN_COMMANDS_MAX: u32 = 32;
-/// Smaller writes are staged by the driver at once and block nobody.
+/// Smaller writes are staged by the driver immediately and do not block.
 const BLOCKING_WRITE_BYTES: usize = 64 << 10;
 
-/// What came of a command.
+/// Result of submitting a command.
 pub enum Outcome {
-    /// The driver has it; its event where one was asked for.
+    /// Submitted to the driver; with its event, if requested.
     Driver(Option<driver::Event>),
-    /// It is carried out.
+    /// Complete.
     Done,
-    /// There was nothing to do: it is complete when all before it are.
+    /// Nothing to do: the command is complete when all earlier ones are.
     Nothing,
-    /// It is carried out, and all before it too: the driver was waited for.
+    /// Complete, and so are all earlier commands, because the driver was waited for.
     Finished,
 }
 
-/// How to carry out a command.
+/// Options for submitting a command.
 #[derive(Clone, Copy)]
 pub struct How<'a> {
     /// Wait list and event.
@@ -37,13 +38,13 @@ pub struct How<'a> {
     pub ordered: bool,
     /// All before it are complete and it waits for nothing.
     pub idle: bool,
-    /// Nothing is known to follow it: a transfer from or to ordinary memory may as well wait for
-    /// its end. Drivers copy there a good deal faster when they may block (30 µs of a small read
-    /// on an H200); pinned memory needs no such help.
+    /// No later command is known: a transfer from or to ordinary memory may wait for its end.
+    /// Drivers copy considerably faster if they may block (30 µs of a small read on an H200);
+    /// pinned memory does not need that.
     pub last: bool,
 }
 
-/// A driver's queue and what it takes to fill it.
+/// A driver's queue and the state needed to fill it.
 pub struct Lane {
     session: Arc<Session>,
     context: Arc<Context>,
@@ -53,7 +54,8 @@ pub struct Lane {
     /// Commands handed over in this turn.
     turn_commands: u32,
     unflushed: bool,
-    /// Driver events that nobody needs: letting go of one is a call too, for the next turn.
+    /// Driver events that are no longer needed: releasing one is a call too, to be made in the next
+    /// turn.
     spent: Vec<Arc<Submitted>>,
     kernels: OwnKernels,
     /// Objects of the command that is being submitted.
@@ -79,7 +81,7 @@ impl Lane {
         }
     }
 
-    /// The driver's context, as wait lists know it.
+    /// The driver's context, as wait lists identify it.
     pub fn context(&self) -> usize {
         self.context.context.raw() as usize
     }
@@ -121,8 +123,8 @@ impl Lane {
         }
     }
 
-    /// The driver begins with what it has, and others may have their turn. Comes before any
-    /// waiting; the next command begins another turn.
+    /// Flushes the driver's queue and ends the turn. To be called before any wait; the next command
+    /// begins another turn.
     pub fn flush(&mut self) {
         if std::mem::take(&mut self.unflushed) {
             // An error shows again in the wait that follows.
@@ -278,7 +280,7 @@ impl Lane {
                 return Ok(Outcome::Driver(event));
             }
         };
-        // Alone: what comes out of the process while it runs is this kernel's.
+        // Alone, so that the process's output during its run is this kernel's.
         self.turn.end();
         self.queue.finish()?;
         let notices = &self.session.notices;
@@ -351,7 +353,8 @@ impl Lane {
     fn tight(&self, payload: Payload, size: [u64; 3], unit: u64) -> Result<Range, Code> {
         let bytes = pixels::volume(size).and_then(|v| v.checked_mul(unit));
         match bytes {
-            // Pinned, the driver copies without staging: whether it is makes no other difference.
+            // For pinned memory the driver copies without staging; otherwise it makes no
+            // difference.
             Some(bytes) if bytes > 0 && bytes <= payload.len => {
                 self.session.pinned_payload(payload).map(|(host, _)| host)
             }

@@ -1,4 +1,4 @@
-//! Shared virtual memory: which addresses a session may name.
+//! Shared virtual memory: the addresses that a session may use.
 
 use super::{Session, Violation};
 use crate::account::Charge;
@@ -9,7 +9,7 @@ use baltra_wire::{Payload, Reply};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Where an allocation's bytes are from.
+/// Owner of an allocation's memory.
 enum Owner {
     /// A second mapping of an arena, at the client's address.
     Mapped(#[allow(dead_code, reason = "held for its mapping")] Memory),

@@ -1,5 +1,5 @@
-//! The out-of-order queue: commands wait in a list, and whatever is ready goes to the driver's
-//! own out-of-order queue; completions come by callback.
+//! The out-of-order queue: commands wait in a list until they are ready for the driver's own
+//! out-of-order queue; completions are reported by callbacks.
 
 use super::board::{Sleeper, State, Submitted};
 use super::queue::Base;
@@ -13,17 +13,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Commands taken off the channel and not complete; at most so many.
+/// Maximum number of commands taken off the channel and not complete.
 const OPEN_MAX: usize = 4096;
 
-/// What has to be over before a command may go to the driver.
+/// Conditions for submitting a command to the driver.
 #[derive(Clone, Copy, PartialEq)]
 enum Order {
     /// Its own wait list.
     Waits,
     /// All before it (a marker without a wait list).
     AllBefore,
-    /// As its wait list or all before it say, and nothing behind it goes earlier.
+    /// Its wait list or, if that is empty, all earlier commands; no later command is submitted
+    /// before it.
     Barrier,
 }
 
@@ -38,10 +39,10 @@ struct Open {
     stage: Stage,
 }
 
-/// What the driver's callbacks say: command number and status.
+/// Results of the driver's callbacks: command number and status.
 type Ends = Arc<Mutex<Vec<(u64, Code)>>>;
 
-/// What the queue's thread works on.
+/// State of the queue's thread.
 pub struct Unordered {
     /// As in any queue.
     pub base: Base,
@@ -82,7 +83,7 @@ impl Unordered {
         }
     }
 
-    /// Works until the queue is over (false), or there has been nothing to do for long.
+    /// Works until the queue has ended (false), or has been idle for long.
     pub fn serve(&mut self) -> bool {
         let spin = self.base.session.shared.options.spin();
         loop {
@@ -118,14 +119,15 @@ impl Unordered {
                     || base.session.is_closed()
             };
             if full {
-                // The channel may be filled, which is no reason to stay awake.
+                // The channel may hold more commands, which is not a reason to stay awake.
                 if !called() {
                     std::thread::sleep(std::time::Duration::from_micros(50));
                 }
             } else {
-                let idle_max = match self.open.is_empty() {
-                    true => self.base.idle_max(),
-                    false => None,
+                let idle_max = if self.open.is_empty() {
+                    self.base.idle_max()
+                } else {
+                    None
                 };
                 let since = Instant::now();
                 self.base.consumer.wait_unless(spin, idle_max, called);
@@ -136,7 +138,7 @@ impl Unordered {
         }
         self.lane.flush();
         while self.in_driver > 0 {
-            // What the driver has is waited for, or its callbacks would find nobody.
+            // Waits for the driver's commands, because their callbacks use this object.
             let _ = self.lane.queue.finish();
             self.collect();
             if self.in_driver > 0 {
@@ -148,7 +150,7 @@ impl Unordered {
         false
     }
 
-    /// Takes in what the driver's callbacks have said.
+    /// Processes the results of the driver's callbacks.
     fn collect(&mut self) {
         let ends = std::mem::take(&mut *self.ends.lock().expect("no panic under this lock"));
         for (number, status) in ends {
@@ -188,7 +190,7 @@ impl Unordered {
         Ok(())
     }
 
-    /// Hands over whatever is ready, in order as far as barriers and markers ask for it.
+    /// Submits commands that are ready, in order where barriers and markers require it.
     fn submit_ready(&mut self) -> Result<(), Violation> {
         if self.waiting == 0 {
             return Ok(());
@@ -247,8 +249,8 @@ impl Unordered {
         Ok(())
     }
 
-    /// The driver events that the command waits for, or the failure among them; `None`: it has to
-    /// wait here.
+    /// The driver events that the command waits for, or the failure among them; `None`: the command
+    /// has to wait here.
     fn resolve(&self, command: &Command) -> Option<Result<Vec<Arc<Submitted>>, Code>> {
         let mut waits = Vec::new();
         let failed = Some(Err(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST));
@@ -305,13 +307,13 @@ impl Unordered {
                     board.submitted(event, submitted.clone());
                 }
                 let (ends, waker) = (self.ends.clone(), self.base.consumer.waker());
-                let told = submitted.event.on_complete(Box::new(move |status| {
+                let registered = submitted.event.on_complete(Box::new(move |status| {
                     ends.lock()
                         .expect("no panic under this lock")
                         .push((number, status));
                     waker.wake();
                 }));
-                if told.is_err() {
+                if registered.is_err() {
                     self.lane.flush();
                     let status = submitted.event.wait();
                     let mut ends = self.ends.lock().expect("no panic under this lock");
@@ -326,7 +328,7 @@ impl Unordered {
         self.base.ended(number, event, status, times);
     }
 
-    /// Publishes how many commands from the start are complete, and how many are with the
+    /// Publishes how many of the first commands are complete, and how many are submitted to the
     /// driver.
     fn advance(&mut self) {
         let before = self.first;

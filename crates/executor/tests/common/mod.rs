@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use baltra_executor::account::Account;
-use baltra_executor::session::{Place, Session};
+use baltra_executor::session::{Session, SessionMemory};
 use baltra_executor::{Options, Shared};
 use baltra_ring::{ring_bytes, Consumer, EventTable, LeaseGranter, LeaseHolder, Memory};
 use baltra_ring::{Producer, Progress, Segment};
@@ -149,7 +149,7 @@ impl Peer {
             account,
             start,
             theirs.into(),
-            Place::Segment(fd),
+            SessionMemory::Segment(fd),
             move |reason| drop(sender.send(reason)),
         )
         .unwrap();
@@ -170,7 +170,7 @@ impl Peer {
         // A compiler that the driver starts just now holds the socket until it runs.
         let started = Instant::now();
         while !session.is_closed() && started.elapsed() < PATIENCE {
-            session.hear();
+            session.receive();
             std::thread::yield_now();
         }
         ended.recv_timeout(PATIENCE).unwrap()
@@ -249,8 +249,8 @@ impl Client {
     )]
     pub fn bytes(&self, payload: Payload) -> &mut [u8] {
         let range = self.arena.slice(payload.offset, payload.len).unwrap();
-        // SAFETY: inside the arena, which lives as long as the peer; tests look when the
-        // executor is done.
+        // SAFETY: inside the arena, which lives as long as the peer; tests read it only after the
+        // executor has finished writing.
         unsafe { std::slice::from_raw_parts_mut(range.ptr(), range.len()) }
     }
 
@@ -289,9 +289,10 @@ impl Client {
             context,
             flags: 1,
             size: bytes,
-            backing: match shared().description.host_memory {
-                true => Backing::Arena(payload),
-                false => Backing::Device(None),
+            backing: if shared().description.host_memory {
+                Backing::Arena(payload)
+            } else {
+                Backing::Device(None)
             },
         });
         (id, payload)
@@ -424,12 +425,12 @@ impl Client {
         self.push(queue, event, &[], &op);
     }
 
-    /// What the arena says goes to a buffer that does not lie there.
+    /// Writes the arena's content to a buffer that is not in the arena.
     pub fn show(&mut self, queue: &mut Queue, buffer: Id, payload: Payload) {
         self.copy(queue, Direction::Write, buffer, payload);
     }
 
-    /// What a buffer holds comes to the arena, if it does not lie there.
+    /// Reads a buffer that is not in the arena into it.
     pub fn look(&mut self, queue: &mut Queue, buffer: Id, payload: Payload) {
         self.copy(queue, Direction::Read, buffer, payload);
     }

@@ -1,4 +1,4 @@
-//! What is enqueued. Everything is complete when its call returns.
+//! Enqueued commands. Every command is complete when its call returns.
 
 use super::object;
 use super::objects::{handle, Arg, Event, Kernel, Mem, Queue, BUFFER_ARGS};
@@ -25,7 +25,8 @@ pub fn fill(api: &mut cl_icd_dispatch) {
 
 type Result<T> = std::result::Result<T, cl_int>;
 
-/// The end of a command: its event, or its error. `ns`: of the whole, and of the part that profiling calls the command.
+/// The end of a command: its event, or its error. `ns`: duration of the whole, and of the part that
+/// profiling reports as the command.
 ///
 /// # Safety
 /// `event` is null or writable.
@@ -48,7 +49,7 @@ unsafe fn done(result: Result<(u64, u64)>, event: *mut cl_event) -> cl_int {
     }
 }
 
-/// Does something on the host, and says how long it took.
+/// Runs a command on the host and measures its time.
 fn timed(work: impl FnOnce() -> Result<()>) -> Result<(u64, u64)> {
     let begun = monotonic_ns();
     work()?;
@@ -84,15 +85,15 @@ unsafe extern "C" fn launch(
     if !(1..=3).contains(&dimensions) {
         return CL_INVALID_WORK_DIMENSION;
     }
-    // SAFETY: live objects; `global` has as many entries as there are dimensions.
+    // SAFETY: live objects; `global` has one entry per dimension.
     unsafe {
         let global = std::slice::from_raw_parts(global, dimensions as usize);
         done(run(object(queue), object(kernel), global), event)
     }
 }
 
-/// Calls the program: the first buffer is the body, as many bytes of it as there are work-items, and the second takes
-/// the answer.
+/// Calls the program: the first buffer is the body, one byte of it per work-item, and the second
+/// receives the answer.
 ///
 /// # Safety
 /// The kernel's buffers are live.
@@ -127,7 +128,7 @@ unsafe fn run(queue: &Queue, kernel: &Kernel, global: &[usize]) -> Result<(u64, 
         timeout: kernel.program.timeout(),
     });
     let done = called.map_err(|error| {
-        tracing::info!(%error, "a call failed");
+        tracing::info!(%error, "a kernel call failed");
         match error {
             Error::Lost(_) => CL_DEVICE_NOT_AVAILABLE,
             _ => CL_OUT_OF_RESOURCES,
@@ -183,7 +184,7 @@ unsafe extern "C" fn write(
     }
 }
 
-/// Where a rectangle's rows lie: its origin, pitches and size. What is zero is tight.
+/// A rectangle of rows: its origin, pitches and size. Zero pitches mean tight rows.
 #[derive(Clone, Copy)]
 struct Rect {
     origin: [usize; 3],
@@ -212,7 +213,7 @@ impl Rect {
         }
     }
 
-    /// Where each row begins; an error where it does not fit in `bytes`.
+    /// The offset of each row; an error if it exceeds `bytes`.
     fn rows(self, bytes: usize) -> Result<impl Iterator<Item = usize>> {
         let Rect {
             origin,

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 /// Buffers and image argument, in that order; then scalars.
 pub const BUFFER_ARGS: usize = 2;
 
-/// What of the window is taken: pieces in the order of their places.
+/// Allocated parts of the window, in the order of their offsets.
 pub struct Space {
     bytes: u64,
     taken: Vec<(u64, u64)>,
@@ -104,7 +104,7 @@ impl Mem {
         self.piece.offset + self.origin as u64
     }
 
-    /// Its bytes from `offset` on; `None` where they are not its own.
+    /// Its bytes from `offset` on; `None` if they exceed it.
     pub fn part(&self, offset: usize, len: usize) -> Option<Range> {
         if offset > self.bytes || len > self.bytes - offset {
             return None;
@@ -124,7 +124,7 @@ impl Drop for Mem {
     }
 }
 
-/// An image that is in board memory, under a number of this process's.
+/// An image in board memory, under this process's number.
 struct Loaded {
     board: &'static Board,
     number: u32,
@@ -132,14 +132,14 @@ struct Loaded {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        // It fails only when the board is gone, and the program with it.
+        // Fails only if the board has disconnected, which unloads the program too.
         let _ = self.board.port.unload(self.number);
     }
 }
 
 pub struct Program {
     board: &'static Board,
-    /// The image as it came; empty: source, which no board can build.
+    /// The image as passed; empty: source, which no board can build.
     file: Vec<u8>,
     description: Description,
     loaded: Mutex<Option<Loaded>>,
@@ -194,11 +194,11 @@ impl Program {
     }
 }
 
-/// What a kernel's argument is set to.
+/// The value of a kernel's argument.
 #[derive(Clone, Copy)]
 pub enum Arg {
     Nothing,
-    /// A buffer's handle: who launches keeps it alive.
+    /// A buffer's handle, which the launching code keeps alive.
     Memory(usize),
     Scalar(u32),
 }
@@ -254,13 +254,13 @@ pub fn handle<T, H>(made: T) -> *mut H {
 /// # Safety
 /// `code` is null or writable.
 unsafe fn made<T, H>(result: Result<T, cl_int>, code: *mut cl_int) -> *mut H {
-    let (handle, said) = match result {
+    let (handle, status) = match result {
         Ok(object) => (handle(object), CL_SUCCESS),
-        Err(said) => (std::ptr::null_mut(), said),
+        Err(status) => (std::ptr::null_mut(), status),
     };
     if !code.is_null() {
         // SAFETY: the caller's promise.
-        unsafe { *code = said };
+        unsafe { *code = status };
     }
     handle
 }
@@ -331,7 +331,7 @@ unsafe extern "C" fn create_buffer(
     host: *mut c_void,
     code: *mut cl_int,
 ) -> cl_mem {
-    // SAFETY: a live context; `host` has `size` bytes where the flags say so.
+    // SAFETY: a live context; `host` has `size` bytes if the flags require it.
     unsafe {
         let context: &Context = object(context);
         let uses_host = flags & CL_MEM_USE_HOST_PTR as u64 != 0;
@@ -363,7 +363,7 @@ unsafe extern "C" fn create_sub_buffer(
     about: *const c_void,
     code: *mut cl_int,
 ) -> cl_mem {
-    // SAFETY: a live buffer, and a region where the kind says so.
+    // SAFETY: a live buffer, and a region if the kind requires one.
     unsafe {
         let parent: &Mem = object(parent);
         let region = *about.cast::<cl_buffer_region>();
@@ -466,11 +466,13 @@ unsafe extern "C" fn program_with_binary(
                 log: Mutex::default(),
             }),
             Ok(None) => {
-                tracing::info!("an image without its kernel's name was refused (image.py --name)");
+                tracing::info!(
+                    "image refused: it does not name its kernel (create it with image.py --name)"
+                );
                 Err(CL_INVALID_BINARY)
             }
             Err(error) => {
-                tracing::info!(%error, "an image was refused");
+                tracing::info!(%error, "image refused");
                 Err(CL_INVALID_BINARY)
             }
         };
@@ -501,13 +503,15 @@ unsafe extern "C" fn program_info(
     value: *mut c_void,
     needed: *mut usize,
 ) -> cl_int {
-    // SAFETY: a live program; for the binaries `value` is a list of one pointer to as many bytes as were asked for.
+    // SAFETY: a live program; for the binaries `value` is a list of one pointer to the requested
+    // number of bytes.
     unsafe {
         let program: &Program = object(program);
         let number = |n: usize| Some(n.to_ne_bytes().to_vec());
-        let name = match program.is_built() {
-            true => program.description.name.as_str(),
-            false => "",
+        let name = if program.is_built() {
+            program.description.name.as_str()
+        } else {
+            ""
         };
         let answer = match param as i32 {
             CL_PROGRAM_NUM_DEVICES => Some(1u32.to_ne_bytes().to_vec()),
@@ -546,9 +550,10 @@ unsafe extern "C" fn program_build_info(
             (false, true) => CL_BUILD_NONE,
             (false, false) => CL_BUILD_ERROR,
         };
-        let kind = match built {
-            true => CL_PROGRAM_BINARY_TYPE_EXECUTABLE,
-            false => CL_PROGRAM_BINARY_TYPE_NONE,
+        let kind = if built {
+            CL_PROGRAM_BINARY_TYPE_EXECUTABLE
+        } else {
+            CL_PROGRAM_BINARY_TYPE_NONE
         };
         let answer = match param as i32 {
             CL_PROGRAM_BUILD_STATUS => status.to_ne_bytes().to_vec(),
@@ -605,9 +610,10 @@ unsafe extern "C" fn set_kernel_arg(
         if value.is_null() {
             return CL_INVALID_ARG_VALUE;
         }
-        args[at] = match is_buffer {
-            true => Arg::Memory(value.cast::<usize>().read_unaligned()),
-            false => Arg::Scalar(value.cast::<u32>().read_unaligned()),
+        args[at] = if is_buffer {
+            Arg::Memory(value.cast::<usize>().read_unaligned())
+        } else {
+            Arg::Scalar(value.cast::<u32>().read_unaligned())
         };
         CL_SUCCESS
     }
@@ -656,9 +662,10 @@ unsafe extern "C" fn kernel_arg_info(
                 None => return CL_INVALID_ARG_INDEX,
             },
         };
-        let address = match at < BUFFER_ARGS {
-            true => CL_KERNEL_ARG_ADDRESS_GLOBAL,
-            false => CL_KERNEL_ARG_ADDRESS_PRIVATE,
+        let address = if at < BUFFER_ARGS {
+            CL_KERNEL_ARG_ADDRESS_GLOBAL
+        } else {
+            CL_KERNEL_ARG_ADDRESS_PRIVATE
         };
         let qualifier = match at {
             0 => CL_KERNEL_ARG_TYPE_CONST as u64,
