@@ -147,7 +147,7 @@ fn test_two_entries_that_are_one_device_are_refused() {
         let error = host.start(&(entry(one) + &entry(other))).unwrap_err();
         let said = error.to_string();
         assert!(
-            said.contains("'device[1]' and 'device[0]' are both"),
+            said.contains("'device[1]' and 'device[0]' select the same device"),
             "{said}"
         );
     }

@@ -321,7 +321,7 @@ fn test_another_tenant_s_instance_is_of_no_use() {
     own.client.release(program, None).unwrap();
     // Nor is it while the registry cannot be asked.
     registry.kill().unwrap();
-    refused(&thief, "cannot be asked");
+    refused(&thief, "cannot be reached");
     assert!(is_loaded(&own.binary_program(&other).1), "{}", own.heard());
 }
 
@@ -347,7 +347,7 @@ fn test_without_its_registry_a_node_answers_from_what_it_heard_last() {
         Reply::Error(NOT_AVAILABLE)
     );
     until("the reason is told", || {
-        unknown.heard().contains("cannot be asked")
+        unknown.heard().contains("cannot be reached")
     })
     .unwrap();
     own.client.release(program, None).unwrap();

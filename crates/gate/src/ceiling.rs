@@ -1,22 +1,25 @@
-//! Ceilings: the part of a device's time that a tenant never exceeds, whoever else wants it.
+//! Ceilings: the maximum part of a device's time for a tenant, even if the device is idle.
 //!
-//! Each tenant with a ceiling has a budget of device time, which fills at its rate and holds at most what
-//! [`WINDOW_NS`] fill. A task that is longer than the budget is carried out and paid for afterwards.
+//! Each tenant with a ceiling has a budget of device time, a token bucket: it fills at the tenant's
+//! rate up to the amount of [`WINDOW_NS`]. A task that exceeds the budget runs to its end and is
+//! paid for afterwards.
 //!
-//! A device has as much time as its [`Capacity`] says: that of its slots or, where use is counted as processor time,
-//! that of its processors.
+//! [`Capacity`] is the device time per unit of time: that of its slots or, where use is counted as
+//! processor time, that of its processors.
 
 use super::{ClientId, Share};
 use std::collections::HashMap;
 
-/// What was not used for longer than that is lost: over any time a tenant has at most so much more than its ceiling.
+/// Unused budget beyond this is lost: over any time a tenant gets at most this much more than its
+/// ceiling.
 const WINDOW_NS: i128 = 20_000_000;
-/// A tenant that has used its budget up waits until there is so much of it again: it does not stop for every task.
+/// A tenant with an exhausted budget waits until it has this much again, so that it does not stop
+/// at every task.
 const RESUME_NS: i128 = 2_000_000;
-/// Nobody looks more often whether a budget has ended: what is used beyond it meanwhile is paid for.
+/// Minimum interval between checks of a budget; use beyond the budget in the meantime is paid for.
 const LOOK_NS: i128 = 50_000;
 
-/// How much of a device's time there is in a nanosecond of the clock.
+/// Device time per nanosecond of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     /// All together.
@@ -29,7 +32,7 @@ pub(super) struct Capacity {
 struct Budget {
     /// Percent of the device.
     ceiling: i128,
-    /// What may be used; below zero: what has been used before its time. Nanoseconds, times 100.
+    /// Remaining budget; negative after overuse. Nanoseconds, times 100.
     left: i128,
     filled_ns: u64,
     /// It has used its budget up and waits.
@@ -66,7 +69,8 @@ impl Ceilings {
         self.clients.insert(client, share.tenant.clone());
     }
 
-    /// A client went, or its share changes. A debt is remembered until it is paid: leaving does not forgive it.
+    /// A client left, or its share changes. A debt is kept until it is paid: leaving does not
+    /// cancel it.
     pub fn remove(&mut self, client: ClientId) {
         if let Some(budget) = self
             .clients
@@ -114,15 +118,14 @@ impl Ceilings {
         }
     }
 
-    /// When a client's standing may change by itself: its budget ends, or is there again.
+    /// When a client's state may change by itself: its budget is exhausted, or restored.
     pub fn deadline_ns(&self, client: ClientId, now_ns: u64, capacity: Capacity) -> Option<u64> {
         let budget = self.of(client)?;
-        let wait = match budget.spent {
-            true => {
-                let missing = RESUME_NS * budget.ceiling - budget.left;
-                missing / (budget.ceiling * capacity.device as i128) + 1
-            }
-            false => (budget.left / (100 * capacity.holder as i128)).max(LOOK_NS),
+        let wait = if budget.spent {
+            let missing = RESUME_NS * budget.ceiling - budget.left;
+            missing / (budget.ceiling * capacity.device as i128) + 1
+        } else {
+            (budget.left / (100 * capacity.holder as i128)).max(LOOK_NS)
         };
         Some(now_ns.saturating_add(wait.max(1) as u64))
     }
@@ -159,7 +162,7 @@ mod tests {
             let mut ceilings = Ceilings::default();
             ceilings.add(1, &share(ceiling), 0);
             let (mut now, mut used) = (0u64, 0u64);
-            // A client that always wants the device, and whose tasks end when they end.
+            // A client that always requests the device, and whose tasks are not preempted.
             while now < 60_000_000_000 {
                 ceilings.fill(now, slots(count));
                 if ceilings.is_spent(1) {

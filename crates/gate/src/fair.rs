@@ -1,19 +1,21 @@
 //! `fair`: weighted fair queueing on device time.
 //!
-//! Each tenant has a virtual time, which advances by device time ÷ weight whenever it holds the
-//! device while somebody waits. The tenant that is furthest behind goes first, and a holder makes
-//! way once its quantum is over and it is ahead of a waiting tenant. A tenant that comes back from
-//! sleep keeps at most [`CREDIT_NS`] of its backlog: nobody saves up the device by not using it.
+//! Each tenant has a virtual time, which advances by device time ÷ weight while it holds the device
+//! and another tenant waits. The tenant with the least virtual time goes first, and a holder yields
+//! once its quantum has elapsed and it is ahead of a waiting tenant. A tenant that wakes up keeps
+//! at most
+//! [`CREDIT_NS`] of its backlog: no tenant can save up device time by not using it.
 //!
-//! A tenant with a floor counts for at least that part of all who want the device now; the others share what is
-//! left by weight. Where its part by weight is more than its floor, the floor changes nothing.
+//! A tenant with a floor counts for at least that part of all tenants that demand the device; the
+//! others share the rest by weight. If its part by weight exceeds its floor, the floor has no
+//! effect.
 
 use super::{ClientId, Policy, Share};
 use std::collections::HashMap;
 
-/// The backlog that a sleeping tenant keeps, nanoseconds at weight 1. Longer than a long task
-/// (a matrix multiplication of 512 takes 95 ms on two cores): a tenant of short tasks that
-/// misses a beat gets the device back once such a task is through.
+/// The backlog that a sleeping tenant keeps, nanoseconds at weight 1. Longer than a long task (a
+/// matrix multiplication of 512 takes 95 ms on two cores): a tenant of short tasks that is late
+/// once gets the device back after such a task.
 const CREDIT_NS: i128 = 200_000_000;
 
 /// Virtual nanoseconds in one nanosecond at weight 1.
@@ -36,7 +38,7 @@ struct Tenant {
 pub(super) struct Fair {
     tenants: HashMap<String, Tenant>,
     clients: HashMap<ClientId, (String, bool)>,
-    /// The furthest-behind awake tenant's virtual time when there last was one.
+    /// The minimum virtual time of awake tenants when there last was one.
     floor: i128,
 }
 
@@ -45,8 +47,8 @@ impl Fair {
         self.tenants.get(&self.clients.get(&client)?.0)
     }
 
-    /// What a tenant's weight is worth now, times [`UNIT`]: together the awake tenants' come to as much as their
-    /// weights, so that virtual times stay comparable whoever comes and goes.
+    /// A tenant's effective weight, times [`UNIT`]: the awake tenants' effective weights add up to
+    /// the sum of their weights, so that virtual times stay comparable while tenants come and go.
     fn worth(&self, name: &str) -> i128 {
         let Some(own) = self.tenants.get(name) else {
             return UNIT;
@@ -64,7 +66,7 @@ impl Fair {
             return own.floor * all * UNIT / floors.max(100);
         }
         let rest: i128 = awake().filter(|t| !floored(t)).map(|t| t.weight).sum();
-        // Who has no floor is never starved, whatever was promised to others.
+        // A tenant without a floor is never starved, whatever the others' floors are.
         let left = (100 - floors).max(1);
         (left * all * own.weight * UNIT / (100 * rest)).max(1)
     }
@@ -98,8 +100,8 @@ impl Policy for Fair {
         let Some((name, _)) = self.clients.remove(&client) else {
             return;
         };
-        // A tenant that is gone is remembered while it is ahead: leaving and coming back pays
-        // no debt.
+        // A tenant that has left is remembered while it is ahead: leaving and returning does not
+        // cancel its debt.
         let floor = self.floor;
         let tenant = self.tenants.get_mut(&name).expect("clients have tenants");
         tenant.clients -= 1;

@@ -1,4 +1,4 @@
-//! `fifo`: who asked first goes first, for a quantum.
+//! `fifo`: clients are served in the order of their requests, for a quantum each.
 
 use super::{ClientId, Policy, Share};
 

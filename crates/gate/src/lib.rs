@@ -1,8 +1,8 @@
-//! The gate: which executors may use a device now. No I/O: the Device Manager joins it to lease pages
-//! and the clock, a simulator to simulated ones.
+//! The gate: decides which executors may use a device at a time. No I/O: the Device Manager connects it
+//! to lease pages and the clock, a simulator to simulated ones.
 //!
-//! [`scheduler`] is told what leases look like and when, and says what to do. The order among
-//! waiting clients is a [`Policy`]'s, one file each.
+//! [`scheduler`] receives the leases' states and the time, and returns actions. The order among
+//! waiting clients is defined by a [`Policy`], one file each.
 #![forbid(unsafe_code)]
 
 mod ceiling;
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Names a lease at the gate; never used again.
 pub type ClientId = u64;
 
-/// What a client is entitled to.
+/// A client's share of the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// Clients of one tenant share its entitlement.
@@ -31,11 +31,11 @@ pub struct Share {
     pub weight: u32,
     /// Under `priority`; the higher goes first.
     pub priority: i32,
-    /// Under `fair`: percent of the device's time that the tenant gets at least while it wants it;
-    /// 0: its part by weight.
+    /// Under `fair`: minimum percentage of the device's time that the tenant gets while it demands
+    /// it; 0: its part by weight.
     pub floor: u32,
-    /// Percent of the device's time that it never exceeds, whoever else wants it; 0: no bound. Of a device of several
-    /// slots or processors: of all of them together.
+    /// Maximum percentage of the device's time, even if the device is idle; 0: unlimited. On a
+    /// device with several slots or processors: of all of them together.
     pub ceiling: u32,
 }
 
@@ -44,13 +44,13 @@ pub trait Policy: Send {
     /// A client came.
     fn add(&mut self, client: ClientId, share: &Share);
 
-    /// A client went, or its share changes (an [`Policy::add`] follows).
+    /// A client left, or its share changes (an [`Policy::add`] follows).
     fn remove(&mut self, client: ClientId);
 
-    /// A client that neither held nor waited wants the device.
+    /// A client that neither held nor waited requests the device.
     fn wake(&mut self, client: ClientId, now_ns: u64);
 
-    /// A client neither holds nor wants the device any more.
+    /// A client neither holds nor requests the device any more.
     fn sleep(&mut self, client: ClientId);
 
     /// A client had so much of the device while another waited.
@@ -59,8 +59,8 @@ pub trait Policy: Send {
     /// Sort key among waiting clients: the smallest goes first. Equal keys go by arrival.
     fn rank(&self, client: ClientId) -> i128;
 
-    /// Whether `holder`, which has held for `held_ns`, makes way for `waiting` at its next task
-    /// boundary.
+    /// Whether `holder`, which has held the device for `held_ns`, yields to `waiting` at its next
+    /// task boundary.
     fn yields(&self, holder: ClientId, waiting: ClientId, held_ns: u64, quantum_ns: u64) -> bool;
 }
 
@@ -96,15 +96,15 @@ pub fn policy(kind: PolicyKind) -> Box<dyn Policy> {
     }
 }
 
-/// How a gate works.
+/// Options of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GateOptions {
     /// Clients that may hold the device at once.
     pub slots: usize,
-    /// Which order.
+    /// The policy.
     pub policy: PolicyKind,
-    /// How long a holder may go on while another waits.
+    /// Quantum: how long a holder may continue while another client waits.
     pub quantum: Duration,
-    /// How long a holder without a task keeps the device while another waits.
+    /// How long a holder without a task keeps the device while another client waits.
     pub linger: Duration,
 }

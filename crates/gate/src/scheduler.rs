@@ -1,34 +1,34 @@
-//! Decides who holds the device, without any I/O.
+//! Decides which clients hold the device, without any I/O.
 //!
-//! The caller tells each lease's state ([`Scheduler::observe`]), asks what to do
-//! ([`Scheduler::decide`]), does it, tells the states again, and sleeps until a lease changes or
-//! [`Scheduler::deadline_ns`] passes.
+//! The caller passes each lease's state ([`Scheduler::observe`]), requests actions
+//! ([`Scheduler::decide`]), carries them out, passes the states again, and sleeps until a lease
+//! changes or [`Scheduler::deadline_ns`] passes.
 
 use super::ceiling::{Capacity, Ceilings};
 use super::{ClientId, GateOptions, Policy, Share};
 use baltra_ring::LeaseState;
 use std::collections::BTreeMap;
 
-/// What a holder has done so far, as its executor counts it.
+/// A holder's work so far, as its executor counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Tasks ended.
     pub tasks: u64,
     /// Nanoseconds in which a task ran, the running one included.
     pub busy_ns: u64,
-    /// Where processors are the device: the time that its executor has used of them.
+    /// On CPU devices: the processor time that its executor has used.
     pub processor_ns: Option<u64>,
 }
 
-/// Who holds processors without using them pays this part of the time.
+/// A client that holds processors without using them pays this part of the time.
 const HELD_PART: u64 = 4;
 
-/// A client that comes back soon is waited for so long: this part of the quantum.
+/// How long to wait for a client that returns soon: this part of the quantum.
 const AWAITED_PART: u64 = 10;
-/// Soon: the mean of its gaps between tasks is shorter than that by this factor.
+/// A client returns soon if the mean of its gaps between tasks is shorter than that by this factor.
 const AWAITED_FACTOR: u64 = 4;
 
-/// What to do with a lease.
+/// An action on a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Give it: the client waits.
@@ -50,16 +50,16 @@ enum Phase {
 
 struct Client {
     phase: Phase,
-    /// Since when it waits, counted rather than timed: arrivals never tie.
+    /// Order of its arrival in the queue, a counter, so that arrivals never tie.
     arrival: u64,
     granted_ns: u64,
     charged_ns: u64,
-    /// Of its processor time; `None`: not known when it was last charged.
+    /// Processor time at the last charge; `None`: unknown.
     processor_charged_ns: Option<u64>,
-    /// The same for its ceiling, which counts whether anybody waits or not.
+    /// The same for its ceiling, which always counts.
     capped_ns: u64,
     processor_capped_ns: Option<u64>,
-    /// The holder's counts when it was granted the device, and when it was last seen.
+    /// The holder's counters when it was granted the device, and at the last observation.
     work_granted: Work,
     work: Work,
     /// It waited for the device that it holds, and has not begun a task yet.
@@ -73,10 +73,10 @@ impl Client {
         !matches!(self.phase, Phase::Free | Phase::Waiting)
     }
 
-    /// What it owes since it was last charged: the time for which it held the device. Where
-    /// processors are the device, that time says little about what it had of them: others use
-    /// them, too, and who happens to be put aside more often would pay for it. There it owes what
-    /// it used.
+    /// The amount to charge since the last call: the time for which the client held the device. On
+    /// a CPU device that time says little about its processor time, because other programs use the
+    /// processors too, and clients preempted more often would pay for it. There the processor time
+    /// is charged.
     fn settle(&mut self, now_ns: u64) -> u64 {
         let held_ns = now_ns.saturating_sub(self.charged_ns);
         let before = self.processor_charged_ns;
@@ -88,8 +88,9 @@ impl Client {
         }
     }
 
-    /// What counts against its ceiling since that was last asked. Where processors are the device, it is what its process
-    /// used of them, whether it `held` the device or not; if that is not known, who held one of `slots` had its part.
+    /// The amount to count against its ceiling since the last call. On a CPU device it is the
+    /// processor time of its process, whether it `held` the device or not; if that is unknown, the
+    /// part of a holder of one of `slots`.
     fn spend(&mut self, now_ns: u64, held: bool, slots: usize, capacity: Capacity) -> u64 {
         let held_ns = now_ns.saturating_sub(self.capped_ns);
         let before = self.processor_capped_ns;
@@ -102,7 +103,7 @@ impl Client {
         }
     }
 
-    /// Learns from the present hold how long its gaps between tasks are.
+    /// Updates the mean of its gaps between tasks.
     fn learn(&mut self, awaited_ns: u64, now_ns: u64) {
         let tasks = self.work.tasks.saturating_sub(self.work_granted.tasks);
         if tasks == 0 {
@@ -119,7 +120,7 @@ impl Client {
 /// One device's gate.
 pub struct Scheduler {
     slots: usize,
-    /// Where the device is processors, whose time is counted: how many.
+    /// Number of processors, if the device is a CPU whose processor time is counted.
     processors: Option<usize>,
     paused: bool,
     quantum_ns: u64,
@@ -146,14 +147,14 @@ impl Scheduler {
         }
     }
 
-    /// How many clients may hold the device at once. More than that may hold it already: they
-    /// keep it until they yield.
+    /// Sets how many clients may hold the device at a time. Present holders beyond that number keep
+    /// it until they yield.
     pub fn set_slots(&mut self, slots: usize) {
         self.slots = slots.max(1);
     }
 
-    /// The device is so many processors, and [`Work::processor_ns`] says what is used of them. Ceilings are of their
-    /// time then.
+    /// Declares the device to be this number of processors, whose use is [`Work::processor_ns`].
+    /// Ceilings then apply to processor time.
     pub fn set_processors(&mut self, processors: usize) {
         self.processors = Some(processors.max(1));
     }
@@ -172,7 +173,7 @@ impl Scheduler {
         }
     }
 
-    /// Paused, nobody gets the device and whoever has it makes way.
+    /// While paused, no client gets the device, and holders yield.
     pub fn set_paused(&mut self, paused: bool) {
         self.paused = paused;
     }
@@ -220,8 +221,8 @@ impl Scheduler {
         }
     }
 
-    /// What a lease looks like now; `work` tells an idle holder from one that was busy between
-    /// two looks, and how soon it comes back.
+    /// Passes a lease's state; `work` distinguishes an idle holder from one that was busy between
+    /// two observations, and measures how soon it returns.
     pub fn observe(&mut self, client: ClientId, state: LeaseState, work: Work, now_ns: u64) {
         let contended = self.waiting().next().is_some();
         let awaited_ns = self.quantum_ns / AWAITED_PART;
@@ -269,10 +270,10 @@ impl Scheduler {
             c.arrival = self.arrivals;
         }
         if arrives && !contended {
-            // What was held while nobody waited was nobody else's: it is not charged.
+            // Time held without a waiting client is not charged.
             for c in self.clients.values_mut().filter(|c| c.holds()) {
                 c.charged_ns = now_ns;
-                // What it was when it was last seen is no news.
+                // The value of an earlier holding must not be used.
                 c.processor_charged_ns = None;
             }
         }
@@ -284,7 +285,7 @@ impl Scheduler {
         }
     }
 
-    /// Clients that wait for others; not those that wait for their own ceiling's sake.
+    /// Clients that wait for others, not for their own ceiling.
     fn waiting(&self) -> impl Iterator<Item = ClientId> + '_ {
         self.clients
             .iter()
@@ -300,17 +301,17 @@ impl Scheduler {
             .map(|(id, _)| *id)
     }
 
-    /// Whether one more client could hold the device and nobody waits for that.
+    /// Whether one more client could hold the device and none waits for it.
     pub fn has_room(&self) -> bool {
         !self.paused && self.waiting().next().is_none() && self.holders().count() < self.slots
     }
 
-    /// How many clients wait.
+    /// Number of waiting clients.
     pub fn waiting_count(&self) -> usize {
         self.waiting().count()
     }
 
-    /// A hold counts only while somebody waits: then it is another's. For a ceiling it always does.
+    /// Holding counts only while another client waits. For a ceiling it always counts.
     fn charge(&mut self, now_ns: u64) {
         let capacity = self.capacity();
         for (id, c) in &mut self.clients {
@@ -328,12 +329,12 @@ impl Scheduler {
                 }
             }
         }
-        // After that: whoever may go on again has not been waiting until now.
+        // After charging: a client that may continue was not waiting until now.
         self.ceilings.fill(now_ns, capacity);
     }
 
-    /// What to do now. Each action is done (or fails, because the lease moved) and its lease
-    /// observed before the next call.
+    /// The actions to carry out now. Each is carried out (or fails, because the lease changed) and
+    /// its lease observed before the next call.
     pub fn decide(&mut self, now_ns: u64) -> Vec<Action> {
         self.charge(now_ns);
         if self.paused {
@@ -350,8 +351,8 @@ impl Scheduler {
         let mut waiting = order.into_iter();
         actions.extend(waiting.by_ref().take(free).map(Action::Grant));
 
-        // The others need a holder to make way. One that does already, at the end of its task, is
-        // promised to one of them, which takes an idle holder's place if there is one: sooner.
+        // The others need a holder to yield. A holder that will yield at the end of its task is
+        // reserved for one of them; an idle holder, if there is one, is taken instead: sooner.
         let mut promised = holders
             .iter()
             .filter(|id| self.clients[id].phase == Phase::Revoked)
@@ -388,8 +389,8 @@ impl Scheduler {
         actions
     }
 
-    /// Takes the device from whoever has used up what its ceiling gives it. Who has one keeps the device only
-    /// while it works: what it holds counts.
+    /// Takes the device from holders that have exhausted their ceiling's budget. A client with a
+    /// ceiling keeps the device only while it works, because holding counts.
     fn cap(&self, now_ns: u64) -> Vec<Action> {
         let holders = self
             .clients
@@ -406,7 +407,7 @@ impl Scheduler {
         holders.filter_map(ends).collect()
     }
 
-    /// When a ceiling next has a say.
+    /// When a ceiling next requires an action.
     fn cap_deadline_ns(&self, now_ns: u64) -> Option<u64> {
         let capped = self
             .clients
@@ -436,7 +437,7 @@ impl Scheduler {
         self.clients.iter().filter_map(make_way).collect()
     }
 
-    /// How `holder` is made to make way for `wanting`, if it has to yet.
+    /// How `holder` is made to yield to `wanting`, if it has to at this time.
     fn reclaim(&self, holder: ClientId, wanting: ClientId, now_ns: u64) -> Option<Action> {
         let c = &self.clients[&holder];
         let held_ns = now_ns.saturating_sub(c.granted_ns);
@@ -453,10 +454,10 @@ impl Scheduler {
         }
     }
 
-    /// How long an idle holder is waited for. One that has just been granted what it waited for
-    /// is on its way: on a busy host its thread takes longer to get a processor than any linger,
-    /// and a lease that is gone by then is asked for again, for ever. One that has come back
-    /// quickly every time will again. Both pay for what they hold.
+    /// How long to wait for an idle holder. A client that has just been granted the device is about
+    /// to use it: on a busy host its thread takes longer to get a processor than any linger, and a
+    /// lease revoked by then would be requested again, indefinitely. A client that has always
+    /// returned quickly is expected to do so again. Both pay for the time held.
     fn patience_ns(&self, client: &Client) -> u64 {
         match client {
             Client { expected: true, .. } => self.quantum_ns.max(self.linger_ns),
@@ -465,7 +466,7 @@ impl Scheduler {
         }
     }
 
-    /// When to look again even if nothing rings; `None`: not before.
+    /// When to check again even without a doorbell; `None`: not before.
     pub fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
         if self.paused {
             return None;
@@ -477,14 +478,15 @@ impl Scheduler {
         }
         let phases = self.clients.values().map(|c| c.phase);
         let leaving = phases.filter(|p| *p == Phase::Revoked).count();
-        // Whoever waits has a holder that makes way and rings then; only idle ones may do so sooner.
+        // Each waiting client has a holder that will yield and ring; only idle holders may do so
+        // sooner.
         let promised = waiting <= leaving;
         self.clients
             .values()
             .filter_map(|c| {
                 let quantum_ends = c.granted_ns.saturating_add(self.quantum_ns);
-                // Past its quantum a holder that is not yet ahead is looked at again a quantum
-                // later; an idle one as soon as it has lingered.
+                // Past its quantum a holder that is not yet ahead is checked again a quantum later;
+                // an idle one as soon as its linger time has elapsed.
                 let look = if quantum_ends > now_ns {
                     quantum_ends
                 } else {

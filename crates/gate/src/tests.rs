@@ -12,7 +12,7 @@ struct Load {
     think_ns: u64,
     floor: u32,
     ceiling: u32,
-    /// Where processors are the device: how many a task uses.
+    /// On CPU devices: number of processors that a task uses.
     processors: u64,
 }
 
@@ -20,7 +20,7 @@ struct Load {
 struct Simulated {
     load: Load,
     state: LeaseState,
-    /// When the running task ends or, without one, when the next one is wanted.
+    /// When the running task ends or, without one, when the next one is requested.
     until_ns: u64,
     busy_ns: u64,
     tasks: u64,
@@ -35,7 +35,7 @@ struct World {
     slots: usize,
     /// Whether processor time is counted.
     counts: bool,
-    /// Time in which a slot was free although somebody waited.
+    /// Time in which a slot was free although a client waited.
     wasted_ns: u64,
 }
 
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// On a device that is so many processors.
+    /// On a device that consists of this many processors.
     fn on_processors(processors: usize, slots: usize, loads: &[Load]) -> World {
         let mut world = World::new(PolicyKind::Fair, slots, loads);
         world.scheduler.set_processors(processors);
@@ -92,7 +92,7 @@ impl World {
         world
     }
 
-    fn tell(&mut self, id: ClientId) {
+    fn report(&mut self, id: ClientId) {
         let c = &self.clients[&id];
         let running = match c.state {
             LeaseState::Busy | LeaseState::Revoked => {
@@ -138,7 +138,7 @@ impl World {
                 }
             }
             if c.state != before {
-                self.tell(id);
+                self.report(id);
             }
         }
     }
@@ -146,7 +146,7 @@ impl World {
     fn step_gate(&mut self) {
         if self.counts {
             for id in self.scheduler.holders().collect::<Vec<_>>() {
-                self.tell(id);
+                self.report(id);
             }
         }
         loop {
@@ -168,7 +168,7 @@ impl World {
                     (Action::Revoke(_), LeaseState::Busy) => LeaseState::Revoked,
                     other => panic!("an action that does not fit: {other:?}"),
                 };
-                self.tell(id);
+                self.report(id);
             }
         }
     }
@@ -378,7 +378,7 @@ fn test_time_held_while_nobody_waited_is_not_charged() {
     scheduler.observe(1, LeaseState::Free, Work::default(), now);
     scheduler.observe(1, LeaseState::Waiting, Work::default(), now);
     grant(&mut scheduler, 2, now);
-    // They are even: the first gets it back after a quantum or so, not after five seconds.
+    // They are even: the first gets the device back after about a quantum, not after five seconds.
     now += 4 * MS;
     assert_eq!(scheduler.decide(now), [Action::Revoke(2)]);
 }
@@ -443,7 +443,7 @@ fn test_an_idle_place_is_not_kept_from_who_waits_for_a_task_to_end() {
         };
         scheduler.add(id, &share);
     }
-    // A second-long task that is to make way, and one that works too.
+    // A second-long task that has to yield, and another running one.
     scheduler.observe(1, LeaseState::Busy, Work::default(), 0);
     scheduler.observe(2, LeaseState::Busy, Work::default(), 0);
     scheduler.observe(3, LeaseState::Waiting, Work::default(), 0);
@@ -488,7 +488,7 @@ fn test_where_processors_are_the_device_their_time_is_what_counts() {
     scheduler.observe(1, LeaseState::Busy, used(0), 0);
     scheduler.observe(2, LeaseState::Busy, used(0), 0);
     assert!(scheduler.decide(0).is_empty());
-    // Both have held the device as long; the second was put aside by the host for a while.
+    // Both have held the device equally long; the second was preempted by the host for a while.
     scheduler.observe(1, LeaseState::Busy, used(9 * MS), 10 * MS);
     scheduler.observe(2, LeaseState::Busy, used(6 * MS), 10 * MS);
     assert_eq!(scheduler.decide(10 * MS), [Action::Revoke(1)]);
@@ -506,7 +506,7 @@ fn test_a_floor_holds_whoever_else_wants_the_device() {
             part > 0.28,
             "{part} with tasks of {task_us} us, {slots} slots"
         );
-        // And it is no more than that: the others share the rest by weight.
+        // It gets no more than that: the others share the rest by weight.
         assert!(
             part < 0.34,
             "{part} with tasks of {task_us} us, {slots} slots"
@@ -573,7 +573,7 @@ fn test_a_ceiling_and_a_floor_hold_among_others() {
     world.run(60_000 * MS);
     let part = world.share(1);
     assert!((0.27..0.33).contains(&part), "{part}");
-    // What it may not have the others get.
+    // The others get the time beyond its ceiling.
     assert!(world.wasted_ns < 600 * MS, "{}", world.wasted_ns);
 }
 

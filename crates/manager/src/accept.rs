@@ -1,4 +1,4 @@
-//! Clients come in here: reads a hello and nothing after it, and hands the session over.
+//! Accepts clients: reads their hello only, and passes the session on.
 
 use crate::executors::{hand_over, Error as PoolError};
 use crate::node::{Device, Node, SessionRecord};
@@ -14,21 +14,21 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// Of what a client says that it is, so many characters are kept: an instance's name and its mark.
+/// Maximum characters kept of a client's description of itself: an instance's name and its mark.
 pub(crate) const INSTANCE_MAX: usize = 160;
 
 /// Through which door a connection came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
-    /// The session socket: the kernel says who the client is.
+    /// The session socket: the client is identified by the user id that the kernel reports.
     Unix,
-    /// The relay socket: a process of ours speaks for a remote client, who has a token.
+    /// The relay socket: a relay process represents a remote client, identified by its token.
     Relay,
-    /// The token socket: whoever connects is who its token says, whatever user it is to the kernel.
+    /// The token socket: the client is identified by its token, whatever its user id is.
     Token,
 }
 
-/// Bounds how many connections have not said who they are.
+/// Bounds the number of connections that have not sent their hello yet.
 struct Turnstile {
     inside: Mutex<usize>,
     left: Condvar,
@@ -55,7 +55,7 @@ impl Drop for Ticket {
     }
 }
 
-/// Accepts for as long as the process lives. Each connection has a thread until it is handed over.
+/// Accepts connections until the process exits. Each connection has a thread until it is passed on.
 pub fn serve(node: Arc<Node>, listener: UnixListener, door: Door) {
     let turnstile = Arc::new(Turnstile {
         inside: Mutex::new(0),
@@ -81,7 +81,7 @@ pub fn serve(node: Arc<Node>, listener: UnixListener, door: Door) {
                 greet(&node, stream, door, ticket);
             });
         if let Err(error) = spawned {
-            tracing::warn!(%error, "no thread for a connection");
+            tracing::warn!(%error, "cannot start a connection's thread");
         }
     }
 }
@@ -94,9 +94,9 @@ fn greet(node: &Arc<Node>, stream: UnixStream, door: Door, ticket: Ticket) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             Err(Refusal::Malformed(error.to_string()))
         }
-        // Nobody there to answer.
+        // The connection has ended: no answer can be sent.
         Err(error) => {
-            tracing::debug!(%error, "a connection said no hello");
+            tracing::debug!(%error, "a connection ended before its hello");
             return;
         }
     };
@@ -120,8 +120,11 @@ fn welcome(
             client: hello.version,
         });
     }
-    let caller = Caller::of(stream)
-        .map_err(|e| Refusal::NotAllowed(format!("the kernel does not say who you are: {e}")))?;
+    let caller = Caller::of(stream).map_err(|e| {
+        Refusal::NotAllowed(format!(
+            "cannot read the user id of the client from its socket: {e}"
+        ))
+    })?;
     let peer = match door {
         Door::Unix => Peer::User(caller.uid),
         Door::Relay | Door::Token => Peer::Remote,
@@ -163,7 +166,7 @@ fn welcome(
     }
     if node.is_draining() {
         return Err(Refusal::Busy(
-            "the manager is shutting down: connect again when it is back".into(),
+            "the manager is shutting down: connect again once it has restarted".into(),
         ));
     }
     welcome.limits.task_ms = device
@@ -174,7 +177,9 @@ fn welcome(
         .and_then(|b| b.bell.as_ref())
         .is_some_and(|bell| !is_bell(bell))
     {
-        return Err(Refusal::Malformed("the bell is no eventfd".into()));
+        return Err(Refusal::Malformed(
+            "the doorbell's descriptor is not an eventfd".into(),
+        ));
     }
     let client = Client {
         tenant: &tenant,
@@ -188,7 +193,7 @@ fn welcome(
     open(node, &device, stream, client, welcome)
 }
 
-/// The description, waited for where the driver is still being loaded for the first time.
+/// The description; waits for it while the driver is being loaded for the first time.
 fn description(node: &Node, device: &Device) -> Option<baltra_wire::DeviceDescription> {
     let deadline = Instant::now() + Duration::from_millis(node.options.executors.start_timeout_ms);
     loop {
@@ -202,19 +207,19 @@ fn description(node: &Node, device: &Device) -> Option<baltra_wire::DeviceDescri
     }
 }
 
-/// A tenant that is a part of another is one instance, and can say that it is no other.
-fn own_instance(tenant: &Tenant, said: &str) -> Result<(), Refusal> {
-    let named = crate::registry::instance(said).map(|(name, _)| name);
+/// A tenant that is a part of another tenant is one instance, and cannot claim to be another one.
+fn own_instance(tenant: &Tenant, description: &str) -> Result<(), Refusal> {
+    let named = crate::registry::instance(description).map(|(name, _)| name);
     if tenant.owner.is_empty() || named == Some(tenant.name.as_str()) {
         return Ok(());
     }
     Err(Refusal::NotAllowed(format!(
-        "this token is instance '{}''s and nobody else's: leave BALTRA_INSTANCE as it was given",
+        "this token is valid for instance '{}' only: do not change BALTRA_INSTANCE",
         tenant.name
     )))
 }
 
-/// Whether both the device's configuration and the tenant's own say so.
+/// Whether both the device's and the tenant's configuration allow the combination.
 fn allows(device: &Device, tenant: &Tenant) -> bool {
     device.allows(&tenant.name) && tenant.may_use(device.name())
 }
@@ -228,9 +233,10 @@ fn choose(node: &Node, name: &str, tenant: &Tenant) -> Result<Arc<Device>, Refus
             "'{}' is not here; tenant '{}' may use: {}",
             name.chars().take(64).collect::<String>().escape_debug(),
             tenant.name,
-            match names.is_empty() {
-                true => "none".into(),
-                false => names.join(", "),
+            if names.is_empty() {
+                "none".into()
+            } else {
+                names.join(", ")
             }
         ))
     })
@@ -239,10 +245,10 @@ fn choose(node: &Node, name: &str, tenant: &Tenant) -> Result<Arc<Device>, Refus
 struct Client<'a> {
     tenant: &'a Tenant,
     hello: &'a Hello,
-    /// Memory of its own for the session, where it comes from a VM.
+    /// The session's memory, if a VM provides it.
     brought: Option<Brought>,
     uid: u32,
-    /// 0: it is in a container, whose numbers are its own.
+    /// 0: unknown, because the process is in another PID namespace.
     pid: u32,
     door: Door,
     sessions_max: Option<u32>,
@@ -255,7 +261,7 @@ fn open(
     client: Client<'_>,
     mut welcome: Welcome,
 ) -> Result<(), Refusal> {
-    let broken = |error: io::Error| Refusal::Busy(format!("cannot make a session: {error}"));
+    let broken = |error: io::Error| Refusal::Busy(format!("cannot create a session: {error}"));
     let tenant = client.tenant;
     let session = node.next_number();
     welcome.session = session;
@@ -266,7 +272,7 @@ fn open(
     };
     register(node, device, session, &client)?;
 
-    // An executor may die between being chosen and being told: then another is chosen.
+    // An executor may die between selection and use; then another one is selected.
     let mut tries = 0;
     let done = loop {
         let place = match device.pool.place(&tenant.name, session) {
@@ -325,8 +331,8 @@ fn open(
             Ok(()) => break Ok(place),
             Err(error) if tries < 3 => {
                 tries += 1;
-                tracing::warn!(pid = place.process.pid, %error, "an executor takes no session");
-                place.process.kill("it takes no session");
+                tracing::warn!(pid = place.process.pid, %error, "an executor does not accept a session");
+                place.process.kill("it does not accept a session");
                 device.pool.forget(place.executor, session);
             }
             Err(error) => break Err(broken(error)),
@@ -343,7 +349,7 @@ fn open(
                 executor = place.process.pid,
                 "session opened"
             );
-            // A client that is gone by now is the executor's to notice.
+            // If the client has disconnected, the executor will detect it.
             let _ = stream.set_write_timeout(Some(node.options.listen.hello_timeout()));
             let _ = handshake::answer(stream, &Ok(welcome), made.as_ref());
             let _ = stream.set_write_timeout(None);
@@ -374,7 +380,7 @@ fn register(
         let own = sessions.values().filter(|s| s.tenant == *name).count();
         if own >= max as usize {
             return Err(Refusal::Busy(format!(
-                "tenant '{name}' has its {max} sessions open: close one, or ask the operator (`baltra tenant quota {name} --sessions N`)"
+                "tenant '{name}' has reached its limit of {max} open sessions: close one, or ask the operator (`baltra tenant quota {name} --sessions N`)"
             )));
         }
     }
@@ -397,18 +403,18 @@ fn register(
     Ok(())
 }
 
-/// Whether a descriptor is an eventfd: whoever waits for another kind may wait for ever.
+/// Whether a descriptor is an eventfd: waiting on another kind may block indefinitely.
 fn is_bell(bell: &OwnedFd) -> bool {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", bell.as_raw_fd()));
     link.is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]")
 }
 
-/// What a client says it is.
+/// The client's description of itself.
 fn instance(hello: &Hello) -> String {
     hello.instance.chars().take(INSTANCE_MAX).collect()
 }
 
-/// Where a tenant's compiled kernels are kept; empty when that cannot be made.
+/// Directory of a tenant's compiled kernels; empty if it cannot be created.
 fn cache_dir(device: &Device, tenant: &Tenant) -> String {
     use std::os::unix::fs::DirBuilderExt;
     let path = device.cache_dir().join(&tenant.name);
@@ -419,7 +425,7 @@ fn cache_dir(device: &Device, tenant: &Tenant) -> String {
     match made {
         Ok(()) => path.to_string_lossy().into_owned(),
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "no cache for compiled kernels");
+            tracing::warn!(path = %path.display(), %error, "cannot create a cache for compiled kernels");
             String::new()
         }
     }

@@ -1,7 +1,7 @@
-//! Usage per tenant and device: what a bill is made from.
+//! Usage per tenant and device, the basis of billing.
 //!
-//! Executors count in their lease pages. Every second (and when a lease ends) the manager adds
-//! what is new there, at most what can be true, and records the totals.
+//! Executors count in their lease pages. Every second (and when a lease ends) the manager adds the
+//! increments, limited to plausible values, and records the totals.
 
 use crate::gate_thread::Lease;
 use crate::store::{self, Store};
@@ -18,11 +18,11 @@ use std::time::Instant;
 pub struct Used {
     /// Nanoseconds in which a task ran.
     pub busy_ns: u64,
-    /// Nanoseconds of the host's processors; 0: the device is none.
+    /// Nanoseconds of the host's processors; 0 on other devices.
     pub processor_ns: u64,
     /// Tasks ended.
     pub tasks: u64,
-    /// Commands carried out.
+    /// Completed commands.
     pub calls: u64,
     /// Bytes written to the device.
     pub bytes_in: u64,
@@ -50,7 +50,7 @@ struct Account {
 
 type Key = (String, String);
 
-/// One line of the books: tenant, device, totals, latencies.
+/// One account: tenant, device, totals, latencies.
 pub type Line = (String, String, Used, Latency);
 
 /// The books.
@@ -59,13 +59,13 @@ pub struct Accounts {
     books: Mutex<BTreeMap<Key, Account>>,
 }
 
-/// A lease and what was counted of it already.
+/// A lease and its counters at the last reading.
 #[derive(Debug)]
 pub struct Metered {
     /// The lease.
     pub lease: Arc<Lease>,
     device: String,
-    /// The process whose processor time it is.
+    /// The process whose processor time is counted.
     processor: Option<u32>,
     seen: Mutex<Seen>,
 }
@@ -88,8 +88,9 @@ impl Seen {
 }
 
 impl Metered {
-    /// From its present counters on: those of an adopted executor stand in the books already. With a process in
-    /// `processor`, what that uses of the host's processors is the lease's.
+    /// Counts from the lease's present values on, because those of an adopted executor have been
+    /// recorded. With a process in `processor`, that process's processor time is charged to the
+    /// lease.
     pub fn new(lease: Arc<Lease>, device: &str, processor: Option<u32>) -> Metered {
         let seen = Mutex::new(Seen::now(&lease, processor));
         Metered {
@@ -130,13 +131,13 @@ impl Accounts {
         self.with(tenant, device, |a| a.used.sessions += 1);
     }
 
-    /// Adds what a lease counted since the last call.
+    /// Adds a lease's increments since the last call.
     pub fn read(&self, metered: &Metered) {
         let mut seen = metered.seen.lock().expect("no panic under this lock");
         let now = Seen::now(&metered.lease, metered.processor);
         let elapsed = now.at.duration_since(seen.at).as_nanos() as u64;
         let (new, latency) = difference(&seen.usage, &now.usage, elapsed);
-        // The kernel's count: 0 once the process is gone.
+        // The kernel's count is 0 once the process has ended.
         let processor_ns = now.processor_ns.saturating_sub(seen.processor_ns);
         *seen = now;
         self.with(&metered.lease.tenant, &metered.device, |a| {
@@ -185,7 +186,8 @@ impl Accounts {
     }
 }
 
-/// What is new, and can be true: no counter goes back, and nobody is busy longer than the clock.
+/// Increments, limited to plausible values: no counter decreases, and no busy time exceeds the
+/// clock's.
 fn difference(old: &Usage, new: &Usage, elapsed_ns: u64) -> (Used, Latency) {
     let used = Used {
         busy_ns: new.busy_ns.saturating_sub(old.busy_ns).min(elapsed_ns),

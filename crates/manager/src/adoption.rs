@@ -1,4 +1,4 @@
-//! Executors of a manager that died come back here, with the sessions that they kept serving.
+//! Adoption of executors that survived their manager, with the sessions that they serve.
 
 use crate::executors::Process;
 use crate::node::Node;
@@ -41,7 +41,7 @@ pub(crate) fn serve(node: &Arc<Node>, listener: &OwnedFd) {
             }
         };
         if let Err(error) = admit(node, socket) {
-            tracing::warn!("an executor is not adopted: {error:#}");
+            tracing::warn!("cannot adopt an executor: {error:#}");
         }
     }
 }
@@ -49,7 +49,7 @@ pub(crate) fn serve(node: &Arc<Node>, listener: &OwnedFd) {
 fn admit(node: &Arc<Node>, socket: OwnedFd) -> Result<()> {
     let pid = Peer::of(&socket)?
         .pid
-        .context("its number is not known here")?;
+        .context("its process id is not visible in this PID namespace")?;
     let patience = Some(Duration::from_secs(1));
     rustix::net::sockopt::set_socket_timeout(
         socket.as_fd(),
@@ -59,7 +59,7 @@ fn admit(node: &Arc<Node>, socket: OwnedFd) -> Result<()> {
     let process = Process::new(Channel::new(socket), pid, None)?.in_its_group();
     let (message, fds) = process
         .receive()?
-        .context("it hung up before it said who it is")?;
-    process.wait_for_ever()?;
+        .context("it closed the connection before it identified itself")?;
+    process.clear_timeout()?;
     node.adopt(process, message, fds)
 }

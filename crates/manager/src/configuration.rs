@@ -1,7 +1,7 @@
-//! What a device that holds one image at a time holds, who uses it, and when it may change.
+//! The image of a device that holds one image at a time: its users, and when it may be changed.
 //!
-//! A change drains the device's gate: running tasks end, nobody starts another, the image is
-//! another one, everybody goes on. An image in use by another session stays.
+//! A change pauses the device's gate until running tasks have ended, replaces the image, and
+//! resumes the gate. An image in use by another session is not replaced.
 
 use crate::node::Device;
 use crate::options::ImageKind;
@@ -12,29 +12,29 @@ use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How long holders of a device may take to make way for another image.
+/// Time limit for the device's holders to yield before a change.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
-/// Why a device does not get an image.
+/// Reasons for which a device is not reconfigured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It holds many.
-    #[error("device '{0}' holds the programs of many tenants at once and needs no reconfiguration (image = \"shared\")")]
+    #[error("device '{0}' is never reconfigured: it holds programs of several tenants at once (its 'image' is 'shared')")]
     Shared(String),
     /// The one that it holds is in use.
-    #[error("device '{device}' holds another image, which tenant {} has programs of: release them, or try again when they are released", tenants.join(", "))]
+    #[error("device '{device}' holds another image, in use by programs of tenant {}: release them, or try again once they are released", tenants.join(", "))]
     InUse {
         /// The device.
         device: String,
-        /// Whose, each once.
+        /// The image's users, each once.
         tenants: Vec<String>,
     },
-    /// Somebody does not make way.
-    #[error("a task on '{0}' does not end: try again later, or set 'task_ms' to bound tasks")]
+    /// A holder does not yield.
+    #[error("a task on device '{0}' did not end in time: try again later, or bound tasks with 'task_ms'")]
     Busy(String),
 }
 
-/// What a device holds, and for whom.
+/// The image of a device and its users.
 #[derive(Debug, Default)]
 pub struct Held {
     /// The image, by digest; `None`: not known.
@@ -43,7 +43,7 @@ pub struct Held {
     pub users: BTreeMap<u64, String>,
 }
 
-/// What to do for a program.
+/// The action that a program's image requires.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Nothing: the device holds its image.
@@ -54,7 +54,7 @@ pub enum Decision {
     InUse(Vec<String>),
 }
 
-/// What to do when `session` (or the operator) wants the image of `digest`.
+/// The action required when `session` (or the operator) requests the image of `digest`.
 pub fn decide(held: &Held, session: Option<u64>, digest: &str) -> Decision {
     if held.image.as_deref() == Some(digest) {
         return Decision::Held;
@@ -64,16 +64,17 @@ pub fn decide(held: &Held, session: Option<u64>, digest: &str) -> Decision {
         .iter()
         .filter(|(user, _)| Some(**user) != session);
     let tenants: BTreeSet<&String> = others.map(|(_, tenant)| tenant).collect();
-    match tenants.is_empty() {
-        true => Decision::Change,
-        false => Decision::InUse(tenants.into_iter().cloned().collect()),
+    if tenants.is_empty() {
+        Decision::Change
+    } else {
+        Decision::InUse(tenants.into_iter().cloned().collect())
     }
 }
 
 #[derive(Default)]
 struct State {
     held: Held,
-    /// Somebody is changing the image.
+    /// A change is in progress.
     changing: bool,
     /// Sessions that wait for an answer.
     asking: BTreeSet<u64>,
@@ -96,7 +97,7 @@ impl Configuration {
         self.state().held.image.clone()
     }
 
-    /// What would become of a wish, just now.
+    /// The action that a request would require at this moment.
     pub fn outlook(&self, session: u64, digest: &str) -> Decision {
         decide(&self.state().held, Some(session), digest)
     }
@@ -117,7 +118,7 @@ impl Configuration {
             .collect()
     }
 
-    /// Counts a session among the image's users if the device holds it and keeps it.
+    /// Counts a session among the image's users if the device holds it and is not being changed.
     pub fn join(&self, session: u64, tenant: &str, digest: &str) -> bool {
         let mut state = self.state();
         let joins = !state.changing && state.held.image.as_deref() == Some(digest);
@@ -127,8 +128,8 @@ impl Configuration {
         joins
     }
 
-    /// An executor of an earlier manager says what the device holds, which is believed where
-    /// nothing is known.
+    /// Takes over the image that an executor of an earlier manager reports, if the device's image
+    /// is unknown.
     pub fn adopt(&self, session: u64, tenant: &str, digest: &str) -> bool {
         let mut state = self.state();
         if !state.changing {
@@ -146,12 +147,12 @@ impl Configuration {
         }
     }
 
-    /// A session is over.
+    /// Removes an ended session.
     pub fn forget(&self, session: u64) {
         self.state().held.users.remove(&session);
     }
 
-    /// A session begins to wait for an answer; false: it waits for one already.
+    /// Marks a session as waiting for an answer; false: it is waiting already.
     pub fn ask(&self, session: u64) -> bool {
         self.state().asking.insert(session)
     }
@@ -163,9 +164,9 @@ impl Configuration {
 }
 
 impl Device {
-    /// Waits until the device holds an image: for a session of a tenant, which counts as its
-    /// user then if `is_open` says so still, or for the operator. Says whether it had to be
-    /// changed.
+    /// Waits until the device holds an image: for a session of a tenant, which then counts as a
+    /// user of the image if `is_open` still holds, or for the operator. Returns whether the image
+    /// had to be changed.
     pub fn configure(
         &self,
         digest: &str,
@@ -211,12 +212,12 @@ impl Device {
         if change {
             tracing::info!(device = self.name(), image = digest, "reconfigured");
             let digest = Some(digest.to_owned());
-            self.pool.tell_all(&ToExecutor::Image { digest });
+            self.pool.send_all(&ToExecutor::Image { digest });
         }
         Ok(change)
     }
 
-    /// Waits until nobody holds the device; false: somebody does not make way.
+    /// Waits until no client holds the device; false: a holder did not yield in time.
     fn drained(&self) -> bool {
         let deadline = Instant::now() + DRAIN_MAX;
         let holds = |state| !matches!(state, LeaseState::Free | LeaseState::Waiting);

@@ -1,4 +1,4 @@
-//! The control service: what an operator asks, over the control socket.
+//! The control service: operators' requests over the control socket.
 
 use crate::configuration;
 use crate::images::{self, Metadata};
@@ -132,12 +132,12 @@ fn accelerator_message(m: Metadata) -> proto::Accelerator {
 
 impl Operator {
     fn device_message(&self, device: &Device) -> proto::Device {
-        let told = device.description.get();
-        let told = told.as_deref();
-        let text = |param| told.map(|d| d.text(param)).unwrap_or_default();
-        let number = |param| told.map_or(0, |d| d.number(param));
+        let description = device.description.get();
+        let description = description.as_deref();
+        let text = |param| description.map(|d| d.text(param)).unwrap_or_default();
+        let number = |param| description.map_or(0, |d| d.number(param));
         let failure = device.pool.failure();
-        let state = match (&failure, told) {
+        let state = match (&failure, description) {
             (Some(_), _) => "failed",
             (None, Some(_)) => "ready",
             (None, None) => "starting",
@@ -152,7 +152,7 @@ impl Operator {
         }
         let leases = device.pool.leases();
         let memory = leases.iter().map(|m| m.lease.granter.usage().memory_bytes);
-        // Let go at once: a device's configuration is locked before the sessions, never after.
+        // Dropped immediately: a device's configuration is locked before the sessions, never after.
         let own = |s: &&crate::node::SessionRecord| s.device == device.name();
         let open = self.node.sessions().values().filter(own).count();
         proto::Device {
@@ -161,7 +161,7 @@ impl Operator {
             vendor: text(DEVICE_VENDOR),
             device_version: text(DEVICE_VERSION),
             driver_version: text(DRIVER_VERSION),
-            platform: told.map(|d| d.platform_name()).unwrap_or_default(),
+            platform: description.map(|d| d.platform_name()).unwrap_or_default(),
             driver: device.driver.display().to_string(),
             select: device.options.select.clone(),
             isolation: device.options.isolation.to_string(),
@@ -184,7 +184,7 @@ impl Operator {
             reconfigurations: device.reconfigurations.load(Ordering::Relaxed),
             image: device.configuration.image().unwrap_or_default(),
             at_ns: now_ns(),
-            host_memory: told.is_some_and(|d| d.host_memory),
+            host_memory: description.is_some_and(|d| d.host_memory),
             faults: device
                 .pool
                 .faults()
@@ -420,7 +420,7 @@ impl Control for Operator {
             .find(|d| d.configuration.image().as_ref() == Some(&found.digest));
         if let Some(device) = holder {
             return Err(Status::failed_precondition(format!(
-                "device '{}' holds it: reconfigure the device first",
+                "device '{}' is configured with it: reconfigure the device first",
                 device.name()
             )));
         }

@@ -13,10 +13,10 @@ use baltra_wire::listing::Listing;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where drivers announce themselves.
+/// Directory in which drivers are registered.
 pub const VENDORS: &str = "/etc/OpenCL/vendors";
 
-/// Ours: never a driver to share, or a manager would serve itself.
+/// Baltra's own library, which is never used as a driver, because a manager would serve itself.
 const OWN: &str = "libbaltra_opencl";
 
 /// A driver that is announced on this host.
@@ -28,7 +28,7 @@ pub struct Announced {
     pub library: PathBuf,
 }
 
-/// A driver's library and what is in it.
+/// A driver's library and its devices.
 #[derive(Clone, Debug)]
 pub struct Probed {
     /// The library, as the configuration or an `.icd` file names it.
@@ -37,11 +37,11 @@ pub struct Probed {
     pub listing: Result<Listing, String>,
 }
 
-/// Why there is nothing to serve.
+/// Reasons for which no device can be served.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
     /// None announced.
-    #[error("no OpenCL driver is announced in {0}: install one (Debian: apt install pocl-opencl-icd), or name its library as the device's 'driver'")]
+    #[error("no OpenCL driver is registered in {0}: install one (Debian: apt install pocl-opencl-icd), or set the device's 'driver' to its library")]
     None(PathBuf),
     /// The named library is not there.
     #[error("the driver library {0} does not exist")]
@@ -49,18 +49,18 @@ pub enum Error {
     /// All of the installed drivers have nothing to drive.
     #[error("no installed OpenCL driver has a device: {0}; install one that has (Debian: apt install pocl-opencl-icd)")]
     NoDevices(String),
-    /// The selector means none of the installed drivers' devices.
-    #[error("'device[{entry}].select': no device is '{select}'; there are: {have}")]
+    /// The selector matches none of the installed drivers' devices.
+    #[error("'device[{entry}].select': no device matches '{select}' (available: {have})")]
     NoDevice {
         /// The entry's place in the configuration.
         entry: usize,
         /// Its selector.
         select: String,
-        /// What there is.
+        /// The available devices.
         have: String,
     },
     /// Two entries mean one device.
-    #[error("'device[{entry}]' and 'device[{other}]' are both {device}: give each a 'select' of its own (baltra doctor lists ordinals, UUIDs and PCI addresses), or remove one")]
+    #[error("'device[{entry}]' and 'device[{other}]' select the same device, {device}: give each a 'select' of its own (baltra doctor lists ordinals, UUIDs and PCI addresses), or remove one")]
     Twice {
         /// The later entry's place in the configuration.
         entry: usize,
@@ -70,7 +70,7 @@ pub enum Error {
         device: String,
     },
     /// A name that several devices would have.
-    #[error("'device[{entry}].name': '{name}' is the name of another device")]
+    #[error("'device[{entry}].name': '{name}' is already the name of another device: choose a different one")]
     Name {
         /// The entry's place in the configuration.
         entry: usize,
@@ -101,8 +101,8 @@ pub fn announced(directory: &Path) -> Vec<Announced> {
     files.into_iter().filter_map(read).collect()
 }
 
-/// Finds out what is served: probes the announced drivers, if an entry wants them, and those that
-/// entries name.
+/// Determines the devices to serve: probes the registered drivers, if an entry needs them, and
+/// those that entries name.
 pub fn discover(
     entries: &[crate::options::DeviceOptions],
     vendors: &Path,
@@ -118,9 +118,10 @@ pub fn discover(
             named.push(library);
         }
     }
-    let installed = match entries.iter().any(|e| e.driver == crate::options::AUTO) {
-        false => Vec::new(),
-        true => announced(vendors),
+    let installed = if entries.iter().any(|e| e.driver == crate::options::AUTO) {
+        announced(vendors)
+    } else {
+        Vec::new()
     };
     let installed: Vec<_> = installed.into_iter().map(|a| a.library).collect();
     let is_none = installed.is_empty();
@@ -128,7 +129,7 @@ pub fn discover(
     let named = probed.split_off(installed.len());
     let inventory = Inventory::new(probed);
     for unused in &inventory.unused {
-        tracing::info!(driver = %unused.library.display(), reason = unused.reason, "not served");
+        tracing::info!(driver = %unused.library.display(), reason = unused.reason, "driver not used");
     }
     assign(entries, &inventory, &named).map_err(|error| match error {
         Error::NoDevices(_) if is_none => Error::None(vendors.to_owned()),

@@ -1,4 +1,4 @@
-//! A device's executors: started ahead of time, handed to tenants, noticed when they die.
+//! A device's executors: started in advance, assigned to tenants, observed for their end.
 
 mod faults;
 mod process;
@@ -16,29 +16,30 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// So many executors in a row may die without a word while they start: then it is the driver.
+/// After this many executors in a row died without a report during start, the driver is taken to be
+/// faulty.
 const SILENT_DEATHS_MAX: u32 = 3;
 
-/// Where an executor stands.
+/// State of an executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Loading its driver.
     Starting,
-    /// Nobody's yet.
+    /// Not assigned to a tenant yet.
     Warm,
-    /// A tenant's, or everybody's.
+    /// Serves a tenant, or all tenants.
     Serving,
-    /// Told to end; gets no more sessions.
+    /// Ordered to exit; gets no more sessions.
     Ending,
 }
 
-/// One executor, as the pool knows it.
+/// An executor of the pool.
 pub struct Executor {
     /// The process and its control socket.
     pub process: Arc<Process>,
-    /// Where it stands.
+    /// Its state.
     pub phase: Phase,
-    /// Whose it is; empty: nobody's, or everybody's.
+    /// Its tenant; empty: not assigned, or shared by all.
     pub tenant: String,
     /// By tenant.
     pub leases: HashMap<String, Arc<Metered>>,
@@ -46,14 +47,14 @@ pub struct Executor {
     pub sessions: BTreeSet<u64>,
     /// Since when it has none.
     pub idle_since: Instant,
-    /// It has said that it cannot go on.
+    /// It has reported that it cannot continue.
     pub is_failing: bool,
 }
 
 #[derive(Default)]
 struct State {
     executors: BTreeMap<u64, Executor>,
-    /// Why the driver cannot be used, and when it is tried again.
+    /// The reason for which the driver is unusable, and the time of the next attempt.
     failure: Option<(String, Instant)>,
     failures: u32,
     faults: Faults,
@@ -84,22 +85,22 @@ pub struct Place {
     pub executor: u64,
     /// Its process.
     pub process: Arc<Process>,
-    /// Whether it has to be told first whose it is.
+    /// Whether it must be assigned to its tenant first.
     pub assign: bool,
 }
 
-/// How a pool keeps executors.
+/// Options of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// What separates tenants.
+    /// Separation of tenants.
     pub isolation: Isolation,
     /// Warm ones to keep.
     pub prestart: usize,
-    /// At most so many at all.
+    /// Maximum number of executors.
     pub count_max: usize,
-    /// How long one may load its driver.
+    /// Time limit for loading the driver.
     pub start_timeout: Duration,
-    /// How long one without sessions is kept.
+    /// How long an executor without sessions is kept.
     pub idle: Duration,
 }
 
@@ -110,7 +111,7 @@ pub struct Pool {
     changed: Condvar,
 }
 
-/// Why a session got no executor.
+/// Reasons for which a session gets no executor.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The driver cannot be used.
@@ -120,7 +121,7 @@ pub enum Error {
     #[error("all {0} executors are in use: close a session, or raise 'executors.count_max'")]
     Full(usize),
     /// The driver takes too long.
-    #[error("the driver was not ready within {0:?}: `baltra logs` may say why")]
+    #[error("the driver was not ready within {0:?} (`baltra logs` may show the reason)")]
     Slow(Duration),
     /// The manager ends.
     #[error("the manager is shutting down")]
@@ -142,7 +143,7 @@ impl Pool {
     }
 
     /// An executor for a session of `tenant`. Waits while one is being started; [`Pool::lacking`]
-    /// starts it. The session counts as its own from now on.
+    /// starts it. The session counts as the executor's from now on.
     pub fn place(&self, tenant: &str, session: u64) -> Result<Place, Error> {
         let deadline = Instant::now() + self.options.start_timeout;
         let mut state = self.state();
@@ -200,7 +201,7 @@ impl Pool {
         placed
     }
 
-    /// How many executors to start now.
+    /// Number of executors to start now.
     pub fn lacking(&self) -> usize {
         let state = self.state();
         let paused = state
@@ -220,7 +221,7 @@ impl Pool {
         wanted.saturating_sub(at_hand).min(room)
     }
 
-    /// Sleeps until something changed or `timeout` is over; says whether a session waits.
+    /// Sleeps until a change or `timeout`; returns whether a session is waiting.
     pub fn wait_change(&self, timeout: Duration) -> bool {
         let state = self.state();
         let (state, _) = self
@@ -263,7 +264,7 @@ impl Pool {
         self.state().executors.get_mut(&id).map(f)
     }
 
-    /// A session of it is over.
+    /// Removes an ended session.
     pub fn session_ended(&self, id: u64, session: u64) {
         let mut state = self.state();
         if let Some(e) = state.executors.get_mut(&id) {
@@ -276,7 +277,7 @@ impl Pool {
         }
     }
 
-    /// An executor says that it cannot go on, because of `tenant`'s work.
+    /// Records that an executor cannot continue because of `tenant`'s work.
     pub fn failing(&self, id: u64, tenant: &str, fault: Fault) {
         let mut state = self.state();
         if let Some(e) = state.executors.get_mut(&id) {
@@ -289,17 +290,17 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// `tenant`'s work ended an executor that did not say so.
+    /// Records that `tenant`'s work ended an executor that did not report it.
     pub fn record_fault(&self, tenant: &str, fault: Fault) {
         self.state().faults.record(tenant, fault, Instant::now());
     }
 
-    /// What tenants' work did to executors since the start.
+    /// Executors ended by tenants' work since the manager's start.
     pub fn faults(&self) -> Vec<(String, Fault, u64)> {
         self.state().faults.counts()
     }
 
-    /// A placed session did not get there after all; its executor is not asked again.
+    /// Cancels the placement of a session; its executor is not used for it again.
     pub fn forget(&self, id: u64, session: u64) {
         if let Some(e) = self.state().executors.get_mut(&id) {
             e.sessions.remove(&session);
@@ -307,20 +308,20 @@ impl Pool {
         }
     }
 
-    /// It is gone. Where its driver never came up, `told` is what it said of that itself; without
-    /// a word it may have been killed by somebody, so that others are started before the driver
-    /// takes the blame for `ended`.
-    pub fn remove(&self, id: u64, told: Option<String>, ended: &str) -> Option<Executor> {
+    /// Removes an ended executor. If its driver never loaded, `reported` is the reason that it
+    /// sent; without one it may have been killed from outside, so that others are started before
+    /// the driver is declared faulty with the reason `ended`.
+    pub fn remove(&self, id: u64, reported: Option<String>, ended: &str) -> Option<Executor> {
         let mut state = self.state();
         let executor = state.executors.remove(&id);
         if executor
             .as_ref()
             .is_some_and(|e| e.phase == Phase::Starting)
         {
-            match told {
+            match reported {
                 Some(reason) => state.fail(reason),
                 None if state.failures + 1 < SILENT_DEATHS_MAX => state.failures += 1,
-                None => state.fail(format!("its executor ended: {ended}")),
+                None => state.fail(format!("the executor exited while loading it ({ended})")),
             }
         }
         drop(state);
@@ -334,7 +335,7 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// Why the driver cannot be used, if it cannot.
+    /// The reason for which the driver is unusable, if it is.
     pub fn failure(&self) -> Option<String> {
         self.state()
             .failure
@@ -342,7 +343,8 @@ impl Pool {
             .map(|(reason, _)| reason.clone())
     }
 
-    /// Ends what has been without sessions for long, or takes too long to start.
+    /// Ends executors that have been idle for too long, and kills those that start or exit too
+    /// slowly.
     pub fn reap(&self) {
         let mut state = self.state();
         let shared = self.options.isolation == Isolation::Device;
@@ -359,24 +361,25 @@ impl Pool {
                     let _ = e.process.send(&ToExecutor::Exit, &[]);
                 }
                 Phase::Starting if idle > self.options.start_timeout => {
-                    e.process.kill("its driver takes too long to load");
+                    e.process.kill("its driver did not load in time");
                 }
                 Phase::Ending if e.sessions.is_empty() && idle > Duration::from_secs(2) => {
-                    e.process.kill("it does not end when told to");
+                    e.process.kill("it did not exit when requested");
                 }
                 _ => {}
             }
         }
     }
 
-    /// No more sessions; every executor is told to end now (`exit`), or with its last session.
+    /// Accepts no more sessions; every executor exits now (`exit`), or after its last session.
     pub fn close(&self, exit: bool) {
         let mut state = self.state();
         state.closed = true;
         for e in state.executors.values_mut() {
-            let (message, over) = match exit || e.sessions.is_empty() {
-                true => (ToExecutor::Exit, true),
-                false => (ToExecutor::Drain, false),
+            let (message, over) = if exit || e.sessions.is_empty() {
+                (ToExecutor::Exit, true)
+            } else {
+                (ToExecutor::Drain, false)
             };
             if over {
                 e.phase = Phase::Ending;
@@ -388,26 +391,26 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// Says something to every executor.
-    pub fn tell_all(&self, message: &ToExecutor) {
+    /// Sends a message to every executor.
+    pub fn send_all(&self, message: &ToExecutor) {
         let state = self.state();
         let executors = state.executors.values();
         let all: Vec<_> = executors.map(|e| e.process.clone()).collect();
-        // One that does not read its socket holds up the sender for a while, and nobody else.
+        // An executor that does not read its socket must only delay this thread.
         drop(state);
         for process in all {
             let _ = process.send(message, &[]);
         }
     }
 
-    /// Kills what is left.
+    /// Kills the remaining executors.
     pub fn kill_all(&self) {
         for e in self.state().executors.values() {
-            e.process.kill("the manager ends");
+            e.process.kill("the manager is exiting");
         }
     }
 
-    /// Ends a tenant's own executors; says how many sessions they had.
+    /// Ends a tenant's own executors; returns how many sessions they had.
     pub fn evict(&self, tenant: &str) -> usize {
         let mut state = self.state();
         let own = state.executors.values_mut().filter(|e| e.tenant == tenant);
@@ -420,7 +423,7 @@ impl Pool {
         .sum()
     }
 
-    /// How many executors there are.
+    /// Number of executors.
     pub fn count(&self) -> usize {
         self.state().executors.len()
     }
@@ -444,7 +447,7 @@ impl State {
         self.executors.values().filter(|e| e.phase == phase).count()
     }
 
-    /// Whether there is an executor that everybody shares.
+    /// Whether an executor is shared by all tenants.
     fn is_shared(&self) -> bool {
         let shared = |e: &Executor| e.phase == Phase::Serving && e.tenant.is_empty();
         self.executors.values().any(shared)
@@ -484,7 +487,7 @@ impl State {
 /// With whom a session may share an executor.
 struct Sharing {
     isolation: Isolation,
-    /// The tenant has an executor of its own where others share one.
+    /// The tenant has its own executor, although others share one.
     apart: bool,
     /// The tenant may have an executor without a tenant.
     fresh: bool,

@@ -13,20 +13,20 @@ use std::time::Duration;
 
 /// The wake-up's key in the epoll set; leases count from 1.
 const WAKE: u64 = 0;
-/// How often running tasks are compared with their limit.
+/// Interval for comparing running tasks with their time limit.
 const WATCH: Duration = Duration::from_millis(20);
-/// A task that has several commands open may go so many times its limit without a word: the
-/// executor hears of the end of some of them only together.
+/// A task with several outstanding commands may go this multiple of its limit without a completion,
+/// because the executor may receive the completion of several only together.
 const OPEN_COMMANDS_FACTOR: u32 = 4;
-/// How often leases are looked at while somebody waits for a holder within its quantum: one whose
-/// task ends keeps the lease, idle, without a sound.
+/// Interval for polling leases while a client waits for a holder within its quantum: a holder whose
+/// task ends keeps the lease, idle, without ringing.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A tenant's claim to a device, made by the manager for one executor.
 pub struct Lease {
     /// Names it on this node.
     pub id: ClientId,
-    /// Whose device time it counts.
+    /// The tenant that is charged for its device time.
     pub tenant: String,
     /// The shared page, for the executor.
     pub page: OwnedFd,
@@ -93,7 +93,7 @@ struct Shared {
     holding: AtomicUsize,
 }
 
-/// A handle on a device's gate; its thread ends with the last one.
+/// A handle of a device's gate; its thread ends with the last handle.
 #[derive(Clone)]
 pub struct Gate {
     owner: Arc<Owner>,
@@ -139,9 +139,9 @@ impl Gate {
         })
     }
 
-    /// Lets a lease take part. `kill` ends its executor, with the reason, when a task runs
-    /// longer than `task_limit`. With a process in `processor`, which serves this lease alone, the
-    /// device is the host's processors, and it is charged for what that process uses of them.
+    /// Adds a lease. `kill` ends its executor, with the reason, when a task runs longer than
+    /// `task_limit`. With a process in `processor`, which serves this lease alone, the device is
+    /// the host's processors, and the lease is charged for that process's processor time.
     pub fn add(
         &self,
         lease: Arc<Lease>,
@@ -168,28 +168,28 @@ impl Gate {
         });
     }
 
-    /// Its executor is gone.
+    /// Removes the client of an ended executor.
     pub fn remove(&self, client: ClientId) {
         self.owner.shared.order(Order::Remove(client));
     }
 
-    /// How many clients may hold the device at once, from now on.
+    /// Sets how many clients may hold the device at a time.
     pub fn set_slots(&self, slots: usize) {
         self.owner.shared.order(Order::Slots(slots));
     }
 
-    /// The device is so many of the host's processors: those who are charged for what they use of them have
-    /// ceilings of that.
+    /// Declares the device to be this number of the host's processors: clients that are charged for
+    /// processor time have ceilings of it.
     pub fn set_processors(&self, processors: usize) {
         self.owner.shared.order(Order::Processors(processors));
     }
 
-    /// Takes the device from everybody at the next task boundaries, or gives it out again.
+    /// Takes the device from all clients at their next task boundaries, or resumes granting it.
     pub fn pause(&self, paused: bool) {
         self.owner.shared.order(Order::Pause(paused));
     }
 
-    /// Clients that hold the device now, as the gate last saw it.
+    /// Clients that hold the device, as last observed by the gate.
     pub fn holding(&self) -> usize {
         self.owner.shared.holding.load(Ordering::Relaxed)
     }
@@ -205,9 +205,9 @@ struct Member {
     task_limit: Option<Duration>,
     processor: Option<u32>,
     kill: Kill,
-    /// How far the running task is, by the holder's clock, and when the manager first saw that.
+    /// The running task's progress by the holder's clock, and when the manager first saw that.
     task: Option<(u64, u64)>,
-    /// Since when it is wanted back: a holder cannot forge this one.
+    /// Time of the revocation, which a holder cannot forge.
     revoked_ns: Option<u64>,
     killed: bool,
 }
@@ -317,14 +317,14 @@ impl Keeper {
         let id = member.lease.id;
         let bell = epoll::EventData::new_u64(id);
         if let Err(error) = epoll::add(&self.epoll, &member.lease.bell, bell, edge()) {
-            tracing::error!(lease = id, %error, "a lease cannot take part at the gate");
-            (member.kill)("the gate cannot watch its lease");
+            tracing::error!(lease = id, %error, "cannot schedule a lease at the gate");
+            (member.kill)("its lease cannot be scheduled");
             return;
         }
         self.scheduler.add(id, share);
         self.members.insert(id, member);
         self.observe(id);
-        // Ahead of the first task, where there is room anyway: it then costs no round trip.
+        // Granted before the first task, if the device is free: then it costs no round trip.
         if self.scheduler.has_room() && self.members[&id].lease.granter.grant() {
             self.observe(id);
         }
@@ -346,8 +346,8 @@ impl Keeper {
     }
 
     fn act(&mut self) {
-        // Each round either changes a lease or fails because its holder did; a holder that
-        // keeps changing it is another round's business.
+        // Each round either changes a lease or fails because its holder did; a holder that keeps
+        // changing it is handled in the next round.
         for _ in 0..4 {
             let actions = self.scheduler.decide(lease::monotonic_ns());
             if actions.is_empty() {
@@ -369,7 +369,7 @@ impl Keeper {
         }
     }
 
-    /// Ends executors whose task outlives its limit; says whether any task is being watched.
+    /// Kills executors whose task exceeds its limit; returns whether any task is being watched.
     fn watch(&mut self) -> bool {
         let now = lease::monotonic_ns();
         let mut watching = false;
@@ -413,7 +413,7 @@ impl Keeper {
             .scheduler
             .deadline_ns(now)
             .map(|at| Duration::from_nanos(at - now));
-        // Without a deadline whoever waits has a holder that makes way, and rings.
+        // Without a deadline each waiting client has a holder that will yield and ring.
         timeout = timeout.map(|t| t.min(LOOK));
         if watching {
             timeout = Some(timeout.map_or(WATCH, |t| t.min(WATCH)));
@@ -439,7 +439,7 @@ impl Keeper {
     }
 }
 
-/// Edge-triggered: each ring of a bell is told once, and nobody need reset the bell.
+/// Edge-triggered: each ring is reported once, and the doorbell need not be reset.
 fn edge() -> epoll::EventFlags {
     epoll::EventFlags::IN | epoll::EventFlags::ET
 }

@@ -1,7 +1,7 @@
 //! The image store: accelerators by the sha256 of their bytes.
 //!
-//! An image is `DIGEST.image`, its metadata `DIGEST.json`. Both are written beside their place and
-//! renamed into it, the metadata last: what is listed is whole.
+//! An image is `DIGEST.image`, its metadata `DIGEST.json`. Both are written to temporary files and
+//! renamed, the metadata last: a listed image is complete.
 
 use crate::tenants::hex;
 use rustix::fs::SealFlags;
@@ -16,30 +16,30 @@ use std::time::SystemTime;
 /// The longest image, bytes.
 pub const IMAGE_BYTES_MAX: u64 = 2 << 30;
 
-/// What clients brought is kept up to so many bytes; the oldest goes first.
+/// Maximum total size of the images that clients' programs brought; the oldest are removed first.
 pub const BROUGHT_BYTES_MAX: u64 = 4 << 30;
 
-/// What is known of an accelerator.
+/// Metadata of an accelerator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metadata {
     /// sha256 of its bytes, hexadecimal.
     pub digest: String,
-    /// What people call it.
+    /// Its name for operators.
     pub name: String,
     /// The kernels in it.
     pub kernels: Vec<String>,
-    /// What it runs on; empty: anything.
+    /// The hardware that it is for; empty: any.
     pub target: String,
     /// Its length.
     pub bytes: u64,
     /// Seconds since 1970.
     pub pushed_at_s: u64,
-    /// The tenant whose program brought it; empty: an operator did.
+    /// The tenant whose program brought it; empty: an operator added it.
     #[serde(default)]
     pub brought_by: String,
 }
 
-/// Why an image cannot be stored, found or removed.
+/// Reasons for which an image cannot be stored, found or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The disk.
@@ -49,19 +49,19 @@ pub enum Error {
     #[error("there is no accelerator '{0}' (`baltra accelerator ls` lists them)")]
     Unknown(String),
     /// More than one fits.
-    #[error("'{0}' fits {1} accelerators: give more digits of the digest")]
+    #[error("'{0}' matches {1} accelerators: give more digits of the digest")]
     Ambiguous(String, usize),
     /// Too long.
-    #[error("an image is at most {IMAGE_BYTES_MAX} bytes")]
+    #[error("the image is larger than {IMAGE_BYTES_MAX} bytes, the maximum")]
     TooLong,
-    /// Not what it says.
-    #[error("the image's bytes are not those of its digest")]
+    /// The content differs from the digest.
+    #[error("the image does not match its digest")]
     Digest,
     /// No bytes at all.
     #[error("the image is empty")]
     Empty,
     /// A name that cannot be.
-    #[error("'{0}' is no accelerator name: up to 63 letters, digits, '-', '_' or '.'")]
+    #[error("invalid accelerator name '{0}': expected 1 to 63 letters, digits, '-', '_' or '.'")]
     Name(String),
 }
 
@@ -71,7 +71,7 @@ pub struct Images {
     root: PathBuf,
 }
 
-/// An image on its way in; nothing of it stays unless it is finished.
+/// An image that is being received; it is deleted unless it is finished.
 pub struct Upload {
     file: tempfile::NamedTempFile,
     hash: Sha256,
@@ -96,7 +96,7 @@ impl Images {
         })
     }
 
-    /// Keeps an image. One of the same bytes gets the new metadata.
+    /// Stores an image. An existing image of the same bytes gets the new metadata.
     pub fn finish(&self, upload: Upload, mut metadata: Metadata) -> Result<Metadata, Error> {
         if !crate::options::valid_name(&metadata.name) {
             return Err(Error::Name(metadata.name.chars().take(64).collect()));
@@ -130,20 +130,20 @@ impl Images {
         self.metadata(digest).exists()
     }
 
-    /// What the image of a digest is called, if it is here and has a name.
+    /// The name of an image, if it is stored here and has one.
     pub fn name(&self, digest: &str) -> Option<String> {
         let text = fs::read(self.metadata(digest)).ok()?;
         let metadata: Metadata = serde_json::from_slice(&text).ok()?;
         Some(metadata.name).filter(|name| !name.is_empty())
     }
 
-    /// Keeps what a client's program brought: a sealed memory file, and `metadata` with the
-    /// digest that its bytes must have. What is here already stays as it is.
+    /// Stores the image of a client's program: a sealed memory file, and `metadata` with the digest
+    /// that its bytes must have. An existing image is left unchanged.
     pub fn take_in(&self, file: File, mut metadata: Metadata) -> Result<(), Error> {
         if self.has(&metadata.digest) {
             return Ok(());
         }
-        // Only memory files have seals: nothing that a read could hang on.
+        // Only memory files have seals, and reading them cannot block.
         let seals = rustix::fs::fcntl_get_seals(&file).map_err(io::Error::from)?;
         if !seals.contains(SealFlags::WRITE | SealFlags::SHRINK) {
             return Err(Error::Digest);
@@ -164,7 +164,7 @@ impl Images {
         self.finish(upload, metadata).map(drop)
     }
 
-    /// Adds the kernels' names to what a client brought without.
+    /// Adds the kernels' names to an image that was stored without them.
     pub fn name_kernels(&self, digest: &str, kernels: Vec<String>) -> Result<(), Error> {
         let text = fs::read(self.metadata(digest))?;
         let mut known: Metadata = serde_json::from_slice(&text).map_err(io::Error::from)?;
@@ -175,7 +175,8 @@ impl Images {
         Ok(())
     }
 
-    /// Removes what clients brought, the oldest first, down to `bytes_max`; not what is `kept`.
+    /// Removes images of clients' programs, the oldest first, down to `bytes_max`, except those
+    /// `kept`.
     pub fn trim(&self, bytes_max: u64, kept: &dyn Fn(&str) -> bool) -> Result<(), Error> {
         let mut brought = self.list()?;
         brought.retain(|m| !m.brought_by.is_empty());
@@ -192,7 +193,7 @@ impl Images {
         Ok(())
     }
 
-    /// Where an image's bytes are.
+    /// Path of an image's bytes.
     pub fn image(&self, digest: &str) -> PathBuf {
         self.root.join(format!("{digest}.image"))
     }
@@ -211,7 +212,7 @@ impl Images {
                 match serde_json::from_slice::<Metadata>(&text) {
                     Ok(metadata) => found.push(metadata),
                     Err(error) => {
-                        tracing::warn!(path = %path.display(), %error, "passed over");
+                        tracing::warn!(path = %path.display(), %error, "skipped an unreadable accelerator");
                     }
                 }
             }

@@ -5,7 +5,7 @@
 //! die ([`executors`]); keeps tenants, books and images; answers operators. It never loads a
 //! vendor's driver and never sees a tenant's data.
 //!
-//! [`options::Options`] builds a [`Service`], which runs until it is told to stop.
+//! [`options::Options`] builds a [`Service`], which runs until it is stopped.
 #![forbid(unsafe_code)]
 
 pub mod accept;

@@ -1,4 +1,4 @@
-//! One manager for one runtime directory, and one of each other daemon.
+//! Lock files: one manager per runtime directory, and one of each other daemon.
 
 use crate::options::PathOptions;
 use anyhow::{bail, Context, Result};
@@ -8,7 +8,7 @@ use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
-/// Held as long as the manager lives; the kernel lets go of it however that ends.
+/// Held until the manager exits; the kernel releases it however that happens.
 #[derive(Debug)]
 pub struct Lock {
     paths: PathOptions,
@@ -26,7 +26,7 @@ impl Lock {
         })
     }
 
-    /// Removes what clients would knock at in vain.
+    /// Removes the sockets, to which clients could no longer connect.
     pub fn clear_sockets(&self) {
         for path in [
             self.paths.session_socket(),
@@ -81,13 +81,13 @@ pub fn holder_of(path: &Path) -> Option<u32> {
     pid.trim().parse().ok()
 }
 
-/// Makes the runtime directory. It may lie where others can make files, too: it must be our own.
+/// Creates the runtime directory. Its parent may be writable for others, so its owner is checked.
 pub fn make_directory(path: &Path) -> Result<()> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o755)
         .create(path)
-        .with_context(|| format!("cannot make the runtime directory {}", path.display()))?;
+        .with_context(|| format!("cannot create the runtime directory {}", path.display()))?;
     let found = std::fs::symlink_metadata(path)?;
     let user = rustix::process::geteuid().as_raw();
     if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_second_manager_is_told_who_is_first() {
+    fn test_a_second_manager_is_refused_with_the_firsts_process_id() {
         let dir = tempfile::tempdir().unwrap();
         let paths = paths(dir.path());
         assert_eq!(holder(&paths), None);

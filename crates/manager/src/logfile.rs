@@ -1,15 +1,14 @@
-//! Keeps the log of a daemon in the background from filling its disk: tenants can make executors
-//! say things.
+//! Bounds the size of a background daemon's log, because tenants can make executors write to it.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// A log longer than this is emptied; what was in it is kept once, beside it.
+/// A longer log is truncated; its previous content is kept once, in another file.
 const LOG_BYTES_MAX: u64 = 16 << 20;
 
-/// Empties the log when it has grown long, if it is where this process writes.
+/// Truncates the log if it has become too long and is this process's output.
 pub fn bound(path: &Path) {
     let ours = rustix::fs::fstat(io::stderr())
         .ok()
@@ -21,12 +20,12 @@ pub fn bound(path: &Path) {
     };
     if found.len() > LOG_BYTES_MAX {
         if let Err(error) = turn_over(path) {
-            tracing::warn!(path = %path.display(), %error, "the log cannot be emptied");
+            tracing::warn!(path = %path.display(), %error, "cannot truncate the log");
         }
     }
 }
 
-/// Everybody who writes there appends, so the file can be emptied under them.
+/// All writers append, so the file can be truncated while they write.
 fn turn_over(path: &Path) -> io::Result<()> {
     let mut kept = path.as_os_str().to_owned();
     kept.push(".1");

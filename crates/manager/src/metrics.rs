@@ -1,4 +1,4 @@
-//! Prometheus metrics, read from the books and pools when they are asked for.
+//! Prometheus metrics, read from accounts and pools at each request.
 
 use crate::accounts::Used;
 use crate::node::{Device, Node};
@@ -86,19 +86,19 @@ impl Collector for NodeCollector {
         let counters: [Row<Used, f64>; 5] = [
             (
                 "device_busy",
-                "Device time in which a task ran",
+                "Time in which the device ran tasks",
                 Some(Unit::Seconds),
                 |u| u.busy_ns as f64 / 1e9,
             ),
             (
                 "device_processor",
-                "Processor time of executors whose device is the host's processors",
+                "Processor time of executors of CPU devices",
                 Some(Unit::Seconds),
                 |u| u.processor_ns as f64 / 1e9,
             ),
-            ("tasks", "Tasks ended", None, |u| u.tasks as f64),
-            ("commands", "Commands carried out", None, |u| u.calls as f64),
-            ("sessions_opened", "Sessions opened", None, |u| {
+            ("tasks", "Completed tasks", None, |u| u.tasks as f64),
+            ("commands", "Completed commands", None, |u| u.calls as f64),
+            ("sessions_opened", "Opened sessions", None, |u| {
                 u.sessions as f64
             }),
         ];
@@ -155,9 +155,12 @@ impl NodeCollector {
         )?;
         for (tenant, device, _, latency) in lines {
             // Bucket i of the page lies below 2^i microseconds; the last has no bound.
-            let bounds = (0..LATENCY_BUCKETS).map(|i| match i + 1 == LATENCY_BUCKETS {
-                true => f64::INFINITY,
-                false => (1u64 << i) as f64 / 1e6,
+            let bounds = (0..LATENCY_BUCKETS).map(|i| {
+                if i + 1 == LATENCY_BUCKETS {
+                    f64::INFINITY
+                } else {
+                    (1u64 << i) as f64 / 1e6
+                }
             });
             let buckets: Vec<(f64, u64)> = bounds.zip(latency.buckets).collect();
             let count = latency
@@ -177,7 +180,7 @@ impl NodeCollector {
         Ok(())
     }
 
-    /// What is so now, by device and tenant.
+    /// Present values, by device and tenant.
     fn encode_gauges(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let node = &self.0;
         let mut sessions: BTreeMap<(String, String), i64> = BTreeMap::new();
@@ -203,15 +206,19 @@ impl NodeCollector {
         }
         for (name, help, values) in [
             ("sessions", "Open sessions", sessions),
-            ("queue_depth", "Commands enqueued and not complete", queued),
+            (
+                "queue_depth",
+                "Enqueued commands that are not complete",
+                queued,
+            ),
             (
                 "memory_bytes",
-                "Device and arena memory that sessions hold",
+                "Device and arena memory held by sessions",
                 memory,
             ),
             (
                 "task_stalled_seconds",
-                "For how long no command of the running task has ended",
+                "Time since a command of the running task last completed",
                 stalled,
             ),
         ] {
@@ -225,14 +232,22 @@ impl NodeCollector {
         Ok(())
     }
 
-    /// Nothing where nobody collects spans.
+    /// None if spans are not exported.
     fn encode_spans(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let Some(counts) = self.0.spans.counts() else {
             return Ok(());
         };
         for (name, help, value) in [
-            ("spans_told", "Spans that the collector took", counts.told),
-            ("spans_dropped", "Spans that were lost", counts.dropped),
+            (
+                "spans_exported",
+                "Spans accepted by the collector",
+                counts.told,
+            ),
+            (
+                "spans_dropped",
+                "Spans dropped before export",
+                counts.dropped,
+            ),
         ] {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(value).encode(metric)?;
@@ -248,19 +263,22 @@ impl NodeCollector {
             }),
             (
                 "gate_waiting",
-                "Executors that wait for the device",
+                "Executors waiting for the device",
                 None,
                 |d| d.gate.waiting() as i64,
             ),
             (
                 "device_slots",
-                "Executors that may use the device at once",
+                "Executors that may use the device concurrently",
                 None,
                 |d| d.slots() as i64,
             ),
-            ("device_up", "Whether the driver answers", None, |d| {
-                i64::from(d.description.get().is_some() && d.pool.failure().is_none())
-            }),
+            (
+                "device_up",
+                "Whether the device's driver is usable (1) or not (0)",
+                None,
+                |d| i64::from(d.description.get().is_some() && d.pool.failure().is_none()),
+            ),
         ];
         for (name, help, _, value) in gauges {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -273,13 +291,13 @@ impl NodeCollector {
         let counters: [Row<Device, u64>; 2] = [
             (
                 "executor_deaths",
-                "Executors that died unasked",
+                "Executors that exited unexpectedly",
                 None,
                 |d| d.deaths.load(Ordering::Relaxed),
             ),
             (
                 "reconfigurations",
-                "Times that the device's image was changed",
+                "Reconfigurations of the device with another image",
                 None,
                 |d| d.reconfigurations.load(Ordering::Relaxed),
             ),
@@ -292,7 +310,7 @@ impl NodeCollector {
                 ConstCounter::new(value(device)).encode(metric)?;
             }
         }
-        let help = "Executors that a tenant's work ended, by cause";
+        let help = "Executors ended by a tenant's work, by cause";
         let mut family =
             encoder.encode_descriptor("executor_faults", help, None, MetricType::Counter)?;
         for device in devices {

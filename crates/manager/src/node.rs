@@ -1,4 +1,4 @@
-//! What the manager's threads share: devices, sessions, tenants, books.
+//! State shared by the manager's threads: devices, sessions, tenants, accounts.
 
 use crate::accounts::{Accounts, Metered};
 use crate::configuration::Configuration;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// What an adopted session is until its executor has said what its client said.
+/// Instance of an adopted session until its executor has reported the client's.
 const UNNAMED: &str = "(of an earlier manager)";
 
 /// Where a task that does not end costs others the device, `task_ms` unless it is set: longer than
@@ -123,7 +123,7 @@ impl Device {
         self.slots.load(Ordering::Relaxed) as usize
     }
 
-    /// Where tenants' directories for compiled kernels are.
+    /// Directory of the tenants' directories for compiled kernels.
     pub fn cache_dir(&self) -> &std::path::Path {
         &self.launch.cache
     }
@@ -155,22 +155,24 @@ impl Device {
             .map(Duration::from_millis)
     }
 
-    /// Whether it is the host's processors, and each executor serves one tenant: what that uses of them is counted.
+    /// Whether it is the host's processors, and each executor serves one tenant: then processor
+    /// time is charged.
     fn counts_processors(&self, description: &baltra_wire::DeviceDescription) -> bool {
         self.options.isolation != Isolation::Device && description.is_cpu()
     }
 
-    /// Tells a new executor that programs ask for their image here.
-    fn tell_image(&self, process: &Process) {
+    /// Notifies a new executor that programs need permission for their image.
+    fn send_image(&self, process: &Process) {
         if self.options.image == ImageKind::Exclusive {
             let digest = self.configuration.image();
-            // One that cannot be told will not take a session either.
+            // If the message cannot be sent, no session can be sent either.
             let _ = process.send(&ToExecutor::Image { digest }, &[]);
         }
     }
 
-    /// The driver has told what it is: the number of slots follows from that, and what their use is counted in.
-    fn learn(&self, description: baltra_wire::DeviceDescription) {
+    /// Stores the driver's description, which determines the number of slots and the unit of their
+    /// use.
+    fn set_description(&self, description: baltra_wire::DeviceDescription) {
         let host = std::thread::available_parallelism().map_or(1, usize::from);
         if self.options.slots == 0 {
             let slots = match (self.options.isolation, description.is_cpu()) {
@@ -182,7 +184,7 @@ impl Device {
             self.gate.set_slots(slots);
         }
         if self.counts_processors(&description) {
-            // Each slot's holder is a process with a driver of its own, which uses so many.
+            // Each slot's holder is a process with its own driver, which uses that many.
             let units = description.number(DEVICE_MAX_COMPUTE_UNITS).max(1) as usize;
             self.gate
                 .set_processors(host.min(self.slots().saturating_mul(units)));
@@ -191,10 +193,10 @@ impl Device {
     }
 }
 
-/// A session, for people to look at.
+/// A session, for operators.
 #[derive(Clone, Debug)]
 pub struct SessionRecord {
-    /// Whose.
+    /// Its tenant.
     pub tenant: String,
     /// On which device.
     pub device: String,
@@ -202,7 +204,7 @@ pub struct SessionRecord {
     pub executor: u64,
     /// The executor's process.
     pub executor_pid: u32,
-    /// What the client says it is.
+    /// The client's description of itself.
     pub instance: String,
     /// The client's process; 0: elsewhere.
     pub pid: u32,
@@ -220,19 +222,19 @@ pub struct Node {
     pub options: Options,
     /// The devices, in the configuration's order.
     pub devices: Vec<Arc<Device>>,
-    /// Who may connect.
+    /// The tenants.
     pub tenants: Tenants,
-    /// What they used.
+    /// Their usage.
     pub accounts: Accounts,
     /// Accelerators' images.
     pub images: Images,
-    /// Where spans of calls go.
+    /// Exporter of spans.
     pub spans: Spans,
     /// Relays of clients elsewhere.
     pub relays: Arc<Relays>,
     /// The pool that the node belongs to, if it does.
     pub registry: Option<Arc<Link>>,
-    /// When the manager started.
+    /// Start of the manager.
     pub started: Instant,
     sessions: Mutex<BTreeMap<u64, SessionRecord>>,
     next: AtomicU64,
@@ -240,7 +242,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// With its devices, whose gates run from now on.
+    /// With its devices; starts their gates.
     pub fn new(
         options: Options,
         generation: u64,
@@ -274,7 +276,7 @@ impl Node {
             registry,
             started: Instant::now(),
             sessions: Mutex::default(),
-            // Numbers of an earlier manager's sessions live on in the executors it left.
+            // Numbers of an earlier manager's sessions are still in use by its executors.
             next: AtomicU64::new(generation << 32 | 1),
             draining: AtomicBool::new(false),
         })
@@ -305,7 +307,7 @@ impl Node {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// The registry, if there is one, should hear soon of what has just changed.
+    /// Makes the node report recent changes to its registry soon, if it has one.
     pub(crate) fn urge_registry(&self) {
         if let Some(link) = &self.registry {
             link.urge();
@@ -314,8 +316,8 @@ impl Node {
 
     /// Whether every device has answered or failed.
     pub fn is_ready(&self) -> bool {
-        let told = |d: &Arc<Device>| d.description.get().is_some() || d.pool.failure().is_some();
-        self.devices.iter().all(told)
+        let probed = |d: &Arc<Device>| d.description.get().is_some() || d.pool.failure().is_some();
+        self.devices.iter().all(probed)
     }
 
     /// A tenant's share or limits changed: the gates follow.
@@ -331,7 +333,7 @@ impl Node {
         }
     }
 
-    /// The executor's lease for a tenant, made when there is none.
+    /// The executor's lease for a tenant, created if there is none.
     pub fn lease(
         &self,
         device: &Device,
@@ -372,7 +374,7 @@ impl Node {
                 slot.or_insert(fresh.clone()).clone()
             })
             .ok_or(std::io::ErrorKind::BrokenPipe)?;
-        // Two sessions of a tenant may have raced; the first one's lease counts.
+        // Two sessions of a tenant may race; the first one's lease is used.
         if Arc::ptr_eq(&kept, &fresh) {
             let limit_ms = tenant.limits.or(self.options.limits).task_ms;
             let name = tenant.name.clone();
@@ -412,8 +414,8 @@ impl Node {
                 move || node.listen(&device, id, &process)
             });
         if let Err(error) = spawned {
-            tracing::error!(%error, "cannot listen to an executor");
-            process.kill("the manager cannot listen to it");
+            tracing::error!(%error, "cannot start an executor's thread");
+            process.kill("the manager cannot start its thread");
         }
     }
 
@@ -422,11 +424,11 @@ impl Node {
         loop {
             match process.receive() {
                 Ok(Some((message, fds))) => {
-                    self.hear(device, id, process, (message, fds), &mut failure);
+                    self.handle(device, id, process, (message, fds), &mut failure);
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(pid = process.pid, %error, "an executor talks nonsense");
+                    tracing::warn!(pid = process.pid, %error, "malformed message from an executor");
                     process.kill("it broke the control protocol");
                     break;
                 }
@@ -435,7 +437,7 @@ impl Node {
         self.bury(device, id, process, failure);
     }
 
-    fn hear(
+    fn handle(
         self: &Arc<Self>,
         device: &Arc<Device>,
         id: u64,
@@ -443,15 +445,16 @@ impl Node {
         (message, fds): (ToManager, Vec<OwnedFd>),
         failure: &mut Option<String>,
     ) {
-        // An executor can only speak for what is its own.
+        // An executor may only send messages about its own sessions.
         let owns = |session| device.pool.with(id, |e| e.sessions.contains(&session)) == Some(true);
         match message {
             ToManager::Ready {
-                device: mut told, ..
+                device: mut description,
+                ..
             } => {
-                told.name = device.name().to_owned();
-                device.learn(*told);
-                device.tell_image(process);
+                description.name = device.name().to_owned();
+                device.set_description(*description);
+                device.send_image(process);
                 device.pool.ready(id);
                 tracing::debug!(device = device.name(), pid = process.pid, "executor ready");
             }
@@ -497,12 +500,16 @@ impl Node {
                         && device.configuration.adopt(session, &tenant, &digest)
                 });
                 if !known {
-                    tracing::warn!(session, image = clip(&digest), "not what the device holds");
+                    tracing::warn!(
+                        session,
+                        image = clip(&digest),
+                        "an adopted session uses an image that the device does not hold"
+                    );
                 }
             }
             ToManager::Named { session, instance } if owns(session) => {
                 let mut open = self.sessions();
-                // Said once: an executor does not rename what this manager knows.
+                // Only once: an executor cannot rename a session whose instance is known.
                 let unnamed = |s: &&mut SessionRecord| s.instance == UNNAMED;
                 if let Some(record) = open.get_mut(&session).filter(unnamed) {
                     let kept = crate::accept::INSTANCE_MAX;
@@ -519,7 +526,7 @@ impl Node {
                         .flatten();
                     match tenant {
                         Some(tenant) => {
-                            crate::traces::tell(&self.spans, device.name(), &tenant, &task)
+                            crate::traces::export(&self.spans, device.name(), &tenant, &task)
                         }
                         None => self.spans.lost(1),
                     }
@@ -530,12 +537,12 @@ impl Node {
                 session,
                 reason,
             } => self.failing(device, id, (cause, session, clip(&reason))),
-            // Of a session that is over.
+            // Of an ended session.
             ToManager::Program { .. }
             | ToManager::Unused { .. }
             | ToManager::InUse { .. }
             | ToManager::Named { .. } => {}
-            // Only the first message of an executor that somebody else started.
+            // Valid only as the first message of an adopted executor.
             ToManager::Adopt { .. } => {}
         }
     }
@@ -563,14 +570,14 @@ impl Node {
             instance = culprit.as_ref().map_or("", |s| s.instance.as_str()),
             cause = fault.name(),
             reason,
-            "an executor cannot go on"
+            "an executor failed"
         );
         device.pool.failing(id, &tenant, fault);
     }
 
     fn bury(&self, device: &Device, id: u64, process: &Process, failure: Option<String>) {
         let ended = process.finish();
-        let asked = device
+        let expected = device
             .pool
             .with(id, |e| e.phase == Phase::Ending && !e.is_failing)
             .unwrap_or(true);
@@ -591,8 +598,8 @@ impl Node {
         }
         match process.overran() {
             Some(tenant) => device.pool.record_fault(tenant, Fault::TaskLimit),
-            None if asked || executor.is_failing || process.was_killed() => {}
-            // Where several tenants shared it nobody knows whose work it was.
+            None if expected || executor.is_failing || process.was_killed() => {}
+            // With several tenants the responsible one cannot be determined.
             None => {
                 let mut tenants = executor.leases.keys();
                 if let (Some(tenant), None) = (tenants.next(), tenants.next()) {
@@ -600,7 +607,7 @@ impl Node {
                 }
             }
         }
-        if !asked {
+        if !expected {
             device.deaths.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(
                 device = device.name(),
@@ -614,7 +621,7 @@ impl Node {
         }
     }
 
-    /// Takes over an executor that a manager before this one left behind.
+    /// Takes over an executor of an earlier manager.
     pub fn adopt(
         self: &Arc<Self>,
         process: Process,
@@ -622,24 +629,26 @@ impl Node {
         fds: Vec<OwnedFd>,
     ) -> anyhow::Result<()> {
         let ToManager::Adopt {
-            device: told,
+            device: description,
             tenant,
             sessions,
             leases,
             ..
         } = message
         else {
-            anyhow::bail!("expected to be told who it is");
+            anyhow::bail!("its first message does not identify it");
         };
         let device = self
-            .device(&told.name)
-            .ok_or_else(|| anyhow::anyhow!("device '{}' is not served here", clip(&told.name)))?
+            .device(&description.name)
+            .ok_or_else(|| {
+                anyhow::anyhow!("device '{}' is not served here", clip(&description.name))
+            })?
             .clone();
         if fds.len() != leases.len() * 2 {
             anyhow::bail!("{} descriptors for {} leases", fds.len(), leases.len());
         }
-        // Before its leases: whether their processor time is counted follows from it.
-        device.learn(*told);
+        // Before its leases, because it determines whether their processor time is charged.
+        device.set_description(*description);
         let id = self.next_number();
         let pid = process.pid;
         let process = Arc::new(process);
@@ -680,7 +689,7 @@ impl Node {
             sessions = sessions.len(),
             "executor adopted"
         );
-        device.tell_image(&process);
+        device.send_image(&process);
         let node = self.clone();
         std::thread::Builder::new()
             .name(format!("executor-{pid}"))

@@ -1,4 +1,4 @@
-//! The configuration: one typed struct, made from layers and checked before any port opens.
+//! The configuration: a typed struct, built from layers and validated before any port opens.
 
 mod join;
 mod load;
@@ -15,10 +15,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// As the name of a device: it is given one; as its driver: the installed drivers.
+/// As a device's name: the manager names it; as its driver: the installed drivers.
 pub const AUTO: &str = "auto";
 
-/// Everything that a Device Manager is told.
+/// Configuration of a Device Manager.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
@@ -34,12 +34,12 @@ pub struct Options {
     pub executors: ExecutorOptions,
     /// `[log]`
     pub log: LogOptions,
-    /// What a tenant gets that says nothing else.
+    /// Default limits of tenants.
     pub limits: LimitOptions,
     /// `[[device]]`
     #[serde(rename = "device")]
     pub devices: Vec<DeviceOptions>,
-    /// `[[tenant]]`: tenants that the store need not know.
+    /// `[[tenant]]`: tenants defined in the configuration, in addition to the stored ones.
     #[serde(rename = "tenant")]
     pub tenants: Vec<TenantOptions>,
 }
@@ -60,7 +60,7 @@ impl Default for Options {
     }
 }
 
-/// Who this node is.
+/// Identity of this node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeOptions {
@@ -68,13 +68,13 @@ pub struct NodeOptions {
     pub name: String,
     /// The registry to join: `http://host:port` or `https://host:port`; empty: none.
     pub registry: String,
-    /// What the registry asks of managers; empty: nothing.
+    /// Token required by the registry; empty: none.
     pub registry_token: String,
-    /// With `https`: certificates that vouch for the registry's, PEM.
+    /// With `https`: trusted certificates for the registry's, PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registry_ca: Option<PathBuf>,
-    /// Where applications find this node's sessions, as `BALTRA_ENDPOINT` takes it; empty: the
-    /// Unix socket where the registry is on this host, and the address of `listen.tcp`.
+    /// Addresses of this node's sessions for applications, as in `BALTRA_ENDPOINT`; empty: the Unix
+    /// socket if the registry is on this host, and the address of `listen.tcp`.
     pub advertise: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ impl Default for NodeOptions {
     }
 }
 
-/// Where files go.
+/// Directories.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PathOptions {
@@ -99,7 +99,7 @@ pub struct PathOptions {
     pub runtime: PathBuf,
     /// Tenants, usage, images, compiled kernels: kept.
     pub state: PathBuf,
-    /// Where the installed drivers announce themselves.
+    /// Directory in which the installed drivers are registered.
     pub vendors: PathBuf,
 }
 
@@ -114,27 +114,27 @@ impl Default for PathOptions {
 }
 
 impl PathOptions {
-    /// Where clients connect.
+    /// Socket of clients.
     pub fn session_socket(&self) -> PathBuf {
         self.runtime.join("baltra.sock")
     }
 
-    /// Where operators ask.
+    /// Socket of operators.
     pub fn control_socket(&self) -> PathBuf {
         self.runtime.join("control.sock")
     }
 
-    /// Where relays of remote clients connect: only a token counts there.
+    /// Socket of remote clients' relays, which are identified by token only.
     pub fn relay_socket(&self) -> PathBuf {
         self.runtime.join("relay.sock")
     }
 
-    /// Where clients connect who are to be known by their token alone.
+    /// Socket of clients that are identified by token only.
     pub fn token_socket(&self) -> PathBuf {
         self.runtime.join("token.sock")
     }
 
-    /// Where executors of a manager that died come back to.
+    /// Socket to which executors reconnect after their manager has died.
     pub fn adopt_socket(&self) -> PathBuf {
         self.runtime.join("executors.sock")
     }
@@ -144,12 +144,12 @@ impl PathOptions {
         self.runtime.join("manager.lock")
     }
 
-    /// What a daemon in the background writes.
+    /// Log of a background daemon.
     pub fn log_file(&self) -> PathBuf {
         self.runtime.join("manager.log")
     }
 
-    /// Who the node is to its registry.
+    /// The node's identity for its registry.
     pub fn identity_file(&self) -> PathBuf {
         self.state.join("node.json")
     }
@@ -159,10 +159,10 @@ impl PathOptions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenOptions {
-    /// The session socket's permissions, octal: who may connect at all.
+    /// The session socket's permissions, octal, which bound the users that may connect.
     pub unix_mode: String,
     /// Whether there is a second socket, `token.sock`, where only a token counts and not the user
-    /// that the kernel names: for containers, whose users say nothing.
+    /// id: for containers, whose user ids are meaningless on the host.
     pub token_socket: bool,
     /// A TCP address for clients elsewhere; absent: none.
     pub tcp: Option<SocketAddr>,
@@ -170,9 +170,9 @@ pub struct ListenOptions {
     pub tls_cert: Option<PathBuf>,
     /// Private key, PEM.
     pub tls_key: Option<PathBuf>,
-    /// How long a new connection may take to say who it is.
+    /// Time limit for a new connection's hello.
     pub hello_timeout_ms: u64,
-    /// Connections that have not said it yet.
+    /// Maximum number of connections without a hello.
     pub pending_max: usize,
     /// Open sessions on the whole node.
     pub sessions_max: usize,
@@ -201,7 +201,7 @@ impl ListenOptions {
             .filter(|mode| *mode <= 0o777)
     }
 
-    /// How long a new connection may take to say who it is.
+    /// Time limit for a new connection's hello.
     pub fn hello_timeout(&self) -> Duration {
         Duration::from_millis(self.hello_timeout_ms)
     }
@@ -211,7 +211,7 @@ impl ListenOptions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsOptions {
-    /// Where `/metrics` is served; empty: nowhere.
+    /// Address of `/metrics`; empty: disabled.
     pub address: String,
 }
 
@@ -224,7 +224,7 @@ impl Default for MetricsOptions {
 }
 
 impl MetricsOptions {
-    /// The address, if any; `Err` when it is none.
+    /// The address, if any; `Err` if it is invalid.
     pub fn socket(&self) -> Result<Option<SocketAddr>, std::net::AddrParseError> {
         match self.address.as_str() {
             "" | "off" => Ok(None),
@@ -233,29 +233,29 @@ impl MetricsOptions {
     }
 }
 
-/// How executors are kept.
+/// Executors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExecutorOptions {
-    /// Warm executors for each device, its driver loaded, nobody's yet.
+    /// Warm executors for each device: the driver is loaded, no tenant is assigned.
     pub prestart: usize,
-    /// At most so many executors for each device.
+    /// Maximum number of executors for each device.
     pub count_max: usize,
     /// An executor without sessions ends after so long.
     pub idle_s: u64,
-    /// How long a driver may take to load.
+    /// Time limit for loading a driver.
     pub start_timeout_ms: u64,
-    /// How long running sessions may go on at shutdown.
+    /// How long running sessions may continue at shutdown.
     pub drain_ms: u64,
-    /// Executors confine themselves (`baltra doctor` says what this host allows).
+    /// Whether executors are sandboxed (`baltra doctor` shows what this host supports).
     pub sandbox: bool,
-    /// How long a queue's thread spins for the next command before it sleeps, microseconds.
+    /// Maximum spin of a queue's thread before it sleeps, microseconds.
     pub spin_us: u64,
     /// Runs executors: this program when empty.
     pub program: PathBuf,
-    /// Memory of one executor, driver and all, where the host has cgroup v2; 0: no bound.
+    /// Memory limit of an executor, driver included, if the host has cgroup v2; 0: unlimited.
     pub memory_bytes: u64,
-    /// Processes and threads of one executor, where the host has cgroup v2; 0: no bound.
+    /// Limit of an executor's processes and threads, if the host has cgroup v2; 0: unlimited.
     pub processes: u64,
 }
 
@@ -277,7 +277,7 @@ impl Default for ExecutorOptions {
 }
 
 impl ExecutorOptions {
-    /// How drivers are asked for their devices: as executors load them.
+    /// Options for probing drivers, the same as for executors.
     pub fn prober(&self) -> Prober {
         Prober {
             program: self.program.clone(),
@@ -287,7 +287,7 @@ impl ExecutorOptions {
     }
 }
 
-/// What is logged.
+/// Logging.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogOptions {
@@ -303,7 +303,7 @@ impl Default for LogOptions {
     }
 }
 
-/// Limits of a tenant; what is absent comes from `[limits]`, then from the defaults.
+/// Limits of a tenant; absent ones come from `[limits]`, then from the defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitOptions {
@@ -319,7 +319,7 @@ pub struct LimitOptions {
     /// Commands enqueued and not complete, in a queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued_commands: Option<u32>,
-    /// A task that runs longer is ended with its executor; 0: never.
+    /// Time limit of a task, after which it is ended with its executor; 0: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task_ms: Option<u64>,
     /// Open sessions.
@@ -328,7 +328,7 @@ pub struct LimitOptions {
 }
 
 impl LimitOptions {
-    /// These, and `base` where these say nothing.
+    /// These limits, and those of `base` where these are absent.
     pub fn or(self, base: LimitOptions) -> LimitOptions {
         LimitOptions {
             memory_bytes: self.memory_bytes.or(base.memory_bytes),
@@ -340,7 +340,7 @@ impl LimitOptions {
         }
     }
 
-    /// As the wire says them.
+    /// The limits as wire messages have them.
     pub fn wire(self) -> Limits {
         let base = Limits::default();
         Limits {
@@ -353,16 +353,16 @@ impl LimitOptions {
     }
 }
 
-/// What separates tenants of a device.
+/// Separation of a device's tenants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Isolation {
-    /// A process for each tenant: a crash or stray store is the tenant's own.
+    /// A process for each tenant: a crash or stray store affects that tenant only.
     #[default]
     Tenant,
     /// A process for each session.
     Session,
-    /// One process for all: what a kernel may reach is the device's promise alone.
+    /// One process for all tenants: only the device separates their kernels.
     Device,
 }
 
@@ -400,41 +400,41 @@ pub struct DeviceOptions {
     pub name: String,
     /// The driver's library; `auto`: all installed drivers.
     pub driver: String,
-    /// Which of the driver's devices: an ordinal, a UUID, a PCI address, or a part of the names of
-    /// several; `all`: those that no other entry selects.
+    /// The driver's device: an ordinal, a UUID, a PCI address, or a part of the names of several;
+    /// `all`: those that no other entry selects.
     #[serde(deserialize_with = "text_or_number")]
     pub select: String,
-    /// Whether buffers may lie in the client's memory, where the device can use it.
+    /// Whether buffers may be in the client's memory, where the device can use it.
     pub host_memory: bool,
-    /// What separates tenants.
+    /// Separation of tenants.
     pub isolation: Isolation,
-    /// Executors that may use the device at once; 0: as many as a CPU device has cores; one on
-    /// others, and no bound where all share an executor.
+    /// Executors that may use the device concurrently; 0: as many as a CPU device has cores, one on
+    /// others, and unlimited if all tenants share an executor.
     pub slots: u32,
     /// In which order they get it.
     pub policy: PolicyKind,
-    /// A holder may keep the device so long while another waits, milliseconds.
+    /// Quantum: how long a holder may keep the device while another waits, milliseconds.
     pub quantum_ms: f64,
-    /// An idle holder keeps the device so long while another waits, microseconds: between two
-    /// blocking tasks of a client lie some.
+    /// How long an idle holder keeps the device while another waits, microseconds: a client needs
+    /// some between two blocking tasks.
     pub linger_us: u64,
     /// How it holds programs.
     pub image: ImageKind,
     /// Overrides `[executors] prestart`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prestart: Option<usize>,
-    /// A task none of whose commands ends for longer is ended with its executor, milliseconds; 0:
-    /// never; absent: 30,000 on a GPU and where all tenants share an executor, never elsewhere. The
-    /// tenant's own limit counts where it is shorter.
+    /// Time limit without a completed command, after which a task is ended with its executor,
+    /// milliseconds; 0: unlimited; absent: 30,000 on a GPU and where all tenants share an executor,
+    /// otherwise unlimited. A shorter limit of the tenant takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task_ms: Option<u64>,
-    /// Commands of a session that has ended may run on for so long while other sessions use the
-    /// executor, milliseconds; then it ends. Absent: 2,000 on a GPU, 5,000 elsewhere.
+    /// How long commands of an ended session may continue while other sessions use the executor,
+    /// milliseconds; then the executor exits. Absent: 2,000 on a GPU, otherwise 5,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub orphan_ms: Option<u64>,
     /// Tenants that may use it; empty: all.
     pub tenants: Vec<String>,
-    /// What queries may ask for as `label.KEY=VALUE`, where the node has joined a registry.
+    /// Labels that queries match as `label.KEY=VALUE`, if the node has joined a registry.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
@@ -462,12 +462,12 @@ impl Default for DeviceOptions {
 }
 
 impl DeviceOptions {
-    /// Whether it names a library, which says what devices there are. A board is one device.
+    /// Whether it names a library, which lists its devices. A board is one device.
     pub fn is_probed(&self) -> bool {
         self.driver != AUTO && !self.driver.starts_with("board:")
     }
 
-    /// How long a holder may keep the device while another waits.
+    /// How long a holder may keep the device while another client waits.
     pub fn quantum(&self) -> Duration {
         Duration::from_nanos((self.quantum_ms * 1e6) as u64)
     }
@@ -485,13 +485,13 @@ pub struct TenantOptions {
     /// Its rank under `priority`: the higher goes first.
     #[serde(default)]
     pub priority: i32,
-    /// What it may have.
+    /// Its limits.
     #[serde(default)]
     pub limits: LimitOptions,
     /// sha256 of its token, hexadecimal; empty: it has none.
     #[serde(default)]
     pub token_sha256: String,
-    /// Users (numbers) who may be it over the Unix socket.
+    /// User ids that may use it over the Unix socket.
     #[serde(default)]
     pub users: Vec<u32>,
 }
@@ -517,13 +517,13 @@ fn text_or_number<'de, D: serde::Deserializer<'de>>(input: D) -> Result<String, 
     })
 }
 
-/// What is wrong with a configuration, by its key.
+/// An invalid value of the configuration.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("'{key}' {problem}")]
 pub struct Invalid {
-    /// Where.
+    /// The key.
     pub key: String,
-    /// What.
+    /// The problem.
     pub problem: String,
 }
 
@@ -534,7 +534,7 @@ fn invalid(key: impl Into<String>, problem: impl Into<String>) -> Invalid {
     }
 }
 
-/// Names of devices and tenants: what fits a file name, a metric label and a command line.
+/// Names of devices and tenants: valid in a file name, a metric label and a command line.
 pub fn valid_name(name: &str) -> bool {
     (1..=63).contains(&name.len())
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -544,7 +544,7 @@ pub fn valid_name(name: &str) -> bool {
 }
 
 impl Options {
-    /// Checks what no single key's type can say.
+    /// Checks constraints that the types of the keys do not express.
     pub fn validate(mut self) -> Result<Options, Invalid> {
         if self.node.name.is_empty() {
             self.node.name = NodeOptions::default().name;
@@ -569,12 +569,15 @@ impl Options {
             ));
         }
         if self.listen.mode().is_none() {
-            return Err(invalid("listen.unix_mode", "is no octal mode such as 0666"));
+            return Err(invalid(
+                "listen.unix_mode",
+                "must be an octal mode such as 0666",
+            ));
         }
         if self.listen.tls_cert.is_some() != self.listen.tls_key.is_some() {
             return Err(invalid(
                 "listen.tls_cert",
-                "and 'listen.tls_key' go together: give both or none",
+                "requires 'listen.tls_key' and vice versa: set both or neither",
             ));
         }
         if self.listen.pending_max == 0 || self.listen.hello_timeout_ms == 0 {
@@ -586,7 +589,7 @@ impl Options {
         if let Err(error) = self.metrics.socket() {
             return Err(invalid(
                 "metrics.address",
-                format!("is no address such as 127.0.0.1:9464 ({error}); empty for none"),
+                format!("must be an address such as 127.0.0.1:9464, or empty to disable metrics ({error})"),
             ));
         }
         if self.executors.count_max == 0 {
@@ -602,7 +605,7 @@ impl Options {
         if self.devices.is_empty() {
             return Err(invalid(
                 "device",
-                "is missing: a manager serves at least one",
+                "is missing: a manager needs at least one device",
             ));
         }
         let mut names = BTreeSet::new();
@@ -611,13 +614,13 @@ impl Options {
             if !valid_name(&device.name) {
                 return Err(invalid(
                     key("name"),
-                    "must be letters, digits, '-', '_' or '.'",
+                    "must be 1 to 63 letters, digits, '-', '_' or '.', and start with a letter or digit",
                 ));
             }
             if device.name != AUTO && !names.insert(device.name.clone()) {
                 return Err(invalid(
                     key("name"),
-                    format!("'{}' is there twice", device.name),
+                    format!("'{}' is used twice", device.name),
                 ));
             }
             if !device.quantum_ms.is_finite() || !(0.0..=60_000.0).contains(&device.quantum_ms) {
@@ -626,11 +629,14 @@ impl Options {
             if !device.labels.keys().all(|name| valid_name(name)) {
                 return Err(invalid(
                     key("labels"),
-                    "are named with letters, digits, '-', '_' or '.'",
+                    "must have names of letters, digits, '-', '_' or '.'",
                 ));
             }
             if device.driver.is_empty() {
-                return Err(invalid(key("driver"), "is a library's path, or 'auto'"));
+                return Err(invalid(
+                    key("driver"),
+                    "must be a library's path, or 'auto'",
+                ));
             }
         }
         Ok(())
@@ -643,13 +649,13 @@ impl Options {
             if !valid_name(&tenant.name) {
                 return Err(invalid(
                     key("name"),
-                    "must be letters, digits, '-', '_' or '.'",
+                    "must be 1 to 63 letters, digits, '-', '_' or '.', and start with a letter or digit",
                 ));
             }
             if !names.insert(&tenant.name) {
                 return Err(invalid(
                     key("name"),
-                    format!("'{}' is there twice", tenant.name),
+                    format!("'{}' is used twice", tenant.name),
                 ));
             }
             if !(1..=10_000).contains(&tenant.weight) {

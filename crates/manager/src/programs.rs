@@ -1,17 +1,17 @@
-//! A program reaches a device that holds one image at a time: its image by digest, its bytes
-//! only if the node has not got them.
+//! Loads a program's image on a device that holds one image at a time: by its digest, with its
+//! bytes only if the node lacks them.
 
 use crate::executors::Process;
 use crate::images::{self, Metadata};
 use crate::node::{Device, Node};
 use crate::options::ImageKind;
-use crate::registry::Wish;
+use crate::registry::ImageRequest;
 use baltra_wire::executor::{ToExecutor, Verdict};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Kernels of an image that are kept for people to read, and bytes of a name.
+/// Kernels recorded for an image, for operators, and bytes of a name.
 const KERNELS_MAX: usize = 128;
 const KERNEL_NAME_MAX: usize = 256;
 
@@ -19,7 +19,7 @@ const KERNEL_NAME_MAX: usize = 256;
 pub(crate) struct Question {
     /// The answer repeats it.
     pub call: u64,
-    /// Whose program.
+    /// The program's session.
     pub session: u64,
     /// Its image.
     pub digest: String,
@@ -30,8 +30,8 @@ pub(crate) struct Question {
 }
 
 impl Node {
-    /// Answers at once where the device holds the image; otherwise a thread does, so that the
-    /// executor is heard while the device drains.
+    /// Answers immediately if the device holds the image; otherwise a thread does, so that the
+    /// executor's messages are read while the device drains.
     pub(crate) fn program(
         self: &Arc<Self>,
         device: &Arc<Device>,
@@ -40,7 +40,7 @@ impl Node {
     ) {
         let (call, session) = (question.call, question.session);
         let answer = move |process: &Process, verdict| {
-            // An executor that does not listen is gone, or will be killed for other reasons.
+            // An executor that does not read has ended, or will be killed for other reasons.
             let _ = process.send(&ToExecutor::Programmed { call, verdict }, &[]);
         };
         if device.options.image != ImageKind::Exclusive {
@@ -53,12 +53,12 @@ impl Node {
         let digest = &question.digest;
         if self.images.has(digest) && device.configuration.join(session, &tenant, digest) {
             self.name_kernels(&question);
-            self.joins(device, Wish { session, digest });
+            self.joins(device, ImageRequest { session, digest });
             return answer(process, Verdict::Loaded);
         }
         // Bounds the threads by the sessions.
         if !device.configuration.ask(session) {
-            return process.kill("it asks for two images at once");
+            return process.kill("it requested two images at once");
         }
         let spawned = std::thread::Builder::new().name("program".into()).spawn({
             let (node, device, process) = (self.clone(), device.clone(), process.clone());
@@ -72,7 +72,7 @@ impl Node {
             device.configuration.answered(session);
             answer(
                 process,
-                Verdict::Refused(format!("no thread for it: {error}")),
+                Verdict::Refused(format!("cannot start a thread to load the image: {error}")),
             );
         }
     }
@@ -81,16 +81,18 @@ impl Node {
         let session = question.session;
         if let Some(image) = question.image.take() {
             if let Err(error) = self.take_in(tenant, &question, image) {
-                tracing::warn!(session, tenant, %error, "an image is not kept");
+                tracing::warn!(session, tenant, %error, "cannot store an image");
                 return Verdict::Refused(error.to_string());
             }
         }
         let digest = &question.digest;
-        let wish = Wish { session, digest };
+        let request = ImageRequest { session, digest };
         // Nothing is fetched for a change that would be refused.
-        let done = match self.images.has(digest) {
-            true => self.change(device, tenant, wish).map(|()| Verdict::Loaded),
-            false => self.prospect(device, wish).map(|()| Verdict::Lacking),
+        let done = if self.images.has(digest) {
+            self.change(device, tenant, request)
+                .map(|()| Verdict::Loaded)
+        } else {
+            self.prospect(device, request).map(|()| Verdict::Lacking)
         };
         match done {
             Ok(verdict) => {
@@ -98,16 +100,22 @@ impl Node {
                 verdict
             }
             Err(reason) => {
-                tracing::info!(session, tenant, reason, "an image is not loaded");
+                tracing::info!(session, tenant, reason, "image refused");
                 Verdict::Refused(reason)
             }
         }
     }
 
-    /// Has a device hold a session's image: asks whether it may, ends who has to make way.
-    fn change(&self, device: &Device, tenant: &str, wish: Wish<'_>) -> Result<(), String> {
-        let Wish { session, digest } = wish;
-        let answer = self.permission(device, wish)?;
+    /// Reconfigures a device for a session: obtains permission, and ends the sessions that have to
+    /// leave.
+    fn change(
+        &self,
+        device: &Device,
+        tenant: &str,
+        request: ImageRequest<'_>,
+    ) -> Result<(), String> {
+        let ImageRequest { session, digest } = request;
+        let answer = self.permission(device, request)?;
         let is_open = || self.sessions().contains_key(&session);
         let done = self.clear(device, &answer).and_then(|()| {
             let configured = device.configure(digest, Some((session, tenant)), is_open);
@@ -141,14 +149,14 @@ impl Node {
         })
     }
 
-    /// A binary tells its kernels only once it is built.
+    /// Records the kernels of a binary, which become available once it is built.
     fn name_kernels(&self, question: &Question) {
         if question.kernels.is_empty() {
             return;
         }
         let kernels = bounded(&question.kernels);
         if let Err(error) = self.images.name_kernels(&question.digest, kernels) {
-            tracing::debug!(%error, "an image's kernels are not recorded");
+            tracing::debug!(%error, "cannot record an image's kernels");
         }
     }
 }

@@ -1,41 +1,41 @@
-//! The node's place in a pool: what it tells the registry, what the registry wants of it.
+//! The node's membership in a pool: its reports to the registry, and the registry's orders.
 //!
-//! One task registers the node and sends heartbeats; nothing else of the manager waits for it. A
-//! registry that cannot be reached changes nothing for those who have a session: what it said
-//! last is kept ([`Known`]), also over a restart, and questions are answered from that.
+//! One task registers the node and sends heartbeats; the rest of the manager does not wait for it.
+//! A registry that cannot be reached does not affect existing sessions: its last orders are kept
+//! ([`NodeOrders`]), also over a restart, and answer requests in the meantime.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`identity`] | who the node is, over restarts |
-//! | [`report`] | what devices are and how busy they are |
-//! | [`known`] | what the registry wants of each device |
-//! | [`link`] | the task, the calls |
-//! | [`moving`] | sessions that have to make way |
+//! | [`identity`] | the node's identity, kept over restarts |
+//! | [`report`] | description and load of devices |
+//! | [`orders`] | the registry's orders for each device |
+//! | [`link`] | the task and its calls |
+//! | [`moving`] | sessions that have to leave a device |
 //! | [`permission`] | whether an image may be loaded |
 
 mod identity;
-mod known;
 mod link;
 mod moving;
+mod orders;
 mod permission;
 mod report;
 
 pub use identity::Identity;
-pub use known::{Known, Orders};
 pub(crate) use link::run;
 pub use link::Link;
-pub(crate) use permission::Wish;
+pub use orders::{NodeOrders, Orders};
+pub(crate) use permission::ImageRequest;
 
-/// An instance's mark in its session's own words, where its program is started again by whoever
-/// runs it (`baltra run --restart`).
+/// Mark of an instance's session whose program is restarted by its supervisor (`baltra run
+/// --restart`).
 const RESTARTS: &str = " (restarts)";
 
-/// The instance that a session says it belongs to, and whether its program is restarted when the
-/// session ends. Free words are no instance.
-pub(crate) fn instance(said: &str) -> Option<(&str, bool)> {
-    let (name, restarts) = match said.strip_suffix(RESTARTS) {
+/// The instance that a session's description names, and whether its program is restarted when the
+/// session ends; `None`: the description does not name an instance.
+pub(crate) fn instance(description: &str) -> Option<(&str, bool)> {
+    let (name, restarts) = match description.strip_suffix(RESTARTS) {
         Some(name) => (name, true),
-        None => (said, false),
+        None => (description, false),
     };
     baltra_api::valid_name(name).then_some((name, restarts))
 }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_an_instance_is_told_from_free_words() {
+    fn test_an_instance_is_distinguished_from_free_text() {
         assert_eq!(instance("web-1"), Some(("web-1", false)));
         assert_eq!(instance("web-1 (restarts)"), Some(("web-1", true)));
         assert_eq!(instance("sobel (123)"), None);

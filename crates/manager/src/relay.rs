@@ -1,9 +1,8 @@
-//! Clients elsewhere: each TCP connection goes to a relay process of its own, which terminates
-//! TLS and speaks for the client at the relay socket. The manager reads none of it.
+//! Remote clients: each TCP connection is passed to a relay process, which terminates TLS and
+//! represents the client at the relay socket. The manager reads nothing from the connection.
 //!
-//! Starting a process takes longer than all the rest of a connection. So some relays wait,
-//! started beforehand, and get their connection passed; those that left are replaced when the
-//! connections that come together have come.
+//! Starting a process takes longer than the rest of a connection's setup. So some relays are
+//! started in advance; used ones are replaced after a burst of connections has ended.
 
 use crate::node::Node;
 use anyhow::{Context, Result};
@@ -20,10 +19,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{mpsc, Arc, Mutex};
 use std::time::Duration;
 
-/// Relays that wait for a connection: a program makes one to learn what there is, and one for
+/// Number of relays started in advance: a program opens one connection to list devices, and one for
 /// its session.
 const READY: usize = 2;
-/// So long after the last connection, relays are started for the next ones.
+/// Delay after the last connection before further relays are started in advance.
 const REFILL_AFTER: Duration = Duration::from_millis(30);
 
 /// The relays that run, by process number.
@@ -38,7 +37,7 @@ struct Relay {
 }
 
 impl Relays {
-    /// How many serve a connection.
+    /// Number of relays that serve a connection.
     pub fn count(&self) -> usize {
         let relays = self.0.lock().expect("no panic under this lock");
         relays.values().filter(|r| r.serves).count()
@@ -78,7 +77,7 @@ pub(crate) fn serve(node: &Arc<Node>, listener: &TcpListener) {
             }
         };
         if node.relays.count() >= max || node.is_draining() {
-            // Without a relay there is nobody to say why; the client sees the connection close.
+            // Without a relay no error can be sent; the client sees the connection close.
             continue;
         }
         if let Err(error) = hand_over(node, &stream, ready.as_ref()) {
@@ -87,13 +86,13 @@ pub(crate) fn serve(node: &Arc<Node>, listener: &TcpListener) {
     }
 }
 
-/// What the accepting thread and the one that starts relays ahead share.
+/// State shared by the accepting thread and the one that starts relays.
 struct Ready {
     waiting: Arc<Mutex<Vec<Waiting>>>,
     taken: SyncSender<()>,
 }
 
-/// Starts the thread that keeps relays ready; `None`: they are started when they are needed.
+/// Starts the thread that keeps relays ready; `None`: they are started on demand.
 fn prepare(node: &Arc<Node>) -> Option<Ready> {
     let (taken, takes) = mpsc::sync_channel(1);
     let waiting = Arc::new(Mutex::new(Vec::new()));
@@ -125,7 +124,7 @@ fn fill(node: &Arc<Node>, waiting: &Mutex<Vec<Waiting>>) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until no connection has come for a moment; false: there will be none.
+/// Waits until no connection has arrived for a moment; false: the manager is exiting.
 fn come_to_rest(takes: &Receiver<()>) -> bool {
     loop {
         match takes.recv_timeout(REFILL_AFTER) {
@@ -136,7 +135,7 @@ fn come_to_rest(takes: &Receiver<()>) -> bool {
     }
 }
 
-/// Passes a connection to a relay that waits, or to a new one.
+/// Passes a connection to a ready relay, or to a new one.
 fn hand_over(node: &Arc<Node>, stream: &TcpStream, ready: Option<&Ready>) -> io::Result<()> {
     let _ = stream.set_nodelay(true);
     while let Some(relay) = ready.and_then(take) {
@@ -149,7 +148,7 @@ fn hand_over(node: &Arc<Node>, stream: &TcpStream, ready: Option<&Ready>) -> io:
 }
 
 fn take(ready: &Ready) -> Option<Waiting> {
-    // Full: the thread will look anyway.
+    // Full: the thread will check anyway.
     let _ = ready.taken.try_send(());
     let mut waiting = ready.waiting.lock().expect("no panic under this lock");
     waiting.pop()
@@ -164,7 +163,7 @@ fn pass(node: &Arc<Node>, relay: &Waiting, stream: &TcpStream) -> io::Result<()>
     send_with_fds(&relay.control, &[1], &[stream.as_fd()])
 }
 
-/// Starts a relay, whose standard input is the socket over which it gets its connection.
+/// Starts a relay, whose standard input is the socket that passes it its connection.
 fn start(node: &Arc<Node>) -> io::Result<Waiting> {
     let (control, theirs) = UnixStream::pair()?;
     let listen = &node.options.listen;

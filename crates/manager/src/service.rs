@@ -1,4 +1,4 @@
-//! The manager's life: takes its directories, opens its doors, keeps executors and books, drains.
+//! The manager's life cycle: takes its directories, listens, keeps executors and accounts, drains.
 
 use crate::accept::{self, Door};
 use crate::accounts::Accounts;
@@ -17,31 +17,31 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{signal, SignalKind};
 
-/// A Device Manager that owns its directories and has not opened a door yet.
+/// A Device Manager that owns its directories and does not listen yet.
 pub struct Service {
     node: Arc<Node>,
     lock: lock::Lock,
-    /// What no session waits for.
+    /// Runtime of the tasks that no session waits for.
     runtime: tokio::runtime::Runtime,
 }
 
-/// Why the manager ends, and how long running sessions may go on.
+/// Signals the manager's shutdown, and how long running sessions may continue.
 pub(crate) type Stop = tokio::sync::watch::Sender<Option<Duration>>;
 
 impl Service {
-    /// Checks and takes everything that only one manager can have.
+    /// Checks and acquires everything that only one manager can have.
     pub fn new(options: Options) -> Result<Service> {
         let lock = lock::Lock::take(&options.paths)?;
         let state = &options.paths.state;
         std::fs::create_dir_all(state)
-            .with_context(|| format!("cannot make the state directory {}", state.display()))?;
+            .with_context(|| format!("cannot create the state directory {}", state.display()))?;
         let store = Arc::new(Store::open(&state.join("state.redb"))?);
         let generation = store.next_generation()?;
         let own_user = rustix::process::geteuid().as_raw();
         let tenants = Tenants::load(store.clone(), &options.tenants, own_user)?;
         let accounts = Accounts::load(store)?;
         let images = Images::open(&state.join("images"))
-            .with_context(|| format!("cannot make {}", state.join("images").display()))?;
+            .with_context(|| format!("cannot create {}", state.join("images").display()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("control")
@@ -59,8 +59,8 @@ impl Service {
         })
     }
 
-    /// Serves until SIGTERM, SIGINT or a shutdown over the control socket; nothing of it is left
-    /// running when it returns.
+    /// Serves until SIGTERM, SIGINT or a shutdown over the control socket; all its threads and
+    /// processes have ended when it returns.
     pub fn run(self) -> Result<()> {
         let runtime = &self.runtime;
         let (stop, mut stopped) = tokio::sync::watch::channel(None);
@@ -82,7 +82,7 @@ impl Service {
                 changed = stopped.wait_for(Option::is_some) => {
                     Ok(changed.ok().and_then(|grace| *grace).unwrap_or(configured))
                 }
-                () = keep_books(self.node.clone()) => unreachable!("the books are kept for ever"),
+                () = keep_books(self.node.clone()) => unreachable!("accounting never ends"),
             }
         });
         let grace = grace.map_err(|e: std::io::Error| anyhow::anyhow!(e))?;
@@ -109,10 +109,10 @@ impl Service {
         match metrics {
             None => {}
             Some(Ok((listener, address))) => {
-                tracing::info!(%address, "metrics");
+                tracing::info!(%address, "serving metrics");
                 runtime.spawn(metrics::serve(node.clone(), listener));
             }
-            // The port may be another program's; a session is worth more than a metric.
+            // The port may be in use by another program; sessions matter more than metrics.
             Some(Err(error)) => tracing::error!("{error:#}"),
         }
         runtime.spawn(control::serve(node.clone(), control, stop));
@@ -174,14 +174,14 @@ impl Service {
             std::thread::sleep(Duration::from_millis(5));
         }
         if let Err(error) = node.accounts.flush(true) {
-            tracing::error!(%error, "the last second's usage is lost");
+            tracing::error!(%error, "cannot record the last second's usage");
         }
         self.lock.clear_sockets();
         tracing::info!("stopped");
     }
 }
 
-/// Starts executors ahead of time and ends idle ones, for as long as the process lives.
+/// Starts executors in advance and ends idle ones, until the process exits.
 fn keep(node: &Arc<Node>, device: &Arc<Device>) {
     loop {
         if !node.is_draining() {
@@ -192,7 +192,7 @@ fn keep(node: &Arc<Node>, device: &Arc<Device>) {
         device.pool.reap();
         let urgent = device.pool.wait_change(Duration::from_millis(500));
         if !urgent {
-            // A driver's start takes the processor from the session that has just begun.
+            // A driver's start would take processors from the session that has just begun.
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -213,7 +213,7 @@ async fn keep_books(node: Arc<Node>) {
         }
         let flushed = tokio::task::spawn_blocking(move || node.accounts.flush(synced)).await;
         if let Ok(Err(error)) = flushed {
-            tracing::error!(%error, "usage is not recorded");
+            tracing::error!(%error, "cannot record usage");
         }
     }
 }
@@ -232,7 +232,7 @@ fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Listens on a fresh socket. The lock says that whoever made an old one is gone.
+/// Listens on a new socket. The lock guarantees that the creator of an old one has ended.
 fn bind(path: &Path, mode: u32) -> Result<UnixListener> {
     let _ = std::fs::remove_file(path);
     let listener =

@@ -1,4 +1,4 @@
-//! What survives restarts: tenants, usage, and how often the manager started.
+//! Persistent state: tenants, usage, and the number of the manager's starts.
 
 use crate::accounts::Used;
 use crate::tenants::Tenant;
@@ -19,9 +19,9 @@ pub enum Error {
     /// The disk, or a damaged file.
     #[error("cannot use the state in {path}")]
     Broken {
-        /// Where.
+        /// The path.
         path: String,
-        /// Why.
+        /// The reason.
         source: redb::Error,
     },
 }
@@ -104,7 +104,7 @@ impl Store {
         run().map_err(|e| self.broken(e))
     }
 
-    /// Forgets a tenant; what it used stays on record.
+    /// Removes a tenant; its usage stays recorded.
     pub fn remove_tenant(&self, name: &str) -> Result<(), Error> {
         let run = || -> Result<(), redb::Error> {
             let write = self.database.begin_write()?;
@@ -136,7 +136,7 @@ impl Store {
         run().map_err(|e| self.broken(e))
     }
 
-    /// Records usage totals. A second of them may be lost with the power: they are not synced.
+    /// Records usage totals. A second of them may be lost in a power failure: they are not synced.
     pub fn put_usage<'a>(
         &self,
         all: impl IntoIterator<Item = (&'a str, &'a str, Used)>,
@@ -166,10 +166,10 @@ fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).expect("plain data has a JSON form")
 }
 
-/// An entry that a newer release wrote and this one cannot read is passed over.
+/// Skips an entry that a newer release wrote and this one cannot read.
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     serde_json::from_slice(bytes)
-        .map_err(|error| tracing::warn!(%error, "a stored entry is passed over"))
+        .map_err(|error| tracing::warn!(%error, "skipped an unreadable entry of the state"))
         .ok()
 }
 
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_second_manager_is_told() {
+    fn test_a_second_manager_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.redb");
         let _first = Store::open(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Tenants: who may connect as whom, and what each may have.
+//! Tenants: their identification, and their limits.
 
 use crate::options::{valid_name, LimitOptions, TenantOptions};
 use crate::store::{self, Store};
@@ -8,16 +8,16 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// Where a tenant comes from.
+/// Origin of a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
-    /// The configuration file: not changed over the control socket.
+    /// The configuration file: cannot be changed over the control socket.
     Configuration,
     /// `baltra tenant add`.
     #[default]
     Store,
-    /// Made for a user who connected; gone with the manager.
+    /// Created for a user who connected; removed at the manager's exit.
     User,
 }
 
@@ -40,25 +40,25 @@ pub struct Tenant {
     pub weight: u32,
     /// Its rank under `priority`.
     pub priority: i32,
-    /// What it may have, where it says so itself.
+    /// Its limits, where they differ from the defaults.
     pub limits: LimitOptions,
     /// sha256 of its token, hexadecimal; empty: none.
     pub token_sha256: String,
-    /// Users who may be it over the Unix socket.
+    /// Users who may use it over the Unix socket.
     pub users: Vec<u32>,
-    /// The tenant that it is a part of, as the registry knows it; empty: itself.
+    /// The tenant that it is a part of, for the registry; empty: itself.
     #[serde(default)]
     pub owner: String,
     /// The only devices that it may use; none: all.
     #[serde(default)]
     pub devices: Vec<String>,
-    /// Percent of a device's time that it gets at least while it wants it; 0: its fair part.
+    /// Minimum percentage of a device's time while it demands it; 0: its fair part.
     #[serde(default)]
     pub share: u32,
-    /// Percent of a device's time that it never exceeds; 0: no bound.
+    /// Maximum percentage of a device's time; 0: unlimited.
     #[serde(default)]
     pub share_max: u32,
-    /// Where it comes from.
+    /// Its origin.
     #[serde(default)]
     pub origin: Origin,
 }
@@ -92,7 +92,7 @@ impl Tenant {
         }
     }
 
-    /// Who it is to the registry.
+    /// The tenant that the registry accounts it to.
     pub fn owner(&self) -> &str {
         match self.owner.as_str() {
             "" => &self.name,
@@ -121,20 +121,20 @@ impl From<&TenantOptions> for Tenant {
     }
 }
 
-/// What is wrong with an operator's or client's wish.
+/// Errors of an operator's or a client's request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No such tenant.
     #[error("there is no tenant '{0}' (`baltra tenant ls` lists them)")]
     Unknown(String),
     /// The name is taken.
-    #[error("there is a tenant '{0}' already")]
+    #[error("tenant '{0}' already exists")]
     Exists(String),
     /// The name, weight, … cannot be.
     #[error("{0}")]
     Invalid(String),
     /// It stands in the configuration.
-    #[error("tenant '{0}' stands in the configuration file: change it there")]
+    #[error("tenant '{0}' is defined in the configuration file: change it there")]
     Fixed(String),
     /// The store failed.
     #[error("cannot store the change")]
@@ -144,10 +144,10 @@ pub enum Error {
     NotAllowed(String),
 }
 
-/// How a client proved who it is.
+/// How a client was identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// Over the Unix socket: the kernel says so.
+    /// Over the Unix socket: by the user id that the kernel reports.
     User(u32),
     /// From elsewhere: only its token counts.
     Remote,
@@ -157,7 +157,7 @@ pub enum Peer {
 #[derive(Debug)]
 pub struct Tenants {
     store: Arc<Store>,
-    /// The daemon's own user, who may, as root may, be any tenant.
+    /// The daemon's own user, which may use any tenant, as root may.
     own_user: u32,
     known: Mutex<BTreeMap<String, Tenant>>,
 }
@@ -197,24 +197,24 @@ impl Tenants {
         self.known().get(name).cloned()
     }
 
-    /// The tenant that a client is: by its token where it has one, else by its user.
+    /// Identifies a client's tenant: by its token, if it has one, otherwise by its user.
     pub fn identify(&self, peer: Peer, claimed: &str, token: &str) -> Result<Tenant, Error> {
         let denied = |text: String| Err(Error::NotAllowed(text));
         if !token.is_empty() {
             let hash = hash_token(token);
             let known = self.known();
-            // The hash is compared, not the token: how far they agree tells nothing.
+            // The hash is compared, not the token, so that timing reveals nothing about the token.
             let found = known.values().find(|t| t.token_sha256 == hash);
             return match found {
                 Some(t) if claimed.is_empty() || t.name == claimed => Ok(t.clone()),
                 _ => denied(
-                    "the token is wrong or has been replaced: ask the operator for a new one (`baltra tenant token NAME`)".into(),
+                    "the token is invalid or has been replaced: request a new one from the operator (`baltra tenant token NAME`)".into(),
                 ),
             };
         }
         let Peer::User(user) = peer else {
             return denied(
-                "a token is needed here: set BALTRA_TOKEN (the operator makes one with `baltra tenant token NAME`)".into(),
+                "remote clients need a token: set BALTRA_TOKEN (the operator makes one with `baltra tenant token NAME`)".into(),
             );
         };
         let own_name = format!("uid-{user}");
@@ -244,7 +244,7 @@ impl Tenants {
         }
     }
 
-    /// Makes a tenant. One that was only made for a user who connected is taken over.
+    /// Adds a tenant. An existing one that was only created for a connected user is replaced.
     pub fn add(&self, tenant: Tenant) -> Result<Tenant, Error> {
         check_name(&tenant.name)?;
         check_weight(tenant.weight)?;
@@ -282,8 +282,9 @@ impl Tenants {
     /// A new token for a tenant, in clear for this once.
     pub fn new_token(&self, name: &str) -> Result<String, Error> {
         let mut bytes = [0u8; 24];
-        getrandom::fill(&mut bytes)
-            .map_err(|e| Error::Invalid(format!("the kernel gives no random bytes: {e}")))?;
+        getrandom::fill(&mut bytes).map_err(|e| {
+            Error::Invalid(format!("cannot read random bytes from the kernel: {e}"))
+        })?;
         let token = format!("baltra_{}", hex(&bytes));
         self.change(name, |t| t.token_sha256 = hash_token(&token))?;
         Ok(token)
@@ -309,7 +310,7 @@ fn check_name(name: &str) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Invalid(format!(
-        "'{}' is no tenant name: up to 63 letters, digits, '-', '_' or '.', the first a letter or digit",
+        "invalid tenant name '{}': expected 1 to 63 letters, digits, '-', '_' or '.', starting with a letter or digit",
         name.chars().take(64).collect::<String>().escape_debug()
     )))
 }
@@ -318,7 +319,9 @@ fn check_weight(weight: u32) -> Result<(), Error> {
     if (1..=10_000).contains(&weight) {
         return Ok(());
     }
-    Err(Error::Invalid("a weight lies between 1 and 10000".into()))
+    Err(Error::Invalid(
+        "the weight must lie between 1 and 10000".into(),
+    ))
 }
 
 fn check_share(share: u32, share_max: u32) -> Result<(), Error> {
@@ -326,7 +329,7 @@ fn check_share(share: u32, share_max: u32) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Invalid(format!(
-        "a share of {share} % and at most {share_max} %: both lie between 0 and 100, the share below the most"
+        "invalid share {share} % with maximum {share_max} %: both must be 0 to 100, and the maximum 0 (unlimited) or at least the share"
     )))
 }
 

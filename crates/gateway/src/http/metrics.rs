@@ -276,8 +276,16 @@ impl GatewayCollector {
             return Ok(());
         };
         for (name, help, value) in [
-            ("spans_told", "Spans that the collector took", counts.told),
-            ("spans_dropped", "Spans that were lost", counts.dropped),
+            (
+                "spans_exported",
+                "Spans accepted by the collector",
+                counts.told,
+            ),
+            (
+                "spans_dropped",
+                "Spans dropped before export",
+                counts.dropped,
+            ),
         ] {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(value).encode(metric)?;

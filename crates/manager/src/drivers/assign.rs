@@ -1,4 +1,4 @@
-//! Which devices are served, and as what: the entries of the configuration over what was found.
+//! Assigns the configuration's entries to the devices found.
 
 use super::{Error, Probed};
 use crate::options::{DeviceOptions, AUTO};
@@ -20,9 +20,9 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Whether both are one piece of hardware: one device of one library, or, through different
-    /// libraries, what has one UUID or one position on the PCI bus. One CPU through two drivers is
-    /// two devices, whose programs and results differ.
+    /// Whether both refer to one piece of hardware: the same device of one library or, through
+    /// different libraries, the same UUID or position on the PCI bus. A CPU through two drivers
+    /// counts as two devices, because programs and results differ.
     fn is_same(&self, other: &Origin) -> bool {
         let file = |origin: &Origin| {
             origin
@@ -57,23 +57,23 @@ pub struct Unused {
     pub library: PathBuf,
     /// The device; `None`: the driver as a whole.
     pub device: Option<String>,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 /// The devices of the installed drivers, each once.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
-    /// GPUs, then accelerators, then CPUs; among them the drivers' own order. The place in this
-    /// list is the ordinal of a device where no driver is named.
+    /// GPUs, then accelerators, then CPUs; each group in the drivers' own order. The index in this
+    /// list is the ordinal of a device if no driver is named.
     pub devices: Vec<Origin>,
-    /// What is left out.
+    /// Drivers that are not used.
     pub unused: Vec<Unused>,
 }
 
 impl Inventory {
-    /// Gathers the devices of drivers in their order; of two that are one piece of hardware, the
-    /// first.
+    /// Gathers the drivers' devices in their order; of two that refer to one piece of hardware,
+    /// only the first.
     pub fn new(drivers: Vec<Probed>) -> Inventory {
         let mut inventory = Inventory::default();
         for driver in drivers {
@@ -131,19 +131,19 @@ fn origins(driver: &Probed) -> Vec<Origin> {
 /// A device to serve.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Served {
-    /// Its entry, with the name and the selector that are this device's alone.
+    /// Its entry, with this device's own name and selector.
     pub options: DeviceOptions,
     /// The library to load, or the board.
     pub driver: PathBuf,
-    /// What was found; `None`: the driver could not be asked, which its executors find out.
+    /// The device found; `None`: the driver was not probed, and its executors open the device.
     pub origin: Option<Origin>,
 }
 
-/// What an entry may choose from, with ordinals; `None`: its executors find out.
+/// Devices that an entry may select from, with ordinals; `None`: executors determine them.
 type Choice<'a> = Option<Vec<(usize, Origin)>>;
 
-/// Gives each entry its devices. An entry with a selector takes what that means; `select = "all"`
-/// takes what no other entry has taken. `named` are the libraries that entries name.
+/// Assigns devices to entries. An entry with a selector gets the devices that it matches; `select =
+/// "all"` gets those that no other entry selects. `named` are the libraries named by entries.
 pub fn assign(
     entries: &[DeviceOptions],
     installed: &Inventory,
@@ -236,8 +236,8 @@ fn listed(choice: &[(usize, Origin)]) -> String {
     choice.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// In the entries' order, each device with a name of its own: the entry's; `NAME0`, `NAME1`, …
-/// where the entry has several devices; `device0`, `device1`, … for `auto`.
+/// Names each device uniquely, in the entries' order: the entry's name; `NAME0`, `NAME1`, … if the
+/// entry selects several devices; `device0`, `device1`, … for `auto`.
 fn name(
     entries: &[DeviceOptions],
     choices: &[Choice<'_>],

@@ -1,4 +1,4 @@
-//! Asks a driver for its devices, in a process of its own.
+//! Lists a driver's devices, in a separate process.
 
 use super::Probed;
 use baltra_wire::listing::Listing;
@@ -13,27 +13,28 @@ use std::time::{Duration, Instant};
 /// The longest answer of a probe.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// How drivers are probed.
+/// Options for probing drivers.
 #[derive(Clone, Debug)]
 pub struct Prober {
     /// The program that probes; empty: this one.
     pub program: PathBuf,
     /// Whether it confines itself.
     pub sandbox: bool,
-    /// How long a driver may take to load.
+    /// Time limit for loading a driver.
     pub timeout: Duration,
 }
 
 /// The program to start: the configured one, or this one, even if its file was replaced.
 pub(crate) fn program(configured: &Path) -> Command {
-    let path = match configured.as_os_str().is_empty() {
-        true => Path::new("/proc/self/exe"),
-        false => configured,
+    let path = if configured.as_os_str().is_empty() {
+        Path::new("/proc/self/exe")
+    } else {
+        configured
     };
     let mut command = Command::new(path);
     command.arg0("baltra");
-    // The loader's and our own variables would lead a driver back to us; a collector's key is
-    // not a tenant's.
+    // The loader's and Baltra's own variables would lead a driver back to Baltra; a collector's key
+    // must not reach a tenant.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         let leads_astray = |prefix: &&str| text.starts_with(*prefix);
@@ -45,7 +46,7 @@ pub(crate) fn program(configured: &Path) -> Command {
 }
 
 impl Prober {
-    /// Probes libraries, all at once; the results are in their order.
+    /// Probes libraries concurrently; the results are in their order.
     pub fn probe<'a>(&self, libraries: impl Iterator<Item = &'a PathBuf>) -> Vec<Probed> {
         std::thread::scope(|scope| {
             let probes: Vec<_> = libraries
@@ -54,7 +55,7 @@ impl Prober {
             let result = |(library, probe): (&PathBuf, std::thread::ScopedJoinHandle<'_, _>)| {
                 let listing = probe
                     .join()
-                    .unwrap_or_else(|_| Err("the probe panicked".into()));
+                    .unwrap_or_else(|_| Err("the thread that probes it panicked".into()));
                 Probed {
                     library: library.clone(),
                     listing,
@@ -83,11 +84,14 @@ impl Prober {
         }
         let mut child = command.spawn().map_err(failed)?;
         let answer = read_answer(&mut child, Instant::now() + self.timeout);
-        // With the answer it is of no other use, and a driver's exit handlers may hang.
+        // After its answer the process is useless, and a driver's exit handlers may hang.
         let _ = child.kill();
         let status = child.wait();
         let answer = answer.map_err(|error| match error.kind() {
-            io::ErrorKind::TimedOut => format!("it was not ready within {:?}", self.timeout),
+            io::ErrorKind::TimedOut => format!(
+                "the driver did not list its devices within {:?}",
+                self.timeout
+            ),
             _ => error.to_string(),
         })?;
         let ended = || {
@@ -98,7 +102,7 @@ impl Prober {
     }
 }
 
-/// All that a child prints until it closes its standard output.
+/// Everything that a child prints until it closes its standard output.
 fn read_answer(child: &mut Child, deadline: Instant) -> io::Result<Vec<u8>> {
     let Some(mut out) = child.stdout.take() else {
         return Err(io::ErrorKind::BrokenPipe.into());
@@ -121,7 +125,7 @@ fn read_answer(child: &mut Child, deadline: Instant) -> io::Result<Vec<u8>> {
         match out.read(&mut chunk)? {
             0 => return Ok(answer),
             n if answer.len() + n > ANSWER_BYTES_MAX => {
-                return Err(io::Error::other("its list of devices is too long"));
+                return Err(io::Error::other("the list of its devices is too long"));
             }
             n => answer.extend_from_slice(&chunk[..n]),
         }

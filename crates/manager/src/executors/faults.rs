@@ -1,18 +1,18 @@
-//! What tenants' work did to a device's executors: counted, and answered with a pause.
+//! Faults of a device's executors caused by tenants' work: counted, and followed by a pause.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// A tenant whose work ended no executor for so long starts over.
+/// A tenant's faults are forgotten after this time without one.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 /// The pause after the second fault in a row; it doubles with each further one.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
-/// The longest pause: below what a client waits for its session.
+/// Maximum pause, below the time for which a client waits for its session.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// After so many faults in a row a tenant no longer shares an executor with others.
+/// After this many consecutive faults a tenant no longer shares an executor with others.
 const APART_AFTER: u32 = 2;
 
-/// What ended an executor.
+/// Causes of an executor's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// A command ran past its deadline.
@@ -68,7 +68,7 @@ impl Faults {
         (now.saturating_duration_since(recent.last) < FORGET_AFTER).then_some(recent)
     }
 
-    /// How long the tenant still waits for a fresh executor.
+    /// How long the tenant has to wait before it gets another executor.
     pub fn pause(&self, tenant: &str, now: Instant) -> Duration {
         let Some(recent) = self.recent(tenant, now).filter(|r| r.in_a_row > 1) else {
             return Duration::ZERO;
@@ -78,7 +78,7 @@ impl Faults {
         pause.saturating_sub(now.saturating_duration_since(recent.last))
     }
 
-    /// Whether the tenant gets an executor of its own where all others share one.
+    /// Whether the tenant gets its own executor although all others share one.
     pub fn is_apart(&self, tenant: &str, now: Instant) -> bool {
         let recent = self.recent(tenant, now);
         recent.is_some_and(|recent| recent.in_a_row >= APART_AFTER)

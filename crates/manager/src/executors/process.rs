@@ -15,34 +15,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-/// How to start an executor.
+/// Options for starting an executor.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// The program; empty: this one.
     pub program: PathBuf,
     /// The driver's library.
     pub driver: PathBuf,
-    /// Which of its devices ([`crate::options::DeviceOptions::select`]).
+    /// The selected device ([`crate::options::DeviceOptions::select`]).
     pub select: String,
     /// Whether buffers may lie in the client's memory.
     pub host_memory: bool,
-    /// How long queues spin, microseconds.
+    /// Maximum spin of queues, microseconds.
     pub spin_us: u64,
     /// Whether it confines itself.
     pub sandbox: bool,
-    /// Where tenants' directories for compiled kernels are.
+    /// Directory of the tenants' directories for compiled kernels.
     pub cache: PathBuf,
-    /// Where each executor gets a directory of its own.
+    /// Directory in which each executor gets its own.
     pub work: PathBuf,
-    /// Where it comes back to when its manager died.
+    /// Socket to which it reconnects after its manager has died.
     pub adopt: PathBuf,
     /// The device's name.
     pub device: String,
-    /// Where its control group is made, if the host lets us.
+    /// Parent of its control group, if the host allows creating one.
     pub groups: Option<Groups>,
-    /// Whether it tells of commands that belong to traces.
+    /// Whether it reports commands that belong to traces.
     pub traces: bool,
-    /// How long commands of a session that ended may run on ([`crate::options::DeviceOptions::orphan_ms`]).
+    /// How long commands of an ended session may continue
+    /// ([`crate::options::DeviceOptions::orphan_ms`]).
     pub orphan_ms: Option<u64>,
 }
 
@@ -95,14 +96,15 @@ impl Launch {
         process.work = Some(work);
         process.group = self.groups.as_ref().and_then(|groups| {
             let pid = process.pid;
-            let failed = |error| tracing::warn!(pid, %error, "an executor without a control group");
+            let failed =
+                |error| tracing::warn!(pid, %error, "cannot move an executor into a control group");
             groups.place(pid).map_err(failed).ok()
         });
         Ok(process)
     }
 }
 
-/// A running executor: its control socket and a sure way to end it.
+/// A running executor: its control socket and a reliable way to kill it.
 #[derive(Debug)]
 pub struct Process {
     /// Its number.
@@ -111,19 +113,19 @@ pub struct Process {
     pidfd: OwnedFd,
     child: Mutex<Option<Child>>,
     killed: AtomicBool,
-    /// The tenant whose task ran too long.
+    /// The tenant whose task exceeded its time limit.
     overran: OnceLock<String>,
     work: Option<PathBuf>,
     group: Option<Group>,
 }
 
 impl Process {
-    /// Over a connected control socket. `child`: it is ours to reap.
+    /// Over a connected control socket. `child`: a child of this process, to be reaped.
     pub fn new(channel: Channel, pid: u32, child: Option<Child>) -> io::Result<Process> {
         let number = rustix::process::Pid::from_raw(pid as i32)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no process number"))?;
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "invalid process id"))?;
         let pidfd = rustix::process::pidfd_open(number, PidfdFlags::empty())?;
-        // An executor that does not read its socket must not hold up a connecting client.
+        // An executor that does not read its socket must not delay a connecting client.
         let patience = Some(Duration::from_secs(1));
         set_socket_timeout(channel.as_fd(), Timeout::Send, patience)?;
         Ok(Process {
@@ -149,13 +151,13 @@ impl Process {
         self.channel.send(message, fds)
     }
 
-    /// Waits for the next message; `None`: it is gone.
+    /// Waits for the next message; `None`: the process closed its socket.
     pub fn receive(&self) -> io::Result<Option<(ToManager, Vec<OwnedFd>)>> {
         self.channel.receive()
     }
 
     /// Reads block without bound from now on.
-    pub fn wait_for_ever(&self) -> io::Result<()> {
+    pub fn clear_timeout(&self) -> io::Result<()> {
         set_socket_timeout(self.channel.as_fd(), Timeout::Recv, None)?;
         Ok(())
     }
@@ -171,13 +173,13 @@ impl Process {
         }
     }
 
-    /// Ends it at once, because a task of `tenant` runs too long.
+    /// Kills it because a task of `tenant` exceeded its time limit.
     pub fn kill_for(&self, tenant: &str, reason: &str) {
         let _ = self.overran.set(tenant.to_owned());
         self.kill(reason);
     }
 
-    /// The tenant whose task ran too long, if that is why it was killed.
+    /// The tenant whose task exceeded its time limit, if it was killed for that.
     pub fn overran(&self) -> Option<&str> {
         self.overran.get().map(String::as_str)
     }
@@ -187,8 +189,8 @@ impl Process {
         self.killed.load(Ordering::Relaxed)
     }
 
-    /// Its socket is closed: waits for its end, which is near or is brought about, and says how
-    /// it ended.
+    /// Waits for the end of a process that has closed its socket, kills it if it does not exit, and
+    /// returns how it ended.
     pub fn finish(&self) -> String {
         // A driver's threads and memory take their time.
         let patience = Timespec {
@@ -198,7 +200,7 @@ impl Process {
         let mut set = [PollFd::new(&self.pidfd, PollFlags::IN)];
         let ended = rustix::event::poll(&mut set, Some(&patience)) == Ok(1);
         if !ended {
-            self.kill("it closed its socket and did not end");
+            self.kill("it closed its socket but did not exit");
         }
         if let Some(group) = &self.group {
             group.remove();

@@ -85,7 +85,7 @@ fn test_executors_killed_while_they_start_are_replaced_at_once_but_not_for_ever(
 }
 
 #[test]
-fn test_a_full_pool_and_a_slow_driver_are_told_apart() {
+fn test_a_full_pool_and_a_slow_driver_are_distinguished() {
     let full = pool(Isolation::Tenant, 1);
     let _ends: Vec<_> = (0..3).map(|id| warm(&full, id)).collect();
     for name in ["a", "b", "c"] {
@@ -97,7 +97,7 @@ fn test_a_full_pool_and_a_slow_driver_are_told_apart() {
 }
 
 #[test]
-fn test_an_idle_executor_is_told_to_end_and_gets_no_more_sessions() {
+fn test_an_idle_executor_is_ended_and_gets_no_more_sessions() {
     let pool = pool(Isolation::Tenant, 0);
     let end = warm(&pool, 1);
     pool.place("red", 10).unwrap();

@@ -1,4 +1,4 @@
-//! What a node tells the registry, and where that is.
+//! The node's addresses for the registry.
 
 use super::{invalid, Invalid, ListenOptions, NodeOptions, PathOptions};
 use baltra_session::Endpoint;
@@ -20,19 +20,19 @@ impl NodeOptions {
             if !known {
                 return Err(invalid(
                     "node.registry",
-                    "is no address such as http://host:7480; empty for none",
+                    "must be an address such as http://host:7480, or empty to join no registry",
                 ));
             }
         }
         if self.registry.starts_with("https:") != self.registry_ca.is_some() {
             return Err(invalid(
                 "node.registry_ca",
-                "goes with an https:// address in 'node.registry': give both or none",
+                "requires an https:// address in 'node.registry' and vice versa: set both or neither",
             ));
         }
         for endpoint in &self.advertise {
             if let Err(error) = endpoint.parse::<Endpoint>() {
-                return Err(invalid("node.advertise", format!("names {error}")));
+                return Err(invalid("node.advertise", format!("has an {error}")));
             }
         }
         Ok(())
@@ -50,14 +50,14 @@ impl NodeOptions {
         Some((host, uri.port_u16().unwrap_or(default)))
     }
 
-    /// Whether the registry is on this host, as far as its name tells.
+    /// Whether the registry is on this host, judged by its address.
     pub fn registry_is_local(&self) -> bool {
         self.registry_host().is_some_and(|(host, _)| {
             host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
         })
     }
 
-    /// Where applications find this node's sessions.
+    /// Addresses of this node's sessions for applications.
     pub fn endpoints(&self, paths: &PathOptions, listen: &ListenOptions) -> Vec<String> {
         if !self.advertise.is_empty() {
             return self.advertise.clone();
@@ -68,11 +68,11 @@ impl NodeOptions {
         }
         if let Some(address) = listen.tcp {
             let tls = listen.tls_cert.is_some();
-            let host = match address.ip().is_unspecified() {
-                true => self
-                    .own_address()
-                    .map_or(self.name.clone(), |ip| ip.to_string()),
-                false => address.ip().to_string(),
+            let host = if address.ip().is_unspecified() {
+                self.own_address()
+                    .map_or(self.name.clone(), |ip| ip.to_string())
+            } else {
+                address.ip().to_string()
             };
             let port = address.port();
             endpoints.push(Endpoint::Tcp { host, port, tls }.to_string());
@@ -80,7 +80,7 @@ impl NodeOptions {
         endpoints
     }
 
-    /// This host's address on the way to the registry. Nothing is sent for it.
+    /// This host's address on the route to the registry. Sends no packets.
     fn own_address(&self) -> Option<IpAddr> {
         let (host, port) = self.registry_host()?;
         let registry = (host.as_str(), port).to_socket_addrs().ok()?.next()?;
@@ -138,23 +138,23 @@ mod tests {
     }
 
     #[test]
-    fn test_a_socket_is_told_only_where_it_can_be_reached() {
+    fn test_a_socket_is_advertised_only_where_it_can_be_reached() {
         let mut listen = ListenOptions::default();
         for local in ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"] {
-            let told = node(local).endpoints(&paths(), &listen);
-            assert_eq!(told, ["unix:/r/baltra.sock"], "{local}");
+            let endpoints = node(local).endpoints(&paths(), &listen);
+            assert_eq!(endpoints, ["unix:/r/baltra.sock"], "{local}");
         }
         assert!(node("http://192.0.2.1:1")
             .endpoints(&paths(), &listen)
             .is_empty());
         listen.tcp = Some("192.0.2.7:7473".parse().unwrap());
-        let told = node("http://192.0.2.1:1").endpoints(&paths(), &listen);
-        assert_eq!(told, ["tcp://192.0.2.7:7473"]);
-        // What listens everywhere is found where the registry is looked for.
+        let endpoints = node("http://192.0.2.1:1").endpoints(&paths(), &listen);
+        assert_eq!(endpoints, ["tcp://192.0.2.7:7473"]);
+        // A manager that listens on all addresses advertises the one on the route to the registry.
         listen.tcp = Some("0.0.0.0:7473".parse().unwrap());
         listen.tls_cert = Some("/c".into());
-        let told = node("http://127.0.0.1:1").endpoints(&paths(), &listen);
-        assert_eq!(told[1], "tls://127.0.0.1:7473");
+        let endpoints = node("http://127.0.0.1:1").endpoints(&paths(), &listen);
+        assert_eq!(endpoints[1], "tls://127.0.0.1:7473");
     }
 
     #[test]
@@ -162,8 +162,8 @@ mod tests {
         let mut node = node("http://127.0.0.1:1");
         node.advertise = vec!["tls://node-1:7473".into()];
         assert_eq!(node.validate(), Ok(()));
-        let told = node.endpoints(&paths(), &ListenOptions::default());
-        assert_eq!(told, ["tls://node-1:7473"]);
+        let endpoints = node.endpoints(&paths(), &ListenOptions::default());
+        assert_eq!(endpoints, ["tls://node-1:7473"]);
         node.advertise = vec!["node-1".into()];
         assert_eq!(node.validate().unwrap_err().key, "node.advertise");
     }

@@ -8,8 +8,8 @@ use toml::{Table, Value};
 const DEFAULT: &str = include_str!("../../default.toml");
 const PREFIX: &str = "BALTRA_";
 
-/// Top-level sections of the file that are other daemons' own. They are layered as all others
-/// and checked by whom they concern.
+/// Top-level sections of the file for other daemons. They are layered like all others and validated
+/// by those daemons.
 pub const SECTIONS_ELSEWHERE: [&str; 2] = ["registry", "gateway"];
 
 /// The embedded configuration, with its comments.
@@ -17,7 +17,7 @@ pub fn default_text() -> &'static str {
     DEFAULT
 }
 
-/// Gathers layers; the later wins, key by key. Lists (`[[device]]`) are taken whole.
+/// Combines layers; the later wins, key by key. Lists (`[[device]]`) are replaced as a whole.
 #[derive(Clone, Debug)]
 pub struct Loader {
     table: Table,
@@ -43,13 +43,13 @@ impl Loader {
             .with_context(|| format!("cannot read the configuration {}", path.display()))?;
         let table: Table = text
             .parse()
-            .with_context(|| format!("{} is no TOML", path.display()))?;
+            .with_context(|| format!("{} is not valid TOML", path.display()))?;
         merge(&mut self.table, table);
         Ok(self)
     }
 
-    /// `BALTRA_SECTION__KEY=value` (`…__KEY__KEY` in a section's section); the value is read as TOML, else as a text. Variables
-    /// without a double underscore are not the configuration's.
+    /// `BALTRA_SECTION__KEY=value` (`…__KEY__KEY` in a subsection); the value is parsed as TOML,
+    /// otherwise taken as text. Variables without a double underscore are ignored.
     pub fn environment(
         mut self,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -74,13 +74,13 @@ impl Loader {
             .split_once('=')
             .and_then(|(path, value)| Some((path.split_once('.')?, value)))
         else {
-            bail!("'{text}' is not of the form section.key=value");
+            bail!("invalid assignment '{text}': expected section.key=value");
         };
         self.set(section, key, value)?;
         Ok(self)
     }
 
-    /// One key. `device` and `tenant` name the first entry of their lists.
+    /// Sets one key. `device` and `tenant` refer to the first entry of their lists.
     pub fn set(&mut self, section: &str, key: &str, text: &str) -> Result<()> {
         let value = literal(text);
         let entry = self.table.entry(section);
@@ -88,7 +88,7 @@ impl Loader {
             "device" | "tenant" => {
                 let list = entry.or_insert_with(|| Value::Array(Vec::new()));
                 let Value::Array(list) = list else {
-                    bail!("'{section}' is no list");
+                    bail!("'{section}' is not a list");
                 };
                 if list.is_empty() {
                     list.push(Value::Table(Table::new()));
@@ -108,7 +108,7 @@ impl Loader {
             slot = inner.or_insert_with(|| Value::Table(Table::new()));
         }
         let Value::Table(table) = slot else {
-            bail!("what holds '{key}' in '{section}' is no section");
+            bail!("cannot set '{key}': a part of its path in '{section}' is not a section");
         };
         table.insert(key.to_owned(), value);
         Ok(())
@@ -119,17 +119,17 @@ impl Loader {
         match self.table.get(name) {
             None => Ok(Table::new()),
             Some(Value::Table(table)) => Ok(table.clone()),
-            Some(_) => bail!("in the configuration: '{name}' is no section"),
+            Some(_) => bail!("in the configuration: '{name}' is not a section"),
         }
     }
 
-    /// Whether a layer says something of a key.
-    pub fn says(&self, section: &str, key: &str) -> bool {
+    /// Whether a layer sets a key.
+    pub fn sets(&self, section: &str, key: &str) -> bool {
         let table = self.table.get(section).and_then(Value::as_table);
         table.is_some_and(|t| t.contains_key(key))
     }
 
-    /// The typed, checked result: the Device Manager's own sections.
+    /// The typed, validated result: the Device Manager's own sections.
     pub fn finish(mut self) -> Result<Options> {
         for section in SECTIONS_ELSEWHERE {
             self.section(section)?;

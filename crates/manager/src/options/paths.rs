@@ -1,8 +1,8 @@
-//! Where files go when nobody says.
+//! Default directories.
 
 use std::path::PathBuf;
 
-/// `$XDG_STATE_HOME/baltra`, `/var/lib/baltra` for root, else `~/.local/state/baltra`.
+/// `$XDG_STATE_HOME/baltra`, `/var/lib/baltra` for root, otherwise `~/.local/state/baltra`.
 pub(super) fn default_state() -> PathBuf {
     if let Some(dir) = absolute("XDG_STATE_HOME") {
         return dir.join("baltra");

@@ -96,7 +96,7 @@ fn test_other_daemons_sections_are_layered_and_left_to_them() {
         (registry["x"].as_integer(), registry["y"].as_integer()),
         (Some(1), Some(2))
     );
-    assert!(loader.says("registry", "x") && !loader.says("registry", "z"));
+    assert!(loader.sets("registry", "x") && !loader.sets("registry", "z"));
     loader.finish().unwrap();
 }
 

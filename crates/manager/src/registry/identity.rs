@@ -1,11 +1,11 @@
-//! Who the node is to its registry: its name belongs to whoever has the same number.
+//! The node's identity for its registry: the node's name belongs to the owner of a random id.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-/// A node's own number, made up at its first start and kept in its state directory.
+/// A node's id, generated at its first start and kept in its state directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// 32 hexadecimal digits.
@@ -27,8 +27,9 @@ impl Identity {
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let mut number = [0; 16];
-                getrandom::fill(&mut number)
-                    .map_err(|e| anyhow::anyhow!("no random number: {e}"))?;
+                getrandom::fill(&mut number).map_err(|e| {
+                    anyhow::anyhow!("cannot read random bytes from the kernel: {e}")
+                })?;
                 let fresh = Identity {
                     id: crate::tenants::hex(&number),
                 };

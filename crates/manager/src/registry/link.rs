@@ -1,6 +1,6 @@
-//! The node's connection to its registry: one task, and the questions of others.
+//! The node's connection to its registry: one task, and calls of other threads.
 
-use super::known::Known;
+use super::orders::NodeOrders;
 use super::report::{self, Meter};
 use super::{identity, moving, Identity};
 use crate::node::Node;
@@ -16,23 +16,23 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tonic::{Code, Status};
 
-/// How long the registry may take over a question. Those who wait for the answer do nothing else.
+/// Time limit of the registry's answer, for callers that wait for it.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Between tries, from the first pause to the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// A heartbeat out of turn waits so long for more news.
+/// Delay of an early heartbeat, to gather further changes.
 const GATHER: Duration = Duration::from_millis(20);
-/// Between looks whether a device that is drained has sessions to be ended.
+/// Interval for checking whether sessions on a drained device have to be ended.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// How the registry and the node stand.
+/// State of the node's membership.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Standing {
-    /// It was not asked yet.
+    /// The registry has not answered yet.
     #[default]
     Joining,
-    /// It knows the node.
+    /// The node is a member.
     Joined,
     /// It does not answer, or refuses; why.
     Apart(String),
@@ -40,15 +40,15 @@ enum Standing {
 
 #[derive(Default)]
 struct State {
-    known: Known,
+    orders: NodeOrders,
     standing: Standing,
-    /// Instances whose sessions on a drained device are to end: device, instance.
+    /// Instances whose sessions on a drained device are to be ended: device, instance.
     leaving: Vec<(String, String)>,
 }
 
-/// What the manager has of its registry.
+/// The manager's connection to its registry.
 pub struct Link {
-    /// Where it is.
+    /// The registry's URL.
     pub url: String,
     identity: Identity,
     client: client::Options,
@@ -60,19 +60,19 @@ pub struct Link {
 }
 
 impl Link {
-    /// To the configured registry, if there is one, with what it said last.
+    /// To the configured registry, if there is one, with its last orders.
     pub fn new(options: &Options) -> Result<Option<Link>> {
         let node = &options.node;
         if node.registry.is_empty() {
             return Ok(None);
         }
         let record = options.paths.state.join("orders.json");
-        let known = std::fs::read(&record)
+        let orders = std::fs::read(&record)
             .ok()
             .and_then(|text| serde_json::from_slice(&text).ok())
             .unwrap_or_default();
         let state = State {
-            known,
+            orders,
             ..State::default()
         };
         Ok(Some(Link {
@@ -95,7 +95,7 @@ impl Link {
         self.state.lock().expect("no panic under this lock")
     }
 
-    /// How things stand, for people: empty where the registry knows the node.
+    /// State of the membership as text; empty: the node is a member.
     pub fn trouble(&self) -> String {
         match &self.state().standing {
             Standing::Joining => "not reached yet".into(),
@@ -104,28 +104,33 @@ impl Link {
         }
     }
 
-    /// Why a device takes no new session of a tenant, if it does not.
-    pub(crate) fn refusal(&self, device: &str, said: &str, tenant: &str) -> Option<&'static str> {
-        let instance = super::instance(said).map(|(name, _)| name);
-        self.state().known.refusal(device, instance, tenant)
+    /// The reason for which a device refuses a new session of a tenant, if it does.
+    pub(crate) fn refusal(
+        &self,
+        device: &str,
+        description: &str,
+        tenant: &str,
+    ) -> Option<&'static str> {
+        let instance = super::instance(description).map(|(name, _)| name);
+        self.state().orders.refusal(device, instance, tenant)
     }
 
-    /// Whether a device is allocated to a tenant's instance, as far as was heard.
+    /// Whether a device is allocated to a tenant's instance, according to the last orders.
     pub(crate) fn is_allocated(&self, device: &str, instance: &str, tenant: &str) -> bool {
-        self.state().known.is_allocated(device, instance, tenant)
+        self.state().orders.is_allocated(device, instance, tenant)
     }
 
-    /// To whom a device is allocated, as far as was heard.
+    /// Instances to which a device is allocated, according to the last orders.
     pub(crate) fn holders(&self, device: &str) -> Vec<String> {
         let state = self.state();
-        let orders = state.known.devices.get(device);
+        let orders = state.orders.devices.get(device);
         orders.map_or(Vec::new(), |o| o.instances.iter().cloned().collect())
     }
 
-    /// The registry has given instances other devices, which the next heartbeat's answer says too.
+    /// Applies migrations before the next heartbeat's answer contains them.
     pub(crate) fn moved(&self, node: &str, device: &str, migrations: &[proto::Migration]) {
         let mut state = self.state();
-        let Some(orders) = state.known.devices.get_mut(device) else {
+        let Some(orders) = state.orders.devices.get_mut(device) else {
             return;
         };
         for migration in migrations {
@@ -136,41 +141,41 @@ impl Link {
         }
     }
 
-    /// There is something that the registry should hear before the next heartbeat is due.
+    /// Triggers a heartbeat before the next one is due.
     pub(crate) fn urge(&self) {
         self.news.notify_one();
     }
 
-    /// A question of a thread, which waits for the answer, though not for long.
-    pub(crate) fn ask<T, F>(&self, question: impl FnOnce(Nodes) -> F) -> Result<T, Status>
+    /// Calls the registry from a thread that waits for the answer, within a time limit.
+    pub(crate) fn call<T, F>(&self, question: impl FnOnce(Nodes) -> F) -> Result<T, Status>
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
     {
         let (Some(runtime), Some(nodes)) = (self.runtime.get(), self.nodes.get()) else {
             return Err(Status::unavailable("the manager has just started"));
         };
-        let asked = question(nodes.clone());
-        runtime.block_on(limited(asked))
+        let call = question(nodes.clone());
+        runtime.block_on(limited(call))
     }
 
-    /// Tells something whose answer nobody waits for.
-    pub(crate) fn tell<T, F>(self: &Arc<Self>, message: impl FnOnce(Nodes) -> F)
+    /// Sends a message without waiting for the answer.
+    pub(crate) fn notify<T, F>(self: &Arc<Self>, message: impl FnOnce(Nodes) -> F)
     where
         F: Future<Output = Result<tonic::Response<T>, Status>> + Send + 'static,
         T: Send + 'static,
     {
         if let (Some(runtime), Some(nodes)) = (self.runtime.get(), self.nodes.get()) {
-            let told = message(nodes.clone());
+            let call = message(nodes.clone());
             runtime.spawn(async move {
-                if let Err(error) = limited(told).await {
-                    tracing::debug!(error = error.message(), "the registry was not told");
+                if let Err(error) = limited(call).await {
+                    tracing::debug!(error = error.message(), "cannot notify the registry");
                 }
             });
         }
     }
 
-    /// Who asks: the node's name and number.
-    pub(crate) fn who(&self, node: &Node) -> (String, String) {
+    /// The node's name and id.
+    pub(crate) fn node_identity(&self, node: &Node) -> (String, String) {
         (node.options.node.name.clone(), self.identity.id.clone())
     }
 
@@ -188,7 +193,7 @@ impl Link {
             tracing::warn!(
                 registry = self.url,
                 why,
-                "the registry does not have this node"
+                "this node has not joined the registry"
             );
             state.standing = news;
         }
@@ -202,39 +207,50 @@ impl Link {
         }
     }
 
-    /// Takes in what the registry wants.
-    fn learn(&self, orders: Vec<proto::DeviceOrders>) {
-        let known = Known::from(orders);
+    /// Applies the registry's orders.
+    fn apply(&self, orders: Vec<proto::DeviceOrders>) {
+        let orders = NodeOrders::from(orders);
         let mut state = self.state();
-        if state.known == known {
+        if state.orders == orders {
             return;
         }
-        let moved = known.moved(&state.known);
-        for (device, orders) in &known.devices {
-            let before = state.known.devices.get(device).cloned().unwrap_or_default();
+        let moved = orders.moved(&state.orders);
+        for (device, orders) in &orders.devices {
+            let before = state
+                .orders
+                .devices
+                .get(device)
+                .cloned()
+                .unwrap_or_default();
             if (before.cordoned, before.draining) != (orders.cordoned, orders.draining) {
                 let (cordoned, draining) = (orders.cordoned, orders.draining);
-                tracing::info!(device, cordoned, draining, "the registry's orders");
+                tracing::info!(
+                    device,
+                    cordoned,
+                    draining,
+                    "received orders from the registry"
+                );
             }
         }
         let stays = |device: &str, instance: &str| {
-            let orders = known.devices.get(device);
+            let orders = orders.devices.get(device);
             orders.is_some_and(|o| o.instances.contains(instance))
         };
         state
             .leaving
             .retain(|(device, instance)| !stays(device, instance));
         state.leaving.extend(moved);
-        state.known = known;
-        let text = serde_json::to_vec(&state.known).expect("plain data has a JSON form");
+        state.orders = orders;
+        let text = serde_json::to_vec(&state.orders).expect("plain data has a JSON form");
         drop(state);
-        // It is only for the next start; a full disk takes that away, and nothing else.
+        // Only needed at the next start; a full disk has no other effect.
         if let Err(error) = identity::replace(&self.record, &text) {
-            tracing::warn!(path = %self.record.display(), %error, "the registry's orders are not kept");
+            tracing::warn!(path = %self.record.display(), %error, "cannot store the registry's orders");
         }
     }
 
-    /// Ends sessions of instances that have another device now, as soon as they may be.
+    /// Ends sessions of instances that have been moved to another device, as soon as that is
+    /// allowed.
     fn carry_out(&self, node: &Node) {
         let leaving = self.state().leaving.clone();
         for (name, instance) in leaving {
@@ -246,7 +262,7 @@ impl Link {
             };
             if moving::busy(node, device, &sessions).is_empty() {
                 let reason = format!(
-                    "device '{name}' is being drained, and instance '{instance}' has another one"
+                    "device '{name}' is being drained, and instance '{instance}' was moved to another device"
                 );
                 let sessions: Vec<u64> = sessions.into_iter().map(|(id, _)| id).collect();
                 moving::dismiss(node, device, &sessions, &reason);
@@ -256,9 +272,9 @@ impl Link {
 }
 
 async fn limited<T>(
-    asked: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
 ) -> Result<T, Status> {
-    match tokio::time::timeout(ANSWER_MAX, asked).await {
+    match tokio::time::timeout(ANSWER_MAX, call).await {
         Ok(answer) => answer.map(tonic::Response::into_inner),
         Err(_) => Err(Status::deadline_exceeded(format!(
             "no answer within {} s",
@@ -267,13 +283,17 @@ async fn limited<T>(
     }
 }
 
-/// Keeps the node in the registry's books for as long as the process lives.
+/// Keeps the node registered until the process exits.
 pub(crate) async fn run(node: Arc<Node>, link: Arc<Link>) {
     let nodes = match client::nodes(&link.client) {
         Ok(nodes) => nodes,
         Err(error) => {
             let why = format!("{error:#}");
-            tracing::error!(registry = link.url, why, "the registry cannot be asked");
+            tracing::error!(
+                registry = link.url,
+                why,
+                "cannot create the registry's client"
+            );
             link.state().standing = Standing::Apart(why);
             return;
         }
@@ -286,12 +306,12 @@ pub(crate) async fn run(node: Arc<Node>, link: Arc<Link>) {
         link,
         nodes,
         meter: Meter::default(),
-        told: Vec::new(),
+        registered: Vec::new(),
     };
     member.run().await;
 }
 
-/// Ends, now and then, what has to go from drained devices.
+/// Periodically ends sessions that have to leave drained devices.
 async fn make_way(node: Arc<Node>, link: Arc<Link>) {
     let mut look = tokio::time::interval(LINGER);
     loop {
@@ -311,7 +331,7 @@ struct Member {
     nodes: Nodes,
     meter: Meter,
     /// The descriptions that the registry has.
-    told: Vec<proto::DeviceDescription>,
+    registered: Vec<proto::DeviceDescription>,
 }
 
 impl Member {
@@ -332,7 +352,8 @@ impl Member {
         }
     }
 
-    /// A driver takes its time to say what its device is, which is then said at once.
+    /// Waits for the drivers' descriptions of their devices, so that the first registration has
+    /// them.
     async fn wait_ready(&self) {
         let patience = Duration::from_millis(self.node.options.executors.start_timeout_ms);
         let ready = async {
@@ -343,16 +364,16 @@ impl Member {
         let _ = tokio::time::timeout(patience, ready).await;
     }
 
-    /// Says who and what is here; how often to say more, and the registry's generation.
+    /// Registers the node; returns the interval of heartbeats and the registry's generation.
     async fn register(&mut self) -> Result<(Duration, u64), Status> {
         let options = &self.node.options;
-        let (name, id) = self.link.who(&self.node);
+        let (name, id) = self.link.node_identity(&self.node);
         let descriptions = report::descriptions(&self.node);
         let endpoints = options.node.endpoints(&options.paths, &options.listen);
         if endpoints.is_empty() {
             tracing::warn!(
                 registry = self.link.url,
-                "nobody elsewhere can open a session here: set 'listen.tcp' or 'node.advertise'"
+                "this node advertises no address that other hosts can reach (set 'listen.tcp' or 'node.advertise')"
             );
         }
         let request = proto::RegisterRequest {
@@ -366,9 +387,9 @@ impl Member {
             devices: descriptions.clone(),
         };
         let reply = limited(self.nodes.register(request)).await?;
-        self.told = descriptions;
+        self.registered = descriptions;
         self.link.joined();
-        self.link.learn(reply.orders);
+        self.link.apply(reply.orders);
         Ok((interval(reply.heartbeat_ms), reply.generation))
     }
 
@@ -382,7 +403,7 @@ impl Member {
                 () = tokio::time::sleep(wait) => {}
                 () = link.news.notified() => tokio::time::sleep(GATHER).await,
             }
-            if report::descriptions(&self.node) != self.told {
+            if report::descriptions(&self.node) != self.registered {
                 return;
             }
             match self.heartbeat().await {
@@ -390,7 +411,7 @@ impl Member {
                     backoff.reset();
                     wait = self::interval(reply.heartbeat_ms);
                     self.link.joined();
-                    self.link.learn(reply.orders);
+                    self.link.apply(reply.orders);
                     if reply.generation != generation {
                         return;
                     }
@@ -405,7 +426,7 @@ impl Member {
     }
 
     async fn heartbeat(&mut self) -> Result<proto::HeartbeatReply, Status> {
-        let (node, id) = self.link.who(&self.node);
+        let (node, id) = self.link.node_identity(&self.node);
         let devices = self.meter.loads(&self.node);
         let request = proto::HeartbeatRequest {
             node,
@@ -418,7 +439,7 @@ impl Member {
     }
 }
 
-/// What the registry asks for, within reason.
+/// The registry's interval, within bounds.
 fn interval(heartbeat_ms: u64) -> Duration {
     Duration::from_millis(heartbeat_ms.clamp(20, 60_000))
 }
@@ -429,13 +450,13 @@ impl Link {
         if self.state().standing != Standing::Joined {
             return;
         }
-        let (node, id) = self.who(node);
+        let (node, id) = self.node_identity(node);
         let request = proto::DeregisterRequest { node, id };
-        let asked = self.ask(|mut nodes| async move { nodes.deregister(request).await });
-        if let Err(error) = asked {
+        let answer = self.call(|mut nodes| async move { nodes.deregister(request).await });
+        if let Err(error) = answer {
             tracing::debug!(
                 error = error.message(),
-                "the registry was not told of the end"
+                "cannot deregister from the registry"
             );
         }
     }

@@ -1,17 +1,17 @@
-//! Sessions that have to make way for others. One may be ended when nothing of it runs, or when
-//! its program is started again by whoever runs it; a busy one is nobody's to end.
+//! Sessions that have to leave a device. A session may be ended when it has no running work, or
+//! when its program is restarted by its supervisor; a busy one of another program is never ended.
 
 use crate::node::{Device, Node};
 use baltra_ring::LeaseState;
 use baltra_wire::executor::ToExecutor;
 use std::time::{Duration, Instant};
 
-/// Nothing has to happen for so long before a session counts as idle.
+/// A session counts as idle after this time without activity.
 const QUIET: Duration = Duration::from_millis(100);
-/// How long an executor may take to end a session.
+/// Time limit for an executor to end a session.
 const LEAVE_MAX: Duration = Duration::from_secs(10);
 
-/// What a tenant does on a device: calls so far, and whether something is going on.
+/// A tenant's activity on a device: calls so far, and whether work is in progress.
 fn activity(node: &Node, device: &Device, session: u64) -> Option<(u64, bool)> {
     let (executor, tenant) = {
         let sessions = node.sessions();
@@ -29,8 +29,8 @@ fn activity(node: &Node, device: &Device, session: u64) -> Option<(u64, bool)> {
     Some((usage.calls, !still || usage.queued > 0))
 }
 
-/// Of these sessions, with their tenants, those that may not be ended now. One of a program that
-/// is no instance is nobody's to start again, and has nowhere to go: it stays.
+/// Those of these sessions, with their tenants, that may not be ended now. A program that is not an
+/// instance cannot be restarted or moved, so its sessions stay.
 pub(crate) fn busy(node: &Node, device: &Device, sessions: &[(u64, String)]) -> Vec<(u64, String)> {
     let mark = |id: u64| {
         let open = node.sessions();
@@ -58,7 +58,7 @@ pub(crate) fn busy(node: &Node, device: &Device, sessions: &[(u64, String)]) -> 
     stirred.map(|(session, _)| session.clone()).collect()
 }
 
-/// Ends sessions; their clients are told why.
+/// Ends sessions; their clients receive the reason.
 pub(crate) fn dismiss(node: &Node, device: &Device, sessions: &[u64], reason: &str) {
     for session in sessions {
         let executor = node.sessions().get(session).map(|s| s.executor);
@@ -70,7 +70,7 @@ pub(crate) fn dismiss(node: &Node, device: &Device, sessions: &[u64], reason: &s
                 session: *session,
                 reason: reason.to_owned(),
             };
-            // One that cannot be told has lost its sessions anyway.
+            // An executor that cannot receive the message has lost its sessions anyway.
             let _ = process.send(&end, &[]);
         }
     }

@@ -1,4 +1,4 @@
-//! Whether a device may hold another image: what the registry says, or what it said last.
+//! Permission to change a device's image, from the registry or from its last orders.
 
 use super::{moving, Link};
 use crate::configuration::Error;
@@ -7,62 +7,69 @@ use baltra_api::registry as proto;
 use std::sync::Arc;
 use tonic::Code;
 
-/// A change that a session wants.
+/// A session's request for a change of a device's image.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish<'a> {
-    /// Whose program.
+pub(crate) struct ImageRequest<'a> {
+    /// The program's session.
     pub session: u64,
     /// Its image.
     pub digest: &'a str,
 }
 
-/// A change that may be made.
+/// A permitted change.
 pub(crate) struct Answer {
     /// Sessions that end before it.
     pub leaving: Vec<u64>,
-    /// The registry waits to hear how it ends.
-    asked: Option<(Arc<Link>, u32)>,
+    /// The registry that expects a report of the result, and the region.
+    report_to: Option<(Arc<Link>, u32)>,
 }
 
-/// Who wants it.
-struct Who {
+/// The instance and tenant that request a change.
+struct Requester {
     instance: String,
     tenant: String,
 }
 
 impl Node {
-    /// Whether a change may come about, before the image is fetched for it: the registry is asked
-    /// only where its last word leaves it open.
-    pub(crate) fn prospect(&self, device: &Device, wish: Wish<'_>) -> Result<(), String> {
-        if let (Some(link), Some(who)) = (&self.registry, self.who(wish.session)) {
+    /// Whether a change is possible, before the image is fetched for it: the registry is called
+    /// only if its last orders do not decide.
+    pub(crate) fn prospect(
+        &self,
+        device: &Device,
+        requested: ImageRequest<'_>,
+    ) -> Result<(), String> {
+        if let (Some(link), Some(who)) = (&self.registry, self.requester(requested.session)) {
             if link.is_allocated(device.name(), &who.instance, &who.tenant) {
-                return self.in_the_way(device, wish).map(|_| ());
+                return self.in_the_way(device, requested).map(|_| ());
             }
         }
-        self.permission(device, wish).map(|_| ())
+        self.permission(device, requested).map(|_| ())
     }
 
-    /// Sessions that a change would end; why not, where one cannot be.
-    fn in_the_way(&self, device: &Device, wish: Wish<'_>) -> Result<Vec<u64>, String> {
-        let others = device.configuration.others(wish.session, wish.digest);
+    /// Sessions that a change would end; an error if one of them may not be ended.
+    fn in_the_way(&self, device: &Device, requested: ImageRequest<'_>) -> Result<Vec<u64>, String> {
+        let others = device
+            .configuration
+            .others(requested.session, requested.digest);
         let stay = match &self.registry {
             None => others.clone(),
             Some(_) => moving::busy(self, device, &others),
         };
-        match stay.is_empty() {
-            true => Ok(others.into_iter().map(|(session, _)| session).collect()),
-            false => Err(in_use(device, stay)),
+        if stay.is_empty() {
+            Ok(others.into_iter().map(|(session, _)| session).collect())
+        } else {
+            Err(in_use(device, stay))
         }
     }
 
-    /// Which instance a session says that it is, and whose it is, which it cannot choose; none:
-    /// it is no instance's.
-    fn who(&self, session: u64) -> Option<Who> {
+    /// The instance of a session by its own description, and its tenant, which a client cannot
+    /// choose; `None`: the session is not an instance's.
+    fn requester(&self, session: u64) -> Option<Requester> {
         let open = self.sessions();
         let record = open.get(&session)?;
         let (instance, _) = super::instance(&record.instance)?;
         let tenant = self.tenants.get(&record.tenant);
-        Some(Who {
+        Some(Requester {
             instance: instance.to_owned(),
             tenant: tenant.map_or(record.tenant.clone(), |t| t.owner().to_owned()),
         })
@@ -72,10 +79,10 @@ impl Node {
         &self,
         link: &Link,
         device: &Device,
-        who: &Who,
+        who: &Requester,
         digest: &str,
     ) -> proto::ReconfigurationRequest {
-        let (node, id) = link.who(self);
+        let (node, id) = link.node_identity(self);
         proto::ReconfigurationRequest {
             node,
             id,
@@ -88,58 +95,68 @@ impl Node {
         }
     }
 
-    /// Asks whether a session may have a device's image changed; why not, for its program's
-    /// owner to read. Without a registry everything is allowed that disturbs nobody; with one, so
-    /// it is to a program that is no instance, on a device that no instance was given.
-    pub(crate) fn permission(&self, device: &Device, wish: Wish<'_>) -> Result<Answer, String> {
-        let leaving = self.in_the_way(device, wish)?;
-        let held = device.configuration.image().as_deref() == Some(wish.digest);
+    /// Requests permission to change a device's image for a session; the error is for the owner of
+    /// its program. Without a registry every change is permitted that ends no session; with one, so
+    /// it is for a program that is not an instance, on a device that is not allocated.
+    pub(crate) fn permission(
+        &self,
+        device: &Device,
+        requested: ImageRequest<'_>,
+    ) -> Result<Answer, String> {
+        let leaving = self.in_the_way(device, requested)?;
+        let held = device.configuration.image().as_deref() == Some(requested.digest);
         let Some(link) = self.registry.as_ref().filter(|_| !held) else {
             return Ok(Answer {
                 leaving,
-                asked: None,
+                report_to: None,
             });
         };
-        let Some(who) = self.who(wish.session) else {
+        let Some(who) = self.requester(requested.session) else {
             return match link.holders(device.name()) {
                 none if none.is_empty() => Ok(Answer {
                     leaving,
-                    asked: None,
+                    report_to: None,
                 }),
                 holders => Err(allocated(device, &holders)),
             };
         };
-        let request = self.request(link, device, &who, wish.digest);
-        let asked = link.ask(|mut nodes| async move { nodes.reconfiguration(request).await });
-        match asked {
+        let request = self.request(link, device, &who, requested.digest);
+        let reply = link.call(|mut nodes| async move { nodes.reconfiguration(request).await });
+        match reply {
             Ok(reply) if reply.allowed => {
                 link.moved(&self.options.node.name, device.name(), &reply.migrations);
                 let answer = Answer {
                     leaving,
-                    asked: Some((link.clone(), reply.region)),
+                    report_to: Some((link.clone(), reply.region)),
                 };
-                self.checked(device, wish, answer)
+                self.checked(device, requested, answer)
             }
             Ok(reply) => Err(reply.reason),
-            Err(error) if is_word(error.code()) => Err(error.message().to_owned()),
+            Err(error) if is_decision(error.code()) => Err(error.message().to_owned()),
             Err(error) => {
                 let known = link.is_allocated(device.name(), &who.instance, &who.tenant);
-                match known && leaving.is_empty() {
-                    true => Ok(Answer {
+                if known && leaving.is_empty() {
+                    Ok(Answer {
                         leaving,
-                        asked: None,
-                    }),
-                    false => Err(unknown(device, link, error.message())),
+                        report_to: None,
+                    })
+                } else {
+                    Err(unknown(device, link, error.message()))
                 }
             }
         }
     }
 
-    /// A change that the registry allows, unless it ends a session of an instance whose device
-    /// this remains.
-    fn checked(&self, device: &Device, wish: Wish<'_>, answer: Answer) -> Result<Answer, String> {
+    /// A change that the registry permits, unless it ends a session of an instance that keeps this
+    /// device.
+    fn checked(
+        &self,
+        device: &Device,
+        requested: ImageRequest<'_>,
+        answer: Answer,
+    ) -> Result<Answer, String> {
         let stays = |session: &u64| {
-            let who = self.who(*session)?;
+            let who = self.requester(*session)?;
             let link = self.registry.as_ref()?;
             let stays = link.is_allocated(device.name(), &who.instance, &who.tenant);
             stays.then_some((*session, who.tenant))
@@ -149,35 +166,36 @@ impl Node {
             return Ok(answer);
         }
         let error = in_use(device, stay);
-        self.settled(device, wish.digest, answer, &error);
+        self.settled(device, requested.digest, answer, &error);
         Err(error)
     }
 
-    /// Ends the sessions that have to go, and waits until they have gone.
+    /// Ends the sessions that have to leave, and waits until they have ended.
     pub(crate) fn clear(&self, device: &Device, answer: &Answer) -> Result<(), String> {
         if answer.leaving.is_empty() {
             return Ok(());
         }
         let reason = format!(
-            "device '{}' gets another accelerator; the registry has given this instance another device",
+            "device '{}' is being reconfigured; the registry has moved this instance to another device",
             device.name()
         );
         moving::dismiss(self, device, &answer.leaving, &reason);
-        match moving::left(self, &answer.leaving) {
-            true => Ok(()),
-            false => Err(format!(
-                "sessions on device '{}' that were to make way do not end: try again later",
+        if moving::left(self, &answer.leaving) {
+            Ok(())
+        } else {
+            Err(format!(
+                "sessions on device '{}' that must end before its reconfiguration are still open: try again later",
                 device.name()
-            )),
+            ))
         }
     }
 
     /// Says how an allowed change ended.
     pub(crate) fn settled(&self, device: &Device, digest: &str, answer: Answer, error: &str) {
-        let Some((link, region)) = answer.asked else {
+        let Some((link, region)) = answer.report_to else {
             return;
         };
-        let (node, id) = link.who(self);
+        let (node, id) = link.node_identity(self);
         let request = proto::ReconfigurationEndRequest {
             node,
             id,
@@ -186,26 +204,26 @@ impl Node {
             region,
             error: error.to_owned(),
         };
-        link.tell(|mut nodes| async move { nodes.reconfiguration_end(request).await });
+        link.notify(|mut nodes| async move { nodes.reconfiguration_end(request).await });
         link.urge();
     }
 
-    /// Tells the registry of a program whose image is there already. Its verdict does not wait
-    /// for that.
-    pub(crate) fn joins(&self, device: &Device, wish: Wish<'_>) {
+    /// Notifies the registry of a program whose image the device holds already. Does not wait for
+    /// an answer.
+    pub(crate) fn joins(&self, device: &Device, requested: ImageRequest<'_>) {
         let Some(link) = &self.registry else {
             return;
         };
-        let Some(who) = self.who(wish.session) else {
+        let Some(who) = self.requester(requested.session) else {
             return;
         };
-        let request = self.request(link, device, &who, wish.digest);
-        link.tell(|mut nodes| async move { nodes.reconfiguration(request).await });
+        let request = self.request(link, device, &who, requested.digest);
+        link.notify(|mut nodes| async move { nodes.reconfiguration(request).await });
     }
 }
 
-/// Whether a status is the registry's own answer, and not the lack of one.
-fn is_word(code: Code) -> bool {
+/// Whether a status is the registry's decision, and not a failure to reach it.
+fn is_decision(code: Code) -> bool {
     matches!(
         code,
         Code::InvalidArgument
@@ -228,7 +246,7 @@ fn in_use(device: &Device, users: Vec<(u64, String)>) -> String {
 fn allocated(device: &Device, holders: &[String]) -> String {
     let named: Vec<&str> = holders.iter().take(5).map(String::as_str).collect();
     format!(
-        "the registry has given device '{}' to {}{}, and this program is no instance of the pool: ask for a device by query (`baltra run --device QUERY`)",
+        "the registry has allocated device '{}' to {}{}, and this program is not an instance of the pool: request a device by query (`baltra run --device QUERY`)",
         device.name(),
         named.join(", "),
         if holders.len() > named.len() { " and others" } else { "" },
@@ -237,7 +255,7 @@ fn allocated(device: &Device, holders: &[String]) -> String {
 
 fn unknown(device: &Device, link: &Link, why: &str) -> String {
     format!(
-        "the registry at {} cannot be asked whether device '{}' may hold this image ({why}), and it has not allocated the device to this program before: try again when it is back",
+        "the registry at {} cannot be reached to permit this image on device '{}' ({why}), and it has not allocated the device to this program before: try again once it is reachable",
         link.url,
         device.name()
     )

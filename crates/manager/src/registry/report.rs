@@ -1,4 +1,4 @@
-//! What the node's devices are, and how busy they have been since they were last asked.
+//! Description of the node's devices, and their load since the last report.
 
 use crate::node::{Device, Node};
 use crate::options::ImageKind;
@@ -14,26 +14,26 @@ use std::sync::atomic::Ordering;
 
 /// More slots than any device has by itself: nothing bounds them.
 const SLOTS_UNBOUNDED: usize = 1 << 16;
-/// Tenants whose shares a report names: as many as the registry takes.
+/// Maximum number of tenants whose shares a report contains, the registry's limit.
 const WEIGHTS_MAX: usize = 1_024;
 /// Instances that a report names for a device.
 const INSTANCES_MAX: usize = 4_096;
 
-/// What does not change while the manager runs, of every device. A driver that does not answer
-/// is known by its device's name alone.
+/// Properties of every device that do not change while the manager runs. If a driver is unusable,
+/// only the device's name is included.
 pub(super) fn descriptions(node: &Node) -> Vec<proto::DeviceDescription> {
     node.devices.iter().map(|d| description(d)).collect()
 }
 
 fn description(device: &Device) -> proto::DeviceDescription {
-    let told = device.description.get();
-    let told = told.as_deref();
-    let text = |param| told.map(|d| d.text(param)).unwrap_or_default();
-    let number = |param| told.map_or(0, |d| d.number(param));
+    let description = device.description.get();
+    let description = description.as_deref();
+    let text = |param| description.map(|d| d.text(param)).unwrap_or_default();
+    let number = |param| description.map_or(0, |d| d.number(param));
     proto::DeviceDescription {
         name: device.name().to_owned(),
         vendor: text(DEVICE_VENDOR),
-        platform: told.map(|d| d.platform_name()).unwrap_or_default(),
+        platform: description.map(|d| d.platform_name()).unwrap_or_default(),
         profile: text(DEVICE_PROFILE),
         model: text(DEVICE_NAME),
         device_version: text(DEVICE_VERSION),
@@ -47,7 +47,7 @@ fn description(device: &Device) -> proto::DeviceDescription {
     }
 }
 
-/// Where nothing bounds the slots, one task keeps the device as busy as it gets.
+/// If the number of slots is unlimited, one task counts as full load.
 fn bounded_slots(slots: usize) -> usize {
     match slots {
         SLOTS_UNBOUNDED.. => 1,
@@ -55,7 +55,7 @@ fn bounded_slots(slots: usize) -> usize {
     }
 }
 
-/// Tenants' shares of device time, where they are not what they are for everybody.
+/// Tenants' shares of device time that differ from the default.
 pub(super) fn weights(node: &Node) -> HashMap<String, u32> {
     let all = node.tenants.list().into_iter();
     let other = all.filter(|t| t.weight != 1).take(WEIGHTS_MAX);
@@ -71,15 +71,16 @@ struct Sample {
     latency_ns: u64,
 }
 
-/// What lies between two samples: the utilization, 0 to 1, and how long a task waited for the
-/// device in the mean, milliseconds. Latencies count from a task's flush to its end; what is not
-/// device time of them is taken for waiting.
+/// Values between two samples: the utilization, 0 to 1, and a task's mean wait for the device,
+/// milliseconds. Latencies count from a task's flush to its end; the part that is not device time
+/// counts as waiting.
 fn between(old: Sample, new: Sample, slots: usize) -> (f64, f64) {
     let elapsed = new.at_ns.saturating_sub(old.at_ns) as f64;
     let busy = new.busy_ns.saturating_sub(old.busy_ns) as f64;
-    let utilization = match elapsed > 0.0 {
-        true => (busy / elapsed / slots as f64).clamp(0.0, 1.0),
-        false => 0.0,
+    let utilization = if elapsed > 0.0 {
+        (busy / elapsed / slots as f64).clamp(0.0, 1.0)
+    } else {
+        0.0
     };
     let tasks = new.tasks.saturating_sub(old.tasks);
     let latency = new.latency_ns.saturating_sub(old.latency_ns) as f64;
@@ -97,7 +98,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// How busy every device has been since the last call.
+    /// Load of every device since the last call.
     pub(super) fn loads(&mut self, node: &Node) -> Vec<proto::DeviceLoad> {
         read_leases(node);
         let at_ns = monotonic_ns();
@@ -152,7 +153,7 @@ impl Meter {
     }
 }
 
-/// What a device holds that holds one image at a time.
+/// The image of a device that holds one image at a time.
 fn region(node: &Node, device: &Device) -> Option<proto::Region> {
     let digest = device.configuration.image()?;
     let name = node.images.name(&digest).unwrap_or_default();
@@ -181,10 +182,10 @@ mod tests {
         let (old, new) = (sample(1000, 100, 0, 0), sample(2000, 600, 0, 0));
         assert_eq!(between(old, new, 1).0, 0.5);
         assert_eq!(between(old, new, 2).0, 0.25);
-        // Tenants side by side on one unbounded device are at most all of it.
+        // Concurrent tenants on a device with unlimited slots add up to full load at most.
         assert_eq!(between(old, sample(1100, 900, 0, 0), 1).0, 1.0);
         assert_eq!(between(new, new, 1), (0.0, 0.0));
-        // Counters that went back, as a new tenant's may after a restart, are no load.
+        // Counters that decreased, as a new tenant's may after a restart, count as no load.
         assert_eq!(between(new, old, 1).0, 0.0);
     }
 

@@ -1,10 +1,10 @@
-//! What the registry wants of each device, as it said last.
+//! The registry's last orders for each device.
 
 use baltra_api::registry as proto;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the registry wants of one device.
+/// The registry's orders for one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orders {
     /// It takes no new instances.
@@ -13,28 +13,28 @@ pub struct Orders {
     pub draining: bool,
     /// To whom it is allocated.
     pub instances: BTreeSet<String>,
-    /// Whose those are, where a tenant has allocated them.
+    /// The tenants of those instances, if allocated by a tenant.
     #[serde(default)]
     pub tenants: BTreeMap<String, String>,
 }
 
 impl Orders {
-    /// Whether the device is an instance's, and the instance this tenant's.
+    /// Whether the device is allocated to an instance of this tenant.
     fn is_allocated(&self, instance: &str, tenant: &str) -> bool {
         let owner = self.tenants.get(instance);
         self.instances.contains(instance) && owner.is_none_or(|owner| owner == tenant)
     }
 }
 
-/// What the registry wants of every device.
+/// The registry's orders for all devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
-    /// By device; empty: the registry was never heard.
+pub struct NodeOrders {
+    /// By device; empty: no orders were received yet.
     pub devices: BTreeMap<String, Orders>,
 }
 
-impl From<Vec<proto::DeviceOrders>> for Known {
-    fn from(orders: Vec<proto::DeviceOrders>) -> Known {
+impl From<Vec<proto::DeviceOrders>> for NodeOrders {
+    fn from(orders: Vec<proto::DeviceOrders>) -> NodeOrders {
         let one = |o: proto::DeviceOrders| {
             let orders = Orders {
                 cordoned: o.cordoned,
@@ -44,21 +44,21 @@ impl From<Vec<proto::DeviceOrders>> for Known {
             };
             (o.device, orders)
         };
-        Known {
+        NodeOrders {
             devices: orders.into_iter().map(one).collect(),
         }
     }
 }
 
-impl Known {
+impl NodeOrders {
     /// Whether a device is allocated to a tenant's instance.
     pub fn is_allocated(&self, device: &str, instance: &str, tenant: &str) -> bool {
         let orders = self.devices.get(device);
         orders.is_some_and(|o| o.is_allocated(instance, tenant))
     }
 
-    /// Why a device takes no session of a tenant's instance (`None`: of a program that is none),
-    /// if it does not.
+    /// The reason for which a device refuses a session of a tenant's instance (`None`: of a program
+    /// that is not an instance), if it does.
     pub fn refusal(
         &self,
         device: &str,
@@ -70,15 +70,14 @@ impl Known {
             return None;
         }
         match (orders.draining, orders.cordoned) {
-            (true, _) => Some("is being drained: ask the registry for another one (`baltra run --device QUERY`)"),
-            (_, true) => Some("is cordoned and takes nobody new: ask the registry for another one (`baltra run --device QUERY`)"),
+            (true, _) => Some("is being drained: request another device from the registry (`baltra run --device QUERY`)"),
+            (_, true) => Some("is cordoned and accepts no new instances: request another device from the registry (`baltra run --device QUERY`)"),
             (false, false) => None,
         }
     }
 
-    /// Instances that had a device that is being drained and have it no more, compared with what
-    /// was known `before`.
-    pub fn moved(&self, before: &Known) -> Vec<(String, String)> {
+    /// Instances that lost a device that is being drained, compared with the orders `before`.
+    pub fn moved(&self, before: &NodeOrders) -> Vec<(String, String)> {
         let mut moved = Vec::new();
         for (device, orders) in self.devices.iter().filter(|(_, o)| o.draining) {
             let Some(had) = before.devices.get(device) else {
@@ -95,7 +94,7 @@ impl Known {
 mod tests {
     use super::*;
 
-    fn known(draining: bool, cordoned: bool, instances: &[&str]) -> Known {
+    fn known(draining: bool, cordoned: bool, instances: &[&str]) -> NodeOrders {
         let orders = proto::DeviceOrders {
             device: "a".into(),
             cordoned,
@@ -103,7 +102,7 @@ mod tests {
             instances: instances.iter().map(|i| i.to_string()).collect(),
             tenants: [("owned".to_owned(), "red".to_owned())].into(),
         };
-        Known::from(vec![orders])
+        NodeOrders::from(vec![orders])
     }
 
     #[test]
@@ -113,9 +112,9 @@ mod tests {
         let refused = known.refusal("a", Some("y"), "t").unwrap();
         assert!(refused.contains("cordoned"));
         assert!(known.refusal("a", None, "t").is_some());
-        // Of a device that the registry has said nothing of, nothing is refused.
+        // Without orders for a device, no session is refused.
         assert_eq!(known.refusal("b", None, "t"), None);
-        assert_eq!(Known::default().refusal("a", None, "t"), None);
+        assert_eq!(NodeOrders::default().refusal("a", None, "t"), None);
     }
 
     #[test]
@@ -125,7 +124,7 @@ mod tests {
         let moved = known(true, true, &["x"]).moved(&before);
         assert_eq!(moved, [("a".to_owned(), "y".to_owned())]);
         assert!(known(true, true, &["x"])
-            .moved(&Known::default())
+            .moved(&NodeOrders::default())
             .is_empty());
     }
 
@@ -143,7 +142,7 @@ mod tests {
         assert!(!known.is_allocated("a", "owned", "blue"));
         assert_eq!(known.refusal("a", Some("owned"), "red"), None);
         assert!(known.refusal("a", Some("owned"), "blue").is_some());
-        // What nobody has put a tenant's name to is whoever's who knows it.
+        // An instance that no tenant has allocated may be used by any tenant that names it.
         assert!(known.is_allocated("a", "x", "red") && known.is_allocated("a", "x", "blue"));
     }
 }
