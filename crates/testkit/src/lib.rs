@@ -1,7 +1,7 @@
 //! Starts real daemons for integration tests.
 //!
-//! A [`Daemon`] has directories of its own, no TCP port and no metrics; it is stopped when it is
-//! dropped, and its log is printed when the test that holds it panics.
+//! A [`Daemon`] uses its own directories, no TCP port and no metrics. Dropping it stops it, and its
+//! log is printed if the test that holds it panics.
 #![forbid(unsafe_code)]
 
 mod service;
@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a daemon may take to serve, on a busy machine.
+/// Time limit for a daemon's start, generous for a busy machine.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a daemon is started with.
+/// A daemon's options.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// `section.key=value`, as `--set` takes it.
@@ -59,13 +59,13 @@ impl Daemon {
         let vendors = home.path().join("vendors");
         announce_pocl(&vendors)?;
         let mut command = Command::new(program);
-        // PoCL has as many devices as the configuration wants to serve.
+        // PoCL provides as many devices as the configuration serves.
         let devices = options.config.matches("[[device]]").count();
         if devices > 1 {
             command.env("POCL_DEVICES", vec!["pthread"; devices].join(" "));
         }
         command
-            // Mesa's driver has devices where this says so.
+            // Mesa's driver provides devices only if this variable is set.
             .env("RUSTICL_ENABLE", "llvmpipe")
             .arg("manager")
             .arg("--runtime-dir")
@@ -115,12 +115,12 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Where its sockets are.
+    /// The directory of its sockets.
     pub fn runtime_dir(&self) -> PathBuf {
         self.home.path().join("run")
     }
 
-    /// Where its tenants, usage and images are.
+    /// The directory of its tenants, usage and images.
     pub fn state_dir(&self) -> PathBuf {
         self.home.path().join("state")
     }
@@ -143,7 +143,7 @@ impl Daemon {
         Ok(stream)
     }
 
-    /// Runs the `baltra` tool against this daemon.
+    /// Runs the `baltra` tool with this daemon.
     pub fn baltra(&self, arguments: &[&str]) -> Result<Output> {
         let mut command = Command::new(&self.program);
         command
@@ -154,22 +154,22 @@ impl Daemon {
         Ok(command.output()?)
     }
 
-    /// As [`Daemon::baltra`]: what it printed. An error when it failed.
+    /// As [`Daemon::baltra`]; returns its standard output, and an error if it failed.
     pub fn text(&self, arguments: &[&str]) -> Result<String> {
         let output = self.baltra(arguments)?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            bail!("baltra {} failed: {said}", arguments.join(" "));
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            bail!("baltra {} failed: {stderr}", arguments.join(" "));
         }
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// What it logged so far.
+    /// Its log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
     }
 
-    /// Kills the manager as a crash would, and waits for its end.
+    /// Kills the manager, as a crash would, and waits for its end.
     pub fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -195,7 +195,7 @@ impl Daemon {
         dir.map_or(0, |d| d.count())
     }
 
-    /// The manager's children that live.
+    /// The manager's child processes.
     pub fn children(&self) -> Vec<u32> {
         children(self.pid())
     }
@@ -206,7 +206,7 @@ impl Daemon {
     }
 }
 
-/// Makes a directory in which PoCL announces itself, and no other driver of this host.
+/// Creates a vendors directory that registers PoCL alone.
 fn announce_pocl(vendors: &Path) -> Result<()> {
     const POCL: &str = "pocl.icd";
     std::fs::create_dir_all(vendors)?;
@@ -268,14 +268,14 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
         if Instant::now() > deadline {
-            bail!("not so after a minute: {what}");
+            bail!("not true after a minute: {what}");
         }
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
 }
 
-/// A hello as a well-behaved client says it.
+/// A valid hello.
 pub fn hello(device: &str) -> Hello {
     Hello {
         version: VERSION,

@@ -1,4 +1,4 @@
-//! A registry or a gateway, in a home of its own.
+//! A registry or a gateway with its own home directory.
 
 use crate::{stop, Options, START_PATIENCE};
 use anyhow::{bail, Context, Result};
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A running daemon that listens on a port: `baltra registry` or `baltra gateway`. It gets a free
-/// port on loopback unless its options say otherwise, is stopped when it is dropped, and its log
-/// is printed when the test that holds it panics.
+/// A running daemon that listens on a port: `baltra registry` or `baltra gateway`. It listens on a
+/// free port of loopback unless its options set one. Dropping it stops it, and its log is printed
+/// if the test that holds it panics.
 #[derive(Debug)]
 pub struct Service {
     program: PathBuf,
@@ -80,7 +80,7 @@ impl Service {
             if let Some(status) = self.child.try_wait()? {
                 bail!("the {} ended ({status}):\n{}", self.name, self.log());
             }
-            if let Some(url) = self.told() {
+            if let Some(url) = self.published_url() {
                 self.url = url;
                 return Ok(());
             }
@@ -91,8 +91,8 @@ impl Service {
         }
     }
 
-    /// What the daemon has said of where it listens, if this process has said it.
-    fn told(&self) -> Option<String> {
+    /// The address that this process has published, if it has.
+    fn published_url(&self) -> Option<String> {
         let path = self.runtime_dir().join(format!("{}.json", self.name));
         let text = std::fs::read_to_string(path).ok()?;
         let own = text.contains(&format!("\"pid\":{},", self.child.id()));
@@ -100,7 +100,7 @@ impl Service {
         Some(rest.split('"').next()?.to_owned())
     }
 
-    /// Where it is asked.
+    /// Its URL.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -120,12 +120,12 @@ impl Service {
         self.home.path().join("state")
     }
 
-    /// What it logged so far.
+    /// Its log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
     }
 
-    /// Runs the `baltra` tool as one who finds this daemon in its runtime directory.
+    /// Runs the `baltra` tool with this daemon's runtime directory.
     pub fn baltra(&self, arguments: &[&str]) -> Result<Output> {
         let mut command = Command::new(&self.program);
         command
@@ -139,24 +139,24 @@ impl Service {
         Ok(command.output()?)
     }
 
-    /// As [`Service::baltra`]: what it printed. An error when it failed.
+    /// As [`Service::baltra`]; returns its standard output, and an error if it failed.
     pub fn text(&self, arguments: &[&str]) -> Result<String> {
         let output = self.baltra(arguments)?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            bail!("baltra {} failed: {said}", arguments.join(" "));
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            bail!("baltra {} failed: {stderr}", arguments.join(" "));
         }
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Kills it as a crash would, and waits for its end.
+    /// Kills it, as a crash would, and waits for its end.
     pub fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Starts it again on the same directories and the same port.
+    /// Restarts it with the same directories and the same port.
     pub fn restart(self, options: &Options) -> Result<Service> {
         let mut old = self;
         stop(&mut old.child);

@@ -1,4 +1,4 @@
-/* A program that does not compile: what the caller is told. */
+/* Prints the error and the log of a program that does not compile. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>

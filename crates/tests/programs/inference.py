@@ -123,11 +123,11 @@ for name, client, module in [("http", http_client, http), ("grpc", grpc_client, 
     client.get_cuda_shared_memory_status()
     print(name, "management")
 
-    # Sequences are refused, and so is what nobody has heard of; a time limit is kept.
+    # Sequences and unknown parameters are refused; a time limit is respected.
     inputs = inputs_of(module)
     assert "sequence" in refused(lambda: client.infer("scale", inputs, sequence_id=3, sequence_start=True))
     assert "priority" in refused(lambda: client.infer("scale", inputs, priority=2))
-    assert "unheard" in refused(lambda: client.infer("scale", inputs, parameters={"unheard": 1}))
+    assert "unsupported_one" in refused(lambda: client.infer("scale", inputs, parameters={"unsupported_one": 1}))
     assert np.array_equal(client.infer("scale", inputs, timeout=60_000_000).as_numpy("scaled"), values * 3)
 
     # Half precision, texts, and truths are bound to what a function has.

@@ -8,7 +8,7 @@
 enum { BUFFERS_MAX = 4096 };
 static cl_mem buffers[BUFFERS_MAX];
 
-/* Buffers of so many bytes, each written to. */
+/* Creates buffers of this size and writes to each. */
 static void memory(struct clu *cl, size_t bytes) {
   cl_command_queue queue = clu_queue(cl, 0);
   unsigned char byte = 1;

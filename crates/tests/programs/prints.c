@@ -1,4 +1,4 @@
-/* A kernel that prints: what it said is there when the call that waits for it returns. */
+/* A kernel that prints: its output is delivered before the call that waits for it returns. */
 #define _POSIX_C_SOURCE 200809L
 #include "clu.h"
 
@@ -7,9 +7,9 @@ int main(void) {
   clu_open(&cl, NULL);
   cl_command_queue queue = clu_queue(&cl, 0);
   const char *source =
-      "kernel void tell(global int *a, int n) { printf(\"kernel %d\\n\", n); a[0] = n; }\n";
+      "kernel void print_number(global int *a, int n) { printf(\"kernel %d\\n\", n); a[0] = n; }\n";
   cl_program program = clu_program(&cl, source, "");
-  cl_kernel kernel = clu_kernel(program, "tell");
+  cl_kernel kernel = clu_kernel(program, "print_number");
   cl_mem buffer = clu_buffer(&cl, CL_MEM_READ_WRITE, sizeof(cl_int));
   clu_arg(kernel, 0, sizeof buffer, &buffer);
   for (cl_int n = 0; n < 3; n++) {

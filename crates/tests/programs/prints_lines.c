@@ -10,11 +10,11 @@ int main(int count, char **arguments) {
   clu_open(&cl, NULL);
   cl_command_queue queue = clu_queue(&cl, 0);
   const char *source =
-      "kernel void tell(global int *a, int n) {\n"
+      "kernel void print_lines(global int *a, int n) {\n"
       "  printf(\"round %d line %d of many many many\\n\", n, (int)get_global_id(0));\n"
       "}\n";
   cl_program program = clu_program(&cl, source, "");
-  cl_kernel kernel = clu_kernel(program, "tell");
+  cl_kernel kernel = clu_kernel(program, "print_lines");
   cl_mem buffer = clu_buffer(&cl, CL_MEM_READ_WRITE, sizeof(cl_int));
   clu_arg(kernel, 0, sizeof buffer, &buffer);
   for (cl_int n = 0; n < 4; n++) {

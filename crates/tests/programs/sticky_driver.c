@@ -1,5 +1,5 @@
 /* An OpenCL driver for tests: PoCL, until a kernel named "fault" is launched. From then on its
- * context is in error for as long as the process lives, the way NVIDIA's driver is after a stray
+ * context is in error for the rest of the process, as NVIDIA's driver is after a stray
  * store: the next wait fails with CL_INVALID_COMMAND_QUEUE, everything else on a queue with
  * CL_OUT_OF_RESOURCES, builds and new contexts with -9999. */
 #define CL_TARGET_OPENCL_VERSION 120
@@ -15,21 +15,21 @@
 static cl_icd_dispatch own;
 static cl_icd_dispatch pocl;
 static _Atomic(cl_kernel) faulty[KERNELS_MAX];
-static atomic_int state; /* 0: well; 1: a fault has happened; 2: a wait has told of it */
+static atomic_int state; /* 0: no fault; 1: a fault has happened; 2: a wait has reported it */
 
-static int told(void) {
+static int reported_code(void) {
   int first = 1;
   if (atomic_compare_exchange_strong(&state, &first, 2)) return CL_INVALID_COMMAND_QUEUE;
   return atomic_load(&state) ? CL_OUT_OF_RESOURCES : CL_SUCCESS;
 }
 
 static cl_int CL_API_CALL finish(cl_command_queue queue) {
-  cl_int code = told();
+  cl_int code = reported_code();
   return code ? code : pocl.clFinish(queue);
 }
 
 static cl_int CL_API_CALL wait(cl_uint count, const cl_event *events) {
-  cl_int code = told();
+  cl_int code = reported_code();
   return code ? code : pocl.clWaitForEvents(count, events);
 }
 

@@ -1,4 +1,4 @@
-/* Writes, computes, reads and checks, over and over: a tenant that wants nothing but its results. */
+/* Writes, computes, reads and checks, repeatedly: a well-behaved tenant. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static void must(cl_int code, const char *call) {
   exit(EXIT_OPENCL);
 }
 
-/* work ROUNDS [BYTES [PAUSE_MS]]: so many rounds, 0 for ever; a line now and then, flushed. */
+/* work ROUNDS [BYTES [PAUSE_MS]]: number of rounds, 0: indefinitely; prints a line regularly, flushed. */
 int main(int argc, char **argv) {
   unsigned long rounds = argc > 1 ? strtoul(argv[1], NULL, 10) : 100;
   size_t bytes = argc > 2 ? strtoul(argv[2], NULL, 10) : 4096;
@@ -36,7 +36,7 @@ int main(int argc, char **argv) {
   printf("device %s\n", cl.device_name);
   fflush(stdout);
 
-  double told = 0;
+  double printed_ms = 0;
   for (unsigned long round = 1; !rounds || round <= rounds; round++) {
     for (size_t i = 0; i < count; i++) in[i] = (cl_uint)(i * 2654435761u + round);
     cl_uint number = (cl_uint)round;
@@ -49,8 +49,8 @@ int main(int argc, char **argv) {
       printf("wrong at %zu in round %lu: %u\n", i, round, out[i]);
       return EXIT_WRONG;
     }
-    if (clu_now_ms() - told > 20) {
-      told = clu_now_ms();
+    if (clu_now_ms() - printed_ms > 20) {
+      printed_ms = clu_now_ms();
       printf("round %lu\n", round);
       fflush(stdout);
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a page may take to come to what a test waits for, on a busy machine.
+/// Time limit for a page to reach an expected state, generous for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A browser with one page. It ends with the value.
@@ -132,7 +132,7 @@ impl Browser {
             .expect("the page opens");
     }
 
-    /// What a function's body returns, with `arguments` as its arguments.
+    /// Runs a function's body with `arguments` and returns its result.
     pub fn script(&self, body: &str, arguments: &[Value]) -> Value {
         let script = json!({"script": body, "args": arguments});
         self.command("execute/sync", &script)
@@ -146,7 +146,7 @@ impl Browser {
         text.as_str().unwrap_or_default().to_owned()
     }
 
-    /// How many elements match and can be seen.
+    /// Number of visible elements that match.
     pub fn count(&self, selector: &str) -> usize {
         let body = "return [...document.querySelectorAll(arguments[0])].filter((e) => e.checkVisibility()).length";
         self.script(body, &[selector.into()]).as_u64().unwrap_or(0) as usize
@@ -212,14 +212,14 @@ impl Browser {
         typed.unwrap_or_else(|e| panic!("{selector}: {e}"));
     }
 
-    /// Presses and releases a key on what has the focus. Names are WebDriver's code points.
+    /// Presses and releases a key on the focused element. Names are WebDriver's code points.
     pub fn press(&self, key: char) {
         let keys = json!([{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]);
         let actions = json!({"actions": [{"type": "key", "id": "keyboard", "actions": keys}]});
         self.command("actions", &actions).expect("a key");
     }
 
-    /// Light or dark, as the system would say.
+    /// Sets the preferred color scheme, light or dark.
     pub fn prefer(&self, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         let command =
@@ -228,7 +228,7 @@ impl Browser {
             .expect("a scheme");
     }
 
-    /// What the page wrote to its console since it was last asked: errors and refusals among them.
+    /// The page's console output since the last call, including errors and refused requests.
     pub fn console(&self) -> Vec<String> {
         let log = self
             .command("se/log", &json!({"type": "browser"}))
@@ -244,7 +244,7 @@ impl Browser {
         self.ask("GET", &path, &Value::Null).is_ok()
     }
 
-    /// A picture of what is seen, as `target/screenshots/NAME.png`; `whole`: of the whole page.
+    /// Saves a picture as `target/screenshots/NAME.png`; `whole`: of the whole page.
     pub fn screenshot(&self, name: &str, whole: bool) {
         let command = json!({"cmd": "Page.captureScreenshot", "params": {"format": "png", "captureBeyondViewport": whole}});
         let taken = self
@@ -275,7 +275,7 @@ impl Drop for Browser {
     }
 }
 
-/// The port that the driver says it listens on.
+/// The port that the driver announces.
 fn announced_port(driver: &mut Child) -> u16 {
     let output = driver.stdout.take().expect("piped");
     let mut lines = BufReader::new(output).lines();
@@ -283,7 +283,7 @@ fn announced_port(driver: &mut Child) -> u16 {
         let (_, port) = line.rsplit_once("started successfully on port ")?;
         port.trim_end_matches('.').parse().ok()
     });
-    // What it says later is read away, so that it never waits for a reader.
+    // Later output is discarded, so that the driver never blocks on it.
     std::thread::spawn(move || lines.for_each(drop));
     port.expect("chromedriver listens")
 }

@@ -1,4 +1,4 @@
-//! What the integration tests share: where the built things are, daemons and programs to run.
+//! Common parts of the integration tests: paths of built files, daemons and programs to run.
 //!
 //! The tests run the real `baltra` and `libbaltra_opencl.so` from the directory that they were
 //! built into, PoCL as the device, and the example applications of `target/apps`. `make test`
@@ -25,7 +25,7 @@ pub fn root() -> PathBuf {
     root.canonicalize().expect("the repository is there")
 }
 
-/// Where the binaries under test are: beside this test's own.
+/// Path of a binary under test, in the directory of this test's own.
 pub fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let profile = test.parent().and_then(Path::parent);
@@ -150,7 +150,7 @@ pub fn executor_of(daemon: &Daemon, tenant: &str) -> u32 {
     own[0]
 }
 
-/// How many sessions are open.
+/// Number of open sessions.
 pub fn session_count(daemon: &Daemon) -> usize {
     executors(daemon).len()
 }
@@ -167,7 +167,7 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("bound").port()
 }
 
-/// What a server answers over HTTP, head and body; it must be 200.
+/// A server's answer over HTTP, head and body; the status must be 200.
 pub fn get(address: &str, path: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).expect("it listens");
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");

@@ -1,4 +1,4 @@
-//! What the kernel says about a process.
+//! Information about processes from the kernel.
 
 use rustix::process::{kill_process, Pid, Signal};
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ pub fn map_count(pid: u32, name: &str) -> usize {
     maps.lines().filter(|line| line.contains(name)).count()
 }
 
-/// Resident memory, KiB; 0: the process is gone.
+/// Resident memory, KiB; 0: the process has ended.
 pub fn memory_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(proc(pid, "status")).unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
@@ -47,7 +47,7 @@ pub fn memory_kib(pid: u32) -> u64 {
         .unwrap_or(0)
 }
 
-/// Whether a process is gone, or only waits to be collected.
+/// Whether a process has ended, collected or not.
 pub fn ended(pid: u32) -> bool {
     let stat = std::fs::read_to_string(proc(pid, "stat")).unwrap_or_default();
     let state = stat

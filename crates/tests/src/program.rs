@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How long any program may take, on a busy machine.
+/// Time limit of a program, generous for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Compiles `programs/NAME.c` against the system's OpenCL loader.
@@ -57,16 +57,19 @@ fn compile_files(files: &[PathBuf], out: &str, libraries: &[String]) -> PathBuf 
         .arg(&fresh)
         .output()
         .expect("cc is installed");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{files:?} do not compile: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{files:?} do not compile: {stderr}"
+    );
     fresh.persist(&out).expect("target can be written");
     out
 }
 
-/// What a program left behind.
+/// The output and status of a program.
 #[derive(Debug)]
 pub struct Answer {
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
     /// Its standard output.
     pub out: String,
@@ -82,7 +85,7 @@ impl Answer {
             .find_map(|line| line.strip_prefix(word)?.strip_prefix(' '))
     }
 
-    /// The number behind `word`, as in `finish -2`.
+    /// The number after `word`, as in `finish -2`.
     pub fn number(&self, word: &str) -> Option<i64> {
         self.line(word)?.split_whitespace().next()?.parse().ok()
     }

@@ -11,7 +11,7 @@ fn test_what_the_library_answers_is_what_the_driver_answers() {
     let mut command = Command::new(cargo);
     command
         .current_dir(root())
-        // The same choice of packages as for the unit tests: what they built is used again.
+        // The same selection of packages as for the unit tests, to reuse their build.
         .args(["test", "--release", "--locked", "--workspace"])
         .args(["--no-fail-fast", "--exclude", "baltra-tests"])
         .args([

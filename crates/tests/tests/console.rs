@@ -248,7 +248,7 @@ fn a_function_is_called_from_the_page() {
     browser.script("document.querySelector('.answer').scrollIntoView()", &[]);
     browser.screenshot("console-try", false);
 
-    // What the gateway refuses is shown with its reason.
+    // The gateway's refusals are shown with their reasons.
     browser.script(
         "document.querySelector('[name=type]').value = 'text/csv'",
         &[],
@@ -281,7 +281,7 @@ fn nothing_is_wider_than_a_phone() {
         browser.open(&page.at(""));
         browser.until_text("#main table", "sobel");
         browser.screenshot(&format!("console-phone-{width}"), false);
-        // What a thumb wants is in reach: five views, each a target of decent size.
+        // On a phone all five views can be reached, each by a target of sufficient size.
         let small = "return [...document.querySelectorAll('nav a')].filter((a) => a.getBoundingClientRect().height < 40 || a.getBoundingClientRect().width < 40).length";
         assert_eq!(browser.script(small, &[]), 0);
         assert_eq!(browser.count("nav a"), 5);
@@ -298,7 +298,7 @@ fn a_lost_connection_is_said_and_mended() {
     pool.gateway.kill().unwrap();
     browser.until_text("#lost", "Connection lost");
     browser.until_text("#status", "lost");
-    // What was known last stays, and looks old.
+    // The last known state stays visible, marked as outdated.
     assert!(browser.text(".devices").contains("isabela"));
     assert_eq!(browser.count("body.stale"), 1);
     browser.screenshot("console-lost", false);
@@ -358,7 +358,7 @@ fn hostile_names_are_only_text() {
             serde_json::json!([null, null]),
             "{view}"
         );
-        // Nothing in the page but what the page makes.
+        // The page contains only elements that it created itself.
         let alien = "return document.querySelectorAll('#main img, #main script, #main iframe, [onerror], [href^=javascript]').length";
         assert_eq!(browser.script(alien, &[]), 0, "{view}");
         // No character that turns the line's direction is left in it.
@@ -416,7 +416,7 @@ fn the_keyboard_reaches_everything() {
         "return document.querySelectorAll('#main tbody tr').length > 1",
         &[],
     );
-    // Columns sort by a press of Enter, and say so.
+    // Columns are sorted with Enter, and show the order.
     browser.script("document.querySelector('#main thead button').focus()", &[]);
     browser.press('\u{e007}');
     let sorted = "const names = [...document.querySelectorAll('#main tbody th')].map((e) => e.innerText); return document.querySelector('#main thead th').getAttribute('aria-sort') === arguments[0] && JSON.stringify(names) === JSON.stringify([...names].sort(new Intl.Collator('en', { numeric: true, sensitivity: 'base' }).compare)[arguments[1]]())";
@@ -458,14 +458,14 @@ fn an_empty_gateway_says_what_to_do() {
     browser.until_text("#main", "baltra function deploy");
     browser.until_text("#main", "baltra manager --registry");
     browser.screenshot("console-empty", true);
-    for (view, said) in [
+    for (view, text) in [
         ("tenants", "No tenant yet"),
         ("nodes", "No node yet"),
         ("devices", "No device yet"),
         ("functions/gone", "No function gone"),
     ] {
         browser.open(&page.at(view));
-        browser.until_text("#main", said);
+        browser.until_text("#main", text);
     }
     nothing_went_wrong(&browser);
 }
@@ -477,9 +477,9 @@ struct Page {
     _runtime: tokio::runtime::Runtime,
 }
 
-struct Told(Arc<Mutex<State>>);
+struct PublishedState(Arc<Mutex<State>>);
 
-impl Source for Told {
+impl Source for PublishedState {
     fn state(&self) -> State {
         let mut state = self.0.lock().unwrap();
         for function in &mut state.functions {
@@ -502,7 +502,7 @@ impl Page {
             .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
             .unwrap();
         let address = listener.local_addr().unwrap();
-        let source = Arc::new(Told(state.clone()));
+        let source = Arc::new(PublishedState(state.clone()));
         runtime.spawn(async move { axum::serve(listener, console::router(source)).await });
         Page {
             state,

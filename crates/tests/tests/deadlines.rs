@@ -1,4 +1,4 @@
-//! Work that does not end, and drivers that do not recover: whose sessions end, who goes on.
+//! Work that does not end, and drivers that do not recover: which sessions end, and which continue.
 
 use baltra_engine::{CallError, Engine, Options, Trace};
 use baltra_functions::{Body, Call, Files, Function, Request};
@@ -49,7 +49,7 @@ fn orphan(daemon: &Daemon, tenant: &str) {
     drop(running);
 }
 
-/// What a tenant's work did to executors (empty: anybody's).
+/// Executors ended by a tenant's work (empty: any tenant's).
 fn faults(daemon: &Daemon, tenant: &str, cause: &str) -> u64 {
     let devices = json(daemon, &["devices"]);
     let devices = devices.as_array().into_iter().flatten();
@@ -127,7 +127,7 @@ fn sticky(isolation: &str) -> Daemon {
     ])
 }
 
-/// Every call after the fault says that the device is gone; none of the driver's codes is seen.
+/// Every call after the fault returns that the device is gone; the driver's codes are not visible.
 fn is_lost(answer: &Answer) {
     for call in ["finish", "read"] {
         assert_eq!(answer.number(call), Some(NOT_AVAILABLE), "{answer:?}");
@@ -174,7 +174,7 @@ fn test_with_device_isolation_a_lost_context_costs_others_one_session() {
     );
     works_again(&daemon, "blue");
     works_again(&daemon, "red");
-    // Whose thread saw it first is a matter of luck; it is counted once.
+    // Which session's thread detects the fault first is random; it is counted once.
     let both = faults(&daemon, "red", "context_lost") + faults(&daemon, "blue", "context_lost");
     assert_eq!(both, 1);
 }
@@ -359,7 +359,7 @@ async fn test_a_caller_that_leaves_and_a_removed_function_leave_nothing_behind()
     tokio::time::sleep(Duration::from_millis(500)).await;
     leaves.abort();
     engine.remove(&spin);
-    // Well before the call's own deadline, which nobody waits for.
+    // Well before the call's own deadline.
     answers(&engine, &copy, &[2; 8]).await;
     assert!(Path::new(&daemon.runtime_dir()).exists());
 }

@@ -235,7 +235,7 @@ async fn test_calls_that_come_while_the_device_is_busy_become_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_a_launch_that_fails_is_told_to_its_caller_alone() {
+async fn test_a_failed_launch_is_reported_to_its_caller_only() {
     let daemon = daemon();
     let engine = engine(options(&[&daemon]));
     let function = add();
@@ -452,7 +452,7 @@ async fn test_an_executor_that_is_killed_costs_a_clear_error_or_nothing() {
         })
     });
     let callers: Vec<_> = callers.collect();
-    // In the midst of calls: whoever comes while it is away is refused at once.
+    // During calls: calls that arrive while the device is away are refused immediately.
     while answered.load(Ordering::Relaxed) < 8 && callers.iter().any(|c| !c.is_finished()) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -597,7 +597,7 @@ async fn test_an_idle_function_is_unloaded_and_comes_back() {
     let status = engine.status(&function).unwrap();
     assert!(status.stats.cold_starts >= 2, "{:?}", status.stats);
     assert!(status.replicas[0].cold.unwrap().program_us > 0);
-    // The first call's time is noted behind its answer.
+    // The first call's time is recorded after its answer.
     let first = || {
         engine.status(&function).unwrap().replicas[0]
             .cold

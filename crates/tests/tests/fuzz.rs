@@ -25,7 +25,7 @@ impl Random {
         (self.next() % n.max(1) as u64) as usize
     }
 
-    /// Flips, overwrites with telling values, cuts, doubles.
+    /// Flips bits, overwrites with boundary values, truncates, duplicates.
     fn mutate(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..=self.below(4) {
             let at = self.below(bytes.len());
@@ -198,7 +198,7 @@ fn test_a_ring_of_any_bytes_gives_bounded_messages_or_an_error() {
             let at = random.below(RING_HEADER_BYTES + 8);
             image[at] = random.next() as u8;
         }
-        // A message that says "more follows" is waited for; that is another test's business.
+        // A message with a continuation would block; another test covers those.
         image[RING_HEADER_BYTES + 3] &= 0x7f;
         // SAFETY: the image is as long as the range.
         unsafe { std::ptr::copy_nonoverlapping(image.as_ptr(), range.ptr(), image.len()) };

@@ -1,5 +1,5 @@
-//! Executors' control groups. Wants to write to a mounted cgroup v2 (root); where it cannot, the
-//! test says so and passes.
+//! Executors' control groups. Needs write access to a mounted cgroup v2 (root); without it the test
+//! prints that and passes.
 
 use baltra_session::handshake;
 use baltra_testkit::{hello, until, Daemon, Options};
@@ -72,7 +72,7 @@ impl Drop for Delegated {
     }
 }
 
-/// A process that nobody of Baltra's knows; ended with the test.
+/// A process unrelated to Baltra; ended with the test.
 struct Stray(Child);
 
 impl Drop for Stray {
@@ -119,7 +119,7 @@ fn test_what_an_executor_started_ends_with_it() {
     .unwrap();
     until("the group is gone", || !own.exists()).unwrap();
 
-    // A manager that comes after a killed one knows its executors' groups.
+    // A manager started after one was killed finds its executors' groups.
     let open = daemon.connect().unwrap();
     let (welcome, _segment) = handshake::hello(&open, &hello("device0")).unwrap();
     assert!(welcome.is_ok());

@@ -1,5 +1,5 @@
-//! Clients that mean harm: each is told what is wrong or loses its own session, and nobody else
-//! notices.
+//! Malicious clients: each receives an error or loses its own session, and other sessions are not
+//! affected.
 
 use baltra_ring::Segment;
 use baltra_session::client::{Client, Handler, Queue};
@@ -105,7 +105,7 @@ impl Session {
         })
     }
 
-    /// What a buffer holds.
+    /// A buffer's contents.
     fn read(&self, buffer: Id) -> Vec<u8> {
         let block = self.client.allocate(4096, 64).unwrap();
         let status = self.outcome(&Operation::Buffer {
@@ -129,7 +129,7 @@ fn answer(stream: &mut UnixStream) -> Result<Welcome, Refusal> {
 }
 
 #[test]
-fn test_garbage_truncated_and_oversized_hellos_are_told_so() {
+fn test_malformed_truncated_and_oversized_hellos_are_refused_with_the_reason() {
     let daemon = daemon_with(&["listen.hello_timeout_ms=300"]);
     let mut neighbour = Neighbour::beside(&daemon);
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
@@ -186,7 +186,7 @@ fn test_another_major_version_is_refused_with_both_named() {
 
 #[test]
 fn test_a_library_of_another_minor_version_works() {
-    /// What a later library may say: more fields at the end.
+    /// A hello of a later library version: more fields at the end.
     #[derive(serde::Serialize)]
     struct LaterHello {
         hello: Hello,
@@ -225,7 +225,7 @@ fn test_random_bytes_over_shared_memory_while_running_end_one_session() {
         let mut running = Running::start(command);
         running.wait_line("ready");
         neighbour.works();
-        // It may crash or hang on what it wrote itself.
+        // The client may crash or hang on its own input.
         let deadline = Instant::now() + Duration::from_secs(3);
         while !running.has_ended() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
@@ -269,7 +269,7 @@ fn test_random_bytes_over_the_control_ring_reach_nobody_of_the_same_executor() {
                     .write_volatile(random % 8192)
             };
         }
-        // As many descriptors as fit, which nobody asked for.
+        // The maximum number of descriptors, which the manager does not expect.
         let none = std::fs::File::open("/dev/null").unwrap();
         let fds = [std::os::fd::AsFd::as_fd(&none); 4];
         let _ = baltra_session::fd::send_with_fds(&stream, &[1, 2, 3], &fds);

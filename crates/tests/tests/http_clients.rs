@@ -41,8 +41,8 @@ fn gateway() -> Service {
         library(&function.join("test.so"));
     }
     let path = directory.path().display().to_string();
-    let said = gateway.text(&["function", "deploy", &path]).unwrap();
-    assert!(said.contains("uppercase is deployed"), "{said}");
+    let printed = gateway.text(&["function", "deploy", &path]).unwrap();
+    assert!(printed.contains("uppercase is deployed"), "{printed}");
     gateway
 }
 
@@ -60,11 +60,11 @@ fn library(to: &Path) {
     );
 }
 
-/// Where it listens for gRPC, as `host:port`.
+/// Its address for gRPC, as `host:port`.
 fn grpc_address(gateway: &Service) -> String {
-    let told = std::fs::read(gateway.runtime_dir().join("gateway.json")).unwrap();
-    let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
-    let url = told["others"][0].as_str().expect("a second address");
+    let published = std::fs::read(gateway.runtime_dir().join("gateway.json")).unwrap();
+    let published: serde_json::Value = serde_json::from_slice(&published).unwrap();
+    let url = published["others"][0].as_str().expect("a second address");
     url.trim_start_matches("http://").to_owned()
 }
 
@@ -110,11 +110,11 @@ fn shell(command: &str, home: &Path) {
         .current_dir(home)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{command}: {said}");
+    let printed = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{command}: {printed}");
 }
 
-/// What curl and the command line say to a gateway with this certificate.
+/// Output of curl and of the command line against a gateway with this certificate.
 fn trusted(home: &Path, certificate: &str, key: &str, trust: &str) -> [Result<String, String>; 2] {
     let path = |name: &str| home.join(name).display().to_string();
     let options = Options {
@@ -136,9 +136,10 @@ fn trusted(home: &Path, certificate: &str, key: &str, trust: &str) -> [Result<St
     let run = |command: &mut Command| {
         let ran = command.output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match ran.status.success() {
-            true => Ok(text(&ran.stdout)),
-            false => Err(text(&ran.stderr)),
+        if ran.status.success() {
+            Ok(text(&ran.stdout))
+        } else {
+            Err(text(&ran.stderr))
         }
     };
     let curl = run(Command::new("curl").args([
@@ -200,13 +201,14 @@ fn test_a_kernel_that_cannot_be_built_is_refused_at_deployment() {
     let path = home.path().display().to_string();
     let deploy = |source: &str| {
         std::fs::write(home.path().join("copy.cl"), source).unwrap();
-        let said = gateway.baltra(&["function", "deploy", &path]).unwrap();
-        let text = String::from_utf8_lossy(&said.stdout) + String::from_utf8_lossy(&said.stderr);
-        (said.status.success(), text.into_owned())
+        let output = gateway.baltra(&["function", "deploy", &path]).unwrap();
+        let text =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        (output.status.success(), text.into_owned())
     };
     let right = "kernel void copy(global uchar *a, global uchar *b) { b[get_global_id(0)] = a[get_global_id(0)]; }";
-    let (done, said) = deploy(right);
-    assert!(done, "{said}");
+    let (done, printed) = deploy(right);
+    assert!(done, "{printed}");
     let url = format!("{}/function/copy", gateway.url());
     let call = || {
         let mut curl = Command::new("curl");
@@ -226,12 +228,12 @@ fn test_a_kernel_that_cannot_be_built_is_refused_at_deployment() {
         ),
         ("kernel void copy(global uchar *a) {}", "1 arguments"),
     ] {
-        let (done, said) = deploy(source);
-        assert!(!done && said.contains(word), "{said}");
-        // The manifest's path is the caller's own; behind it speaks the gateway.
-        let (_, reason) = said.split_once("is not deployed").expect("a reason");
+        let (done, printed) = deploy(source);
+        assert!(!done && printed.contains(word), "{printed}");
+        // The manifest's path is the caller's; the gateway's message follows.
+        let (_, reason) = printed.split_once("is not deployed").expect("a reason");
         assert!(!reason.contains('/'), "{reason}");
-        // What was deployed before goes on.
+        // The previous version stays deployed.
         assert_eq!(call(), "same");
     }
 }
@@ -275,8 +277,8 @@ functions:
         command.stdin(std::fs::File::open(home.path().join("input")).unwrap());
         let output = command.output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let said = (text(&output.stdout), text(&output.stderr));
-        (output.status.success(), said.0, said.1)
+        let printed = (text(&output.stdout), text(&output.stderr));
+        (output.status.success(), printed.0, printed.1)
     };
     let ok = |arguments: &[&str], input: &str| {
         let (success, out, err) = run(arguments, input);
@@ -295,7 +297,7 @@ functions:
         list.contains("loud") && list.contains("louder") && list.contains("scale"),
         "{list}"
     );
-    // It says on standard output that it found no configuration, too.
+    // It also prints on standard output that it found no configuration.
     assert!(ok(&["invoke", "loud"], "hello").ends_with("HELLO"));
     let again = ok(
         &[
@@ -361,7 +363,7 @@ fn test_schemathesis_finds_no_server_error_and_no_lie_in_the_description() {
     let out = String::from_utf8_lossy(&answer.stdout);
     let err = String::from_utf8_lossy(&answer.stderr);
     assert!(answer.status.success(), "{out}\n{err}");
-    // It has found what it had to test.
+    // The client has found tests to generate.
     let before = out.split(" generated, ").next().unwrap_or_default();
     let cases = before.split_whitespace().next_back();
     let cases = cases.and_then(|text| text.parse::<u32>().ok());

@@ -29,7 +29,7 @@ fn works_again(daemon: &Daemon, tenant: &str) {
     Running::run(command).ok();
 }
 
-/// The calls after the fault say that the device is gone, and none of them crashes the caller.
+/// Calls after the fault return that the device is gone, and none of them crashes the caller.
 fn is_ended(answer: &Answer) {
     assert_eq!(answer.number("finish"), Some(NOT_AVAILABLE), "{answer:?}");
     assert_eq!(answer.number("event"), Some(NOT_AVAILABLE), "{answer:?}");
@@ -151,15 +151,15 @@ fn test_a_stray_store_leaves_the_neighbours_memory_alone() {
 }
 
 #[test]
-fn test_a_program_that_does_not_compile_tells_its_caller_what_the_driver_says() {
+fn test_a_failed_compilation_returns_the_drivers_log() {
     let daemon = daemon();
-    let told = |answer: Answer| {
+    let log = |answer: Answer| {
         let answer = answer.ok();
         let own: Vec<String> = answer.out.lines().map(without_path).collect();
         own.join("\n")
     };
-    let here = told(Running::run(native(compile("build_log"))));
-    let there = told(Running::run(through(&daemon, "", compile("build_log"))));
+    let here = log(Running::run(native(compile("build_log"))));
+    let there = log(Running::run(through(&daemon, "", compile("build_log"))));
     assert!(here.contains("build -11") && here.contains("undeclared_name"));
     assert_eq!(there, here);
 }

@@ -1,4 +1,4 @@
-//! A tenant that wants more than it may have gets an OpenCL error, and goes on.
+//! A tenant that exceeds its limits gets an OpenCL error, and can continue.
 
 use baltra_session::client::{Client, Handler};
 use baltra_session::Endpoint;
@@ -10,8 +10,8 @@ use baltra_tests::{
 use baltra_wire::{Control, Id, Operation};
 use std::sync::Arc;
 
-/// `CL_MEM_OBJECT_ALLOCATION_FAILURE`, `CL_OUT_OF_RESOURCES`, `CL_OUT_OF_HOST_MEMORY`: what the
-/// specification has for this.
+/// `CL_MEM_OBJECT_ALLOCATION_FAILURE`, `CL_OUT_OF_RESOURCES`, `CL_OUT_OF_HOST_MEMORY`: the
+/// specification's errors for exhausted resources.
 const REFUSED: [i64; 3] = [-4, -5, -6];
 
 fn limited(daemon: &Daemon, quota: &[&str], arguments: &[&str]) -> Answer {
@@ -27,7 +27,7 @@ fn limited(daemon: &Daemon, quota: &[&str], arguments: &[&str]) -> Answer {
     answer
 }
 
-/// How many it got.
+/// The number of objects that it got.
 fn count(answer: &Answer) -> usize {
     let line = answer.line("refused").expect("a count");
     line.rsplit(' ')
@@ -107,7 +107,7 @@ impl Handler for Silent {
     fn lost(&self, _: i32, _: &str) {}
 }
 
-/// A session with a context and a queue, and one command carried out.
+/// A session with a context and a queue that has completed one command.
 fn session(daemon: &Daemon, tenant: &str) -> Arc<Client> {
     let endpoint: Endpoint = daemon.endpoint().parse().unwrap();
     let mut hello = hello("device0");
@@ -144,7 +144,7 @@ fn test_a_thousand_sessions_opened_and_dropped_leave_nothing() {
     let memory = (memory_kib(daemon.pid()), memory_kib(executor));
     for i in 0..1000 {
         match i % 10 {
-            // One in ten says nothing after its hello.
+            // One in ten sends nothing after its hello.
             0 => {
                 let stream = daemon.connect().unwrap();
                 let mut hello = hello("device0");

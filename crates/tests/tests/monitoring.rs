@@ -1,4 +1,4 @@
-//! What `deploy/` tells Prometheus and Grafana to ask for is what the daemons say.
+//! The metrics that `deploy/` configures Prometheus and Grafana to use exist in the daemons.
 
 use baltra_testkit::{Daemon, Options, Service};
 use baltra_tests::{baltra, daemon_with, free_port, get, root};
@@ -82,7 +82,7 @@ fn every_metric_that_is_asked_for_is_there() {
         "{}",
         String::from_utf8_lossy(&answer)
     );
-    // A family without a line is not shown: somebody must have been refused.
+    // A metric family without samples is not exported, so one refusal is needed.
     let refused = pool.registry.baltra(&[
         "run",
         "--registry",
@@ -93,10 +93,10 @@ fn every_metric_that_is_asked_for_is_there() {
         "true",
     ]);
     let refused = refused.unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr);
+    let stderr = String::from_utf8_lossy(&refused.stderr);
     assert!(
-        !refused.status.success() && said.contains("vendor"),
-        "{said}"
+        !refused.status.success() && stderr.contains("vendor"),
+        "{stderr}"
     );
 
     let mut known = families(&get(&pool.metrics[0], "/metrics"));
@@ -111,14 +111,14 @@ fn every_metric_that_is_asked_for_is_there() {
         "grafana/baltra.json",
     ] {
         let text = std::fs::read_to_string(root().join("deploy").join(path)).unwrap();
-        let asked = named(&text);
-        assert!(asked.len() > 5, "{path} asks for {asked:?}");
-        for name in asked {
+        let queried = named(&text);
+        assert!(queried.len() > 5, "{path} queries {queried:?}");
+        for name in queried {
             let ends = ["", "_total", "_bucket", "_sum", "_count"];
             let mut bare = ends.into_iter().filter_map(|end| name.strip_suffix(end));
             assert!(
                 bare.any(|b| known.contains(b)),
-                "{path} asks for {name}; there are {known:#?}"
+                "{path} queries {name}; there are {known:#?}"
             );
         }
     }
@@ -129,7 +129,7 @@ fn rules_and_dashboard_pass_their_check() {
     let checked = Command::new(root().join("deploy/prometheus/check.sh"))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&checked.stdout).into_owned()
+    let output = String::from_utf8_lossy(&checked.stdout).into_owned()
         + &String::from_utf8_lossy(&checked.stderr);
-    assert!(checked.status.success(), "{said}");
+    assert!(checked.status.success(), "{output}");
 }

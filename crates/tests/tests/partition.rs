@@ -1,8 +1,8 @@
 //! A node that is cut off from the pool: its namespace's link goes down, and comes back.
 //!
-//! Each node of the pool has a network namespace; one more holds the bridge between them, the
-//! registry, the gateway and whoever calls. That wants root and `ip`; where namespaces cannot be
-//! made the test says so and passes.
+//! Each node of the pool has a network namespace; one more has the bridge between them, the
+//! registry, the gateway and the callers. The test needs root and `ip`; if namespaces cannot be
+//! created, it prints that and passes.
 
 use baltra_testkit::{until, Daemon, Options, Service};
 use baltra_tests::{baltra, native, terminate, Running};
@@ -33,14 +33,13 @@ const SOURCE: &str = "kernel void inverse(global const uchar *given, global ucha
 ";
 
 fn ip(words: &[&str]) -> Result<(), String> {
-    let said = Command::new("ip").args(words).output();
-    let said = said.map_err(|e| format!("ip: {e}"))?;
-    match said.status.success() {
-        true => Ok(()),
-        false => {
-            let why = String::from_utf8_lossy(&said.stderr).trim().to_owned();
-            Err(format!("ip {}: {why}", words.join(" ")))
-        }
+    let output = Command::new("ip").args(words).output();
+    let output = output.map_err(|e| format!("ip: {e}"))?;
+    if output.status.success() {
+        Ok(())
+    } else {
+        let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(format!("ip {}: {why}", words.join(" ")))
     }
 }
 
@@ -165,7 +164,7 @@ impl Pool {
         serde_json::from_str(&text).expect("JSON")
     }
 
-    /// The nodes whose devices can be allocated.
+    /// Nodes with devices that can be allocated.
     fn ready(&self) -> Vec<String> {
         let devices = self.ask(&["devices"]);
         let devices = devices.as_array().expect("a list").iter();
@@ -173,7 +172,7 @@ impl Pool {
         ready.map(|d| d["node"].as_str().unwrap().into()).collect()
     }
 
-    /// The instances whose name contains `part`: name, node, whether that node is silent.
+    /// Instances whose name contains `part`: name, node, whether that node is silent.
     fn instances(&self, part: &str) -> Vec<(String, String, bool)> {
         let all = self.ask(&["instances"]);
         let all = all.as_array().expect("a list").iter();
@@ -185,7 +184,7 @@ impl Pool {
         given.filter(|(name, ..)| name.contains(part)).collect()
     }
 
-    /// A program that asks the registry for a device of the node.
+    /// A program that requests a device of the node from the registry.
     fn run(&self, node: &str, program: &[&str]) -> Command {
         let mut command = native(self.network.baltra("door"));
         command
@@ -200,7 +199,7 @@ impl Pool {
         command
     }
 
-    /// A call, whose answer is right or an error.
+    /// A call, which returns the correct answer or an error.
     fn call(&self, text: &str) -> Option<()> {
         let words = ["function", "invoke", "inverse", "--data", text];
         let gateway = ["--gateway", self.gateway.url()];
@@ -236,7 +235,7 @@ fn test_a_node_that_is_cut_off_leaves_the_pool_and_comes_back_with_its_allocatio
     let [(_, cut, _)] = &function[..] else {
         panic!("one device for the function: {function:?}");
     };
-    // Somebody else was given the same device, and keeps it as long as it runs.
+    // Another instance was allocated the same device, and keeps it while it runs.
     let mut keeper = Running::start(pool.run(cut, &["sleep", "600"]));
     let mut kept = String::new();
     until("the other instance has its device", || {

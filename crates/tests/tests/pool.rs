@@ -1,4 +1,4 @@
-//! Programs in a pool: which devices they see, and where.
+//! Programs in a pool: the devices that are visible to them.
 
 use baltra_testkit::{until, Daemon, Options, Service};
 use baltra_tests::{baltra, by_variables, free_port, native, Answer, Running};
@@ -11,7 +11,7 @@ fn list(mut command: Command) -> Answer {
     Running::run(command)
 }
 
-/// How many devices `clinfo -l` shows on our platform.
+/// Number of devices that `clinfo -l` shows on Baltra's platform.
 fn devices(answer: &Answer) -> usize {
     let own = answer
         .out
@@ -58,7 +58,7 @@ fn run(registry: &Service, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn test_a_program_sees_the_devices_that_it_is_told_of() {
+fn test_a_program_sees_its_allocated_devices() {
     let options = Options {
         set: vec!["node.name=east".into()],
         config: TWO.into(),
@@ -96,7 +96,7 @@ fn test_a_query_gives_a_program_its_devices_over_any_transport() {
     let port = free_port();
     let far = [
         format!("listen.tcp=127.0.0.1:{port}"),
-        // As a node elsewhere says it, whose Unix socket nobody here could open.
+        // A node on another host, whose Unix socket is not accessible here.
         format!("node.advertise=[\"tcp://127.0.0.1:{port}\"]"),
     ];
     let west = node("west", &registry, TWO, &far);

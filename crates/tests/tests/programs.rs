@@ -1,5 +1,5 @@
-//! Unchanged programs: each gets the shared device in one of the documented ways, and the native
-//! result.
+//! Unchanged programs: each uses the shared device in one of the documented ways, and has the
+//! native result.
 
 use baltra_tests::{
     app, baltra, built, by_variables, check_printed_lines, compile, compile_static, daemon, native,
@@ -8,7 +8,7 @@ use baltra_tests::{
 use std::path::Path;
 use std::process::Command;
 
-/// The text behind `"key":` in a line of JSON.
+/// The text after `"key":` in a line of JSON.
 fn field(answer: &Answer, key: &str) -> String {
     let json: serde_json::Value = serde_json::from_str(answer.out.trim()).expect("JSON");
     let value = json[key].to_string();
@@ -29,7 +29,7 @@ fn test_clinfo_shows_the_device_through_the_loader() {
     let device = with(native("clinfo"), &["-l"]);
     let device = device.out.split("Device #0: ").nth(1).expect("PoCL");
     assert!(list.out.contains(device.trim()), "{} {device}", list.out);
-    // The long form asks for everything that there is to ask.
+    // The long form queries everything.
     let all = with(by_variables(&daemon.endpoint(), "clinfo"), &[]);
     for line in ["Max compute units", "Device Extensions", "Device Type"] {
         assert!(all.out.contains(line), "{line}: {}", all.out);
@@ -71,14 +71,14 @@ fn test_the_distributions_loader_stays_in_place_and_says_nothing() {
 }
 
 #[test]
-fn test_a_loader_that_knows_no_variable_is_stood_in_for() {
+fn test_a_loader_without_the_variable_is_replaced() {
     let daemon = daemon();
     let directory = tempfile::tempdir().unwrap();
     let loader = with(Command::new("cc"), &["-print-file-name=libOpenCL.so.1"]);
     let mut bytes = std::fs::read(loader.out.trim()).expect("a loader is installed");
     let name = b"OCL_ICD_VENDORS";
     let found = |bytes: &[u8]| bytes.windows(name.len()).position(|bytes| bytes == name);
-    assert!(found(&bytes).is_some(), "it knows the variable");
+    assert!(found(&bytes).is_some(), "it reads the variable");
     while let Some(at) = found(&bytes) {
         bytes[at] = b'X';
     }

@@ -1,4 +1,4 @@
-//! What remains when a client, an executor or the manager dies, and when they are told to stop.
+//! State that remains when a client, an executor or the manager dies, or is stopped.
 
 use baltra_testkit::{until, Daemon, Options};
 use baltra_tests::{
@@ -29,7 +29,7 @@ fn works_again(daemon: &Daemon, tenant: &str) {
 fn test_a_client_killed_in_the_middle_of_transfers_leaves_nothing() {
     let daemon = daemon();
     tenants(&daemon, &["red"]);
-    // Keeps the executor, whose belongings are compared.
+    // Keeps the executor alive, whose resources are compared.
     let mut sibling = working(&daemon, "red", &["0", "4096", "1"]);
     let executor = executor_of(&daemon, "red");
     let large = (64 << 20).to_string();
@@ -40,7 +40,7 @@ fn test_a_client_killed_in_the_middle_of_transfers_leaves_nothing() {
         kill(victim.pid());
         victim.finish();
         until("its session is over", || session_count(&daemon) == 1).unwrap();
-        // The first one warms up what the driver keeps for good.
+        // The first client warms up resources that the driver keeps permanently.
         let Some((files, maps, kib)) = before else {
             before = Some((
                 descriptors(executor),
@@ -118,7 +118,7 @@ fn test_sessions_run_on_while_the_manager_is_killed_and_restarted() {
         value.parse::<f64>().ok()
     };
     let mut once = None;
-    until("its processor time is told", || {
+    until("its processor time is reported", || {
         once = used();
         once.is_some()
     })
@@ -132,7 +132,7 @@ fn test_sessions_run_on_while_the_manager_is_killed_and_restarted() {
     until("they end as others do", || session_count(&daemon) == 0).unwrap();
 }
 
-/// `baltra up` and `baltra down`, as a user says them.
+/// A user's `baltra up` and `baltra down`.
 struct Home(tempfile::TempDir);
 
 impl Home {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Time that anything may take on a loaded machine before a test gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A Prometheus server that asks one target; ends with the test.
+/// A Prometheus server with one target; ends with the test.
 struct Prometheus {
     child: Child,
     url: String,
@@ -112,7 +112,7 @@ fn manager(url: &str, metrics: &str) -> Daemon {
     ])
 }
 
-/// A port that nobody has at the moment: a manager's metrics cannot be asked for theirs.
+/// A port that is free at the moment: the metrics of this manager cannot be scraped.
 fn free_address() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
@@ -155,7 +155,7 @@ async fn devices_metrics_come_from_a_prometheus_server() {
         }
     })
     .await;
-    // They filter, and a refusal says so.
+    // Metrics filter devices, and a refusal names the metric.
     let reply = instances
         .allocate(AllocateRequest::default())
         .await
@@ -167,8 +167,8 @@ async fn devices_metrics_come_from_a_prometheus_server() {
         refusal.devices[0].reason.contains("alive is 1"),
         "{refusal:?}"
     );
-    // A query that is wrong is told to the operator, in the server's words.
-    until("the mistake is told", || {
+    // An invalid query is reported to the operator, in the server's words.
+    until("the mistake is reported", || {
         let mut operators = operators.clone();
         async move {
             let status = operators
@@ -181,7 +181,7 @@ async fn devices_metrics_come_from_a_prometheus_server() {
     })
     .await;
 
-    // Utilization is the server's: heartbeats say nothing of a rate over two seconds.
+    // Utilization is the server's: heartbeats contain no rate over two seconds.
     tenants(&daemon, &["red"]);
     let mut command = through(&daemon, "red", compile("work"));
     command.args(["0", "262144"]);
@@ -209,7 +209,7 @@ async fn heartbeats_count_while_the_prometheus_server_is_away() {
         options.prometheus = prometheus.url.clone();
         options.prometheus_interval_s = 0.2;
         options.lease_s = 2.0;
-        // What no device ever says of itself.
+        // A value that no device reports.
         let query = "12.5 + 0 * baltra_device_up".to_owned();
         options.queries = [("utilization".to_owned(), query)].into();
     })

@@ -166,7 +166,7 @@ fn test_random_frames_end_their_own_connection() {
             };
             bytes.extend(word.to_le_bytes());
         }
-        // Whoever breaks the protocol finds the connection closed.
+        // After a violation of the protocol the connection is closed.
         let _ = stream.write_all(&bytes);
     }
     neighbour.wait_progress();
@@ -178,7 +178,7 @@ fn test_random_frames_end_their_own_connection() {
     nothing_panicked(&remote.daemon);
 }
 
-/// Passes connections on, until it is told to cut those that are open.
+/// Forwards connections, and cuts the open ones on request.
 struct Cutter {
     port: u16,
     open: Arc<Mutex<Vec<TcpStream>>>,
@@ -206,7 +206,7 @@ impl Cutter {
         Cutter { port: own, open }
     }
 
-    /// Cuts what is open; how many connections that were.
+    /// Cuts the open connections; returns their number.
     fn cut(&self) -> usize {
         let streams = std::mem::take(&mut *self.open.lock().unwrap());
         for stream in &streams {
@@ -252,7 +252,7 @@ fn test_large_transfers_survive_their_connection_byte_for_byte() {
     let running = std::thread::spawn(move || Running::run(command));
     until("it has a session", || session_count(&remote.daemon) > 0).unwrap();
     let mut cuts = 0;
-    // Not for ever: a slow machine would get nowhere.
+    // Bounded: a slow machine would make no progress.
     while !running.is_finished() && cuts < 12 {
         std::thread::sleep(Duration::from_millis(31));
         cuts += cutter.cut();

@@ -1,4 +1,4 @@
-//! The gate between tenants that want the device at once.
+//! The gate between tenants that use the device concurrently.
 
 use baltra_tests::{app, daemon_with, json, tenants, through, Running};
 

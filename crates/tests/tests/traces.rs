@@ -1,6 +1,6 @@
-//! A call's spans, from the caller's `traceparent` to the device, as a collector sees them.
+//! A call's spans, from the caller's `traceparent` to the device, as a collector receives them.
 //!
-//! One test: the variables that name the collector are the process's.
+//! One test only, because the collector's variables apply to the whole process.
 
 use baltra_testkit::{until, Daemon, Options, Service};
 use baltra_tests::baltra;
@@ -24,8 +24,8 @@ const KERNEL: &str = "kernel void next(global const uchar *a, global uchar *b) {
 }
 ";
 
-/// By whom they were told.
-type Told = Arc<Mutex<Vec<(String, Span)>>>;
+/// Spans with the service that exported them.
+type CollectedSpans = Arc<Mutex<Vec<(String, Span)>>>;
 
 fn text(attributes: &[KeyValue], key: &str) -> String {
     let found = attributes.iter().find(|a| a.key == key);
@@ -35,19 +35,19 @@ fn text(attributes: &[KeyValue], key: &str) -> String {
     }
 }
 
-/// Takes what is told, whoever tells it.
-fn collect(collector: TcpListener) -> Told {
-    let told = Told::default();
-    let all = told.clone();
+/// Collects exported spans of all services.
+fn collect(collector: TcpListener) -> CollectedSpans {
+    let collected = CollectedSpans::default();
+    let all = collected.clone();
     std::thread::spawn(move || {
         for stream in collector.incoming() {
             take(stream.unwrap(), &all);
         }
     });
-    told
+    collected
 }
 
-fn take(stream: TcpStream, told: &Told) {
+fn take(stream: TcpStream, collected: &CollectedSpans) {
     let mut stream = BufReader::new(stream);
     let mut length = 0;
     loop {
@@ -68,7 +68,7 @@ fn take(stream: TcpStream, told: &Told) {
         let service = text(&of_service.resource.unwrap().attributes, "service.name");
         let spans = of_service.scope_spans.into_iter().flat_map(|s| s.spans);
         let spans = spans.map(|span| (service.clone(), span));
-        told.lock().unwrap().extend(spans);
+        collected.lock().unwrap().extend(spans);
     }
     let answer = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
     stream.get_mut().write_all(answer.as_bytes()).unwrap();
@@ -100,7 +100,7 @@ fn a_call_s_spans_lead_from_the_caller_to_the_device() {
     let endpoint = format!("http://{}", collector.local_addr().unwrap());
     std::env::set_var("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint);
     std::env::set_var("OTEL_BSP_SCHEDULE_DELAY", "50");
-    let told = collect(collector);
+    let collected = collect(collector);
     let daemon = Daemon::start_with(baltra(), &Options::default()).unwrap();
     let options = Options {
         set: vec![format!(
@@ -117,7 +117,7 @@ fn a_call_s_spans_lead_from_the_caller_to_the_device() {
     let deploy = ["function", "deploy", directory, "--gateway", gateway.url()];
     gateway.text(&deploy).unwrap();
 
-    // Who says that nobody records it is believed.
+    // A caller's decision not to sample is respected.
     call(
         &gateway,
         "00-11111111111111111111111111111111-2222222222222222-00",
@@ -128,11 +128,11 @@ fn a_call_s_spans_lead_from_the_caller_to_the_device() {
     );
     let trace = 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c_u128.to_be_bytes();
     let of_trace = || -> Vec<(String, Span)> {
-        let told = told.lock().unwrap();
-        let own = told.iter().filter(|(_, span)| span.trace_id == trace);
+        let collected = collected.lock().unwrap();
+        let own = collected.iter().filter(|(_, span)| span.trace_id == trace);
         own.cloned().collect()
     };
-    until("both daemons have told their spans", || {
+    until("both daemons have exported their spans", || {
         of_trace().len() >= 6
     })
     .unwrap();
@@ -171,7 +171,7 @@ fn a_call_s_spans_lead_from_the_caller_to_the_device() {
         assert_eq!(span.parent_span_id, parent, "of {}", span.name);
         let (began, ended) = (span.start_time_unix_nano, span.end_time_unix_nano);
         assert!(began <= ended, "{}", span.name);
-        // Of the calendar: a minute is no matter.
+        // Wall-clock time, with a minute of tolerance.
         assert!(began.abs_diff(now_ns()) < 60_000_000_000, "{}", span.name);
     }
     assert_eq!(queue.end_time_unix_nano, device.start_time_unix_nano);
@@ -180,11 +180,11 @@ fn a_call_s_spans_lead_from_the_caller_to_the_device() {
     assert_eq!(task.end_time_unix_nano, work.end_time_unix_nano);
     assert_eq!(text(&whole.attributes, "baltra.function"), "next");
     assert!(!text(&task.attributes, "baltra.tenant").is_empty());
-    // The caller hears of the span that its own led to.
+    // The response contains the span that the caller's span led to.
     let id: String = whole.span_id.iter().map(|b| format!("{b:02x}")).collect();
     assert!(answer.contains(&format!("-{id}-01\r\n")), "{answer}");
 
     let unsampled = [0x11; 16];
-    let told = told.lock().unwrap();
-    assert!(told.iter().all(|(_, span)| span.trace_id != unsampled));
+    let collected = collected.lock().unwrap();
+    assert!(collected.iter().all(|(_, span)| span.trace_id != unsampled));
 }

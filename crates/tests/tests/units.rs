@@ -32,9 +32,9 @@ fn test_units_are_well_formed_and_start_what_there_is() {
             .arg(&copy)
             .output()
         {
-            Ok(said) => {
-                let said_text = String::from_utf8_lossy(&said.stderr);
-                assert!(said.status.success(), "{}: {said_text}", path.display());
+            Ok(output) => {
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{}: {stderr}", path.display());
             }
             Err(error) => eprintln!("passed over: systemd-analyze: {error}"),
         }
