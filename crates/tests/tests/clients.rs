@@ -1,10 +1,10 @@
 //! What OpenCL programs do to their library: threads on one queue, thousands of queues, forks,
 //! buffers over shared virtual memory. Each over shared memory and over TCP.
 
-use baltra_testkit::Daemon;
+use baltra_testkit::{Daemon, Options};
 use baltra_tests::{
-    by_variables, compile, daemon_with, free_port, native, nothing_panicked, root, through, Answer,
-    Running,
+    baltra, by_variables, compile, daemon_with, free_port, native, nothing_panicked, root, through,
+    Answer, Running,
 };
 use std::process::Command;
 
@@ -118,6 +118,30 @@ fn test_pythons_processes_have_sessions_of_their_own() {
         assert!(!answer.out.contains("False"), "{answer:#?}");
         assert_done(&answer);
     }
+}
+
+#[test]
+fn test_devices_of_one_context_see_what_others_left_in_a_buffer() {
+    let endpoint = format!("127.0.0.1:{}", free_port());
+    let options = Options {
+        set: vec![format!("listen.tcp={endpoint}")],
+        config: (0..3)
+            .map(|n| format!("[[device]]\nselect = '{n}'\n"))
+            .collect(),
+    };
+    let daemon = Daemon::start_with(baltra(), &options).unwrap();
+    daemon.text(&["tenant", "add", "red"]).unwrap();
+    let token = daemon.text(&["tenant", "token", "red"]).unwrap();
+    let program = compile("moves");
+    let local = through(&daemon, "red", &program);
+    let mut remote = by_variables(&format!("tcp://{endpoint}"), &program);
+    remote.env("BALTRA_TOKEN", token.trim());
+    for mut command in [local, remote] {
+        // One frame's payload, several, and more than a queue's window.
+        command.args(["1", "1000", "300000", "3000000"]);
+        assert_done(&Running::run(command).ok());
+    }
+    nothing_panicked(&daemon);
 }
 
 #[test]

@@ -2,10 +2,13 @@
 //! transfer to the session of a command that needs them.
 //!
 //! A move is a read in one session and a write in another, each in a queue that the member keeps
-//! for moves; the notice thread copies from one staging block to the other in between and opens the
-//! write's gate. The command that needs the contents waits for the write, like for any event.
+//! for moves; the notice thread copies from one staging block to the other in between. The write is
+//! enqueued only then: over a socket its bytes go with it. The command that needs the contents
+//! waits for the write's event, which exists from the start. Writes into one replica are enqueued
+//! in the order of their moves ([`Arrivals`]).
 
 use crate::core::callback;
+use crate::core::context::Context;
 use crate::core::copy::copy;
 use crate::core::event::{set_slot, Event};
 use crate::core::lost;
@@ -13,8 +16,10 @@ use crate::core::memory::Memory;
 use crate::core::object::{Object, Ref};
 use crate::core::queue::{Access, Queue, Use};
 use baltra_opencl::*;
+use baltra_session::client::Block;
 use baltra_wire::{Direction, Event as Slot, Operation, Payload, Region};
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
 /// State of a memory object's replicas.
 #[derive(Default)]
@@ -25,6 +30,38 @@ pub struct Coherence {
     writer: Option<Ref<Event>>,
     /// Moves: the member of a slot, and the slot of the move's end there.
     moves: Vec<Move>,
+    /// Members with what is to be written there.
+    arrivals: Vec<(usize, Arc<Arrivals>)>,
+}
+
+/// Enqueues a write, or fails its event.
+type Land = Box<dyn FnOnce() + Send>;
+
+/// Writes into one replica, oldest first: the event, and the write once its bytes are there. An
+/// older one may come later, from another member.
+#[derive(Default)]
+struct Arrivals(Mutex<VecDeque<(Slot, Option<Land>)>>);
+
+impl Arrivals {
+    /// A write will come.
+    fn expect(&self, arrival: Slot) {
+        let mut all = self.0.lock().expect("no panic under this lock");
+        all.push_back((arrival, None));
+    }
+
+    /// It has come: it and those that waited for it land.
+    fn come(&self, arrival: Slot, land: Land) {
+        let mut all = self.0.lock().expect("no panic under this lock");
+        if let Some(own) = all.iter_mut().find(|own| own.0 == arrival) {
+            own.1 = Some(land);
+        }
+        // Under the lock, so that they land in order.
+        while let Some((_, Some(_))) = all.front() {
+            if let Some((_, Some(land))) = all.pop_front() {
+                land();
+            }
+        }
+    }
 }
 
 struct Move {
@@ -38,6 +75,15 @@ impl Coherence {
     /// Only this member has the contents.
     pub fn hold_only(&mut self, member: usize) {
         self.holders = vec![member];
+    }
+
+    fn arrivals(&mut self, member: usize) -> Arc<Arrivals> {
+        if let Some((_, found)) = self.arrivals.iter().find(|own| own.0 == member) {
+            return found.clone();
+        }
+        let fresh = Arc::<Arrivals>::default();
+        self.arrivals.push((member, fresh.clone()));
+        fresh
     }
 }
 
@@ -139,27 +185,21 @@ fn bring(queue: &Object<Queue>, memory: &Memory, state: &mut Coherence) -> Resul
     mover.push(read, &after, &operation).map_err(lost)?;
     mover.flush();
 
-    let gate = target.new_event()?;
     let arrival = target.new_event()?;
     let id = memory.id_in(to)?;
     let operation = all(memory, id, Direction::Write, into.payload())?;
-    let mover = target.mover(Direction::Write)?;
-    mover.push(arrival, &[gate], &operation).map_err(lost)?;
-    mover.flush();
-
-    let then_context = context.clone();
-    let landing = into.clone();
+    let arrivals = state.arrivals(to);
+    arrivals.expect(arrival);
+    let there = context.clone();
     let copied = move |done: baltra_wire::Completion| {
         if done.status == CL_COMPLETE {
-            copy(out.ptr(), landing.ptr(), landing.len());
+            copy(out.ptr(), into.ptr(), into.len());
         }
-        set_slot(&then_context, to, gate, done.status);
-        then_context.members[to].free_event(gate);
-        callback::run(move || drop((out, landing, then_context)));
+        callback::run(move || drop(out));
+        let land = move || land(there, to, arrival, (done.status, &operation), into);
+        arrivals.come(arrival, Box::new(land));
     };
     source.client.watch(read, Box::new(copied)).map_err(lost)?;
-    let done = Box::new(move |_| callback::run(move || drop(into)));
-    target.client.watch(arrival, done).map_err(lost)?;
 
     state.moves.push(Move {
         member: from,
@@ -173,4 +213,60 @@ fn bring(queue: &Object<Queue>, memory: &Memory, state: &mut Coherence) -> Resul
     });
     state.holders.push(to);
     Ok(())
+}
+
+/// Enqueues a write whose bytes are there, or passes on why they are not.
+fn land(
+    context: Ref<Context>,
+    to: usize,
+    arrival: Slot,
+    (status, operation): (i32, &Operation<'_>),
+    block: Arc<Block>,
+) {
+    let target = &context.members[to];
+    let sent = match status {
+        CL_COMPLETE => target.mover(Direction::Write).and_then(|mover| {
+            mover.push(arrival, &[], operation).map_err(lost)?;
+            mover.flush();
+            Ok(())
+        }),
+        failed => Err(failed),
+    };
+    if let Err(code) = sent {
+        set_slot(&context, to, arrival, code);
+        callback::run(move || drop((block, context)));
+        return;
+    }
+    let client = target.client.clone();
+    let done = move |_| callback::run(move || drop((block, context)));
+    // Where the session is lost, it is called at once.
+    let _ = client.watch(arrival, Box::new(done));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_writes_land_in_the_order_of_their_moves() {
+        let arrivals = Arrivals::default();
+        let landed = Arc::new(Mutex::new(Vec::new()));
+        let land = |arrival: Slot| {
+            let landed = landed.clone();
+            arrivals.come(
+                arrival,
+                Box::new(move || landed.lock().unwrap().push(arrival)),
+            );
+        };
+        for arrival in 1..=4 {
+            arrivals.expect(arrival);
+        }
+        land(3);
+        land(2);
+        assert!(landed.lock().unwrap().is_empty());
+        land(1);
+        assert_eq!(*landed.lock().unwrap(), [1, 2, 3]);
+        land(4);
+        assert_eq!(*landed.lock().unwrap(), [1, 2, 3, 4]);
+    }
 }
