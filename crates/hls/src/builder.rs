@@ -43,11 +43,7 @@ impl<'a> Builder<'a> {
     pub fn address(&mut self, name: &str, base: Value, offset: u64) -> Value {
         match base {
             Value::Global(g, o) => Value::Global(g, o + offset as i64),
-            base => self.value(
-                name,
-                Type::Ptr,
-                Op::Address(base, offset as i64, Vec::new()),
-            ),
+            base => self.value(name, Type::Ptr, Op::offset(base, offset)),
         }
     }
 }

@@ -315,7 +315,12 @@ pub struct ScaledIndex {
 pub enum Op {
     Binary(BinaryOp, Value, Value),
     /// A comparison: width of the operands in bits, operands.
-    Compare(Predicate, u32, Value, Value),
+    Compare {
+        predicate: Predicate,
+        bits: u32,
+        left: Value,
+        right: Value,
+    },
     Select(Value, Value, Value),
     /// A conversion of a value of this width in bits.
     Cast(Cast, u32, Value),
@@ -323,11 +328,20 @@ pub enum Op {
     Fneg(Value),
     Fabs(Value),
     /// An address: base, offset in bytes, indices.
-    Address(Value, i64, Vec<ScaledIndex>),
+    Address {
+        base: Value,
+        offset: i64,
+        indices: Vec<ScaledIndex>,
+    },
     /// A load from an address, of this size in bytes.
     Load(Value, u64),
     /// A store of a value to an address, of this size in bytes, if the condition holds.
-    Store(Value, Value, u64, Option<Value>),
+    Store {
+        value: Value,
+        address: Value,
+        size: u64,
+        condition: Option<Value>,
+    },
     /// A local variable of this size in bytes.
     Local(u64),
     /// A structure in registers with members replaced, from this index on; members of one, from
@@ -340,16 +354,43 @@ pub enum Op {
     Copy(Value),
     Jump(BlockId),
     Branch(Value, BlockId, BlockId),
-    Switch(Value, u32, Vec<(u64, BlockId)>, BlockId),
+    Switch {
+        value: Value,
+        bits: u32,
+        cases: Vec<(u64, BlockId)>,
+        default: BlockId,
+    },
     Return(Option<Value>),
     Unreachable,
 }
 
 impl Op {
+    /// A store without a condition.
+    pub fn store(value: Value, address: Value, size: u64) -> Op {
+        Op::Store {
+            value,
+            address,
+            size,
+            condition: None,
+        }
+    }
+
+    /// The address `bytes` after another.
+    pub fn offset(base: Value, bytes: u64) -> Op {
+        Op::Address {
+            base,
+            offset: bytes as i64,
+            indices: Vec::new(),
+        }
+    }
+
     /// Visits all operands.
     pub fn operands(&mut self, each: &mut dyn FnMut(&mut Value)) {
         match self {
-            Op::Binary(_, a, b) | Op::Compare(_, _, a, b) => {
+            Op::Binary(_, a, b)
+            | Op::Compare {
+                left: a, right: b, ..
+            } => {
                 each(a);
                 each(b);
             }
@@ -357,7 +398,12 @@ impl Op {
                 each(a);
                 each(b);
             }
-            Op::Store(a, b, _, when) => {
+            Op::Store {
+                value: a,
+                address: b,
+                condition: when,
+                ..
+            } => {
                 each(a);
                 each(b);
                 if let Some(when) = when {
@@ -376,9 +422,9 @@ impl Op {
             | Op::Extract(a, _)
             | Op::Copy(a)
             | Op::Branch(a, _, _)
-            | Op::Switch(a, _, _, _)
+            | Op::Switch { value: a, .. }
             | Op::Return(Some(a)) => each(a),
-            Op::Address(base, _, indices) => {
+            Op::Address { base, indices, .. } => {
                 each(base);
                 indices.iter_mut().for_each(|i| each(&mut i.value));
             }
@@ -397,7 +443,9 @@ impl Op {
                 each(a);
                 each(b);
             }
-            Op::Switch(_, _, cases, to) => {
+            Op::Switch {
+                cases, default: to, ..
+            } => {
                 cases.iter_mut().for_each(|c| each(&mut c.1));
                 each(to);
             }

@@ -246,7 +246,11 @@ fn constrain(m: &mut Memories, module: &Module, at: FunctionId, instruction: &In
         .contains(&op)
     };
     match &instruction.op {
-        Op::Address(base, offset, indices) => {
+        Op::Address {
+            base,
+            offset,
+            indices,
+        } => {
             m.flow(at, *base, result);
             if !matches!(base, Value::Local(_) | Value::Global(..)) {
                 // An offset from null is a number that is converted to an address.
@@ -269,7 +273,9 @@ fn constrain(m: &mut Memories, module: &Module, at: FunctionId, instruction: &In
                 }
             }
         }
-        Op::Compare(_, _, a, b) => {
+        Op::Compare {
+            left: a, right: b, ..
+        } => {
             let (x, y) = (m.class(at, *a), m.class(at, *b));
             for (class, other) in [(x, *b), (y, *a)] {
                 if let (Some(class), Value::Null | Value::Bits(0)) = (class, other) {
@@ -292,7 +298,9 @@ fn constrain(m: &mut Memories, module: &Module, at: FunctionId, instruction: &In
             }
             _ => m.number(result),
         },
-        Op::Store(value, to, _, _) if tracked(*value) => {
+        Op::Store {
+            value, address: to, ..
+        } if tracked(*value) => {
             if let Some(class) = m.class(at, *to) {
                 let content = m.content(class);
                 m.flow(at, *value, Some(content));
@@ -340,7 +348,8 @@ fn place(module: &Module, m: &mut Memories, far: u64) -> Result<()> {
     for (at, function) in module.functions.iter().enumerate() {
         let at = FunctionId(at);
         for instruction in function.instructions() {
-            if let (Op::Address(base, _, _), Some(result)) = (&instruction.op, instruction.result) {
+            if let (Op::Address { base, .. }, Some(result)) = (&instruction.op, instruction.result)
+            {
                 let result = m.class(at, Value::Local(result));
                 m.flow(at, *base, result);
             }
@@ -392,7 +401,10 @@ fn widths(module: &Module, m: &mut Memories) -> Result<BTreeMap<Class, u64>> {
     for (at, function) in module.functions.iter().enumerate() {
         for instruction in function.instructions() {
             let (address, size) = match instruction.op {
-                Op::Load(a, size) | Op::Store(_, a, size, _) => (a, size),
+                Op::Load(a, size)
+                | Op::Store {
+                    address: a, size, ..
+                } => (a, size),
                 _ => continue,
             };
             let Some(class) = m.class(FunctionId(at), address) else {
@@ -459,7 +471,7 @@ fn verify(module: &Module, m: &Memories) -> Result<()> {
     for (at, function) in module.functions.iter().enumerate() {
         for instruction in function.instructions() {
             let address = match instruction.op {
-                Op::Load(a, _) | Op::Store(_, a, _, _) => a,
+                Op::Load(a, _) | Op::Store { address: a, .. } => a,
                 _ => continue,
             };
             if m.of(FunctionId(at), address).is_none() {

@@ -89,7 +89,7 @@ mod tests {
         let less = Predicate::Int(IntPredicate::Less { signed: true });
         assert!(matches!(
             function.blocks[1].code[0].op,
-            Op::Compare(predicate, 32, ..) if predicate == less
+            Op::Compare { predicate, bits: 32, .. } if predicate == less
         ));
     }
 

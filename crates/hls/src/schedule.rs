@@ -138,7 +138,7 @@ impl<'a> Block<'a> {
         // Values that select the next state must be ready before the end of the last step.
         let decides: Vec<Value> = match &self.code.end {
             End::Branch(c, _, _) => vec![*c],
-            End::Switch(v, _, _, _) => vec![*v],
+            End::Switch { value: v, .. } => vec![*v],
             End::Return(Some(v)) => vec![*v],
             End::Call(_, arguments, _, _) => arguments.clone(),
             _ => Vec::new(),
@@ -194,7 +194,7 @@ impl<'a> Block<'a> {
     /// Whether calls of different iterations keep their order.
     fn keeps_calls(self, schedule: &Schedule, interval: u32) -> bool {
         let calls = (self.code.code.iter().zip(&schedule.steps)).filter(|(i, _)| match i.op {
-            Op::Load(a, _) | Op::Store(_, a, _, _) => self.memories.far(self.at, a),
+            Op::Load(a, _) | Op::Store { address: a, .. } => self.memories.far(self.at, a),
             _ => engine_call(&i.op).is_some_and(EngineCall::waits),
         });
         let steps = || calls.clone().map(|(_, s)| s.0);
@@ -214,7 +214,9 @@ impl<'a> Block<'a> {
         for (instruction, (step, _)) in self.code.code.iter().zip(&schedule.steps) {
             let (place, store) = match instruction.op {
                 Op::Load(a, size) => ((a, size), false),
-                Op::Store(_, a, size, _) => ((a, size), true),
+                Op::Store {
+                    address: a, size, ..
+                } => ((a, size), true),
                 _ => continue,
             };
             let Some(memory) = self.memories.of(self.at, place.0) else {
@@ -303,7 +305,7 @@ impl Booking<'_> {
         let before = |latest: u32| time.0 + u32::from(time.1 > latest);
         let mut instance = 0;
         let (step, ready) = match &instruction.op {
-            Op::Load(address, _) | Op::Store(_, address, _, _) if memories.far(at, *address) => {
+            Op::Load(address, _) | Op::Store { address, .. } if memories.far(at, *address) => {
                 let step = self.call(before(TO_PORT))?;
                 (step, Some((step, PORT)))
             }
@@ -316,7 +318,7 @@ impl Booking<'_> {
                 *last = (*last).max(step);
                 (step, Some((step + 1, MEMORY)))
             }
-            Op::Store(_, to, _, _) => {
+            Op::Store { address: to, .. } => {
                 let memory = memories.of(at, *to)?;
                 let stored = self.stores.get(&memory).map_or(0, |s| s + 1);
                 let loaded = self.loads.get(&memory).copied().unwrap_or(0);

@@ -180,7 +180,12 @@ impl Emitter<'_> {
                 then: self.go(spot, from, *yes, depth),
                 otherwise: self.go(spot, from, *no, depth),
             }],
-            End::Switch(v, bits, cases, default) => {
+            End::Switch {
+                value: v,
+                bits,
+                cases,
+                default,
+            } => {
                 let subject = self.view(spot, *v, *bits);
                 let mut arms = Vec::new();
                 for (case, to) in cases {

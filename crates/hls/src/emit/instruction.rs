@@ -40,7 +40,12 @@ impl Emitter<'_> {
                 let (x, y) = (self.view(spot, *a, bits), self.view(spot, *b, bits));
                 binary(*op, x, y, bits, b)
             }
-            Op::Compare(predicate, width, a, b) => {
+            Op::Compare {
+                predicate,
+                bits: width,
+                left: a,
+                right: b,
+            } => {
                 let (x, y) = (self.view(spot, *a, *width), self.view(spot, *b, *width));
                 match predicate {
                     Predicate::Float(p) => self.compare_floats(spot, index, *p, *width, x, y),
@@ -66,16 +71,30 @@ impl Emitter<'_> {
                 self.view(spot, *a, bits).binary(BinaryOperator::And, mask)
             }
             Op::Copy(a) => self.view(spot, *a, bits),
-            Op::Address(base, offset, indices) => self.address(spot, *base, *offset, indices),
+            Op::Address {
+                base,
+                offset,
+                indices,
+            } => self.address(spot, *base, *offset, indices),
             Op::Load(from, size) if self.memories.far(f, *from) => {
                 self.far_load(spot, *from, *size, bits, when)
             }
-            Op::Store(value, to, size, condition) if self.memories.far(f, *to) => {
+            Op::Store {
+                value,
+                address: to,
+                size,
+                condition,
+            } if self.memories.far(f, *to) => {
                 self.far_store(spot, *value, *to, *size, *condition, when);
                 return None;
             }
             Op::Load(from, size) => self.load(spot, index, *from, *size, when),
-            Op::Store(value, to, size, condition) => {
+            Op::Store {
+                value,
+                address: to,
+                size,
+                condition,
+            } => {
                 self.store(spot, *value, *to, *size, *condition, when);
                 return None;
             }

@@ -95,7 +95,15 @@ impl Reader<'_> {
                 };
                 let predicate = predicate
                     .ok_or_else(|| Error::malformed(format!("unknown predicate '{name}'")))?;
-                (Op::Compare(predicate, bits, a, b), Type::Int(1))
+                (
+                    Op::Compare {
+                        predicate,
+                        bits,
+                        left: a,
+                        right: b,
+                    },
+                    Type::Int(1),
+                )
             }
             "select" => {
                 let (_, c) = self.typed(t)?;
@@ -146,7 +154,14 @@ impl Reader<'_> {
         Ok(Some(match word {
             "getelementptr" => {
                 let (base, offset, indices) = self.symbols.address(t, self.locals)?;
-                (Op::Address(base, offset, indices), Type::Ptr)
+                (
+                    Op::Address {
+                        base,
+                        offset,
+                        indices,
+                    },
+                    Type::Ptr,
+                )
             }
             "load" => {
                 let ty = self.symbols.ty(t)?;
@@ -160,7 +175,7 @@ impl Reader<'_> {
                 t.expect(",")?;
                 let (_, to) = self.typed(t)?;
                 fits_registers(&ty)?;
-                (Op::Store(value, to, ty.size(), None), Type::Void)
+                (Op::store(value, to, ty.size()), Type::Void)
             }
             "alloca" => {
                 let ty = self.symbols.ty(t)?;
@@ -209,7 +224,12 @@ impl Reader<'_> {
                     t.expect(",")?;
                     cases.push((case, self.block(t)?));
                 }
-                Op::Switch(value, ty.bits().unwrap_or(32), cases, default)
+                Op::Switch {
+                    value,
+                    bits: ty.bits().unwrap_or(32),
+                    cases,
+                    default,
+                }
             }
             "ret" => match self.symbols.ty(t)? {
                 Type::Void => Op::Return(None),

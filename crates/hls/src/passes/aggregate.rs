@@ -125,11 +125,28 @@ impl<'a> Splitter<'a> {
                     add(code, Some(part), Op::Load(at, member.size()));
                 }
             }
-            (Op::Store(value, to, _, when), _) if self.structure(value).is_some() => {
+            (
+                Op::Store {
+                    value,
+                    address: to,
+                    condition: when,
+                    ..
+                },
+                _,
+            ) if self.structure(value).is_some() => {
                 let members = self.structure(value).map_or(Vec::new(), Type::members);
                 for (part, (ty, offset)) in self.values(value).into_iter().zip(members) {
                     let at = self.at(code, &instruction, to, offset);
-                    add(code, None, Op::Store(part, at, ty.size(), when));
+                    add(
+                        code,
+                        None,
+                        Op::Store {
+                            value: part,
+                            address: at,
+                            size: ty.size(),
+                            condition: when,
+                        },
+                    );
                 }
             }
             (Op::Insert(base, value, first), Some(result)) => {
@@ -172,7 +189,7 @@ impl<'a> Splitter<'a> {
                 let (global, ty) = self.results[&self.at].clone();
                 for (part, (ty, offset)) in self.values(value).into_iter().zip(ty.members()) {
                     let to = Value::Global(global, offset as i64);
-                    add(code, None, Op::Store(part, to, ty.size(), None));
+                    add(code, None, Op::store(part, to, ty.size()));
                 }
                 add(code, None, Op::Return(None));
             }
@@ -258,7 +275,7 @@ impl<'a> Splitter<'a> {
             base if offset == 0 => base,
             base => {
                 let result = self.new.value("member", Type::Ptr);
-                let op = Op::Address(base, offset as i64, Vec::new());
+                let op = Op::offset(base, offset);
                 code.push(Instruction::new(Some(result), op, &instruction.position));
                 Value::Local(result)
             }
@@ -282,7 +299,12 @@ mod tests {
         // The result goes through a memory.
         assert_eq!(module.globals[0].name, "f.result");
         let stores = function.instructions().filter_map(|i| match i.op {
-            Op::Store(_, to, size, None) => Some((to, size)),
+            Op::Store {
+                address: to,
+                size,
+                condition: None,
+                ..
+            } => Some((to, size)),
             _ => None,
         });
         let result = |offset| Value::Global(GlobalId(0), offset);

@@ -18,7 +18,7 @@ pub fn split_accesses(module: &mut Module) {
         for mut block in blocks {
             for instruction in block.code {
                 let address = match instruction.op {
-                    Op::Load(a, _) | Op::Store(_, a, _, _) => a,
+                    Op::Load(a, _) | Op::Store { address: a, .. } => a,
                     _ => {
                         builder.code.push(instruction);
                         continue;
@@ -119,7 +119,11 @@ impl Zeroes {
             Op::Select(_, a, b) => of(*a).min(of(*b)),
             Op::Cast(Cast::Bits | Cast::Sext, _, a) | Op::Copy(a) => of(*a),
             Op::Phi(sources) => sources.iter().map(|s| of(s.1)).min().unwrap_or(0),
-            Op::Address(base, offset, indices) => {
+            Op::Address {
+                base,
+                offset,
+                indices,
+            } => {
                 let indices = indices
                     .iter()
                     .map(|i| (of(i.value) + i.scale.trailing_zeros()).min(64));
@@ -136,7 +140,7 @@ impl Zeroes {
 
 fn split(builder: &mut Builder<'_>, instruction: Instruction, address: Value, unit: u64) {
     let size = match instruction.op {
-        Op::Load(_, size) | Op::Store(_, _, size, _) => size,
+        Op::Load(_, size) | Op::Store { size, .. } => size,
         _ => 0,
     };
     if size <= unit {
@@ -169,7 +173,11 @@ fn split(builder: &mut Builder<'_>, instruction: Instruction, address: Value, un
                 builder.define(result, Op::Cast(Cast::Bits, bits, sum));
             }
         }
-        Op::Store(value, _, _, when) => {
+        Op::Store {
+            value,
+            condition: when,
+            ..
+        } => {
             for offset in (0..size).step_by(unit as usize) {
                 let at = place(builder, offset);
                 let down = builder.value(
@@ -182,7 +190,12 @@ fn split(builder: &mut Builder<'_>, instruction: Instruction, address: Value, un
                     part.clone(),
                     Op::Cast(Cast::Bits, size as u32 * 8, down),
                 );
-                builder.effect(Op::Store(piece, at, unit, when));
+                builder.effect(Op::Store {
+                    value: piece,
+                    address: at,
+                    size: unit,
+                    condition: when,
+                });
             }
         }
         _ => {}
@@ -203,7 +216,7 @@ mod tests {
         split_accesses(&mut module);
         let accesses = module.functions[0].instructions();
         let accesses = accesses.filter_map(|i| match i.op {
-            Op::Load(_, size) | Op::Store(_, _, size, _) => Some(size),
+            Op::Load(_, size) | Op::Store { size, .. } => Some(size),
             _ => None,
         });
         accesses.collect()

@@ -25,7 +25,9 @@ fn targets(op: &Op) -> Vec<BlockId> {
     match op {
         Op::Jump(to) => vec![*to],
         Op::Branch(_, a, b) => vec![*a, *b],
-        Op::Switch(_, _, cases, to) => cases.iter().map(|c| c.1).chain([*to]).collect(),
+        Op::Switch {
+            cases, default: to, ..
+        } => cases.iter().map(|c| c.1).chain([*to]).collect(),
         _ => Vec::new(),
     }
 }
@@ -49,7 +51,12 @@ fn before(function: &Function, block: BlockId) -> Vec<BlockId> {
 fn harmless(function: &Function, instruction: &Instruction, far: bool) -> bool {
     let plain = match instruction.op {
         Op::Load(..) => !far,
-        Op::Call(..) | Op::Phi(_) | Op::Store(_, _, _, Some(_)) | Op::Local(_) => false,
+        Op::Call(..)
+        | Op::Phi(_)
+        | Op::Store {
+            condition: Some(_), ..
+        }
+        | Op::Local(_) => false,
         _ => true,
     };
     plain && unit(function, instruction).is_none()
@@ -84,7 +91,7 @@ fn branch(function: &mut Function, at: BlockId, far: bool) -> bool {
     };
     let position = last.position.clone();
     let mut add = Vec::new();
-    let stores = body.iter().any(|i| matches!(i.op, Op::Store(..)));
+    let stores = body.iter().any(|i| matches!(i.op, Op::Store { .. }));
     let mut when = condition;
     if negated && stores {
         let opposite = function.value("otherwise", Type::Int(1));
@@ -93,7 +100,10 @@ fn branch(function: &mut Function, at: BlockId, far: bool) -> bool {
         when = Value::Local(opposite);
     }
     for instruction in &mut body {
-        if let Op::Store(_, _, _, only) = &mut instruction.op {
+        if let Op::Store {
+            condition: only, ..
+        } = &mut instruction.op
+        {
             *only = Some(when);
         }
     }
@@ -197,7 +207,7 @@ mod tests {
         let conditions: Vec<_> = function
             .instructions()
             .filter_map(|i| match i.op {
-                Op::Store(_, _, _, condition) => Some(condition.is_some()),
+                Op::Store { condition, .. } => Some(condition.is_some()),
                 _ => None,
             })
             .collect();

@@ -117,7 +117,7 @@ impl Call<'_> {
         }
         for (&(offset, size), data) in pieces.iter().zip(data) {
             let to = at(builder, self.value(0), offset);
-            builder.effect(Op::Store(data, to, size, None));
+            builder.effect(Op::store(data, to, size));
         }
         Ok(())
     }
@@ -127,7 +127,12 @@ impl Call<'_> {
         let bits = ty.bits().unwrap_or(32);
         let minus = builder.value("minus", ty, Op::Binary(BinaryOp::Sub, zero, value));
         let less = Predicate::Int(IntPredicate::Less { signed: true });
-        let below = Op::Compare(less, bits, value, zero);
+        let below = Op::Compare {
+            predicate: less,
+            bits,
+            left: value,
+            right: zero,
+        };
         let below = builder.value("below", Type::Int(1), below);
         builder.define(result, Op::Select(below, minus, value));
     }
@@ -213,7 +218,7 @@ mod tests {
         let function = expanded(call).unwrap();
         let accesses = function.instructions().filter_map(|i| match i.op {
             Op::Load(_, size) => Some((true, size)),
-            Op::Store(_, _, size, _) => Some((false, size)),
+            Op::Store { size, .. } => Some((false, size)),
             _ => None,
         });
         let loads_then_stores = [true, false].map(|load| [8, 4, 1].map(|size| (load, size)));

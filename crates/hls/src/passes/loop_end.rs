@@ -14,7 +14,7 @@ pub fn compare_early(function: &mut Function) {
             continue;
         };
         let bits = match function[at].code[compare].op {
-            Op::Compare(_, bits, ..) => bits,
+            Op::Compare { bits, .. } => bits,
             _ => continue,
         };
         let last = match end {
@@ -32,7 +32,10 @@ pub fn compare_early(function: &mut Function) {
                 Value::Local(result)
             }
         };
-        if let Op::Compare(_, _, a, b) = &mut function[at].code[compare].op {
+        if let Op::Compare {
+            left: a, right: b, ..
+        } = &mut function[at].code[compare].op
+        {
             (*a, *b) = (count, last);
         }
     }
@@ -50,7 +53,13 @@ fn counted(function: &Function, at: BlockId) -> Option<(usize, Value, u64, Value
     }
     let given = |v: ValueId| code.iter().position(|i| i.result == Some(v));
     let compare = given(condition)?;
-    let Op::Compare(predicate, bits, Value::Local(raised), end) = &code[compare].op else {
+    let Op::Compare {
+        predicate,
+        bits,
+        left: Value::Local(raised),
+        right: end,
+    } = &code[compare].op
+    else {
         return None;
     };
     let fixed = match end {
@@ -94,7 +103,11 @@ mod tests {
         );
         compare_early(&mut function);
         let compared = function.instructions().find_map(|i| match i.op {
-            Op::Compare(_, _, Value::Local(v), end) => Some((function[v].name.as_str(), end)),
+            Op::Compare {
+                left: Value::Local(v),
+                right: end,
+                ..
+            } => Some((function[v].name.as_str(), end)),
             _ => None,
         });
         assert_eq!(compared, Some(("i", Value::Bits(99))));

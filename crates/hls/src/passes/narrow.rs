@@ -38,7 +38,7 @@ fn demand(function: &Function) -> Vec<u32> {
                     }
                 }
                 Op::Copy(a) | Op::Cast(Cast::Bits, _, a) => changed |= raise(&mut used, *a, own),
-                Op::Address(base, _, indices) => {
+                Op::Address { base, indices, .. } => {
                     changed |= raise(&mut used, *base, 64);
                     for index in indices {
                         changed |= raise(&mut used, index.value, ADDRESS.min(index.bits));
@@ -137,7 +137,7 @@ pub fn narrow(function: &mut Function) {
                         instruction.op = Op::Copy(Value::Local(v));
                     }
                 }
-                Op::Address(_, _, indices) => {
+                Op::Address { indices, .. } => {
                     for index in indices {
                         if let Value::Local(v) = index.value {
                             index.bits = function[v].ty.bits().unwrap_or(index.bits);

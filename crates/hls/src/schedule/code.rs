@@ -21,7 +21,12 @@ pub enum End {
     Never,
     Jump(BlockId),
     Branch(Value, BlockId, BlockId),
-    Switch(Value, u32, Vec<(u64, BlockId)>, BlockId),
+    Switch {
+        value: Value,
+        bits: u32,
+        cases: Vec<(u64, BlockId)>,
+        default: BlockId,
+    },
     /// Function, arguments, index of the result, following block.
     Call(FunctionId, Vec<Value>, Option<ValueId>, BlockId),
     Return(Option<Value>),
@@ -76,8 +81,18 @@ pub fn blocks(function: &Function) -> Vec<Code> {
                 }
                 Op::Jump(to) => code.end = End::Jump(*to),
                 Op::Branch(c, a, b) => code.end = End::Branch(*c, *a, *b),
-                Op::Switch(v, bits, cases, to) => {
-                    code.end = End::Switch(*v, *bits, cases.clone(), *to)
+                Op::Switch {
+                    value: v,
+                    bits,
+                    cases,
+                    default: to,
+                } => {
+                    code.end = End::Switch {
+                        value: *v,
+                        bits: *bits,
+                        cases: cases.clone(),
+                        default: *to,
+                    }
                 }
                 Op::Return(v) => code.end = End::Return(*v),
                 Op::Unreachable => code.end = End::Never,
@@ -94,7 +109,9 @@ pub fn blocks(function: &Function) -> Vec<Code> {
         match &mut code.end {
             End::Jump(to) => *to = first[to.0],
             End::Branch(_, a, b) => (*a, *b) = (first[a.0], first[b.0]),
-            End::Switch(_, _, cases, to) => {
+            End::Switch {
+                cases, default: to, ..
+            } => {
                 cases.iter_mut().for_each(|c| c.1 = first[c.1 .0]);
                 *to = first[to.0];
             }

@@ -29,11 +29,19 @@ pub fn delay(function: &Function, instruction: &Instruction) -> u32 {
         Op::Binary(BinaryOp::Umin | BinaryOp::Umax | BinaryOp::Smin | BinaryOp::Smax, ..) => {
             24 + own / 4
         }
-        Op::Compare(Predicate::Float(_), bits, ..) => 20 + bits / 4,
-        Op::Compare(predicate, bits, ..) if predicate.is_equality() => 10 + bits / 6,
-        Op::Compare(_, bits, ..) => 12 + bits / 3,
+        Op::Compare {
+            predicate: Predicate::Float(_),
+            bits,
+            ..
+        } => 20 + bits / 4,
+        Op::Compare {
+            predicate, bits, ..
+        } if predicate.is_equality() => 10 + bits / 6,
+        Op::Compare { bits, .. } => 12 + bits / 3,
         Op::Select(c, _, _) => 9 + bits(c).saturating_sub(1) / 16,
-        Op::Address(_, offset, indices) => {
+        Op::Address {
+            offset, indices, ..
+        } => {
             let scaled = indices.iter().any(|i| i.scale.count_ones() != 1);
             let sums = indices.len() as u32 + u32::from(*offset != 0);
             // Bases are constants that are mostly merged with offsets.

@@ -46,7 +46,11 @@ fn sum(code: &Code, own: BlockId, value: Value) -> Sum {
         };
         match code.definition(v) {
             Some(Op::Copy(a)) => at = *a,
-            Some(Op::Address(base, offset, indices)) => {
+            Some(Op::Address {
+                base,
+                offset,
+                indices,
+            }) => {
                 total.constant += offset;
                 for index in indices {
                     let scale = index.scale;
@@ -97,7 +101,12 @@ fn step(code: &Code, own: BlockId, value: Value) -> Option<i64> {
     if let Some((_, from)) = code.phis.iter().find(|p| p.0 == v) {
         let next = from.iter().find(|f| f.0 == own)?.1;
         if let Value::Local(n) = next {
-            if let Some(Op::Address(base, offset, indices)) = code.definition(n) {
+            if let Some(Op::Address {
+                base,
+                offset,
+                indices,
+            }) = code.definition(n)
+            {
                 return (*base == value && indices.is_empty()).then_some(*offset);
             }
         }

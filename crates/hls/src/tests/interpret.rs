@@ -80,7 +80,12 @@ impl<'a> Machine<'a> {
                         (before, block) = (block, to);
                         continue 'blocks;
                     }
-                    Op::Switch(v, bits, cases, default) => {
+                    Op::Switch {
+                        value: v,
+                        bits,
+                        cases,
+                        default,
+                    } => {
                         let value = see(*v, *bits);
                         let case = cases.iter().find(|c| masked(c.0, *bits) == value);
                         (before, block) = (block, case.map_or(*default, |c| c.1));
@@ -129,7 +134,12 @@ impl<'a> Machine<'a> {
                 }
             }
             Op::Load(from, size) => self.load(at, *from, see(self, *from, 32), *size),
-            Op::Store(value, to, size, when) => {
+            Op::Store {
+                value,
+                address: to,
+                size,
+                condition: when,
+            } => {
                 let address = see(self, *to, 32);
                 let value = see(self, *value, *size as u32 * 8);
                 if when.is_none_or(|w| see(self, w, 1) == 1) {
@@ -137,7 +147,11 @@ impl<'a> Machine<'a> {
                 }
                 0
             }
-            Op::Address(base, offset, indices) => {
+            Op::Address {
+                base,
+                offset,
+                indices,
+            } => {
                 let mut sum = see(self, *base, 32).wrapping_add(*offset as u64);
                 for index in indices {
                     let value = see(self, index.value, index.bits);
@@ -154,7 +168,12 @@ impl<'a> Machine<'a> {
                     _ => integers(*op, own, a, b),
                 }
             }
-            Op::Compare(predicate, bits, a, b) => {
+            Op::Compare {
+                predicate,
+                bits,
+                left: a,
+                right: b,
+            } => {
                 let (a, b) = (see(self, *a, *bits), see(self, *b, *bits));
                 u64::from(compare(*predicate, *bits, a, b))
             }
