@@ -31,20 +31,20 @@ const ANSWER_BYTES_MAX: usize = 128 << 20;
 pub type Nodes = NodesClient<Connection>;
 /// For applications.
 pub type Instances = InstancesClient<Connection>;
-/// For whoever deploys functions.
+/// For clients that deploy functions.
 pub type Functions = FunctionsClient<Connection>;
 /// For operators.
 pub type Operators = OperatorsClient<Connection>;
 /// To a registry, with the token.
 pub type Connection = InterceptedService<Channel, Bearer>;
 
-/// Which registry, and how to be let in.
+/// A registry's address and credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// `http://host:port` or `https://host:port`.
     pub url: String,
-    /// What the registry wants to be shown; empty: nothing.
+    /// The token; empty if the registry needs none.
     pub token: String,
     /// For `https`: certificates that vouch for the registry's, PEM.
     pub ca: Option<PathBuf>,
@@ -54,7 +54,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The URL is none.
-    #[error("the registry's address '{0}' is no URL such as http://127.0.0.1:7480")]
+    #[error("invalid address of the registry '{0}': expected a URL such as http://127.0.0.1:7480")]
     Url(String),
     /// The token cannot be a header.
     #[error("the registry's token must be visible ASCII characters without spaces")]
@@ -82,7 +82,7 @@ impl Interceptor for Bearer {
 /// A connection that is made when it is needed. Wants to be called on a runtime.
 ///
 /// # Errors
-/// When the options cannot work; that nobody answers shows in the calls.
+/// Returns an error for invalid options; an unreachable registry makes calls fail.
 pub fn connect(options: &Options) -> Result<Connection, Error> {
     connect_for(options, ANSWER_TIME_MAX)
 }
@@ -101,7 +101,7 @@ fn connect_for(options: &Options, answer_time_max: Duration) -> Result<Connectio
         (_, _) if endpoint.uri().host().is_none() => return Err(url()),
         (Some("http"), None) => {}
         (Some("http"), Some(_)) => {
-            let reason = "they are of use with https:// only";
+            let reason = "they require an https:// address";
             return Err(Error::Certificates(reason.into()));
         }
         (Some("https"), Some(path)) => {
@@ -114,7 +114,7 @@ fn connect_for(options: &Options, answer_time_max: Duration) -> Result<Connectio
                 .map_err(|error| Error::Certificates(error.to_string()))?;
         }
         (Some("https"), None) => {
-            let reason = "name the file that vouches for the registry's certificate";
+            let reason = "set the CA file that signed the registry's certificate";
             return Err(Error::Certificates(reason.into()));
         }
         _ => return Err(url()),
@@ -149,7 +149,7 @@ pub fn instances(options: &Options) -> Result<Instances, Error> {
     Ok(InstancesClient::new(connect(options)?).max_decoding_message_size(ANSWER_BYTES_MAX))
 }
 
-/// For whoever deploys functions, see [`connect`].
+/// For clients that deploy functions, see [`connect`].
 ///
 /// # Errors
 /// As [`connect`].

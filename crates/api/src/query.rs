@@ -9,8 +9,8 @@
 //! `label.KEY=VALUE` asks for what an operator wrote on a device; a label that is not there is an
 //! empty text.
 //!
-//! All fields but `accelerator` are about what cannot change: a device that fails one of them can
-//! never be used. `accelerator` says what must be loaded, and a device may be reconfigured for it.
+//! All fields but `accelerator` are fixed properties: a device that fails one of them can never be
+//! used. `accelerator` must be loaded, and a device may be reconfigured for it.
 
 mod pattern;
 #[cfg(test)]
@@ -29,7 +29,7 @@ pub const TEXT_BYTES_MAX: usize = 4096;
 /// The longest value, bytes.
 pub const VALUE_BYTES_MAX: usize = 256;
 
-/// What a term is about.
+/// A field of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Field {
@@ -41,13 +41,13 @@ pub enum Field {
     Node,
     /// The pool that it belongs to.
     Pool,
-    /// Who made it.
+    /// The vendor.
     Vendor,
     /// The OpenCL platform.
     Platform,
     /// The OpenCL profile.
     Profile,
-    /// The board's model, as its driver says it.
+    /// The board's model, from its driver.
     Model,
     /// The loaded accelerator, by name or digest.
     Accelerator,
@@ -101,16 +101,16 @@ impl fmt::Display for Field {
 pub struct Accelerator {
     /// What people call it.
     pub name: String,
-    /// SHA-256 of the image, hexadecimal. Empty: not known yet, as for an accelerator that a
-    /// device is going to hold and nobody has sent.
+    /// SHA-256 of the image, hexadecimal. Empty: not known yet, as for a planned accelerator that
+    /// has not been uploaded.
     #[serde(default)]
     pub digest: String,
 }
 
 impl Accelerator {
     /// What makes two accelerators the same: the digest or, where it is unknown, the name. One
-    /// without a digest is therefore never the same as one with: what is not known to match
-    /// makes no room for anybody.
+    /// without a digest therefore never equals one with a digest: an uncertain match must not
+    /// displace instances.
     pub fn key(&self) -> String {
         match self.digest.as_str() {
             "" => format!("name:{}", self.name),
@@ -151,9 +151,9 @@ impl fmt::Display for Term<'_> {
 pub struct Unmet<'a> {
     /// Which.
     pub term: Term<'a>,
-    /// What is asked for.
+    /// The pattern.
     pub wanted: &'a Pattern,
-    /// What the device has there.
+    /// The device's value.
     pub found: &'a str,
 }
 
@@ -164,7 +164,7 @@ const LABEL: &str = "label.";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// Beyond [`TEXT_BYTES_MAX`].
-    #[error("a query has at most {TEXT_BYTES_MAX} bytes, this one has {0}")]
+    #[error("the query has {0} bytes, at most {TEXT_BYTES_MAX} are allowed")]
     TooLong(usize),
     /// A term without `=`.
     #[error("'{term}' at byte {at} has no '=': write field=value, as in vendor=Intel*")]
@@ -174,8 +174,8 @@ pub enum QueryError {
         /// Where it starts.
         at: usize,
     },
-    /// A field that there is not.
-    #[error("'{field}' at byte {at} is none of id, name, node, pool, vendor, platform, profile, model, accelerator, label.KEY")]
+    /// An unknown field.
+    #[error("unknown field '{field}' at byte {at}: use id, name, node, pool, vendor, platform, profile, model, accelerator or label.KEY")]
     UnknownField {
         /// As written.
         field: String,
@@ -183,21 +183,21 @@ pub enum QueryError {
         at: usize,
     },
     /// A field named twice.
-    #[error("'{field}' at byte {at} is asked for twice: one pattern a field")]
+    #[error("duplicate field '{field}' at byte {at}: write one pattern per field")]
     Twice {
         /// Which.
         field: String,
-        /// Where it comes the second time.
+        /// Position of the second one.
         at: usize,
     },
     /// A value that matches nothing or is too long.
     #[error("'{field}' at byte {at}: {reason}")]
     BadValue {
-        /// Whose value.
+        /// The field.
         field: String,
         /// Where the term starts.
         at: usize,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
     /// A quote or a backslash without its partner.
@@ -231,7 +231,7 @@ impl Query {
     /// This query with one more term.
     ///
     /// # Errors
-    /// Where the value is empty or too long, or the field is asked for already.
+    /// When the value is empty or too long, or the field has a term already.
     pub fn with(mut self, field: Field, value: &str) -> Result<Query, QueryError> {
         self.insert(field.name(), value, 0)?;
         Ok(self)
@@ -266,7 +266,7 @@ impl Query {
         (!fields && !labels).then(|| self.clone().with_terms_of(other))
     }
 
-    /// This query without what it asks of a field.
+    /// This query without a field's term.
     pub fn without(mut self, field: Field) -> Query {
         self.terms.remove(&field);
         self
@@ -294,14 +294,14 @@ impl Query {
             return Err(bad("the value has a control character"));
         }
         let pattern = Pattern::parse(value)
-            .ok_or_else(|| bad("a backslash at the end: write two to mean one"))?;
+            .ok_or_else(|| bad("a backslash at the end: write '\\\\' for a backslash"))?;
         let before = match (field, label) {
             (Some(field), _) => self.terms.insert(field, pattern),
             (None, key) => {
                 let key = key.unwrap_or_default();
                 let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
                 if key.is_empty() || key.len() > VALUE_BYTES_MAX || !key.chars().all(plain) {
-                    return Err(bad("a label's key has letters, digits and ._-/ only"));
+                    return Err(bad("a label's key may have letters, digits and ._-/ only"));
                 }
                 self.labels.insert(key.to_owned(), pattern)
             }
@@ -315,12 +315,12 @@ impl Query {
         }
     }
 
-    /// What is asked of a field.
+    /// The term of a field.
     pub fn term(&self, field: Field) -> Option<&Pattern> {
         self.terms.get(&field)
     }
 
-    /// Whether it asks for nothing.
+    /// Whether it matches any device.
     pub fn is_any(&self) -> bool {
         self.terms.is_empty() && self.labels.is_empty()
     }
@@ -368,8 +368,7 @@ impl Query {
         pattern.is_none_or(|p| p.matches(found, field.case_matters()))
     }
 
-    /// Whether an accelerator is the one that is asked for, by name or digest; any is where none
-    /// is asked for.
+    /// Whether an accelerator matches, by name or digest; any does without an accelerator term.
     pub fn wants(&self, accelerator: &Accelerator) -> bool {
         self.term(Field::Accelerator).is_none_or(|pattern| {
             pattern.matches(&accelerator.name, true)

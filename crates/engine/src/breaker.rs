@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// What a breaker does with calls.
+/// The state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
     /// Lets all through.
@@ -28,7 +28,7 @@ struct State {
 /// One node's, or one replica's.
 #[derive(Debug)]
 pub struct Breaker {
-    /// All is well: nothing else is looked at.
+    /// Fast path: closed, without recent failures.
     well: AtomicBool,
     state: Mutex<State>,
     failures_max: u32,
@@ -63,7 +63,7 @@ impl Breaker {
         match state.until {
             None => true,
             Some(until) if now < until => false,
-            // A call that never came back is not waited for for ever.
+            // A probe call that never ends does not block the breaker indefinitely.
             Some(_) => state.probe.is_none_or(|at| now > at + self.open),
         }
     }

@@ -40,7 +40,7 @@ struct Seen {
 }
 
 impl Deadlines {
-    /// Takes in what runs at `now`; says which of them are past their time, as indices.
+    /// Updates the running calls at `now`. Returns the indices of those past their deadline.
     pub fn look(&mut self, now: Instant, running: &[Running]) -> Vec<usize> {
         let mut oldest: HashMap<&str, Instant> = HashMap::new();
         for r in running {

@@ -43,7 +43,7 @@ const SHORT_LANES_MAX: usize = 2;
 /// Queues of a function whose calls are merged: more would halve the batches.
 const MERGING_LANES_MAX: usize = 2;
 
-/// An executor that is asked to end a session does so within this.
+/// Time limit of an executor for a request to abort a session.
 const ABORT_MAX: Duration = Duration::from_secs(1);
 
 /// What getting ready took.
@@ -67,11 +67,11 @@ impl ColdStart {
 /// Sessions that a function tries in a row where their executors end for others' sake.
 const STARTS_MAX: u32 = 3;
 
-/// What a session that is about to end takes at most until then.
+/// Longest time between a driver's error and the end of its session.
 const END_MAX: Duration = Duration::from_secs(1);
 
-/// Whether the session is over, or is within a moment: a driver's error is known before the
-/// executor has ended because of it.
+/// Whether the session has ended or is about to end: a driver's error is reported before the
+/// executor exits because of it.
 fn is_over_soon(client: &Client) -> bool {
     let begun = Instant::now();
     while client.is_lost().is_none() && begun.elapsed() < END_MAX {
@@ -85,7 +85,7 @@ fn is_preempted(reason: &str) -> bool {
     reason.starts_with(EXECUTOR_ENDED)
 }
 
-/// Whose fault a lost session is.
+/// The cause of a lost session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
     /// The device's or the node's, as far as is known.
@@ -180,7 +180,7 @@ impl Runner {
             let thread = std::thread::Builder::new().name(name).spawn(hear);
             thread.map_err(|e| {
                 session.client.end();
-                StartError::Node(format!("no thread for a command queue: {e}"))
+                StartError::Node(format!("cannot start a command queue's thread: {e}"))
             })?;
         }
         Ok(Runner {
@@ -201,7 +201,7 @@ impl Runner {
 
     /// Takes a call; gives it back where too many wait. `alone`: no other call is here, and the
     /// caller may wait a moment for the end of its own.
-    #[expect(clippy::result_large_err, reason = "the call itself is given back")]
+    #[expect(clippy::result_large_err, reason = "the call itself is returned")]
     pub fn submit(self: &Arc<Self>, pending: Pending, alone: bool) -> Result<(), Pending> {
         let aside = input_bytes(&pending.call) > ASIDE_BYTES;
         self.backlog.push(pending)?;
@@ -243,12 +243,12 @@ impl Runner {
         }
     }
 
-    /// Whether its session is over.
+    /// Whether its session has ended.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::SeqCst) || self.program.client.is_lost().is_some()
     }
 
-    /// Why its session is over.
+    /// Why its session ended.
     pub fn reason(&self) -> String {
         let reason = self.listener.reason();
         reason.unwrap_or_else(|| "the session with the device ended".into())
@@ -270,8 +270,8 @@ impl Runner {
         let first = *aborted.get_or_insert_with(Instant::now);
         drop(aborted);
         let client = &self.program.client;
-        // An executor that does not answer notices the connection's end, and gives the work a time
-        // of its own.
+        // An executor that does not respond detects the closed connection, and applies its own time
+        // limit to the work.
         if !client.abort(reason) || first.elapsed() >= ABORT_MAX {
             client.end();
         }
@@ -283,7 +283,7 @@ impl Runner {
         aborted.filter(|_| !self.is_lost())
     }
 
-    /// Whose fault it is that its session ended.
+    /// The cause of its session's end.
     pub fn blame(&self) -> Blame {
         let aborted = self.aborted.lock().expect("no panic under this lock");
         let reason = self.program.client.lost_reason().unwrap_or_default();

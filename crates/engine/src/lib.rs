@@ -2,17 +2,17 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`placement`] | where functions can run |
-//! | [`unit`] | a deployed function: which of its replicas gets a call |
+//! | [`placement`] | devices that functions can run on |
+//! | [`unit`] | a deployed function: choosing a replica for a call |
 //! | [`replica`] | a function at one place: loaded, unloaded, loaded again |
 //! | [`device`] | a function on an OpenCL device |
-//! | [`native`] | a function in a process beside the gateway |
-//! | [`pace`] | how many calls a thread gets before the next one does |
+//! | [`native`] | a function in a separate process |
+//! | [`pace`] | number of calls that a thread gets before another one is woken |
 //! | [`pending`] | a call on its way; the bounded queue |
-//! | [`deadline`] | which calls hold a device past their deadline |
-//! | [`breaker`] | keeps calls away from what is sick |
-//! | [`stats`], [`log`] | what calls came to, and what functions said |
-//! | [`reply`], [`options`] | what callers see, and what operators set |
+//! | [`deadline`] | calls that hold a device past their deadline |
+//! | [`breaker`] | circuit breakers of failing replicas |
+//! | [`stats`], [`log`] | statistics of calls, logs of functions |
+//! | [`reply`], [`options`] | results for callers, configuration |
 //!
 //! # A call's way
 //!
@@ -66,7 +66,7 @@ use unit::Unit;
 
 /// How often places, idle functions and missing replicas are looked after.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often the devices are asked for again.
+/// Interval of queries for devices.
 const PLACES_EVERY: Duration = Duration::from_secs(5);
 /// Attempts at one call, the first included.
 const ATTEMPTS_MAX: u32 = 2;
@@ -76,7 +76,7 @@ const ATTEMPTS_PREEMPTED_MAX: u32 = 4;
 const WATCH_EVERY: Duration = Duration::from_millis(100);
 /// Replicas that a call may find impossible to load before it gives up.
 const LOADS_MAX: usize = 8;
-/// A refused caller is told to wait no longer than this.
+/// Longest `Retry-After` for a refused caller.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
 /// Runs calls. Clones are handles of the same engine; it ends with the last one.
@@ -130,7 +130,7 @@ impl Engine {
         Engine::with_placement(options, Box::new(local))
     }
 
-    /// An engine over the devices that `placement` knows. To be called within a Tokio runtime.
+    /// An engine over the devices of `placement`. Must be called within a Tokio runtime.
     pub fn with_placement(
         options: Options,
         placement: Box<dyn Placement>,
@@ -165,9 +165,8 @@ impl Engine {
         self.0.units.store(Arc::new(units));
     }
 
-    /// Takes a function in, with so many replicas wanted (0: it is loaded by its first call).
-    /// Does not wait until it is loaded; [`Engine::warm`] does. Said again, it changes the
-    /// number.
+    /// Adds a function with the desired number of replicas (0: its first call loads it). Does not
+    /// wait until it is loaded; [`Engine::warm`] does. A repeated call changes the number.
     pub async fn deploy(&self, function: &Arc<Function>, replicas: usize) {
         if let Some(unit) = self.unit(function) {
             unit.scale(replicas);
@@ -208,7 +207,7 @@ impl Engine {
         }
     }
 
-    /// Wants so many replicas of a deployed function.
+    /// Sets the desired number of replicas of a deployed function.
     pub fn scale(&self, function: &Arc<Function>, replicas: usize) {
         if let Some(unit) = self.unit(function) {
             unit.scale(replicas);
@@ -272,12 +271,12 @@ impl Engine {
         ))
     }
 
-    /// Why nothing can run a deployed function now.
+    /// Why no replica can run a deployed function now.
     pub fn why_not(&self, function: &Arc<Function>) -> Option<String> {
         Some(self.unit(function)?.why_not(Instant::now()))
     }
 
-    /// What a deployed function said.
+    /// The log of a deployed function.
     pub fn log(&self, function: &Arc<Function>) -> Option<Arc<Log>> {
         Some(self.unit(function)?.common.log.clone())
     }
@@ -290,7 +289,7 @@ impl Engine {
     fn deployed(&self, function: &Arc<Function>) -> Result<Arc<Unit>, CallError> {
         self.unit(function).ok_or_else(|| {
             let name = &function.manifest.name;
-            CallError::Unavailable(format!("the function {name} is not deployed"))
+            CallError::Unavailable(format!("function '{name}' is not deployed"))
         })
     }
 
@@ -415,7 +414,7 @@ impl Engine {
                         node = replica.node_name(),
                         trace = %Hex(&trace.id),
                         reason,
-                        "trying a call again"
+                        "repeating a call"
                     );
                     unit.common.stats.retry();
                     attempt += 1;
@@ -536,8 +535,8 @@ impl std::fmt::Display for Hex<'_> {
 }
 
 impl Inner {
-    /// Asks for devices and places the function on them. With nobody to ask, what was known still
-    /// holds.
+    /// Queries devices and places the function on them. If no source responds, the previous devices
+    /// are kept.
     async fn place(&self, unit: &Unit) {
         let mut found = HashMap::new();
         for wanted in unit.wanted() {
@@ -584,7 +583,8 @@ async fn look_after(engine: Weak<Inner>) {
             if manifest.idle_s > 0 {
                 unit.unload_idle(Duration::from_secs(manifest.idle_s));
             }
-            // One replica in use calls for those that are wanted beside it; none, for none.
+            // A replica in use makes the engine load the other desired ones; without one, none are
+            // loaded.
             let missing = unit.missing(Instant::now());
             if missing.len() < unit.desired() {
                 missing.into_iter().for_each(load_aside);

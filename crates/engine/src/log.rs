@@ -19,7 +19,7 @@ pub struct Line {
     pub from: String,
     /// Without its end.
     pub text: String,
-    /// Counts lines for ever, so that a reader can go on where it was.
+    /// Number of the line, never reused, so that a reader can resume.
     pub number: u64,
 }
 

@@ -5,10 +5,10 @@
 //! | [`process`] | starts the process and notices its end |
 //! | [`lane`] | one of its threads: a pair of rings and the calls on their way |
 //!
-//! A caller writes its call into a ring itself, and takes what answers there are in the other one:
-//! under load the work is then on all threads alike. Answers that nobody comes along for are taken by
-//! a task of the event loop, which a byte on a socket wakes, so that a call costs no thread of the
-//! gateway's.
+//! A caller's thread writes its call into a ring itself, and handles all answers in the other ring:
+//! under load the work is spread over all threads. Answers without a caller's thread are handled by
+//! a task of the event loop, which a byte on a socket wakes, so that a waiting call occupies no
+//! thread of the gateway.
 
 mod lane;
 mod process;
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 /// How often calls that hang are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A call that goes on so long after its time is over ends its process.
+/// Time after a call's deadline at which its process is killed.
 const GRACE: Duration = Duration::from_secs(1);
 /// Calls on their way in one lane.
 const FLYING_MAX: usize = 64;
@@ -63,8 +63,9 @@ impl Runner {
         options: &Options,
         (stats, log): (&Arc<Stats>, &Arc<Log>),
     ) -> Result<Arc<Runner>, StartError> {
-        let wanted = native(function, implementation)
-            .ok_or_else(|| StartError::Function("this implementation is not native".into()))?;
+        let wanted = native(function, implementation).ok_or_else(|| {
+            StartError::Function("internal error: not a native implementation".into())
+        })?;
         let mut count = options.native_thread_count();
         let mut flying_max = FLYING_MAX;
         if let most @ 1.. = function.manifest.limits.concurrency as usize {
@@ -79,7 +80,8 @@ impl Runner {
         let lanes = lanes.collect::<Result<_, _>>()?;
         let socket = process.socket.try_clone();
         let socket = socket.and_then(tokio::net::UnixStream::from_std);
-        let socket = socket.map_err(|e| StartError::Node(format!("no descriptor: {e}")))?;
+        let socket =
+            socket.map_err(|e| StartError::Node(format!("cannot create a descriptor: {e}")))?;
         let timeout = match function.manifest.limits.timeout_ms {
             0 => None,
             ms => Some(Duration::from_millis(ms) + GRACE),
@@ -104,7 +106,7 @@ impl Runner {
     }
 
     /// Takes a call; gives it back where too many wait.
-    #[expect(clippy::result_large_err, reason = "the call itself is given back")]
+    #[expect(clippy::result_large_err, reason = "the call itself is returned")]
     pub fn submit(self: &Arc<Self>, pending: Pending) -> Result<(), Pending> {
         let large = Lane::is_large(&pending.call);
         self.backlog.push(pending)?;
@@ -142,7 +144,7 @@ impl Runner {
                         self.lose(reason);
                     }
                 }
-                // Another thread is at it; it looks at the backlog again before it ends.
+                // Another thread is pumping; it checks the backlog again before it stops.
                 Pumped::Busy => return,
                 Pumped::NeedsPatience => {
                     if let Ok(handle) = tokio::runtime::Handle::try_current() {
@@ -190,7 +192,7 @@ impl Runner {
     }
 }
 
-/// Takes answers whenever the process says that there are some, until it ends.
+/// Handles answers when the process signals them, until it exits.
 async fn hear(runner: Weak<Runner>, socket: tokio::net::UnixStream) {
     let mut looked = Instant::now();
     let mut words = [0; 256];
@@ -236,7 +238,9 @@ async fn hear(runner: Weak<Runner>, socket: tokio::net::UnixStream) {
             };
             let hangs = |lane: &Lane| lane.oldest().is_some_and(|age| age > limit);
             if runner.lanes.iter().any(hangs) {
-                runner.lose("it did not come back in time, and was ended".into());
+                runner.lose(
+                    "the call exceeded its time limit, and the native worker was killed".into(),
+                );
                 return;
             }
         }

@@ -17,7 +17,7 @@ pub struct Options {
     pub token: String,
     /// Shown instead to the managers of these nodes of a registry's pool, by name.
     pub tokens: BTreeMap<String, String>,
-    /// The registry to ask for devices, `http://host:port`; empty: none.
+    /// The registry that allocates devices, `http://host:port`; empty: none.
     pub registry: String,
     /// Shown to the registry.
     pub registry_token: String,
@@ -32,7 +32,7 @@ pub struct Options {
     pub flying_bytes_max: u64,
     /// Calls of a function that may wait, all its queues together; more are refused.
     pub queue_calls_max: usize,
-    /// A node that failed so many times in a row gets no calls for a while.
+    /// Consecutive failures after which a node gets no calls for a while.
     pub breaker_failures: u32,
     /// That while, milliseconds; then one call is let through to see.
     pub breaker_open_ms: u64,
@@ -74,14 +74,14 @@ impl Options {
     pub fn check(&self) -> Result<(), String> {
         for text in &self.endpoints {
             let parsed = text.parse::<baltra_session::Endpoint>();
-            parsed.map_err(|e| format!("gateway.engine.endpoints: {text}: {e}"))?;
+            parsed.map_err(|e| format!("'gateway.engine.endpoints': '{text}': {e}"))?;
         }
         let within = |key: &str, value: usize, least: usize, most: usize| match (least..=most)
             .contains(&value)
         {
             true => Ok(()),
             false => Err(format!(
-                "gateway.engine.{key} is {value}; it must be {least} to {most}"
+                "'gateway.engine.{key}' is {value}, must be {least} to {most}"
             )),
         };
         within("lanes", self.lanes, 0, 64)?;
@@ -92,7 +92,7 @@ impl Options {
         Ok(())
     }
 
-    /// What a node's manager is shown over TCP.
+    /// The token for a node's manager over TCP.
     pub(crate) fn token_of(&self, node: &str) -> &str {
         self.tokens.get(node).unwrap_or(&self.token)
     }

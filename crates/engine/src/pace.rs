@@ -1,27 +1,29 @@
 //! How many calls a thread that runs them is given before the next thread is: a native function's
 //! process has several, and a function on a device a command queue each.
 //!
-//! A thread that sleeps costs a wake-up, and on a busy host one that is awake takes a core's turns
-//! from those who serve connections: an empty function on 16 threads of 16 cores had a 99th
-//! percentile of 14 to 31 ms where it has 2 ms on two. A call that takes long wants a thread to itself.
+//! Waking a sleeping thread costs time, and on a busy host an awake one takes time slices from the
+//! threads that serve connections: an empty function on 16 threads of 16 cores had a 99th
+//! percentile of 14 to 31 ms, against 2 ms on two threads. A long call needs its own thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a thread may have before it, nanoseconds: about what waking another one takes.
+/// Work that may wait for a thread before another one is woken, nanoseconds: about the cost of a
+/// wake-up.
 const WORTH_WAKING_NS: u64 = 20_000;
-/// What is remembered of a long call after each further one: this less of itself.
+/// Decay of a long call's time with each further call: divided by this.
 const FORGET: u64 = 16;
 /// Calls that are ever given so.
 const FILL_MAX: u64 = 64;
 
-/// How long calls of a function take: the longest of late.
+/// The longest recent call of a function.
 #[derive(Debug, Default)]
 pub struct Pace {
     run_ns: AtomicU64,
 }
 
 impl Pace {
-    /// A call took so long, on a thread that had others before it. Threads that tell at once may lose one's word: no harm.
+    /// Records a call's time, on a thread that had other calls before it. Concurrent updates may
+    /// lose one: that is harmless.
     pub fn ran(&self, ns: u64) {
         let longest = self.run_ns.load(Ordering::Relaxed);
         let now = ns.max(longest - longest / FORGET);

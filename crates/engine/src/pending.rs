@@ -13,11 +13,12 @@ use tokio::sync::oneshot;
 pub struct Pending {
     /// What to do.
     pub call: Call,
-    /// Who waits for it.
+    /// The waiting caller.
     pub waiter: Waiter,
 }
 
-/// Who waits for a call. Dropped without an answer, it tells the caller that the call is lost.
+/// The waiting caller of a call. If dropped without a reply, the caller is notified that the call
+/// is lost.
 pub struct Waiter {
     /// When the answer is worth nothing any more.
     pub deadline: Instant,
@@ -27,18 +28,18 @@ pub struct Waiter {
     pub came: Instant,
     /// The trace that it belongs to, if its spans are collected.
     pub traced: Option<Traced>,
-    /// Who is charged for device time that the caller did not wait for.
+    /// The account charged for device time after the caller stopped waiting.
     late: Option<Arc<dyn Account>>,
     reply: oneshot::Sender<Outcome>,
 }
 
-/// Who is charged for calls.
+/// An account that calls are charged to.
 pub trait Account: Send + Sync {
     /// Takes device time, nanoseconds, that becomes known after its call's end.
     fn charge(&self, device_ns: u64);
 }
 
-/// What a node hears of a call's trace.
+/// The part of a call's trace context that a node receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traced {
     /// `trace-id`
@@ -55,7 +56,7 @@ pub enum Outcome {
         outputs: Vec<Bytes>,
         /// Requests that ran together.
         batch: u32,
-        /// `cold_ns` is left to whoever asked.
+        /// The times; the caller sets `cold_ns`.
         timing: Timing,
     },
     /// The function's own error, or one that would come again.
@@ -64,7 +65,7 @@ pub enum Outcome {
     Lost {
         /// The call, to be tried elsewhere.
         call: Box<Call>,
-        /// Whether it may have run.
+        /// Whether it may have started.
         started: bool,
         /// Why.
         reason: String,
@@ -72,7 +73,7 @@ pub enum Outcome {
 }
 
 impl Pending {
-    /// A call that came now, and where its end will be heard of.
+    /// A new call, and the receiver of its outcome.
     pub fn new(
         call: Call,
         (deadline, allowed): (Instant, Duration),
@@ -103,7 +104,7 @@ impl Pending {
         });
     }
 
-    /// Drops what nobody wants and answers what comes too late; what is left is to be run.
+    /// Drops an abandoned call and fails a late one; otherwise returns the call.
     pub fn if_wanted(self, now: Instant) -> Option<Pending> {
         if !self.waiter.is_there() {
             return None;
@@ -117,7 +118,7 @@ impl Pending {
 }
 
 impl Waiter {
-    /// Whether anybody still wants the answer.
+    /// Whether a caller still waits.
     pub fn is_there(&self) -> bool {
         !self.reply.is_closed()
     }
@@ -168,7 +169,7 @@ impl Backlog {
     }
 
     /// Appends a call; gives it back where there is no room.
-    #[expect(clippy::result_large_err, reason = "the call itself is given back")]
+    #[expect(clippy::result_large_err, reason = "the call itself is returned")]
     pub fn push(&self, pending: Pending) -> Result<(), Pending> {
         if self.len.fetch_add(1, Ordering::Relaxed) >= self.max {
             self.len.fetch_sub(1, Ordering::Relaxed);
@@ -178,7 +179,7 @@ impl Backlog {
         Ok(())
     }
 
-    /// The oldest call that somebody still wants.
+    /// The oldest call that is not abandoned.
     pub fn pop(&self, now: Instant) -> Option<Pending> {
         while let Some(pending) = self.calls.pop() {
             self.len.fetch_sub(1, Ordering::Relaxed);

@@ -1,5 +1,4 @@
-//! Where functions can run: the devices of some nodes that are named, or of all that a registry
-//! knows.
+//! Devices on which functions can run: those of configured nodes, or those of a registry.
 
 mod registry;
 
@@ -67,7 +66,7 @@ impl Place {
             && has(&query.platform, self.device.platform_name())
     }
 
-    /// Whether the device has a compiler, as all but boards do; one that does not say may have.
+    /// Whether the device has a compiler (boards have none); assumed if not reported.
     fn compiles(&self) -> bool {
         let said = self.device.device.iter();
         let mut said = said.filter(|info| info.param == DEVICE_COMPILER_AVAILABLE);
@@ -97,29 +96,29 @@ fn needs_compiler(function: &Function, implementation: usize) -> bool {
     matches!(implementation, Some(Implementation::Opencl(opencl)) if opencl.source.is_some())
 }
 
-/// Devices, or why none are known.
+/// Devices, or why they cannot be determined.
 pub type Places<'a> = Pin<Box<dyn Future<Output = Result<Vec<Place>, String>> + Send + 'a>>;
 
-/// What is looked for.
+/// A request for devices.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// For this function.
+    /// The function.
     pub function: Arc<Function>,
-    /// For this one of its implementations.
+    /// The index of its implementation.
     pub implementation: usize,
-    /// So many devices; whoever asks can use more.
+    /// Minimum number of devices; the caller can use more.
     pub count: usize,
-    /// Devices that have failed lately, as [`Place::name`] names them.
+    /// Devices that failed recently, by [`Place::name`].
     pub except: Vec<String>,
 }
 
-/// Who knows the devices.
+/// A source of devices.
 pub trait Placement: Send + Sync {
-    /// Devices for a function, the best first. `Err`: nobody could be asked, or there is none; in
-    /// the first case what was known before still holds.
+    /// Devices for a function, the best first. `Err` if no source responds (the previous devices
+    /// remain valid), or if there is no device.
     fn places<'a>(&'a self, wanted: &'a Wanted) -> Places<'a>;
 
-    /// All devices that a tenant may use, for people.
+    /// All devices that a tenant may use, for display.
     fn all<'a>(&'a self, tenant: &'a str) -> Places<'a>;
 
     /// A function is given up.
@@ -128,10 +127,10 @@ pub trait Placement: Send + Sync {
     }
 }
 
-/// Answers hold for so long: many functions ask at once.
+/// How long a reply is cached: many functions query at once.
 const ANSWER_HOLDS: Duration = Duration::from_secs(1);
 
-/// Some managers, asked for their devices. One that does not answer is left out.
+/// Devices of configured managers. Managers that do not respond are omitted.
 pub struct Local {
     endpoints: Vec<Endpoint>,
     token: String,

@@ -27,7 +27,7 @@ pub struct Common {
     pub function: Arc<Function>,
     /// Its counters.
     pub stats: Arc<Stats>,
-    /// What it says.
+    /// Its log.
     pub log: Arc<Log>,
     /// How calls are carried out.
     pub options: Arc<Options>,
@@ -41,7 +41,7 @@ pub struct Common {
 pub enum Site {
     /// On a device.
     Device(Box<Place>),
-    /// In a process beside the gateway.
+    /// In a separate process.
     Native,
 }
 
@@ -50,13 +50,13 @@ pub enum Site {
 pub enum Runner {
     /// On a device.
     Device(Arc<device::Runner>),
-    /// In a process beside the gateway.
+    /// In a separate process.
     Native(Arc<native::Runner>),
 }
 
 impl Runner {
     /// Takes a call; gives it back where too many wait. `alone`: no other call is here.
-    #[expect(clippy::result_large_err, reason = "the call itself is given back")]
+    #[expect(clippy::result_large_err, reason = "the call itself is returned")]
     pub fn submit(&self, pending: Pending, alone: bool) -> Result<(), Pending> {
         match self {
             Runner::Device(runner) => runner.submit(pending, alone),
@@ -71,7 +71,7 @@ impl Runner {
         }
     }
 
-    /// Whose fault it is that it was lost.
+    /// The cause of its loss.
     pub fn blame(&self) -> Blame {
         match self {
             Runner::Device(runner) => runner.blame(),
@@ -79,7 +79,7 @@ impl Runner {
         }
     }
 
-    /// Where it is on a device.
+    /// Its runner, if it is on a device.
     pub fn on_device(&self) -> Option<&Arc<device::Runner>> {
         match self {
             Runner::Device(runner) => Some(runner),
@@ -283,7 +283,8 @@ impl Replica {
         (now < *at + REFUSED_FOR).then(|| error.clone())
     }
 
-    /// Who waited while somebody else tried in vain need not try again.
+    /// The error of another thread's attempt since `begun`: a thread that waited for it need not
+    /// repeat it.
     fn failure_since(&self, begun: Instant) -> Option<StartError> {
         let refused = self.refused.lock().expect("no panic under this lock");
         let (at, error) = refused.as_ref()?;
@@ -307,7 +308,7 @@ impl Replica {
         self.ready.store(None);
         let this = self.clone();
         let started = tokio::task::spawn_blocking(move || this.start()).await;
-        let started = started.map_err(|e| StartError::Node(format!("loading broke off: {e}")));
+        let started = started.map_err(|e| StartError::Node(format!("loading was aborted: {e}")));
         match started.and_then(|started| started) {
             Ok((runner, cold)) => {
                 *self.refused.lock().expect("no panic under this lock") = None;

@@ -1,4 +1,4 @@
-//! What comes of a call.
+//! The outcome of a call.
 
 use bytes::Bytes;
 use std::time::{Duration, Instant};
@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 pub struct Trace {
     /// `trace-id`; zeros: none.
     pub id: [u8; 16],
-    /// `parent-id`, of the door's own span.
+    /// `parent-id`: the ID of the gateway's own span.
     pub span: [u8; 8],
-    /// Of the caller's; zeros: it sent none.
+    /// The ID of the caller's span; zeros if it sent none.
     pub parent: [u8; 8],
     /// The `sampled` flag.
     pub sampled: bool,
-    /// Of the span of what the call asks of a device or a container in its turn; `None`: nobody collects spans of it.
+    /// The ID of the span of the request to a device or a container; `None` if the trace is not
+    /// exported.
     pub asked: Option<[u8; 8]>,
 }
 
@@ -23,15 +24,15 @@ pub struct Trace {
 pub struct Timing {
     /// From the call to the device's queue: bounded queues, batching, copies in.
     pub queue_ns: u64,
-    /// Spent on getting the function loaded; 0 where it was.
+    /// Time spent on loading the function; 0 if it was loaded.
     pub cold_ns: u64,
     /// From the device's queue to the last output's end.
     pub device_ns: u64,
-    /// When it came into the device's queue, if it did.
+    /// When it entered the device's queue, if it did.
     pub pushed: Option<Instant>,
 }
 
-/// A call that was carried out.
+/// A successful call.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// In the manifest's order.
@@ -58,10 +59,10 @@ pub enum CallError {
         retry_after: Duration,
     },
     /// The deadline came first. The function may have run.
-    #[error("the function did not answer in time")]
+    #[error("the function did not respond in time")]
     Deadline,
     /// The function's last calls ran past their deadlines on a device and had to be ended there.
-    #[error("the function's calls ran past their deadlines: it is held off for {} s more", retry_after.as_secs().max(1))]
+    #[error("the function's calls ran past their deadlines: calls are refused for {} s more", retry_after.as_secs().max(1))]
     HeldOff {
         /// When it may work.
         retry_after: Duration,

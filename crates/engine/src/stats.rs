@@ -116,7 +116,7 @@ impl Stats {
         &self.shards[SHARD.with(|shard| *shard)]
     }
 
-    /// A call begins; its end is told when the guard is dropped.
+    /// Records a call's begin; dropping the guard records its end.
     pub fn begin(&self, bytes_in: u64) -> Guard<'_> {
         let shard = self.shard();
         shard.begun.fetch_add(1, Relaxed);
@@ -127,7 +127,7 @@ impl Stats {
         }
     }
 
-    /// So many requests ran as one.
+    /// Records a launch of `requests` merged requests.
     pub fn ran(&self, requests: usize) {
         let shard = self.shard();
         shard.batches[bucket(&BATCH_BOUNDS, requests as u64)].fetch_add(1, Relaxed);
@@ -146,7 +146,7 @@ impl Stats {
         self.shard().retries.fetch_add(1, Relaxed);
     }
 
-    /// A call held a device past its deadline and was ended there.
+    /// Records a call that held a device past its deadline and was aborted.
     pub fn overrun(&self) {
         self.shard().overruns.fetch_add(1, Relaxed);
     }

@@ -118,7 +118,7 @@ impl Unit {
         self.desired.load(Relaxed)
     }
 
-    /// Wants so many replicas; those beyond are unloaded.
+    /// Sets the desired number of replicas; excess ones are unloaded.
     pub fn scale(&self, desired: usize) {
         self.desired.store(desired, Relaxed);
         for replica in self.loaded().iter().skip(desired) {
@@ -265,10 +265,12 @@ impl Unit {
             let why = self.why.lock().expect("no panic under this lock");
             return match (self.is_placed(), &*why) {
                 (true, _) => {
-                    format!("no device suits {name}: `baltra devices` lists those there are")
+                    format!(
+                        "no device matches function '{name}' (`baltra devices` lists the devices)"
+                    )
                 }
-                (false, Some(why)) => format!("no device for {name}: {why}"),
-                (false, None) => format!("no device for {name} is known"),
+                (false, Some(why)) => format!("no device for function '{name}': {why}"),
+                (false, None) => format!("no device for function '{name}' has been found yet"),
             };
         }
         let reasons = replicas.iter().map(|replica| {
@@ -278,7 +280,7 @@ impl Unit {
             };
             match replica.refusal(now) {
                 Some(error) => format!("{place}: {error}"),
-                None if !replica.allows(now) => format!("{place} has failed too often lately"),
+                None if !replica.allows(now) => format!("{place} has failed too often recently"),
                 None => format!("{place} has failed"),
             }
         });

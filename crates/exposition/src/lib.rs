@@ -84,8 +84,8 @@ fn types(page: &str) -> HashMap<&str, &str> {
     lines.filter_map(|line| line.split_once(' ')).collect()
 }
 
-/// A page in OpenMetrics as text 0.0.4: a counter is named as its samples are, and what the older
-/// format has no word for is left out.
+/// Converts a page in OpenMetrics to text 0.0.4: counters get the names of their samples, and
+/// elements that the older format lacks are removed.
 fn to_text(page: &str) -> String {
     let types = types(page);
     let mut out = String::with_capacity(page.len());

@@ -3,7 +3,7 @@
 //! | path | what |
 //! |---|---|
 //! | `/ui/` | the page and its files, with entity tags |
-//! | `/ui/api/state` | what is so now |
+//! | `/ui/api/state` | the current state |
 //! | `/ui/api/stream` | server-sent events: `history` once, then `state` every second |
 //! | `/ui/api/function/{name}` | a function's contract, latency histogram and cold starts |
 //!
@@ -41,7 +41,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// The console over `source`. Must be called in a runtime: it looks at the source once a second
+/// The console over `source`. Must be called within a runtime: it polls the source once a second
 /// until the router is dropped.
 pub fn router(source: Arc<dyn Source>) -> Router {
     Router::new()
@@ -84,12 +84,12 @@ async fn redirect() -> Response {
 /// A file, or 304 if the browser has it.
 async fn file(Path(path): Path<String>, headers: HeaderMap) -> Response {
     let Some(asset) = assets::find(&path) else {
-        let text = "there is no such file: the console is at /ui/\n";
+        let text = "not found: the console is at /ui/\n";
         return (StatusCode::NOT_FOUND, text).into_response();
     };
     let common = [
         (header::ETAG, asset.tag().clone()),
-        // Kept, and asked for each time: a new binary's page is there at the next load.
+        // Cached but revalidated: the page of a new binary appears at the next load.
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
     if known(&headers, asset.tag()) {
@@ -126,20 +126,21 @@ async fn state(State(hub): State<Arc<Hub>>) -> Response {
 async fn function(State(hub): State<Arc<Hub>>, Path(name): Path<String>) -> Response {
     match hub.function_json(&name) {
         Some(text) => json(text),
-        None => (StatusCode::NOT_FOUND, "there is no such function\n").into_response(),
+        None => (StatusCode::NOT_FOUND, "function not found\n").into_response(),
     }
 }
 
 async fn stream(State(hub): State<Arc<Hub>>) -> Response {
     let Some(stream) = hub.stream() else {
-        let text = format!("{STREAMS_MAX} console pages are open, which is the most: close one\n");
+        let text =
+            format!("too many console pages: {STREAMS_MAX} are open, the maximum: close one\n");
         let retry = [(header::RETRY_AFTER, "5")];
         return (StatusCode::SERVICE_UNAVAILABLE, retry, text).into_response();
     };
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-store"),
-        // Proxies that gather answers are told not to.
+        // Disables buffering of responses in proxies.
         (HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     (headers, Body::new(stream)).into_response()

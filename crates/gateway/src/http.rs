@@ -1,24 +1,24 @@
-//! The protocols of the door.
+//! The gateway's protocols.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`listener`] | doors: binding, accepting, TLS, what becomes of a connection |
-//! | [`connection`] | a socket that knows what it is waiting for, and its limits |
+//! | [`listener`] | listeners: binding, accepting, TLS, choosing a connection's protocol |
+//! | [`connection`] | a socket with its state and its time limits |
 //! | [`scan`] | what a parser would let pass: smuggling shapes |
-//! | [`gateway`] | what all of them share |
-//! | [`budget`], [`body`], [`coding`] | what a request holds, its body, how that is encoded |
-//! | [`dispatch`], [`call`] | `/function/…`: the way of a call, without locks |
-//! | [`containers`], [`forward`] | functions that are containers: calls go on there, and wait until one is ready |
+//! | [`gateway`] | the state that all of them share |
+//! | [`budget`], [`body`], [`coding`] | a request's memory, its body, its encoding |
+//! | [`dispatch`], [`call`] | `/function/…`: calls, without locks |
+//! | [`containers`], [`forward`] | functions in containers: forwarding, and waiting until one is ready |
 //! | [`table`], [`deployment`] | what is deployed |
-//! | [`meters`], [`usage`], [`metrics`] | counting, and showing it |
-//! | [`trace`], [`spans`] | which trace a call belongs to, and telling its spans |
+//! | [`meters`], [`usage`], [`metrics`] | counters and their presentation |
+//! | [`trace`], [`spans`] | a call's trace context, and export of its spans |
 //! | [`store`], [`upload`] | functions and deployments on disk |
 //! | [`faas`], [`namespace`], [`logs`], [`follow`] | OpenFaaS: management, logs |
 //! | [`asynchronous`], [`queue`] | asynchronous calls, and where they stand |
-//! | [`callback`], [`delivery`] | telling the ends of asynchronous calls |
+//! | [`callback`], [`delivery`] | callbacks at the end of asynchronous calls |
 //! | [`inference`] | the Open Inference Protocol |
-//! | [`keys`] | who calls, how often |
-//! | [`router`], [`request`], [`access`], [`openapi`] | everything that is not a call |
+//! | [`keys`] | callers' keys and rate limits |
+//! | [`router`], [`request`], [`access`], [`openapi`] | all paths that are not calls |
 //! | [`task`] | work beside the event loop |
 
 pub(crate) mod access;

@@ -1,9 +1,9 @@
-//! The HTTP door: functions that anyone can curl.
+//! The HTTP gateway: functions that any HTTP client can call.
 //!
-//! A gateway is a process of its own. It speaks HTTP/1.1, optionally over TLS: OpenFaaS's paths,
-//! the Open Inference Protocol (over gRPC too, on a second address), health, metrics and an
-//! OpenAPI description ([`http`]); keeps the functions that were deployed; and runs their calls
-//! on devices of one or many nodes ([`baltra_engine`]).
+//! A gateway is a separate process. It serves HTTP/1.1, optionally over TLS: OpenFaaS's paths, the
+//! Open Inference Protocol (over gRPC too, on a second address), health, metrics and an OpenAPI
+//! description ([`http`]); keeps the functions that were deployed; and runs their calls on devices
+//! of one or many nodes ([`baltra_engine`]).
 //!
 //! [`Options`] builds a [`Service`], which serves until it is stopped or dropped.
 #![forbid(unsafe_code)]

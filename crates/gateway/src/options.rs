@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Everything that a gateway is told: the section `[gateway]`.
+/// The gateway's configuration: the section `[gateway]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
@@ -31,13 +31,13 @@ pub struct Options {
     /// ::1, 169.254.…) is called only where it is named itself, or `localhost` is; a name that
     /// resolves to one is not enough. Empty: no callbacks.
     pub callback_hosts: Vec<String>,
-    /// Who may deploy and remove.
+    /// Credentials for deploying and removing functions.
     pub admin: AdminOptions,
     /// How calls are carried out, and where.
     pub engine: baltra_engine::Options,
     /// Sizes, numbers and times.
     pub limits: LimitOptions,
-    /// Who may call. Empty: anyone who reaches the address, which must be loopback then.
+    /// Callers' keys. Empty: no authentication, and the address must be loopback.
     #[serde(rename = "key")]
     pub keys: Vec<KeyOptions>,
 }
@@ -84,7 +84,7 @@ impl Default for AdminOptions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyOptions {
-    /// Whose calls these are.
+    /// The tenant of this key's calls.
     pub tenant: String,
     /// sha256 of the key, hexadecimal: `printf %s KEY | sha256sum`.
     pub sha256: String,
@@ -132,7 +132,7 @@ pub struct LimitOptions {
     pub write_timeout_ms: u64,
     /// How long a connection may lie idle.
     pub idle_timeout_ms: u64,
-    /// How long a call may take where its function does not say it.
+    /// Default time limit of a call.
     pub call_timeout_ms: u64,
     /// How long running calls may go on at shutdown.
     pub drain_ms: u64,
@@ -179,13 +179,13 @@ impl LimitOptions {
     }
 }
 
-/// What is wrong with a configuration, by its key.
+/// An invalid configuration value.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("'gateway.{key}' {problem}")]
 pub struct Invalid {
-    /// Where.
+    /// The key.
     pub key: String,
-    /// What.
+    /// The problem.
     pub problem: String,
 }
 
@@ -213,29 +213,31 @@ impl Options {
         }
     }
 
-    /// Checks what no single key's type can say.
+    /// Checks conditions beyond the types of single keys.
     pub fn validate(self) -> Result<Options, Invalid> {
         let grpc = self.grpc_socket().map_err(|error| {
-            let problem = format!("is no address such as 127.0.0.1:8081 ({error}); empty for none");
+            let problem = format!(
+                "must be an address such as 127.0.0.1:8081, or empty to disable it: {error}"
+            );
             invalid("grpc_address", problem)
         })?;
         if self.state.as_os_str().is_empty() {
             return Err(invalid(
                 "state",
-                "is missing: the directory of functions and usage",
+                "is missing: set it to the directory for functions and usage records",
             ));
         }
         if self.tls_cert.is_some() != self.tls_key.is_some() {
             return Err(invalid(
                 "tls_cert",
-                "and 'gateway.tls_key' go together: give both or none",
+                "and 'gateway.tls_key' must be set together",
             ));
         }
         if self.workers > 1024 {
-            return Err(invalid("workers", "is more than 1024"));
+            return Err(invalid("workers", "must be at most 1024"));
         }
         if let Err(problem) = self.engine.check() {
-            return Err(invalid("engine", format!("cannot work: {problem}")));
+            return Err(invalid("engine", format!("is invalid: {problem}")));
         }
         self.validate_limits()?;
         self.validate_keys()?;
@@ -248,7 +250,7 @@ impl Options {
         if !(8192..=1 << 20).contains(&limits.head_bytes_max) {
             return Err(invalid(
                 "limits.head_bytes_max",
-                "must lie between 8192 and 1048576",
+                "must be between 8192 and 1048576",
             ));
         }
         let positive = [
@@ -286,7 +288,7 @@ impl Options {
             if !hashes.insert(key.sha256.to_ascii_lowercase()) {
                 return Err(invalid(
                     at("sha256"),
-                    "is there twice: whose call would it be?",
+                    "is used by two keys: it must identify one tenant",
                 ));
             }
         }
@@ -303,7 +305,7 @@ impl Options {
         Ok(())
     }
 
-    /// Nothing is open beyond loopback without keys.
+    /// Addresses beyond loopback need keys and a password.
     fn validate_open(&self, grpc: Option<SocketAddr>) -> Result<(), Invalid> {
         let doors = [("address", Some(self.address)), ("grpc_address", grpc)];
         for (key, address) in doors {
@@ -312,13 +314,13 @@ impl Options {
             };
             if self.keys.is_empty() {
                 let problem = format!(
-                    "{address} is open to others: add a [[gateway.key]] for each tenant, or listen on 127.0.0.1"
+                    "{address} is reachable from other hosts: add a [[gateway.key]] for each tenant, or listen on 127.0.0.1"
                 );
                 return Err(invalid(key, problem));
             }
             if self.admin.password_sha256.is_empty() {
                 let problem = format!(
-                    "{address} is open to others: set 'gateway.admin.password_sha256', or listen on 127.0.0.1"
+                    "{address} is reachable from other hosts: set 'gateway.admin.password_sha256', or listen on 127.0.0.1"
                 );
                 return Err(invalid(key, problem));
             }

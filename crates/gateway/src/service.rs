@@ -67,7 +67,7 @@ impl Service {
         })
     }
 
-    /// Where HTTP is served; the port is known even if 0 was asked for.
+    /// The address of HTTP, with the actual port if the configured one is 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -93,8 +93,8 @@ impl Service {
         Ok(())
     }
 
-    /// Takes no new connections, lets running calls end (as long as the options allow), keeps the
-    /// books, and ends every thread.
+    /// Stops accepting connections, lets running calls end (within the configured time), writes
+    /// usage records, and ends all threads.
     fn drain(&mut self) {
         let Some(runtime) = self.runtime.take() else {
             return;

@@ -227,11 +227,11 @@ fn both_doors_speak_tls() {
             _ => assert_eq!(&start, answered),
         }
     }
-    // Who never greets is not waited for.
+    // A client that never starts the TLS handshake is disconnected.
     let mut silent = TcpStream::connect(gateway.address()).unwrap();
     silent.set_read_timeout(Some(support::PATIENCE)).unwrap();
     assert_eq!(silent.read(&mut [0; 16]).unwrap_or(0), 0);
-    // Plain HTTP is no greeting.
+    // Plain HTTP is not a TLS handshake.
     let mut plain = TcpStream::connect(gateway.address()).unwrap();
     plain.set_read_timeout(Some(support::PATIENCE)).unwrap();
     plain.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").unwrap();

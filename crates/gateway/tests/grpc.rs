@@ -188,7 +188,7 @@ async fn a_message_is_as_long_as_its_function_takes() {
         gateway.deploy(UPPERCASE);
         gateway
     });
-    // Its length and the model's name are enough to know.
+    // Its length and the model's name suffice for the decision.
     let head = &infer("uppercase", vec![0; 100])[..40];
     let answer = send(&gateway, INFER, None, vec![framed(150 << 20, head)], false).await;
     assert_eq!(answer.status, RESOURCE_EXHAUSTED, "{}", answer.message);

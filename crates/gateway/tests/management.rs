@@ -255,7 +255,7 @@ fn logs_are_lines_of_json_and_can_be_followed() {
         b"x",
     );
     let mut seen = String::new();
-    until("the refused call is told", || {
+    until("the refused call is reported", || {
         seen += &String::from_utf8_lossy(&client.chunk().unwrap_or_default());
         seen.contains(" 415 in ")
     });

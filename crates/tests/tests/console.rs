@@ -321,7 +321,7 @@ fn a_registry_that_is_away_is_said() {
     browser.open(&pool.page(""));
     browser.until_text(".devices", "isabela");
     pool.registry.kill().unwrap();
-    browser.until_text("#problems", "does not answer");
+    browser.until_text("#problems", "does not respond");
     assert!(browser.text(".devices").contains("isabela"));
     pool.registry = pool.registry.restart(&Options::default()).unwrap();
     browser.until(

@@ -290,9 +290,9 @@ async fn test_what_is_wrong_with_a_kernel_is_said() {
     );
     let short = function(ADD, &[("add.cl", b"kernel void add(global int *a) {}")]);
     for (function, says) in [
-        (broken, vec!["add.cl cannot be built", "nonsense"]),
-        (misnamed, vec!["no kernel add", "subtract"]),
-        (short, vec!["takes 1 arguments", "gives it 3"]),
+        (broken, vec!["cannot build add.cl", "nonsense"]),
+        (misnamed, vec!["no kernel 'add'", "subtract"]),
+        (short, vec!["takes 1 arguments", "lists 3"]),
     ] {
         engine.deploy(&function, 1).await;
         for _ in 0..2 {

@@ -224,7 +224,7 @@ fn test_a_kernel_that_cannot_be_built_is_refused_at_deployment() {
         ),
         (
             "kernel void other(global uchar *a, global uchar *b) {}",
-            "no kernel copy",
+            "no kernel 'copy'",
         ),
         ("kernel void copy(global uchar *a) {}", "1 arguments"),
     ] {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 
-/// Which trace something belongs to, and under which span of it.
+/// The trace that an operation belongs to, and its parent span there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context {
     /// `trace-id`
@@ -15,7 +15,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Of `00-…-…-..`; `None`: it is none. Later versions begin the same way.
+    /// Parses `00-…-…-..`; `None` if malformed. Later versions start with the same fields.
     pub fn parse(text: &[u8]) -> Option<Context> {
         let (version, rest) = (text.get(..3)?, text.get(3..)?);
         let first = version == b"00-" && rest.len() == 52;
@@ -37,7 +37,7 @@ impl Context {
     }
 }
 
-/// As the header has it.
+/// The header's value.
 impl fmt::Display for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("00-")?;
@@ -74,7 +74,7 @@ thread_local! {
 }
 
 fn seed() -> u64 {
-    // Ids must differ, not be secret: without entropy the address space's layout will do.
+    // IDs have to differ, not to be secret: without entropy the address space's layout suffices.
     getrandom::u64().unwrap_or_else(|_| std::ptr::from_ref(&RANDOM) as usize as u64) | 1
 }
 

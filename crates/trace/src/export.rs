@@ -1,4 +1,4 @@
-//! The task that tells spans: OTLP, protobuf in an HTTP/1 request, a batch a connection.
+//! The export task: OTLP, protobuf in an HTTP/1 request, one connection per batch.
 
 use crate::options::Options;
 use crate::{Inner, Kind, Span, Value, BATCH_MAX};
@@ -21,10 +21,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
-/// A collector's answer; what is longer is not looked at.
+/// Longest response of a collector; longer ones are errors.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Tells what comes until it is closed and empty.
+/// Exports queued spans until the queue is closed and empty.
 pub(crate) async fn run(inner: Arc<Inner>, options: Options) {
     let mut closing = inner.closing.subscribe();
     let mut failed = false;
@@ -47,15 +47,15 @@ pub(crate) async fn run(inner: Arc<Inner>, options: Options) {
             let refused = match sent {
                 Ok(Ok(rejected)) => {
                     if std::mem::take(&mut failed) {
-                        tracing::info!(endpoint = %options.endpoint, "spans are taken again");
+                        tracing::info!(endpoint = %options.endpoint, "the collector accepts spans again");
                     }
                     rejected.min(count)
                 }
                 other => {
-                    let reason = other.map_or_else(|_| "no answer in time".into(), error_of);
-                    // Once an outage.
+                    let reason = other.map_or_else(|_| "no response in time".into(), error_of);
+                    // Logged once per outage.
                     if !std::mem::replace(&mut failed, true) {
-                        tracing::warn!(endpoint = %options.endpoint, reason, "spans are not taken: they are dropped");
+                        tracing::warn!(endpoint = %options.endpoint, reason, "export failed: spans are dropped");
                     }
                     count
                 }
@@ -76,7 +76,7 @@ fn error_of(sent: Result<u64, Failure>) -> String {
     sent.map_or_else(|error| error.to_string(), |_| String::new())
 }
 
-/// Tells one batch; how many of it the collector rejected.
+/// Exports one batch. Returns the number of spans that the collector rejected.
 async fn send(options: &Options, batch: Vec<Span>) -> Result<u64, Failure> {
     let uri = &options.endpoint;
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -98,13 +98,13 @@ async fn send(options: &Options, batch: Vec<Span>) -> Result<u64, Failure> {
         let answer = sender.send_request(request).await?;
         let status = answer.status();
         if status != StatusCode::OK {
-            return Err(format!("the collector answered {status}").into());
+            return Err(format!("the collector responded with {status}").into());
         }
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
         Ok::<Bytes, Failure>(body.collect().await?.to_bytes())
     };
     let mut answered = std::pin::pin!(answered);
-    // The connection is driven as long as the answer is waited for, and no longer.
+    // The connection is driven only until the response is complete.
     let answer = tokio::select! {
         answer = &mut answered => answer?,
         _ = connection => answered.await?,

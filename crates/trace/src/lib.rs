@@ -1,8 +1,10 @@
-//! Spans of calls, told to whoever collects them: OTLP over HTTP, as OpenTelemetry's environment variables say.
+//! Spans of calls, exported to a collector: OTLP over HTTP, configured by OpenTelemetry's
+//! environment variables.
 //!
-//! Whoever has done something makes a [`Span`] of it when it is over and gives it to [`Spans`], which never waits: a
-//! queue of a bounded length, which a task of the daemon's own empties. What does not fit, or is not taken by the
-//! collector, is dropped and counted. Without a collector there is no queue and nothing is made.
+//! A daemon makes a [`Span`] of each operation when it ends and passes it to [`Spans`], which never
+//! blocks: a bounded queue that a background task empties. Spans that do not fit, or that the
+//! collector does not accept, are dropped and counted. Without a collector there is no queue, and
+//! no spans are made.
 #![forbid(unsafe_code)]
 
 mod context;
@@ -22,40 +24,40 @@ use tokio::sync::{watch, Notify};
 /// Spans in one message.
 const BATCH_MAX: usize = 512;
 
-/// Something that was done, when it is over.
+/// A finished operation.
 #[derive(Clone, Debug, Default)]
 pub struct Span {
-    /// Of which trace.
+    /// The trace that it belongs to.
     pub trace: [u8; 16],
-    /// Its own name there.
+    /// Its own ID within the trace.
     pub id: [u8; 8],
-    /// What it is a part of; zeros: of nothing.
+    /// The ID of its parent; zeros for a root span.
     pub parent: [u8; 8],
-    /// What was done.
+    /// The operation.
     pub name: String,
-    /// On whose behalf.
+    /// Its role in a remote call.
     pub kind: Kind,
-    /// When.
+    /// When it ran.
     pub time: Time,
-    /// More of it.
+    /// Further attributes.
     pub attributes: Vec<(&'static str, Value)>,
-    /// Why it failed; `None`: it did not.
+    /// The reason why it failed; `None` on success.
     pub error: Option<String>,
 }
 
-/// What a span is to its parent.
+/// A span's role towards its parent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// A part of it.
+    /// A part of the parent's work.
     #[default]
     Internal,
-    /// What another process asked for.
+    /// A request that another process sent.
     Server,
-    /// Asking another process.
+    /// A request to another process.
     Client,
 }
 
-/// An attribute's.
+/// An attribute's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A text.
@@ -82,16 +84,16 @@ impl From<i64> for Value {
     }
 }
 
-/// From when to when, nanoseconds since 1970.
+/// A time range, in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time {
-    /// From.
+    /// Start.
     pub began_ns: u64,
-    /// To.
+    /// End.
     pub ended_ns: u64,
 }
 
-/// Turns times of the monotonic clock into those of the calendar.
+/// Converts times of the monotonic clock to calendar time.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     at: Instant,
@@ -99,7 +101,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// As the clocks stand now.
+    /// Samples both clocks.
     pub fn now() -> Clock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Clock {
@@ -108,7 +110,7 @@ impl Clock {
         }
     }
 
-    /// An instant.
+    /// An instant, in nanoseconds since 1970.
     pub fn at(&self, instant: Instant) -> u64 {
         match instant.checked_duration_since(self.at) {
             Some(later) => self.unix_ns.saturating_add(nanoseconds(later)),
@@ -116,12 +118,12 @@ impl Clock {
         }
     }
 
-    /// So many nanoseconds ago.
+    /// The time `ns` nanoseconds before the sample.
     pub fn ago(&self, ns: u64) -> u64 {
         self.unix_ns.saturating_sub(ns)
     }
 
-    /// From one instant to another.
+    /// The range between two instants.
     pub fn time(&self, began: Instant, ended: Instant) -> Time {
         Time {
             began_ns: self.at(began),
@@ -134,16 +136,16 @@ fn nanoseconds(duration: Duration) -> u64 {
     duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
-/// What became of spans, since the start.
+/// Spans exported and dropped since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// The collector took them.
+    /// Accepted by the collector.
     pub told: u64,
-    /// There was no room for them, or the collector did not take them.
+    /// Lost because the queue was full, or because the collector did not accept them.
     pub dropped: u64,
 }
 
-/// Where spans go. Clones are handles of the same queue; the default tells nobody.
+/// The queue of spans to export. Clones are handles of the same queue; the default exports nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Spans(Option<Arc<Inner>>);
 
@@ -153,20 +155,21 @@ struct Inner {
     queue: ArrayQueue<Span>,
     told: AtomicU64,
     dropped: AtomicU64,
-    /// A message's worth waits.
+    /// A full batch waits.
     many: Notify,
-    /// True: no more spans come.
+    /// True: no more spans will be queued.
     closing: watch::Sender<bool>,
-    /// True: all were told.
+    /// True: all queued spans were exported or dropped.
     closed: watch::Sender<bool>,
 }
 
 impl Spans {
-    /// As the environment says, for a service that is called so unless it says otherwise; `more` is told of the
-    /// service, too. To be called within a Tokio runtime, which tells them.
+    /// Reads the configuration from the environment. `service` is the default of `service.name`;
+    /// `more` are further resource attributes. Must be called within a Tokio runtime, which runs
+    /// the export task.
     ///
     /// # Errors
-    /// A variable that makes no sense.
+    /// A variable with an invalid value.
     pub fn from_environment(service: &str, more: &[(&str, &str)]) -> Result<Spans, Invalid> {
         let options = Options::read(service, |name| std::env::var(name).ok())?;
         Ok(options.map_or_else(Spans::default, |mut options| {
@@ -177,7 +180,7 @@ impl Spans {
     }
 
     fn start(options: Options) -> Spans {
-        tracing::info!(endpoint = %options.endpoint, "spans are told");
+        tracing::info!(endpoint = %options.endpoint, "exporting spans");
         let inner = Arc::new(Inner {
             sampler: options.sampler,
             queue: ArrayQueue::new(options.queue_max),
@@ -191,18 +194,19 @@ impl Spans {
         Spans(Some(inner))
     }
 
-    /// Whether anybody is told.
+    /// Whether spans are exported.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Whether a trace's spans are to be made; `parent`: its `sampled` flag, where it goes on from elsewhere.
+    /// Whether to make spans of a trace. `parent`: the `sampled` flag of its remote parent, if it
+    /// has one.
     pub fn takes(&self, trace: &[u8; 16], parent: Option<bool>) -> bool {
         let inner = self.0.as_ref();
         inner.is_some_and(|inner| inner.sampler.takes(trace, parent))
     }
 
-    /// Tells a span, soon. Never waits.
+    /// Queues a span for export. Never blocks.
     pub fn tell(&self, span: Span) {
         let Some(inner) = &self.0 else {
             return;
@@ -214,14 +218,14 @@ impl Spans {
         }
     }
 
-    /// Counts spans that were lost before they came here.
+    /// Counts spans that were lost before they were queued.
     pub fn lost(&self, count: u64) {
         if let Some(inner) = &self.0 {
             inner.dropped.fetch_add(count, Relaxed);
         }
     }
 
-    /// What became of them; `None`: nobody is told.
+    /// Totals since the start; `None` if spans are not exported.
     pub fn counts(&self) -> Option<Counts> {
         self.0.as_ref().map(|inner| Counts {
             told: inner.told.load(Relaxed),
@@ -229,12 +233,12 @@ impl Spans {
         })
     }
 
-    /// Tells what waits, within so long.
-    pub async fn close(&self, patience: Duration) {
+    /// Exports the queued spans, for at most `timeout`.
+    pub async fn close(&self, timeout: Duration) {
         if let Some(inner) = &self.0 {
             inner.closing.send_replace(true);
             let mut closed = inner.closed.subscribe();
-            let _ = tokio::time::timeout(patience, closed.wait_for(|closed| *closed)).await;
+            let _ = tokio::time::timeout(timeout, closed.wait_for(|closed| *closed)).await;
         }
     }
 }

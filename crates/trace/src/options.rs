@@ -1,40 +1,40 @@
-//! The environment variables that OpenTelemetry names, as far as they mean something here.
+//! The part of OpenTelemetry's environment variables that the daemons support.
 
 use std::time::Duration;
 
-/// What they say, where they name a collector.
+/// The configuration, if the variables name a collector.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Options {
-    /// Where spans go.
+    /// The collector's URL.
     pub endpoint: http::Uri,
-    /// Sent with them.
+    /// Headers of each export request.
     pub headers: Vec<(String, String)>,
-    /// Who tells them.
+    /// Resource attributes: the service that exports.
     pub resource: Vec<(String, String)>,
     pub sampler: Sampler,
-    /// Spans that wait to be told; more are dropped.
+    /// Capacity of the queue; further spans are dropped.
     pub queue_max: usize,
-    /// They are told so often, sooner where many wait.
+    /// Longest time between exports; a full batch is exported at once.
     pub delay: Duration,
-    /// The collector answers within.
+    /// Time limit of an export request.
     pub timeout: Duration,
 }
 
-/// Which traces are told.
+/// Selects the traces to export.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sampler {
-    /// One that goes on from elsewhere is told as its `sampled` flag says.
+    /// The `sampled` flag of a remote parent decides, if there is one.
     pub parent_based: bool,
-    /// Of the others, so many: 0 to 1.
+    /// Sampled share of the other traces, 0 to 1.
     pub ratio: f64,
 }
 
 impl Sampler {
-    /// Whether a trace is told. `parent`: its flag, where it goes on from elsewhere.
+    /// Whether to export a trace. `parent`: the `sampled` flag of its remote parent, if it has one.
     pub fn takes(&self, trace: &[u8; 16], parent: Option<bool>) -> bool {
         match parent {
             Some(sampled) if self.parent_based => sampled,
-            // As others decide it, so that all who look at a trace's id come to the same.
+            // The rule of OpenTelemetry's SDKs, so that all services decide alike for a trace ID.
             _ => {
                 let low = u64::from_be_bytes(trace[8..].try_into().expect("eight bytes")) >> 1;
                 self.ratio >= 1.0 || low < (self.ratio * (1u64 << 63) as f64) as u64
@@ -43,15 +43,15 @@ impl Sampler {
     }
 }
 
-/// A variable that makes no sense.
+/// A variable with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name} is '{value}': {reason}")]
+#[error("{name}: invalid value '{value}': {reason}")]
 pub struct Invalid {
-    /// Which.
+    /// The variable.
     pub name: &'static str,
-    /// What it says, its start.
+    /// The start of its value.
     pub value: String,
-    /// What it should say.
+    /// The reason and the expected form.
     pub reason: String,
 }
 
@@ -67,7 +67,7 @@ const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
 
 impl Options {
-    /// What the variables say; `None`: nobody collects spans.
+    /// Reads the variables; `None` if they disable export or name no collector.
     pub fn read(
         service: &str,
         lookup: impl Fn(&str) -> Option<String>,
@@ -95,7 +95,7 @@ impl Options {
         }
         let protocol = "OTEL_EXPORTER_OTLP_PROTOCOL";
         if let Some(other) = get(protocol).filter(|p| p != "http/protobuf") {
-            let reason = "spans are told by http/protobuf, to a collector's port 4318";
+            let reason = "only http/protobuf is supported (a collector's port 4318)";
             return Err(invalid(protocol, &other, reason));
         }
         let ms = |name, default| -> Result<Duration, Invalid> {
@@ -122,14 +122,14 @@ fn endpoint(name: &'static str, text: &str) -> Result<http::Uri, Invalid> {
         Some("http") => {}
         Some("https") => {
             return Err(wrong(
-                "TLS is not spoken to collectors: let one beside Baltra, at an http:// URL, pass spans on",
+                "TLS to collectors is not supported: export to a local collector at an http:// URL, and let it forward",
             ))
         }
         _ => return Err(wrong("it must be a URL such as http://collector:4318")),
     }
     match uri.authority().map(|a| a.as_str()) {
         Some(authority) if !authority.contains('@') => Ok(uri),
-        _ => Err(wrong("it must name a host, without a user")),
+        _ => Err(wrong("it must name a host, without user information")),
     }
 }
 
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn test_without_an_endpoint_nothing_is_told() {
+    fn test_without_an_endpoint_nothing_is_exported() {
         assert_eq!(read(&[]).unwrap(), None);
         assert_eq!(read(&[(ENDPOINT, " ")]).unwrap(), None);
         let on = (ENDPOINT, "http://c:4318");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn test_who_tells_is_named() {
+    fn test_the_exporting_service_is_named() {
         let on = (ENDPOINT, "http://c:4318");
         let name = |options: Options| {
             let mut names = options.resource.into_iter();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_makes_no_sense_is_named() {
+    fn test_invalid_variables_are_named() {
         let on = (ENDPOINT, "http://c:4318");
         for (pair, word) in [
             ((TRACES_ENDPOINT, "https://c"), "TLS"),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_parent_decides_where_it_is_asked() {
+    fn test_the_parent_decides_if_the_sampler_is_parent_based() {
         let on = (ENDPOINT, "http://c:4318");
         let sampler = |text| {
             let options = read(&[on, ("OTEL_TRACES_SAMPLER", text)]);

@@ -17,7 +17,7 @@ fn options(collector: &TcpListener, more: &[(&str, &str)]) -> Options {
     options.unwrap().unwrap()
 }
 
-/// Takes one message, and answers so.
+/// Receives one message and responds with `status`.
 async fn take(collector: &TcpListener, status: &str) -> (Vec<String>, ExportTraceServiceRequest) {
     let (stream, _) = collector.accept().await.unwrap();
     let mut stream = BufReader::new(stream);
@@ -55,7 +55,7 @@ fn span(name: &str) -> Span {
 }
 
 #[tokio::test]
-async fn test_a_collector_is_told_what_was_done() {
+async fn test_the_collector_receives_the_spans() {
     let collector = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let key = ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b");
     let spans = Spans::start(options(&collector, &[key]));
@@ -104,11 +104,11 @@ async fn test_a_collector_is_told_what_was_done() {
 }
 
 #[tokio::test]
-async fn test_what_is_not_taken_is_counted() {
+async fn test_rejected_spans_are_counted() {
     let collector = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let few = ("OTEL_BSP_MAX_QUEUE_SIZE", "2");
     let spans = Spans::start(options(&collector, &[few]));
-    // Nothing else runs meanwhile: the queue is full after two.
+    // The export task does not run meanwhile: the queue is full after two.
     for _ in 0..5 {
         spans.tell(span("many"));
     }
@@ -116,14 +116,14 @@ async fn test_what_is_not_taken_is_counted() {
     let (_, message) = take(&collector, "503 Service Unavailable").await;
     assert_eq!(message.resource_spans[0].scope_spans[0].spans.len(), 2);
     until(|| spans.counts().unwrap().dropped == 5).await;
-    // It goes on when the collector is back.
+    // Export resumes when the collector is back.
     spans.tell(span("again"));
     take(&collector, "200 OK").await;
     until(|| spans.counts().unwrap().told == 1).await;
 }
 
 #[tokio::test]
-async fn test_nobody_is_told_by_default() {
+async fn test_nothing_is_exported_by_default() {
     let spans = Spans::default();
     assert!(!spans.is_on() && !spans.takes(&[1; 16], Some(true)));
     spans.tell(span("none"));
@@ -132,7 +132,7 @@ async fn test_nobody_is_told_by_default() {
 }
 
 #[test]
-fn test_instants_before_and_after_are_told_in_order() {
+fn test_instants_before_and_after_the_sample_keep_their_order() {
     let before = Instant::now();
     let clock = Clock::now();
     let after = clock.at + Duration::from_nanos(5);

@@ -146,7 +146,7 @@ pub(super) fn terms(text: &str) -> Result<Vec<(usize, String)>, QueryError> {
         match c {
             '\\' => {
                 let (_, next) = chars.next().ok_or(QueryError::Unfinished(
-                    "a backslash at the end: write two to mean one",
+                    "a backslash at the end: write '\\\\' for a backslash",
                 ))?;
                 term.push(at, '\\', quoted);
                 term.push(at, next, true);
@@ -160,7 +160,7 @@ pub(super) fn terms(text: &str) -> Result<Vec<(usize, String)>, QueryError> {
         }
     }
     if quoted {
-        return Err(QueryError::Unfinished("a quote is not closed"));
+        return Err(QueryError::Unfinished("unterminated quote"));
     }
     terms.extend(term.end());
     Ok(terms)

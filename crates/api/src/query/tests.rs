@@ -90,14 +90,14 @@ fn a_wrong_query_says_where_and_why() {
     for (text, wrong) in [
         ("vendor", "'vendor' at byte 0 has no '='"),
         ("vendor=a, speed=9", "'speed' at byte 10 is none of"),
-        ("node=a,node=b", "'node' at byte 7 is asked for twice"),
+        ("node=a,node=b", "duplicate field 'node' at byte 7"),
         ("node=", "the value is empty"),
-        ("label.=7", "a label's key has"),
+        ("label.=7", "a label's key may have"),
         (
             "label.a=7,label.a=8",
-            "'label.a' at byte 10 is asked for twice",
+            "duplicate field 'label.a' at byte 10",
         ),
-        ("node=\"a", "a quote is not closed"),
+        ("node=\"a", "unterminated quote"),
         ("node=a\\", "a backslash at the end"),
         ("node=a\u{7}", "control character"),
     ] {

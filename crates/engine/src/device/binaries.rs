@@ -1,7 +1,7 @@
 //! Programs as a device's driver built them: a function that comes back does not go through the
 //! compiler's front end again, which takes PoCL some 60 ms even where its cache has the rest.
 //!
-//! They are kept in memory alone. A driver may refuse one at any time: then the source is built.
+//! They are kept in memory only. A driver may refuse one at any time: then the source is built.
 
 use baltra_functions::Function;
 use baltra_wire::opencl::{DEVICE_NAME, DEVICE_VENDOR, DEVICE_VERSION, DRIVER_VERSION};
@@ -22,7 +22,7 @@ pub struct Binaries {
     kept: Mutex<HashMap<String, Arc<[u8]>>>,
 }
 
-/// What a binary is of, and for.
+/// The key of a binary: device and program.
 pub fn key(device: &DeviceDescription, function: &Function, implementation: usize) -> String {
     let mut key = format!("{}\0{implementation}", function.digest);
     for param in SAME {

@@ -1,4 +1,4 @@
-//! A command queue of a function on a device, and the calls that are on their way in it.
+//! A command queue of a function on a device, and its calls in flight.
 //!
 //! Whoever has a call submits it: it takes a free slot, copies the body in, pushes the commands
 //! and flushes, so that a call costs no hop to another thread before the executor. Who is alone
@@ -14,9 +14,9 @@
 //!
 //! # Failures
 //!
-//! A command that fails tells its number, but a later failure overwrites it. So when one is seen,
-//! every call that was on its way then is run again alone, which tells for certain whose it was. A
-//! call's inputs are copied in again, so that running twice has no effect but the time.
+//! A failing command publishes its number, but a later failure overwrites it. So after a failure,
+//! every call that was in flight is repeated alone, which identifies the failing call. Its inputs
+//! are copied in again, so the repetition costs time but has no other effect.
 
 use super::program::Program;
 use super::slot::{Slot, SlotError};
@@ -35,13 +35,14 @@ use std::time::{Duration, Instant};
 
 /// Merged calls on their way: one runs while the next is copied in.
 const MERGED_DEPTH: usize = 2;
-/// The device may idle for company so long: one part in so many of the time of a merged call. On an H100 an empty call
-/// of 64 callers took 45 µs, and waiting 300, 50 or 1 µs for all of them gave 180, 230 and 280 thousand calls a second.
-/// A CPU device has no such bound: it does not idle, those who are waited for run on it.
+/// Longest idle time of a device while it waits for further calls to merge, as a divisor of a
+/// merged call's time. On an H100 an empty call of 64 callers took 45 µs, and waiting 300, 50 or 1
+/// µs for all of them gave 180, 230 and 280 thousand calls a second. A CPU device has no such
+/// limit: it does not idle, because the callers run on it.
 const COMPANY_SHARE: u32 = 4;
-/// A sleeping lane looks so often whether its session is over.
+/// Interval in which a sleeping lane checks whether its session has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A lane's idle slots keep at most so many bytes of device memory.
+/// Limit of the device memory that a lane's idle slots keep, bytes.
 const IDLE_BYTES_MAX: u64 = 256 << 20;
 
 /// What bounds a lane.
@@ -88,7 +89,7 @@ struct State {
     failure: Option<(u64, i32)>,
     /// Calls with commands up to this one may have failed.
     tainted: u64,
-    /// To be run alone.
+    /// Calls to repeat alone.
     suspects: Vec<Flight>,
     /// There are or were suspects: nothing else is started until they are done with.
     alone: bool,
@@ -102,7 +103,7 @@ struct State {
     waits_since: Option<Instant>,
     /// When calls were last seen to have ended.
     settled: Option<Instant>,
-    /// What the last merged call took, from its commands to the news of their end.
+    /// Time of the last merged call, from its submission to the notification of its end.
     merged_took: Duration,
 }
 
@@ -111,14 +112,15 @@ struct Flight {
     /// Its last command's number.
     last: u64,
     slot: Slot,
-    /// `None`: nobody waits, the slot alone comes back.
+    /// `None`: no caller waits, only the slot is freed.
     load: Option<Load>,
     bytes: u64,
     pushed: Instant,
 }
 
 impl Flight {
-    /// Whether it has held the device for as long as it may, by itself or behind others.
+    /// Whether it has held the device for its time limit, counted from when the calls before it
+    /// ended.
     fn is_late(&self, settled: Option<Instant>, now: Instant) -> bool {
         let allowed = self.load.as_ref().map(Load::allowed);
         let held = now.saturating_duration_since(self.since(settled));
@@ -200,10 +202,10 @@ impl Load {
     }
 }
 
-/// What the lane's thread does without a call on its way.
+/// The state of the lane's thread without a call in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Rest {
-    /// It is about to look.
+    /// It is about to check for work.
     #[default]
     None,
     /// It waits until a merged call has company enough, or has waited long enough.
@@ -213,7 +215,7 @@ enum Rest {
 }
 
 impl State {
-    /// Whether the lane's thread has something to hear or to run.
+    /// Whether the lane's thread has completions to handle or calls to run.
     fn has_work(&self) -> bool {
         !self.flights.is_empty() || (self.alone && self.filling == 0)
     }
@@ -248,8 +250,9 @@ impl Lane {
         self.state.lock().expect("no panic under this lock")
     }
 
-    /// Whether it may take another call. Who pushes to the backlog asks after that (with a fence
-    /// between); who makes room looks at the backlog after that: one of them sees the other.
+    /// Whether it may take another call. A thread that pushes to the backlog checks this afterwards
+    /// (with a fence between), and a thread that makes room checks the backlog afterwards, so one
+    /// of the two sees the other.
     pub fn has_room(&self) -> bool {
         self.room.load(Ordering::SeqCst)
     }
@@ -407,9 +410,10 @@ impl Lane {
                 };
             }
         }
-        // Too large together: the first alone, the others again, behind those that wait already.
+        // Too large when merged: run the first alone, and requeue the others behind the waiting
+        // ones.
         let mut pairs = calls.into_iter().zip(waiters);
-        let (call, waiter) = pairs.next().expect("one at least");
+        let (call, waiter) = pairs.next().expect("a batch has at least one call");
         for (call, waiter) in pairs {
             let again = Pending { call, waiter };
             if let Err(pending) = self.backlog.push(again) {
@@ -480,7 +484,7 @@ impl Lane {
         false
     }
 
-    /// Hears completions until the session ends.
+    /// Handles completions until the session ends.
     pub fn run(&self) {
         if !self.bounds.merge_wait.is_zero() {
             // The kernel's default slack is as long as what is waited for.
@@ -552,7 +556,7 @@ impl Lane {
             state.tainted = self.queue.pushed();
         }
         while state.flights.front().is_some_and(|f| f.last <= done) {
-            let flight = state.flights.pop_front().expect("looked at above");
+            let flight = state.flights.pop_front().expect("checked above");
             state.flying_bytes -= flight.bytes;
             if flight.last <= state.tainted {
                 state.alone = true;
@@ -562,7 +566,7 @@ impl Lane {
             }
         }
         if let Some(first) = ended.first() {
-            // Since it was alone with the device: those before it have ended.
+            // Counted from the end of the calls before it.
             let now = Instant::now();
             let began = state
                 .settled
@@ -641,7 +645,8 @@ impl Lane {
                     }
                 }
                 None => {
-                    let error = CallError::Failed("an output has the wrong size".into());
+                    let error =
+                        CallError::Failed("internal error: an output has the wrong size".into());
                     waiters.into_iter().for_each(|w| w.fail(error.clone()));
                 }
             },
@@ -659,8 +664,8 @@ impl Lane {
         self.give_back(vec![slot]);
     }
 
-    /// `Err`: the session is over.
-    #[expect(clippy::result_large_err, reason = "the call itself is given back")]
+    /// Returns `Err` if the session has ended.
+    #[expect(clippy::result_large_err, reason = "the call itself is returned")]
     fn try_alone(&self, slot: &mut Slot, pending: Pending) -> Result<(), Pending> {
         let call = &pending.call;
         match self.fill(slot, call) {
@@ -703,7 +708,7 @@ impl Lane {
         Ok(())
     }
 
-    /// The session is over: everything on its way is lost.
+    /// The session has ended: all calls in flight are lost.
     fn lose(&self, reason: &str) {
         let mut state = self.lock();
         state.lost = true;

@@ -41,8 +41,8 @@ pub struct Constant {
 }
 
 impl Program {
-    /// Builds the function's program: from its image, where it is a board's; from a binary that the driver once made of
-    /// it; else from its source.
+    /// Builds the function's program: for a board from its image; otherwise from a cached binary of
+    /// the driver, or from its source.
     pub fn build(
         client: &Arc<Client>,
         function: &Arc<Function>,
@@ -78,7 +78,7 @@ impl Program {
                 }
             }
             _ => {
-                let reason = "this implementation runs on no device";
+                let reason = "internal error: not a device implementation";
                 return Err(StartError::Function(reason.into()));
             }
         };
@@ -104,7 +104,7 @@ impl Program {
             let taken = self.kernel(name)?.args.len();
             if taken != given {
                 return Err(StartError::Function(format!(
-                    "the kernel {name} takes {taken} arguments, the manifest gives it {given}"
+                    "kernel '{name}' takes {taken} arguments, but the manifest lists {given}"
                 )));
             }
         }
@@ -131,7 +131,7 @@ impl Program {
             let mut names: Vec<_> = self.kernels.keys().map(String::as_str).collect();
             names.sort_unstable();
             StartError::Function(format!(
-                "the program has no kernel {name}; it has: {}",
+                "the program has no kernel '{name}' (its kernels: {})",
                 names.join(", ")
             ))
         })
@@ -242,7 +242,7 @@ fn from_image(
 /// A file of the function's.
 fn file<'a>(function: &'a Function, name: &str) -> Result<&'a [u8], StartError> {
     let contents = function.files.contents.get(name);
-    let missing = || StartError::Function(format!("{name} is not among the function's files"));
+    let missing = || StartError::Function(format!("'{name}' is not among the function's files"));
     contents.map(|bytes| &bytes[..]).ok_or_else(missing)
 }
 
@@ -255,8 +255,7 @@ fn from_source(
     let id = client.new_id();
     let source = wanted.source.as_deref().ok_or_else(|| {
         StartError::Function(
-            "an accelerator image without a source cannot be loaded through a session: name a \
-             source, or let the image be the device's"
+            "an accelerator image without a source cannot be loaded through a session: set 'source', or load the image on the device"
                 .into(),
         )
     })?;
@@ -275,7 +274,7 @@ fn from_source(
     built(client, id, source, reply)
 }
 
-/// What a build has come to; `source` is the file's name.
+/// The result of a build; `source` is the file's name.
 fn built(client: &Client, id: Id, source: &str, reply: Reply) -> Result<Built, StartError> {
     match reply {
         Reply::Built {
@@ -304,12 +303,12 @@ fn built(client: &Client, id: Id, source: &str, reply: Reply) -> Result<Built, S
             Err(build_error(source, code, &log))
         }
         other => Err(StartError::Node(format!(
-            "the executor answered a build with {other:?}"
+            "unexpected response of the executor to a build: {other:?}"
         ))),
     }
 }
 
-/// What the source may include: the function's other files.
+/// The files that the source may include: the function's other files.
 fn included<'a>(function: &'a Function, source: &str) -> Vec<(&'a str, &'a [u8])> {
     let files = function.files.contents.iter();
     let headers = files.filter(|(name, _)| {
@@ -330,7 +329,7 @@ fn build_error(source: &str, code: i32, log: &[u8]) -> StartError {
         .collect();
     let code = text_of(code);
     match log.is_empty() {
-        true => StartError::Function(format!("{source} cannot be built: {code}")),
-        false => StartError::Function(format!("{source} cannot be built: {code}\n{log}")),
+        true => StartError::Function(format!("cannot build {source}: {code}")),
+        false => StartError::Function(format!("cannot build {source}: {code}\n{log}")),
     }
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub struct Session {
     /// Its client end.
     pub client: Arc<Client>,
-    /// Why it ended, and where what it prints goes.
+    /// Receives the reason of its end and its output.
     pub listener: Arc<Listener>,
 }
 
@@ -43,7 +43,7 @@ pub fn hello(tenant: &str, token: &str, device: &str) -> Hello {
     }
 }
 
-/// Hears what the executor says unasked.
+/// Receives the executor's notifications.
 pub struct Listener {
     node: String,
     log: OnceLock<Arc<Log>>,
@@ -51,7 +51,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// What is said from now on is this function's.
+    /// Attributes all further output to this function.
     pub fn belongs_to(&self, log: &Arc<Log>) {
         let _ = self.log.set(log.clone());
     }
@@ -90,7 +90,7 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Keeps at most so many for each device and tenant in use.
+    /// Keeps at most `spare_max` spare sessions for each device and tenant in use.
     pub fn new(spare_max: usize) -> Arc<Sessions> {
         Arc::new(Sessions {
             spare_max,
@@ -132,7 +132,7 @@ impl Sessions {
         }
     }
 
-    /// Closes all of a tenant's that are in nobody's use.
+    /// Closes all unused sessions of a tenant.
     pub fn forget(&self, tenant: &str) {
         let mut spares = self.spares.lock().expect("no panic under this lock");
         spares.retain(|key, _| key.2 != tenant);

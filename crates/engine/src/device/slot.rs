@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// [`Operation::Trace`] is known since.
 const TRACE_SINCE: Version = Version { major: 1, minor: 1 };
 
-/// Buffers of so many bytes start at a page and grow by pages.
+/// Buffers of at least this size start at a page and grow by pages.
 const PAGE_BYTES: u64 = 4096;
 
 /// One buffer.
@@ -46,7 +46,7 @@ pub struct Slot {
 
 /// A call cannot be put on the device.
 pub enum SlotError {
-    /// The session is over.
+    /// The session has ended.
     Lost(Lost),
     /// The call's fault.
     Call(CallError),
@@ -130,7 +130,7 @@ impl Slot {
             let kernel = kernel.map_err(|e| SlotError::Call(CallError::Failed(e.to_string())))?;
             if kernel.args.len() != step.arguments.len() {
                 return Err(SlotError::Call(CallError::Failed(format!(
-                    "the kernel {} takes {} arguments, the manifest gives it {}",
+                    "kernel '{}' takes {} arguments, but the manifest lists {}",
                     step.kernel,
                     kernel.args.len(),
                     step.arguments.len()
@@ -140,8 +140,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Says which traces the commands belong to that [`Slot::push`] appends next. Nodes that do not know of that are
-    /// not told.
+    /// Sends the trace contexts of the commands that [`Slot::push`] appends next. Nodes that do not
+    /// support traces receive none.
     pub fn trace(
         &self,
         program: &Program,
@@ -330,7 +330,7 @@ fn room<'a>(
         *place = Some(made.map_err(|lost| match client.is_lost() {
             Some(_) => SlotError::Lost(lost),
             None => SlotError::Call(CallError::Failed(format!(
-                "no memory for {size} bytes: {}",
+                "cannot allocate {size} bytes: {}",
                 text_of(lost.0)
             ))),
         })?);
@@ -378,7 +378,7 @@ impl Place {
     /// The block is the arena's again when the driver has let go of the buffer.
     fn release(self, client: &Client) {
         let Place { id, block, .. } = self;
-        // A session that is over has released everything.
+        // A session that has ended has released everything.
         let _ = client.release(id, Some(Box::new(move || drop(block))));
     }
 }

@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_micros(50);
 /// What became of a pump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pumped {
-    /// As far as there were calls and room.
+    /// All calls were submitted, or the ring is full.
     Done,
     /// The next call is one for a thread that may wait.
     NeedsPatience,
@@ -84,7 +84,7 @@ impl Lane {
         flying_max: usize,
         (stats, pace): (&Arc<Stats>, &Arc<Pace>),
     ) -> Result<Lane, StartError> {
-        let layout = |e| StartError::Node(format!("no ring: {e}"));
+        let layout = |e| StartError::Node(format!("cannot create a ring: {e}"));
         Ok(Lane {
             function: function.clone(),
             implementation,
@@ -123,7 +123,7 @@ impl Lane {
         self.flying.load(Ordering::Relaxed)
     }
 
-    /// Whether it runs a call that takes long.
+    /// Whether it runs a long call.
     pub fn is_long(&self) -> bool {
         let since = self.oldest_ns.load(Ordering::Relaxed);
         self.flying() > 0 && self.age_ns().saturating_sub(since) > LONG.as_nanos() as u64
@@ -133,8 +133,9 @@ impl Lane {
         self.born.elapsed().as_nanos() as u64
     }
 
-    /// Whether it may take another call. Who pushes to the backlog asks after that (with a fence
-    /// between); who makes room looks at the backlog after that: one of them sees the other.
+    /// Whether it may take another call. A thread that pushes to the backlog checks this afterwards
+    /// (with a fence between), and a thread that makes room checks the backlog afterwards, so one
+    /// of the two sees the other.
     pub fn has_room(&self) -> bool {
         let flying = self.flying.load(Ordering::SeqCst);
         flying < self.flying_max && !self.full.load(Ordering::SeqCst)
@@ -256,7 +257,9 @@ impl Lane {
     fn encode(&self, out: &mut Out, id: u64, call: &Call) -> Result<(), CallError> {
         let launch = call.launches.get(self.implementation);
         let Some((launch, step)) = launch.and_then(|l| Some((l, l.steps.first()?))) else {
-            return Err(CallError::Failed("the call has no native step".into()));
+            return Err(CallError::Failed(
+                "internal error: the call has no native step".into(),
+            ));
         };
         let buffers = call.buffers.iter().map(|buffer| shape(buffer, call));
         let scratch = launch.scratch.iter();
@@ -276,7 +279,7 @@ impl Lane {
             Argument::Scratch(index) => Ok(Arg::Buffer((scratch_from + index) as u32)),
             Argument::Scalar(_) => Ok(Arg::Value(&bytes[..*len])),
             Argument::Local(_) => Err(CallError::Failed(
-                "local memory is for kernels: a native function has none".into(),
+                "native functions have no local memory".into(),
             )),
         });
         let head = Head::Call {
@@ -300,7 +303,8 @@ impl Lane {
         self.take(lock(&self.answers))
     }
 
-    /// As [`Lane::take_answers`], unless another thread is at it. What is left is told of elsewhere.
+    /// As [`Lane::take_answers`], unless another thread is doing it; that thread handles all
+    /// remaining answers.
     pub fn help_answer(&self) -> Result<(), String> {
         match self.answers.try_lock() {
             Ok(answers) => self.take(answers).map(drop),
@@ -327,7 +331,7 @@ impl Lane {
                 flight
             };
             let answered = std::mem::take(&mut message);
-            let flight = flight.ok_or("the native worker answered what nobody asked")?;
+            let flight = flight.ok_or("the native worker sent a response without a request")?;
             self.answer(flight, answered)?;
         }
         // Pairs with the fence between a push to the backlog and `Lane::has_room`.
@@ -336,7 +340,7 @@ impl Lane {
     }
 
     fn answer(&self, flight: Flight, answer: Vec<u8>) -> Result<(), String> {
-        let broken = || "the native worker broke the protocol".to_owned();
+        let broken = || "the native worker violated the protocol".to_owned();
         let head = AnswerHead::read(&answer).ok_or_else(broken)?;
         let Flight {
             id: expected,

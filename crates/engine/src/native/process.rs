@@ -21,9 +21,10 @@ use std::time::{Duration, Instant};
 
 /// How long a process may take to load its library.
 const START_PATIENCE: Duration = Duration::from_secs(20);
-/// How long a process's thread spins for the next call before it sleeps; spins in vain grow rare.
+/// How long a process's thread spins for the next call before it sleeps; unsuccessful spins make
+/// further spins rarer.
 const SPIN_US: u64 = 50;
-/// What the process inherits of the environment: tokens are not among it.
+/// Environment variables that the process inherits, which exclude tokens.
 const ENVIRONMENT: [&str; 5] = ["PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH"];
 
 /// The process.
@@ -35,14 +36,15 @@ pub struct Process {
 }
 
 fn node(what: &str) -> impl Fn(io::Error) -> StartError + '_ {
-    move |e| StartError::Node(format!("starting a native worker: {what}: {e}"))
+    move |e| StartError::Node(format!("cannot start a native worker: {what}: {e}"))
 }
 
 /// Each lane's rings: calls and answers.
 type Rings = Vec<(Range, Range)>;
 
 impl Process {
-    /// Starts a process with the function's library in it; each lane's rings; what it took.
+    /// Starts a process that loads the function's library. Returns it with each lane's rings and
+    /// the startup time.
     pub fn start(
         function: &Function,
         wanted: &Native,
@@ -52,7 +54,7 @@ impl Process {
     ) -> Result<(Process, Rings, ColdStart), StartError> {
         let begun = Instant::now();
         let dir = tempfile::Builder::new().prefix("baltra-native-").tempdir();
-        let dir = dir.map_err(node("a directory for it"))?;
+        let dir = dir.map_err(node("creating its directory"))?;
         let library = library(function, wanted, dir.path())?;
         let program = match options.native_program.as_os_str().is_empty() {
             true => std::env::current_exe().map_err(node("its program"))?,
@@ -125,7 +127,7 @@ impl Process {
             sandbox: options.sandbox,
             work_dir: self._dir.path().to_string_lossy().into_owned(),
         });
-        let start = start.map_err(node("the first message"))?;
+        let start = start.map_err(node("sending the first message"))?;
         // The length goes with the descriptors; the rest follows plainly.
         let sent = send_with_fds(&self.socket, &start[..4], &[fd.as_fd()]);
         let sent = sent.and_then(|()| io::Write::write_all(&mut &self.socket, &start[4..]));
@@ -140,7 +142,7 @@ impl Process {
                 }
                 return Err(StartError::Function(match timed_out {
                     true => "the library was not loaded in time".into(),
-                    false => format!("loading the library failed: {}", self.wait()),
+                    false => format!("cannot load the library: {}", self.wait()),
                 }));
             }
         }
@@ -185,10 +187,10 @@ impl Process {
                 Ok(Some(status)) => {
                     return match (status.signal(), status.code()) {
                         (Some(signal), _) => {
-                            format!("the native worker was ended by {}", signal_name(signal))
+                            format!("the native worker was killed by {}", signal_name(signal))
                         }
                         (_, code) => format!(
-                            "the native worker ended by itself with code {}",
+                            "the native worker exited with code {}",
                             code.unwrap_or_default()
                         ),
                     };
@@ -197,7 +199,7 @@ impl Process {
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 Ok(None) => self.kill(),
-                Err(error) => return format!("the native worker is gone: {error}"),
+                Err(error) => return format!("the native worker has exited: {error}"),
             }
         }
     }
@@ -227,7 +229,7 @@ fn signal_name(signal: i32) -> String {
     format!("signal {signal} ({name})")
 }
 
-/// Where the library can be loaded from: a copy, so that nobody changes it meanwhile.
+/// A private copy of the library, which cannot be changed meanwhile.
 fn library(
     function: &Function,
     wanted: &Native,
@@ -235,10 +237,11 @@ fn library(
 ) -> Result<PathBuf, StartError> {
     let name = &wanted.library;
     let contents = function.files.contents.get(name);
-    let contents = contents
-        .ok_or_else(|| StartError::Function(format!("{name} is not among the function's files")))?;
+    let contents = contents.ok_or_else(|| {
+        StartError::Function(format!("'{name}' is not among the function's files"))
+    })?;
     let path = dir.join("library.so");
-    std::fs::write(&path, contents).map_err(node("a copy of the library"))?;
+    std::fs::write(&path, contents).map_err(node("copying the library"))?;
     Ok(path)
 }
 

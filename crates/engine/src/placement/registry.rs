@@ -1,7 +1,7 @@
-//! Devices that a registry gives: each function's implementation is an instance, which keeps its
-//! devices as long as it is asked for now and then.
+//! Devices allocated by a registry: each implementation of a function is an instance, which keeps
+//! its devices while it is renewed.
 //!
-//! What the registry last said stays in use while it is away.
+//! The registry's last reply stays in use while it is unreachable.
 
 use super::{ask, needs_compiler, query_of, Place, Placement, Places, Wanted};
 use crate::options::Options;
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use tonic::Code;
 
-/// An instance that is not asked for so long is given up, seconds: a gateway that is gone.
+/// Lease of an instance without renewal, for gateways that have exited, seconds.
 const LEASE_S: u32 = 60;
 
 /// A registry's pool.
@@ -53,7 +53,7 @@ impl Registry {
         })
     }
 
-    /// The instance with its devices: what it has, or what it gets.
+    /// The instance with its devices, renewed or newly allocated.
     async fn instance(&self, wanted: &Wanted) -> Result<Instance, String> {
         let key = (identity(&wanted.function), wanted.implementation);
         let known = {
@@ -86,7 +86,8 @@ impl Registry {
         );
         let query = query_of(&wanted.function, wanted.implementation);
         let compiles = needs_compiler(&wanted.function, wanted.implementation);
-        // One that the registry has is its namespace's, and the registry's own conditions hold besides.
+        // A function of the registry belongs to its namespace, and the registry's own conditions
+        // also apply.
         let (tenant, function) = match manifest.name.split_once('.') {
             Some((_, namespace)) => (namespace.to_owned(), manifest.name.clone()),
             None => (manifest.tenant.clone().unwrap_or_default(), String::new()),
@@ -191,7 +192,7 @@ impl Placement for Registry {
             }
             match (places.is_empty(), instance.pending.is_empty()) {
                 (true, false) => Err(instance.pending),
-                (true, true) => Err("no endpoint of its devices can be reached from here".into()),
+                (true, true) => Err("no endpoint of the device is reachable from this host".into()),
                 _ => Ok(places),
             }
         })
@@ -258,7 +259,7 @@ fn identity(function: &Function) -> Identity {
 
 fn said(status: &tonic::Status) -> String {
     match status.code() {
-        Code::Unavailable => format!("the registry does not answer: {}", status.message()),
+        Code::Unavailable => format!("cannot reach the registry: {}", status.message()),
         _ => status.message().to_owned(),
     }
 }
@@ -272,8 +273,9 @@ fn plain(text: &str) -> String {
         .collect()
 }
 
-/// A manifest's conditions as the registry's query: parts of names there are patterns here. What is to be compiled wants
-/// a device of the full profile: the embedded one, boards', promises no compiler.
+/// Converts a manifest's conditions to the registry's query: parts of names become patterns. Source
+/// code requires a device of the full profile, because the embedded profile of boards has no
+/// compiler.
 fn text_of(query: Option<&DeviceQuery>, compiles: bool) -> String {
     let any = DeviceQuery::default();
     let query = query.unwrap_or(&any);

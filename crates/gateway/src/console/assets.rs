@@ -17,7 +17,7 @@ pub struct Asset {
 }
 
 impl Asset {
-    /// Its entity tag: what it holds, hashed.
+    /// Its entity tag: a hash of its content.
     pub fn tag(&self) -> &HeaderValue {
         self.tag.get_or_init(|| {
             let digest = Sha256::digest(self.text);

@@ -11,16 +11,16 @@ use std::time::Instant;
 /// Ten minutes at a point a second.
 pub const POINTS: usize = 600;
 
-/// So many devices, and so many functions, have series.
+/// Most devices, and most functions, with a series.
 pub const SERIES_MAX: usize = 256;
 
-/// Percentiles of a table are of so many ticks.
+/// Ticks in the percentiles of a table.
 const WINDOW_SHORT: usize = 10;
 
-/// The histogram of a function's own view is of so many ticks.
+/// Ticks in the histogram of a function's view.
 pub const WINDOW_LONG: usize = 60;
 
-/// A series whose subject has not been seen for so many ticks is dropped.
+/// A series whose subject is missing for this number of ticks is dropped.
 const FORGET: u64 = POINTS as u64;
 
 /// The last points of something; not-a-number where nothing was known.
@@ -58,10 +58,10 @@ fn grown(new: u64, old: u64) -> u64 {
     }
 }
 
-/// What a device did in the last tick.
+/// The series of a device.
 #[derive(Debug, Clone, Default)]
 pub struct DeviceSeries {
-    /// Of what it can do, 0 to 1.
+    /// Utilization, 0 to 1.
     pub utilization: Ring,
     last: Option<(u64, u64)>,
     now: f64,
@@ -75,7 +75,7 @@ impl DeviceSeries {
         self.now = match self.last {
             _ if device.utilization.is_some() => device.utilization.unwrap_or(f64::NAN),
             None => f64::NAN,
-            // Nothing newer was heard: what was so is taken to last.
+            // No newer report: the last values still count.
             Some((at, _)) if device.at_ns == at => self.now,
             // The clock went back: another manager's, whose counter cannot be compared.
             Some((at, _)) if device.at_ns < at => f64::NAN,
@@ -135,7 +135,7 @@ fn quantile(counts: &Sparse, bounds: &[u64], q: f64) -> f64 {
     bounds.last().map_or(f64::NAN, |b| *b as f64)
 }
 
-/// What a function did.
+/// The series of a function.
 #[derive(Debug, Clone, Default)]
 pub struct FunctionSeries {
     /// Calls a second.

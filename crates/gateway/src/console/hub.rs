@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, watch, OwnedSemaphorePermit, Semaphore};
 use tokio::time::MissedTickBehavior;
 
-/// So many pages may watch at once.
+/// Most concurrent pages.
 pub const STREAMS_MAX: usize = 64;
 
 const PERIOD: Duration = Duration::from_secs(1);
@@ -89,7 +89,7 @@ impl Hub {
         self.locked(|l| view::state_json(&l.state, l.left_out, &l.history, &l.now, l.at_ms))
     }
 
-    /// A function's details; none: there is no such function.
+    /// A function's details; `None` if the function does not exist.
     pub fn function_json(&self, name: &str) -> Option<String> {
         self.locked(|look| {
             let function = look.state.functions.iter().find(|f| f.name == name)?;
@@ -97,8 +97,8 @@ impl Hub {
         })
     }
 
-    /// A stream of events: the series and the present first, then the present every second. None:
-    /// as many as there may be are open.
+    /// A stream of events: the series and the state first, then the state every second. `None` if
+    /// the maximum number of streams is open.
     pub fn stream(self: &Arc<Self>) -> Option<Stream> {
         let permit = self.permits.clone().try_acquire_owned().ok()?;
         let (sender, receiver) = mpsc::channel(1);

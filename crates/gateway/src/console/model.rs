@@ -1,4 +1,4 @@
-//! What the console shows, as its sources say it: counters, not rates.
+//! The console's model, as its sources provide it: counters, not rates.
 //!
 //! Whoever knows the pool and the functions implements [`Source`]. Counters only ever grow; the
 //! console makes rates, utilization and percentiles of them ([`super::history`]), so a source
@@ -9,8 +9,8 @@ use std::collections::HashMap;
 
 /// Where the console's state comes from.
 pub trait Source: Send + Sync + 'static {
-    /// What is so now. Asked once a second, on a thread of the runtime: it must not block, so a
-    /// source that asks others answers from what they said last.
+    /// The current state. Called once a second on a thread of the runtime: it must not block, so a
+    /// source that polls others returns their last replies.
     fn state(&self) -> State;
 }
 
@@ -23,15 +23,15 @@ pub struct State {
     pub nodes: Vec<Node>,
     /// Their devices.
     pub devices: Vec<Device>,
-    /// Who owns sessions and functions.
+    /// Owners of sessions and functions.
     pub tenants: Vec<Tenant>,
     /// What can be called.
     pub functions: Vec<Function>,
 }
 
 impl State {
-    /// Shows functions as loaded on the devices where programs live side by side: of those, only
-    /// who loaded them knows.
+    /// Adds functions to the devices where programs run side by side: only the loading gateway has
+    /// this information.
     pub fn show_loaded(&mut self) {
         let mut by_device: HashMap<(&str, &str), Vec<&str>> = HashMap::new();
         for function in &self.functions {
@@ -62,9 +62,9 @@ impl State {
 pub struct Registry {
     /// Where it is.
     pub address: String,
-    /// Whether it answered last.
+    /// Whether it responded to the last request.
     pub reachable: bool,
-    /// Why not.
+    /// Why it did not.
     pub reason: String,
     /// For how long that has been so, seconds.
     pub since_s: u64,
@@ -79,13 +79,13 @@ pub enum Health {
     /// Serving.
     #[default]
     Ready,
-    /// Serves what it has and gets nothing new.
+    /// Serves its instances and accepts no new ones.
     Cordoned,
-    /// What it has is moved away.
+    /// Its instances are being moved away.
     Draining,
     /// Its driver does not answer.
     Failed,
-    /// Nothing was heard of it for longer than its lease.
+    /// Its node has sent no heartbeat for longer than its lease.
     Lost,
 }
 
@@ -98,12 +98,12 @@ pub struct Node {
     pub address: String,
     /// The manager's version.
     pub version: String,
-    /// How it is.
+    /// Its health.
     pub state: Health,
     /// Why it is not ready.
     pub reason: String,
     /// Since its last heartbeat, milliseconds.
-    pub heard_ms: u64,
+    pub heard_ms: u64, // text-ok
     /// Since its manager started, seconds, where that is known.
     pub uptime_s: Option<u64>,
     /// Open sessions.
@@ -121,11 +121,11 @@ pub struct Device {
     pub name: String,
     /// The driver's name for it.
     pub model: String,
-    /// Who made it.
+    /// The vendor.
     pub vendor: String,
     /// The driver's platform.
     pub platform: String,
-    /// How it is.
+    /// Its health.
     pub state: Health,
     /// Why it is not ready.
     pub reason: String,
@@ -135,8 +135,8 @@ pub struct Device {
     pub exclusive: bool,
     /// Its regions; an OpenCL device has one.
     pub regions: Vec<Region>,
-    /// How busy it is, 0 to 1, where the source knows that itself; not a number where it knows
-    /// that it does not. Otherwise it is made of the two that follow.
+    /// Utilization, 0 to 1, if the source provides it; NaN if the source has no value. If `None`,
+    /// it is computed from the next two fields.
     #[serde(skip)]
     pub utilization: Option<f64>,
     /// Device time used so far, all tenants, nanoseconds.
@@ -147,7 +147,7 @@ pub struct Device {
     pub at_ns: u64,
     /// Tasks so far.
     pub tasks: u64,
-    /// What it has, bytes.
+    /// Its memory, bytes.
     pub memory_bytes: u64,
     /// What sessions hold of it, bytes.
     pub memory_used_bytes: u64,
@@ -166,7 +166,7 @@ pub struct Device {
 /// A slot of a device that holds one accelerator at a time.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Region {
-    /// What is loaded; more than one where programs coexist; empty: blank.
+    /// Loaded accelerators; several if programs coexist; empty: blank.
     pub loaded: Vec<Accelerator>,
     /// An image is being loaded.
     pub loading: bool,
@@ -181,7 +181,7 @@ pub struct Accelerator {
     pub digest: String,
 }
 
-/// Who owns sessions and functions.
+/// Owners of sessions and functions.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Tenant {
     /// Its name.
@@ -195,7 +195,7 @@ pub struct Tenant {
     pub calls: u64,
     /// Open sessions.
     pub sessions: u32,
-    /// What it has waiting.
+    /// Its waiting calls.
     pub queued: u64,
 }
 
@@ -204,17 +204,17 @@ pub struct Tenant {
 pub struct Function {
     /// Its name.
     pub name: String,
-    /// What it says of itself.
+    /// Its description.
     pub description: String,
-    /// Whose it is.
+    /// The owning tenant.
     pub tenant: String,
     /// Its implementations, the preferred first: `opencl`, `native`, `board`.
     pub implementations: Vec<String>,
-    /// How it is called.
+    /// The inputs and outputs of a call.
     pub contract: Contract,
     /// Copies that serve it.
     pub replicas: u32,
-    /// Where it is placed.
+    /// Its replicas' devices.
     pub placements: Vec<Placement>,
     /// Calls ended so far, failed ones too.
     pub calls: u64,
@@ -250,9 +250,9 @@ pub struct Placement {
 pub struct Contract {
     /// Methods, the preferred first.
     pub methods: Vec<String>,
-    /// What a call brings.
+    /// Inputs of a call.
     pub inputs: Vec<Field>,
-    /// What it gets.
+    /// Outputs of a call.
     pub outputs: Vec<Field>,
     /// The longest body, bytes.
     pub body_bytes_max: u64,

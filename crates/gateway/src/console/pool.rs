@@ -1,7 +1,7 @@
-//! The nodes and devices that a registry knows, for a source of the console.
+//! The registry's nodes and devices, for a source of the console.
 //!
-//! A task asks the registry again and again and keeps its last answer. While the registry is
-//! away the devices stay as they were last heard of, their load unknown.
+//! A task polls the registry and keeps its last reply. While the registry is unreachable, the
+//! devices keep their last state, without load.
 
 use super::model::{Accelerator, Device, Health, Node, Region, Registry, State};
 use baltra_api::client::{self, Operators};
@@ -13,22 +13,22 @@ use std::time::{Duration, Instant};
 /// Between an answer and the next question.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A registry that takes longer counts as away.
+/// A registry that takes longer counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A region's number that is higher is not believed.
+/// Regions with a higher number are ignored.
 const REGIONS_MAX: usize = 64;
 
-/// What the registry said last.
+/// The registry's last reply.
 struct Known {
     pool: DevicesReply,
     answered: Instant,
-    /// Why it does not answer; none: it does.
+    /// Why it does not respond; `None` if it does.
     failure: Option<String>,
     since: Instant,
 }
 
-/// A registry, watched. The watching ends with the value.
+/// A polled registry. Polling ends when the value is dropped.
 pub struct Pool {
     address: String,
     known: Arc<Mutex<Known>>,
@@ -41,16 +41,16 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// Begins to watch. Must be called in a runtime.
+    /// Starts polling. Must be called within a runtime.
     ///
     /// # Errors
-    /// When the options cannot work; a registry that is away is no error.
+    /// Returns an error for invalid options; an unreachable registry is not an error.
     pub fn watch(options: &client::Options) -> Result<Pool, client::Error> {
         let operators = client::operators(options)?;
         let known = Arc::new(Mutex::new(Known {
             pool: DevicesReply::default(),
             answered: Instant::now(),
-            failure: Some("it was not asked yet".into()),
+            failure: Some("no request was sent yet".into()),
             since: Instant::now(),
         }));
         tokio::spawn(watch(operators, Arc::downgrade(&known)));
@@ -95,7 +95,7 @@ async fn watch(mut operators: Operators, known: Weak<Mutex<Known>>) {
             known.take(match asked {
                 Ok(Ok(reply)) => Ok(reply.into_inner()),
                 Ok(Err(status)) => Err(status.message().to_owned()),
-                Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+                Err(_) => Err(format!("no response within {} s", PATIENCE.as_secs())),
             });
         }
         tokio::time::sleep(PAUSE).await;
@@ -182,7 +182,7 @@ fn regions(device: &proto::Device, count: u32) -> Vec<Region> {
     regions
 }
 
-/// A tenant's share: the greatest, where nodes differ. One that none of them tells of is 1.
+/// A tenant's share: the greatest of all nodes; 1 if no node reports it.
 fn weight(pool: &DevicesReply, tenant: &str) -> u32 {
     let told = pool.nodes.iter().filter_map(|n| n.weights.get(tenant));
     told.copied().max().unwrap_or(1)
@@ -193,7 +193,7 @@ fn nodes(pool: &DevicesReply, age_ms: u64) -> Vec<Node> {
     let mut nodes: BTreeMap<&str, Node> = BTreeMap::new();
     for device in &pool.devices {
         let state = match health(device) {
-            // A device's own failure says nothing about its node.
+            // A device's failure does not affect its node's health.
             Health::Failed => Health::Ready,
             state => state,
         };
@@ -230,7 +230,7 @@ mod tests {
             node: node.into(),
             state: state.into(),
             utilization: 40.0,
-            heard_ms: 100,
+            heard_ms: 100, // text-ok
             sessions: 2,
             description: Some(proto::DeviceDescription {
                 name: "d".into(),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_load_of_what_is_not_heard_is_unknown() {
+    fn the_load_of_an_unreachable_node_is_unknown() {
         assert_eq!(device(&told("n", "ready"), true).utilization, Some(0.4));
         for (state, reachable) in [("ready", false), ("silent", true)] {
             let load = device(&told("n", state), reachable).utilization;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tower_service::Service;
 
-/// A source that says what it is told to.
+/// A source with a state that tests set.
 #[derive(Default)]
 struct Told(Mutex<State>);
 
@@ -91,7 +91,7 @@ fn utilization_is_device_time_over_time_and_slots() {
     assert!(fed.devices(&[device(5, second)])[0].is_nan());
     // Half of what two slots can do.
     assert_eq!(fed.devices(&[device(5 + second, 2 * second)]), [0.5]);
-    // Nothing newer was heard: what was so lasts.
+    // No newer report: the last values still count.
     assert_eq!(fed.devices(&[device(5 + second, 2 * second)]), [0.5]);
     // Two seconds later, all of it used; never more than all.
     assert_eq!(fed.devices(&[device(9 * second, 4 * second)]), [1.0]);

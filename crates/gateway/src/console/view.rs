@@ -10,7 +10,7 @@ use super::model::{
 use serde::{Serialize, Serializer};
 use std::collections::HashSet;
 
-/// So many rows of each list reach a page.
+/// Most rows of each list in a page.
 pub const ROWS_MAX: usize = 2000;
 
 /// Cuts the lists of a state; how many entries were left out in all.
@@ -321,7 +321,7 @@ fn counts(sparse: &Sparse) -> Vec<(Number, u64)> {
     sparse.iter().map(|(b, n)| (bound(*b), *n)).collect()
 }
 
-/// What a function's own view shows beside its row of the state.
+/// The content of a function's view, in addition to its row of the state.
 pub fn function_json(function: &Function, history: &History) -> String {
     let recent = history.functions.get(&function.name);
     let view = Details {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Management: with a password, or from this host alone.
+/// Management: with a password, or from this host only.
 pub(crate) async fn guard(
     State(gateway): State<Arc<Gateway>>,
     request: Request,
@@ -37,7 +37,7 @@ pub(crate) async fn guard(
 fn check_local(headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
     let refused = |why: &str| {
         let detail =
-            format!("management without a password is for this host's own programs: {why}");
+            format!("management without a password is limited to programs on this host: {why} (set 'gateway.admin.password_sha256')");
         Err(Problem::new(StatusCode::FORBIDDEN, detail))
     };
     let site = headers.get(SEC_FETCH_SITE).map(|v| v.as_bytes());

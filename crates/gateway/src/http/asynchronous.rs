@@ -1,7 +1,6 @@
-//! Asynchronous calls: accepted now, carried out when there is room, told to a callback.
+//! Asynchronous calls: accepted at once, run when there is room, reported to a callback.
 //!
-//! They live as long as the gateway: at a shutdown those that run are waited for, and the others
-//! are lost, which their status would have said.
+//! They live as long as the gateway: a shutdown waits for running calls and drops the others.
 
 use crate::http::body::{collect, Body, Payload};
 use crate::http::call;
@@ -60,9 +59,9 @@ pub(crate) async fn accept(
     let caller = gateway.keys.caller(&parts.headers)?;
     let found = gateway.table.find(name);
     let deployed = found.ok_or_else(|| match gateway.containers.find(name) {
-        Some(_) => Problem::bad_request(
-            "a function that is a container is not called asynchronously: call /function/…",
-        ),
+        Some(_) => {
+            Problem::bad_request("containers cannot be called asynchronously: call /function/…")
+        }
         None => Problem::unknown_function(name),
     })?;
     if !deployed.takes(&parts.method) {
@@ -77,7 +76,7 @@ pub(crate) async fn accept(
         gateway.deliveries.check(caller, callback.host())?;
     }
     if !gateway.is_ready() {
-        let detail = "the gateway is about to stop";
+        let detail = "the gateway is shutting down";
         return Err(Problem::overload(detail, Duration::from_secs(5)));
     }
     let coding = Coding::of(&parts.headers)?;
@@ -86,8 +85,8 @@ pub(crate) async fn accept(
     let payload = coding.decode(payload, bytes_max).await?;
     let place = Place::reserve(gateway, payload.bytes())?;
     let id = trace::secret_id().map_err(|error| {
-        tracing::error!(%error, "no entropy for a call's id");
-        Problem::internal("the gateway has no name for the call")
+        tracing::error!(%error, "cannot generate a call's id");
+        Problem::internal("internal error: cannot generate a call's id")
     })?;
     gateway.queue.insert(Status {
         call_id: id.clone(),
@@ -155,7 +154,7 @@ impl Waiting {
         let (payload, trace) = (self.payload, &self.trace);
         let result = call::run(&gateway, deployed, caller, asked, payload, trace, began).await;
         drop(permit);
-        // Whoever does not hear of it holds up no other call.
+        // A slow callback does not delay other calls.
         drop(place);
         queue.change(&self.id, |status| {
             status.ended_ms = Some(now_ms());
@@ -191,7 +190,7 @@ impl Waiting {
     }
 }
 
-/// Tells a call's end when it is the callback's turn.
+/// Sends a call's callback when its lane has room.
 async fn deliver(
     gateway: &Gateway,
     caller: TenantIndex,

@@ -256,7 +256,7 @@ where
 }
 
 fn broken(error: &impl std::fmt::Display) -> Problem {
-    let detail = format!("the body does not come as it was announced: {error}");
+    let detail = format!("malformed body: {error}");
     Problem::new(StatusCode::BAD_REQUEST, detail).closing()
 }
 

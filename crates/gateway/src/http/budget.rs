@@ -113,8 +113,7 @@ impl Held {
         if after > before && !self.budget.take(self.tenant, after - before) {
             return Err(Problem::overload(
                 format!(
-                    "requests hold as much memory as they may, and this one needs {bytes} bytes more \
-                     ('gateway.limits.memory_bytes_max'; of several tenants, each has half of it)"
+                    "the requests' memory limit is reached, and this one needs {bytes} bytes more ('gateway.limits.memory_bytes_max'; with several tenants, half of it for each)"
                 ),
                 Duration::from_secs(1),
             )

@@ -170,7 +170,7 @@ pub(crate) fn problem_of(error: CallError) -> Problem {
         }
         CallError::Deadline => Problem::new(StatusCode::GATEWAY_TIMEOUT, error.to_string()),
         CallError::Unavailable(why) => Problem::overload(
-            format!("nothing can run it now: {}", without_paths(why)),
+            format!("no replica can run the call now: {}", without_paths(why)),
             Duration::from_secs(1),
         ),
         CallError::Failed(why) => {

@@ -1,4 +1,4 @@
-//! Tells an asynchronous call's end to whoever asked for it.
+//! Callbacks: HTTP requests at the end of asynchronous calls.
 
 use crate::http::body::Body;
 use crate::http::problem::{Problem, PROBLEM_JSON};
@@ -19,7 +19,7 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Before the second attempt, and before the third.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 
-/// Where to tell it.
+/// The target of a callback.
 #[derive(Debug)]
 pub(crate) struct Callback {
     url: Uri,
@@ -84,7 +84,7 @@ fn bare(host: &str) -> &str {
     host.trim_matches(['[', ']'])
 }
 
-/// What is told.
+/// The content of a callback.
 #[derive(Debug)]
 pub(crate) struct Outcome<'a> {
     pub call_id: &'a str,
@@ -97,8 +97,11 @@ pub(crate) struct Outcome<'a> {
 impl Callback {
     /// An URL of a host that the configuration allows.
     pub fn new(url: &HeaderValue, hosts: &[String]) -> Result<Callback, Problem> {
-        let wrong =
-            || Problem::bad_request("X-Callback-Url is no URL such as http://127.0.0.1:9000/done");
+        let wrong = || {
+            Problem::bad_request(
+                "invalid X-Callback-Url: expected a URL such as http://127.0.0.1:9000/done",
+            )
+        };
         let text = url.to_str().map_err(|_| wrong())?;
         let url: Uri = text.parse().map_err(|_| wrong())?;
         let known = matches!(url.scheme_str(), Some("http" | "https"));
@@ -110,7 +113,7 @@ impl Callback {
         let allowed = |allowed: &String| allowed == "*" || allowed.eq_ignore_ascii_case(host);
         if !hosts.iter().any(allowed) {
             return Err(Problem::bad_request(format!(
-                "callbacks to '{}' are not allowed: 'gateway.callback_hosts' does not name it",
+                "callbacks to '{}' are not allowed: add it to 'gateway.callback_hosts'",
                 host.chars().take(100).collect::<String>()
             )));
         }
@@ -121,8 +124,7 @@ impl Callback {
             .is_ok_and(|address| !local.allows(address))
         {
             return Err(Problem::bad_request(format!(
-                "callbacks to '{host}' are not allowed: it is an address of the gateway's host or link, \
-                 which 'gateway.callback_hosts' does not name itself"
+                "callbacks to '{host}' are not allowed: it is a loopback or link-local address (list the address itself in 'gateway.callback_hosts')"
             )));
         }
         Ok(Callback { url, local })
@@ -150,8 +152,7 @@ impl Callback {
         match (failed, refused) {
             (Some(error), _) => Err(error.into()),
             (None, Some(address)) => Err(anyhow::anyhow!(
-                "'{host}' is {address}, an address of the gateway's host or link, which \
-                 'gateway.callback_hosts' does not name itself"
+                "'{host}' resolves to {address}, a loopback or link-local address (list the address itself in 'gateway.callback_hosts')"
             )),
             (None, None) => Err(anyhow::anyhow!("'{host}' has no address")),
         }
@@ -164,12 +165,14 @@ impl Callback {
             let attempt = tokio::time::timeout(ATTEMPT_TIMEOUT, self.attempt(outcome)).await;
             let error = match attempt {
                 Ok(Ok(status)) if status.is_redirection() => {
-                    return Err(format!("answered {status}: redirects are not followed"));
+                    return Err(format!(
+                        "responded with {status}: redirects are not followed"
+                    ));
                 }
                 Ok(Ok(status)) if !status.is_server_error() => return Ok(status.as_u16()),
                 Ok(Ok(status)) => format!("answered {status}"),
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => "no answer in time".to_owned(),
+                Err(_) => "no response in time".to_owned(),
             };
             match pauses.next() {
                 Some(pause) => tokio::time::sleep(*pause).await,

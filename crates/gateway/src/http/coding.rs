@@ -58,7 +58,7 @@ impl Coding {
             (Some((_, coding)), None) => Ok(*coding),
             _ => Err(Problem::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                format!("the content encoding is not one of {CODINGS}"),
+                format!("unsupported content encoding: use one of {CODINGS}"),
             )
             .with(ACCEPT_ENCODING, CODINGS)
             .closing()),
@@ -103,7 +103,7 @@ impl Coding {
             }
         }
         if !source.is_empty() {
-            return Err(broken("bytes follow its end"));
+            return Err(broken("trailing bytes after its end"));
         }
         let frames = sink.gathered.finish();
         held.shrink(encoded);
@@ -113,7 +113,7 @@ impl Coding {
 
 fn broken(why: impl std::fmt::Display) -> Problem {
     Problem::bad_request(format!(
-        "the body is not what its content encoding says: {why}"
+        "the body does not match its content encoding: {why}"
     ))
 }
 
@@ -157,7 +157,7 @@ impl Sink<'_> {
                     let skipped = io::copy(&mut source.by_ref().take(length), &mut io::sink());
                     match skipped {
                         Ok(bytes) if bytes == length => continue,
-                        _ => return Err(broken("it is cut short")),
+                        _ => return Err(broken("it is truncated")),
                     }
                 }
                 Err(error) => return Err(broken(error)),
@@ -166,7 +166,7 @@ impl Sink<'_> {
             let decoder = stream.into_frame_decoder();
             let sum = decoder.get_checksum_from_data();
             if sum.is_some() && sum != decoder.get_calculated_checksum() {
-                return Err(broken("its checksum is wrong"));
+                return Err(broken("checksum mismatch"));
             }
         }
         Ok(())

@@ -1,8 +1,8 @@
-//! A socket that knows what it is waiting for.
+//! A socket with its state and its time limits.
 //!
-//! No request sets a timer. Reads and writes note when a head, a body or a standstill began, in
-//! ticks of the worker's coarse clock, and once a tick the worker looks for connections that are
-//! over their time. That is what keeps ten thousand idle connections cheap.
+//! Requests set no timers. Reads and writes record when a head, a body or a stall began, in ticks
+//! of the worker's coarse clock, and once per tick the worker closes connections that exceed their
+//! limits. This keeps ten thousand idle connections cheap.
 
 use crate::http::scan::{Refusal, Scanner, Within};
 use crate::options::LimitOptions;
@@ -35,7 +35,7 @@ impl Clock {
     }
 }
 
-/// What a worker knows of a connection. 0 stands for "not so".
+/// The state of a connection for its worker. 0 means "none".
 #[derive(Debug)]
 pub(crate) struct Watch {
     clock: Clock,
@@ -342,7 +342,7 @@ impl Refusal {
             Refusal::HeadTooLarge => (
                 431,
                 "Request Header Fields Too Large",
-                "the request's line and headers are larger than 'gateway.limits.head_bytes_max'",
+                "the request line and headers exceed 'gateway.limits.head_bytes_max'",
             ),
             Refusal::Ambiguous(why) => (400, "Bad Request", why),
         };

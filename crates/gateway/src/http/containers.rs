@@ -1,4 +1,5 @@
-//! Functions that are containers: calls go on to where the registry says that they are ready, and wait where they are not.
+//! Functions in containers: calls are forwarded to ready replicas of the registry's list, and wait
+//! if there is none.
 //!
 //! A gateway tells the registry what calls it has, and hears where they may be taken. Who waits makes the registry's
 //! controller start a replica. Where a container is counts as known for [`VALID`] only: who stops one relies on that.
@@ -18,9 +19,9 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::{watch, Notify};
 
-/// What the registry said counts for so long, from when it was asked on.
+/// Validity of the registry's endpoints, from the time of the request.
 const VALID: Duration = Duration::from_secs(3);
-/// A function that the registry does not name is known for so long.
+/// How long a function is kept after the registry stops listing it.
 const GRACE: Duration = Duration::from_secs(30);
 /// A connection to a container.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
@@ -47,20 +48,20 @@ pub(crate) struct Container {
     begun: AtomicU64,
     /// Calls that wait.
     held: AtomicUsize,
-    /// Whose turn it is.
+    /// Round-robin counter.
     turn: AtomicUsize,
     known: watch::Sender<Known>,
     /// By tenant, made when the tenant first calls.
     meters: Box<[OnceLock<Arc<Meter>>]>,
 }
 
-/// Where it is.
+/// A container's endpoints, from the registry.
 #[derive(Clone, Debug)]
 struct Known {
     endpoints: Arc<[SocketAddr]>,
     timeout: Duration,
     until: Instant,
-    /// When the registry named it last.
+    /// When the registry last listed it.
     named: Instant,
 }
 
@@ -68,7 +69,8 @@ struct Known {
 pub(crate) struct InFlight(Arc<Container>);
 
 impl InFlight {
-    /// Counted before it looks where the container is: whoever hears of no call knows that none begins.
+    /// The call is counted before its endpoint is chosen, so a report without a call proves that
+    /// none begins.
     pub fn begin(container: &Arc<Container>) -> InFlight {
         container.calls.fetch_add(1, SeqCst);
         container.begun.fetch_add(1, SeqCst);
@@ -96,7 +98,7 @@ impl<'a> Held<'a> {
         if all.held.fetch_add(1, SeqCst) >= most {
             return Err(Problem::overload(
                 format!(
-                    "'{}' is starting, and as many calls wait as may ('gateway.limits.held_max')",
+                    "'{}' is starting, and too many calls wait for it ('gateway.limits.held_max')",
                     container.name
                 ),
                 Duration::from_secs(1),
@@ -127,7 +129,7 @@ impl Containers {
         all
     }
 
-    /// What the registry said, having been asked at `asked`.
+    /// Applies the registry's reply to a request sent at `asked`.
     pub fn learn(&self, told: Vec<proto::Container>, asked: Instant, tenants: usize) {
         let before = self.by_name.load_full();
         let mut next = HashMap::with_capacity(told.len());
@@ -144,7 +146,7 @@ impl Containers {
             container.known.send_replace(known);
             next.insert(told.name, container);
         }
-        // A registry that has lost its books is told them anew.
+        // A registry that has lost its state receives them again.
         for (name, container) in before.iter() {
             let named = container.known.borrow().named;
             if named.elapsed() < GRACE {
@@ -165,7 +167,7 @@ impl Containers {
         self.waits.notified().await;
     }
 
-    /// What the registry is told.
+    /// The report to the registry.
     pub fn counts(&self) -> Vec<CallCount> {
         let count = |container: &Arc<Container>| CallCount {
             name: container.name.clone(),
@@ -329,7 +331,7 @@ mod tests {
         let long_ago = now.checked_sub(VALID).unwrap();
         all.learn(told(&["10.0.0.1:80"]), long_ago, 1);
         assert!(container.endpoint().is_none());
-        // A registry that does not name it any more is believed after a while.
+        // A function that the registry no longer lists is removed after the grace period.
         all.learn(Vec::new(), now, 1);
         assert!(all.find("edges.red").is_some());
         all.learn(told(&[]), now.checked_sub(GRACE).unwrap(), 1);

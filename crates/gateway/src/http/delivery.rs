@@ -1,7 +1,7 @@
-//! Callbacks on their way, apart from the calls that they tell of: a host that never answers holds
-//! up its own callbacks alone.
+//! Delivery of callbacks, separate from calls: a host that never responds delays only its own
+//! callbacks.
 //!
-//! Each tenant and host has a lane: a few callbacks at a time, and a bounded number that wait.
+//! Each tenant and host has a lane: a few concurrent callbacks, and a bounded queue.
 
 use crate::http::keys::TenantIndex;
 use crate::http::problem::Problem;
@@ -116,7 +116,7 @@ impl Deliveries {
 
 fn full(host: &str) -> String {
     let host: String = host.chars().take(100).collect();
-    format!("as many callbacks to '{host}' wait as may ('gateway.limits.callbacks_max')")
+    format!("too many callbacks to '{host}' wait ('gateway.limits.callbacks_max')")
 }
 
 impl Delivery {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a deployment says, and what is kept of it.
+/// A deployment, as stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
     /// The name that it is called by.
@@ -16,7 +16,7 @@ pub struct Deployment {
     /// For tools.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
-    /// How many copies are wanted; 0: none until a call comes.
+    /// Desired number of replicas; 0: none until the first call.
     #[serde(default = "one")]
     pub replicas: u32,
     /// Milliseconds since 1970.

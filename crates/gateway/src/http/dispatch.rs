@@ -1,4 +1,4 @@
-//! From a request to its answer.
+//! The path from a request to its response.
 //!
 //! A call's way takes no lock and writes no log (a bounded number of lines a second aside): the
 //! function is found in a table that is replaced whole, counters are the thread's own, and the
@@ -27,11 +27,11 @@ use tower_service::Service as _;
 /// Where a call's time went (a W3C specification of its own).
 pub(crate) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// What the connections of one thread share.
+/// State shared by the connections of a thread.
 pub(crate) struct Worker {
     pub gateway: Arc<Gateway>,
     pub router: Router,
-    /// Calls that run here, and as many as may.
+    /// Calls in progress, which are limited.
     pub calls: AtomicUsize,
     pub calls_max: usize,
 }
@@ -45,7 +45,7 @@ struct Answered {
     ended: Option<Instant>,
 }
 
-/// What a request says of itself and hears again.
+/// Header fields of a request that its response repeats.
 struct Told {
     id: Option<HeaderValue>,
     traced: bool,
@@ -199,7 +199,7 @@ impl Worker {
         match before < self.calls_max {
             true => Ok(slot),
             false => Err(Problem::overload(
-                "the gateway carries out as many calls as it may ('gateway.limits.calls_max')",
+                "too many calls in progress ('gateway.limits.calls_max')",
                 Duration::from_secs(1),
             )),
         }
@@ -281,12 +281,12 @@ fn check_host(parts: &Parts) -> Result<(), Problem> {
     let wrong = |why: &str| Err(Problem::bad_request(why).closing());
     let mut hosts = parts.headers.get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
-        (_, Some(_)) => wrong("the request has several 'Host' fields: send one"),
+        (_, Some(_)) => wrong("several 'Host' header fields: send one"),
         (None, None) if parts.version == Version::HTTP_11 => {
-            wrong("the request has no 'Host' field, which HTTP/1.1 demands")
+            wrong("missing 'Host' header field, which HTTP/1.1 requires")
         }
         (Some(host), None) if !valid_host(host.as_bytes()) => {
-            wrong("the field 'Host' is not a host and perhaps a port")
+            wrong("malformed 'Host' header field: expected HOST or HOST:PORT")
         }
         _ => Ok(()),
     }

@@ -178,7 +178,7 @@ fn status(gateway: &Gateway, deployed: &Deployed) -> Value {
     })
 }
 
-/// A function that is a container, as far as a gateway knows.
+/// The gateway's state of a function in a container.
 fn container(container: &Container) -> Value {
     json!({
         "name": container.name,
@@ -193,7 +193,7 @@ fn container(container: &Container) -> Value {
     })
 }
 
-/// `GET /system/function/{name}`: the same, and what only this gateway knows.
+/// `GET /system/function/{name}`: the same, with this gateway's own details.
 pub(crate) async fn describe(
     State(gateway): Door,
     At(name): At<String>,
@@ -258,7 +258,7 @@ pub(crate) async fn scale(
     let scaling: Scaling = read_json(&headers, body).await?;
     check_namespace(&scaling.namespace)?;
     if scaling.replicas > REPLICAS_MAX {
-        let detail = format!("replicas are at most {REPLICAS_MAX}");
+        let detail = format!("too many replicas: at most {REPLICAS_MAX}");
         return Err(Problem::unprocessable(detail));
     }
     match gateway.scale(&name, scaling.replicas).await? {
@@ -292,7 +292,7 @@ pub(crate) async fn usage(
     let csv = match query.get("format").map(String::as_str) {
         Some("csv") => true,
         Some("json") => false,
-        Some(_) => return Err(Problem::bad_request("the format is csv or json")),
+        Some(_) => return Err(Problem::bad_request("unknown format: use csv or json")),
         None => accept.is_some_and(|a| a.trim_start().starts_with("text/csv")),
     };
     let mut lines = gateway.meters.usage();
@@ -323,7 +323,7 @@ pub(crate) async fn remove_stored(State(gateway): Door, At(name): At<String>) ->
         true => Ok(StatusCode::NO_CONTENT.into_response()),
         false => Err(Problem::new(
             StatusCode::NOT_FOUND,
-            "no such function is stored here",
+            "the function is not in the gateway's store",
         )),
     }
 }
@@ -333,7 +333,7 @@ pub(crate) async fn asynchronous(State(gateway): Door, At(id): At<String>) -> An
     let status = gateway.queue.status(&id).ok_or_else(|| {
         Problem::new(
             StatusCode::NOT_FOUND,
-            "no asynchronous call has this id, or it ended long ago",
+            "no asynchronous call with this id: unknown, or ended too long ago",
         )
     })?;
     Ok(json(&status))

@@ -1,4 +1,4 @@
-//! `/system/logs`: what the gateway and the function itself had to say, in one stream.
+//! `/system/logs`: the gateway's and the function's log lines, in one stream.
 
 use crate::http::gateway::Gateway;
 use crate::http::logs::{Line, Log};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{broadcast, mpsc};
 
-/// A follower that hears nothing gets an empty line so often.
+/// Interval of empty lines to a follower without new lines.
 const QUIET_MAX: Duration = Duration::from_secs(15);
 /// How often the engine's lines are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -47,7 +47,7 @@ pub(crate) async fn logs(
     let since = match query.since.as_str() {
         "" => None,
         text => Some(rfc3339::parse(text).ok_or_else(|| {
-            Problem::unprocessable("'since' is no time such as 2026-01-31T12:00:00Z")
+            Problem::unprocessable("invalid 'since': expected a time such as 2026-01-31T12:00:00Z")
         })?),
     };
     let follow = matches!(
@@ -80,7 +80,7 @@ pub(crate) async fn logs(
     Ok((kind, Body::new(Stream(receiver))).into_response())
 }
 
-/// What the function itself said, from a line's number on; and the number after the last.
+/// The function's own lines from a number on, and the number after the last.
 fn engine_lines(gateway: &Gateway, deployed: &Deployed, from: u64) -> (Vec<Line>, u64) {
     let Some(log) = gateway.engine.log(&deployed.function) else {
         return (Vec::new(), from);

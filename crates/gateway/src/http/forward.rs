@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The registry is asked so often; and where calls wait.
+/// Interval of requests to the registry; waiting calls cause further ones.
 const EVERY: Duration = Duration::from_secs(1);
 const EVERY_HELD: Duration = Duration::from_millis(100);
 /// At least so long apart.
@@ -45,17 +45,17 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 ];
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// A call, its body apart.
+/// A call to forward, without its body.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
-    /// Behind the function's name.
+    /// The path after the function's name.
     pub rest: &'a str,
     pub parts: &'a Parts,
     pub trace: &'a Trace,
     pub began: Instant,
 }
 
-/// What a call becomes: the answer of a replica as it is, and where the time went.
+/// Forwards a call. Returns the replica's response unchanged, and records the times.
 pub(crate) async fn call(
     gateway: &Gateway,
     container: &Arc<Container>,
@@ -120,7 +120,7 @@ async fn pass_on(
     };
     let request = request(asked, at, gateway.keys.are_wanted(), body)?;
     let broken = |error: &dyn std::fmt::Display| {
-        let detail = format!("'{}' at {at} did not answer: {error}", container.name);
+        let detail = format!("'{}' at {at} did not respond: {error}", container.name);
         Problem::new(StatusCode::BAD_GATEWAY, detail)
     };
     let greeted = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
@@ -129,7 +129,7 @@ async fn pass_on(
     tokio::spawn(tokio::time::timeout_at(deadline.into(), connection));
     let answered = tokio::time::timeout_at(deadline.into(), sender.send_request(request)).await;
     let answered = answered.map_err(|_| {
-        let detail = format!("'{}' did not answer in time", container.name);
+        let detail = format!("'{}' did not respond in time", container.name);
         Problem::new(StatusCode::GATEWAY_TIMEOUT, detail).with(RETRY_AFTER, "5")
     })?;
     let mut response = answered.map_err(|error| broken(&error))?;
@@ -159,7 +159,7 @@ fn request<B>(
         Some(query) => format!("{path}?{query}"),
         None => path.to_owned(),
     };
-    let wrong = |_| Problem::bad_request("the path behind the function's name is none");
+    let wrong = |_| Problem::bad_request("the path after the function's name is malformed");
     let target: Uri = target.parse().map_err(wrong)?;
     let mut request = Request::new(body);
     *request.method_mut() = parts.method.clone();
@@ -197,7 +197,7 @@ fn end_to_end(headers: &mut HeaderMap) {
     headers.remove(CONNECTION);
 }
 
-/// Tells the registry of calls and hears where containers are, as long as the gateway runs.
+/// Reports calls to the registry and receives endpoints while the gateway runs.
 pub(crate) async fn follow(gateway: Arc<Gateway>, mut functions: Functions, name: String) {
     let all = &gateway.containers;
     let mut seen = 0;
@@ -214,8 +214,12 @@ pub(crate) async fn follow(gateway: Arc<Gateway>, mut functions: Functions, name
                 all.learn(reply.containers, asked, gateway.keys.tenant_count());
                 seen = reply.number;
             }
-            Ok(Err(status)) => tracing::debug!(%status, "where containers are is not known"),
-            Err(_) => tracing::debug!("where containers are is not known: no answer in time"),
+            Ok(Err(status)) => {
+                tracing::debug!(%status, "cannot get the containers' endpoints from the registry")
+            }
+            Err(_) => tracing::debug!(
+                "cannot get the containers' endpoints from the registry: no response in time"
+            ),
         }
         tokio::time::sleep(APART).await;
         let pause = match all.held() {

@@ -103,7 +103,7 @@ const BUILD_WAIT: Duration = Duration::from_secs(10);
 /// The longest pause between attempts to load a function that nothing could load.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// What a deployment is asked for with.
+/// A request to deploy a function.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeployRequest {
     pub name: String,
@@ -119,7 +119,7 @@ impl Gateway {
         let state = &options.state;
         let store = Store::open(state).with_context(|| {
             let state = state.display();
-            format!("cannot use {state}, from 'gateway.state'")
+            format!("cannot use {state} ('gateway.state')")
         })?;
         let meters = Meters::new(options.worker_count());
         meters
@@ -151,7 +151,7 @@ impl Gateway {
         })
     }
 
-    /// What a request of the tenant holds: nothing yet. None: management's.
+    /// A new memory account for a request of the tenant; `None`: of management.
     pub fn hold(&self, tenant: Option<TenantIndex>) -> Held {
         Held::new(&self.budget, tenant)
     }
@@ -179,10 +179,10 @@ impl Gateway {
         })
     }
 
-    /// Deploys what was deployed before. A function that is not what it was is left out, loudly.
+    /// Restores the deployments. A function that has changed is skipped with a log line.
     pub async fn restore(self: &Arc<Self>) -> Result<()> {
         let deployments = self.store.deployments();
-        for deployment in deployments.context("cannot read what was deployed")? {
+        for deployment in deployments.context("cannot read the deployed functions")? {
             let name = deployment.name.clone();
             match self.store.get(&deployment.image) {
                 Some(Ok(function)) => {
@@ -196,7 +196,7 @@ impl Gateway {
                 }
                 Some(Err(error)) => tracing::error!(name, %error, "not deployed again"),
                 None => {
-                    tracing::error!(name, image = deployment.image, "not in the store any more")
+                    tracing::error!(name, image = deployment.image, "no longer in the store")
                 }
             }
         }
@@ -233,7 +233,7 @@ impl Gateway {
         if let Ok(Err(CallError::Failed(why))) = &built {
             self.engine.remove(&function);
             let why = without_paths(why);
-            let detail = format!("'{}' cannot be loaded: {why}", deployment.name);
+            let detail = format!("cannot load function '{}': {why}", deployment.name);
             return Err(Problem::unprocessable(detail));
         }
         let _one = self.listing.lock().await;
@@ -267,9 +267,7 @@ impl Gateway {
                 match gateway.engine.warm(&deployed.function).await {
                     Ok(_) => return deployed.log.push("gateway", "loaded"),
                     Err(CallError::Failed(why)) => {
-                        return deployed
-                            .log
-                            .push("gateway", format!("cannot be loaded: {why}"));
+                        return deployed.log.push("gateway", format!("cannot load: {why}"));
                     }
                     Err(error) => tracing::debug!(name = deployed.name(), %error, "not loaded"),
                 }
@@ -312,7 +310,7 @@ impl Gateway {
     pub async fn deploy(self: &Arc<Self>, asked: DeployRequest) -> Result<Arc<Deployed>, Problem> {
         if !store::valid_name(&asked.name) {
             return Err(Problem::bad_request(
-                "a function's name is 1 to 63 lower-case letters, digits and dashes, a letter or digit at both ends",
+                "invalid function name: use 1 to 63 lower-case letters, digits and dashes, with a letter or digit at both ends",
             ));
         }
         let image = image_name(&asked.image)?;
@@ -328,8 +326,7 @@ impl Gateway {
         let (store, wanted) = (self.store.clone(), image.clone());
         let Some(function) = blocking(move || store.get(&wanted)).await? else {
             return Err(Problem::bad_request(format!(
-                "the image '{}' is no function of this gateway's store: upload it first ('baltra function deploy'). \
-                 Container images are for Kubernetes",
+                "image '{}' is not a function of this gateway's store: upload it first ('baltra function deploy'); container images need Kubernetes",
                 shortened(&asked.image)
             )));
         };
@@ -346,8 +343,8 @@ impl Gateway {
         self.place(deployment, Arc::new(function)).await
     }
 
-    /// Stores a function's files and deploys them under its own name. Where they cannot be deployed,
-    /// the store has what it had.
+    /// Stores a function's files and deploys them under its own name. If that fails, the store is
+    /// unchanged.
     pub async fn upload(self: &Arc<Self>, files: Files, deploy: bool) -> Result<Uploaded, Problem> {
         let files = Arc::new(files);
         let (store, checked) = (self.store.clone(), files.clone());
@@ -393,7 +390,10 @@ impl Gateway {
         let _changing = self.changes.lock(&[name]).await;
         let list = self.table.list();
         if let Some(user) = list.iter().find(|d| d.deployment.image == name) {
-            let detail = format!("'{}' is deployed of it: remove that first", user.name());
+            let detail = format!(
+                "function '{}' is deployed from it: remove that function first",
+                user.name()
+            );
             return Err(Problem::new(StatusCode::CONFLICT, detail));
         }
         let (store, wanted) = (self.store.clone(), name.to_owned());
@@ -401,7 +401,7 @@ impl Gateway {
         removed.map_err(|error| Problem::storage("the store", &error))
     }
 
-    /// Deploys a function that the registry has, in place of what it had before.
+    /// Deploys a function of the registry, in place of its earlier version.
     pub async fn deploy_pooled(
         self: &Arc<Self>,
         name: &str,
@@ -431,7 +431,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Changes how many copies are wanted; `false`: there is no such function.
+    /// Sets the desired number of replicas; `false` if the function does not exist.
     pub async fn scale(self: &Arc<Self>, name: &str, replicas: u32) -> Result<bool, Problem> {
         let _changing = self.changes.lock(&[name]).await;
         let _one = self.listing.lock().await;
@@ -456,7 +456,7 @@ impl Gateway {
         Ok(true)
     }
 
-    /// `false`: there is no such function.
+    /// Returns `false` if the function does not exist.
     pub async fn remove(self: &Arc<Self>, name: &str) -> Result<bool, Problem> {
         let _changing = self.changes.lock(&[name]).await;
         let _one = self.listing.lock().await;
@@ -476,7 +476,7 @@ impl Gateway {
         Ok(true)
     }
 
-    /// On disk first: what a caller was told is so after a crash too.
+    /// Writes to disk first: acknowledged changes survive a crash.
     async fn save_with(
         &self,
         change: impl FnOnce(&mut BTreeMap<String, Deployment>),
@@ -496,7 +496,7 @@ impl Gateway {
     /// Keeps the usage so far; called now and then, and at the end.
     pub fn save_usage(&self) {
         if let Err(error) = self.meters.save(&self.store.usage_file()) {
-            tracing::error!(%error, "usage is not recorded");
+            tracing::error!(%error, "cannot record usage");
         }
     }
 }
@@ -508,8 +508,7 @@ fn image_name(image: &str) -> Result<String, Problem> {
     match store::valid_name(name) {
         true => Ok(name.to_owned()),
         false => Err(Problem::bad_request(format!(
-            "the image '{}' is no name of a function: this gateway runs functions of its own store. \
-             Container images are for Kubernetes",
+            "image '{}' is not a function's name: this gateway runs functions of its own store; container images need Kubernetes",
             shortened(image)
         ))),
     }

@@ -4,10 +4,10 @@
 //! |---|---|
 //! | [`http`] | paths |
 //! | [`message`] | JSON and the binary tensor extension |
-//! | [`datatype`] | what functions have no type of their own for |
+//! | [`datatype`] | conversions of datatypes that functions lack |
 //! | [`grpc`] | the same over gRPC |
 //! | [`guard`] | keys, limits and deadlines of gRPC, before a message is read |
-//! | [`wire`] | what of a gRPC message is looked at before it is decoded |
+//! | [`wire`] | checks of a gRPC message before it is decoded |
 //! | [`protocol`] | configuration, statistics, loading, settings |
 //! | [`memory`] | the system shared memory extension |
 
@@ -37,7 +37,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What the server can, as its metadata lists it.
+/// Supported extensions, as in the server's metadata.
 pub(crate) const EXTENSIONS: [&str; 5] = [
     "binary_tensor_data",
     "system_shared_memory",
@@ -46,7 +46,7 @@ pub(crate) const EXTENSIONS: [&str; 5] = [
     "statistics",
 ];
 
-/// What the server calls itself.
+/// The server's name in its metadata.
 pub(crate) const SERVER_NAME: &str = "baltra";
 
 /// Tensors in one request.
@@ -62,7 +62,7 @@ pub(crate) struct Span {
     pub bytes: u64,
 }
 
-/// An input before its elements are looked at.
+/// An input whose elements are not checked yet.
 #[derive(Debug)]
 pub(crate) struct Input {
     pub name: String,
@@ -78,7 +78,7 @@ pub(crate) enum Data {
     Shared(Span),
 }
 
-/// An output that is asked for.
+/// A requested output.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub name: String,
@@ -91,7 +91,7 @@ pub(crate) struct Inference {
     pub inputs: Vec<Input>,
     /// Empty: all.
     pub wanted: Vec<Wanted>,
-    /// How long the caller waits, where it says so.
+    /// The caller's time limit, if it sent one.
     pub timeout: Option<Duration>,
 }
 
@@ -99,11 +99,11 @@ pub(crate) struct Inference {
 pub(crate) struct Inferred {
     pub tensors: Vec<Output>,
     pub timing: Timing,
-    /// What the request and its answer hold.
+    /// Memory held by the request and its response.
     pub held: Held,
 }
 
-/// The function of a model's name and version, and who asks for it.
+/// The function of a model's name and version, and the caller's tenant.
 pub(crate) fn model(
     gateway: &Gateway,
     headers: &HeaderMap,
@@ -115,24 +115,26 @@ pub(crate) fn model(
     let deployed = found.ok_or_else(|| Problem::unknown_function(name))?;
     let own = &deployed.function.manifest.version;
     if !version.is_empty() && version != own {
-        let detail = format!("'{}' has one version, '{own}'", deployed.name());
+        let detail = format!(
+            "unknown version: '{}' has only version '{own}'",
+            deployed.name()
+        );
         return Err(Problem::new(StatusCode::NOT_FOUND, detail));
     }
     Ok((deployed, caller))
 }
 
-/// A shape as it came, and its elements' bytes, which can be counted: no dimension is negative.
-/// `None`: each element says its own.
+/// Checks a shape: no dimension is negative. Returns it with the bytes of its elements; `None` if
+/// elements have their own lengths.
 pub(crate) fn shape(
     input: &str,
     datatype: Datatype,
     shape: &[i64],
 ) -> Result<(Vec<u64>, Option<u64>), Problem> {
-    let wrong =
-        || Problem::bad_request(format!("input '{input}': the shape {shape:?} is no shape"));
+    let wrong = || Problem::bad_request(format!("input '{input}': invalid shape {shape:?}"));
     if shape.len() > DIMENSIONS_MAX {
         return Err(Problem::bad_request(format!(
-            "input '{input}' has more than {DIMENSIONS_MAX} dimensions"
+            "input '{input}': more than {DIMENSIONS_MAX} dimensions"
         )));
     }
     let dimensions = shape.iter().map(|d| u64::try_from(*d).map_err(|_| wrong()));
@@ -146,7 +148,8 @@ pub(crate) fn shape(
         Some(size) => Some(count(size)?),
         None if count(1)? == 1 => None,
         None => {
-            let detail = format!("input '{input}': BYTES of one element are taken, not {shape:?}");
+            let detail =
+                format!("input '{input}': BYTES must have one element, not shape {shape:?}");
             return Err(Problem::unprocessable(detail));
         }
     };
@@ -154,8 +157,8 @@ pub(crate) fn shape(
 }
 
 impl Gateway {
-    /// Carries one inference out; outputs in the order in which they were wanted. Those that go
-    /// to shared memory lie there already.
+    /// Runs an inference. Returns the outputs in the requested order; those for shared memory have
+    /// been written there.
     pub(crate) async fn infer(
         self: &Arc<Self>,
         deployed: &Arc<Deployed>,
@@ -236,7 +239,7 @@ impl Gateway {
             timeout,
         } = inference;
         if inputs.len() > TENSORS_MAX || wanted.len() > TENSORS_MAX {
-            let detail = format!("more than {TENSORS_MAX} tensors");
+            let detail = format!("too many tensors: at most {TENSORS_MAX}");
             return Err(Problem::unprocessable(detail));
         }
         let texts = inputs.iter().any(|i| i.datatype == Datatype::Bytes);
@@ -297,7 +300,7 @@ impl Gateway {
             })
             .fold(0, u64::saturating_add);
         if shared > bytes_max {
-            return Err(Problem::too_large("what lies in shared memory", bytes_max));
+            return Err(Problem::too_large("the data in shared memory", bytes_max));
         }
         let (gateway, function) = (self.clone(), deployed.function.clone());
         let bind = move || {
@@ -330,7 +333,7 @@ impl Gateway {
         match before < self.options.limits.calls_max {
             true => Ok(slot),
             false => Err(Problem::overload(
-                "the gateway carries out as many calls as it may ('gateway.limits.calls_max')",
+                "too many calls in progress ('gateway.limits.calls_max')",
                 Duration::from_secs(1),
             )),
         }

@@ -1,4 +1,4 @@
-//! Who calls, and how often it may.
+//! Authentication of callers by key, and rate limits.
 
 use crate::http::problem::Problem;
 use crate::options::Options;
@@ -13,10 +13,10 @@ use sha2::{Digest, Sha256};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// Where a key may stand besides `Authorization`.
+/// An alternative header for a key, instead of `Authorization`.
 pub const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// Who calls where no keys are asked for, and whose functions name no tenant.
+/// The tenant of calls without keys, and of functions without a tenant.
 pub const ANYONE: &str = "default";
 
 type Bucket = RateLimiter<
@@ -86,7 +86,7 @@ impl Keys {
         !self.keys.is_empty()
     }
 
-    /// Whether management asks for a password.
+    /// Whether management requires a password.
     pub fn has_password(&self) -> bool {
         self.password.is_some()
     }
@@ -96,14 +96,14 @@ impl Keys {
         &self.tenants[tenant.0].name
     }
 
-    /// Whose call it is.
+    /// The caller's tenant.
     pub fn caller(&self, headers: &HeaderMap) -> Result<TenantIndex, Problem> {
         if self.keys.is_empty() {
             return Ok(TenantIndex(0));
         }
         let shown = shown_key(headers).ok_or_else(Problem::unauthorized_key)?;
         let digest: [u8; 32] = Sha256::digest(shown).into();
-        // Every key is compared, so that the time says nothing about which one it was.
+        // All keys are compared, so that the time does not reveal which one matched.
         let mut found = None;
         for (key, tenant) in &self.keys {
             if equal(key, &digest) {
@@ -122,7 +122,7 @@ impl Keys {
         bucket.check().map_err(|not_until| {
             let wait = not_until.wait_time_from(MonotonicClock.now());
             let seconds = wait.as_millis().div_ceil(1000).max(1);
-            let detail = format!("the tenant '{}' has used up its rate of calls", tenant.name);
+            let detail = format!("tenant '{}' exceeds its rate of calls", tenant.name);
             let retry_after = seconds.to_string();
             Problem::new(http::StatusCode::TOO_MANY_REQUESTS, detail)
                 .with(http::header::RETRY_AFTER, &retry_after)

@@ -1,8 +1,8 @@
 //! Doors: binding, accepting, and what becomes of a connection.
 //!
-//! One task accepts for each door and deals connections out to the workers in turn. A worker is a
-//! thread with a runtime of its own: a connection stays where it is, and nothing on a call's way
-//! is shared between threads unless the engine shares it.
+//! One task per listener accepts connections and distributes them to the workers in turn. A worker
+//! is a thread with its own runtime: a connection stays with its worker, and only the engine shares
+//! state between threads during a call.
 
 use crate::http::connection::{Clock, Patience, Watch, Watched, TICK};
 use crate::http::dispatch::Worker;
@@ -33,12 +33,12 @@ const STREAMS_MAX: u32 = 256;
 /// Threads of a worker for what computes long.
 const BLOCKING_THREADS_MAX: usize = 16;
 
-/// What is said to a connection that is one too many.
+/// Response to a connection beyond the limit.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\n\
     retry-after: 1\r\ncontent-length: 86\r\nconnection: close\r\n\r\n\
     {\"title\":\"Service Unavailable\",\"status\":503,\"detail\":\"too many connections are open\"}\n";
 
-/// What is spoken at a door.
+/// The protocol of a listener.
 #[derive(Clone)]
 pub(crate) enum Protocol {
     /// HTTP/1.1: calls and everything else.
@@ -47,7 +47,7 @@ pub(crate) enum Protocol {
     Grpc(tonic::service::Routes),
 }
 
-/// A door before anyone comes in.
+/// A bound listener that does not accept yet.
 pub(crate) struct Door {
     pub listener: TcpListener,
     pub protocol: Protocol,
@@ -65,7 +65,7 @@ pub(crate) fn bind(address: SocketAddr, key: &str) -> Result<TcpListener> {
         socket.bind(address)?;
         socket.listen(BACKLOG)
     };
-    bound().with_context(|| format!("cannot listen on {address}, from 'gateway.{key}'"))
+    bound().with_context(|| format!("cannot listen on {address} ('gateway.{key}')"))
 }
 
 /// A connection on its way to a worker.
@@ -80,7 +80,7 @@ struct Arrival {
 struct Counted(Arc<Gateway>);
 
 impl Counted {
-    /// None: there are as many as there may be.
+    /// `None` if the limit is reached.
     fn new(gateway: &Arc<Gateway>) -> Option<Counted> {
         let before = gateway.connections.fetch_add(1, Relaxed);
         let counted = Counted(gateway.clone());
@@ -123,7 +123,7 @@ pub(crate) fn start_workers(
         let stop = stop.clone();
         let thread = std::thread::Builder::new().name(format!("http-{index}"));
         threads.push(thread.spawn(move || {
-            // Shard 0 is everybody's.
+            // Shard 0 is shared.
             meters::use_shard(index + 1);
             runtime.block_on(work(worker, arrivals, stop));
             runtime.shutdown_timeout(Duration::from_millis(100));
@@ -175,7 +175,7 @@ pub(crate) async fn accept(
     }
 }
 
-/// One worker: takes connections, and looks at them once a tick.
+/// A worker: serves connections, and checks their time limits once per tick.
 async fn work(
     worker: Arc<Worker>,
     mut arrivals: mpsc::UnboundedReceiver<Arrival>,
@@ -229,7 +229,7 @@ async fn serve(worker: Arc<Worker>, arrival: Arrival, watch: Arc<Watch>) {
         watch.greeted.store(true, Relaxed);
         return speak(worker, stream, arrival.protocol, watch).await;
     };
-    // How long it may take is the watch's to say.
+    // The watch limits its time.
     if let Ok(stream) = acceptor.accept(stream).await {
         watch.greeted.store(true, Relaxed);
         speak(worker, stream, arrival.protocol, watch).await;

@@ -1,4 +1,4 @@
-//! What functions have to say: deployments, cold starts, errors, and calls at a bounded rate.
+//! Log lines of functions: deployments, cold starts, errors, and calls at a bounded rate.
 //!
 //! The last lines of each function are kept in memory; who follows gets new ones as they come.
 
@@ -78,7 +78,7 @@ impl Default for Log {
 }
 
 impl Log {
-    /// A line that is kept in any case: whoever writes it bounds how often.
+    /// Adds a line without a rate limit: its writer bounds the rate.
     pub fn push(&self, instance: impl Into<String>, text: impl Into<String>) {
         let mut text: String = text.into();
         if text.len() > TEXT_BYTES_MAX {
@@ -113,7 +113,7 @@ impl Log {
             true => before + 1,
             false => second << 32 | 1,
         };
-        // Who loses the race leaves its line out.
+        // The thread that loses the race drops its line.
         let won = self
             .allowance
             .compare_exchange(before, next, Relaxed, Relaxed);

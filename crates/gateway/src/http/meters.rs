@@ -55,7 +55,7 @@ impl Ending {
         }
     }
 
-    /// What a status stands for.
+    /// The outcome that a status means.
     pub fn of(status: http::StatusCode) -> Ending {
         match status.as_u16() {
             503 => Ending::Overload,
@@ -71,12 +71,12 @@ thread_local! {
     static SHARD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// From now on this thread counts in a shard of its own; 0 is everybody's.
+/// Makes this thread count in its own shard; 0 is shared.
 pub(crate) fn use_shard(index: usize) {
     SHARD.with(|shard| shard.set(index));
 }
 
-/// What one thread counts, on cache lines of its own.
+/// Counters of one thread, on separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard {
@@ -213,7 +213,7 @@ pub struct Counts {
     pub failed_ns: u64,
     /// When the last one ended, milliseconds since 1970; 0: none has.
     pub last_ms: u64,
-    /// Before the device.
+    /// Time before the device.
     pub queue_ns: u64,
     /// Loading.
     pub cold_ns: u64,
@@ -257,7 +257,7 @@ pub struct Meters {
 }
 
 impl Meters {
-    /// For so many threads with a shard of their own.
+    /// Meters with one shard for each of `workers` threads.
     pub fn new(workers: usize) -> Meters {
         Meters {
             shards: workers + 1,

@@ -1,4 +1,4 @@
-//! Prometheus metrics, read from the counters when they are asked for.
+//! Prometheus metrics, read from the counters at each scrape.
 
 use crate::http::containers::Container;
 use crate::http::gateway::Gateway;
@@ -70,7 +70,7 @@ impl Collector for GatewayCollector {
 }
 
 fn encode_calls(encoder: &mut DescriptorEncoder<'_>, lines: &[Line]) -> Result<(), Error> {
-    let help = "Calls that ended, by how";
+    let help = "Calls completed, by outcome";
     let mut family = encoder.encode_descriptor("calls", help, None, MetricType::Counter)?;
     for line in lines {
         for ending in Ending::ALL {
@@ -87,7 +87,7 @@ fn encode_calls(encoder: &mut DescriptorEncoder<'_>, lines: &[Line]) -> Result<(
 }
 
 fn encode_latency(encoder: &mut DescriptorEncoder<'_>, lines: &[Line]) -> Result<(), Error> {
-    let help = "From a call's body to its answer";
+    let help = "Time from the end of a call's body to its response";
     let unit = Unit::Seconds;
     let mut family =
         encoder.encode_descriptor("call_latency", help, Some(&unit), MetricType::Histogram)?;
@@ -112,28 +112,40 @@ fn encode_sums(encoder: &mut DescriptorEncoder<'_>, lines: &[Line]) -> Result<()
     let rows: [Row<Counts>; 6] = [
         (
             "call_queue",
-            "Before the device",
+            "Time that calls waited for the device",
             Some(Unit::Seconds),
             |c| c.queue_ns as f64 / 1e9,
         ),
-        ("call_device", "On the device", Some(Unit::Seconds), |c| {
-            c.device_ns as f64 / 1e9
-        }),
+        (
+            "call_device",
+            "Time that calls spent on the device",
+            Some(Unit::Seconds),
+            |c| c.device_ns as f64 / 1e9,
+        ),
         (
             "call_cold",
-            "Waiting for loading",
+            "Time that calls waited for a function to load",
             Some(Unit::Seconds),
             |c| c.cold_ns as f64 / 1e9,
         ),
-        ("cold_starts", "Calls that waited for loading", None, |c| {
-            c.cold_starts as f64
-        }),
-        ("request", "Of requests' bodies", Some(Unit::Bytes), |c| {
-            c.bytes_in as f64
-        }),
-        ("response", "Of answers' bodies", Some(Unit::Bytes), |c| {
-            c.bytes_out as f64
-        }),
+        (
+            "cold_starts",
+            "Calls that waited for a function to load",
+            None,
+            |c| c.cold_starts as f64,
+        ),
+        (
+            "request",
+            "Size of request bodies",
+            Some(Unit::Bytes),
+            |c| c.bytes_in as f64,
+        ),
+        (
+            "response",
+            "Size of response bodies",
+            Some(Unit::Bytes),
+            |c| c.bytes_out as f64,
+        ),
     ];
     for (name, help, unit, value) in rows {
         let mut family =
@@ -148,7 +160,7 @@ fn encode_sums(encoder: &mut DescriptorEncoder<'_>, lines: &[Line]) -> Result<()
 }
 
 fn encode_running(encoder: &mut DescriptorEncoder<'_>, lines: &[Line]) -> Result<(), Error> {
-    let help = "Calls that wait or run";
+    let help = "Calls waiting or running";
     let mut family = encoder.encode_descriptor("calls_running", help, None, MetricType::Gauge)?;
     for line in lines {
         let labels = labels(line);
@@ -159,7 +171,7 @@ fn encode_running(encoder: &mut DescriptorEncoder<'_>, lines: &[Line]) -> Result
 }
 
 impl GatewayCollector {
-    /// What the engine says of each function.
+    /// The engine's metrics of each function.
     fn encode_engine(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let all = self.0.table.list();
         let all = all.iter().filter_map(|deployed| {
@@ -167,7 +179,7 @@ impl GatewayCollector {
             Some((deployed.name().to_owned(), status))
         });
         let all: Vec<(String, Status)> = all.collect();
-        let help = "Requests that ran as one";
+        let help = "Requests merged into one launch";
         let mut family = encoder.encode_descriptor("batch", help, None, MetricType::Histogram)?;
         for (function, status) in &all {
             let bounds = BATCH_BOUNDS
@@ -182,14 +194,14 @@ impl GatewayCollector {
             let mut metric = family.encode_family(&labels)?;
             metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
         }
-        let help = "Calls that were tried again elsewhere";
+        let help = "Calls repeated on another replica";
         let mut family = encoder.encode_descriptor("retries", help, None, MetricType::Counter)?;
         for (function, status) in &all {
             let labels = [("function", function.as_str())];
             let metric = family.encode_family(&labels)?;
             ConstCounter::new(status.stats.retries).encode(metric)?;
         }
-        let help = "Calls that held a device past their deadline and were ended there";
+        let help = "Calls aborted because they held a device past their deadline";
         let mut family = encoder.encode_descriptor("overruns", help, None, MetricType::Counter)?;
         for (function, status) in &all {
             let labels = [("function", function.as_str())];
@@ -199,7 +211,7 @@ impl GatewayCollector {
         let gauges: [Row<Status>; 2] = [
             (
                 "overdue",
-                "For how long a call of it has been past its deadline on a device",
+                "Longest time that a running call has been past its deadline",
                 Some(Unit::Seconds),
                 |s| {
                     let longest = s.replicas.iter().filter_map(|r| r.overdue_ms).max();
@@ -208,7 +220,7 @@ impl GatewayCollector {
             ),
             (
                 "held_off",
-                "For how long it takes no calls because they ran past their deadlines",
+                "Remaining time without calls, after calls ran past their deadlines",
                 Some(Unit::Seconds),
                 |s| s.held_ms.unwrap_or(0) as f64 / 1e3,
             ),
@@ -222,7 +234,7 @@ impl GatewayCollector {
                 ConstGauge::new(value(status)).encode(metric)?;
             }
         }
-        let help = "Copies of a function, by state";
+        let help = "Replicas of a function, by state";
         let mut family = encoder.encode_descriptor("replicas", help, None, MetricType::Gauge)?;
         for (function, status) in &all {
             let count = |wanted: fn(&ReplicaStatus) -> bool| {
@@ -247,13 +259,13 @@ impl GatewayCollector {
         let rows: [Row<Container>; 2] = [
             (
                 "calls_held",
-                "Calls that wait for a container to start",
+                "Calls waiting for a container to start",
                 None,
                 |c| c.held() as f64,
             ),
             (
                 "container_endpoints",
-                "Where a container is ready, as far as the gateway knows",
+                "Ready endpoints of a container",
                 None,
                 |c| c.endpoints() as f64,
             ),
@@ -270,7 +282,7 @@ impl GatewayCollector {
         Ok(())
     }
 
-    /// Nothing where nobody collects spans.
+    /// Encodes nothing if spans are not exported.
     fn encode_spans(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let Some(counts) = self.0.spans.counts() else {
             return Ok(());
@@ -298,33 +310,36 @@ impl GatewayCollector {
             ("connections", "Open connections", None, |g| {
                 g.connections.load(Relaxed) as f64
             }),
-            ("functions", "Functions that are deployed", None, |g| {
+            ("functions", "Deployed functions", None, |g| {
                 g.table.count() as f64
             }),
             (
                 "async_calls",
-                "Asynchronous calls that wait or run",
+                "Asynchronous calls waiting or running",
                 None,
                 |g| g.queue.open() as f64,
             ),
-            ("callbacks", "Callbacks that wait or run", None, |g| {
+            ("callbacks", "Callbacks waiting or running", None, |g| {
                 g.deliveries.open() as f64
             }),
             (
                 "memory_held",
-                "What requests and answers hold",
+                "Memory held by requests and responses",
                 Some(Unit::Bytes),
                 |g| g.budget.used() as f64,
             ),
             (
                 "memory_max",
-                "What requests and answers may hold",
+                "Limit of the memory held by requests and responses",
                 Some(Unit::Bytes),
                 |g| g.budget.bytes_max() as f64,
             ),
-            ("uptime", "Since the start", Some(Unit::Seconds), |g| {
-                g.started.elapsed().as_secs_f64()
-            }),
+            (
+                "uptime",
+                "Time since the gateway started",
+                Some(Unit::Seconds),
+                |g| g.started.elapsed().as_secs_f64(),
+            ),
         ];
         for (name, help, unit, value) in rows {
             let metric = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;

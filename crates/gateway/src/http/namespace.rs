@@ -10,7 +10,7 @@ pub(crate) fn check_namespace(namespace: &str) -> Result<(), Problem> {
     match namespace {
         "" | NAMESPACE => Ok(()),
         _ => Err(Problem::bad_request(format!(
-            "there is one namespace here, '{NAMESPACE}'"
+            "unknown namespace: the only one is '{NAMESPACE}'"
         ))),
     }
 }

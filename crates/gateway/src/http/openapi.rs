@@ -75,7 +75,7 @@ fn media_type(codec: Codec) -> &'static str {
 fn content(codecs: &[Codec]) -> Value {
     let raw = [Codec::Raw];
     let codecs = if codecs.is_empty() { &raw } else { codecs };
-    // No schema: any bytes of the type. What is within is the function's to say.
+    // No schema: any bytes of the type. Their content depends on the function.
     let content = codecs
         .iter()
         .map(|c| (media_type(*c).to_owned(), json!({})));
@@ -136,7 +136,7 @@ fn function(deployed: &Deployed, keys: bool) -> Value {
         "summary": manifest.description,
         "parameters": parameters,
         "responses": {
-            "200": {"description": "what the function gives", "content": answer},
+            "200": {"description": "the function's output", "content": answer},
             "4XX": {"$ref": "#/components/responses/Problem"},
             "5XX": {"$ref": "#/components/responses/Problem"},
         },

@@ -1,5 +1,4 @@
-//! What the console shows of this gateway: its functions and tenants, and the devices that the
-//! engine knows.
+//! The console's source in this gateway: its functions and tenants, and the engine's devices.
 
 use crate::console::model::{
     ColdStart, Contract, Device, Field, Function, Health, Histogram, Node, Placement, Region,
@@ -18,16 +17,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-/// The devices are asked for so often.
+/// Interval of queries for devices.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// The console's source.
 pub(crate) struct Overview {
     /// Weak: the console's task lives in the gateway's router.
     gateway: Weak<Gateway>,
-    /// What the registry knows, where there is one.
+    /// The registry's pool, if there is one.
     pool: Option<Pool>,
-    /// What the engine does, where there is none.
+    /// The engine's devices, without a registry.
     places: Arc<Mutex<Vec<Place>>>,
 }
 

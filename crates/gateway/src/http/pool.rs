@@ -1,7 +1,8 @@
-//! Functions that the registry has: each gateway serves them as long as they are there.
+//! The registry's functions: each gateway serves them while they exist.
 //!
-//! A registry's function is `NAME.NAMESPACE`, and that is its name in a URL. Its content is an upload's
-//! ([`upload::JSON`]). A registry that does not answer, or has lost its books and is told them anew, takes nothing away.
+//! A registry's function is `NAME.NAMESPACE`, and that is its name in a URL. Its content is an
+//! upload's ([`upload::JSON`]). A registry that is unreachable, or that is being restored after
+//! losing its state, does not remove functions.
 
 use crate::http::forward;
 use crate::http::gateway::Gateway;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tonic::Status;
 
-/// The registry is asked so often.
+/// Interval of requests to the registry.
 const EVERY: Duration = Duration::from_secs(1);
 /// A function that the registry no longer has is served for so long.
 const GRACE: Duration = Duration::from_secs(30);
@@ -24,9 +25,9 @@ const DIGEST: &str = "baltra.io/digest";
 struct Pool {
     gateway: Arc<Gateway>,
     functions: Functions,
-    /// What cannot be served, by name: said once.
+    /// Functions that cannot be served, by name, to log them once.
     refused: HashMap<String, String>,
-    /// Since when the registry does not have it.
+    /// Since when the registry lacks it.
     missing: HashMap<String, Instant>,
 }
 
@@ -51,13 +52,13 @@ pub(crate) fn follow(gateway: &Arc<Gateway>) -> anyhow::Result<()> {
         missing: HashMap::new(),
     };
     let name =
-        trace::secret_id().map_err(|error| anyhow::anyhow!("no name can be made up: {error}"))?;
+        trace::secret_id().map_err(|error| anyhow::anyhow!("cannot generate a name: {error}"))?;
     let told = forward::follow(gateway.clone(), pool.functions.clone(), name);
     gateway.runtime.spawn(told);
     gateway.runtime.spawn(async move {
         loop {
             if let Err(status) = pool.round().await {
-                tracing::debug!(%status, "the registry's functions are not known");
+                tracing::debug!(%status, "cannot list the registry's functions");
             }
             tokio::time::sleep(EVERY).await;
         }
@@ -96,7 +97,7 @@ impl Pool {
                 .or_insert_with(Instant::now);
             if since.elapsed() >= GRACE {
                 match self.gateway.remove(name).await {
-                    Ok(_) => tracing::info!(name, "the registry no longer has it: removed"),
+                    Ok(_) => tracing::info!(name, "removed: the registry no longer has it"),
                     Err(problem) => tracing::error!(name, ?problem, "not removed"),
                 }
             }
@@ -124,7 +125,7 @@ impl Pool {
                     name,
                     digest,
                     ?problem,
-                    "the registry's function cannot be served"
+                    "cannot serve a function of the registry"
                 );
                 self.refused.insert(name, digest);
             }
@@ -133,7 +134,7 @@ impl Pool {
     }
 }
 
-/// Whether it is one for gateways: others are applications', which bring their own code.
+/// Whether it has content for gateways: functions without are for applications with their own code.
 fn is_served(function: &Function) -> bool {
     function.content_bytes > 0 && function.name.contains('.')
 }

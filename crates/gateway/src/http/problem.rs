@@ -10,7 +10,7 @@ use serde_json::json;
 /// The media type.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// An answer that says what was wrong, and what to do.
+/// An error response: what failed, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{status}: {detail}")]
 pub struct Problem {
@@ -38,7 +38,7 @@ impl Problem {
 
     /// 401, asking for management's password.
     pub fn unauthorized_admin() -> Problem {
-        let detail = "management wants the password of 'gateway.admin' (basic authentication)";
+        let detail = "management requires the password of 'gateway.admin' (basic authentication)";
         Problem::new(StatusCode::UNAUTHORIZED, detail).with(
             WWW_AUTHENTICATE,
             "Basic realm=\"baltra\", charset=\"UTF-8\"",
@@ -47,7 +47,7 @@ impl Problem {
 
     /// 401, asking for a key.
     pub fn unauthorized_key() -> Problem {
-        let detail = "this gateway wants a key: 'Authorization: Bearer KEY' or 'X-API-Key: KEY'";
+        let detail = "this gateway requires a key: 'Authorization: Bearer KEY' or 'X-API-Key: KEY'";
         Problem::new(StatusCode::UNAUTHORIZED, detail)
             .with(WWW_AUTHENTICATE, "Bearer realm=\"baltra\"")
     }
@@ -57,7 +57,7 @@ impl Problem {
         let name: String = name.chars().take(64).collect();
         Problem::new(
             StatusCode::NOT_FOUND,
-            format!("no function '{name}' is deployed here"),
+            format!("function '{name}' is not deployed"),
         )
     }
 
@@ -65,7 +65,7 @@ impl Problem {
     pub fn method_not_allowed(allow: &str) -> Problem {
         Problem::new(
             StatusCode::METHOD_NOT_ALLOWED,
-            format!("the method is not one of {allow}"),
+            format!("method not allowed: use one of {allow}"),
         )
         .with(ALLOW, allow)
     }
@@ -82,7 +82,7 @@ impl Problem {
     pub fn unsupported_type(wanted: &str) -> Problem {
         Problem::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            format!("the content type is not {wanted}"),
+            format!("unsupported content type: use {wanted}"),
         )
     }
 

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 /// The name of a call.
 pub(crate) const X_CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
 
-/// Calls that ended and can still be asked about.
+/// Ended calls whose status is kept.
 const ENDED_MAX: usize = 10_000;
 
 /// Where an asynchronous call is.
@@ -26,13 +26,13 @@ pub(crate) enum State {
     Failed,
 }
 
-/// What is known of an asynchronous call.
+/// The status of an asynchronous call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Status {
     pub call_id: String,
     pub function: String,
     pub state: State,
-    /// What the call's own answer would have had; none as long as there is none.
+    /// HTTP status of the call's response; `None` until it ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// What was wrong.
@@ -93,7 +93,7 @@ impl Queue {
         self.locked(|calls| calls.by_id.insert(status.call_id.clone(), status));
     }
 
-    /// Old ends are forgotten.
+    /// Records the end of a call; drops the oldest ones.
     pub fn end(&self, id: &str) {
         self.locked(|calls| {
             calls.ended.push_back(id.to_owned());
@@ -117,7 +117,7 @@ impl Queue {
             false => {
                 self.leave(bytes);
                 Err(Problem::overload(
-                    "as many asynchronous calls wait as may ('gateway.limits.async_max', 'async_bytes_max')",
+                    "too many asynchronous calls wait ('gateway.limits.async_max', 'gateway.limits.async_bytes_max')",
                     Duration::from_secs(5),
                 ))
             }

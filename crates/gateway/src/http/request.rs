@@ -18,14 +18,14 @@ pub(crate) async fn unknown(uri: Uri) -> Problem {
     let path: String = uri.path().chars().take(100).collect();
     Problem::new(
         StatusCode::NOT_FOUND,
-        format!("nothing is at '{path}': /openapi.json says what there is"),
+        format!("not found: '{path}' (/openapi.json lists the paths)"),
     )
 }
 
 pub(crate) async fn wrong_method() -> Problem {
     Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        "this path takes other methods: see the header Allow",
+        "method not allowed (see the header 'Allow')",
     )
 }
 
@@ -62,8 +62,8 @@ pub(crate) fn json(value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) => {
-            tracing::error!(%error, "an answer has no JSON form");
-            Problem::internal("the answer has no JSON form").into_response()
+            tracing::error!(%error, "cannot serialize a response");
+            Problem::internal("internal error: cannot serialize the response").into_response()
         }
     }
 }
@@ -89,8 +89,10 @@ pub(crate) async fn read_json<T: DeserializeOwned>(
 /// 400 for what is no JSON, 422 for JSON of another shape.
 pub(crate) fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => Problem::unprocessable(format!("the body: {error}")),
-        _ => Problem::bad_request(format!("the body is no JSON: {error}")),
+        serde_json::error::Category::Data => {
+            Problem::unprocessable(format!("cannot read the body: {error}"))
+        }
+        _ => Problem::bad_request(format!("invalid JSON body: {error}")),
     })
 }
 

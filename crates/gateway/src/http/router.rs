@@ -39,7 +39,7 @@ pub(crate) fn router(gateway: &Arc<Gateway>, console: Router) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/openapi.json", get(openapi::page))
-        // Its id cannot be guessed: who has it may ask.
+        // The id is not guessable, so it authorizes its holder.
         .route("/system/async/{id}", get(faas::asynchronous))
         .nest("/v2", inference::router(gateway))
         .with_state(gateway.clone())

@@ -3,9 +3,9 @@
 //! Two parsers that disagree about where a request ends let one smuggle requests past the other.
 //! The server's parser follows RFC 9112 where it allows leniency; this scanner, which sees every
 //! byte before it, refuses the shapes that others read otherwise: a length beside chunks, several
-//! lengths, a line that ends without a carriage return, a continued line, a space before a colon,
-//! a transfer coding that is not `chunked`. It also knows at every byte whether a head, a body or
-//! nothing is under way, which is what time-outs need.
+//! lengths, a line that ends without a carriage return, a continued line, a space before a colon, a
+//! transfer coding that is not `chunked`. It also tracks at every byte whether a head, a body or
+//! nothing is in progress, which timeouts need.
 
 use memchr::memchr;
 
@@ -23,7 +23,7 @@ pub enum Refusal {
     Ambiguous(&'static str),
 }
 
-/// What is under way between two bytes.
+/// The scanner's position in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Within {
     /// Between requests.
@@ -46,10 +46,10 @@ enum State {
     /// Before a request's first byte; empty lines are skipped there.
     Start,
     Head(Head),
-    /// So many bytes of a body with a length.
+    /// Remaining bytes of a body with a length.
     Counted(u64),
     ChunkSize(Line),
-    /// So many bytes of a chunk, and the line's end behind them.
+    /// Remaining bytes of a chunk, including the line end after it.
     Chunk(u64),
     ChunkEnd(u8),
     Trailers {
@@ -114,7 +114,7 @@ impl Line {
     /// The line without its carriage return, which must be there.
     fn content(&self) -> Result<&[u8], Refusal> {
         if self.last != b'\r' {
-            return Err(Refusal::Ambiguous("a line ends without a carriage return"));
+            return Err(Refusal::Ambiguous("line feed without carriage return"));
         }
         Ok(&self.start[..self.kept.min(self.bytes - 1)])
     }
@@ -129,7 +129,7 @@ impl Scanner {
         }
     }
 
-    /// What is under way.
+    /// The current position.
     pub fn within(&self) -> Within {
         match self.state {
             State::Start => Within::Nothing,
@@ -184,7 +184,7 @@ impl Scanner {
             }
             State::ChunkEnd(expected) => {
                 if bytes[0] != *expected {
-                    return Err(Refusal::Ambiguous("a chunk is longer than its size says"));
+                    return Err(Refusal::Ambiguous("a chunk exceeds its size"));
                 }
                 self.state = match expected {
                     b'\r' => State::ChunkEnd(b'\n'),
@@ -195,7 +195,7 @@ impl Scanner {
             State::ChunkSize(line) => {
                 let (taken, ended) = line.take(bytes);
                 if line.bytes > CHUNK_LINE_MAX {
-                    return Err(Refusal::Ambiguous("a chunk's size has no end"));
+                    return Err(Refusal::Ambiguous("unterminated chunk size"));
                 }
                 if ended {
                     self.state = match chunk_size(line.content()?)? {
@@ -225,7 +225,7 @@ impl Scanner {
                     return Ok(1);
                 }
                 if *last != b'\r' {
-                    return Err(Refusal::Ambiguous("a line ends without a carriage return"));
+                    return Err(Refusal::Ambiguous("line feed without carriage return"));
                 }
                 match *line {
                     1 => self.state = State::Start,
@@ -252,7 +252,7 @@ impl Head {
                 b't' => self.chunked |= chunked(line, self.line.bytes, self.chunked)?,
                 // 0x20 and 0x09 | 0x20
                 0x20 | 0x29 if matches!(line[0], b' ' | b'\t') => {
-                    return Err(Refusal::Ambiguous("a header line is continued"));
+                    return Err(Refusal::Ambiguous("folded header line"));
                 }
                 _ => {}
             }
@@ -276,7 +276,7 @@ fn value<'a>(line: &'a [u8], name: &str) -> Result<Option<&'a [u8]>, Refusal> {
     }
     match rest.split_first() {
         Some((b':', value)) => Ok(Some(value.trim_ascii())),
-        Some((b' ' | b'\t', _)) => Err(Refusal::Ambiguous("a space stands before a colon")),
+        Some((b' ' | b'\t', _)) => Err(Refusal::Ambiguous("space before a header's colon")),
         _ => Ok(None),
     }
 }
@@ -294,7 +294,7 @@ fn length(line: &[u8], bytes: usize, before: Option<u64>) -> Result<Option<u64>,
     let number = std::str::from_utf8(value).ok().filter(|_| digits);
     match number.and_then(|text| text.parse().ok()) {
         Some(length) => Ok(Some(length)),
-        None => Err(Refusal::Ambiguous("a content length that is no number")),
+        None => Err(Refusal::Ambiguous("content length is not a number")),
     }
 }
 
@@ -303,9 +303,7 @@ fn chunked(line: &[u8], bytes: usize, before: bool) -> Result<bool, Refusal> {
         return Ok(false);
     };
     if before || bytes > LINE_KEPT || !value.eq_ignore_ascii_case(b"chunked") {
-        return Err(Refusal::Ambiguous(
-            "a transfer coding that is not 'chunked'",
-        ));
+        return Err(Refusal::Ambiguous("transfer coding is not 'chunked'"));
     }
     Ok(true)
 }
@@ -319,9 +317,7 @@ fn chunk_size(line: &[u8]) -> Result<u64, Refusal> {
     let text = std::str::from_utf8(digits).ok().filter(|_| valid);
     match text.and_then(|text| u64::from_str_radix(text, 16).ok()) {
         Some(size) => Ok(size),
-        None => Err(Refusal::Ambiguous(
-            "a chunk's size is no hexadecimal number",
-        )),
+        None => Err(Refusal::Ambiguous("chunk size is not a hexadecimal number")),
     }
 }
 

@@ -1,10 +1,10 @@
-//! Spans of calls, for who collects them.
+//! Spans of calls, exported to a collector.
 //!
 //! ```text
-//! call NAME           the caller's span is its parent
-//! ├ load              until the function was loaded, or a container ready
-//! ├ queue             until the device, or the native process, had it
-//! └ device            there; a manager tells what of it was waiting at the gate. A container's: until its answer's head
+//! call NAME           child of the caller's span ├ load              until the function was
+//! loaded, or a container was ready ├ queue             until the device, or the native process,
+//! received it └ device            there; a manager tells what of it was waiting at the gate. A
+//! container's: until its answer's head
 //! ```
 
 use baltra_engine::{Timing, Trace};
@@ -20,15 +20,15 @@ pub(crate) struct Called<'a> {
     pub ended: Instant,
     pub timing: Timing,
     pub status: u16,
-    /// Why it failed.
+    /// The reason of a failure.
     pub error: Option<&'a str>,
-    /// Where it ran.
+    /// Node and device that ran it.
     pub place: Option<(&'a str, &'a str)>,
-    /// What it asked for in its turn.
+    /// Name of the span of its own downstream request.
     pub asked: &'static str,
 }
 
-/// Tells a call's spans, where somebody collects them.
+/// Exports a call's spans, if its trace is sampled.
 pub(crate) fn tell(spans: &Spans, called: &Called<'_>) {
     let Some(asked) = called.trace.asked else {
         return;
@@ -46,7 +46,7 @@ pub(crate) fn tell(spans: &Spans, called: &Called<'_>) {
         let (queue, cold) = (timing.queue_ns, timing.cold_ns);
         let came = before(pushed, queue);
         let over = match timing.device_ns {
-            // A container's time is no device's, and is not counted as that.
+            // A container's time is not device time and is not counted as such.
             0 => called.ended,
             ns => pushed + Duration::from_nanos(ns),
         };
@@ -73,7 +73,7 @@ pub(crate) fn tell(spans: &Spans, called: &Called<'_>) {
         parent: called.trace.parent,
         kind: Kind::Server,
         attributes,
-        // Of a server's spans those are errors that are its own.
+        // A server span is an error only if the server is at fault.
         error: called
             .error
             .filter(|_| called.status >= 500)

@@ -27,7 +27,7 @@ const DEPTH_MAX: usize = 8;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file's name is one that is not taken.
-    #[error("the file name '{0}' is refused: relative paths of letters, digits, '.', '_', '-' and '+', no part beginning with a dot")]
+    #[error("invalid file name '{0}': use a relative path of letters, digits, '.', '_', '-' and '+', no part of which begins with a dot")]
     Name(String),
     /// A name stands for a file and for a directory above another.
     #[error("'{0}' is both a file and a directory")]
@@ -36,13 +36,13 @@ pub enum Error {
     #[error("{0}")]
     TooLarge(String),
     /// There is no manifest among the files.
-    #[error("there is no '{MANIFEST}' among the files")]
+    #[error("'{MANIFEST}' is missing among the files")]
     NoManifest,
     /// The manifest is wrong.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// The disk.
-    #[error("the state directory: {0}")]
+    #[error("state directory ('gateway.state'): {0}")]
     Io(#[from] io::Error),
 }
 
@@ -59,7 +59,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// The store has what it had before.
+    /// Restores the replaced function.
     pub fn undo(self) -> io::Result<()> {
         match self.before {
             true => renameat_with(
@@ -91,8 +91,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes what is missing and clears away what an interrupted upload left. One gateway alone
-    /// may have a directory.
+    /// Creates missing directories and removes the rest of an interrupted upload. A directory
+    /// belongs to one gateway.
     pub fn open(root: &Path) -> io::Result<Store> {
         fs::create_dir_all(root)?;
         let lock = File::create(root.join("lock"))?;
@@ -206,7 +206,7 @@ impl Store {
         Ok(names)
     }
 
-    /// Whether it was there.
+    /// Removes a function. Returns whether it existed.
     pub fn remove(&self, name: &str) -> io::Result<bool> {
         let Some(directory) = self.directory(name).filter(|d| d.is_dir()) else {
             return Ok(false);
@@ -228,7 +228,7 @@ impl Store {
         valid.then(|| self.functions().join(name))
     }
 
-    /// What was deployed when the gateway was last told something.
+    /// The deployments after the last change.
     pub fn deployments(&self) -> io::Result<Vec<Deployment>> {
         match fs::read(self.deployments_file()) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -244,8 +244,8 @@ impl Store {
     }
 }
 
-/// A function as one that the registry has under `name`: its manifest's name is the first part of that. Whoever may put it
-/// there is its namespace's, so it names no other tenant, and no code of its is loaded here.
+/// Converts a function of the registry, whose manifest's name is the first part of `name`. It
+/// belongs to its namespace, so it names no other tenant, and its native code is not loaded here.
 fn pooled(name: &str, mut function: Function) -> Result<Function, ManifestError> {
     let manifest = &mut function.manifest;
     let wrong = |reason: String| Err(ManifestError::new(reason));
@@ -255,13 +255,14 @@ fn pooled(name: &str, mut function: Function) -> Result<Function, ManifestError>
     {
         let own = &manifest.name;
         return wrong(format!(
-            "the manifest's name is '{own}', and the function's '{name}': they begin alike"
+            "the manifest's name is '{own}', must be the part of '{name}' before the dot"
         ));
     }
     let native = |i: &Implementation| matches!(i, Implementation::Native(_));
     if manifest.implementations.iter().any(native) {
         return wrong(
-            "native code is not taken from the registry: deploy it at the gateway".into(),
+            "native functions are not accepted from the registry: deploy them at the gateway"
+                .into(),
         );
     }
     manifest.name = name.to_owned();
@@ -322,7 +323,7 @@ fn read(files: &Files, name: Option<&str>) -> Result<Function, Error> {
 
 fn check(files: &Files) -> Result<(), Error> {
     if files.len() > FILES_MAX {
-        let text = format!("a function has at most {FILES_MAX} files");
+        let text = format!("too many files: at most {FILES_MAX}");
         return Err(Error::TooLarge(text));
     }
     for name in files.keys() {
@@ -417,7 +418,7 @@ mod tests {
         let again = store.get("id.red").unwrap().unwrap();
         assert_eq!(again.manifest.name, "id.red");
         assert_eq!(again.digest, function.digest);
-        // It is nobody's to deploy, and not in the way of one that is.
+        // It cannot be deployed, and does not prevent deploying others.
         assert!(store.list().unwrap().is_empty());
         assert_eq!(store.put(&files).unwrap().function.manifest.name, "id");
         for name in ["other.red", "id", "../id.red", "id.red.x", "id."] {

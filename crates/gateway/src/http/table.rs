@@ -1,4 +1,4 @@
-//! What is deployed: read by every call without a lock, replaced whole when it changes.
+//! The deployed functions: read by every call without a lock, replaced as a whole by a change.
 
 use crate::http::deployment::Deployment;
 use crate::http::keys::{Keys, TenantIndex, ANYONE};
@@ -25,7 +25,7 @@ pub struct Deployed {
     pub body_bytes_max: u64,
     /// How long a call may take.
     pub timeout: Duration,
-    /// What it has to say.
+    /// Its log.
     pub log: Arc<Log>,
     methods: Vec<Method>,
     /// By tenant, made when the tenant first calls.
@@ -33,7 +33,7 @@ pub struct Deployed {
 }
 
 impl Deployed {
-    /// From what the store has.
+    /// Creates it from a stored function.
     pub fn new(
         deployment: Deployment,
         function: Arc<Function>,
@@ -70,7 +70,7 @@ impl Deployed {
         self.methods.contains(method)
     }
 
-    /// Who pays for a call of `caller`: the caller, where callers are known.
+    /// The tenant charged for a call of `caller`: the caller, if callers are authenticated.
     pub fn payer<'a>(&'a self, caller: TenantIndex, keys: &'a Keys) -> &'a str {
         match (&self.function.manifest.tenant, keys.are_wanted()) {
             (_, true) => keys.name(caller),

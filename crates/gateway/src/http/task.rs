@@ -8,13 +8,13 @@ pub(crate) fn now_ms() -> u64 {
     since.map_or(0, |d| d.as_millis() as u64)
 }
 
-/// Runs what waits for the disk or computes for long where it holds nobody up.
+/// Runs blocking or long work on a thread that does not serve connections.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| {
         tracing::error!(%error, "a worker's task");
-        Problem::internal("the gateway failed; its log says why")
+        Problem::internal("internal error (see the gateway's log)")
     })
 }

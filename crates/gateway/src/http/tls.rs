@@ -14,15 +14,15 @@ pub(crate) fn server(options: &Options, protocol: &[u8]) -> Result<Option<Arc<Se
     };
     let chain = CertificateDer::pem_file_iter(cert)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .with_context(|| format!("cannot read {}, from 'gateway.tls_cert'", cert.display()))?;
+        .with_context(|| format!("cannot read {} ('gateway.tls_cert')", cert.display()))?;
     let key_der = PrivateKeyDer::from_pem_file(key)
-        .with_context(|| format!("cannot read {}, from 'gateway.tls_key'", key.display()))?;
+        .with_context(|| format!("cannot read {} ('gateway.tls_key')", key.display()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_single_cert(chain, key_der)
-        .context("'gateway.tls_cert' and 'gateway.tls_key' do not go together")?;
+        .context("'gateway.tls_key' is not the key of 'gateway.tls_cert'")?;
     config.alpn_protocols = vec![protocol.to_vec()];
     Ok(Some(Arc::new(config)))
 }

@@ -39,7 +39,7 @@ pub fn of(headers: &HeaderMap, spans: &Spans) -> Trace {
     trace
 }
 
-/// The value of `traceparent` for whom the call asks in its turn.
+/// The value of `traceparent` for the call's downstream request.
 pub(crate) fn onward(trace: &Trace) -> Text<55> {
     text(&Trace {
         span: trace.asked.unwrap_or(trace.span),
@@ -47,7 +47,7 @@ pub(crate) fn onward(trace: &Trace) -> Text<55> {
     })
 }
 
-/// The value of `traceparent` for whoever comes next.
+/// The value of `traceparent` with the gateway's own span.
 pub(crate) fn text(trace: &Trace) -> Text<55> {
     let mut text = Text::new();
     text.put(b"00-");
@@ -78,7 +78,7 @@ pub(crate) fn given_id(headers: &HeaderMap) -> Option<&HeaderValue> {
     })
 }
 
-/// A name that cannot be guessed, for what is asked for later: a UUID of version 4.
+/// An unguessable name for a later request: a UUID of version 4.
 pub(crate) fn secret_id() -> Result<String, getrandom::Error> {
     let mut bytes = [0u8; 16];
     getrandom::fill(&mut bytes)?;
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(text[..36], GIVEN[..36]);
         assert!(text.ends_with("-01"));
         assert_ne!(text[36..52], GIVEN[36..52]);
-        // Nobody collects spans: who comes next continues the door's.
+        // Spans are not exported: the downstream request continues the gateway's own span.
         assert_eq!(onward(&trace).as_bytes(), text.as_bytes());
     }
 

@@ -1,4 +1,4 @@
-//! Functions as they are uploaded: a tar archive, JSON, or a manifest alone.
+//! Uploads of functions: a tar archive, JSON, or a single manifest.
 
 use crate::http::problem::Problem;
 use crate::http::store::{self, file_name, Error, Files, MANIFEST};
@@ -12,7 +12,7 @@ use std::io::Read;
 pub const TAR: &str = "application/vnd.baltra.function+tar";
 /// `{"files": {"function.yaml": "…", "lib.so": {"base64": "…"}}}`
 pub const JSON: &str = "application/vnd.baltra.function+json";
-/// What a refusal names.
+/// Supported content types, for error messages.
 pub const TYPES: &str = "application/json (an OpenFaaS deployment), \
     application/vnd.baltra.function+tar (or application/x-tar, application/gzip), \
     application/vnd.baltra.function+json or application/yaml";
@@ -59,7 +59,7 @@ impl Form {
 
 fn too_large(bytes_max: u64) -> Error {
     Error::TooLarge(format!(
-        "the function's files are larger than {bytes_max} bytes ('gateway.limits.upload_bytes_max')"
+        "the function's files exceed {bytes_max} bytes ('gateway.limits.upload_bytes_max')"
     ))
 }
 
@@ -76,7 +76,7 @@ fn unpack_tar(archive: impl Read, bytes_max: u64) -> Result<Files, Error> {
             continue;
         }
         if kind.is_dir() {
-            // Its files bring it along; the archive's own top is no name.
+            // Directories exist through their files; the archive's root has no name.
             directories.extend(file_name(&entry.path()?));
             if directories.len() > 10_000 {
                 return Err(too_large(bytes_max));
@@ -85,7 +85,10 @@ fn unpack_tar(archive: impl Read, bytes_max: u64) -> Result<Files, Error> {
         }
         let path = entry.path()?.into_owned();
         if !kind.is_file() {
-            return Err(Error::Name(format!("{} (no regular file)", path.display())));
+            return Err(Error::Name(format!(
+                "{} (not a regular file)",
+                path.display()
+            )));
         }
         let name = file_name(&path)?;
         let size = entry.header().size()?;
@@ -172,7 +175,7 @@ impl From<store::Error> for Problem {
     fn from(error: store::Error) -> Problem {
         match &error {
             Error::Io(io) if is_archive_error(io) => {
-                Problem::bad_request(format!("the archive cannot be read: {io}"))
+                Problem::bad_request(format!("cannot read the archive: {io}"))
             }
             Error::Io(io) => Problem::storage("the function", io),
             Error::TooLarge(text) => {
@@ -185,7 +188,7 @@ impl From<store::Error> for Problem {
     }
 }
 
-/// What the archive's readers say of bytes that are none.
+/// Whether an error means a malformed archive.
 fn is_archive_error(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
     matches!(

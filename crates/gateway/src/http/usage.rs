@@ -23,7 +23,7 @@ pub struct Usage {
 /// Of one tenant and function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageLine {
-    /// Who called.
+    /// The calling tenant.
     pub tenant: String,
     /// What.
     pub function: String,

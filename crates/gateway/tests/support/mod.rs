@@ -1,4 +1,4 @@
-//! A gateway in this process, functions in C, and an HTTP client that sends what it is told.
+//! A gateway in this process, functions in C, and an HTTP client that sends raw bytes.
 #![allow(dead_code)]
 
 use baltra_gateway::{Options, Service};
@@ -44,7 +44,7 @@ implementations:
   - native: {library: test.so, symbol: scale}
 ";
 
-/// `nap`: sleeps so many milliseconds, or fails at 0.
+/// `nap`: sleeps for the given milliseconds, or fails at 0.
 pub const NAP: &str = "name: nap
 inputs:
   - {name: ms, type: u32, from: query}
@@ -209,7 +209,7 @@ impl Answer {
     }
 }
 
-/// A connection that sends exactly what it is told.
+/// A connection that sends given bytes exactly.
 pub struct Client {
     pub stream: TcpStream,
     reader: BufReader<TcpStream>,

@@ -43,7 +43,7 @@ impl Datatype {
             let names: Vec<&str> = own.chain(others.map(|(known, _)| known)).collect();
             let name: String = name.chars().take(32).collect();
             Problem::bad_request(format!(
-                "input '{input}': the datatype '{name}' is not one of {}",
+                "input '{input}': unknown datatype '{name}', expected one of {}",
                 names.join(", ")
             ))
         })
@@ -60,7 +60,7 @@ impl Datatype {
         }
     }
 
-    /// Bytes of an element; `None`: as many as it says itself.
+    /// Bytes of an element; `None` if elements have their own lengths.
     pub fn size(self) -> Option<u64> {
         match self {
             Datatype::Own(kind) => Some(kind.size()),
@@ -78,24 +78,25 @@ impl Datatype {
                 .map_err(|error| wrong(error.to_string())),
             Datatype::Bool => {
                 let read = bools(json)
-                    .ok_or_else(|| wrong("the data is not a list of true and false".to_owned()))?;
+                    .ok_or_else(|| wrong("the data must be a list of true and false".to_owned()))?;
                 Ok(read.into())
             }
             Datatype::Bytes => {
-                let [text] = serde_json::from_str::<[String; 1]>(json)
-                    .map_err(|_| wrong("the data of BYTES is a list of one text".to_owned()))?;
+                let [text] = serde_json::from_str::<[String; 1]>(json).map_err(|_| {
+                    wrong("the data of BYTES must be a list of one string".to_owned())
+                })?;
                 Ok(element(text.into_bytes()))
             }
             Datatype::Fp16 | Datatype::Bf16 => {
                 let name = self.name();
                 Err(wrong(format!(
-                    "{name} has no JSON form: send binary data, or FP32"
+                    "{name} cannot be sent as JSON: send binary data, or FP32"
                 )))
             }
         }
     }
 
-    /// The tensor that a function's input takes, whose type is `wanted`.
+    /// Converts a tensor for a function's input of type `wanted`.
     pub fn bind(
         self,
         name: String,
@@ -128,7 +129,7 @@ impl Datatype {
                 let inner = data.slice(LENGTH, u64::MAX);
                 if !length.is_ok_and(|length| u64::from(length) == inner.len()) {
                     return Err(wrong(
-                        "BYTES here is one element: its length in 4 bytes, and its bytes",
+                        "BYTES must be one element: its length in 4 bytes, then its bytes",
                     ));
                 }
                 (Type::U8, vec![inner.len()], inner)
@@ -241,7 +242,7 @@ impl Output {
             return Ok(());
         }
         let text = self.tensor.data.slice(LENGTH, u64::MAX).to_bytes();
-        // What is no text goes as binary data unchanged.
+        // Bytes that are not UTF-8 have to be requested as binary data.
         serde_json::to_writer(out, &[String::from_utf8_lossy(&text)])
     }
 

@@ -34,7 +34,7 @@ const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inference.b
 
 /// The service over a gateway, and its reflection.
 pub(crate) fn routes(gateway: &Arc<Gateway>) -> anyhow::Result<tonic::service::Routes> {
-    // The guard knows each function's own limit.
+    // The guard enforces each function's own limit.
     let bytes_max = gateway.options.limits.body_bytes_max;
     let bytes_max = bytes_max.saturating_add(guard::FIELDS_BYTES);
     let service = GrpcInferenceServiceServer::new(Service(gateway.clone()))
@@ -81,7 +81,7 @@ fn number(parameters: &Parameters, name: &str) -> Result<Option<u64>, Status> {
         None => Ok(None),
         Some(ParameterChoice::Int64Param(n)) if *n >= 0 => Ok(Some(*n as u64)),
         Some(ParameterChoice::Uint64Param(n)) => Ok(Some(*n)),
-        Some(_) => Err(Status::invalid_argument(format!("'{name}' is no size"))),
+        Some(_) => Err(Status::invalid_argument(format!("'{name}' is not a size"))),
     }
 }
 
@@ -94,7 +94,7 @@ fn span(parameters: &Parameters) -> Result<Option<Span>, Status> {
         Some(ParameterChoice::StringParam(region)) => Some(region.clone()),
         Some(_) => {
             return Err(Status::invalid_argument(
-                "'shared_memory_region' is no name",
+                "'shared_memory_region' must be a string",
             ))
         }
     };
@@ -108,7 +108,7 @@ fn span(parameters: &Parameters) -> Result<Option<Span>, Status> {
             bytes,
         })),
         _ => Err(Status::invalid_argument(
-            "'shared_memory_region' and 'shared_memory_byte_size' go together",
+            "'shared_memory_region' and 'shared_memory_byte_size' must be set together",
         )),
     }
 }
@@ -127,7 +127,7 @@ fn read_inputs(
         let datatype = Datatype::of(name, &input.datatype)?;
         let (shape, bytes) = shape(name, datatype, &input.shape)?;
         let wrong = |why: &str| Status::invalid_argument(format!("input '{name}': {why}"));
-        let too_large = || Problem::too_large("what the inputs hold", input_bytes_max);
+        let too_large = || Problem::too_large("the inputs' data", input_bytes_max);
         if bytes.is_some_and(|bytes| bytes > left) {
             return Err(too_large().into());
         }
@@ -139,13 +139,12 @@ fn read_inputs(
                 Data::Bytes(typed(name, datatype, given, bytes.unwrap_or(left))?)
             }
             (None, None) if is_raw => {
-                let raw = raw.next().ok_or_else(|| wrong("has no raw contents"))?;
+                let raw = raw.next().ok_or_else(|| wrong("no raw contents"))?;
                 Data::Bytes(Body::from_bytes(raw))
             }
             (None, None) if bytes == Some(0) => Data::Bytes(Body::default()),
             _ => {
-                let why =
-                    "exactly one of contents, raw contents and shared memory has its elements";
+                let why = "set exactly one of contents, raw contents and shared memory";
                 return Err(wrong(why));
             }
         };
@@ -154,7 +153,7 @@ fn read_inputs(
             Data::Shared(span) => bytes.unwrap_or(span.bytes),
         };
         if bytes.is_some_and(|bytes| held != bytes) {
-            let why = format!("{held} bytes are not of the shape {shape:?}");
+            let why = format!("{held} bytes do not match shape {shape:?}");
             return Err(wrong(&why));
         }
         left = left.checked_sub(held).ok_or_else(too_large)?;
@@ -182,13 +181,13 @@ fn typed(name: &str, datatype: Datatype, given: &[u8], bytes: u64) -> Result<Bod
             return match &given.bytes_contents[..] {
                 [one] => Ok(datatype::element(one.to_vec())),
                 _ => Err(Status::invalid_argument(format!(
-                    "input '{name}': BYTES of one element are taken"
+                    "input '{name}': BYTES must have one element"
                 ))),
             };
         }
         Datatype::Fp16 | Datatype::Bf16 => {
             let own = datatype.name();
-            let text = format!("input '{name}': {own} has no typed contents: send raw ones");
+            let text = format!("input '{name}': {own} has no typed contents: send raw contents");
             return Err(Status::invalid_argument(text));
         }
     };
@@ -210,7 +209,7 @@ const OUTPUT: [&str; 4] = [
     "shared_memory_byte_size",
 ];
 
-/// What is asked for is honoured or refused, never ignored.
+/// Parameters are supported or refused, never ignored.
 fn known_parameters(parameters: &Parameters, known: &[&str]) -> Result<(), Status> {
     match parameters
         .keys()
@@ -220,7 +219,7 @@ fn known_parameters(parameters: &Parameters, known: &[&str]) -> Result<(), Statu
         Some(name) => {
             let name: String = name.chars().take(64).collect();
             Err(Status::invalid_argument(format!(
-                "the parameter '{name}' is not offered here"
+                "parameter '{name}' is not supported"
             )))
         }
     }
@@ -386,9 +385,7 @@ impl GrpcInferenceService for Service {
         let mut wanted = Vec::with_capacity(request.outputs.len());
         for output in request.outputs {
             if number(&output.parameters, "classification")?.is_some_and(|n| n > 0) {
-                return Err(Status::invalid_argument(
-                    "classification is not offered here",
-                ));
+                return Err(Status::invalid_argument("classification is not supported"));
             }
             known_parameters(&output.parameters, &OUTPUT)?;
             wanted.push(Wanted {

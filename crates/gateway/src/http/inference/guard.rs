@@ -1,4 +1,5 @@
-//! gRPC's door: keys, limits and deadlines as HTTP has them, before a message is read.
+//! Admission of gRPC requests: the keys, limits and deadlines of HTTP, applied before a message is
+//! read.
 //!
 //! Of a request without a key nothing is read. A message's length is in front of it: one that is
 //! longer than its function takes is refused then, and what comes is counted ([`Held`]) and must
@@ -35,13 +36,13 @@ const PREFIX: usize = 5;
 /// An answer goes out in pieces of that many bytes, so that its progress is seen.
 const PIECE: usize = 256 << 10;
 
-/// What a request holds, from its first byte to its answer's last.
+/// Resources of a request, from its first byte to its response's last.
 struct Ticket {
     held: Mutex<Held>,
     _slot: Option<Slot>,
 }
 
-/// Who may use a method.
+/// The access rule of a method.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Method {
     /// Anyone: probes, and what describes the service.
@@ -122,7 +123,7 @@ struct At {
     length: u64,
 }
 
-/// A request's body, looked at before it is kept.
+/// A request's body, checked before it is buffered.
 pub(crate) struct Guarded<B> {
     inner: B,
     gateway: Arc<Gateway>,
@@ -221,14 +222,13 @@ impl<B> Guarded<B> {
 }
 
 fn too_large(length: u64, bytes_max: u64) -> Status {
-    let problem = Problem::too_large(&format!("the message of {length} bytes"), bytes_max);
+    let problem = Problem::too_large(&format!("a message of {length} bytes"), bytes_max);
     problem.into()
 }
 
 fn unnamed() -> Status {
     Status::invalid_argument(format!(
-        "a message of more than {SMALL_BYTES_MAX} bytes has its 'model_name' within the first {NAME_WITHIN}: \
-         write fields in their order"
+        "in a message of more than {SMALL_BYTES_MAX} bytes, 'model_name' must be within the first {NAME_WITHIN}: encode the fields in order"
     ))
 }
 
@@ -245,7 +245,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = self.get_mut();
         if this.deadline.as_mut().poll(context).is_ready() {
-            let late = "the message did not come in time ('gateway.limits.body_timeout_ms')";
+            let late = "the message did not arrive in time ('gateway.limits.body_timeout_ms')";
             return Poll::Ready(Some(Err(Status::deadline_exceeded(late))));
         }
         let frame = ready!(Pin::new(&mut this.inner).poll_frame(context));

@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// JSON from here on is read and written where it holds nobody up.
+/// From this size on, JSON is processed on a thread that does not serve connections.
 const HEAVY_BYTES: u64 = 64 << 10;
 
 type Door = State<Arc<Gateway>>;
@@ -108,7 +108,7 @@ pub(crate) fn router(gateway: &Arc<Gateway>) -> Router<Arc<Gateway>> {
         .layer(from_fn(name_errors))
 }
 
-/// A function that takes no calls is asked again so soon.
+/// Interval of readiness checks of a function that takes no calls.
 const READY_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Deserialize)]
@@ -182,7 +182,7 @@ async fn optional<T: DeserializeOwned + Default>(body: Body) -> Result<T, Proble
     }
 }
 
-/// What is deployed, or what of it takes calls.
+/// The deployed functions, or those of them that take calls.
 async fn index(State(gateway): Door, headers: HeaderMap, body: Body) -> Answer {
     gateway.keys.caller(&headers)?;
     let asked: IndexRequest = optional(body).await?;
@@ -232,7 +232,7 @@ async fn trace_settings(State(gateway): Door, headers: HeaderMap) -> Answer {
     Ok(json(&settings.collect::<serde_json::Map<String, Value>>()))
 }
 
-/// Asked to change nothing, it says how things are.
+/// A request without changes returns the settings.
 async fn set_trace(state: Door, headers: HeaderMap, body: Body) -> Answer {
     state.keys.caller(&headers)?;
     let asked: BTreeMap<String, IgnoredAny> = optional(body).await?;
@@ -265,7 +265,7 @@ async fn no_regions(State(gateway): Door, headers: HeaderMap) -> Answer {
     Ok(json(&json!([])))
 }
 
-/// Clients forget all regions before they begin.
+/// Clients unregister all regions before they begin.
 async fn no_unregister(State(gateway): Door, headers: HeaderMap) -> Answer {
     gateway.keys.caller(&headers)?;
     Ok(StatusCode::OK.into_response())
@@ -387,6 +387,6 @@ fn header_length(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     };
     let number = value.to_str().ok().and_then(|text| text.parse().ok());
     number.map(Some).ok_or_else(|| {
-        Problem::bad_request("Inference-Header-Content-Length is no number of bytes")
+        Problem::bad_request("invalid Inference-Header-Content-Length: expected a number of bytes")
     })
 }

@@ -1,8 +1,8 @@
 //! System shared memory: callers of this host name POSIX shared memory objects instead of sending
 //! their bytes.
 //!
-//! Objects are read and written, not mapped: whoever made one may cut it short at any time, and a
-//! mapping would end the gateway for it.
+//! Objects are read and written, not mapped: their creator may truncate them at any time, and
+//! access to a truncated mapping would kill the gateway.
 
 use super::Span;
 use crate::http::keys::TenantIndex;
@@ -22,7 +22,7 @@ const DIRECTORY: &str = "/dev/shm";
 /// Regions of one tenant.
 const REGIONS_MAX: usize = 1024;
 
-/// A region as its status tells it.
+/// A region, as in its status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Description {
     pub name: String,
@@ -37,7 +37,7 @@ struct Region {
     file: Arc<File>,
 }
 
-/// What is registered: each tenant has names of its own.
+/// Registered regions; each tenant has its own namespace.
 #[derive(Debug)]
 pub(crate) struct Regions {
     allowed: bool,
@@ -61,17 +61,19 @@ impl Regions {
         if !self.allowed {
             return Err(Problem::new(
                 StatusCode::FORBIDDEN,
-                "shared memory is not offered here: 'gateway.shared_memory' is false",
+                "shared memory is disabled ('gateway.shared_memory' is false)",
             ));
         }
         if region.name.is_empty() || region.name.len() > 256 {
-            return Err(Problem::bad_request("a region's name has 1 to 256 bytes"));
+            return Err(Problem::bad_request(
+                "invalid region name: it must have 1 to 256 bytes",
+            ));
         }
         let refused = |why: &dyn std::fmt::Display| {
-            Problem::bad_request(format!("the shared memory object '{}': {why}", region.key))
+            Problem::bad_request(format!("shared memory object '{}': {why}", region.key))
         };
         let path = path(&region.key).ok_or_else(|| {
-            Problem::bad_request("the key is no name of a shared memory object such as '/input0'")
+            Problem::bad_request("not a name of a shared memory object such as '/input0'")
         })?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = openat(CWD, &path, flags, Mode::empty()).map_err(|e| refused(&e))?;
@@ -80,7 +82,7 @@ impl Regions {
         let end = region.offset.checked_add(region.byte_size);
         if !about.is_file() || end.is_none_or(|end| end > about.len()) {
             let why = format!(
-                "it has {} bytes, and {} from {} on are none of them",
+                "it has {} bytes, too few for {} at offset {}",
                 about.len(),
                 region.byte_size,
                 region.offset
@@ -91,12 +93,12 @@ impl Regions {
         self.locked(|regions| {
             if regions.contains_key(&key) {
                 return Err(Problem::bad_request(format!(
-                    "a region '{}' is registered already",
+                    "region '{}' is already registered",
                     region.name
                 )));
             }
             if regions.keys().filter(|(o, _)| *o == owner.0).count() >= REGIONS_MAX {
-                let detail = format!("more than {REGIONS_MAX} regions are registered");
+                let detail = format!("too many regions: at most {REGIONS_MAX}");
                 return Err(Problem::bad_request(detail));
             }
             let region = Region {
@@ -146,7 +148,7 @@ impl Regions {
             let end = span.offset.checked_add(span.bytes);
             if end.is_none_or(|end| end > about.byte_size) {
                 return Err(Problem::bad_request(format!(
-                    "the region '{}' has {} bytes, and {} from {} on are none of them",
+                    "region '{}' has {} bytes, too few for {} at offset {}",
                     about.name, about.byte_size, span.bytes, span.offset
                 )));
             }
@@ -167,7 +169,7 @@ impl Regions {
     pub fn write(&self, owner: TenantIndex, span: &Span, body: &Body) -> Result<(), Problem> {
         if body.len() > span.bytes {
             return Err(Problem::bad_request(format!(
-                "an output of {} bytes does not fit into {} of the region '{}'",
+                "an output of {} bytes does not fit into {} bytes of region '{}'",
                 body.len(),
                 span.bytes,
                 span.region
@@ -191,11 +193,13 @@ impl Regions {
 
 fn unknown(name: &str) -> Problem {
     let name: String = name.chars().take(64).collect();
-    Problem::bad_request(format!("no region '{name}' is registered"))
+    Problem::bad_request(format!("region '{name}' is not registered"))
 }
 
 fn shrunk(region: &str, error: &std::io::Error) -> Problem {
-    Problem::bad_request(format!("the region '{region}' is not what it was: {error}"))
+    Problem::bad_request(format!(
+        "region '{region}' has changed since its registration: {error}"
+    ))
 }
 
 /// The file of a key such as `/input0`, or `input0` as some clients write it.

@@ -57,7 +57,7 @@ struct RequestOutput {
     parameters: Parameters,
 }
 
-/// What a request or a tensor is asked for with: honoured or refused, never ignored.
+/// Parameters of a request or a tensor: supported or refused, never ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Parameters {
@@ -86,7 +86,7 @@ impl Parameters {
                 bytes,
             })),
             _ => Err(Problem::bad_request(
-                "'shared_memory_region' and 'shared_memory_byte_size' go together",
+                "'shared_memory_region' and 'shared_memory_byte_size' must be set together",
             )),
         }
     }
@@ -95,16 +95,14 @@ impl Parameters {
 /// Calls that belong together.
 pub(crate) fn sequences() -> Problem {
     Problem::bad_request(
-        "sequences are not offered here: each call stands alone ('sequence_id', 'sequence_start', 'sequence_end')",
+        "sequences are not supported ('sequence_id', 'sequence_start', 'sequence_end')",
     )
 }
 
 /// How long the caller waits, of microseconds; 0: as long as the function may take.
 pub(crate) fn timeout(us: Option<u64>, priority: Option<u64>) -> Result<Option<Duration>, Problem> {
     if priority.is_some_and(|priority| priority > 0) {
-        return Err(Problem::bad_request(
-            "'priority' is not offered here: calls of a function have none",
-        ));
+        return Err(Problem::bad_request("'priority' is not supported"));
     }
     Ok(us.filter(|us| *us > 0).map(Duration::from_micros))
 }
@@ -188,7 +186,7 @@ pub(crate) fn read_request(
     let length = length.unwrap_or(all);
     if length > all {
         return Err(Problem::bad_request(
-            "Inference-Header-Content-Length is more than the body has",
+            "Inference-Header-Content-Length exceeds the body's length",
         ));
     }
     let text = body.slice(0, length).to_bytes();
@@ -201,7 +199,7 @@ pub(crate) fn read_request(
         let (shape, bytes) = shape(&input.name, datatype, &input.shape)?;
         let wrong = |why: &str| Problem::bad_request(format!("input '{}': {why}", input.name));
         if bytes.is_some_and(|bytes| bytes > left) {
-            return Err(Problem::too_large("what the inputs hold", input_bytes_max));
+            return Err(Problem::too_large("the inputs' data", input_bytes_max));
         }
         let span = input.parameters.span()?;
         let data = match (input.data, input.parameters.binary_data_size, span) {
@@ -209,14 +207,14 @@ pub(crate) fn read_request(
                 let data = datatype.parse_json(&input.name, json.get(), bytes.unwrap_or(left))?;
                 if bytes.is_some_and(|bytes| data.len() != bytes) {
                     let count = data.len() / datatype.size().unwrap_or(1);
-                    let why = format!("{count} elements are not of the shape {shape:?}");
+                    let why = format!("{count} elements do not match shape {shape:?}");
                     return Err(wrong(&why));
                 }
                 Data::Bytes(data)
             }
             (None, Some(size), None) => {
                 if bytes.is_some_and(|bytes| size != bytes) {
-                    let why = format!("{size} bytes of binary data are not of the shape {shape:?}");
+                    let why = format!("{size} bytes of binary data do not match shape {shape:?}");
                     return Err(wrong(&why));
                 }
                 let data = body.slice(at, size);
@@ -228,7 +226,8 @@ pub(crate) fn read_request(
             }
             (None, None, Some(span)) => Data::Shared(span),
             _ => {
-                let why = "exactly one of 'data', 'binary_data_size' and 'shared_memory_region' says where it is";
+                let why =
+                    "set exactly one of 'data', 'binary_data_size' and 'shared_memory_region'";
                 return Err(wrong(why));
             }
         };
@@ -239,7 +238,7 @@ pub(crate) fn read_request(
         };
         left = left
             .checked_sub(held)
-            .ok_or_else(|| Problem::too_large("what the inputs hold", input_bytes_max))?;
+            .ok_or_else(|| Problem::too_large("the inputs' data", input_bytes_max))?;
         inputs.push(Input {
             name: input.name,
             datatype,
@@ -249,7 +248,7 @@ pub(crate) fn read_request(
     }
     if at != all {
         return Err(Problem::bad_request(
-            "there are bytes behind the last input's",
+            "trailing bytes after the last input's data",
         ));
     }
     let asked = &request.parameters;
@@ -271,7 +270,7 @@ pub(crate) fn read_request(
     let mut wanted = Vec::with_capacity(request.outputs.len());
     for output in request.outputs {
         if output.parameters.classification.is_some_and(|n| n > 0) {
-            return Err(Problem::bad_request("classification is not offered here"));
+            return Err(Problem::bad_request("classification is not supported"));
         }
         let shared = output.parameters.span()?;
         let as_binary = output.parameters.binary_data.unwrap_or(binary);
@@ -299,7 +298,7 @@ struct ResponseOutput<'a> {
     parameters: Map<String, Value>,
 }
 
-/// The answer in the form that was asked for.
+/// Writes the response in the requested form.
 pub(crate) fn write_response(
     deployed: &Deployed,
     form: &Form,

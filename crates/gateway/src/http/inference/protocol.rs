@@ -1,5 +1,5 @@
-//! What Triton's clients ask for beside inference: a model's configuration and statistics, loading
-//! and unloading, settings. The same for HTTP and gRPC.
+//! Requests of Triton's clients other than inference: a model's configuration and statistics,
+//! loading and unloading, settings. Shared by HTTP and gRPC.
 
 use crate::http::gateway::{DeployRequest, Gateway, Readiness};
 use crate::http::meters::Ending;
@@ -23,7 +23,7 @@ fn data_type(datatype: &str) -> DataType {
     DataType::from_str_name(&name).unwrap_or(DataType::TypeInvalid)
 }
 
-/// What a function is, as a configuration.
+/// A function as a model configuration.
 pub(crate) fn config(deployed: &Deployed) -> ModelConfig {
     let function = &deployed.function;
     let metadata = function.metadata();
@@ -149,8 +149,7 @@ pub(crate) async fn load(
     if let Some(parameter) = parameters.first() {
         let parameter: String = parameter.chars().take(64).collect();
         return Err(Problem::bad_request(format!(
-            "the parameter '{parameter}' is not offered here: a function's manifest is its configuration; \
-             upload it ('baltra function deploy')"
+            "parameter '{parameter}' is not supported: a function is configured by its manifest; upload it ('baltra function deploy')"
         )));
     }
     let before = gateway.table.find(name);
@@ -176,7 +175,7 @@ pub(crate) async fn unload(
     if let Some(parameter) = parameters.iter().find(|p| *p != UNLOAD_DEPENDENTS) {
         let parameter: String = parameter.chars().take(64).collect();
         return Err(Problem::bad_request(format!(
-            "the parameter '{parameter}' is not offered here"
+            "parameter '{parameter}' is not supported"
         )));
     }
     match gateway.remove(name).await? {
@@ -211,7 +210,7 @@ pub(crate) fn trace_settings(gateway: &Gateway) -> [(&'static str, String); 6] {
     ]
 }
 
-/// What is logged.
+/// The log settings.
 pub(crate) fn log_settings() -> [(&'static str, Value); 6] {
     [
         ("log_file", json!("")),
@@ -225,17 +224,17 @@ pub(crate) fn log_settings() -> [(&'static str, Value); 6] {
 
 /// Why trace settings are not changed.
 pub(crate) fn fixed_trace() -> Problem {
-    fixed("tracing is set by the gateway's environment: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER")
+    fixed("tracing is configured in the gateway's environment (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER)")
 }
 
 /// Why log settings are not changed.
 pub(crate) fn fixed_log() -> Problem {
-    fixed("logging is set by the gateway's environment: RUST_LOG")
+    fixed("logging is configured in the gateway's environment (RUST_LOG)")
 }
 
 /// Why no region of a GPU's memory is registered.
 pub(crate) fn no_cuda() -> Problem {
-    fixed("CUDA shared memory is not offered here: use system shared memory, or send the data")
+    fixed("CUDA shared memory is not supported: use system shared memory, or send the data")
 }
 
 fn fixed(why: &str) -> Problem {

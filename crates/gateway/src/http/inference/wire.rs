@@ -65,7 +65,7 @@ impl<U: Message + Default + 'static> Decoder for Checked<U> {
 }
 
 fn malformed(why: &dyn std::fmt::Display) -> Status {
-    Status::invalid_argument(format!("the message is malformed: {why}"))
+    Status::invalid_argument(format!("malformed message: {why}"))
 }
 
 /// A field's value.
@@ -125,17 +125,17 @@ fn fields<'a>(
 ) -> Result<(), Status> {
     while !message.is_empty() {
         let (number, value) =
-            field(&mut message).ok_or_else(|| malformed(&"a field is cut short"))?;
+            field(&mut message).ok_or_else(|| malformed(&"a field is truncated"))?;
         each(number, value)?;
     }
     Ok(())
 }
 
-/// What the head of an inference's message says of its model.
+/// The model's name, from the head of an inference message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Model<'a> {
     Named(&'a str),
-    /// More of the message will say.
+    /// More of the message is needed.
     Unknown,
     Malformed,
 }
@@ -166,7 +166,7 @@ fn check(message: &[u8]) -> Result<(), Status> {
         counts[number as usize] += 1;
         if counts[number as usize] > most {
             let what = ["parameters", "inputs", "outputs", "raw contents"][number as usize - 4];
-            let why = format!("it has more than {most} {what}");
+            let why = format!("more than {most} {what}");
             return Err(malformed(&why));
         }
         match (number, value) {
@@ -225,10 +225,11 @@ pub(crate) fn contents(
     let mut out = Vec::new();
     let mut put = |element: Option<[u8; 8]>| {
         let size = kind.size();
-        let element = element.ok_or_else(|| wrong(format!("an element is no {datatype}")))?;
+        let element =
+            element.ok_or_else(|| wrong(format!("an element is not a valid {datatype}")))?;
         if out.len() as u64 + size > bytes {
             return Err(wrong(
-                "its contents have more elements than its shape".into(),
+                "more elements in its contents than in its shape".into(),
             ));
         }
         out.extend_from_slice(&element[..size as usize]);
@@ -237,7 +238,7 @@ pub(crate) fn contents(
     fields(encoded, |number, value| {
         if number != own {
             return Err(wrong(format!(
-                "its contents are not in the field of {datatype}"
+                "its contents are not in the field for {datatype}"
             )));
         }
         match value {
