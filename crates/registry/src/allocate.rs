@@ -5,24 +5,23 @@
 //!    with what they fail.
 //! 2. Devices within the configured metric bounds stay.
 //! 3. Those left are ordered: first those that hold the accelerator, then by the configured
-//!    metrics (utilization, then occupation), then by id, so that the same snapshot gives the
-//!    same answer everywhere. An instance that came since a device's utilization was told counts
-//!    as the mean of all instances there are.
-//! 4. The first one is it if it holds the accelerator. Otherwise it is the first one whose load
-//!    can be redistributed: the other places with the accelerator that it would lose have, all
-//!    together, **at least** as much free time as it uses (Σ (100 % − utilization) ≥ its
-//!    utilization; the thesis prints ≤, which would evict what fits nowhere). Nothing is lost in
-//!    a blank one.
-//! 5. If there is none, a [`Refusal`] says of every device what it failed and by how much.
+//! metrics (utilization, then occupation), then by id, so that the same snapshot gives the same
+//! answer everywhere. An instance that was placed after a device's utilization was last reported
+//! counts as the mean of all instances.
+//! 4. If the first one holds the accelerator, it is allocated. Otherwise the first device is allocated whose load can be redistributed: the other places with the accelerator that it would lose have, all together, **at least** as much free time as that accelerator uses (Σ (100 % − utilization) ≥ its
+//! utilization; the thesis prints ≤, which would evict load that fits nowhere). A blank place loses
+//! nothing.
+//! 5. If there is none, a [`Refusal`] lists the reason and the margin for every device.
 //!
 //! A *place* is a region of a device that holds one image at a time; a board has one or several.
-//! The sum is taken over every place within the metric bounds on a device that takes instances,
-//! wherever it is: what the new instance asks of vendor or node is not asked by those that move.
+//! The sum includes every place within the metric bounds on a device that accepts instances, on any
+//! node: the new instance's requirements on vendor or node do not apply to the instances that move.
 //! (Boards that can hold one bitstream are of one model, so for those terms the thesis's sum over
 //! filtered devices is the same.)
 //!
-//! [`allocate`](allocate()) does this step by step over a [`Snapshot`](crate::model::Snapshot); [`Index`] gives the same answers
-//! without looking at every device. [`plan`] says where the instances of a reconfigured device go.
+//! [`allocate`](allocate()) does this step by step over a [`Snapshot`](crate::model::Snapshot);
+//! [`Index`] computes the same decisions without visiting every device. [`plan`] computes the moves
+//! of a reconfigured device's instances.
 
 mod index;
 mod plan;
@@ -81,15 +80,15 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Checks what configuration says.
+    /// Checks the configured values.
     ///
     /// # Errors
-    /// What is wrong and where, for the operator.
+    /// The invalid entry and the reason, for the operator.
     pub fn check(&self) -> Result<(), String> {
         for bound in &self.filters {
             let name = &bound.metric;
             if name.is_empty() {
-                return Err("filters: a filter names no metric".to_owned());
+                return Err("filters: a filter has no metric".to_owned());
             }
             let finite = |v: Option<f64>| v.is_none_or(f64::is_finite);
             if !finite(bound.min) || !finite(bound.max) {
@@ -106,7 +105,7 @@ impl Policy {
         for (n, name) in self.order.iter().enumerate() {
             let bare = name.strip_prefix('-').unwrap_or(name);
             if bare.is_empty() {
-                return Err("order: an entry names no metric".to_owned());
+                return Err("order: an entry has no metric".to_owned());
             }
             let same = |other: &String| other.strip_prefix('-').unwrap_or(other) == bare;
             if self.order[..n].iter().any(same) {
@@ -132,13 +131,14 @@ impl Policy {
         })
     }
 
-    /// Whether a device may get instances, whatever is asked for.
+    /// Whether a device accepts instances at all.
     fn admits(&self, device: &Device) -> bool {
         device.state == DeviceState::Ready && self.outside(device).is_none()
     }
 
-    /// A device's sort key by metrics: the smaller, the sooner it is taken. What is foreseen counts as told: else
-    /// whatever is asked for between two heartbeats would go to the one device that was least used at the first.
+    /// A device's sort key by metrics: smaller keys are taken first. Foreseen load counts as
+    /// reported load; otherwise all requests between two heartbeats would go to the device that was
+    /// least used at the first.
     fn rank(&self, device: &Device) -> Rank {
         let metric = |name: &str| {
             let told = device.metric(name).unwrap_or(0.0);
@@ -190,25 +190,26 @@ fn millionths(percent: f64) -> u64 {
     (percent * 1e6).round() as u64
 }
 
-/// What is asked for.
+/// A request for devices.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// Which devices will do.
     pub query: &'a Query,
     /// How many; 0 counts as 1, and [`DEVICES_MAX`] is the most.
     pub devices: u32,
-    /// Whether they are offered as one: all alike, and fewer than asked for where there are no
-    /// more.
+    /// Whether they are presented as one device: all alike, and fewer than requested if there are
+    /// no more.
     pub pooled: bool,
     /// The node that the instance runs on, where that is decided.
     pub node: Option<&'a str>,
-    /// What the node means for the devices.
+    /// How the instance's node restricts the devices.
     pub locality: Locality,
     /// Devices that must not be given: those that the instance is moved away from.
     pub except: &'a [DeviceId],
     /// Memory that each of them has to have left.
     pub memory_bytes: u64,
-    /// Who asks, where it is known already: what it was promised is no other's.
+    /// The requesting instance, if it exists already: its own reservation does not count against
+    /// it.
     pub instance: Option<&'a str>,
 }
 
@@ -227,7 +228,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// What an instance of a function asks for.
+    /// The request of a function's instance.
     pub fn instance(function: &'a Function, instance: &'a Instance) -> Request<'a> {
         Request {
             query: &function.query,
@@ -266,18 +267,19 @@ impl<'a> Request<'a> {
 pub struct Placement {
     /// Which device.
     pub device: DeviceId,
-    /// Where it is.
+    /// Its node.
     pub node: String,
     /// The region that holds the accelerator or will; `None` where that means nothing.
     pub region: Option<usize>,
-    /// Set where the region must be reconfigured: what it loses (`None` inside: it is blank).
+    /// Set if the region must be reconfigured: the accelerator that it loses (inner `None`: it is
+    /// blank).
     pub reconfigures: Option<Option<Accelerator>>,
 }
 
 /// What an instance was given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// Where the instance runs: its node if it had one, else its first device's.
+    /// The instance's node: its own if it had one, otherwise its first device's.
     pub node: String,
     /// The devices, all different, at least one.
     pub devices: Vec<Placement>,
@@ -307,7 +309,7 @@ struct Want<'a> {
 }
 
 impl Want<'_> {
-    /// Why a device can be no candidate whatever is loaded and measured.
+    /// Why a device cannot be a candidate, regardless of its load and accelerators.
     fn unfit(&self, snapshot: &Snapshot, device: &Device) -> Option<Reason> {
         if self.except.contains(&device.id) {
             return Some(Reason::Excepted);
@@ -331,7 +333,7 @@ impl Want<'_> {
         }
     }
 
-    /// What a device has too little memory for.
+    /// The reservation that exceeds a device's memory.
     fn lacking(&self, snapshot: &Snapshot, device: &Device) -> Option<Reason> {
         if self.memory_bytes == 0 {
             return None;
@@ -363,8 +365,8 @@ struct Alike<'a> {
 }
 
 impl<'a> Alike<'a> {
-    /// What the devices after the first must be like; `None`: there can be none, because nothing
-    /// holds yet what the first one will.
+    /// Properties required of the devices after the first; `None` if there can be none, because no
+    /// other device holds the accelerator that the first one will load.
     fn to(first: &Placement, model: &'a Device) -> Option<Alike<'a>> {
         let key = match first.region {
             Some(_) if first.reconfigures.is_some() => return None,
@@ -380,7 +382,7 @@ impl<'a> Alike<'a> {
     }
 }
 
-/// How a device that holds what is asked for is used.
+/// The placement on a device that already holds the requested accelerator.
 fn as_loaded(want: &Want<'_>, device: &Device, like: Option<&Alike<'_>>) -> Placement {
     Placement {
         device: device.id.clone(),
@@ -395,7 +397,7 @@ fn as_loaded(want: &Want<'_>, device: &Device, like: Option<&Alike<'_>>) -> Plac
 
 /// Where devices are looked for.
 trait Source {
-    /// The first device in order that may be given, after [`Policy`] and `want`.
+    /// The first device in order that [`Policy`] and `want` admit.
     fn best(&self, want: &Want<'_>) -> Option<Found>;
 
     /// Every node that has a device.
@@ -437,8 +439,8 @@ fn assign_on(source: &impl Source, request: &Request<'_>, node: Option<&str>) ->
     Some((first?, taken))
 }
 
-/// What an instance's decision changes in a device: who is connected, and what it will hold.
-/// The accelerator is the function's or, where that says nothing, the query's if it is exact.
+/// The accelerator that a decision plans for a device: the function's or, without one, the query's
+/// if it is exact.
 fn planned(function: &Function) -> Accelerator {
     function.accelerator.clone().unwrap_or_else(|| {
         let term = function.query.term(Field::Accelerator);

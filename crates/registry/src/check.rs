@@ -6,7 +6,7 @@ use baltra_api::valid_name;
 use std::collections::BTreeMap;
 use tonic::Status;
 
-/// The longest text without a length of its own, bytes.
+/// Default limit of texts, bytes.
 pub const TEXT_BYTES_MAX: usize = 256;
 /// Labels of one thing.
 pub const LABELS_MAX: usize = 64;
@@ -47,11 +47,11 @@ pub fn count(what: &str, n: usize, max: usize) -> Result<(), Status> {
         return Ok(());
     }
     Err(Status::invalid_argument(format!(
-        "{n} {what}, and at most {max} are allowed"
+        "too many {what}: {n}, at most {max} are allowed"
     )))
 }
 
-/// What the operator says about something.
+/// Checks labels.
 pub fn labels(labels: &BTreeMap<String, String>) -> Result<(), Status> {
     count("labels", labels.len(), LABELS_MAX)?;
     for (key, value) in labels {
@@ -89,7 +89,7 @@ pub fn stored<'a>(what: &str, name: &str, query: &'a StoredQuery) -> Result<&'a 
     }
 }
 
-/// The start of a text that somebody else made, fit for a message.
+/// The start of a foreign text, escaped for a message.
 pub fn shown(text: &str) -> String {
     let clean = text.chars().map(|c| if c.is_control() { '?' } else { c });
     let mut shown: String = clean.take(64).collect();

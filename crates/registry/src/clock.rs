@@ -41,7 +41,7 @@ pub fn unix_s(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
-/// Counts the time in which the registry could have heard of its nodes.
+/// Counts the time in which the registry could receive heartbeats.
 #[derive(Debug)]
 pub struct LeaseClock {
     seen: Duration,
@@ -50,7 +50,7 @@ pub struct LeaseClock {
 }
 
 impl LeaseClock {
-    /// Starts at nothing. It is looked at every so often; one look counts for `step_max` at most.
+    /// Starts at zero. It is advanced periodically; each step counts for at most `step_max`.
     pub fn new(monotonic: Duration, step_max: Duration) -> Self {
         LeaseClock {
             seen: monotonic,
@@ -59,7 +59,7 @@ impl LeaseClock {
         }
     }
 
-    /// The time, now that the monotonic clock says so.
+    /// Advances it to a time of the monotonic clock, and returns its value.
     pub fn advance(&mut self, monotonic: Duration) -> Duration {
         let step = monotonic.saturating_sub(self.seen).min(self.step_max);
         self.seen = self.seen.max(monotonic);

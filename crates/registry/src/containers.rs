@@ -1,12 +1,14 @@
-//! Functions that are containers: where gateways may call them, and which have to be started or stopped.
+//! Functions that run in containers: the endpoints for gateways, and which containers to start or
+//! stop.
 //!
 //! A controller tells what there is and hears what to start and stop; gateways tell what calls they have and hear where
 //! to take them. All of it is told anew all the time and kept in memory only.
 //!
-//! Nothing is stopped under a call. A container that was idle for long enough is *closing* first: gateways no longer
-//! hear where it is. Each reply to a gateway has a number, which its next report shows, so a report behind the closing
-//! that counts no call means that there is none. A gateway that fell silent forgets where containers are by itself
-//! ([`SILENT`]), and its calls are over after their time limit.
+//! A container is never stopped during a call. After its idle time it is *closing* first: gateways
+//! no longer receive its endpoints. Each reply to a gateway has a number, which the gateway's next
+//! report repeats, so a report after the closing that counts no call proves that there is none. A
+//! gateway that loses contact drops its endpoints by itself ([`SILENT`]), and its calls end by
+//! their time limit.
 
 use crate::check;
 use baltra_api::registry as proto;
@@ -14,7 +16,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tonic::Status;
 
-/// A gateway that said nothing for so long is silent. It uses what it has heard for a shorter time (gateways: 3 s).
+/// A gateway without a report for this long is silent. It uses received endpoints for a shorter
+/// time (gateways: 3 s).
 const SILENT: Duration = Duration::from_secs(5);
 /// The longest time limit of a call.
 const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
@@ -24,12 +27,12 @@ const CONTAINERS_MAX: usize = 10_000;
 const ENDPOINTS_MAX: usize = 1_000;
 const GATEWAYS_MAX: usize = 1_000;
 
-/// Everything that is known of them.
+/// The reported state of containers and gateways.
 #[derive(Debug)]
 pub(crate) struct Containers {
     containers: HashMap<String, Container>,
     gateways: HashMap<String, Gateway>,
-    /// Of the last reply, or closing.
+    /// Number of the last reply or closing.
     number: u64,
 }
 
@@ -38,29 +41,29 @@ struct Container {
     endpoints: Vec<String>,
     idle: Duration,
     timeout: Duration,
-    /// When a call was heard of last.
+    /// When a call was last reported.
     active: Duration,
     phase: Phase,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Gateways hear where it is.
+    /// Gateways receive its endpoints.
     Open,
-    /// They do not, from this number on; those that have calls yet are waited for.
+    /// Gateways receive no endpoints from this number on; calls in progress may end.
     Closing(u64),
     /// The controller is to stop it.
     Stopping,
-    /// It was stopped, and nobody has called since.
+    /// It was stopped and has not been called since.
     Stopped,
 }
 
 #[derive(Debug, Default)]
 struct Gateway {
     heard: Duration,
-    /// The number of the reply that it acts upon.
+    /// Number of the last reply that it received.
     seen: u64,
-    /// By function: calls that wait or run, and all that ever began.
+    /// By function: calls waiting or running, and the total of calls begun.
     calls: HashMap<String, (u32, u64)>,
 }
 
@@ -71,7 +74,7 @@ impl Gateway {
 }
 
 impl Containers {
-    /// Nothing yet. Numbers go on from `number`: greater than what any registry before has given out.
+    /// Empty. Numbers start after `number`, which must exceed all numbers of earlier registries.
     pub(crate) fn new(number: u64) -> Containers {
         Containers {
             containers: HashMap::new(),
@@ -85,7 +88,8 @@ impl Containers {
         self.number
     }
 
-    /// What a controller tells, `now` since the registry's start; what it is to do, in the order of what it told.
+    /// Applies a controller's report at `now` (time since the registry's start). Returns its
+    /// orders, in the report's order.
     pub(crate) fn told(
         &mut self,
         now: Duration,
@@ -101,7 +105,7 @@ impl Containers {
             let (idle, timeout) = times(told);
             if timeout.is_zero() || timeout > TIMEOUT_MAX || idle > IDLE_MAX {
                 return Err(Status::invalid_argument(format!(
-                    "'{}': timeout_ms is 1 to {}, idle_ms at most {}",
+                    "'{}': timeout_ms must be 1 to {}, and idle_ms at most {}",
                     told.name,
                     TIMEOUT_MAX.as_millis(),
                     IDLE_MAX.as_millis()
@@ -142,7 +146,7 @@ impl Containers {
                 Phase::Stopping
             }
             Phase::Stopping if empty => Phase::Stopped,
-            // Somebody has called, or else started it.
+            // It was called, or was started by others.
             Phase::Stopped if calls > 0 || !empty => {
                 container.active = now;
                 Phase::Open
@@ -169,10 +173,10 @@ impl Containers {
         order
     }
 
-    /// Whether no gateway has a call of it, nor can have one, since it is closing.
+    /// Whether no gateway has or can have a call of a closing container.
     fn quiet(&self, now: Duration, name: &str, number: u64, timeout: Duration) -> bool {
         let over = |since: Duration| now.saturating_sub(since) > timeout + SILENT;
-        // A registry that has just started knows of no gateway yet.
+        // A registry that has just started has no reports of gateways yet.
         over(Duration::ZERO)
             && self.gateways.values().all(|gateway| {
                 let silent = now.saturating_sub(gateway.heard) > SILENT;
@@ -183,7 +187,7 @@ impl Containers {
             })
     }
 
-    /// What a gateway tells, and where the containers are.
+    /// Applies a gateway's report of calls. Returns the containers' endpoints.
     pub(crate) fn called(
         &mut self,
         now: Duration,
@@ -195,7 +199,7 @@ impl Containers {
             .retain(|_, g| now.saturating_sub(g.heard) <= TIMEOUT_MAX + SILENT);
         if self.gateways.len() >= GATEWAYS_MAX && !self.gateways.contains_key(&request.gateway) {
             return Err(Status::resource_exhausted(format!(
-                "there are {GATEWAYS_MAX} gateways, as many as are told of containers"
+                "too many gateways: at most {GATEWAYS_MAX}"
             )));
         }
         let gateway = self.gateways.entry(request.gateway).or_default();
@@ -263,7 +267,8 @@ mod tests {
         all.told(now, request).unwrap().orders.remove(0)
     }
 
-    /// A gateway with so many calls, which has seen so much: what it hears, and where it may call.
+    /// Sends a gateway's report of `calls` after reply `seen`. Returns the reply's number and the
+    /// endpoints.
     fn report(all: &mut Containers, now: Duration, seen: u64, calls: u32) -> (u64, Vec<String>) {
         let request = proto::CallsRequest {
             gateway: "g".into(),
@@ -294,16 +299,16 @@ mod tests {
         let (seen, at) = report(&mut all, s(14), seen, 1);
         assert_eq!(at, ["10.0.0.1:80"]);
         let (seen, _) = report(&mut all, s(15), seen, 0);
-        // The last call was heard of when the number of those that began changed.
+        // The last call counts from the report in which the number of begun calls changed.
         assert_eq!(tell(&mut all, s(24), &["10.0.0.1:80"]).state, "serving");
         assert_eq!(tell(&mut all, s(25), &["10.0.0.1:80"]).state, "closing");
         let (seen, at) = report(&mut all, s(25), seen, 0);
         assert!(at.is_empty());
-        // That report was made before the gateway knew.
+        // That report precedes the reply that announced the closing.
         assert_eq!(tell(&mut all, s(26), &["10.0.0.1:80"]).state, "closing");
         report(&mut all, s(26), seen, 0);
         assert!(tell(&mut all, s(26), &["10.0.0.1:80"]).stop);
-        // Until it is gone nobody is sent there.
+        // Calls are not sent there until it has stopped.
         report(&mut all, s(27), seen, 1);
         assert!(tell(&mut all, s(27), &["10.0.0.1:80"]).stop);
         assert!(report(&mut all, s(27), seen, 1).1.is_empty());

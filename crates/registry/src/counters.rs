@@ -23,7 +23,7 @@ pub struct ReconfigurationLabels {
 pub struct Counters {
     /// Nodes that registered.
     pub registrations: Counter,
-    /// Heartbeats heard.
+    /// Heartbeats received.
     pub heartbeats: Counter,
     /// Nodes whose lease ended.
     pub nodes_silent: Counter,

@@ -1,4 +1,4 @@
-//! Functions and pools: what is known by name, and how many replicas a function should have.
+//! Functions and pools, by name, and the number of replicas that a function should have.
 
 use crate::check;
 use crate::model::UTILIZATION;
@@ -13,7 +13,7 @@ use tonic::Status;
 
 /// The longest content, bytes.
 pub const CONTENT_BYTES_MAX: usize = 16 << 20;
-/// The most replicas that a function may ask for.
+/// Limit of a function's replicas.
 const REPLICAS_MAX: u32 = 1_000_000;
 
 /// Makes or replaces a function.
@@ -23,11 +23,11 @@ pub(crate) fn put(
 ) -> Result<proto::Function, Status> {
     let asked = request
         .function
-        .ok_or_else(|| Status::invalid_argument("the request names no function"))?;
+        .ok_or_else(|| Status::invalid_argument("the request has no function name"))?;
     let mut function = record(asked)?;
     if request.content.len() > CONTENT_BYTES_MAX {
         return Err(Status::invalid_argument(format!(
-            "the content has {} bytes, and at most {CONTENT_BYTES_MAX} are kept",
+            "the content has {} bytes, at most {CONTENT_BYTES_MAX} are allowed",
             request.content.len()
         )));
     }
@@ -41,14 +41,14 @@ pub(crate) fn put(
             match functions.get(&function.name) {
                 Some(known) if known.tenant != function.tenant => {
                     return Err(Status::already_exists(format!(
-                        "the function '{}' is another tenant's: choose another name",
+                        "function '{}' belongs to another tenant: choose another name",
                         function.name
                     )));
                 }
                 Some(known) => function.revision = known.revision,
                 None if functions.len() >= limit => {
                     return Err(Status::resource_exhausted(format!(
-                        "there are {limit} functions, as many as 'registry.limits.functions' allows"
+                        "too many functions: 'registry.limits.functions' is {limit}"
                     )));
                 }
                 None => {}
@@ -56,7 +56,8 @@ pub(crate) fn put(
             if functions.get(&function.name) == Some(&function) {
                 return Ok((Vec::new(), function));
             }
-            // Revisions are unique over all functions, so that the greatest says whether any changed.
+            // Revisions are unique over all functions, so a new greatest one shows that a function
+            // changed.
             function.revision = state.image().revision + 1;
             let change = Change::PutFunction(function.clone(), request.content);
             Ok((vec![change], function))
@@ -135,7 +136,7 @@ pub(crate) fn remove(
 pub(crate) fn get(registry: &Registry, name: &str) -> Result<proto::FunctionGetReply, Status> {
     let unknown = || {
         let shown = check::shown(name);
-        Status::not_found(format!("there is no function '{shown}': deploy it"))
+        Status::not_found(format!("function '{shown}' not found: deploy it"))
     };
     // Put between the two looks: both must be of one version.
     for _ in 0..8 {
@@ -155,7 +156,7 @@ pub(crate) fn get(registry: &Registry, name: &str) -> Result<proto::FunctionGetR
         }
     }
     Err(Status::aborted(format!(
-        "the function '{name}' changes faster than it can be read: ask again"
+        "function '{name}' keeps changing: retry"
     )))
 }
 
@@ -182,7 +183,7 @@ pub(crate) fn pool_put(registry: &Registry, pool: proto::Pool) -> Result<proto::
     let query = check::query(&pool.query)?;
     if query.term(baltra_api::query::Field::Pool).is_some() {
         return Err(Status::invalid_argument(
-            "a pool's query cannot ask for a pool: say what its members are like",
+            "a pool's query cannot refer to a pool: describe its members by other fields",
         ));
     }
     let record = PoolRecord {
@@ -195,7 +196,7 @@ pub(crate) fn pool_put(registry: &Registry, pool: proto::Pool) -> Result<proto::
             let pools = &state.image().pools;
             if !pools.contains_key(&record.name) && pools.len() >= limit {
                 return Err(Status::resource_exhausted(format!(
-                    "there are {limit} pools, as many as 'registry.limits.pools' allows"
+                    "too many pools: 'registry.limits.pools' is {limit}"
                 )));
             }
             Ok((vec![Change::PutPool(record)], ()))

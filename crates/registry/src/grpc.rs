@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status};
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// Room for a content and what is said about it.
+/// Limit of a message with a function's content and metadata.
 const FUNCTION_BYTES_MAX: usize = functions::CONTENT_BYTES_MAX + (1 << 20);
 
 /// All services of one registry.
@@ -56,7 +56,7 @@ impl Doors {
         // 100,000 instances with their devices are some 30 MB.
         let operators = OperatorsServer::new(self.clone());
         Ok(server
-            // Whether it serves may be asked without a token: probes have none.
+            // Health checks need no token: probes have none.
             .add_service(health_service)
             .add_service(InterceptedService::new(reflection, everybody.clone()))
             .add_service(NodesServer::with_interceptor(
@@ -67,13 +67,12 @@ impl Doors {
                 self.clone(),
                 only(&[Role::Application]),
             ))
-            // Of these two everybody may ask what changes nothing, see `operator`.
+            // Methods of these two that change nothing are open to all roles, see `operator`.
             .add_service(InterceptedService::new(functions, everybody.clone()))
             .add_service(InterceptedService::new(operators, everybody)))
     }
 
-    /// Carries out what may wait for the disk. It is carried out to its end even if who asked
-    /// goes away.
+    /// Runs an operation that may block on the disk. It completes even if the caller disconnects.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Registry) -> Result<T, Status> + Send + 'static,
@@ -85,18 +84,18 @@ impl Doors {
             let _permit = permit;
             work(&registry)
         });
-        let told = done.await.map_err(|error| {
-            Status::internal(format!("the request was not carried out: {error}"))
-        })?;
+        let told = done
+            .await
+            .map_err(|error| Status::internal(format!("the request failed: {error}")))?;
         told.map(Response::new)
     }
 }
 
-/// Lets in who shows a token of the right role; an operator's is right everywhere. Only digests
-/// are compared: how long that takes tells nothing.
+/// Accepts callers that send a token of the required role; an operator's token has all roles. Only
+/// digests are compared, so the timing reveals nothing about the token.
 #[derive(Clone, Debug)]
 struct Guard {
-    /// Each role's; none: everybody is let in, as the operator.
+    /// Digests of each role's token; `None`: all callers have the operator's role.
     tokens: Option<[(Role, [u8; 32]); 3]>,
     roles: &'static [Role],
 }
@@ -132,7 +131,7 @@ impl Interceptor for Guard {
         let header = request.metadata().get("authorization");
         let Some(shown) = header.and_then(|h| h.to_str().ok()?.strip_prefix("Bearer ")) else {
             return Err(Status::unauthenticated(
-                "the registry wants a token: send 'authorization: Bearer …' ('registry.token')",
+                "the registry requires a token: send 'authorization: Bearer …' ('registry.token')",
             ));
         };
         let shown: [u8; 32] = Sha256::digest(shown.as_bytes()).into();
@@ -150,7 +149,7 @@ impl Interceptor for Guard {
         }
         Err(match Role::ALL.iter().any(is) {
             true => not_yours(self.roles.first().copied().unwrap_or(Role::Operator)),
-            false => Status::unauthenticated("this is not the registry's token ('registry.token')"),
+            false => Status::unauthenticated("invalid token ('registry.token')"),
         })
     }
 }
@@ -158,11 +157,11 @@ impl Interceptor for Guard {
 fn not_yours(role: Role) -> Status {
     let role = role.key();
     Status::permission_denied(format!(
-        "this token is none for that: show the {role}'s ('registry.tokens.{role}')"
+        "token lacks role '{role}' (set 'registry.tokens.{role}')"
     ))
 }
 
-/// Refuses everybody but operators: what others share is changed.
+/// Refuses all callers but operators: the method changes shared state.
 fn operator<T>(request: &Request<T>) -> Result<(), Status> {
     match request.extensions().get::<ByOperator>() {
         Some(ByOperator) => Ok(()),
@@ -170,7 +169,7 @@ fn operator<T>(request: &Request<T>) -> Result<(), Status> {
     }
 }
 
-/// Refuses everybody but applications, of which a gateway is one, and operators.
+/// Refuses all callers but applications (a gateway is one) and operators.
 fn application<T>(request: &Request<T>) -> Result<(), Status> {
     match request.extensions().get::<ByApplication>() {
         Some(ByApplication) => Ok(()),

@@ -1,4 +1,4 @@
-//! Connections, at most so many at once.
+//! Connections, with a limit on their number.
 
 use std::future::Future;
 use std::io;
@@ -44,7 +44,7 @@ async fn accept(listener: Arc<TcpListener>, room: Arc<Semaphore>) -> io::Result<
             }
             // No descriptors left, or a peer that went: neither ends the registry.
             Err(error) => {
-                tracing::debug!(%error, "a connection was not accepted");
+                tracing::debug!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }

@@ -19,7 +19,7 @@ const SUMMARY_MAX: usize = 5;
 /// Devices that one renewal may turn down.
 const EXCEPT_MAX: usize = 256;
 
-/// Gives an instance its devices, or says why not.
+/// Allocates devices to an instance, or returns the refusal.
 pub(crate) fn allocate(
     registry: &Registry,
     request: proto::AllocateRequest,
@@ -37,7 +37,7 @@ pub(crate) fn allocate(
             if let Some(before) = state.image().instances.get(&name) {
                 if before.tenant != wanted.tenant {
                     return Err(Status::already_exists(format!(
-                        "the instance '{name}' is another tenant's: choose another name"
+                        "instance '{name}' belongs to another tenant: choose another name"
                     )));
                 }
                 if !before.devices.is_empty()
@@ -49,7 +49,7 @@ pub(crate) fn allocate(
                 }
             } else if state.image().instances.len() >= registry.options.limits.instances {
                 return Err(Status::resource_exhausted(format!(
-                    "there are {} instances, as many as 'registry.limits.instances' allows: release some",
+                    "too many instances: 'registry.limits.instances' is {}: release some",
                     registry.options.limits.instances
                 )));
             }
@@ -90,15 +90,15 @@ pub(crate) fn allocate(
     }
 }
 
-/// 64 random bits: nobody's yet.
+/// A new name of 64 random bits.
 fn made_up() -> Result<String, Status> {
     let mut bytes = [0u8; 8];
     getrandom::fill(&mut bytes)
-        .map_err(|e| Status::internal(format!("no name can be made up: {e}")))?;
+        .map_err(|e| Status::internal(format!("cannot generate a name: {e}")))?;
     Ok(format!("i-{:016x}", u64::from_ne_bytes(bytes)))
 }
 
-/// What a request asks for, checked, with what its function and its pool say.
+/// A checked request, merged with the settings of its function and its pool.
 fn wanted(
     state: &State,
     request: &proto::AllocateRequest,
@@ -121,7 +121,7 @@ fn wanted(
         let function = state.image().functions.get(&request.function);
         let function = function.ok_or_else(|| {
             Status::not_found(format!(
-                "there is no function '{}': deploy it first, or name none",
+                "function '{}' not found: deploy it first, or omit it",
                 check::shown(&request.function)
             ))
         })?;
@@ -133,7 +133,7 @@ fn wanted(
         let pool = state.image().pools.get(&request.pool);
         let pool = pool.ok_or_else(|| {
             Status::not_found(format!(
-                "there is no pool '{}': make it first",
+                "pool '{}' not found: create it first",
                 check::shown(&request.pool)
             ))
         })?;
@@ -185,8 +185,8 @@ fn has(instance: &InstanceRecord, devices: &[DeviceId]) -> bool {
     had.iter().eq(devices.iter().collect::<BTreeSet<_>>())
 }
 
-/// Writes down what an instance has already. Nothing is chosen and nothing refused but a device
-/// that nobody has registered (yet).
+/// Records the devices that an instance already uses. The only error is a device that is not
+/// registered (yet).
 fn adopt(
     state: &State,
     mut wanted: InstanceRecord,
@@ -198,7 +198,7 @@ fn adopt(
         let known = state.index().snapshot().devices.get(id);
         let known = known.ok_or_else(|| {
             Status::failed_precondition(format!(
-                "the device '{}' is not registered: ask again when its node has joined",
+                "device '{}' is not registered: retry after its node has joined",
                 check::shown(id)
             ))
         })?;
@@ -313,7 +313,7 @@ impl<'a> Nodes<'a> {
         }
     }
 
-    /// The instances `leaving` give devices up: what was to be loaded for them alone need not be.
+    /// Removes planned accelerators that only the instances `leaving` needed.
     pub(crate) fn unplan<'b>(
         &mut self,
         left: impl IntoIterator<Item = &'b AssignmentRecord>,
@@ -355,7 +355,7 @@ pub(crate) fn renew(
     check::count("devices", request.except.len(), EXCEPT_MAX)?;
     let unknown = || {
         Status::not_found(format!(
-            "there is no instance '{}': allocate it",
+            "instance '{}' not found: allocate it",
             check::shown(name)
         ))
     };
@@ -379,7 +379,7 @@ pub(crate) fn renew(
             },
             |_| {},
         );
-        // It keeps what it has when nothing can be written, or there is nothing better.
+        // It keeps its devices if the store cannot be written, or if there are no better ones.
         match replaced {
             Err(status) if status.code() == tonic::Code::NotFound => return Err(status),
             Err(status) => tracing::debug!(instance = name, %status, "not moved"),
@@ -430,7 +430,7 @@ fn replace(state: &State, instance: &InstanceRecord, except: &[String]) -> Decid
     let had = instance.devices.iter();
     let mut avoid: Vec<DeviceId> = had.map(|a| device_id(&a.node, &a.device)).collect();
     avoid.extend(except.iter().cloned());
-    // Refused: it keeps what it has.
+    // Refused: it keeps its devices.
     let (changes, _) = place(state, instance.clone(), &kept, &avoid)?;
     Ok((changes, ()))
 }
@@ -459,7 +459,7 @@ pub(crate) fn release(
     Ok(proto::ReleaseReply { released })
 }
 
-/// Forgets nodes, and instances that are over.
+/// Removes nodes, and instances whose lease expired.
 pub(crate) fn bury(state: &State, nodes: &[String], instances: &[String]) -> Decided<()> {
     let mut gone = BTreeSet::new();
     for node in nodes {
@@ -470,7 +470,7 @@ pub(crate) fn bury(state: &State, nodes: &[String], instances: &[String]) -> Dec
     let mut changes = without(
         state,
         &gone,
-        "its node was silent for too long and is forgotten",
+        "its node was removed after sending no heartbeats for too long",
     );
     changes.retain(|c| !matches!(c, Change::PutInstance(i) if instances.contains(&i.name)));
     let mut left = Nodes::new(state);

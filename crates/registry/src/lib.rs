@@ -1,12 +1,13 @@
-//! The Accelerators Registry: what devices there are, what is loaded on them, and who may use which.
+//! The Accelerators Registry: the pool's devices, their accelerators, and their allocation to
+//! instances.
 //!
 //! Managers register their node's devices and tell how busy they are; applications ask for devices
 //! by query; operators cordon, drain and look. The decisions are pure functions over a snapshot
-//! ([`allocate`], [`baltra_api::query`], [`signals`]); the rest of the crate keeps the snapshot: what must
-//! survive in [`store`], what is so now in [`state`].
+//! ([`allocate`], [`baltra_api::query`], [`signals`]); the rest of the crate maintains the
+//! snapshot: persistent state in [`store`], current state in [`state`].
 //!
-//! [`Options`] builds a [`Service`], which runs until it is told to stop. Nothing that a session
-//! does waits for the registry.
+//! [`Options`] builds a [`Service`], which runs until its handle stops it. Sessions never wait for
+//! the registry.
 #![forbid(unsafe_code)]
 
 pub mod allocate;

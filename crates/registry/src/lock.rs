@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another registry serves it.
-    #[error("another registry (process {pid}) serves the store in {}: stop it, or give this one its own 'registry.state'", path.display())]
+    #[error("another registry (process {pid}) serves the store in {}: stop it, or set another 'registry.state'", path.display())]
     Taken {
         /// The directory.
         path: PathBuf,
-        /// Who.
+        /// The process that holds the lock.
         pid: String,
     },
     /// The directory cannot be made or written.
-    #[error("cannot use the directory {} of 'registry.state'", path.display())]
+    #[error("cannot use the directory {} ('registry.state')", path.display())]
     Io {
         /// The directory.
         path: PathBuf,
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_second_registry_is_told_who_is_first() {
+    fn test_a_second_registry_gets_the_first_ones_process_id() {
         let dir = tempfile::tempdir().unwrap();
         let first = Lock::take(&dir.path().join("registry")).unwrap();
         let error = Lock::take(&dir.path().join("registry")).unwrap_err();

@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// Listens on the address of `registry.metrics`.
 pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener> {
     let listener = TcpListener::bind(address).with_context(|| {
-        format!("cannot serve metrics on {address}, from 'registry.metrics' (empty: none)")
+        format!("cannot serve metrics on {address} ('registry.metrics'; empty to disable)")
     })?;
     listener.set_nonblocking(true)?;
     Ok(listener)
@@ -51,7 +51,7 @@ pub(crate) async fn serve(
             .await
     };
     if let Err(error) = served.await {
-        tracing::error!(%error, "metrics are no longer served");
+        tracing::error!(%error, "stopped serving metrics");
     }
 }
 
@@ -60,33 +60,41 @@ pub fn render(registry: &Arc<Registry>) -> String {
     let mut page = Page::with_prefix("baltra_registry");
     let c = &registry.counters;
     for (name, help, counter) in [
-        ("registrations", "Nodes that registered", &c.registrations),
-        ("heartbeats", "Heartbeats heard", &c.heartbeats),
-        ("nodes_silent", "Nodes whose lease ended", &c.nodes_silent),
+        ("registrations", "Registrations of nodes", &c.registrations),
+        ("heartbeats", "Heartbeats received", &c.heartbeats),
+        ("nodes_silent", "Nodes whose lease expired", &c.nodes_silent),
         (
             "allocations",
-            "Instances that were given devices",
+            "Instances that devices were allocated to",
             &c.allocations,
         ),
-        ("releases", "Instances that were released", &c.releases),
+        ("releases", "Instances released", &c.releases),
         (
             "instances_expired",
-            "Instances whose lease ended",
+            "Instances whose lease expired",
             &c.instances_expired,
         ),
-        ("migrations", "Instances that were moved", &c.migrations),
-        ("store_failures", "Writes that failed", &c.store_failures),
+        (
+            "migrations",
+            "Instances moved to other devices",
+            &c.migrations,
+        ),
+        (
+            "store_failures",
+            "Failed writes to the store",
+            &c.store_failures,
+        ),
         (
             "metrics_failures",
-            "Queries for metrics that failed",
+            "Failed queries for metrics",
             &c.metrics_failures,
         ),
     ] {
         page.register(name, help, counter.clone());
     }
-    let help = "Instances that were refused, by the filter that most devices failed";
+    let help = "Instances refused, by the filter that rejected the most devices";
     page.register("refusals", help, c.refusals.clone());
-    let help = "Requests to reconfigure a device, by answer";
+    let help = "Requests to reconfigure a device, by result";
     page.register("reconfigurations", help, c.reconfigurations.clone());
     page.register_collector(Box::new(Now(registry.clone())));
     let mut text = String::new();
@@ -94,7 +102,7 @@ pub fn render(registry: &Arc<Registry>) -> String {
     text
 }
 
-/// What is so now.
+/// Gauges, computed at each scrape.
 #[derive(Debug)]
 struct Now(Arc<Registry>);
 
@@ -151,7 +159,7 @@ impl Collector for Now {
             by_state(states),
         )?;
         let of_device = ["node", "device"];
-        let help = "Part of the time that a device works, 0 to 1";
+        let help = "Utilization of a device, 0 to 1";
         family(
             encoder,
             "device_utilization_ratio",
@@ -159,29 +167,29 @@ impl Collector for Now {
             of_device,
             utilization,
         )?;
-        let help = "Instances that a device is allocated to";
+        let help = "Instances allocated to a device";
         family(encoder, "device_instances", help, of_device, occupation)?;
-        let help = "How long tasks wait for a device, mean";
+        let help = "Mean time that tasks wait for a device";
         family(encoder, "device_queue_wait_seconds", help, of_device, waits)?;
-        let help = "Executors that died unasked since their manager started";
+        let help = "Executors that ended unexpectedly since their manager started";
         counters(encoder, "executor_deaths", help, of_device, deaths)?;
         let (mut info, mut up) = (Vec::new(), Vec::new());
         for node in pool.nodes {
             up.extend(node.uptime_s.map(|s| ([node.name.clone()], s as f64)));
             info.push(([node.name, node.version], 1.0));
         }
-        let help = "Nodes and their managers' versions";
+        let help = "Nodes, by the version of their manager";
         family(encoder, "node_info", help, ["node", "version"], info)?;
-        let help = "Since a node's manager started";
+        let help = "Time since a node's manager started";
         family(encoder, "node_uptime_seconds", help, ["node"], up)?;
         let (mut has, mut wants) = (Vec::new(), Vec::new());
         for signal in scaling {
             has.push(([signal.function.clone()], f64::from(signal.replicas)));
             wants.push(([signal.function], f64::from(signal.desired)));
         }
-        let help = "Replicas that a function has";
+        let help = "Replicas of a function";
         family(encoder, "function_replicas", help, ["function"], has)?;
-        let help = "Replicas that a function should have, by utilization and queue wait";
+        let help = "Replicas that a function needs, by utilization and queue wait";
         family(
             encoder,
             "function_replicas_desired",
@@ -193,7 +201,7 @@ impl Collector for Now {
         let up = |failure: &str| vec![([], f64::from(u8::from(failure.is_empty())))];
         let help = "Whether the store can be written";
         family(encoder, "store_up", help, [], up(&failures.store))?;
-        let help = "Whether metrics come from where they should";
+        let help = "Whether the configured source of metrics answers";
         family(
             encoder,
             "metrics_source_up",

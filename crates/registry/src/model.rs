@@ -1,4 +1,4 @@
-//! What the registry knows: devices, accelerators, functions, instances.
+//! The registry's model: devices, accelerators, functions, instances.
 //!
 //! Plain values that serialise the same way into the store and into answers. Nothing here reads a
 //! clock or a socket. The fields are those that BlastFunction's thesis lists in section 4.4;
@@ -17,28 +17,28 @@ pub type FunctionId = String;
 /// Names one running copy of a deployment in the whole system.
 pub type InstanceId = String;
 
-/// The metric that says which part of the time a device works, percent: 0 to 100.
+/// The metric of a device's utilization, percent: 0 to 100.
 pub const UTILIZATION: &str = "utilization";
-/// The metric that says how many instances are connected. Counted here, never reported.
+/// The metric of the number of connected instances. Counted by the registry, never reported.
 pub const OCCUPATION: &str = "occupation";
 
 /// A slot of a device that holds one accelerator at a time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Region {
-    /// What is loaded; `None`: blank.
+    /// The loaded accelerator; `None`: blank.
     pub accelerator: Option<Accelerator>,
     /// What an allocation decided to load and the device has not reported yet. Until then the
     /// region counts as holding this.
     #[serde(default)]
     pub planned: Option<Accelerator>,
-    /// Percent of the time that this region works, where the device tells its regions apart;
-    /// else the device's counts for each.
+    /// Utilization of this region, percent, if the device reports it per region; otherwise the
+    /// device's utilization counts for each region.
     #[serde(default)]
     pub utilization: Option<f64>,
 }
 
 impl Region {
-    /// What the region holds, or is about to.
+    /// The loaded or planned accelerator.
     pub fn holds(&self) -> Option<&Accelerator> {
         self.planned.as_ref().or(self.accelerator.as_ref())
     }
@@ -70,7 +70,7 @@ pub struct Device {
     pub node: String,
     /// Where its Device Manager is reached, the best first.
     pub endpoints: Vec<String>,
-    /// Who made the board.
+    /// The board's vendor.
     pub vendor: String,
     /// The OpenCL platform.
     pub platform: String,
@@ -89,19 +89,20 @@ pub struct Device {
     pub exclusive: bool,
     /// At least one where `exclusive`.
     pub regions: Vec<Region>,
-    /// Its memory; 0: not told, and no promise fits.
+    /// Its memory, bytes; 0: not reported, so no reservation fits.
     #[serde(default)]
     pub memory_bytes: u64,
-    /// Whether it takes instances.
+    /// Whether it accepts instances.
     pub state: DeviceState,
-    /// What is measured about it, by name. What is not finite is taken as not reported.
+    /// Its metrics, by name. Values that are not finite count as not reported.
     #[serde(default)]
     pub metrics: BTreeMap<String, f64>,
-    /// Percent of its time that instances will take which came since its utilization was told, as far as can be
-    /// foreseen. [`crate::allocate::Index`] adds to it; whoever tells the utilization sets it to 0.
+    /// Expected load, percent, of instances placed since the utilization was last reported.
+    /// [`crate::allocate::Index`] adds to it; a report of the utilization resets it to 0.
     #[serde(default)]
     pub foreseen: f64,
-    /// Who is connected to it. [`crate::allocate::Index`] keeps this in step with the instances.
+    /// The connected instances. [`crate::allocate::Index`] keeps this consistent with the
+    /// instances.
     #[serde(default)]
     pub instances: BTreeSet<InstanceId>,
 }
@@ -121,7 +122,7 @@ impl Device {
         })
     }
 
-    /// Percent of the time that the device works; 0 where nobody has told.
+    /// The device's utilization, percent; 0 if not reported.
     pub fn utilization(&self) -> f64 {
         self.metric(UTILIZATION).unwrap_or(0.0)
     }
@@ -187,13 +188,14 @@ impl query::Device for Device {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Locality {
-    /// Anywhere: the thesis's algorithm, in which a node pinned before allocation says where the
-    /// instance runs and not where its devices are.
+    /// Anywhere: the thesis's algorithm, in which a node pinned before allocation determines where
+    /// the instance runs, but not its devices.
     #[default]
     Any,
-    /// On the instance's node if one there is as good as any by accelerator, else anywhere.
+    /// On the instance's node if a device there matches the accelerator as well as any other,
+    /// otherwise anywhere.
     Prefer,
-    /// On the instance's node, and all on one.
+    /// All on the instance's node.
     Require,
 }
 
@@ -202,7 +204,7 @@ pub enum Locality {
 pub struct Function {
     /// Names it in the whole system.
     pub id: FunctionId,
-    /// Who deployed it.
+    /// The tenant that deployed it.
     #[serde(default)]
     pub tenant: String,
     /// Which devices will do.
@@ -219,8 +221,8 @@ pub struct Function {
     /// Memory that each instance is promised, of each of its devices; 0: none.
     #[serde(default)]
     pub memory_bytes: u64,
-    /// What its instances load where they get a device that does not hold it. Without it a
-    /// reconfigured device is known by the query's accelerator alone.
+    /// The accelerator that its instances load on a device that lacks it. Without it, a
+    /// reconfigured device is identified only by the query's accelerator.
     #[serde(default)]
     pub accelerator: Option<Accelerator>,
 }
@@ -247,7 +249,7 @@ pub struct Instance {
     pub devices: Vec<DeviceId>,
 }
 
-/// Everything that an allocation looks at.
+/// The input of an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// By id.

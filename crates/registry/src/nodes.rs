@@ -1,4 +1,4 @@
-//! Nodes come, are heard of, and go.
+//! Nodes: registration, heartbeats, departure.
 
 use crate::check;
 use crate::instances;
@@ -11,14 +11,14 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use tonic::Status;
 
-/// Accelerators on one device that are told of.
+/// Most regions of one device in a report.
 const REGIONS_MAX: usize = 64;
 /// Addresses of one node.
 const ENDPOINTS_MAX: usize = 16;
 /// Instances on one device that a heartbeat names.
 const CONNECTED_MAX: usize = 4_096;
 
-/// Tenants whose shares a heartbeat tells.
+/// Most tenants' shares in a heartbeat.
 const WEIGHTS_MAX: usize = 1_024;
 
 /// Takes a node with its devices into the pool.
@@ -44,11 +44,11 @@ pub(crate) fn register(
     })
 }
 
-/// What a request says, checked.
+/// A checked request.
 fn record(request: proto::RegisterRequest, limits: &LimitOptions) -> Result<NodeRecord, Status> {
     let node = request
         .node
-        .ok_or_else(|| Status::invalid_argument("the request names no node"))?;
+        .ok_or_else(|| Status::invalid_argument("the request has no node"))?;
     check::name("the node's name", &node.name)?;
     check::count("endpoints", node.endpoints.len(), ENDPOINTS_MAX)?;
     for endpoint in &node.endpoints {
@@ -62,7 +62,7 @@ fn record(request: proto::RegisterRequest, limits: &LimitOptions) -> Result<Node
         let device = device_record(device)?;
         if let Some(twice) = devices.insert(device.name.clone(), device) {
             return Err(Status::invalid_argument(format!(
-                "the device '{}' is there twice",
+                "duplicate device '{}'",
                 twice.name
             )));
         }
@@ -114,19 +114,19 @@ fn device_record(device: proto::DeviceDescription) -> Result<DeviceRecord, Statu
 fn hashed(id: &str) -> Result<String, Status> {
     if !(16..=128).contains(&id.len()) || !id.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(Status::invalid_argument(
-            "the node's id must be 16 to 128 visible ASCII characters that nobody can guess",
+            "the node's id must be 16 to 128 visible ASCII characters, not guessable",
         ));
     }
     let digest = Sha256::digest(id.as_bytes());
     Ok(digest.iter().map(|b| format!("{b:02x}")).collect())
 }
 
-/// Keeps what operators and allocations said about a node's devices.
+/// Keeps the settings of operators and allocations on a node's devices.
 fn admit(state: &State, mut node: NodeRecord, limits: &LimitOptions) -> Decided<()> {
     let Some((before, live)) = state.node(&node.name) else {
         if state.image().nodes.len() >= limits.nodes {
             return Err(Status::resource_exhausted(format!(
-                "there are {} nodes, as many as 'registry.limits.nodes' allows",
+                "too many nodes: 'registry.limits.nodes' is {}",
                 limits.nodes
             )));
         }
@@ -134,7 +134,7 @@ fn admit(state: &State, mut node: NodeRecord, limits: &LimitOptions) -> Decided<
     };
     if before.id_sha256 != node.id_sha256 && live.phase != Phase::Silent {
         return Err(Status::already_exists(format!(
-            "the name '{}' is another node's: give this one its own ('node.name'), or wait until the other's lease is over",
+            "node name '{}' is in use: set another 'node.name', or wait until the other node's lease expires",
             node.name
         )));
     }
@@ -155,13 +155,13 @@ fn admit(state: &State, mut node: NodeRecord, limits: &LimitOptions) -> Decided<
         .keys()
         .filter(|d| !node.devices.contains_key(*d));
     let vanished: Vec<String> = vanished.map(|d| device_id(&node.name, d)).collect();
-    let reason = "its device is no longer on its node";
+    let reason = "its node no longer has its device";
     let mut changes = instances::without(state, &vanished, reason);
     changes.push(Change::PutNode(node));
     Ok((changes, ()))
 }
 
-/// What the registry wants of a node's devices.
+/// The registry's orders for a node's devices.
 fn orders(state: &State, node: &str) -> Vec<proto::DeviceOrders> {
     let Some((record, _)) = state.node(node) else {
         return Vec::new();
@@ -183,7 +183,7 @@ fn orders(state: &State, node: &str) -> Vec<proto::DeviceOrders> {
     record.devices.values().map(order).collect()
 }
 
-/// Whether a node is who it says it is.
+/// Checks a node's id.
 pub(crate) fn authentic<'a>(
     state: &'a State,
     node: &str,
@@ -191,19 +191,19 @@ pub(crate) fn authentic<'a>(
 ) -> Result<&'a NodeRecord, Status> {
     let Some((record, _)) = state.node(node) else {
         return Err(Status::not_found(format!(
-            "the node '{}' is not registered: register it",
+            "node '{}' is not registered: register it",
             check::shown(node)
         )));
     };
     if record.id_sha256 != hashed(id)? {
         return Err(Status::permission_denied(format!(
-            "the name '{node}' is another node's: give this one its own ('node.name')"
+            "node name '{node}' is in use: set another 'node.name'"
         )));
     }
     Ok(record)
 }
 
-/// Takes a node's word. True: a device holds by now what it was to hold, see [`settle`].
+/// Records a heartbeat. Returns true if a device now holds its planned accelerator, see [`settle`].
 pub(crate) fn heartbeat(
     registry: &Registry,
     request: proto::HeartbeatRequest,
@@ -277,7 +277,7 @@ pub(crate) fn settle(registry: &Registry, node: &str) {
     let _ = registry.change(decide, |_| {});
 }
 
-/// Takes a node out of the pool at its own wish. What is allocated stays allocated.
+/// Removes a node from the pool at its own request. Allocations stay.
 pub(crate) fn deregister(
     registry: &Registry,
     request: proto::DeregisterRequest,

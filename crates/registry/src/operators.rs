@@ -1,4 +1,4 @@
-//! What operators look at.
+//! Queries of operators.
 
 use crate::check;
 use crate::model::UTILIZATION;
@@ -78,9 +78,7 @@ fn fits(state: &State, query: &Query, id: &str) -> bool {
 pub(crate) fn device(state: &State, id: &str) -> Result<proto::Device, Status> {
     let (node, live, device) = state.device(id).ok_or_else(|| {
         let shown = check::shown(id);
-        Status::not_found(format!(
-            "there is no device '{shown}': name one as node/name"
-        ))
+        Status::not_found(format!("device '{shown}' not found: write it as node/name"))
     })?;
     Ok(message(state, node, live, device))
 }
@@ -155,7 +153,7 @@ struct Loaded<'a> {
     instances: BTreeSet<&'a String>,
 }
 
-/// What is loaded where.
+/// The accelerators and their places.
 pub(crate) fn accelerators(state: &State) -> proto::AcceleratorsReply {
     let mut found: BTreeMap<(String, String), Loaded<'_>> = BTreeMap::new();
     let there = state

@@ -1,4 +1,4 @@
-//! `[registry]`: what a registry is told, checked before any port opens.
+//! `[registry]`: the registry's configuration, validated before any port opens.
 
 use crate::allocate::{Bound, Policy};
 use crate::model::{Locality, OCCUPATION, UTILIZATION};
@@ -10,13 +10,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Everything that a registry is told.
+/// The registry's configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Where it serves gRPC. Beyond loopback it wants a token, or `open`.
+    /// Address for gRPC. Beyond loopback, a token or `open` is required.
     pub address: SocketAddr,
-    /// Beyond loopback, too, anybody may ask anything.
+    /// Allow access without a token from other hosts, too.
     pub open: bool,
     /// What callers must show (`authorization: Bearer …`); empty: nothing.
     pub token: String,
@@ -37,24 +37,24 @@ pub struct Options {
     pub metrics: String,
     /// A node that is silent for longer is taken out of the pool.
     pub lease_s: f64,
-    /// After a start, nodes that the store knows are waited for so long.
+    /// After a start, how long to wait for the nodes of the store.
     pub grace_s: f64,
-    /// A node that is silent for longer is forgotten, with what was allocated on it.
+    /// A node without heartbeats for longer is removed, with its allocations.
     pub forget_s: f64,
-    /// How long an instance keeps its devices without a word, when it says nothing else.
-    /// 0: until it is released.
+    /// Default lease: how long an instance keeps its devices without a renewal. 0: until it is
+    /// released.
     pub instance_lease_s: u32,
     /// Devices whose metrics lie outside are not allocated.
     pub filters: Vec<Bound>,
     /// The metrics by which candidates are ordered, the most important first; lower is better,
     /// with a `-` before the name higher is.
     pub order: Vec<String>,
-    /// Where an instance's devices may be, when it says where it runs: `any`, `prefer` (its own
-    /// node, where that is as good by accelerator) or `require`.
+    /// Where the devices of an instance with a known node may be: `any`, `prefer` (its own node, if
+    /// that matches the accelerator as well) or `require`.
     pub locality: Locality,
-    /// A Prometheus server's URL (`http://host:port`); empty: heartbeats tell how busy devices are.
+    /// A Prometheus server's URL (`http://host:port`); empty: use the load in heartbeats.
     pub prometheus: String,
-    /// How often it is asked.
+    /// Interval of queries to it.
     pub prometheus_interval_s: f64,
     /// A metric's name and its PromQL expression, see [`crate::prometheus`].
     pub queries: BTreeMap<String, String>,
@@ -92,7 +92,7 @@ impl Default for Options {
     }
 }
 
-/// Who calls, and so what it may ask. Everybody may look.
+/// A caller's role, which decides what it may change. Reading needs no role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// People and their tools: everything.
@@ -194,7 +194,7 @@ fn read_token(key: &str, token: &mut String, file: &mut Option<PathBuf>) -> Resu
     if let Some(path) = file.take() {
         let key = format!("{key}_file");
         if !token.is_empty() {
-            return Err(invalid(&key, "and the token itself exclude each other"));
+            return Err(invalid(&key, "and the token itself must not both be set"));
         }
         let text = std::fs::read_to_string(&path).map_err(|error| {
             let reason = format!("{} cannot be read ({error})", path.display());
@@ -216,7 +216,7 @@ fn read_token(key: &str, token: &mut String, file: &mut Option<PathBuf>) -> Resu
 }
 
 impl Options {
-    /// What callers of a role show; empty: nothing, which is then so for every role.
+    /// The token of a role; empty if no role needs one.
     pub fn token_of(&self, role: Role) -> &str {
         let own = match role {
             Role::Operator => &self.tokens.operator,
@@ -247,10 +247,10 @@ impl Options {
         let lacks = |role: &Role| self.token_of(*role).is_empty();
         let lacking = Role::ALL.into_iter().find(lacks);
         match lacking {
-            // A door that one forgot would stand open to everybody.
+            // A role without a token would be open to everyone.
             Some(role) if !Role::ALL.iter().all(lacks) => Err(invalid(
                 &format!("tokens.{}", role.key()),
-                "is missing, and other roles have theirs: set it, or 'registry.token' for those without one",
+                "is missing, but other roles have tokens: set it, or set 'registry.token' for all roles without one",
             )),
             _ => Ok(()),
         }
@@ -265,7 +265,7 @@ impl Options {
             return Err(invalid(
                 "address",
                 format!(
-                    "is {}, which others can reach: set 'registry.token', or 'registry.open = true' to let anybody in",
+                    "is {}, which is reachable from other hosts: set 'registry.token', or 'registry.open = true' to allow access without a token",
                     self.address
                 ),
             ));
@@ -273,13 +273,15 @@ impl Options {
         if self.tls_cert.is_some() != self.tls_key.is_some() {
             return Err(invalid(
                 "tls_cert",
-                "and 'registry.tls_key' go together: give both or none",
+                "and 'registry.tls_key' must be set together",
             ));
         }
         if let Err(error) = self.metrics_address() {
             return Err(invalid(
                 "metrics",
-                format!("is no address such as 127.0.0.1:9465 ({error}); empty for none"),
+                format!(
+                    "must be an address such as 127.0.0.1:9465, or empty to disable it: {error}"
+                ),
             ));
         }
         for (key, seconds, least) in [
@@ -310,7 +312,10 @@ impl Options {
             crate::prometheus::check_url(&self.prometheus)
                 .map_err(|reason| invalid("prometheus", reason))?;
             if self.queries.is_empty() {
-                return Err(invalid("queries", "is empty: there is nothing to ask for"));
+                return Err(invalid(
+                    "queries",
+                    "is empty: add at least one query, or leave 'registry.prometheus' unset",
+                ));
             }
         }
         for (name, query) in &self.queries {
@@ -342,7 +347,7 @@ impl Options {
         Err(invalid(
             key,
             format!(
-                "names the metric '{metric}', which nobody measures: use {}, or a name of 'registry.queries' with 'registry.prometheus' set",
+                "refers to the unknown metric '{metric}': use {}, or a name of 'registry.queries' with 'registry.prometheus' set",
                 METRICS.join(", ")
             ),
         ))
@@ -361,26 +366,27 @@ impl Options {
         Duration::from_secs_f64(self.lease_s)
     }
 
-    /// How often a node is to be heard of: four may get lost.
+    /// Interval of heartbeats: a lease survives the loss of four.
     pub fn heartbeat(&self) -> Duration {
         self.lease() / 5
     }
 }
 
-/// What heartbeats tell of every device.
+/// The metrics in heartbeats.
 pub const METRICS: [&str; 3] = [UTILIZATION, OCCUPATION, QUEUE_WAIT_MS];
 
-/// The metric that says how long a task waits for the device, mean, milliseconds.
+/// The metric of a task's mean wait for the device, milliseconds.
 pub const QUEUE_WAIT_MS: &str = "queue_wait_ms";
 
-/// From what Device Managers export.
+/// Queries over the metrics of Device Managers.
 fn default_queries() -> BTreeMap<String, String> {
     let utilization =
         "100 * sum by (node, instance, device) (rate(baltra_device_busy_seconds_total[30s]))";
     BTreeMap::from([("utilization".to_owned(), utilization.to_owned())])
 }
 
-/// `$XDG_STATE_HOME/baltra/registry`, `/var/lib/baltra/registry` for root, else in the home.
+/// `$XDG_STATE_HOME/baltra/registry`, `/var/lib/baltra/registry` for root, otherwise in the home
+/// directory.
 fn default_state() -> PathBuf {
     let absolute = |variable: &str| {
         let path = PathBuf::from(std::env::var_os(variable)?);

@@ -6,7 +6,7 @@
 //! is neither, the name must be that of one device only. A query that contains `{device}` or
 //! `{node}` is asked once for each device, with those replaced, and its first sample counts.
 //!
-//! `utilization` is percent, 0 to 100, so a rate of busy seconds wants `100 *`.
+//! `utilization` is in percent, 0 to 100, so a rate of busy seconds needs `100 *`.
 
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -40,9 +40,9 @@ pub type Values = BTreeMap<(String, String), f64>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The server cannot be reached, or broke off.
-    #[error("{url} does not answer: {reason}")]
+    #[error("cannot query {url}: {reason}")]
     Unreachable {
-        /// Asked.
+        /// The query.
         url: String,
         /// Why.
         reason: String,
@@ -50,7 +50,7 @@ pub enum Error {
     /// It answered, and not with samples.
     #[error("{url} refused the query '{query}': {reason}")]
     Refused {
-        /// Asked.
+        /// The query.
         url: String,
         /// The query.
         query: String,
@@ -63,14 +63,12 @@ pub enum Error {
 pub fn check_url(url: &str) -> Result<Uri, String> {
     let uri: Uri = url
         .parse()
-        .map_err(|_| format!("is '{url}', which is no URL such as http://127.0.0.1:9090"))?;
+        .map_err(|_| format!("is '{url}', must be a URL such as http://127.0.0.1:9090"))?;
     match (uri.scheme_str(), uri.host()) {
         (Some("http"), Some(_)) if uri.query().is_none() => Ok(uri),
-        (Some("https"), _) => {
-            Err("must be http://…: put a proxy that speaks TLS beside the registry".into())
-        }
+        (Some("https"), _) => Err("must be http://…: for TLS, run a local proxy".into()),
         _ => Err(format!(
-            "is '{url}', which is no URL such as http://127.0.0.1:9090"
+            "is '{url}', must be a URL such as http://127.0.0.1:9090"
         )),
     }
 }
@@ -105,7 +103,7 @@ struct Sample {
 }
 
 impl Prometheus {
-    /// Of a URL that [`check_url`] accepts. Connects when it is asked.
+    /// A client for a URL that [`check_url`] accepts. Connects at the first query.
     pub fn new(url: &str) -> Prometheus {
         Prometheus {
             url: url.trim_end_matches('/').to_owned(),
@@ -113,7 +111,7 @@ impl Prometheus {
         }
     }
 
-    /// A metric of all devices that the server knows it of.
+    /// A metric's values, by device, for all devices that the server has it for.
     pub async fn values(&self, query: &str, devices: &[Named]) -> Result<Values, Error> {
         if !query.contains("{device}") && !query.contains("{node}") {
             return Ok(assign(&self.vector(query).await?, devices));
@@ -142,7 +140,7 @@ impl Prometheus {
         };
         let uri: Uri = format!("{}/api/v1/query?query={}", self.url, encoded(query))
             .parse()
-            .map_err(|_| refused("it does not fit into a URL".into()))?;
+            .map_err(|_| refused("the query does not fit into a URL".into()))?;
         let asked = async {
             let response = self.client.get(uri).await.map_err(|e| chain(&e))?;
             let status = response.status();
@@ -152,16 +150,19 @@ impl Prometheus {
         };
         let (status, body) = tokio::time::timeout(QUERY_TIME_MAX, asked)
             .await
-            .map_err(|_| unreachable(format!("nothing within {QUERY_TIME_MAX:?}")))?
+            .map_err(|_| unreachable(format!("no response within {QUERY_TIME_MAX:?}")))?
             .map_err(unreachable)?;
         let answer: Answer = serde_json::from_slice(&body)
-            .map_err(|e| refused(format!("status {status}, and no Prometheus answer ({e})")))?;
+            .map_err(|e| refused(format!("status {status}, not a Prometheus response ({e})")))?;
         let data = match answer.data {
             Some(data) if answer.status == "success" => data,
             _ => return Err(refused(answer.error)),
         };
         if data.result_type != "vector" {
-            let reason = format!("it gives a {}, not an instant vector", data.result_type);
+            let reason = format!(
+                "the result is a {}, not an instant vector",
+                data.result_type
+            );
             return Err(refused(reason));
         }
         serde_json::from_value(data.result).map_err(|e| refused(e.to_string()))
@@ -218,7 +219,7 @@ fn encoded(text: &str) -> String {
     out
 }
 
-/// An error with its causes: hyper says "client error (Connect)" and keeps why to itself.
+/// An error with its causes: hyper's own text is "client error (Connect)" without the reason.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -91,19 +91,19 @@ fn validate(
     let node = authentic(state, &request.node, &request.id)?;
     let device = node.devices.get(&request.device).ok_or_else(|| {
         let shown = check::shown(&request.device);
-        Status::not_found(format!("the node '{}' has no device '{shown}'", node.name))
+        Status::not_found(format!("node '{}' has no device '{shown}'", node.name))
     })?;
     let id = device_id(&node.name, &device.name);
     let Some(instance) = state.image().instances.get(&request.instance) else {
         return refuse(format!(
-            "the instance '{}' has no devices: allocate one first",
+            "instance '{}' not found: allocate a device first",
             check::shown(&request.instance)
         ));
     };
-    // Whoever knows a name is not yet its owner.
+    // The name of an instance does not prove its ownership.
     if !instance.tenant.is_empty() && instance.tenant != request.tenant {
         return refuse(format!(
-            "the instance '{}' is another tenant's: '{}' has allocated none of that name",
+            "instance '{}' belongs to another tenant, not to '{}'",
             instance.name,
             check::shown(&request.tenant)
         ));
@@ -118,11 +118,11 @@ fn validate(
         let others: Vec<String> = others.collect();
         return refuse(match others.is_empty() {
             true => format!(
-                "'{}' waits for a device: {}",
+                "instance '{}' waits for a device: {}",
                 instance.name, instance.pending
             ),
             false => format!(
-                "the device {id} is not allocated to '{}', which has {}",
+                "device {id} is not allocated to instance '{}', which has {}",
                 instance.name,
                 others.join(", ")
             ),
@@ -136,7 +136,7 @@ fn validate(
     if !demand.query.wants(&accelerator) {
         let wanted = demand.query.term(Field::Accelerator);
         return refuse(format!(
-            "'{}' asked for accelerator={}, and this is '{}' ({})",
+            "instance '{}' requires accelerator={}, not '{}' ({})",
             instance.name,
             wanted.map(ToString::to_string).unwrap_or_default(),
             request.name,
@@ -150,7 +150,7 @@ fn validate(
     let region = request.region.unwrap_or(assigned.region);
     if region >= regions {
         return refuse(format!(
-            "the device {id} has {regions} regions, and no region {region}"
+            "device {id} has no region {region}: it has {regions} regions"
         ));
     }
     let loaded = &state.index().snapshot().devices.get(&id);
@@ -162,7 +162,7 @@ fn validate(
         (0..regions).find(|r| holds(*r) && request.region.is_none_or(|asked| asked == *r));
     let target = anywhere.unwrap_or(region);
     if anywhere.is_none() && device.draining {
-        return refuse(format!("the device {id} is being drained"));
+        return refuse(format!("device {id} is draining"));
     }
     let mut reply = allow(target, anywhere.is_some());
     let moved = match anywhere {
@@ -191,7 +191,7 @@ fn validate(
     Ok((changes, reply))
 }
 
-/// What the device is to hold from now on, until a heartbeat says that it does.
+/// Plans a region's accelerator, until a heartbeat reports it as loaded.
 fn note(device: &mut DeviceRecord, region: u32, accelerator: &Accelerator, is_there: bool) {
     match is_there {
         true => _ = device.pending.remove(&region),
@@ -282,11 +282,11 @@ pub(crate) fn end(
             let mut after = node.clone();
             let device = after.devices.get_mut(&request.device).ok_or_else(|| {
                 let shown = check::shown(&request.device);
-                Status::not_found(format!("the node '{}' has no device '{shown}'", node.name))
+                Status::not_found(format!("node '{}' has no device '{shown}'", node.name))
             })?;
             let planned = device.pending.get(&request.region);
             let name = planned.map(|p| p.name.clone()).unwrap_or_default();
-            // A failed load stays planned: whoever it was for may try again.
+            // A failed load stays planned: its instance may retry.
             if !failed && planned.is_some_and(|p| p.digest == request.digest) {
                 device.pending.remove(&request.region);
             }
@@ -376,7 +376,7 @@ fn known<'a>(state: &State, device: &'a str) -> Result<(&'a str, &'a str), Statu
         .filter(|_| state.device(device).is_some());
     id.ok_or_else(|| {
         Status::not_found(format!(
-            "there is no device '{}': name one as node/name",
+            "device '{}' not found: write it as node/name",
             check::shown(device)
         ))
     })

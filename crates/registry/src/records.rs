@@ -1,5 +1,4 @@
-//! What the store keeps: what must be known again after a restart, and nothing that heartbeats
-//! tell anyway.
+//! The store's records: state that must survive a restart, without what heartbeats report.
 
 use baltra_api::query::{Query, QueryError};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -68,9 +67,9 @@ impl<'de> Deserialize<'de> for StoredQuery {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeRecord {
-    /// In the cluster.
+    /// Its name in the pool.
     pub name: String,
-    /// Of the id that only the node knows, hexadecimal.
+    /// SHA-256 of the node's secret id, hexadecimal.
     pub id_sha256: String,
     /// Where sessions are opened, best first.
     pub endpoints: Vec<String>,
@@ -86,9 +85,9 @@ pub struct NodeRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeviceRecord {
-    /// On its node.
+    /// Its name on its node.
     pub name: String,
-    /// Who made it.
+    /// The vendor.
     pub vendor: String,
     /// The OpenCL platform.
     pub platform: String,
@@ -96,13 +95,13 @@ pub struct DeviceRecord {
     pub profile: String,
     /// The driver's name for it.
     pub model: String,
-    /// The driver's word.
+    /// From the driver.
     pub device_version: String,
-    /// The driver's word.
+    /// From the driver.
     pub driver_version: String,
     /// Device memory.
     pub memory_bytes: u64,
-    /// The driver's word.
+    /// From the driver.
     pub compute_units: u32,
     /// Executors that may use it at once.
     pub slots: u32,
@@ -130,19 +129,20 @@ pub struct AcceleratorRecord {
     pub name: String,
 }
 
-/// An instance and what it was given.
+/// An instance and its allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct InstanceRecord {
-    /// In the cluster.
+    /// Its name in the pool.
     pub name: String,
-    /// Whose it is.
+    /// The owning tenant.
     pub tenant: String,
     /// The function that it is a copy of; empty: none.
     pub function: String,
     /// Which devices it can use, its pool's terms included.
     pub query: StoredQuery,
-    /// What it loads where it is not there: sha256, hexadecimal; empty: the query's accelerator.
+    /// The accelerator that it loads on a device that lacks it: sha256, hexadecimal; empty: the
+    /// query's accelerator.
     pub accelerator: String,
     /// How many it needs; 0 in a pool: all members.
     pub count: u32,
@@ -156,7 +156,7 @@ pub struct InstanceRecord {
     pub lease_s: u32,
     /// Counts changes of its devices.
     pub revision: u64,
-    /// Seconds since 1970, for people.
+    /// Seconds since 1970, for display.
     pub created_at_s: u64,
     /// Its devices may be on several nodes whatever the locality is.
     pub apart: bool,
@@ -184,9 +184,9 @@ pub struct AssignmentRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FunctionRecord {
-    /// How it is called.
+    /// Its name.
     pub name: String,
-    /// Whose it is.
+    /// The owning tenant.
     pub tenant: String,
     /// Which devices its instances can use.
     pub query: StoredQuery,
@@ -198,7 +198,7 @@ pub struct FunctionRecord {
     pub replicas_min: u32,
     /// For the autoscaling signal; 0: no bound.
     pub replicas_max: u32,
-    /// Of the content, sha256, hexadecimal.
+    /// SHA-256 of the content, hexadecimal.
     pub digest: String,
     /// The content's length.
     pub content_bytes: u64,

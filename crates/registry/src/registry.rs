@@ -40,11 +40,11 @@ pub struct Failures {
     pub metrics: String,
 }
 
-/// What a change is decided to be: rows, and what to tell who asked for it.
+/// A decided change: rows for the store, and the reply to the caller.
 pub type Decided<T> = Result<(Vec<Change>, T), Status>;
 
 impl Registry {
-    /// Opens the store and waits for whom it knows.
+    /// Opens the store; its nodes have the grace period to report.
     pub fn open(options: Options, clock: Arc<dyn Clock>) -> Result<Registry, store::Error> {
         let (store, image) = Store::open(&options.state)?;
         report_unreadable(&image);
@@ -70,20 +70,20 @@ impl Registry {
         })
     }
 
-    /// The state, to look at.
+    /// The state, for reading.
     pub fn state(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The state, to change what no store keeps.
+    /// The state, for changes that are not persisted.
     pub fn live(&self) -> RwLockWriteGuard<'_, State> {
         let mut state = self.state.write().unwrap_or_else(|e| e.into_inner());
         state.advance(self.clock.monotonic());
         state
     }
 
-    /// Decides on a change, writes it, applies it; `after` changes what no store keeps in the same
-    /// moment. Blocks on the disk.
+    /// Decides on a change, writes it, applies it; `after` makes changes that are not persisted,
+    /// atomically with it. Blocks on the disk.
     pub fn change<T>(
         &self,
         decide: impl FnOnce(&State) -> Decided<T>,
@@ -96,7 +96,7 @@ impl Registry {
         let (changes, told) = decide(&self.state())?;
         if !changes.is_empty() {
             if let Err(error) = self.store.commit(&changes) {
-                // It may have taken place after all: what is on the disk decides.
+                // It may have been written after all: the state on the disk decides.
                 *differs = true;
                 let _ = self.reload(&mut differs);
                 return Err(self.unwritten(error));
@@ -125,14 +125,17 @@ impl Registry {
         let text = format!("{:#}", anyhow::Error::from(error));
         let mut failures = self.failures();
         if failures.store.is_empty() {
-            tracing::error!(error = text, "nothing can be changed");
+            tracing::error!(
+                error = text,
+                "the store is not writable: changes are refused"
+            );
         }
         failures.store.clone_from(&text);
         self.counters.store_failures.inc();
-        Status::unavailable(format!("not done: {text}"))
+        Status::unavailable(format!("not applied: {text}"))
     }
 
-    /// What does not work at the moment.
+    /// Current failures.
     pub fn failures(&self) -> MutexGuard<'_, Failures> {
         self.failures.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -149,34 +152,35 @@ impl Registry {
             .map_err(|e| Status::unavailable(format!("{:#}", anyhow::Error::from(e))))
     }
 
-    /// Lets another registry have the store. Nothing can be changed any more.
+    /// Releases the store to another registry. All further changes fail.
     pub fn close(&self) {
         let _writer = self.writer.lock().unwrap_or_else(|e| e.into_inner());
         self.store.close();
     }
 
-    /// Since the start.
+    /// Time since the start.
     pub fn uptime(&self) -> Duration {
         self.clock.monotonic().saturating_sub(self.started)
     }
 
-    /// For people to read.
+    /// Wall-clock time, for display.
     pub fn wall_s(&self) -> u64 {
         unix_s(self.clock.wall())
     }
 
-    /// Looks at the clock: what fell silent leaves the pool, what is over is removed. Blocks.
+    /// Applies the passing of time: silent nodes leave the pool, expired leases are removed.
+    /// Blocks.
     pub fn sweep(&self) {
         let swept = {
             let mut state = self.live();
-            // Three rounds without an answer, and heartbeats are believed again.
+            // After three rounds without a response, heartbeats count again.
             let stale = Duration::from_secs_f64(3.0 * self.options.prometheus_interval_s);
             state.forget_measured(stale.max(self.options.lease()));
             state.sweep(self.clock.monotonic())
         };
         for node in &swept.silent {
             self.counters.nodes_silent.inc();
-            tracing::warn!(node, "silent: out of the pool");
+            tracing::warn!(node, "lease expired: node removed from the pool");
         }
         if swept.forgotten.is_empty() && swept.expired.is_empty() {
             return;
@@ -194,7 +198,7 @@ impl Registry {
             }
             for instance in expired {
                 self.counters.instances_expired.inc();
-                tracing::info!(instance, "its lease is over");
+                tracing::info!(instance, "its lease expired");
             }
         }
     }

@@ -23,7 +23,7 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long a request may take: 16 MiB over a slow line.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(300);
 
-/// A registry that owns its store and its ports and serves nobody yet.
+/// A registry that owns its store and its ports and does not serve yet.
 #[derive(Debug)]
 pub struct Service {
     registry: Arc<Registry>,
@@ -46,12 +46,12 @@ impl Service {
     /// Checks and takes everything that only one registry can have.
     ///
     /// # Errors
-    /// What is wrong with the options, the store or the ports.
+    /// When the options, the store or a port cannot be used.
     pub fn new(options: Options) -> Result<Service> {
         Service::with_clock(options, Arc::new(SystemClock::default()))
     }
 
-    /// As [`Service::new`], with somebody else's time.
+    /// As [`Service::new`], with another clock.
     ///
     /// # Errors
     /// As [`Service::new`].
@@ -62,7 +62,7 @@ impl Service {
         let address = options.address;
         let registry = Registry::open(options, clock)?;
         let grpc = TcpListener::bind(address).with_context(|| {
-            format!("cannot listen on {address}, from 'registry.address': does another registry serve there?")
+            format!("cannot listen on {address} ('registry.address'): is another registry running?")
         })?;
         grpc.set_nonblocking(true)?;
         Ok(Service {
@@ -73,7 +73,7 @@ impl Service {
         })
     }
 
-    /// Where it will serve: of interest when the port was 0.
+    /// The address that it will serve on, with the actual port if the configured one is 0.
     pub fn address(&self) -> Result<SocketAddr> {
         Ok(self.grpc.local_addr()?)
     }
@@ -125,7 +125,7 @@ impl Service {
             let end = ended(stopped.clone());
             async move {
                 if let Err(error) = router.serve_with_incoming_shutdown(incoming, end).await {
-                    tracing::error!(%error, "gRPC is no longer served");
+                    tracing::error!(%error, "stopped serving gRPC");
                 }
             }
         }));
@@ -185,7 +185,7 @@ impl Service {
 }
 
 impl Handle {
-    /// Where it serves gRPC.
+    /// The address of gRPC.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -198,7 +198,7 @@ impl Handle {
         }
     }
 
-    /// Where it serves metrics, if it does.
+    /// The address of metrics, if enabled.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
     }
@@ -218,7 +218,7 @@ impl Handle {
                 task.abort();
             }
         }
-        // A connection that says nothing may hold the registry; it must not hold the store.
+        // An idle connection may keep the registry running, but not keep the store locked.
         let registry = self.registry.clone();
         let _ = tokio::task::spawn_blocking(move || registry.close()).await;
         tracing::info!("stopped");
@@ -241,7 +241,7 @@ fn identity(options: &Options) -> Result<Option<Identity>> {
     };
     let read = |path: &std::path::Path, key: &str| {
         std::fs::read(path)
-            .with_context(|| format!("cannot read {} of 'registry.{key}'", path.display()))
+            .with_context(|| format!("cannot read {} ('registry.{key}')", path.display()))
     };
     let identity = Identity::from_pem(read(cert, "tls_cert")?, read(key, "tls_key")?);
     Ok(Some(identity))
@@ -251,7 +251,7 @@ async fn ended(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// Looks for leases that are over.
+/// Removes expired leases, periodically.
 async fn rounds(registry: Arc<Registry>, stopped: watch::Receiver<bool>) {
     let mut tick = tokio::time::interval(registry.options.heartbeat());
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -297,7 +297,10 @@ async fn measure(registry: Arc<Registry>, stopped: watch::Receiver<bool>) {
         }
         let mut failures = registry.failures();
         if failures.metrics.is_empty() && !failure.is_empty() {
-            tracing::warn!(failure, "heartbeats tell of devices meanwhile");
+            tracing::warn!(
+                failure,
+                "metrics query failed: using the load in heartbeats meanwhile"
+            );
         }
         failures.metrics = failure;
     }

@@ -2,20 +2,20 @@
 //!
 //! The horizontal autoscaler's formula, for two signals at once. With `n` replicas, each signal
 //! asks for `n × measured ÷ target`; the greater one counts, rounded up. Within the tolerance of
-//! the target nothing changes, so that noise does not make replicas come and go.
+//! the target nothing changes, so that noise does not start and stop replicas.
 //!
 //! - **Utilization**: percent of the time that the function's devices work, mean over its
-//!   replicas. Whoever works there counts: a replica on a device full of another's work needs a
-//!   second device as much as one that fills it itself.
+//! replicas. All load on the devices counts: a replica on a device that is busy with other work
+//! needs a second device as much as one that fills the device itself.
 //! - **Queue wait**: how long a task of the function waits for the device, mean. Utilization
 //!   saturates at 100 %; waiting does not.
 //!
-//! A function that was idle for long enough may go to `replicas_min`, which may be 0; whether it
-//! was is the caller's to know.
+//! A function that was idle for long enough may go to `replicas_min`, which may be 0; the caller
+//! decides whether it was.
 
 use serde::{Deserialize, Serialize};
 
-/// What replicas are wanted for, from configuration.
+/// Targets of scaling, from the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Targets {
@@ -44,10 +44,10 @@ impl Default for Targets {
 }
 
 impl Targets {
-    /// Checks what configuration says.
+    /// Checks the configured values.
     ///
     /// # Errors
-    /// What is wrong, for the operator.
+    /// The invalid value and the reason, for the operator.
     pub fn check(&self) -> Result<(), String> {
         if !(self.utilization > 0.0 && self.utilization <= 100.0) {
             return Err(format!(
@@ -77,7 +77,7 @@ impl Targets {
     }
 }
 
-/// What is measured about a function.
+/// Measurements of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
     /// How many it has.
@@ -86,7 +86,7 @@ pub struct Measured {
     pub utilization: Option<f64>,
     /// Milliseconds; `None`: not known.
     pub queue_wait_ms: Option<f64>,
-    /// Whether nobody called it for as long as idle replicas are kept.
+    /// Whether it has had no call for the idle time of replicas.
     pub idle: bool,
 }
 
@@ -100,14 +100,14 @@ pub enum Signal {
     QueueWait,
     /// Nobody calls.
     Idle,
-    /// Nothing does: within tolerance, or nothing is known.
+    /// No signal: within tolerance, or no values.
     Steady,
 }
 
 /// How many replicas a function should have.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Desired {
-    /// So many.
+    /// Number of replicas.
     pub replicas: u32,
     /// Because of this.
     pub signal: Signal,
@@ -145,13 +145,13 @@ pub fn desired(measured: &Measured, targets: &Targets) -> Desired {
     // A function that is called and has no replica needs one, whatever is measured.
     let current = measured.replicas.max(1);
     match strongest {
-        // Waiting little says only that there is room, not that the devices idle: by itself it
-        // takes no replica away.
+        // A short wait shows only that there is room, not that the devices idle: alone it removes
+        // no replica.
         Some((signal, ratio))
             if (ratio - 1.0).abs() > targets.tolerance
                 && (ratio > 1.0 || measured.utilization.is_some()) =>
         {
-            // A product just above a whole number by rounding does not ask for one more.
+            // A product just above an integer because of rounding does not require one more.
             let wanted = (f64::from(current) * ratio - 1e-9).ceil().max(1.0);
             Desired {
                 replicas: bounded(wanted.min(f64::from(u32::MAX)) as u32),

@@ -1,4 +1,4 @@
-//! What is so now: the store's image, what nodes said last, and whose lease runs.
+//! Current state: the store's image, the nodes' last reports, and the running leases.
 //!
 //! Nothing here does I/O. Time is the lease clock's ([`crate::clock::LeaseClock`]). The allocator's
 //! [`Index`] is kept in step with every change.
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// The registry's memory.
 pub struct State {
-    /// What the store holds.
+    /// The store's content.
     image: Image,
     /// By node name; the same names as in the image.
     live: BTreeMap<String, LiveNode>,
@@ -31,15 +31,15 @@ pub struct State {
     leases: BTreeMap<String, Duration>,
     /// The allocator's view.
     index: Index,
-    /// By name, parsed.
+    /// Queries of pools, parsed, by name.
     pools: BTreeMap<String, Query>,
-    /// By metric: when it was asked for, and its values.
+    /// By metric: when it was queried, and its values.
     external: BTreeMap<String, (Duration, Values)>,
     clock: LeaseClock,
     terms: Terms,
 }
 
-/// What a state is told once.
+/// The state's time limits.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// What allocation follows.
@@ -48,9 +48,9 @@ pub struct Terms {
     pub locality: Locality,
     /// How long a node may be silent.
     pub lease: Duration,
-    /// How long nodes that the store knows are waited for.
+    /// How long to wait for the nodes of the store after a start.
     pub grace: Duration,
-    /// A node that is silent for so long is forgotten.
+    /// A node without heartbeats for this long is removed.
     pub forget: Duration,
 }
 
@@ -63,14 +63,14 @@ impl fmt::Debug for State {
     }
 }
 
-/// What a look at the clock found.
+/// Changes caused by the passing of time.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Nodes whose lease ended just now.
     pub silent: Vec<String>,
-    /// Nodes that were silent for so long that they are to be forgotten.
+    /// Nodes to remove.
     pub forgotten: Vec<String>,
-    /// Instances whose lease is over.
+    /// Instances whose lease expired.
     pub expired: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ pub fn device_id(node: &str, device: &str) -> DeviceId {
 }
 
 impl State {
-    /// After a start: everything that the store knows is waited for.
+    /// The state after a start: all nodes of the store are unconfirmed.
     pub fn new(image: Image, clock: LeaseClock, terms: Terms) -> State {
         let mut state = State {
             image: Image::default(),
@@ -96,7 +96,7 @@ impl State {
         state
     }
 
-    /// What the store holds.
+    /// The store's content.
     pub fn image(&self) -> &Image {
         &self.image
     }
@@ -106,7 +106,7 @@ impl State {
         &self.index
     }
 
-    /// Takes what the store holds, and keeps what it does not hold.
+    /// Replaces the store's content, and keeps the state that is not persisted.
     pub fn replace(&mut self, image: Image) {
         let now = self.clock.now();
         self.live.retain(|name, _| image.nodes.contains_key(name));
@@ -196,7 +196,7 @@ impl State {
         }
     }
 
-    /// A node and what it said last.
+    /// A node and its last report.
     pub fn node(&self, name: &str) -> Option<(&NodeRecord, &LiveNode)> {
         Some((self.image.nodes.get(name)?, self.live.get(name)?))
     }
@@ -230,8 +230,8 @@ impl State {
         self.clock.now()
     }
 
-    /// A node registered: it is there. What it said before stays until its next heartbeat, unless
-    /// it was away.
+    /// Records a registration. The node's last report stays until its next heartbeat, unless it was
+    /// away.
     pub fn registered(&mut self, node: &str) {
         let now = self.clock.now();
         if let Some(live) = self.live.get_mut(node) {
@@ -245,7 +245,7 @@ impl State {
         self.refresh(node);
     }
 
-    /// A heartbeat: true if a device holds by now what it was to be reconfigured to.
+    /// Records a heartbeat. Returns true if a device now holds its planned accelerator.
     pub fn heard(&mut self, node: &str, devices: Vec<DeviceLoad>) -> bool {
         let now = self.clock.now();
         let (Some(record), Some(live)) = (self.image.nodes.get(node), self.live.get_mut(node))
@@ -275,7 +275,7 @@ impl State {
         settled
     }
 
-    /// What a heartbeat says of the node's manager: since when it runs, and its tenants' shares.
+    /// Records a heartbeat's part about the node's manager: its uptime, and its tenants' shares.
     pub fn up(&mut self, node: &str, uptime_s: u64, weights: BTreeMap<String, u32>) {
         if let Some(live) = self.live.get_mut(node) {
             live.uptime_s = Some(uptime_s);
@@ -283,7 +283,7 @@ impl State {
         }
     }
 
-    /// A node said that it goes.
+    /// Records a node's departure.
     pub fn gone(&mut self, node: &str) {
         if let Some(live) = self.live.get_mut(node) {
             live.phase = Phase::Silent;
@@ -291,7 +291,7 @@ impl State {
         self.refresh(node);
     }
 
-    /// What a region holds from now on, until the next heartbeat says so, too.
+    /// Sets a region's accelerator until the next heartbeat reports it.
     pub fn loaded(&mut self, node: &str, device: &str, region: baltra_api::registry::Region) {
         let live = self.live.get_mut(node);
         if let Some(live) = live.and_then(|n| n.devices.get_mut(device)) {
@@ -303,7 +303,7 @@ impl State {
         self.refresh(node);
     }
 
-    /// An instance said that it is there.
+    /// Records an instance's renewal.
     pub fn renewed(&mut self, instance: &str) {
         let now = self.clock.now();
         let record = self.image.instances.get(instance);
@@ -312,7 +312,7 @@ impl State {
         }
     }
 
-    /// Looks at the clock. Nodes fall silent by this; what else is found is to be written.
+    /// Applies the passing of time. Nodes become silent; the returned changes have to be written.
     pub fn sweep(&mut self, monotonic: Duration) -> Swept {
         let now = self.clock.advance(monotonic);
         let mut swept = Swept::default();
@@ -338,14 +338,14 @@ impl State {
         swept
     }
 
-    /// A metric that was asked for elsewhere.
+    /// Sets the values of a metric from an external query.
     pub fn measured(&mut self, metric: &str, values: Values) {
         let now = self.clock.now();
         self.external.insert(metric.to_owned(), (now, values));
         self.refresh_all();
     }
 
-    /// Forgets what was asked for too long ago: heartbeats count again.
+    /// Drops outdated values of external queries: heartbeats count again.
     pub fn forget_measured(&mut self, age_max: Duration) {
         let (now, before) = (self.clock.now(), self.external.len());
         self.external
@@ -355,7 +355,7 @@ impl State {
         }
     }
 
-    /// What a Prometheus server may call the devices.
+    /// The devices' names and labels for a Prometheus server.
     pub fn named(&self) -> Vec<Named> {
         let of_node = |node: &NodeRecord| {
             let names = node.devices.keys().map(|device| Named {
@@ -368,16 +368,16 @@ impl State {
         self.image.nodes.values().flat_map(of_node).collect()
     }
 
-    /// Why a device cannot be used: its state, and in words.
+    /// Why a device cannot be used: its state, and the reason as text.
     pub fn trouble(&self, live: &LiveNode, device: &str) -> Option<(&'static str, String)> {
         let failure = live.devices.get(device).map(|d| d.load.failure.as_str());
         let (state, reason) = match (live.phase, failure) {
             (Phase::Unconfirmed, _) => (
                 "unconfirmed",
-                "its node has not been heard of since the registry started",
+                "its node has sent no heartbeat since the registry started",
             ),
-            (Phase::Silent, _) => ("silent", "its node is silent"),
-            (Phase::Ready, None) => ("unconfirmed", "no heartbeat has told of it yet"),
+            (Phase::Silent, _) => ("silent", "its node sends no heartbeats"),
+            (Phase::Ready, None) => ("unconfirmed", "no heartbeat has reported it yet"),
             (Phase::Ready, Some("")) => return None,
             (Phase::Ready, Some(failure)) => ("failed", failure),
         };
@@ -444,7 +444,7 @@ impl State {
         }
     }
 
-    /// What heartbeats tell, and what was asked for in their place.
+    /// A device's metrics: those of heartbeats, replaced by those of external queries.
     fn metrics(
         &self,
         node: &str,
@@ -465,7 +465,7 @@ impl State {
         metrics
     }
 
-    /// What an instance asks for, as the allocator sees it.
+    /// An instance's request for the allocator.
     pub fn demand(&self, instance: &InstanceRecord) -> model::Function {
         let query = instance.query.query().clone();
         let accelerator = (!instance.accelerator.is_empty()).then(|| model::Accelerator {

@@ -1,4 +1,4 @@
-//! What survives: nodes, allocations, functions, pools, in one file.
+//! Persistent state: nodes, allocations, functions and pools, in one file.
 //!
 //! Every change is one transaction, on the disk before its caller is told (redb, `fsync`), so a
 //! registry that is killed at any instruction comes back with all that it acknowledged. A write
@@ -35,7 +35,7 @@ pub enum Error {
     #[error(transparent)]
     Lock(#[from] lock::Error),
     /// A later release wrote it.
-    #[error("the store {} has format {found}, and this release reads up to {FORMAT}: use the release that wrote it", path.display())]
+    #[error("the store {} has format {found}, but this release supports up to {FORMAT}: use the release that wrote it", path.display())]
     Newer {
         /// The file.
         path: PathBuf,
@@ -43,7 +43,7 @@ pub enum Error {
         found: u64,
     },
     /// A row is no longer what was written.
-    #[error("the store {} is damaged: '{key}' in {table} cannot be read; restore the file from a backup, or move it away to start anew", path.display())]
+    #[error("the store {} is corrupt: cannot read '{key}' in {table}: restore the file from a backup, or move it away to start empty", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -58,7 +58,7 @@ pub enum Error {
     #[error("the registry is stopping")]
     Closed,
     /// The disk is full, broken or gone.
-    #[error("cannot read or write the store {}: is the disk full?", path.display())]
+    #[error("cannot access the store {}: is the disk full?", path.display())]
     Disk {
         /// The file.
         path: PathBuf,
@@ -244,7 +244,7 @@ impl Store {
         Ok(file.database.as_ref().expect("it was just opened"))
     }
 
-    /// Lets another registry have it. Whatever is asked of it from now on fails.
+    /// Releases the file to another registry. All further operations fail.
     pub fn close(&self) {
         let mut file = self.file.lock().unwrap_or_else(|e| e.into_inner());
         file.database = None;
@@ -286,7 +286,7 @@ fn put<T: Serialize>(
     key: &str,
     value: &T,
 ) -> Result<(), redb::Error> {
-    let bytes = serde_json::to_vec(value).expect("plain data has a JSON form");
+    let bytes = serde_json::to_vec(value).expect("records serialize to JSON");
     write.open_table(rows)?.insert(key, bytes.as_slice())?;
     Ok(())
 }

@@ -451,7 +451,7 @@ async fn memory_is_promised_once_and_free_again_when_its_instance_has_gone() {
     let refusal = c.ask(asked("second", 9)).await.refusal.unwrap();
     assert_eq!(refusal.devices[0].filter, "query", "{refusal:?}");
     given(c.ask(asked("second", 2)).await);
-    // Who has a device already is believed.
+    // The registry accepts an instance's claim to a device that it already uses.
     let had = AllocateRequest {
         devices: vec!["n1/a".into()],
         ..asked("third", 1)

@@ -84,8 +84,7 @@ impl Drop for Served {
     }
 }
 
-/// What one writer knows: of what was acknowledged, how it is; and what it was told last about
-/// what it asked for and was not answered.
+/// The state that one writer expects: acknowledged changes, and the one change without a reply.
 #[derive(Clone, Debug, Default)]
 struct Told {
     /// By instance: whether it has devices.

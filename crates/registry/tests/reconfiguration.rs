@@ -1,4 +1,4 @@
-//! The reconfiguration flow: asked for, validated, carried out, failed half-way.
+//! The reconfiguration flow: requested, validated, executed, failed half-way.
 
 mod support;
 
@@ -61,7 +61,7 @@ async fn only_the_instance_that_was_given_the_device_may_reconfigure_it() {
         reply.allowed && !reply.unchanged && reply.migrations.is_empty(),
         "{reply:?}"
     );
-    // Loaded: asked again, there is nothing to do.
+    // Loaded: a repeated request changes nothing.
     c.heartbeat("n1", vec![busy("a", 0.0, holding('a', "sobel"))])
         .await
         .unwrap();
@@ -89,11 +89,11 @@ async fn an_instance_is_its_own_tenant_s() {
         stranger.tenant = tenant.into();
         let reply = asked(&mut c, stranger).await;
         assert!(
-            !reply.allowed && reply.reason.contains("another tenant's"),
+            !reply.allowed && reply.reason.contains("another tenant"),
             "{reply:?}"
         );
     }
-    // The node is told, too: it answers by itself while the registry is away.
+    // The node receives it, too: it decides by itself while the registry is unreachable.
     let reply = c.heartbeat("n1", vec![busy("a", 0.0, Vec::new())]).await;
     assert_eq!(reply.unwrap().orders[0].tenants["app"], "red");
     let mut own = request("n1", "app", 'a', "sobel");
@@ -110,8 +110,8 @@ async fn instances_that_no_longer_fit_are_moved_before_it_is_allowed() {
     c.join("n1", vec![board("a", Some(('b', "fft")))]).await;
     given(c.allocate("old", "accelerator=fft").await);
     c.join("n2", vec![board("a", Some(('b', "fft")))]).await;
-    // n1 has more to do, and n2 has room for it: n2 is idle, so it is the one to be changed,
-    // unless it is told to be busy.
+    // n1 has more load, and n2 has room for it: n2 is idle, so it is reconfigured, unless it
+    // reports load.
     let loads = [("n1", 10.0), ("n2", 20.0)];
     for (node, utilization) in loads {
         let load = busy("a", utilization, holding('b', "fft"));

@@ -1,8 +1,8 @@
 //! A snapshot with an index over it: the scan's answers without looking at every device.
 //!
-//! Devices that can be allocated at all are filed by what cannot change (a *class*: vendor,
-//! platform, profile, model, name, pool) and by what their regions hold, each file in the
-//! algorithm's order. A decision looks at the first device of each matching file.
+//! Allocatable devices are indexed by their fixed properties (a *class*: vendor, platform, profile,
+//! model, name, pool) and by their regions' accelerators, each list in the algorithm's order. A
+//! decision considers the first device of each matching list.
 //!
 //! Whether a place can be redistributed depends only on its accelerator: with `S` the free time
 //! of all places that hold it, the others have `S − (100 − u)` free, and `S − (100 − u) ≥ u` is
@@ -17,7 +17,7 @@ use crate::model::{Accelerator, Device, DeviceId, Function, Instance, InstanceId
 use baltra_api::query::Field;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What a device's region holds, for filing.
+/// The content of a device's region, as an index key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Slot {
     /// Nothing is held: programs live side by side, or there is no region.
@@ -31,7 +31,7 @@ type Kind = ([String; 6], BTreeMap<String, String>, bool);
 
 type File = BTreeSet<(Rank, DeviceId)>;
 
-/// Devices that a query can tell apart only by id, node and what they hold.
+/// Devices that a query can distinguish only by id, node and accelerators.
 struct Class {
     /// Any one of them.
     sample: Device,
@@ -87,12 +87,12 @@ impl Index {
         index
     }
 
-    /// What it is over.
+    /// The indexed snapshot.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// What it follows.
+    /// The policy of its order.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -106,7 +106,7 @@ impl Index {
         }
     }
 
-    /// A device comes, or is told anew. Who is connected is known here.
+    /// Adds or replaces a device. The index itself tracks the connected instances.
     pub fn put_device(&mut self, mut device: Device) {
         let id = device.id.clone();
         device.instances = self.connected.get(&id).cloned().unwrap_or_default();
@@ -195,7 +195,7 @@ impl Index {
     /// Gives a request its devices.
     ///
     /// # Errors
-    /// A [`Refusal`] that names every device; it takes a look at each.
+    /// A [`Refusal`] that lists every device; computing it visits each.
     pub fn allocate(&self, request: &Request<'_>) -> Result<Decision, Box<Refusal>> {
         self.choose(request).ok_or_else(|| {
             let scan = Scan::new(&self.snapshot, &self.policy);

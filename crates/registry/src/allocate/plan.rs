@@ -3,9 +3,9 @@
 //! Reconfiguring a region takes its accelerator from whoever uses it; draining takes the device
 //! from everybody. Each such instance moves to the first device in order that holds what it asks
 //! for: nothing is reconfigured for a move, or one could set off the next. The algorithm's check
-//! counts only total load; here each instance is placed, and takes its part of the load (an equal
-//! part of what its device works) with it, so that a hundred do not all go to the one that is
-//! idle now.
+//! counts only total load; here each instance is placed with its load (an equal part of its
+//! device's utilization), so that a hundred instances do not all move to the device that is idle
+//! now.
 
 use super::{Index, Placement, Request, Want};
 use crate::model::{
@@ -17,18 +17,18 @@ use std::collections::BTreeMap;
 /// One instance's way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
-    /// Who.
+    /// The instance.
     pub instance: InstanceId,
     /// The device that it loses.
     pub from: DeviceId,
-    /// What it gets instead; `None`: nothing, where it has others that are offered as one.
+    /// Its new device; `None` if it keeps the other devices of its pool.
     pub to: Option<Placement>,
 }
 
-/// An instance that nothing else serves.
+/// An instance that no other device can serve.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stranded {
-    /// Who.
+    /// The instance.
     pub instance: InstanceId,
     /// Why, for the operator.
     pub reason: String,
@@ -44,7 +44,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether nobody is left without a device.
+    /// Whether every instance keeps or gets a device.
     pub fn is_complete(&self) -> bool {
         self.stranded.is_empty()
     }
@@ -91,7 +91,7 @@ fn leave(index: &Index, device: &Device, stays: impl Fn(&Function) -> bool) -> P
             reason,
         };
         let Some(function) = snapshot.functions.get(&instance.function) else {
-            let reason = format!("its function '{}' is not known", instance.function);
+            let reason = format!("unknown function '{}'", instance.function);
             plan.stranded.push(stranded(reason));
             continue;
         };
@@ -101,11 +101,12 @@ fn leave(index: &Index, device: &Device, stays: impl Fn(&Function) -> bool) -> P
         let to = moved.place(function, instance);
         if to.is_none() && !(function.pooled && instance.devices.len() > 1) {
             let query = &function.query;
-            let mut reason =
-                format!("no other device that takes instances is loaded for '{query}'");
+            let mut reason = format!(
+                "no other device that accepts instances holds an accelerator for '{query}'"
+            );
             if function.memory_bytes > 0 {
                 let bytes = function.memory_bytes;
-                reason.push_str(&format!(" and has {bytes} bytes of memory left to promise"));
+                reason.push_str(&format!(" and has {bytes} bytes of unallocated memory"));
             }
             plan.stranded.push(stranded(reason));
             continue;
@@ -132,7 +133,7 @@ impl Moved<'_> {
         let policy = self.index.policy();
         let mut request = Request::instance(function, instance);
         let (own, near) = (request.node, request.locality == Locality::Prefer);
-        // What it has it need not be given again.
+        // Exclude the devices that it already has.
         request.except = &instance.devices;
         let on_node = own.filter(|_| request.locality == Locality::Require);
         let want = request.want(on_node, &[]);

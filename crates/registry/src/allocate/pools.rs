@@ -9,9 +9,9 @@ pub struct QueueLoad {
     pub queues: u32,
 }
 
-/// Which device of a pool the next queue goes to: the one with the fewest of the client's queues
-/// for its free time, so that a device that is half free gets half as many as an idle one. Ties go
-/// to the first. `None` only for an empty pool.
+/// The device of a pool for the client's next queue: the one with the fewest of its queues relative
+/// to its free time, so that a half-free device gets half as many queues as an idle one. Ties go to
+/// the first. `None` only for an empty pool.
 pub fn spread(devices: &[QueueLoad]) -> Option<usize> {
     let crowding = |d: &QueueLoad| {
         let used = if d.utilization.is_finite() {

@@ -4,7 +4,7 @@ use crate::model::{Accelerator, DeviceId, DeviceState};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What one device failed. The first of what it fails, in the algorithm's order.
+/// Why a device was rejected: the first reason, in the algorithm's order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -14,7 +14,7 @@ pub enum Reason {
     Metric {
         /// Which.
         metric: String,
-        /// What it is; `None`: not reported, which counts as 0.
+        /// Its value; `None`: not reported, which counts as 0.
         value: Option<f64>,
         /// The least allowed, if it is below.
         min: Option<f64>,
@@ -31,7 +31,7 @@ pub enum Reason {
         field: String,
         /// The pattern.
         wanted: String,
-        /// What the device has there.
+        /// The device's value.
         found: String,
     },
     /// It is on another node than the instance must be.
@@ -41,13 +41,13 @@ pub enum Reason {
         /// The device's.
         found: String,
     },
-    /// Too little of its memory is promised to nobody.
+    /// Too little of its memory is unreserved.
     Memory {
         /// Bytes to be promised.
         wanted: u64,
-        /// Bytes promised to nobody.
+        /// Unreserved bytes.
         free: u64,
-        /// Bytes that it has; 0: its manager has not said.
+        /// Its memory, bytes; 0 if not reported.
         all: u64,
     },
     /// It cannot be offered as one with those given already.
@@ -76,9 +76,9 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::State(DeviceState::Ready) => f.write_str("ready"),
-            Reason::State(DeviceState::Cordoned) => f.write_str("cordoned: it takes no instances"),
-            Reason::State(DeviceState::Draining) => f.write_str("draining: it takes no instances"),
-            Reason::State(DeviceState::Lost) => f.write_str("lost: its manager is silent"),
+            Reason::State(DeviceState::Cordoned) => f.write_str("cordoned: it accepts no instances"),
+            Reason::State(DeviceState::Draining) => f.write_str("draining: it accepts no instances"),
+            Reason::State(DeviceState::Lost) => f.write_str("lost: its manager sends no heartbeats"),
             Reason::Metric {
                 metric,
                 value,
@@ -98,7 +98,7 @@ impl fmt::Display for Reason {
                 Ok(())
             }
             Reason::Excepted => f.write_str("the instance is moved away from it"),
-            Reason::Taken => f.write_str("given to this instance already"),
+            Reason::Taken => f.write_str("already allocated to this instance"),
             Reason::Query {
                 field,
                 wanted,
@@ -109,9 +109,9 @@ impl fmt::Display for Reason {
             }
             Reason::Memory { wanted, free, all } => write!(
                 f,
-                "{free} of its {all} bytes of memory are promised to nobody, fewer than {wanted}"
+                "{free} of its {all} bytes of memory are unallocated, fewer than {wanted}"
             ),
-            Reason::Unlike => f.write_str("it is not like the devices given already"),
+            Reason::Unlike => f.write_str("it differs from the devices already allocated"),
             Reason::Redistribution {
                 region,
                 accelerator,
@@ -119,14 +119,14 @@ impl fmt::Display for Reason {
                 free,
             } => write!(
                 f,
-                "it holds '{}' (region {region}), which uses {needed:.1} % of it, and the other \
-                 places with that have {free:.1} % free",
+                "it holds '{}' (region {region}), whose load is {needed:.1} % of it, and the other regions \
+                 that hold it have {free:.1} % free",
                 accelerator.name
             ),
             Reason::NodeShort { found } => {
-                write!(f, "its node could give only {found}")
+                write!(f, "its node has only {found}")
             }
-            Reason::NoRegion => f.write_str("it has no region to load an accelerator into"),
+            Reason::NoRegion => f.write_str("it has no region for an accelerator"),
         }
     }
 }
@@ -136,7 +136,7 @@ impl fmt::Display for Reason {
 pub struct Rejection {
     /// Which device.
     pub device: DeviceId,
-    /// Why not.
+    /// The reason.
     pub reason: Reason,
 }
 
@@ -145,7 +145,7 @@ pub struct Rejection {
 pub struct Refusal {
     /// The query, as text.
     pub query: String,
-    /// How many devices were asked for.
+    /// Number of requested devices.
     pub asked: u32,
     /// How many could have been given.
     pub found: u32,

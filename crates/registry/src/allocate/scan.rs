@@ -1,4 +1,4 @@
-//! The algorithm as written: every device looked at, nothing remembered.
+//! The algorithm as written: it visits every device and keeps no state.
 
 use super::Want;
 use super::{
@@ -8,7 +8,7 @@ use super::{
 use crate::model::{Device, DeviceState, Locality, Snapshot};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Gives an instance its devices, or says why it gets none.
+/// Chooses an instance's devices, or returns the refusal.
 ///
 /// # Errors
 /// A [`Refusal`] that names every device.

@@ -70,7 +70,7 @@ fn a_device_is_reconfigured_only_if_what_it_does_fits_elsewhere() {
     let refusal = ask(&full, "accelerator=sobel").unwrap_err();
     let text = refusal.to_string();
     assert!(
-        text.contains("d0: it holds 'mm' (region 0), which uses 30.0 % of it, and the other places with that have 20.0 % free"),
+        text.contains("d0: it holds 'mm' (region 0), whose load is 30.0 % of it, and the other regions that hold it have 20.0 % free"),
         "{text}"
     );
 }
@@ -108,7 +108,7 @@ fn a_refusal_says_of_each_device_what_it_failed() {
     assert_eq!(
         refusal.to_string(),
         "no device for 'vendor=intel,accelerator=sobel': d0: utilization is 95, above the greatest \
-         allowed, 90; d1: cordoned: it takes no instances; d2: vendor is 'other', not 'intel'"
+         allowed, 90; d1: cordoned: it accepts no instances; d2: vendor is 'other', not 'intel'"
     );
     let none = ask(&Snapshot::default(), "").unwrap_err();
     assert_eq!(
@@ -155,11 +155,11 @@ fn what_is_promised_of_a_device_s_memory_is_no_more_than_it_has() {
     let refusal = ask("c", 4).unwrap_err().to_string();
     assert_eq!(
         refusal,
-        "no device for 'any': d0: 3 of its 8 bytes of memory are promised to nobody, fewer than 4; \
-         d1: 0 of its 4 bytes of memory are promised to nobody, fewer than 4; \
-         d2: 0 of its 0 bytes of memory are promised to nobody, fewer than 4"
+        "no device for 'any': d0: 3 of its 8 bytes of memory are unallocated, fewer than 4; \
+         d1: 0 of its 4 bytes of memory are unallocated, fewer than 4; \
+         d2: 0 of its 0 bytes of memory are unallocated, fewer than 4"
     );
-    // Its own promise is no other's.
+    // An instance's own reservation does not count against it.
     assert_eq!(given(ask("a", 8)), "d0");
     assert_eq!(given(ask("nothing is promised to it", 0)), "d2");
 }

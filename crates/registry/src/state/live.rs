@@ -1,4 +1,4 @@
-//! What nodes said last.
+//! The nodes' last reports.
 
 use crate::model;
 use crate::records::{AcceleratorRecord, DeviceRecord};
@@ -10,22 +10,22 @@ use std::time::Duration;
 /// Whether a node can be counted on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The store knows it, and it has not been heard of since the registry started.
+    /// The store has it, and it has sent no heartbeat since the registry started.
     Unconfirmed,
     /// Its lease runs.
     Ready,
-    /// Its lease is over, or it deregistered.
+    /// Its lease expired, or it deregistered.
     Silent,
 }
 
-/// What a node said last.
+/// A node's last report.
 #[derive(Clone, Debug)]
 pub struct LiveNode {
-    /// Whether it can be counted on.
+    /// Its phase.
     pub phase: Phase,
-    /// When it was heard of, by the lease clock.
+    /// Time of its last heartbeat, by the lease clock.
     pub heard: Duration,
-    /// Since its manager started, seconds, as it said then.
+    /// Its manager's uptime at that time, seconds.
     pub uptime_s: Option<u64>,
     /// Tenants' shares, where they are not 1.
     pub weights: BTreeMap<String, u32>,
@@ -34,7 +34,7 @@ pub struct LiveNode {
 }
 
 impl LiveNode {
-    /// One that has said nothing.
+    /// A node without a report.
     pub(super) fn unconfirmed(now: Duration) -> LiveNode {
         LiveNode {
             phase: Phase::Unconfirmed,
@@ -46,7 +46,7 @@ impl LiveNode {
     }
 }
 
-/// What a node said last of a device.
+/// A node's last report of a device.
 #[derive(Clone, Debug, Default)]
 pub struct LiveDevice {
     /// Its words.
@@ -56,7 +56,7 @@ pub struct LiveDevice {
 }
 
 impl LiveDevice {
-    /// Takes a heartbeat's word, and computes what it leaves to be computed.
+    /// Applies a heartbeat, and computes the values that it does not report.
     pub(super) fn update(&mut self, load: DeviceLoad, slots: u32) {
         let before = &self.load;
         // A counter that fell counts from where it is now: its manager restarted.
@@ -114,8 +114,8 @@ pub fn settled(device: &DeviceRecord, load: &DeviceLoad) -> Vec<u32> {
         .collect()
 }
 
-/// Whether an accelerator is the one that was meant: by digest where it is known, else by what the
-/// query said of its name.
+/// Whether an accelerator is the planned one: by digest if known, otherwise by the name in the
+/// query.
 pub fn is_same(meant: &AcceleratorRecord, name: &str, digest: &str) -> bool {
     if !meant.digest.is_empty() {
         return meant.digest == digest;
@@ -129,7 +129,7 @@ pub fn is_same(meant: &AcceleratorRecord, name: &str, digest: &str) -> bool {
     meant.name == name || query.is_ok_and(|q| q.wants(&accelerator))
 }
 
-/// What a query calls the accelerator; empty: any will do.
+/// The accelerator's name in a query; empty: any.
 pub fn accelerator_name(query: &Query) -> String {
     let term = query.term(Field::Accelerator);
     term.map(|t| t.exact().unwrap_or_else(|| t.to_string()))

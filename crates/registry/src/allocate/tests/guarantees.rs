@@ -3,7 +3,7 @@ use super::generate::*;
 use crate::model::Snapshot;
 use proptest::prelude::*;
 
-/// Filtered as the thesis's lines 2 and 3 say, in words.
+/// The filter of the thesis's lines 2 and 3.
 fn is_candidate(snapshot: &Snapshot, device: &Device, query: &Query, policy: &Policy) -> bool {
     assert!(snapshot.devices.contains_key(&device.id));
     device.state == DeviceState::Ready && query.unmet(device).is_none() && within(device, policy)
@@ -31,8 +31,8 @@ fn order_key(device: &Device, policy: &Policy) -> Vec<f64> {
     policy.order.iter().map(signed).collect()
 }
 
-/// The thesis's inequality, the right way round, with floating point and no shortcuts. `None`
-/// where it is too close to tell.
+/// The thesis's inequality in the corrected direction, in floating point and without shortcuts.
+/// `None` if rounding decides.
 fn fits_elsewhere(
     snapshot: &Snapshot,
     policy: &Policy,
@@ -69,7 +69,7 @@ fn decide(snapshot: &Snapshot, asked: &Asked, policy: &Policy) -> Option<Decisio
     allocate(snapshot, &asked.request(), policy).ok()
 }
 
-/// Whether what was promised of a device and so many bytes more are no more than it has.
+/// Whether a device has memory for its reservations and `bytes` more.
 fn has_memory(snapshot: &Snapshot, device: &Device, bytes: u64) -> bool {
     let promise = |id: &String| {
         let function = &snapshot.instances[id].function;

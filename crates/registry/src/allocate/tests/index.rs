@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn devices_know_their_instances(
+    fn devices_list_their_instances(
         snapshot in any_snapshot(), changes in prop::collection::vec(any_change(), 0..20),
     ) {
         let mut index = Index::new(snapshot, Policy::default());
@@ -145,7 +145,7 @@ fn what_came_since_the_last_heartbeat_counts() {
                 ..Instance::default()
             });
         }
-        // Those were there when it was told.
+        // These instances were there when the load was reported.
         index.update_device(id, |d| d.foreseen = 0.0);
     }
     let query = Query::any();

@@ -86,7 +86,7 @@ fn nobody_moves_where_its_memory_is_promised_to_another() {
     });
     assert_eq!(to.collect::<Vec<_>>(), [("i0", "d1"), ("i2", "d2")]);
     let reason = &plan.stranded[0].reason;
-    assert!(reason.contains("2 bytes of memory"), "{reason}");
+    assert!(reason.contains("2 bytes of unallocated memory"), "{reason}");
 }
 
 proptest! {
