@@ -1,8 +1,8 @@
-//! What a Pod asks for, by annotation.
+//! A Pod's device request, from its annotations.
 //!
-//! The thesis's spellings (`blastfunction.io/device`, `vendor`, `platform`, `accelerator`, `acceleratorhash`)
-//! mean the same as ours. What nobody knows is refused by name: a typing error must not start a Pod without
-//! its device.
+//! The thesis's spellings (`blastfunction.io/device`, `vendor`, `platform`, `accelerator`,
+//! `acceleratorhash`) mean the same as ours. Unknown annotations are refused by name: a typing
+//! error must not start a Pod without its device.
 
 use baltra_api::query::{Field, Query};
 use std::collections::BTreeMap;
@@ -33,79 +33,79 @@ const THESIS_S: [&str; 5] = [
     "accelerator",
     "acceleratorhash",
 ];
-/// What the webhook writes; nobody else may.
+/// Annotations that only the webhook may write.
 const WRITTEN: [&str; 2] = ["allocated", "application"];
 
 /// The longest value, bytes.
 const VALUE_BYTES_MAX: usize = 1_024;
 
-/// What a Pod asks for.
+/// A Pod's device request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Of its devices.
+    /// The query for its devices.
     pub query: Query,
-    /// How many; 0: one, or what the function says.
+    /// Number of devices; 0: one, or the function's number.
     pub count: u32,
-    /// A pool, by name; empty: none.
+    /// The name of a pool; empty: none.
     pub pool: String,
     /// A Function of its namespace; empty: none.
     pub function: String,
-    /// What it can count on, and what it never exceeds.
+    /// Its guaranteed share and its limit.
     pub share: Share,
-    /// Device memory that it never exceeds, bytes; `None`: as the node's configuration says.
+    /// Limit of device memory, bytes; `None`: the default of the node's configuration.
     pub memory_bytes: Option<u64>,
-    /// Which containers get it; empty: all.
+    /// The containers with access to the device; empty: all.
     pub containers: Vec<String>,
 }
 
 /// Device time, percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Under contention it gets at least so much; 0: what is left, as everybody.
+    /// Guaranteed share under contention; 0: a share of the rest.
     pub request: u32,
-    /// It never gets more; 0: no bound.
+    /// Limit; 0: none.
     pub limit: u32,
 }
 
-/// Why annotations make no sense.
+/// Why annotations are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Nobody knows it.
-    #[error("the annotation '{0}' is unknown: there are {PREFIX}{known}", known = OURS.join(", "))]
+    /// An unknown annotation.
+    #[error("unknown annotation '{0}': use one of {PREFIX}{known}", known = OURS.join(", "))]
     Unknown(String),
-    /// It is the webhook's.
-    #[error("the annotation '{0}' is written by Baltra and says who a Pod is: leave it out")]
+    /// An annotation that only the webhook may write.
+    #[error("annotation '{0}' is reserved for Baltra: remove it")]
     Forged(String),
-    /// Its value cannot be.
-    #[error("the annotation '{name}' is '{value}': {reason}")]
+    /// An invalid value.
+    #[error("annotation '{name}' is '{value}': {reason}")]
     Value {
         /// The annotation.
         name: String,
-        /// What it says.
+        /// Its value.
         value: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// Two say different things of one field.
-    #[error("the annotation '{0}' asks for what another one asks for already: keep one of them")]
+    /// Two annotations set one field.
+    #[error("annotation '{0}' duplicates another one: keep one of them")]
     Twice(String),
 }
 
-/// Whether annotations ask for a device.
+/// Whether annotations request a device.
 pub fn asks(annotations: &BTreeMap<String, String>) -> bool {
     annotations
         .keys()
         .any(|k| k.starts_with(PREFIX) || k.starts_with(THESIS))
 }
 
-/// The annotations that ask, to be copied into a Pod template.
+/// The annotations of a request, to be copied into a Pod template.
 pub fn asking(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let asks = |k: &&String| k.starts_with(PREFIX) || k.starts_with(THESIS);
     let keys = annotations.keys().filter(asks);
     keys.map(|k| (k.clone(), annotations[k].clone())).collect()
 }
 
-/// What annotations ask for; `None`: nothing.
+/// The device request of annotations; `None` if there is none.
 ///
 /// # Errors
 /// The first that makes no sense, and why.
@@ -136,7 +136,7 @@ pub fn wanted(annotations: &BTreeMap<String, String>) -> Result<Option<Wanted>, 
         return Err(Error::Value {
             name: format!("{PREFIX}limit"),
             value: limit.to_string(),
-            reason: format!("it is below the share of {request} that the Pod asks for"),
+            reason: format!("it is below the Pod's requested share of {request}"),
         });
     }
     Ok(any.then_some(wanted))
@@ -187,8 +187,9 @@ fn take(wanted: &mut Wanted, name: &str, key: &str, value: &str) -> Result<(), E
         "limit" => wanted.share.limit = number(1, 100)?,
         "memory" => {
             let bytes = quantity(value).filter(|bytes| *bytes > 0);
-            wanted.memory_bytes =
-                Some(bytes.ok_or_else(|| wrong("it must be bytes, as 512Mi or 2Gi"))?);
+            wanted.memory_bytes = Some(
+                bytes.ok_or_else(|| wrong("it must be a number of bytes such as 512Mi or 2Gi"))?,
+            );
         }
         "containers" => {
             let names = value.split(',').map(|n| n.trim().to_owned());
@@ -274,7 +275,7 @@ mod tests {
                 vec![("blastfunction.io/count", "1")],
                 "blastfunction.io/count",
             ),
-            (vec![("baltra.io/allocated", "n/d")], "written by Baltra"),
+            (vec![("baltra.io/allocated", "n/d")], "reserved for Baltra"),
             (vec![("baltra.io/count", "0")], "1 to 256"),
             (vec![("baltra.io/share", "130")], "1 to 100"),
             (vec![("baltra.io/share", "x")], "1 to 100"),
@@ -282,7 +283,7 @@ mod tests {
             (vec![("baltra.io/memory", "0")], "2Gi"),
             (
                 vec![("baltra.io/share", "40"), ("baltra.io/limit", "30")],
-                "below the share",
+                "below the Pod's requested share",
             ),
             (vec![("baltra.io/device", "colour=red")], "colour"),
             (

@@ -8,24 +8,24 @@ use std::future::Future;
 use std::io::Write;
 use std::net::SocketAddr;
 
-/// Baltra in a Kubernetes cluster: Pods ask for accelerators by annotation or claim
+/// Run Baltra in a Kubernetes cluster: Pods request accelerators by annotation or claim
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub enum Command {
     /// Print the definitions of the custom resources
     #[command(after_help = "Example:\n  baltra kubernetes crds | kubectl apply -f -")]
     Crds,
-    /// The admission webhook: gives Pods that ask a device, and says why when there is none
+    /// Run the admission webhook, which allocates devices to Pods
     #[command(
         after_help = "Example:\n  baltra kubernetes webhook --registry http://baltra-registry.baltra:7480"
     )]
     Webhook(webhook::Options),
-    /// The controller: objects follow the registry, the registry follows objects, Pods that have to move do
+    /// Run the controller, which synchronizes objects and registry and moves Pods
     #[command(
         after_help = "Example:\n  baltra kubernetes controller --registry http://baltra-registry.baltra:7480"
     )]
     Controller(controller::Options),
-    /// On each node, beside its manager: who each Pod is, labels, the driver of claims
+    /// Run the node agent beside a manager: Pods' identities, labels, the driver of claims
     #[command(
         after_help = "Example:\n  baltra kubernetes node --node node-1 --registry http://baltra-registry.baltra:7480"
     )]
@@ -36,13 +36,13 @@ const EXAMPLES: &str = "Examples:
   baltra kubernetes crds | kubectl apply -f -
   kubectl get devices,accelerators,functions";
 
-/// What each daemon here takes.
+/// Arguments of each daemon.
 #[derive(Clone, Debug, Args)]
 pub struct Common {
-    /// Which registry.
+    /// The registry.
     #[command(flatten)]
     pub registry: RegistryAt,
-    /// Where /metrics and /healthz are served over HTTP; port 0 takes a free one; the last one counts
+    /// Address of /metrics and /healthz over HTTP; port 0: a free one; the last one counts
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -50,15 +50,15 @@ pub struct Common {
         overrides_with = "metrics"
     )]
     pub metrics: SocketAddr,
-    /// The namespace that Baltra itself is in
+    /// Baltra's own namespace
     #[arg(long, env = "POD_NAMESPACE", default_value = "baltra")]
     pub namespace: String,
 }
 
-/// Does what the command line says; logs go to wherever the caller has sent them.
+/// Runs a command; the caller configures logging.
 ///
 /// # Errors
-/// What is wrong, for people.
+/// The failure, for display.
 pub fn command(command: Command, out: &mut impl Write) -> Result<()> {
     match command {
         Command::Crds => {
@@ -75,7 +75,7 @@ pub fn command(command: Command, out: &mut impl Write) -> Result<()> {
     }
 }
 
-/// Until it fails, or the process is told to end.
+/// Runs the daemon until it fails or the process receives a termination signal.
 fn run(daemon: impl Future<Output = Result<()>>) -> Result<()> {
     use tokio::signal::unix::{signal, SignalKind};
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -8,8 +8,7 @@
 //! | [`functions`] | Function objects become the registry's |
 //! | [`containers`] | Functions that are containers are started when they are called, and stopped when they are not |
 //!
-//! One copy leads. Each round looks at everything anew and does what is missing, so that it does not matter which
-//! step a copy died after.
+//! One replica leads. Each round reconciles the whole state, so a replica may fail after any step.
 
 mod containers;
 mod functions;
@@ -55,9 +54,9 @@ pub struct Options {
     pub containers: bool,
 }
 
-/// Between rounds in which nothing calls for one.
+/// Interval of reconciliations without changes.
 const ROUND: Duration = Duration::from_secs(1);
-/// News is gathered for so long.
+/// Changes are gathered for this time before a reconciliation.
 const GATHER: Duration = Duration::from_millis(50);
 
 pub(crate) const KEPT: usize = 0;
@@ -69,48 +68,54 @@ pub(crate) const FAILURES: usize = 5;
 pub(crate) const CONTAINERS_STARTED: usize = 6;
 pub(crate) const CONTAINERS_STOPPED: usize = 7;
 const COUNTERS: [(&str, &str); 8] = [
-    ("instances_kept", "Instances whose Pods were seen"),
-    ("pods_placed", "Pods that waited and were given a device"),
+    (
+        "instances_kept",
+        "Leases of instances renewed because their Pod exists",
+    ),
+    ("pods_placed", "Waiting Pods that a device was allocated to"),
     (
         "pods_moved",
-        "Pods that were replaced because their device is another's now",
+        "Pods replaced because their instance moved to another device",
     ),
-    ("instances_released", "Instances whose Pods are gone"),
+    (
+        "instances_released",
+        "Instances released because their Pod is gone",
+    ),
     (
         "instances_adopted",
-        "Instances that the registry had forgotten and was told of",
+        "Instances restored in a registry that had lost them",
     ),
-    ("round_failures", "Rounds that failed"),
+    ("round_failures", "Failed reconciliations"),
     (
         "containers_started",
-        "Deployments that were scaled from none to one because a call came",
+        "Deployments scaled from zero to one for a waiting call",
     ),
     (
         "containers_stopped",
-        "Deployments that were scaled to none because no call came",
+        "Deployments scaled to zero because they were idle",
     ),
 ];
 
-/// Everything that a round looks at and works with.
+/// The state of a reconciliation.
 pub(crate) struct Controller {
     pub client: Client,
     pub registry: Registry,
     pub events: Events,
     pub counters: Arc<Counters<8>>,
     pub pods: Store<Pod>,
-    /// Instances whose Pods were deleted of late, for rounds that never saw them.
+    /// Instances whose Pods were deleted recently, for rounds that never saw these Pods.
     pub gone: Arc<pods::Gone>,
     pub nodes: Store<Node>,
     pub namespaces: Store<Namespace>,
     pub devices: Store<Device>,
     pub accelerators: Store<Accelerator>,
     pub functions: Store<Function>,
-    /// Where Services' Pods are ready; none: containers are not looked after.
+    /// EndpointSlices with the ready Pods of Services; `None`: containers are not managed.
     pub slices: Option<Store<EndpointSlice>>,
     pub containers: containers::Containers,
-    /// What was said last about a Pod that waits, so that it is said once.
+    /// The last event about each waiting Pod, to publish it only once.
     pub said: std::sync::Mutex<HashMap<String, String>>,
-    /// Instances whose Pods the cluster has agreed to end, until the cache knows.
+    /// Instances whose Pods' eviction was accepted, until the cache shows it.
     pub evicted: std::sync::Mutex<HashSet<String>>,
 }
 
@@ -121,7 +126,7 @@ pub(crate) struct Controller {
 pub async fn run(options: Options) -> Result<()> {
     let client = Client::try_default()
         .await
-        .context("no cluster: run in a Pod, or set KUBECONFIG")?;
+        .context("no cluster configuration: run in a Pod, or set KUBECONFIG")?;
     let registry = Registry::new(&options.common.registry)?;
     let counters = Counters::new(COUNTERS);
     let counted = counters.clone();
@@ -164,7 +169,7 @@ pub async fn run(options: Options) -> Result<()> {
     tracing::info!(%metrics, identity = options.identity, "serving");
     loop {
         if leads.wait_for(|leads| *leads).await.is_err() {
-            anyhow::bail!("nobody looks after the lease any more");
+            anyhow::bail!("the task that renews the lease has ended");
         }
         // Whoever stops leading stops at once, wherever it is.
         let stopped = async {
@@ -182,7 +187,7 @@ async fn rounds(controller: &Controller, news: &Notify) {
     loop {
         if let Err(error) = controller.round().await {
             controller.counters.count(FAILURES);
-            tracing::warn!(error = %format!("{error:#}"), "a round failed");
+            tracing::warn!(error = %format!("{error:#}"), "reconciliation failed");
         }
         tokio::select! {
             () = news.notified() => tokio::time::sleep(GATHER).await,
@@ -211,8 +216,8 @@ impl Controller {
     }
 }
 
-/// A cache that says when there is news; `goes` hears of each object that is deleted, which the cache may have held for a
-/// moment only.
+/// A cache with a notification of changes; `goes` is called for each deleted object, which the
+/// cache may have held only briefly.
 async fn watched<K>(
     api: Api<K>,
     config: watcher::Config,

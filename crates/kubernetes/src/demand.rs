@@ -1,4 +1,4 @@
-//! From what a Pod asks for, and what its namespace may have, to what the registry is asked.
+//! Builds the registry's request from a Pod's device request and its namespace's policy.
 
 use crate::annotations::Wanted;
 use crate::resources::function_name;
@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 pub const NAMESPACE_DEVICES: &str = "baltra.io/devices";
 /// An annotation of a Namespace: how many instances it may have.
 pub const NAMESPACE_INSTANCES: &str = "baltra.io/instances-max";
-/// What the hostname of a Pod's instance begins with.
+/// Prefix of the hostname of a Pod's instance.
 pub const POD: &str = "pod/";
-/// What the hostname of a claim's instance begins with.
+/// Prefix of the hostname of a claim's instance.
 pub const CLAIM: &str = "claim/";
-/// How long an instance whose Pod nobody has seen keeps its devices, seconds. An API server ends a request after 34 s: a
-/// Pod that is not there then never comes, because somebody else refused it.
+/// How long an instance keeps its devices before its Pod appears, seconds. An API server ends a
+/// request after 34 s: a Pod that does not exist by then was refused by another webhook.
 pub const LEASE_S: u32 = 40;
 
-/// What a namespace may have.
+/// The policy of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// `None`: no device at all.
@@ -27,43 +27,43 @@ pub struct Policy {
     pub instances_max: Option<usize>,
 }
 
-/// Why a namespace may not have what its Pod asks for.
+/// Why a namespace's policy refuses its Pod's request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It may use none.
-    #[error("the namespace '{0}' may not use devices: its operator has to change its annotation {NAMESPACE_DEVICES}")]
+    /// The namespace may not use devices.
+    #[error("namespace '{0}' may not use devices: an operator has to set its annotation {NAMESPACE_DEVICES}")]
     None(String),
-    /// Its Pod asks for others than those.
-    #[error("the namespace '{namespace}' may use devices with {field}={allowed} only, and the Pod asks for {field}={asked}")]
+    /// The Pod requests devices that the namespace may not use.
+    #[error("namespace '{namespace}' may only use devices with {field}={allowed}, but the Pod requests {field}={asked}")]
     NotThese {
         /// The namespace.
         namespace: String,
         /// What differs.
         field: &'static str,
-        /// What it may.
+        /// The permitted value.
         allowed: String,
-        /// What was asked.
+        /// The requested value.
         asked: String,
     },
-    /// The namespace's annotations make no sense.
-    #[error("the namespace '{namespace}' has the annotation {name}='{value}', which says nothing: {reason}")]
+    /// An annotation of the namespace is invalid.
+    #[error("namespace '{namespace}' has the invalid annotation {name}='{value}': {reason}")]
     Policy {
         /// The namespace.
         namespace: String,
         /// The annotation.
         name: &'static str,
-        /// What it says.
+        /// Its value.
         value: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
 }
 
 impl Policy {
-    /// What a namespace's annotations say.
+    /// Reads the policy from a namespace's annotations.
     ///
     /// # Errors
-    /// When they say nothing that makes sense: then nobody there gets a device.
+    /// When an annotation is invalid: the namespace's Pods then get no devices.
     pub fn of(namespace: &str, annotations: &BTreeMap<String, String>) -> Result<Policy, Error> {
         let wrong = |name, value: &str, reason: String| Error::Policy {
             namespace: namespace.to_owned(),
@@ -92,7 +92,7 @@ impl Policy {
         })
     }
 
-    /// What a Pod of the namespace is to be given: what it asks for and what it may, together.
+    /// Combines the query of a Pod with the policy of its namespace.
     ///
     /// # Errors
     /// When those exclude each other.
@@ -126,23 +126,23 @@ impl Policy {
     }
 }
 
-/// Who asks.
+/// The requesting Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asker {
     /// The instance.
     pub instance: String,
     /// The Pod's namespace: the tenant.
     pub namespace: String,
-    /// The Pod's name, or what it begins with.
+    /// The Pod's name, or its prefix.
     pub name: String,
-    /// Where it has to run; empty: anywhere.
+    /// Its node; empty: any.
     pub node: String,
 }
 
-/// What the registry is asked for a Pod.
+/// The allocation request of a Pod.
 ///
 /// # Errors
-/// What the namespace may not have.
+/// When the policy refuses the request.
 pub fn request(asker: &Asker, wanted: &Wanted, policy: &Policy) -> Result<AllocateRequest, Error> {
     let query = policy.narrow(&asker.namespace, &wanted.query)?;
     let function = match wanted.function.as_str() {
@@ -197,18 +197,18 @@ pub fn answer(reply: AllocateReply) -> Answer {
         (Some(instance), _) => Answer::Later(instance.pending),
         (None, Some(refusal)) if is_final(&refusal) => Answer::Never(refusal.reason),
         (None, Some(refusal)) => Answer::Later(refusal.reason),
-        (None, None) => Answer::Later("the registry gives no reason".to_owned()),
+        (None, None) => Answer::Later("the registry returned no reason".to_owned()),
     }
 }
 
-/// Whether no device there is could do, however idle: they are not what was asked for, or too few.
+/// Whether no device would match even if idle: wrong kinds of devices, or too few.
 fn is_final(refusal: &Refusal) -> bool {
     let mut devices = refusal.devices.iter();
     let fixed = |filter: &str| matches!(filter, "query" | "node" | "other");
     !refusal.devices.is_empty() && refusal.more == 0 && devices.all(|d| fixed(&d.filter))
 }
 
-/// A name for an instance that nobody has: the namespace's, and random.
+/// A new name for an instance: the namespace's name and a random part.
 ///
 /// # Errors
 /// When the kernel gives no random bytes.

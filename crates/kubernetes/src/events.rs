@@ -4,12 +4,12 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::Client;
 
-/// Tells the cluster.
+/// Publishes events in the cluster.
 #[derive(Clone)]
 pub struct Events(Recorder);
 
 impl Events {
-    /// In a daemon's name.
+    /// Events with a daemon as their source.
     pub fn new(client: Client, daemon: &str) -> Events {
         let reporter = Reporter {
             controller: format!("baltra-{daemon}"),
@@ -38,7 +38,7 @@ impl Events {
             secondary: None,
         };
         if let Err(error) = self.0.publish(&event, about).await {
-            tracing::debug!(%error, reason, note, "an event was not told");
+            tracing::debug!(%error, reason, note, "cannot publish an event");
         }
     }
 }

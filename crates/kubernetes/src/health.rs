@@ -23,7 +23,7 @@ pub struct Counters<const N: usize> {
 }
 
 impl<const N: usize> Counters<N> {
-    /// All zero; pairs of a name and what it counts.
+    /// Counters at zero; `names` are pairs of a name and a help text.
     pub fn new(names: [(&'static str, &'static str); N]) -> Arc<Counters<N>> {
         Arc::new(Counters {
             names,
@@ -36,7 +36,7 @@ impl<const N: usize> Counters<N> {
         self.values[which].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// In Prometheus' form.
+    /// The page in Prometheus' text format.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for ((name, help), value) in self.names.iter().zip(&self.values) {
@@ -62,7 +62,7 @@ const BOUNDS_US: [u64; 16] = [
 pub struct Durations {
     name: &'static str,
     help: &'static str,
-    /// By bucket; the last one: beyond all bounds.
+    /// By bucket; the last one is beyond all bounds.
     counts: [AtomicU64; BOUNDS_US.len() + 1],
     sum_us: AtomicU64,
 }
@@ -86,7 +86,7 @@ impl Durations {
         self.sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    /// In Prometheus' form.
+    /// The page in Prometheus' text format.
     pub fn text(&self) -> String {
         let name = format!("baltra_kubernetes_{}_seconds", self.name);
         let mut text = format!("# HELP {name} {}.\n# TYPE {name} histogram\n", self.help);
@@ -103,17 +103,17 @@ impl Durations {
     }
 }
 
-/// Serves until the runtime ends; `metrics` says what stands at `/metrics`. Returns where.
+/// Serves until the runtime ends; `metrics` renders `/metrics`. Returns the address.
 ///
 /// # Errors
-/// When nobody can listen there.
+/// When the address cannot be bound.
 pub async fn serve(
     address: SocketAddr,
     metrics: impl Fn() -> String + Clone + Send + 'static,
 ) -> Result<SocketAddr> {
     let listener = TcpListener::bind(address)
         .await
-        .with_context(|| format!("cannot listen on {address}, from --metrics"))?;
+        .with_context(|| format!("cannot listen on {address} (--metrics)"))?;
     let at = listener.local_addr()?;
     tokio::spawn(async move {
         loop {

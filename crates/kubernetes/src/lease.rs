@@ -1,7 +1,8 @@
-//! Who leads: of several copies of a daemon the one that holds a Lease.
+//! Leader election: of several replicas of a daemon, the holder of a Lease leads.
 //!
-//! A holder renews four times in the Lease's duration and stands down by itself when it cannot. Others wait for a
-//! whole duration in which they have seen no renewal, by their own monotonic clock: no clock of another host counts.
+//! The holder renews four times in the Lease's duration and stops leading when it cannot. Other
+//! replicas take the Lease after a whole duration without a renewal, by their own monotonic clock:
+//! clocks of other hosts do not count.
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -11,11 +12,11 @@ use kube::{Api, Client};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How long a holder that is not heard of keeps it.
+/// How long a holder keeps the Lease without a renewal.
 const DURATION: Duration = Duration::from_secs(6);
 /// Between looks.
 const LOOK: Duration = Duration::from_millis(1_500);
-/// A holder that could not renew for so long stands down: before anybody else may follow.
+/// A holder that could not renew for this long stops leading, before another replica may take over.
 const STAND_DOWN: Duration = Duration::from_secs(4);
 
 /// Takes part for as long as the runtime lives; true while this one leads.
@@ -38,18 +39,18 @@ pub fn lead(client: Client, namespace: &str, name: &str, identity: &str) -> watc
                 }
                 Ok(Ok(false)) => {
                     if leads.send_replace(false) {
-                        tracing::warn!(identity, lease = name, "another one leads");
+                        tracing::warn!(identity, lease = name, "another replica is the leader");
                     }
                 }
                 failed => {
                     if let Ok(Err(error)) = failed {
-                        tracing::debug!(%error, "the lease is not renewed");
+                        tracing::debug!(%error, "cannot renew the lease");
                     }
                     if renewed.elapsed() > STAND_DOWN && leads.send_replace(false) {
                         tracing::warn!(
                             identity,
                             lease = name,
-                            "stands down: the lease cannot be renewed"
+                            "no longer the leader: cannot renew the lease"
                         );
                     }
                 }
@@ -65,7 +66,7 @@ pub fn lead(client: Client, namespace: &str, name: &str, identity: &str) -> watc
 struct Seen(Option<(String, Option<MicroTime>, Instant)>);
 
 impl Seen {
-    /// Whether a Lease may be taken: it is ours, nobody's, or was not renewed for too long.
+    /// Whether the Lease may be taken: it is ours, has no holder, or has expired.
     fn may_take(&mut self, spec: &LeaseSpec, identity: &str, now: Instant) -> bool {
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         if holder.is_empty() || holder == identity {

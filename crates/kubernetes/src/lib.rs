@@ -1,16 +1,16 @@
-//! Baltra in a cluster: Pods that ask for an accelerator by annotation or claim get one.
+//! Baltra in a Kubernetes cluster: accelerators for Pods, by annotation or claim.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`resources`] | the custom resources: devices, accelerators, functions |
-//! | [`annotations`] | what a Pod asks for, checked |
-//! | [`webhook`] | Pods that ask get a device, a place and what opens a session |
+//! | [`annotations`] | a Pod's device request, checked |
+//! | [`webhook`] | admission: a device, a node and a session's credentials for Pods that request one |
 //! | [`controller`] | objects follow the registry and the registry follows objects; Pods that have to move do |
 //! | [`node`] | on each node: who a Pod is to its manager; labels; the driver of claims |
 //!
-//! The registry decides who gets which device. What must survive it stands in the cluster's own objects: a Pod
-//! says in its annotations which devices it was given, a Device whether it is cordoned, a Function what it is. A
-//! registry that has lost its books hears all of it again from the controller.
+//! The registry decides on allocations. Persistent state is in the cluster's own objects: a Pod's
+//! allocated devices in its annotations, whether a device is cordoned in the Device, and functions
+//! in Function objects. The controller restores this state in a registry that has lost it.
 #![forbid(unsafe_code)]
 
 pub mod annotations;
@@ -32,11 +32,11 @@ pub use command::{command, Command};
 pub const GROUP: &str = "baltra.io";
 /// The label of a Pod that has an instance: the instance's name.
 pub const INSTANCE: &str = "baltra.io/instance";
-/// The annotation that says which devices a Pod was given: `node/device`, with commas.
+/// The annotation with a Pod's allocated devices: `node/device`, separated by commas.
 pub const ALLOCATED: &str = "baltra.io/allocated";
 /// The scheduling gate of a Pod that waits for a device.
 pub const GATE: &str = "baltra.io/device";
-/// Where, below the manager's runtime directory, each instance has a directory of its own.
+/// Subdirectory of the manager's runtime directory with one directory per instance.
 pub const INSTANCES_DIR: &str = "instances";
 /// Where that directory is in a Pod.
 pub const MOUNT: &str = "/baltra";

@@ -1,15 +1,15 @@
-//! On each node, beside its Device Manager.
+//! The node agent, which runs beside the Device Manager.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`instances`] | a directory for each Pod and claim: token, socket, library; the manager hears whose it is |
 //! | [`claims`] | the driver of ResourceClaims: prepares them for the kubelet |
-//! | [`authority`] | what the kubelet calls itself, when it asks who the driver is |
-//! | [`slices`] | which devices there are to claim, and what of them |
-//! | [`published`] | the Node's labels and its ResourceSlice are what they should be, whoever changes them |
+//! | [`authority`] | the kubelet's HTTP/2 authority in its calls to the driver |
+//! | [`slices`] | the node's devices and their capacity for claims |
+//! | [`published`] | keeps the Node's labels and its ResourceSlice correct |
 //!
-//! A token is made here, written into a directory that one Pod mounts, and told to the manager beside it: the
-//! cluster's objects never hold it.
+//! A token is generated here, written into a directory that one Pod mounts, and registered with the
+//! local manager: the cluster's objects never hold it.
 
 mod authority;
 mod claims;
@@ -85,14 +85,14 @@ const FAILURES: usize = 3;
 const COUNTERS: [(&str, &str); 4] = [
     (
         "identities_made",
-        "Pods and claims that got a directory and a token",
+        "Pods and claims that a directory and a token were made for",
     ),
-    ("identities_removed", "Pods and claims that are gone"),
     (
-        "claims_prepared",
-        "Claims that were prepared for the kubelet",
+        "identities_removed",
+        "Pods and claims whose directory was removed",
     ),
-    ("node_failures", "Rounds that failed"),
+    ("claims_prepared", "Claims prepared for the kubelet"),
+    ("node_failures", "Failed reconciliations"),
 ];
 
 /// A connection to the manager, made when it is needed.
@@ -115,7 +115,7 @@ pub fn control(runtime_dir: &std::path::Path) -> Result<ControlClient<Channel>> 
 pub async fn run(options: Options) -> Result<()> {
     let client = Client::try_default()
         .await
-        .context("no cluster: run in a Pod, or set KUBECONFIG")?;
+        .context("no cluster configuration: run in a Pod, or set KUBECONFIG")?;
     let counters = Counters::new(COUNTERS);
     let counted = counters.clone();
     let metrics = health::serve(options.common.metrics, move || counted.text()).await?;
@@ -165,7 +165,7 @@ pub async fn run(options: Options) -> Result<()> {
         };
         if let Err(error) = round.await {
             counters.count(FAILURES);
-            tracing::warn!(error = %format!("{error:#}"), "a round failed");
+            tracing::warn!(error = %format!("{error:#}"), "reconciliation failed");
         }
         tokio::select! {
             () = news.notified() => {}
@@ -193,7 +193,7 @@ where
                 Ok(_) => news.notify_one(),
                 Err(error) => {
                     let kind = K::kind(&());
-                    tracing::warn!(%kind, %error, "objects are not watched");
+                    tracing::warn!(%kind, %error, "cannot watch objects");
                 }
             }
         }
@@ -221,7 +221,7 @@ async fn follow(
     Ok(())
 }
 
-/// Who a Pod is to this node's manager; `None`: nobody (it has ended, or waits).
+/// A Pod's identity for this node's manager; `None` if it has ended or waits.
 fn identity(pod: &Pod, node: &str) -> Option<Identity> {
     let view = View::of(pod)?;
     if view.finished || view.allocated.is_empty() {
@@ -248,12 +248,13 @@ fn identity(pod: &Pod, node: &str) -> Option<Identity> {
     })
 }
 
-/// Which devices the node's manager has. One that does not answer has none: nothing new is given to it.
+/// The devices of the node's manager. Without a response there are none, so nothing new is
+/// allocated on it.
 async fn devices(mut manager: ControlClient<Channel>) -> Vec<Device> {
     match manager.devices(DevicesRequest {}).await {
         Ok(reply) => reply.into_inner().devices,
         Err(status) => {
-            tracing::warn!(%status, "the manager does not answer");
+            tracing::warn!(%status, "the manager does not respond");
             Vec::new()
         }
     }

@@ -1,11 +1,11 @@
-//! The registry, as everything here asks it.
+//! The registry's clients for this crate.
 
 use anyhow::{Context, Result};
 use baltra_api::client::{self, Functions, Instances, Operators};
 use clap::Args;
 use std::path::PathBuf;
 
-/// Which registry, and what it wants of its callers.
+/// The registry's address and credentials.
 #[derive(Clone, Debug, Args)]
 pub struct RegistryAt {
     /// The registry: http://host:port or https://host:port
@@ -35,15 +35,15 @@ pub struct Registry {
     pub instances: Instances,
     /// Functions.
     pub functions: Functions,
-    /// What people and controllers ask.
+    /// For operators and controllers.
     pub operators: Operators,
 }
 
 impl Registry {
-    /// Connects when it is first asked.
+    /// Connects at the first request.
     ///
     /// # Errors
-    /// When what was said cannot work.
+    /// When the arguments are invalid.
     pub fn new(at: &RegistryAt) -> Result<Registry> {
         let token = match &at.registry_token_file {
             None => at.registry_token.clone(),

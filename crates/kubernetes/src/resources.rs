@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What an operator wants of a device.
+/// An operator's settings of a device.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "baltra.io",
@@ -30,50 +30,50 @@ use std::collections::BTreeMap;
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceSpec {
-    /// Takes no new instances; those that it has stay.
+    /// Accepts no new instances; its instances stay.
     pub cordoned: bool,
-    /// Takes no new instances, and those that it has are moved, a replacement first.
+    /// Accepts no new instances, and its instances are moved, each after its replacement is ready.
     pub drain: bool,
 }
 
-/// What the registry knows about a device.
+/// The registry's state of a device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceStatus {
     /// Its name in the registry: node/name.
     pub id: String,
-    /// The node that it is in.
+    /// Its node.
     pub node: String,
     /// ready, unconfirmed, failed or silent, and cordoned or draining.
     pub state: String,
-    /// Who made it.
+    /// The vendor.
     pub vendor: String,
     /// The OpenCL platform.
     pub platform: String,
-    /// The driver's name for it.
+    /// Its model, from the driver.
     pub model: String,
     /// Device memory, bytes.
     pub memory_bytes: i64,
-    /// Executors that may use it at once.
+    /// Executors that may use it concurrently.
     pub slots: u32,
     /// Slots for accelerators.
     pub regions: u32,
     /// Whether a region holds one accelerator at a time.
     pub exclusive: bool,
-    /// What it holds, by name, with commas; `a → b`: b is to replace a.
+    /// Its accelerators, by name, separated by commas; `a → b`: b will replace a.
     pub accelerator: String,
-    /// Percent of its time that it works, rounded.
+    /// Utilization, percent, rounded.
     pub utilization: u32,
-    /// How many instances it is given to.
+    /// Number of instances that it is allocated to.
     pub instances: u32,
-    /// What the node's operator wrote on it.
+    /// Labels from the node's operator.
     pub labels: BTreeMap<String, String>,
     /// Ready.
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
 }
 
-/// Nothing: an accelerator is where it is loaded.
+/// Empty: the status lists the devices.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "baltra.io",
@@ -95,20 +95,20 @@ pub struct AcceleratorSpec {}
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AcceleratorStatus {
-    /// What people call it.
+    /// Its name.
     pub name: String,
     /// sha256, hexadecimal.
     pub digest: String,
     /// node/name of the devices that hold it, at most 1,000.
     pub devices: Vec<String>,
-    /// The first of them, for people.
+    /// The first of them, for display.
     #[serde(rename = "where")]
     pub at: String,
-    /// Instances that were given those devices.
+    /// Instances that these devices are allocated to.
     pub instances: u32,
 }
 
-/// A function as whoever deploys it says.
+/// A function, as deployed.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "baltra.io",
@@ -127,53 +127,55 @@ pub struct AcceleratorStatus {
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct FunctionSpec {
-    /// Of the devices that its instances need: field=value,…
+    /// Query for the devices of its instances: field=value,…
     pub query: String,
-    /// Devices an instance; 0 means 1.
+    /// Devices per instance; 0 means 1.
     pub count: u32,
     /// Its accelerator's sha256, hexadecimal; empty: none.
     pub accelerator: String,
-    /// For the scaling signal.
+    /// Fewest replicas, for the scaling signal.
     pub replicas_min: u32,
-    /// For the scaling signal; 0: as many as there are devices.
+    /// Most replicas, for the scaling signal; 0: the number of devices.
     pub replicas_max: u32,
-    /// What gateways serve at /function/NAME.NAMESPACE: texts by file name, function.yaml among them. Empty: nothing, the
-    /// function is an application's.
+    /// Files that gateways serve at /function/NAME.NAMESPACE: text by file name, including
+    /// function.yaml. Empty: none, the function is an application's.
     pub files: BTreeMap<String, String>,
-    /// Files that are no texts, in base64.
+    /// Binary files, in base64.
     pub binary_files: BTreeMap<String, String>,
-    /// What gateways pass calls on to instead, started when one comes and stopped when none does.
+    /// The container that gateways forward calls to instead, started by a call and stopped when
+    /// idle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<FunctionContainer>,
 }
 
-/// A Deployment that answers a function's calls over HTTP.
+/// A Deployment that serves a function's calls over HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FunctionContainer {
     /// Its name, in the function's namespace.
     pub deployment: String,
-    /// The Service before it; empty: of the same name.
+    /// Its Service; empty: the one with the same name.
     pub service: String,
     /// The name of the Service's port; empty: its only one.
     pub port: String,
-    /// Nobody having called for so long, it is scaled to none; 0: 300.
+    /// Idle time in seconds after which it is scaled to zero; 0: 300.
     pub idle_seconds: u32,
-    /// No call waits and runs for longer, at most 3600; 0: 60.
+    /// Time limit of a call, including its wait, in seconds, at most 3600; 0: 60.
     pub timeout_seconds: u32,
 }
 
-/// What became of a function.
+/// The status of a function.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FunctionStatus {
     /// Its name in the registry: name.namespace.
     pub name: String,
-    /// Instances that it has.
+    /// Number of its instances.
     pub replicas: u32,
-    /// Instances that it should have.
+    /// Desired number of its instances.
     pub desired: u32,
-    /// Ready: the registry, and so every gateway, knows it as it stands here. Active: its container is ready for calls.
+    /// Ready: the registry, and so every gateway, has this version. Active: its container is ready
+    /// for calls.
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
 }

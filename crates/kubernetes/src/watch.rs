@@ -11,15 +11,15 @@ use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// A cache that follows the cluster for as long as the runtime lives; `heard` is told of everything that happens to an
-/// object, after the cache knows it.
+/// A cache that follows the cluster while the runtime lives; `on_event` is called for every event
+/// of an object, after the cache has applied it.
 ///
 /// # Errors
 /// When it cannot begin to.
 pub async fn cache<K>(
     api: Api<K>,
     config: watcher::Config,
-    heard: impl Fn(&Event<K>) + Send + 'static,
+    on_event: impl Fn(&Event<K>) + Send + 'static,
 ) -> Result<Store<K>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -30,10 +30,10 @@ where
     tokio::spawn(async move {
         while let Some(event) = stream.next().await {
             match event {
-                Ok(event) => heard(&event),
+                Ok(event) => on_event(&event),
                 Err(error) => {
                     let kind = K::kind(&());
-                    tracing::warn!(%kind, %error, "objects are not watched");
+                    tracing::warn!(%kind, %error, "cannot watch objects");
                 }
             }
         }

@@ -1,15 +1,16 @@
-//! The admission webhook: Pods that ask get a device, a place, and what opens a session.
+//! The admission webhook: allocates a device and a node to Pods that request one, with the
+//! credentials of a session.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`certificate`] | its own certificate, made and renewed by itself |
+//! | [`certificate`] | its certificate, created and renewed by itself |
 //! | [`server`] | HTTPS |
-//! | [`review`] | what is decided about a Pod, a Deployment, a StatefulSet |
-//! | [`pod`] | what a Pod is changed to |
+//! | [`review`] | decisions on Pods, Deployments, StatefulSets |
+//! | [`pod`] | changes of a Pod |
 //! | [`scaling`] | over the same port: the registry's signals for the cluster's autoscaler |
 //!
-//! The cluster asks it only about objects that name Baltra (the configuration's `matchConditions`), so its
-//! absence stops nobody else.
+//! The cluster calls it only for objects that refer to Baltra (the configuration's
+//! `matchConditions`), so its absence does not affect others.
 
 pub mod certificate;
 pub mod pod;
@@ -56,17 +57,20 @@ pub struct Options {
     pub node_runtime_dir: PathBuf,
 }
 
-/// What it counts.
+/// Its counters.
 pub(crate) const ADMITTED: usize = 0;
 pub(crate) const WAITING: usize = 1;
 pub(crate) const REFUSED: usize = 2;
 const COUNTERS: [(&str, &str); 3] = [
-    ("pods_admitted", "Pods that were given devices at admission"),
+    (
+        "pods_admitted",
+        "Pods that devices were allocated to at admission",
+    ),
     (
         "pods_waiting",
-        "Pods that were admitted and wait for a device",
+        "Pods admitted without a device, waiting for one",
     ),
-    ("pods_refused", "Pods and workloads that were refused"),
+    ("pods_refused", "Pods and workloads refused"),
 ];
 
 /// Serves until it fails.
@@ -76,12 +80,12 @@ const COUNTERS: [(&str, &str); 3] = [
 pub async fn run(options: Options) -> Result<()> {
     let client = Client::try_default()
         .await
-        .context("no cluster: run in a Pod, or set KUBECONFIG")?;
+        .context("no cluster configuration: run in a Pod, or set KUBECONFIG")?;
     let registry = Registry::new(&options.common.registry)?;
     let counters = Counters::new(COUNTERS);
     let took = Arc::new(Durations::new(
         "admission",
-        "From the head of a request to admit something to its answer",
+        "Time from an admission request's head to its response",
     ));
     let (counted, timed) = (counters.clone(), took.clone());
     let text = move || counted.text() + &timed.text();
@@ -103,7 +107,7 @@ mod tests {
         options: Options,
     }
 
-    /// What a plain command line says.
+    /// The options of a command line without arguments.
     pub fn options() -> Options {
         let line = ["webhook", "--registry", "http://127.0.0.1:7480"];
         Line::parse_from(line).options

@@ -1,4 +1,5 @@
-//! The chart's schema of values: whatever `values.yaml` and the templates know is in it, and nothing else passes.
+//! The chart's schema of values: it has every value of `values.yaml` and the templates, and rejects
+//! all others.
 
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Functions that are containers: the registry hears where their replicas are ready, and says which Deployments to start
-//! and which to stop, because it knows what gateways have to call.
+//! Functions that run in containers: the registry receives the endpoints of their ready replicas
+//! and returns the Deployments to start and to stop, because it has the gateways' reports of calls.
 //!
 //! A Deployment is scaled from none to one and from any number to none; in between it is somebody else's affair.
 
@@ -22,22 +22,22 @@ use std::time::{Duration, Instant};
 /// Between looks: a call that waits waits for this, too. Without any such function, the second.
 const EVERY: Duration = Duration::from_millis(200);
 const EVERY_UNUSED: Duration = Duration::from_secs(2);
-/// A Deployment is looked at, for one of both reasons, at most once in this time.
+/// Shortest interval of scaling a Deployment.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Of a slice: its Service.
+/// The label of a slice with its Service.
 const SERVICE: &str = "kubernetes.io/service-name";
 
-/// What is asked of a function that says nothing.
+/// Default idle time.
 const IDLE_S: u32 = 300;
 const TIMEOUT_S: u32 = 60;
-/// Bounds of what it may say: a month, an hour.
+/// Limits of its settings: a month, an hour.
 const IDLE_S_MAX: u32 = 31 * 24 * 3600;
 const TIMEOUT_S_MAX: u32 = 3600;
 
-/// What is remembered between looks.
+/// State between rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Containers {
-    /// By function: what its object is to say.
+    /// By function: the status to write to its object.
     said: std::sync::Mutex<HashMap<String, Said>>,
 }
 
@@ -48,19 +48,21 @@ struct Said {
     message: String,
 }
 
-/// A function's container, checked and with its defaults; none: it is no container.
+/// A function's container, checked and with its defaults; `None` if it does not run in a container.
 ///
 /// # Errors
-/// What is wrong, for whoever applied it.
+/// The invalid field, for the user who applied the object.
 pub(super) fn container(spec: &FunctionSpec) -> Result<Option<FunctionContainer>> {
     let Some(container) = &spec.container else {
         return Ok(None);
     };
     if !spec.files.is_empty() || !spec.binary_files.is_empty() {
-        bail!("spec.container and spec.files exclude each other: gateways run files themselves");
+        bail!("spec.container and spec.files must not both be set: gateways run files themselves");
     }
     if container.deployment.is_empty() {
-        bail!("spec.container.deployment is missing: the Deployment that answers the calls");
+        bail!(
+            "spec.container.deployment is missing: set it to the Deployment that serves the calls"
+        );
     }
     let mut container = container.clone();
     if container.service.is_empty() {
@@ -81,7 +83,7 @@ pub(super) fn container(spec: &FunctionSpec) -> Result<Option<FunctionContainer>
         ),
     ] {
         if *seconds > most {
-            bail!("spec.container.{name} is {seconds}, and at most {most} is allowed");
+            bail!("spec.container.{name} is {seconds}, must be at most {most}");
         }
         if *seconds == 0 {
             *seconds = default;
@@ -90,7 +92,7 @@ pub(super) fn container(spec: &FunctionSpec) -> Result<Option<FunctionContainer>
     Ok(Some(container))
 }
 
-/// Looks again and again; without slices there are none, for ever.
+/// Reconciles containers periodically; does nothing without EndpointSlices.
 pub(super) async fn follow(controller: &Controller) {
     let Some(slices) = &controller.slices else {
         return std::future::pending().await;
@@ -102,7 +104,7 @@ pub(super) async fn follow(controller: &Controller) {
             Ok(_) => EVERY,
             Err(error) => {
                 controller.counters.count(FAILURES);
-                tracing::warn!(error = %format!("{error:#}"), "containers are not looked after");
+                tracing::warn!(error = %format!("{error:#}"), "cannot reconcile containers");
                 EVERY_UNUSED
             }
         };
@@ -111,7 +113,7 @@ pub(super) async fn follow(controller: &Controller) {
 }
 
 impl Controller {
-    /// Tells the registry and does what it says; how many functions there are.
+    /// Reports to the registry and executes its orders. Returns the number of functions.
     async fn tick(
         &self,
         slices: &Store<EndpointSlice>,
@@ -120,7 +122,7 @@ impl Controller {
         let mut functions: Vec<(Arc<Function>, FunctionContainer)> = Vec::new();
         let mut containers = Vec::new();
         for object in self.functions.state() {
-            // What is wrong with one stands in its condition Ready.
+            // Errors of a function appear in its condition Ready.
             let (Ok(Some(container)), Ok(wanted)) =
                 (container(&object.spec), self.permitted(&object))
             else {
@@ -163,7 +165,7 @@ impl Controller {
         Ok(functions.len())
     }
 
-    /// From none to one, or to none.
+    /// Scales from zero to one, or to zero.
     async fn scale(
         &self,
         object: &Function,
@@ -181,7 +183,7 @@ impl Controller {
             if (is > 0) == order.start {
                 return Ok(None);
             }
-            // Only what was looked at is changed: somebody else may scale it, too.
+            // The update fails if the object changed meanwhile: others may scale it, too.
             let version = scale.metadata.resource_version;
             let patch =
                 json!({"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}});
@@ -219,7 +221,7 @@ impl Controller {
                     kube::Error::Api(status) => status.message,
                     other => other.to_string(),
                 };
-                let note = format!("Deployment {name} cannot be scaled: {reason}");
+                let note = format!("cannot scale Deployment {name}: {reason}");
                 self.events.warning(&about, "ScaleFailed", &note).await;
                 Err(anyhow!(note))
             }

@@ -19,14 +19,14 @@ use serde_json::{json, Value};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// The file that says what a function is.
+/// The file that defines a function.
 const MANIFEST: &str = "function.yaml";
 
 /// A label of the registry's functions that have an object.
 const OBJECT: &str = "baltra.io/object";
 
 impl Controller {
-    /// What is applied, changed or deleted is so to the registry.
+    /// Copies changes of Function objects to the registry.
     pub(super) async fn put_functions(&self) -> Result<()> {
         let mut functions = self.registry.functions.clone();
         let known = functions.functions(FunctionsRequest::default()).await?;
@@ -48,7 +48,7 @@ impl Controller {
             present.insert(wanted.name.clone());
             let content = match content(&object.name_any(), &object.spec) {
                 Ok(content) => content,
-                // What it was before stays.
+                // The earlier version stays.
                 Err(error) => {
                     self.tell(&object, false, &format!("{error:#}")).await?;
                     continue;
@@ -89,8 +89,8 @@ impl Controller {
     pub(super) fn permitted(&self, object: &Function) -> Result<proto::Function> {
         let mut wanted = wanted(object);
         let namespace = self.namespaces.get(&ObjectRef::new(&wanted.tenant));
-        let namespace =
-            namespace.ok_or_else(|| anyhow!("the namespace '{}' is unknown yet", wanted.tenant))?;
+        let namespace = namespace
+            .ok_or_else(|| anyhow!("namespace '{}' is not in the cache yet", wanted.tenant))?;
         let annotations = namespace.metadata.annotations.clone().unwrap_or_default();
         let policy = Policy::of(&wanted.tenant, &annotations)?;
         let query = wanted.query.parse().context("spec.query")?;
@@ -98,7 +98,7 @@ impl Controller {
         Ok(wanted)
     }
 
-    /// Function objects say how many instances there are and should be.
+    /// Writes the actual and desired numbers of instances to Function objects.
     pub(super) async fn mirror_functions(&self) -> Result<()> {
         if self.functions.is_empty() {
             return Ok(());
@@ -140,7 +140,7 @@ impl Controller {
         }
     }
 
-    /// Changes a part of the status: the cache may not know the other yet.
+    /// Changes a part of the status: the cache may not have the other part yet.
     async fn write(&self, object: &Function, status: &Value) -> Result<()> {
         let namespace = object.namespace().unwrap_or_default();
         let api: Api<Function> = Api::namespaced(self.client.clone(), &namespace);
@@ -174,7 +174,7 @@ fn wanted(object: &Function) -> proto::Function {
 /// A function's files as gateways read them from the registry; empty: none.
 ///
 /// # Errors
-/// What is wrong with them, for whoever applied it.
+/// The invalid field, for the user who applied the object.
 fn content(name: &str, spec: &FunctionSpec) -> Result<Vec<u8>> {
     if containers::container(spec)?.is_some() {
         return Ok(Vec::new());
@@ -183,7 +183,7 @@ fn content(name: &str, spec: &FunctionSpec) -> Result<Vec<u8>> {
         return Ok(Vec::new());
     }
     let text = spec.files.get(MANIFEST);
-    let text = text.ok_or_else(|| anyhow!("spec.files has no '{MANIFEST}'"))?;
+    let text = text.ok_or_else(|| anyhow!("spec.files lacks '{MANIFEST}'"))?;
     let mut contents: BTreeMap<String, Bytes> = BTreeMap::new();
     let mut packed: BTreeMap<&str, Value> = BTreeMap::new();
     for (file, text) in &spec.files {
@@ -192,7 +192,8 @@ fn content(name: &str, spec: &FunctionSpec) -> Result<Vec<u8>> {
     }
     for (file, encoded) in &spec.binary_files {
         let bytes = BASE64_STANDARD.decode(encoded);
-        let bytes = bytes.with_context(|| format!("spec.binaryFiles: '{file}' is no base64"))?;
+        let bytes =
+            bytes.with_context(|| format!("spec.binaryFiles: '{file}' is not valid base64"))?;
         contents.insert(file.clone(), bytes.into());
         packed.insert(file, json!({"base64": encoded}));
     }
@@ -200,7 +201,7 @@ fn content(name: &str, spec: &FunctionSpec) -> Result<Vec<u8>> {
     let own = function.manifest.name;
     if own != name {
         return Err(anyhow!(
-            "{MANIFEST}: the name is '{own}', and the object's '{name}': make them the same"
+            "{MANIFEST}: the name '{own}' must equal the object's name '{name}'"
         ));
     }
     Ok(serde_json::to_vec(&json!({"files": packed}))?)
@@ -211,7 +212,7 @@ fn hexadecimal(content: &[u8]) -> String {
     digest.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Whether the registry's function says what an object says.
+/// Whether the registry's function equals an object.
 fn same(known: &proto::Function, wanted: &proto::Function) -> bool {
     known.tenant == wanted.tenant
         && known.query == wanted.query

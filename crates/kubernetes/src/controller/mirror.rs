@@ -25,7 +25,7 @@ const GONE_S: i64 = 600;
 const LISTED_MAX: usize = 1_000;
 
 impl Controller {
-    /// Device objects say what the registry knows.
+    /// Writes the registry's devices to Device objects.
     pub(super) async fn mirror_devices(&self, devices: &[proto::Device]) -> Result<()> {
         let mut present = HashSet::new();
         for device in devices {
@@ -47,8 +47,9 @@ impl Controller {
         self.keep_gone(&present).await
     }
 
-    /// A device that the registry does not know is gone; its object holds what an operator wants of it, and stays
-    /// for a while: a registry that has lost its books does not know any device until their nodes have joined again.
+    /// Marks devices that the registry does not have as gone. Their objects hold the operator's
+    /// settings and stay for a while: a registry that has lost its state has no devices until their
+    /// nodes have joined again.
     async fn keep_gone(&self, present: &HashSet<String>) -> Result<()> {
         let gone = self.devices.state().into_iter();
         for device in gone.filter(|d| !present.contains(&d.name_any())) {
@@ -83,7 +84,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Accelerator objects say what is loaded where.
+    /// Writes the accelerators' devices to Accelerator objects.
     pub(super) async fn mirror_accelerators(&self) -> Result<()> {
         let mut operators = self.registry.operators.clone();
         let reply = operators.accelerators(AcceleratorsRequest {}).await?;
@@ -109,8 +110,8 @@ impl Controller {
         remove(&self.client, &self.accelerators, &present).await
     }
 
-    /// A Device that is cordoned or drained, or whose Node is cordoned, is so to the registry. What somebody else
-    /// has cordoned there stays so.
+    /// Cordons devices in the registry if their Device is cordoned or drained, or their Node is
+    /// cordoned. Devices that others cordoned in the registry stay cordoned.
     pub(super) async fn follow_cordons(&self) -> Result<()> {
         let mut operators = self.registry.operators.clone();
         for device in self.devices.state() {

@@ -10,19 +10,19 @@ use std::collections::BTreeSet;
 pub const MOVING: &str = "baltra.io/moving";
 /// An annotation: the ReplicaSet that a Pod was taken out of, so that it makes another.
 pub const MOVED_FROM: &str = "baltra.io/moved-from";
-/// By this label a Deployment's ReplicaSet knows its Pods.
+/// The label by which a Deployment's ReplicaSet selects its Pods.
 pub const TEMPLATE_HASH: &str = "pod-template-hash";
 
 /// What matters of a Pod here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// Where it is.
+    /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Of its instance.
+    /// The name of its instance.
     pub instance: String,
-    /// node/device, as its annotation says.
+    /// node/device, from its annotation.
     pub allocated: Vec<String>,
     /// It waits at our gate.
     pub gated: bool,
@@ -43,7 +43,7 @@ pub struct View {
 }
 
 impl View {
-    /// Of a Pod with our label.
+    /// The view of a Pod with our label.
     pub fn of(pod: &Pod) -> Option<View> {
         let meta = &pod.metadata;
         let label = |key: &str| meta.labels.as_ref().and_then(|l| l.get(key));
@@ -74,7 +74,7 @@ impl View {
 }
 
 impl View {
-    /// Whether it is one of a ReplicaSet's, and serves.
+    /// Whether it belongs to a ReplicaSet and is ready.
     pub fn serves_in(&self, namespace: &str, set: &str) -> bool {
         let own = self
             .controller
@@ -100,7 +100,7 @@ pub fn ids(text: &str) -> Vec<String> {
 pub enum Step {
     /// Ask for a device.
     Allocate,
-    /// Tell the registry what it has.
+    /// Restore its instance in the registry.
     Adopt,
     /// Its instance stays as long as it does, from now on.
     Keep,
@@ -112,12 +112,13 @@ pub enum Step {
     Open,
     /// It has to be replaced, because of this.
     Move(String),
-    /// It has lost its device, because of this, and there is no other yet.
+    /// It has lost its device for this reason, and there is no other yet.
     Stranded(String),
 }
 
-/// What has to happen to a Pod, given its instance as the registry knows it; `in_the_way` says why its device is to
-/// hold something else, `blocked` whether others have to leave its devices first.
+/// The next steps for a Pod, given its instance in the registry; `in_the_way` is the reason why its
+/// device will hold another accelerator, `blocked` whether other instances have to leave its
+/// devices first.
 pub fn steps(
     pod: &View,
     instance: Option<&proto::Instance>,
@@ -156,7 +157,7 @@ pub fn steps(
     } else if given != pod.allocated {
         let to = given.join(", ");
         steps.push(Step::Move(format!(
-            "the registry has given its instance {to}"
+            "the registry moved its instance to {to}"
         )));
     } else if let Some(reason) = in_the_way {
         steps.push(Step::Move(reason));
@@ -171,7 +172,8 @@ pub fn given(instance: &proto::Instance) -> Vec<String> {
     ids.into_iter().collect()
 }
 
-/// Why an instance has to leave one of its devices: a region that it uses is to hold what it does not want.
+/// Why an instance has to leave one of its devices: a region that it uses will hold another
+/// accelerator.
 pub fn in_the_way(instance: &proto::Instance, devices: &[proto::Device]) -> Option<String> {
     let query: Query = instance.query.parse().ok()?;
     query.term(Field::Accelerator)?;
@@ -188,7 +190,7 @@ pub fn in_the_way(instance: &proto::Instance, devices: &[proto::Device]) -> Opti
             } else {
                 &next.name
             };
-            format!("{}/{} is to be reconfigured to '{what}'", a.node, a.device)
+            format!("{}/{} will be reconfigured to '{what}'", a.node, a.device)
         })
     })
 }
@@ -221,8 +223,8 @@ fn find<'a>(devices: &'a [proto::Device], node: &str, name: &str) -> Option<&'a 
     })
 }
 
-/// How many of a ReplicaSet's former Pods may go: of all that serve, its own and former ones, those beyond as many as it
-/// wants.
+/// Number of a ReplicaSet's former Pods that may be evicted: the ready Pods, its own and former
+/// ones, beyond the desired number.
 pub fn spare(wanted: i32, serving: usize) -> usize {
     serving.saturating_sub(usize::try_from(wanted).unwrap_or(0))
 }

@@ -25,8 +25,8 @@ const HANDS: usize = 16;
 /// Pods of one ReplicaSet that are being replaced at once: their replacements need room.
 const MOVES_MAX: usize = 25;
 
-/// Instances whose Pods the cluster has said to be deleted, as long as the lease that the webhook gives runs: a Pod that
-/// came and went between two rounds is known from here only.
+/// Instances whose Pods were deleted, kept for the lease that the webhook requests: only this
+/// records a Pod that was created and deleted between two rounds.
 #[derive(Default)]
 pub(crate) struct Gone(Mutex<VecDeque<(Instant, String)>>);
 
@@ -93,8 +93,8 @@ impl Controller {
             }
         }
         let present: HashSet<&str> = known.iter().map(|k| k.view.instance.as_str()).collect();
-        // One that has a lease yet was made for a Pod that has come and gone, or that no round has seen: then it ends by
-        // itself, since its Pod may be on its way still.
+        // An instance that still has a lease belongs to a Pod that was deleted, or that no round
+        // has seen yet. In the second case its lease expires if the Pod never appears.
         let gone = self.gone.names();
         let orphans = instances.iter().filter(|i| {
             let over = i.lease_s == 0 || gone.contains(&i.name);
@@ -178,7 +178,7 @@ impl Controller {
             Step::Open => {
                 self.open(pod, BTreeMap::new(), None).await?;
                 let devices = view.allocated.join(", ");
-                let note = format!("{devices} is free to be reconfigured");
+                let note = format!("{devices} can be reconfigured");
                 self.events.normal(&pod.reference(), "Ready", &note).await;
             }
             Step::Stranded(reason) => {
@@ -190,7 +190,7 @@ impl Controller {
                 };
                 instances.renew(request).await?;
             }
-            Step::Move(_) => unreachable!("moves are carried out together"),
+            Step::Move(_) => unreachable!("moves are executed together, by replace()"),
         }
         Ok(())
     }
@@ -209,7 +209,7 @@ impl Controller {
         }
     }
 
-    /// What the registry is asked for a Pod that stands in the cluster.
+    /// The allocation request of an existing Pod.
     fn request(&self, pod: &Known) -> Result<AllocateRequest> {
         let meta = &pod.pod.metadata;
         let mut said = meta.annotations.clone().unwrap_or_default();
@@ -233,7 +233,8 @@ impl Controller {
 
     fn policy(&self, namespace: &str) -> Result<Policy> {
         let found = self.namespaces.get(&ObjectRef::new(namespace));
-        let found = found.ok_or_else(|| anyhow!("the namespace '{namespace}' is unknown yet"))?;
+        let found =
+            found.ok_or_else(|| anyhow!("namespace '{namespace}' is not in the cache yet"))?;
         let annotations = found.metadata.annotations.clone().unwrap_or_default();
         Ok(Policy::of(namespace, &annotations)?)
     }
@@ -252,7 +253,7 @@ impl Controller {
             return Ok(());
         }
         let note = format!(
-            "the namespace has {} instances and may have {most}",
+            "the namespace has {} instances, at most {most} are allowed",
             known.len()
         );
         self.warn_once(pod, "QuotaExceeded", &note).await;
@@ -273,7 +274,7 @@ impl Controller {
                 self.patch(&pod.view, &Patch::Merge(&patch)).await?;
             }
         }
-        let note = format!("given {}", devices.join(", "));
+        let note = format!("allocated {}", devices.join(", "));
         self.events
             .normal(&pod.reference(), "Allocated", &note)
             .await;
@@ -316,11 +317,11 @@ impl Controller {
         }
     }
 
-    /// Replaces Pods that have to move, replacements first.
-    ///
-    /// A Deployment's Pod is taken out of its ReplicaSet, which makes another at once, while the old one serves on.
-    /// It is evicted when its ReplicaSet serves with as many as it wants without it. Of other controllers there is
-    /// no replacement before the eviction. Either way the cluster's disruption budgets have the last word.
+    /// Replaces Pods that have to move, replacements first. A Deployment's Pod is removed from its
+    /// ReplicaSet, which creates another at once, while the old one continues to serve. It is
+    /// evicted when its ReplicaSet has the desired number of ready Pods without it. Other
+    /// controllers create a replacement only after the eviction. In both cases the cluster's
+    /// disruption budgets apply.
     async fn replace(&self, known: &[Known], moves: Vec<(&Known, String)>) {
         let mut under_way: HashMap<(&str, &str), Vec<&Known>> = HashMap::new();
         for pod in known.iter().filter(|k| !k.view.leaving) {
@@ -360,7 +361,7 @@ impl Controller {
                     }
                     None => {
                         let note = format!(
-                            "{reason}; nobody would replace this Pod: delete it and make another"
+                            "{reason}; no controller would replace this Pod: delete and recreate it"
                         );
                         self.warn_once(pod, "CannotMove", &note).await;
                     }
@@ -371,10 +372,10 @@ impl Controller {
             let sets: Api<ReplicaSet> = Api::namespaced(self.client.clone(), namespace);
             let wanted = match sets.get_opt(set).await {
                 Ok(Some(found)) => found.spec.and_then(|s| s.replicas).unwrap_or(1),
-                // Nobody wants them any more.
+                // They are not needed any more.
                 Ok(None) => 0,
                 Err(error) => {
-                    tracing::warn!(namespace, set, %error, "a ReplicaSet cannot be read");
+                    tracing::warn!(namespace, set, %error, "cannot read a ReplicaSet");
                     continue;
                 }
             };
@@ -383,13 +384,13 @@ impl Controller {
             let inside = known.iter().filter(|k| k.view.serves_in(namespace, set));
             let former = pods.iter().filter(|p| p.view.ready);
             let mut spare = plan::spare(wanted, inside.count() + former.count());
-            // Those that do not serve are no loss.
+            // Pods that are not ready go first.
             pods.sort_by_key(|p| p.view.ready);
             for pod in pods {
                 if pod.view.ready && spare == 0 {
                     break;
                 }
-                let gone = self.evict(pod, "its replacement serves").await;
+                let gone = self.evict(pod, "its replacement is ready").await;
                 spare -= usize::from(gone && pod.view.ready);
             }
         }
@@ -402,7 +403,7 @@ impl Controller {
         }});
         match self.patch(&pod.view, &Patch::Merge(&patch)).await {
             Ok(()) => {
-                let note = format!("{reason}: it goes when its replacement serves");
+                let note = format!("{reason}: it is evicted when its replacement is ready");
                 self.events.normal(&pod.reference(), "Moving", &note).await;
             }
             Err(error) => {
@@ -448,12 +449,12 @@ impl Controller {
     }
 }
 
-/// What an instance was given and for what, for people.
+/// An instance's devices and its query, as text.
 fn why(instance: &Instance) -> String {
     let devices = plan::given(instance).join(", ");
     match instance.query.as_str() {
-        "" => format!("given {devices}, the least used of all devices"),
-        query => format!("given {devices}, the least used that fits '{query}'"),
+        "" => format!("allocated {devices}, the least used of all devices"),
+        query => format!("allocated {devices}, the least used that matches '{query}'"),
     }
 }
 

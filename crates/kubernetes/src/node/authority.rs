@@ -1,17 +1,19 @@
-//! The kubelet introduces itself with a name that HTTP/2 does not allow: when it asks who listens on a plug-in's socket,
-//! `:authority` is the socket's path with percent signs, and h2 ends the stream with PROTOCOL_ERROR (hyperium/h2#487).
+//! The kubelet sends an `:authority` that HTTP/2 does not allow: on a plug-in's socket it is the
+//! socket's path with percent signs, and h2 resets the stream with PROTOCOL_ERROR
+//! (hyperium/h2#487).
 //!
-//! What it sends goes through here, and says `localhost` instead. That needs no decoding (RFC 7541, 6): a literal whose
-//! name is entry 1 of the static table is replaced whole, so that both ends number their dynamic tables alike.
+//! This filter replaces it by `localhost`. That needs no decoding (RFC 7541, 6): a literal whose
+//! name is entry 1 of the static table is replaced whole, so that both ends number their dynamic
+//! tables alike.
 
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::wrappers::ReceiverStream;
 
-/// What a client says first (RFC 9113, 3.4).
+/// Length of a client's connection preface (RFC 9113, 3.4).
 const PREFACE: usize = 24;
-/// The head of a frame, and the longest frame that is sent to who has not asked for longer ones.
+/// Length of a frame's head, and the default limit of a frame's payload.
 const HEAD: usize = 9;
 const FRAME_MAX: usize = 16_384;
 const HEADERS: u8 = 1;
@@ -21,7 +23,7 @@ const PRIORITY: u8 = 32;
 /// Connections that wait to be served.
 const WAITING: usize = 4;
 
-/// The connections of a listener, each as if its peer said `localhost`.
+/// The connections of a listener, with `:authority` replaced by `localhost`.
 pub(super) fn localhost(listener: UnixListener) -> ReceiverStream<io::Result<UnixStream>> {
     let (served, connections) = tokio::sync::mpsc::channel(WAITING);
     tokio::spawn(async move {
@@ -107,7 +109,7 @@ fn named_localhost(block: &[u8]) -> Option<Vec<u8>> {
     Some(made)
 }
 
-/// An integer whose first byte has so many of its bits, and what follows it (RFC 7541, 5.1).
+/// An integer with a prefix of `bits` bits, and the bytes after it (RFC 7541, 5.1).
 fn integer(bytes: &[u8], bits: u32) -> Option<(usize, &[u8])> {
     let (first, mut rest) = bytes.split_first()?;
     let most = (1 << bits) - 1;
@@ -149,7 +151,7 @@ mod tests {
                 assert_eq!(named_localhost(&block), Some(wanted));
             }
         }
-        // A name of its own, a table's new size and an index of two bytes are left alone.
+        // A literal name, a table size update and a two-byte index are unchanged.
         let other = b"\x00\x01x\x01y\x3f\xe1\x1f\xff\x80\x01\x44\x01/";
         assert_eq!(named_localhost(other).as_deref(), Some(&other[..]));
     }

@@ -1,4 +1,5 @@
-//! The driver of ResourceClaims: what the kubelet asks before a Pod with a claim starts, and after it has ended.
+//! The driver of ResourceClaims: the kubelet calls it before a Pod with a claim starts and after it
+//! has ended.
 //!
 //! A claim gets what a Pod of the webhook gets: a directory with a token, made known to the manager with the share
 //! of time and memory that the scheduler counted. A CDI file tells the container runtime to mount it and which
@@ -46,7 +47,7 @@ use registration::registration_server::{Registration, RegistrationServer};
 /// How long the registry may take to note an instance; the claim is prepared without it, too.
 const REGISTRY_MAX: Duration = Duration::from_secs(2);
 
-/// What it works with.
+/// The driver's state.
 #[derive(Clone)]
 pub(super) struct Driver {
     pub options: Options,
@@ -57,7 +58,7 @@ pub(super) struct Driver {
     pub counters: Arc<Counters<4>>,
 }
 
-/// What a claim says to the driver, in its opaque configuration.
+/// A claim's opaque configuration for the driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Configuration {
@@ -75,9 +76,9 @@ pub(super) async fn serve(driver: Driver) -> Result<()> {
     let service = plugins.join("dra.sock");
     let registry = driver.options.kubelet.join("plugins_registry");
     std::fs::create_dir_all(&plugins)
-        .with_context(|| format!("cannot make {}", plugins.display()))?;
+        .with_context(|| format!("cannot create {}", plugins.display()))?;
     std::fs::create_dir_all(&driver.options.cdi)
-        .with_context(|| format!("cannot make {}", driver.options.cdi.display()))?;
+        .with_context(|| format!("cannot create {}", driver.options.cdi.display()))?;
     let calls = listen(&service)?;
     let introduction = localhost(listen(&registry.join(format!("{GROUP}-reg.sock")))?);
     let server = DraPluginServer::new(driver);
@@ -87,7 +88,7 @@ pub(super) async fn serve(driver: Driver) -> Result<()> {
             .add_service(server)
             .serve_with_incoming(UnixListenerStream::new(calls));
         if let Err(error) = served.await {
-            tracing::error!(%error, "claims are no longer prepared");
+            tracing::error!(%error, "stopped preparing claims");
         }
     });
     tokio::spawn(async move {
@@ -95,7 +96,7 @@ pub(super) async fn serve(driver: Driver) -> Result<()> {
             .add_service(introduce)
             .serve_with_incoming(introduction);
         if let Err(error) = served.await {
-            tracing::error!(%error, "the kubelet cannot find the driver");
+            tracing::error!(%error, "cannot register the driver with the kubelet");
         }
     });
     Ok(())
@@ -105,7 +106,7 @@ fn listen(path: &Path) -> Result<UnixListener> {
     let _ = std::fs::remove_file(path);
     UnixListener::bind(path).with_context(|| {
         format!(
-            "cannot listen on {}: is --kubelet its directory?",
+            "cannot listen on {}: is --kubelet the kubelet's directory?",
             path.display()
         )
     })
@@ -135,8 +136,8 @@ impl Registration for Introduction {
     ) -> Result<Response<registration::RegistrationStatusResponse>, Status> {
         let status = request.into_inner();
         match status.plugin_registered {
-            true => tracing::info!("the kubelet knows the driver"),
-            false => tracing::error!(error = status.error, "the kubelet refuses the driver"),
+            true => tracing::info!("registered the driver with the kubelet"),
+            false => tracing::error!(error = status.error, "the kubelet refused the driver"),
         }
         Ok(Response::new(registration::RegistrationStatusResponse {}))
     }
@@ -198,11 +199,11 @@ impl Driver {
         let claim = claims
             .get(&asked.name)
             .await
-            .context("the claim cannot be read")?;
+            .context("cannot read the claim")?;
         // One of the same name may have been made since.
         if claim.metadata.uid.as_deref() != Some(&asked.uid) {
             bail!(
-                "the claim {}/{} is another one by now",
+                "claim {}/{} was replaced by another of that name",
                 asked.namespace,
                 asked.name
             );
@@ -215,7 +216,7 @@ impl Driver {
         let known = manager
             .devices(DevicesRequest {})
             .await
-            .context("the manager does not answer")?;
+            .context("the manager does not respond")?;
         let known: Vec<String> = known
             .into_inner()
             .devices
@@ -225,7 +226,8 @@ impl Driver {
         let mut devices = Vec::new();
         for result in &results {
             let name = known.iter().find(|name| claim_name(name) == result.device);
-            let name = name.ok_or_else(|| anyhow!("the device '{}' is gone", result.device))?;
+            let name =
+                name.ok_or_else(|| anyhow!("device '{}' no longer exists", result.device))?;
             devices.push(name.clone());
         }
         devices.sort();
@@ -285,13 +287,14 @@ impl Driver {
         if !matches!(released, Ok(Ok(_))) {
             tracing::warn!(
                 claim = asked.name,
-                "the registry has not heard that the claim is gone"
+                "cannot report the end of a claim to the registry"
             );
         }
         Ok(())
     }
 
-    /// The registry hears who uses the device. It may be away: the scheduler has decided already.
+    /// Reports the device's use to the registry. A failure is not fatal: the scheduler has decided
+    /// already.
     async fn note(&self, asked: &dra::Claim, identity: &Identity) {
         let id = |name: &String| format!("{}/{name}", self.options.node);
         let request = AllocateRequest {
@@ -309,7 +312,7 @@ impl Driver {
         if !matches!(noted, Ok(Ok(_))) {
             tracing::warn!(
                 claim = asked.name,
-                "the registry has not heard of the claim"
+                "cannot report the claim to the registry"
             );
         }
     }
@@ -325,7 +328,7 @@ fn check(asked: &dra::Claim) -> Result<()> {
     if (1..=64).contains(&asked.uid.len()) && asked.uid.chars().all(plain) {
         return Ok(());
     }
-    bail!("'{}' is no uid of a claim", asked.uid.escape_debug())
+    bail!("'{}' is not a claim's uid", asked.uid.escape_debug())
 }
 
 fn instance(asked: &dra::Claim) -> String {
@@ -349,7 +352,7 @@ fn consumed(result: &DeviceRequestAllocationResult, what: &str) -> Result<Option
     let found = capacity
         .iter()
         .find(|(key, _)| *key == what || **key == format!("{GROUP}/{what}"));
-    let whole = |text: &str| quantity(text).ok_or_else(|| anyhow!("'{text}' is no quantity"));
+    let whole = |text: &str| quantity(text).ok_or_else(|| anyhow!("'{text}' is not a quantity"));
     found.map(|(_, consumed)| whole(&consumed.0)).transpose()
 }
 
@@ -384,17 +387,17 @@ fn limit(claim: &ResourceClaim) -> Result<u32> {
             continue;
         };
         let said: Configuration = serde_json::from_value(opaque.parameters.0.clone()).context(
-            "the claim's configuration is none of baltra.io (kind: DeviceConfig, limit: PERCENT)",
+            "invalid configuration of the claim: expected 'kind: DeviceConfig' and 'limit: PERCENT'",
         )?;
         if said.kind != "DeviceConfig" || said.limit > 100 {
-            bail!("the claim's configuration must be of kind DeviceConfig, its limit at most 100");
+            bail!("invalid configuration of the claim: 'kind' must be DeviceConfig, 'limit' at most 100");
         }
         limit = said.limit;
     }
     Ok(limit)
 }
 
-/// What the container runtime does to a container of a Pod with the claim.
+/// The CDI edits for a container of a Pod with the claim.
 fn cdi(uid: &str, instance: &str, directory: &Path) -> serde_json::Value {
     let mut env: Vec<String> = environment()
         .iter()

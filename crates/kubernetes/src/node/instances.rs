@@ -1,16 +1,16 @@
-//! A directory for each Pod and claim, `RUNTIME/instances/NAME`, which it and nobody else mounts:
+//! A directory for each Pod and claim, `RUNTIME/instances/NAME`, which only that Pod mounts:
 //!
 //! | file | what |
 //! |---|---|
-//! | `environment` | who it is to the manager, its token among that (the library reads it) |
-//! | `baltra.sock` | the manager's socket where only a token counts |
-//! | `libbaltra_opencl.so`, `libOpenCL.so.1` | the library, and again as the loader for images that have none |
-//! | `baltra.icd` | for images that have one |
-//! | `claim` | there for a claim: it stays until the kubelet says otherwise |
+//! | `environment` | its identity for the manager, including its token (the library reads it) |
+//! | `baltra.sock` | the manager's socket for authentication by token only |
+//! | `libbaltra_opencl.so`, `libOpenCL.so.1` | the library, also as the loader for images without one |
+//! | `baltra.icd` | for images with a loader |
+//! | `claim` | marks a claim, which stays until the kubelet unprepares it |
 //!
-//! To the manager each is a tenant of its own that may use its devices and no others, a part of the namespace's
-//! tenant. The socket and the library are links: the directory lies beside them, so that what a new manager
-//! listens on is seen by Pods that run already.
+//! For the manager, each is a separate tenant that may use only its devices, a part of the
+//! namespace's tenant. The socket and the library are links, so that running Pods see the socket of
+//! a restarted manager.
 
 use crate::annotations::Share;
 use crate::{INSTANCES_DIR, MOUNT};
@@ -31,7 +31,7 @@ const LIBRARY: &str = "libbaltra_opencl.so";
 const SOCKET: &str = "baltra.sock";
 const CLAIM: &str = "claim";
 
-/// Who a Pod or a claim is to the manager.
+/// The identity of a Pod or a claim for the manager.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Its instance.
@@ -40,9 +40,9 @@ pub struct Identity {
     pub owner: String,
     /// Devices of this node, by name.
     pub devices: Vec<String>,
-    /// Of their time.
+    /// Share of their time.
     pub share: Share,
-    /// Of their memory; `None`: as the node's configuration says.
+    /// Limit of their memory; `None`: the default of the node's configuration.
     pub memory_bytes: Option<u64>,
 }
 
@@ -55,10 +55,10 @@ pub struct Instances {
 }
 
 impl Instances {
-    /// Makes the root, which nobody but root may look into, and brings the library there.
+    /// Creates the root directory, which only root may read, and copies the library there.
     ///
     /// # Errors
-    /// What is missing or cannot be made.
+    /// When the library is missing or the directory cannot be created.
     pub fn new(
         runtime: &Path,
         library: &Path,
@@ -70,7 +70,7 @@ impl Instances {
                 .recursive(true)
                 .mode(mode)
                 .create(path);
-            made.with_context(|| format!("cannot make {}", path.display()))
+            made.with_context(|| format!("cannot create {}", path.display()))
         };
         make(&root, 0o700)?;
         let kept = runtime.join("library");
@@ -89,7 +89,7 @@ impl Instances {
     fn bring(&self, library: &Path) -> Result<()> {
         let bytes = fs::read(library).with_context(|| {
             format!(
-                "cannot read the library {}: name it with --library",
+                "cannot read the library {}: set its path with --library",
                 library.display()
             )
         })?;
@@ -101,7 +101,8 @@ impl Instances {
         replace(kept, &self.library, &bytes, 0o755)
     }
 
-    /// Makes what is wanted, removes what is not. Claims stay. Returns how many were made and removed.
+    /// Creates missing directories and removes unneeded ones. Claims stay. Returns the numbers of
+    /// both.
     ///
     /// # Errors
     /// What could not be done; the rest was.
@@ -143,7 +144,7 @@ impl Instances {
     pub async fn ensure_claim(&mut self, identity: &Identity) -> Result<PathBuf> {
         let directory = self.directory(&identity.instance)?;
         make_directory(&directory)?;
-        // First: a round that comes between must leave it alone.
+        // First: a concurrent round must not remove it.
         fs::write(directory.join(CLAIM), b"")?;
         let known = self.tenants().await?;
         self.ensure_known(identity, &known).await?;
@@ -153,7 +154,7 @@ impl Instances {
     /// Ours among the manager's tenants: those that are part of another.
     async fn tenants(&mut self) -> Result<BTreeMap<String, Tenant>> {
         let reply = self.manager.tenants(TenantsRequest {}).await;
-        let reply = reply.context("the manager does not tell its tenants")?;
+        let reply = reply.context("the manager did not list its tenants")?;
         let ours = reply.into_inner().tenants.into_iter();
         let ours = ours.filter(|t| !t.owner.is_empty());
         Ok(ours.map(|t| (t.name.clone(), t)).collect())
@@ -191,7 +192,7 @@ impl Instances {
             0o644,
         )?;
         let text = environment(identity, &token);
-        // Last: with it the directory is complete. Its name is nobody's but its Pod's to mount.
+        // Last: it completes the directory, which only its Pod can mount.
         replace(
             &directory,
             &directory.join("environment"),
@@ -217,7 +218,7 @@ impl Instances {
             ..TenantAddRequest::default()
         };
         let added = self.manager.tenant_add(request).await;
-        added.with_context(|| format!("the manager does not take '{}'", identity.instance))?;
+        added.with_context(|| format!("the manager refused instance '{}'", identity.instance))?;
         Ok(())
     }
 
@@ -231,7 +232,7 @@ impl Instances {
         }
     }
 
-    /// Ends what it has open, and forgets it.
+    /// Ends its sessions and removes it.
     ///
     /// # Errors
     /// What could not be done.
@@ -252,7 +253,7 @@ impl Instances {
     /// Names come from objects: one that leads elsewhere is refused.
     fn directory(&self, name: &str) -> Result<PathBuf> {
         if !baltra_api::valid_name(name) || name.starts_with('.') {
-            bail!("'{name}' is no instance's name");
+            bail!("'{name}' is not an instance's name");
         }
         Ok(self.root.join(name))
     }
@@ -285,7 +286,7 @@ fn make_directory(directory: &Path) -> Result<()> {
         .recursive(true)
         .mode(0o755)
         .create(directory);
-    made.with_context(|| format!("cannot make {}", directory.display()))
+    made.with_context(|| format!("cannot create {}", directory.display()))
 }
 
 fn inode(path: &Path) -> Option<(u64, u64)> {
@@ -319,7 +320,7 @@ fn replace(directory: &Path, path: &Path, bytes: &[u8], mode: u32) -> Result<()>
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Whether a tenant is what an identity says.
+/// Whether a tenant matches an identity.
 fn is_same(tenant: &Tenant, identity: &Identity) -> bool {
     let quota = tenant.quota.unwrap_or_default();
     tenant.owner == identity.owner
@@ -329,7 +330,7 @@ fn is_same(tenant: &Tenant, identity: &Identity) -> bool {
         && quota.memory_bytes == identity.memory_bytes
 }
 
-/// What the library reads.
+/// The file that the library reads.
 fn environment(identity: &Identity, token: &str) -> String {
     let instance = &identity.instance;
     format!(

@@ -1,4 +1,4 @@
-//! What the agent owns in the cluster: two labels of its Node and the node's ResourceSlice.
+//! The agent's objects in the cluster: two labels of its Node, and the node's ResourceSlice.
 //!
 //! Others change them: a kubelet that starts deletes the slices of its node, a Node that is registered anew has no labels and
 //! another identity, and the garbage collector takes the slice of one that is gone. So each round compares what should be
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// The slice as it was written last, and as the API server has numbered that.
 struct Written {
     devices: Vec<Device>,
-    /// Of the Node that owns it.
+    /// UID of the owning Node.
     owner: Option<String>,
     /// The slice's identity, and the number of its specification.
     uid: Option<String>,
@@ -79,7 +79,7 @@ impl Published {
         if self.is_written(observed.as_deref(), &node, &devices) {
             return Ok(());
         }
-        // The cache may be behind what was written here: the API server has the last word.
+        // The cache may lag behind our own writes: read from the API server.
         let api: Api<ResourceSlice> = Api::all(self.client.clone());
         let known = api.get_opt(&name).await?;
         if self.is_written(known.as_ref(), &node, &devices) {
@@ -95,8 +95,8 @@ impl Published {
         Ok(())
     }
 
-    /// Whether the slice that is there is the one that was written last, and that says what it should. (Its text does not say
-    /// it: the API server writes numbers and times in its own way.)
+    /// Whether the existing slice is the last one written, with the current content. (Its text
+    /// cannot be compared: the API server reformats numbers and times.)
     fn is_written(&self, there: Option<&ResourceSlice>, node: &Node, devices: &[Device]) -> bool {
         let (Some(written), Some(there)) = (&self.written, there) else {
             return false;

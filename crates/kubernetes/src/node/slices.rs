@@ -21,18 +21,18 @@ use kube::{Api, Client, Resource, ResourceExt};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Of a device's time, percent.
+/// Capacity: a device's time, percent.
 pub const SHARE: &str = "share";
-/// Of a device's memory, bytes.
+/// Capacity: a device's memory, bytes.
 pub const MEMORY: &str = "memory";
-/// What a claim gets that says nothing: one in so many parts.
+/// Default share of a claim: one part of this number.
 const PARTS: u64 = 10;
 /// The longest string that an attribute holds.
 const STRING_MAX: usize = 64;
-/// How long the registry may take; without its word a device has no taint.
+/// Time limit of the registry; without its response devices have no taints.
 const REGISTRY_MAX: Duration = Duration::from_secs(2);
 
-/// What the registry says of the node's devices; none: it does not answer.
+/// The registry's state of the node's devices; `None` if it does not respond.
 pub async fn pool(registry: &Registry, node: &str) -> Vec<Pooled> {
     let Ok(query) = Query::any().with(Field::Node, node) else {
         return Vec::new();
@@ -143,7 +143,8 @@ fn capacity(all: u64, least: u64) -> DeviceCapacity {
     }
 }
 
-/// A device that is about to be another, or is taken out, gets nothing new; one that is drained loses what it has.
+/// A device that will be reconfigured or is cordoned accepts nothing new; a draining one also
+/// evicts.
 fn taint(device: &Pooled) -> Option<DeviceTaint> {
     let (key, effect) = match (device.draining, device.cordoned, device.pending.is_empty()) {
         (true, _, _) => ("draining", "NoExecute"),
@@ -158,7 +159,7 @@ fn taint(device: &Pooled) -> Option<DeviceTaint> {
     })
 }
 
-/// What a node's slice is called.
+/// The name of a node's slice.
 pub fn slice_name(node: &str) -> String {
     format!("{node}-{GROUP}")
 }

@@ -1,10 +1,10 @@
-//! The webhook's own certificate: made by itself, kept in a Secret, renewed in time.
+//! The webhook's certificate: self-issued, stored in a Secret, renewed in time.
 //!
-//! Each renewal makes a new authority and a certificate of its. The authority's key is forgotten at once: nobody
-//! can make another certificate with it. The Secret holds the new authority and the one before, the cluster's
-//! webhook configurations trust both, and the new certificate is shown once they do: so no request meets one that
-//! is not trusted, however many copies of the webhook there are. Whoever loses the race to renew takes what the
-//! winner wrote.
+//! Each renewal creates a new authority and one certificate. The authority's key is discarded at
+//! once, so it cannot sign another certificate. The Secret holds the new and the previous
+//! authority, the cluster's webhook configurations trust both, and the new certificate is used only
+//! after they do: so no request meets an untrusted certificate, with any number of replicas. A
+//! replica that loses the race to renew uses the winner's Secret.
 
 use super::Options;
 use anyhow::{anyhow, Context, Result};
@@ -31,7 +31,7 @@ const NOT_AFTER: &str = "baltra.io/not-after";
 /// How long a certificate may be valid before now: clocks differ.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(300);
 
-/// What the Secret holds.
+/// The content of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Made {
     /// Authorities to trust, the newest first, PEM.
@@ -70,7 +70,7 @@ impl Keeper {
             loop {
                 tokio::time::sleep(pause).await;
                 if let Err(error) = kept.look(&client, &options, &mut known).await {
-                    tracing::warn!(error = %format!("{error:#}"), "the certificate is not looked after");
+                    tracing::warn!(error = %format!("{error:#}"), "cannot maintain the certificate");
                 }
             }
         });
@@ -102,7 +102,8 @@ fn now_s() -> u64 {
     now.map_or(0, |t| t.as_secs())
 }
 
-/// The Secret's certificate, if it holds for a third of its life yet; else a new one.
+/// The Secret's certificate if it is valid for at least a third of its lifetime, otherwise a new
+/// one.
 async fn current(client: &Client, options: &Options) -> Result<Made> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &options.common.namespace);
     for _ in 0..5 {
@@ -138,7 +139,7 @@ async fn current(client: &Client, options: &Options) -> Result<Made> {
         }
     }
     Err(anyhow!(
-        "the webhook's Secret changes all the time: is another release using it?"
+        "the webhook's Secret keeps changing: does another release use it?"
     ))
 }
 
@@ -188,7 +189,7 @@ fn make(options: &Options, before: Option<&str>) -> Result<Made> {
     let name = format!("baltra webhook {}", now_s());
     authority.distinguished_name.push(DnType::CommonName, name);
     authority.not_before = (now - CLOCKS_DIFFER).into();
-    // What it has signed ends before it does.
+    // Its certificate expires before it does.
     authority.not_after = (not_after + CLOCKS_DIFFER).into();
     let authority_key = KeyPair::generate()?;
     let authority_certificate = authority.self_signed(&authority_key)?;
@@ -237,14 +238,14 @@ fn certified(made: &Made) -> Result<CertifiedKey> {
     Ok(CertifiedKey::new(chain, key))
 }
 
-/// Writes what to trust into both configurations and the scaling signals' APIService, where they are and say
-/// something else.
+/// Updates the trusted authorities in both configurations and in the scaling signals' APIService,
+/// if they exist and differ.
 async fn trust(client: &Client, options: &Options, authorities: &str) -> Result<()> {
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     let wanted = ByteString(authorities.as_bytes().to_vec());
     let (name, service) = (options.configuration.as_str(), options.service.as_str());
-    let why = || format!("cannot keep the caBundle of the webhook configuration '{name}'");
+    let why = || format!("cannot update the caBundle of the webhook configuration '{name}'");
     let params = PatchParams::default();
     if let Some(found) = mutating.get_opt(name).await.with_context(why)? {
         let hooks = found.webhooks.unwrap_or_default().into_iter();
@@ -273,7 +274,7 @@ async fn trust(client: &Client, options: &Options, authorities: &str) -> Result<
     let name = format!("{version}.{group}");
     let found = match services.get_opt(&name).await {
         Ok(found) => found,
-        // Where the signals are not offered nobody has let it look.
+        // Without the scaling signals there is no permission to read it.
         Err(kube::Error::Api(status)) if status.code == 403 => None,
         Err(error) => {
             return Err(error).with_context(|| format!("cannot read the APIService '{name}'"))
@@ -288,12 +289,13 @@ async fn trust(client: &Client, options: &Options, authorities: &str) -> Result<
     if spec.is_some_and(|s| ours(&s)) {
         let patch = json!({"spec": {"caBundle": wanted}});
         let patched = services.patch(&name, &params, &Patch::Merge(&patch)).await;
-        patched.with_context(|| format!("cannot keep the caBundle of the APIService '{name}'"))?;
+        patched
+            .with_context(|| format!("cannot update the caBundle of the APIService '{name}'"))?;
     }
     Ok(())
 }
 
-/// A patch of those webhooks, which are known by name, that say something else; `None`: all say it already.
+/// A patch of the webhooks, by name, whose authorities differ; `None` if all are current.
 fn stale(
     hooks: impl Iterator<Item = (String, Option<ByteString>)>,
     wanted: &ByteString,

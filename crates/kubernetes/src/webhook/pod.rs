@@ -1,4 +1,4 @@
-//! What a Pod is changed to: pure, from object to object.
+//! Changes of a Pod at admission: a pure function from object to object.
 
 use crate::annotations::Wanted;
 use crate::{ALLOCATED, GATE, HOSTNAME, INSTANCE, INSTANCES_DIR, MOUNT};
@@ -8,33 +8,35 @@ use std::path::Path;
 /// The volume's name in a Pod.
 const VOLUME: &str = "baltra";
 
-/// What a Pod is given.
+/// A Pod's allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
     /// Its instance.
     pub instance: String,
     /// node/device; none: it waits.
     pub devices: Vec<String>,
-    /// Where it has to run; empty: not decided.
+    /// Its node; empty: not decided.
     pub node: String,
-    /// Whether it waits: for a device, or for one that has to be reconfigured.
+    /// Whether it waits for a device, or for a reconfiguration.
     pub gated: bool,
 }
 
 /// Why a Pod cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Its volume is in the way.
-    #[error("the Pod has a volume '{VOLUME}' of its own: give it another name")]
+    /// Its volume has a reserved name.
+    #[error("the Pod's volume name '{VOLUME}' is reserved for Baltra: rename it")]
     Volume,
-    /// A mount is in the way.
-    #[error("the container '{0}' mounts something at {MOUNT}: Baltra needs that place")]
+    /// A mount uses a reserved path.
+    #[error(
+        "container '{0}' has a mount at {MOUNT}, which is reserved for Baltra: mount it elsewhere"
+    )]
     Mount(String),
     /// It names a container that it does not have.
-    #[error("the annotation baltra.io/containers names '{0}', and the Pod has no such container")]
+    #[error("annotation baltra.io/containers lists '{0}', but the Pod has no such container")]
     NoContainer(String),
     /// It must run where its device is not.
-    #[error("the Pod asks for node '{asked}' by its node selector, and its device is on '{node}'")]
+    #[error("the Pod's node selector requires node '{asked}', but its device is on node '{node}'")]
     Elsewhere {
         /// The Pod's.
         asked: String,
@@ -42,7 +44,9 @@ pub enum Error {
         node: String,
     },
     /// It has a node, and would have to wait.
-    #[error("the Pod is bound to node '{0}' and cannot wait for a device there: leave the binding to the scheduler")]
+    #[error(
+        "the Pod is bound to node '{0}' and cannot wait for a device there: remove spec.nodeName"
+    )]
     Bound(String),
 }
 
@@ -63,7 +67,7 @@ pub fn node(pod: &Value) -> String {
 /// The Pod as it has to be.
 ///
 /// # Errors
-/// When something of the Pod's own is in the way.
+/// When the Pod conflicts with the required changes.
 pub fn changed(
     pod: &Value,
     wanted: &Wanted,
@@ -106,7 +110,7 @@ pub fn changed(
     if grant.gated {
         list(&mut spec["schedulingGates"]).push(json!({"name": GATE}));
     }
-    // Made on the node by whoever knows that this Pod runs there.
+    // Created by the node agent for the Pods on its node.
     let directory = runtime_dir.join(INSTANCES_DIR).join(&grant.instance);
     list(&mut spec["volumes"]).push(json!({
         "name": VOLUME,
@@ -138,7 +142,7 @@ fn inject(container: &mut Value, name: &str, instance: &str) -> Result<(), Error
     mounts.push(json!({"name": VOLUME, "mountPath": MOUNT, "readOnly": true}));
     let env = list(&mut container["env"]);
     for (variable, value) in environment() {
-        // What the image's author says of the linker's path counts.
+        // The image's own library path has precedence.
         if variable == "LD_LIBRARY_PATH" && named_in(env, variable) {
             continue;
         }
@@ -148,7 +152,7 @@ fn inject(container: &mut Value, name: &str, instance: &str) -> Result<(), Error
     Ok(())
 }
 
-/// What a container finds in its environment; everything else stands in the file that it names.
+/// A container's environment variables; one names the file with all other values.
 pub fn environment() -> [(&'static str, String); 3] {
     [
         ("BALTRA_ENVIRONMENT", format!("{MOUNT}/environment")),
@@ -158,7 +162,7 @@ pub fn environment() -> [(&'static str, String); 3] {
     ]
 }
 
-/// A workload whose Pod template asks for what the workload itself asks for, as the thesis has it.
+/// Copies a workload's request into its Pod template, as in the thesis.
 pub fn workload(
     object_: &Value,
     asking: &[(String, String)],
@@ -201,14 +205,14 @@ fn object(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = json!({});
     }
-    value.as_object_mut().expect("made one just now")
+    value.as_object_mut().expect("created above")
 }
 
 fn list(value: &mut Value) -> &mut Vec<Value> {
     if !value.is_array() {
         *value = json!([]);
     }
-    value.as_array_mut().expect("made one just now")
+    value.as_array_mut().expect("created above")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is decided about an object that names Baltra.
+//! Decisions on objects that refer to Baltra.
 
 use super::pod::{self, Grant};
 use super::{Options, ADMITTED, REFUSED, WAITING};
@@ -40,7 +40,7 @@ pub struct Reviewer {
 
 type Asked = AdmissionRequest<DynamicObject>;
 
-/// Why not, for whoever asked.
+/// The reason of a refusal, for the requesting user.
 struct Refused(String);
 
 impl<T: std::error::Error> From<T> for Refused {
@@ -119,7 +119,7 @@ impl Reviewer {
             return answer;
         };
         match identity_change(before, after) {
-            // The controller says where a Pod that waited has to go.
+            // The controller sets the node of a Pod that waited.
             Some(ALLOCATED)
                 if asked
                     .user_info
@@ -132,7 +132,7 @@ impl Reviewer {
             }
             None => answer,
             Some(what) => answer.deny(format!(
-                "baltra: '{what}' says who a Pod is and stays as it is: make another Pod"
+                "baltra: '{what}' identifies the Pod and cannot be changed: create another Pod"
             )),
         }
     }
@@ -143,7 +143,8 @@ impl Reviewer {
         let mut all = annotations::asking(&own);
         all.extend(annotations::asking(&template));
         all.remove("baltra.io/application");
-        // What makes no sense is said to whoever applies it, rather than to whom makes its Pods.
+        // Invalid annotations are refused when the workload is applied, not when its Pods are
+        // created.
         if annotations::wanted(&all)?.is_none() {
             return Ok(None);
         }
@@ -161,7 +162,7 @@ impl Reviewer {
     async fn pod(&self, asked: &Asked, object: &Value) -> Result<Option<Value>, Refused> {
         if !object["metadata"]["labels"][INSTANCE].is_null() {
             return Err(Refused(format!(
-                "baltra: the label '{INSTANCE}' is written by Baltra and says who a Pod is: leave it out"
+                "baltra: label '{INSTANCE}' is reserved for Baltra: remove it"
             )));
         }
         let mut said = texts(&object["metadata"]["annotations"]);
@@ -178,7 +179,7 @@ impl Reviewer {
         let name = meta["name"].as_str().or(meta["generateName"].as_str());
         let asker = Asker {
             instance: demand::instance_name(&namespace)
-                .map_err(|e| Refused(format!("baltra: no name can be made up: {e}")))?,
+                .map_err(|e| Refused(format!("baltra: cannot generate a name: {e}")))?,
             namespace,
             name: name.unwrap_or("pod").trim_end_matches('-').to_owned(),
             node: pod::node(object),
@@ -235,7 +236,7 @@ impl Reviewer {
         };
         let reply = match reply {
             Ok(Ok(reply)) => reply.into_inner(),
-            // It waits until the registry is back: the controller asks again.
+            // The Pod waits until the registry responds: the controller retries.
             Err(_) => return Ok(grant(Vec::new(), String::new(), true)),
             Ok(Err(status)) if status.code() == tonic::Code::Unavailable => {
                 return Ok(grant(Vec::new(), String::new(), true));
@@ -265,7 +266,7 @@ impl Reviewer {
         let request = ReleaseRequest {
             instance: instance.to_owned(),
         };
-        // If nobody answers, its lease ends by itself.
+        // Without a response its lease expires.
         let _ = tokio::time::timeout(REGISTRY_MAX, instances.release(request)).await;
     }
 
@@ -282,14 +283,14 @@ impl Reviewer {
             Ok(Err(status)) => return Err(Refused(format!("baltra: {}", status.message()))),
             Err(_) => {
                 return Err(Refused(
-                    "baltra: the registry does not answer: try again".into(),
+                    "baltra: the registry does not respond: retry".into(),
                 ))
             }
         };
         match known < most {
             true => Ok(()),
             false => Err(Refused(format!(
-                "baltra: the namespace '{namespace}' has {known} instances, and its annotation {} allows {most}: end some",
+                "baltra: namespace '{namespace}' has {known} instances, and its annotation {} allows {most}: delete some",
                 demand::NAMESPACE_INSTANCES
             ))),
         }

@@ -1,8 +1,9 @@
 //! `external.metrics.k8s.io/v1beta1`: what the cluster's horizontal autoscaler reads, from the registry's signals.
 //!
-//! Each metric is of a Function of the namespace, which the selector names: `function=NAME`. Without a selector the
-//! answer names all of the namespace's. With `baltra_function_replicas_desired` and a target of `averageValue: "1"`
-//! the autoscaler makes as many replicas as the registry wants.
+//! Each metric is of a Function of the namespace, which the selector names: `function=NAME`.
+//! Without a selector the response lists all of the namespace's Functions. With
+//! `baltra_function_replicas_desired` and a target of `averageValue: "1"` the autoscaler follows
+//! the registry's desired number of replicas.
 
 use crate::registry::Registry;
 use crate::resources::function_name;
@@ -23,12 +24,12 @@ const METRICS: [&str; 4] = [
     "baltra_function_queue_wait_ms",
 ];
 
-/// What is asked.
+/// A request for metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
-    /// Which metrics there are.
+    /// The list of metrics.
     Resources,
-    /// One of them.
+    /// The values of a metric.
     Metric {
         namespace: String,
         metric: &'static str,
@@ -36,7 +37,7 @@ enum Asked {
     },
 }
 
-/// Why a request has no answer: the HTTP status, and words.
+/// A refused request: the HTTP status and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused(pub u16, pub String);
 
@@ -72,7 +73,7 @@ fn parse(path: &str, query: Option<&str>) -> Result<Asked, Refused> {
             _ => {
                 return Err(Refused(
                     400,
-                    format!("the selector '{term}' is none: use function=NAME"),
+                    format!("unsupported selector '{term}': use function=NAME"),
                 ))
             }
         }
@@ -128,7 +129,7 @@ pub async fn answer(
             match reply {
                 Ok(Ok(reply)) => reply.into_inner().signals,
                 Ok(Err(status)) => return Err(Refused(503, status.message().to_owned())),
-                Err(_) => return Err(Refused(503, "the registry does not answer".to_owned())),
+                Err(_) => return Err(Refused(503, "the registry does not respond".to_owned())),
             }
         }
     };
@@ -166,7 +167,7 @@ fn told(asked: &Asked, signals: &[Signal]) -> Value {
     }
 }
 
-/// A quantity: thousandths where it is no whole number.
+/// A quantity: in thousandths unless it is an integer.
 fn value(metric: &str, signal: &Signal) -> String {
     let thousandths =
         |value: f64| format!("{}m", (value.clamp(0.0, 1e12) * 1_000.0).round() as u64);

@@ -20,11 +20,12 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
-/// A review holds an object, its predecessor and who asks: the cluster's own bound on an object is 1.5 MiB.
+/// A review has an object, its predecessor and the user: the cluster's own limit of an object is
+/// 1.5 MiB.
 const BODY_BYTES_MAX: usize = 8 << 20;
 /// Connections at once. The API server has a few.
 const CONNECTIONS_MAX: usize = 1_024;
-/// How long a peer may take to say that it speaks TLS.
+/// Time limit of a TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
 /// Serves until the runtime ends.
@@ -43,7 +44,7 @@ pub(super) async fn serve(
     let acceptor = TlsAcceptor::from(Arc::new(tls));
     let listener = TcpListener::bind(address)
         .await
-        .with_context(|| format!("cannot listen on {address}, from --listen"))?;
+        .with_context(|| format!("cannot listen on {address} (--listen)"))?;
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let place = room.clone().acquire_owned().await?;
@@ -99,17 +100,14 @@ async fn answer(reviewer: &Reviewer, request: Request<Incoming>) -> Response<Ful
     };
     let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect();
     let Ok(body) = body.await else {
-        return text(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "a review has at most 8 MiB\n",
-        );
+        return text(StatusCode::PAYLOAD_TOO_LARGE, "the review exceeds 8 MiB\n");
     };
     let review: AdmissionReview<DynamicObject> = match serde_json::from_slice(&body.to_bytes()) {
         Ok(review) => review,
         Err(error) => {
             return text(
                 StatusCode::BAD_REQUEST,
-                &format!("no AdmissionReview: {error}\n"),
+                &format!("not an AdmissionReview: {error}\n"),
             )
         }
     };
@@ -119,7 +117,7 @@ async fn answer(reviewer: &Reviewer, request: Request<Incoming>) -> Response<Ful
         Err(_) => {
             return text(
                 StatusCode::BAD_REQUEST,
-                "the AdmissionReview asks nothing\n",
+                "the AdmissionReview has no request\n",
             )
         }
     };

@@ -62,7 +62,7 @@ prometheus.io/port: {{ index . 1 | quote }}
   valueFrom: {secretKeyRef: {name: {{ include "baltra.name" (index . 0) }}-tokens, key: {{ index . 2 }}}}
 {{- end }}
 
-{{/* Where a daemon tells its spans, in the environment. */}}
+{{/* The collector for a daemon's spans, in the environment. */}}
 {{- define "baltra.traces" -}}
 {{- with .Values.traces }}
 {{- if .endpoint }}
