@@ -20,7 +20,8 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(name = "baltra", version, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Args {
-    /// Where the daemon's sockets are [default: $XDG_RUNTIME_DIR/baltra, /run/baltra or /tmp/baltra-UID]
+    /// Directory of the daemon's sockets [default: $XDG_RUNTIME_DIR/baltra, /run/baltra or
+    /// /tmp/baltra-UID]
     #[arg(
         long,
         global = true,
@@ -41,7 +42,7 @@ const EXAMPLES: &str = "Examples:
   baltra top                         watch devices and tenants
   baltra down                        stop it again";
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start the daemons of this host and wait until they serve
@@ -54,25 +55,25 @@ pub enum Command {
     /// Stop the daemons: refuse new sessions, wait for the running ones, leave nothing running
     #[command(after_help = "Examples:\n  baltra down\n  baltra down --drain-ms 0")]
     Down {
-        /// How long running sessions may go on, milliseconds [default: executors.drain_ms]
+        /// Time limit of running sessions, milliseconds [default: executors.drain_ms]
         #[arg(long, value_name = "MS")]
         drain_ms: Option<u64>,
     },
-    /// What the daemons serve, and since when
+    /// Show the daemons' addresses and uptimes
     #[command(after_help = "Examples:\n  baltra status\n  baltra status --json")]
     Status(Json),
-    /// What a daemon logged
+    /// Show a daemon's log
     #[command(
         after_help = "Examples:\n  baltra logs\n  baltra logs -f\n  baltra logs --daemon gateway -n 20"
     )]
     Logs {
-        /// Which daemon's
+        /// The daemon
         #[arg(long, value_name = "NAME", default_value = "manager")]
         daemon: Daemon,
-        /// Go on with what comes
+        /// Follow the log
         #[arg(short, long)]
         follow: bool,
-        /// How many of the newest lines
+        /// Number of the newest lines
         #[arg(short = 'n', long, default_value_t = 200)]
         lines: usize,
     },
@@ -84,28 +85,28 @@ pub enum Command {
   baltra run --device 'vendor=Intel*,accelerator=sobel' --restart -- ./sobel in.png out.png
   BALTRA_TOKEN=… baltra run --connect tls://node-1:7473 -- ./sobel in.png out.png")]
     Run(Run),
-    /// The devices that can be used: the pool's where there is a registry, else this node's
+    /// List devices: the pool's if there is a registry, otherwise this node's
     #[command(after_help = "Examples:
   baltra devices
   baltra devices --local
   baltra devices --query 'vendor=NVIDIA*' --json
   BALTRA_ENDPOINT=tls://node-1 BALTRA_TOKEN=… baltra devices --json")]
     Devices(Devices),
-    /// Devices of the pool: cordon, drain
+    /// Cordon and drain devices of the pool
     #[command(subcommand)]
     Device(Device),
-    /// Pools: one virtual device over several
+    /// Manage pools: one virtual device over several
     #[command(subcommand)]
     Pool(Pool),
-    /// Instances: who was given which devices of the pool
+    /// List instances and their allocated devices
     #[command(
         after_help = "Examples:\n  baltra instances\n  baltra instances --device node-1/gpu0 --json"
     )]
     Instances(Instances),
-    /// Functions: what can be called over HTTP
+    /// Manage functions, which are called over HTTP
     #[command(subcommand)]
     Function(Function),
-    /// The board: an FPGA that is its own server, live, from its RTL
+    /// Run the board's model: an FPGA that serves by itself, simulated from its RTL
     #[command(after_help = "Examples:
   baltra board --net user --forward 8080
   baltra board --tap tap0 --regions 2 --functions my-functions/
@@ -118,65 +119,65 @@ pub enum Command {
     /// Watch devices and tenants: utilization, queue, memory
     #[command(after_help = "Examples:\n  baltra top\n  baltra top --once")]
     Top {
-        /// Print one table and end
+        /// Print one table and exit
         #[arg(long)]
         once: bool,
-        /// Time between two looks, milliseconds
+        /// Interval of updates, milliseconds
         #[arg(long, default_value_t = 1000, value_name = "MS", value_parser = clap::value_parser!(u64).range(50..))]
         interval_ms: u64,
         #[command(flatten)]
         json: Json,
     },
-    /// What this host allows and lacks, with the mend
+    /// Check this host's configuration, with remedies
     #[command(after_help = "Examples:\n  baltra doctor\n  baltra doctor --json")]
     Doctor(Json),
-    /// Tenants: who shares the devices, and what each may have
+    /// Manage tenants: shares and quotas
     #[command(subcommand)]
     Tenant(Tenant),
-    /// Accelerators: the images of devices that hold one at a time
+    /// Manage accelerators: the images of exclusive devices
     #[command(subcommand)]
     Accelerator(Accelerator),
-    /// Clusters of ranks that pass messages: check, build and run them
+    /// Check, build and run clusters of message-passing ranks
     #[command(subcommand)]
     Cluster(baltra_cluster::Command),
     Simulate(baltra_simulate::Args),
     #[command(subcommand)]
     Kubernetes(baltra_kubernetes::Command),
-    /// The Device Manager itself, in the foreground (`baltra up` starts it in the background)
+    /// Run the Device Manager in the foreground (`baltra up` starts it in the background)
     #[command(after_help = "Examples:
   baltra manager --config /etc/baltra.toml
   baltra manager --registry http://registry-1:7480 --set listen.tcp=0.0.0.0:7473")]
     Manager(Manager),
-    /// The Accelerators Registry itself, in the foreground
+    /// Run the Accelerators Registry in the foreground
     #[command(after_help = "Examples:
   baltra registry --config /etc/baltra.toml
   baltra registry --set registry.address=0.0.0.0:7480 --set registry.token_file=/etc/baltra/token")]
     Registry(Registry),
-    /// The HTTP door itself, in the foreground
+    /// Run the HTTP gateway in the foreground
     #[command(after_help = "Examples:
   baltra gateway --config /etc/baltra.toml
   baltra gateway --set gateway.registry=http://registry-1:7480 --set gateway.address=127.0.0.1:8088")]
     Gateway(Gateway),
-    /// The VM door itself, in the foreground: guests call functions through shared memory
+    /// Run the VM door in the foreground: guests call functions through shared memory
     #[command(after_help = "Examples:
   baltra vfun --functions target/functions
   baltra vfun --functions /var/lib/baltra/functions --endpoint unix:/run/baltra/baltra.sock")]
     Vfun(Vfun),
-    /// VMs: who may call which functions
+    /// Manage VMs and the functions that they may call
     #[command(subcommand)]
     Vm(Vm),
-    /// Completion for a shell
+    /// Print a completion script for a shell
     #[command(after_help = "Examples:
   baltra completion bash > ~/.local/share/bash-completion/completions/baltra
   baltra completion fish > ~/.config/fish/completions/baltra.fish")]
     Completion {
-        /// Which shell
+        /// The shell
         shell: clap_complete::Shell,
     },
     /// A process that runs a native function; the gateway starts it
     #[command(hide = true)]
     NativeWorker {
-        /// As the gateway says it
+        /// Arguments from the gateway
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -189,7 +190,7 @@ pub enum Command {
     /// A process that lists the devices of one driver; the manager starts it
     #[command(hide = true)]
     Probe(Probe),
-    /// A process that speaks for one client elsewhere; the manager starts it
+    /// A process that relays one remote client; the manager starts it
     #[command(hide = true)]
     Relay(Relay),
 }
@@ -200,10 +201,10 @@ pub struct Probe {
     /// The vendor's library
     #[arg(long)]
     pub driver: String,
-    /// A directory of its own
+    /// Its private directory
     #[arg(long)]
     pub work_dir: PathBuf,
-    /// Keep everything that the process may do
+    /// Do not drop privileges (for debugging)
     #[arg(long)]
     pub no_sandbox: bool,
 }
@@ -222,7 +223,7 @@ pub struct Relay {
     pub tls_key: Option<PathBuf>,
 }
 
-/// Output for machines.
+/// Machine-readable output.
 #[derive(Clone, Copy, Debug, ClapArgs)]
 pub struct Json {
     /// Print JSON
@@ -233,13 +234,14 @@ pub struct Json {
 /// `baltra devices`
 #[derive(Debug, ClapArgs)]
 pub struct Devices {
-    /// This node's, with all that its operator may know
+    /// This node's devices, with operators' details
     #[arg(long, conflicts_with = "query")]
     pub local: bool,
-    /// Of the pool, those that fit: key=value,… with the keys vendor, platform, model, node, accelerator, …
+    /// The pool's devices that match: key=value,… with the keys vendor, platform, model, node,
+    /// accelerator, …
     #[arg(long, value_name = "QUERY")]
     pub query: Option<String>,
-    /// Of the pool, also those of nodes that have fallen silent
+    /// Include the pool's devices on nodes without heartbeats
     #[arg(long, conflicts_with = "local")]
     pub all: bool,
     #[command(flatten)]
@@ -251,31 +253,31 @@ pub struct Devices {
 /// `baltra run`
 #[derive(Debug, ClapArgs)]
 pub struct Run {
-    /// Bring an own daemon, for as long as the program runs
+    /// Start a private daemon while the program runs
     #[arg(long)]
     pub standalone: bool,
-    /// Show the program this device only: by name, or whichever the registry gives it for a query
+    /// Restrict the program to this device: by name, or one that the registry allocates for a query
     /// (key=value,… with the keys vendor, platform, model, node, accelerator, …)
     #[arg(long, value_name = "NAME|QUERY")]
     pub device: Option<String>,
-    /// How many devices, with a query
+    /// Number of devices, with a query
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub count: u32,
-    /// The instance's name in the pool, with a query; a fresh one if not given
+    /// The instance's name in the pool, with a query [default: a generated one]
     #[arg(long, value_name = "NAME")]
     pub instance: Option<String>,
     #[command(flatten)]
     pub at: RegistryAt,
-    /// Be this tenant
+    /// Run as this tenant
     #[arg(long, value_name = "NAME", env = "BALTRA_TENANT")]
     pub tenant: Option<String>,
-    /// Use the Device Manager there: unix:/path, tcp://host:port or tls://host:port
+    /// Use the Device Manager at this address: unix:/path, tcp://host:port or tls://host:port
     #[arg(long, value_name = "ENDPOINT", conflicts_with = "standalone")]
     pub connect: Option<baltra_session::Endpoint>,
-    /// Start the program again when it fails
+    /// Restart the program when it fails
     #[arg(long)]
     pub restart: bool,
-    /// With --standalone: one key of the daemon's configuration; may be repeated
+    /// A key of the daemon's configuration, with --standalone; may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE", requires = "standalone")]
     pub set: Vec<String>,
     /// The program and its arguments
@@ -288,11 +290,11 @@ pub struct Run {
     pub program: Vec<std::ffi::OsString>,
 }
 
-/// A tenant's quota; what is not given stays as it is.
+/// A tenant's quota; omitted values are unchanged.
 #[derive(Clone, Debug, Default, ClapArgs)]
 #[group(id = "limits")]
 pub struct Quota {
-    /// Device memory, all sessions together (512M, 4G, …)
+    /// Device memory of all sessions together (512M, 4G, …)
     #[arg(long, value_name = "BYTES", value_parser = crate::output::parse_bytes)]
     pub memory: Option<u64>,
     /// Arena memory of a session
@@ -301,16 +303,16 @@ pub struct Quota {
     /// Live objects in a session
     #[arg(long, value_name = "N")]
     pub objects: Option<u32>,
-    /// Commands enqueued and not complete, in a queue
+    /// Incomplete commands in a queue
     #[arg(long, value_name = "N")]
     pub queued: Option<u32>,
-    /// A task that runs longer is ended, milliseconds; 0: never
+    /// Time limit of a task, milliseconds; 0: none
     #[arg(long, value_name = "MS")]
     pub task_ms: Option<u64>,
     /// Open sessions
     #[arg(long, value_name = "N")]
     pub sessions: Option<u32>,
-    /// Users (by number) who may be the tenant; may be repeated
+    /// Users (by number) who may act as the tenant; may be repeated
     #[arg(long, value_name = "UID")]
     pub user: Vec<u32>,
 }
@@ -318,21 +320,21 @@ pub struct Quota {
 /// `baltra tenant`
 #[derive(Debug, Subcommand)]
 pub enum Tenant {
-    /// Make a tenant
+    /// Add a tenant
     #[command(after_help = "Example:\n  baltra tenant add red --weight 2 --memory 4G --user 1000")]
     Add {
         /// Its name
         name: String,
-        /// Its share of device time beside the others' (policy fair)
+        /// Its weight in sharing device time (policy fair)
         #[arg(long, default_value_t = 1)]
         weight: u32,
-        /// The higher goes first (policy priority)
+        /// Its priority; higher goes first (policy priority)
         #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
         priority: i32,
-        /// Percent of a device's time that it gets at least while it wants it (policy fair); 0: by weight
+        /// Guaranteed percent of a device's time (policy fair); 0: by weight
         #[arg(long, default_value_t = 0, value_name = "PERCENT")]
         share: u32,
-        /// Percent of a device's time that it never exceeds; 0: no bound
+        /// Limit of a device's time, percent; 0: none
         #[arg(long, default_value_t = 0, value_name = "PERCENT")]
         share_max: u32,
         #[command(flatten)]
@@ -341,27 +343,27 @@ pub enum Tenant {
     /// List the tenants
     #[command(after_help = "Example:\n  baltra tenant ls --json")]
     Ls(Json),
-    /// Change what a tenant may have
+    /// Change a tenant's quota
     #[command(after_help = "Example:\n  baltra tenant quota red --memory 8G --weight 3")]
     Quota {
         /// The tenant
         name: String,
-        /// Its share of device time beside the others' (policy fair)
+        /// Its weight in sharing device time (policy fair)
         #[arg(long)]
         weight: Option<u32>,
-        /// The higher goes first (policy priority)
+        /// Its priority; higher goes first (policy priority)
         #[arg(long, allow_negative_numbers = true)]
         priority: Option<i32>,
         #[command(flatten)]
         quota: Quota,
     },
-    /// Give a tenant a new token, shown this once; the old one ends
+    /// Create a new token for a tenant and print it once; the old one becomes invalid
     #[command(after_help = "Example:\n  BALTRA_TOKEN=$(baltra tenant token red)")]
     Token {
         /// The tenant
         name: String,
     },
-    /// What tenants used, by device
+    /// Show tenants' usage, by device
     #[command(after_help = "Examples:\n  baltra tenant usage\n  baltra tenant usage red --json")]
     Usage {
         /// One tenant only
@@ -387,13 +389,13 @@ pub enum Accelerator {
     Push {
         /// The image
         file: PathBuf,
-        /// What to call it
+        /// Its name
         #[arg(long)]
         name: String,
         /// The kernels in it, separated by commas
         #[arg(long, value_delimiter = ',')]
         kernels: Vec<String>,
-        /// What it runs on: a device's model or a board
+        /// Its target: a device's model or a board
         #[arg(long, default_value = "")]
         target: String,
     },
@@ -406,7 +408,7 @@ pub enum Accelerator {
         /// Its name, digest, or six or more digits of that
         accelerator: String,
     },
-    /// Load an image on a device that holds one at a time
+    /// Load an image on an exclusive device
     #[command(after_help = "Example:\n  baltra accelerator load sobel --device fpga0")]
     Load {
         /// Its name, digest, or six or more digits of that
@@ -426,31 +428,31 @@ pub struct Executor {
     /// The vendor's library
     #[arg(long)]
     pub driver: String,
-    /// Which of its devices
+    /// The index of its device
     #[arg(long, default_value = "")]
     pub select: String,
-    /// How long queues spin, microseconds
+    /// Spin time of queues, microseconds
     #[arg(long, default_value_t = 50)]
     pub spin_us: u64,
-    /// A directory of its own
+    /// Its private directory
     #[arg(long)]
     pub work_dir: PathBuf,
-    /// Where tenants' directories for compiled kernels are
+    /// Directory of the tenants' caches for compiled kernels
     #[arg(long)]
     pub cache_root: Option<PathBuf>,
-    /// Where to call when the manager is gone
+    /// Socket to reconnect to after the manager restarts
     #[arg(long)]
     pub adopt: Option<PathBuf>,
-    /// Keep everything that the process may do
+    /// Do not drop privileges (for debugging)
     #[arg(long)]
     pub no_sandbox: bool,
     /// Keep buffers out of clients' memory
     #[arg(long)]
     pub no_host_memory: bool,
-    /// Tell the manager of commands that belong to traces
+    /// Report commands that belong to traces to the manager
     #[arg(long)]
     pub traces: bool,
-    /// How long commands of a session that ended may run on while others use the process,
+    /// Time limit of an ended session's commands while other sessions use the process,
     /// milliseconds; by the device's kind if absent
     #[arg(long)]
     pub orphan_ms: Option<u64>,

@@ -22,7 +22,7 @@ use anyhow::Result;
 use clap::CommandFactory;
 use std::process::ExitCode;
 
-/// Does what the command line says; the code is the process's own.
+/// Runs a command; the result is the process's exit code.
 pub fn dispatch(args: Args) -> Result<ExitCode> {
     // Programs and daemons that are started have other working directories.
     let runtime_dir = args.runtime_dir.filter(|dir| !dir.as_os_str().is_empty());

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// The word for "a free port on loopback", where a daemon's address is wanted.
+/// An address that means "a free port on loopback".
 const AUTO: &str = "auto";
 const AUTO_ADDRESS: &str = "127.0.0.1:0";
 
@@ -18,7 +18,7 @@ pub fn layers(config: &Config, runtime_dir: Option<&PathBuf>) -> Result<Loader> 
     if let Some(path) = &config.config {
         loader = loader.file(path)?;
     }
-    // A variable that is no text is no key of ours.
+    // A variable that is not UTF-8 is not a configuration key.
     let variables = std::env::vars_os()
         .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     loader = loader.environment(variables)?;
@@ -42,7 +42,7 @@ pub fn manager(config: &Config, runtime_dir: Option<&PathBuf>) -> Result<Options
     layers(config, runtime_dir)?.finish()
 }
 
-/// What the other daemons need of the common sections, whatever devices a manager has here.
+/// Values of the common sections that the other daemons need.
 pub struct Shared {
     /// `[paths]`
     pub paths: PathOptions,
@@ -59,10 +59,10 @@ pub fn shared(loader: &Loader) -> Result<Shared> {
     })
 }
 
-/// Another daemon's part, and whether `baltra up` is told to start it.
+/// Another daemon's section, and whether `baltra up` starts it.
 #[derive(Clone, Debug)]
 pub struct Section<T> {
-    /// `enabled`, where a layer says it.
+    /// `enabled`, if a layer sets it.
     pub enabled: Option<bool>,
     /// The rest.
     pub options: T,
@@ -92,8 +92,8 @@ pub fn gateway(loader: &Loader, state: &Path) -> Result<Section<baltra_gateway::
     Ok(Section { options, ..section })
 }
 
-/// A section as its daemon types it. What is said here for all daemons alike: `enabled`, the
-/// place of its state, free ports.
+/// Deserializes a daemon's section. The common keys are applied here: `enabled`, the state's
+/// directory, free ports.
 fn section<T: DeserializeOwned>(
     loader: &Loader,
     name: &str,
@@ -105,7 +105,7 @@ fn section<T: DeserializeOwned>(
         None => None,
         Some(Value::Boolean(enabled)) => Some(enabled),
         Some(other) => {
-            bail!("in the configuration: '{name}.enabled' is true or false, not {other}")
+            bail!("in the configuration: '{name}.enabled' must be true or false, not {other}")
         }
     };
     for key in addresses {
@@ -139,7 +139,7 @@ pub fn everything(config: &Config, runtime_dir: Option<&PathBuf>) -> Result<Ever
     let state = &manager.paths.state;
     let registry = registry(&loader, state)?;
     let gateway = gateway(&loader, state)?;
-    // A node of another host's registry needs none of its own.
+    // A node that joins another host's registry needs no own one.
     let own_registry = registry.enabled.unwrap_or(manager.node.registry.is_empty());
     Ok(Everything {
         registry: own_registry.then_some(registry.options),
@@ -149,7 +149,7 @@ pub fn everything(config: &Config, runtime_dir: Option<&PathBuf>) -> Result<Ever
 }
 
 impl Everything {
-    /// As TOML, to be loaded again.
+    /// The configuration as TOML.
     pub fn dump(&self) -> Result<String> {
         let mut text = self.manager.dump();
         text.push_str(&dump("registry", self.registry.as_ref())?);

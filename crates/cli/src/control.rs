@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
 
-/// A connection to the control socket, with a runtime of its own.
+/// A connection to the control socket, with its own runtime.
 pub struct Control {
     runtime: tokio::runtime::Runtime,
     client: ControlClient<Channel>,
@@ -24,7 +24,7 @@ pub fn paths(runtime_dir: Option<&PathBuf>) -> PathOptions {
 }
 
 impl Control {
-    /// Connects. Says how to mend it when nobody is there.
+    /// Connects; the error has a remedy if no daemon is running.
     pub fn connect(paths: &PathOptions) -> Result<Control> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -35,11 +35,11 @@ impl Control {
             use std::io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
             return Err(match error.kind() {
                 NotFound | ConnectionRefused => anyhow!(
-                    "no daemon runs in {}: start one with `baltra up`",
+                    "no daemon is running in {}: start one with `baltra up`",
                     paths.runtime.display()
                 ),
                 PermissionDenied => anyhow!(
-                    "the daemon in {} is another user's: ask as that user or as root",
+                    "the daemon in {} belongs to another user: connect as that user or as root",
                     paths.runtime.display()
                 ),
                 _ => anyhow!(error).context(format!("cannot connect to {}", socket.display())),
@@ -64,9 +64,7 @@ impl Control {
         match answer {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(anyhow!("{}", status.message())),
-            Err(_) => Err(anyhow!(
-                "the daemon does not answer (`baltra logs` may say why)"
-            )),
+            Err(_) => Err(anyhow!("the daemon does not respond (see `baltra logs`)")),
         }
     }
 }

@@ -28,18 +28,19 @@ pub enum Daemon {
     Registry,
     /// The Device Manager.
     Manager,
-    /// The HTTP door.
+    /// The HTTP gateway.
     Gateway,
 }
 
-/// What a daemon that listens on a port tells its host: the port may have been free choice.
+/// Addresses of a daemon that listens on ports, published in a file because ports may be chosen
+/// automatically.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
-    /// Whose word it is.
+    /// The process that wrote the file.
     pub pid: u32,
-    /// Where it is asked, as an URL.
+    /// Its main address, as a URL.
     pub url: String,
-    /// Where else it listens.
+    /// Its other addresses.
     #[serde(default)]
     pub others: Vec<String>,
     /// Seconds since 1970.
@@ -65,7 +66,7 @@ impl Daemon {
         paths.runtime.join(format!("{}.lock", self.name()))
     }
 
-    /// What it writes in the background.
+    /// Its log file in the background.
     pub fn log_file(self, paths: &PathOptions) -> PathBuf {
         paths.runtime.join(format!("{}.log", self.name()))
     }
@@ -79,7 +80,7 @@ impl Daemon {
         lock::holder_of(&self.lock_file(paths))
     }
 
-    /// Where it listens, if it runs and has said so.
+    /// Its addresses, if it is running and has published them.
     pub fn told(self, paths: &PathOptions) -> Option<Told> {
         let text = std::fs::read(self.told_file(paths)).ok()?;
         let told: Told = serde_json::from_slice(&text).ok()?;
@@ -95,7 +96,7 @@ impl Daemon {
         Ok(Place { told, _lock: lock })
     }
 
-    /// Asks a running one to end, without waiting for it. The manager is asked over its control
+    /// Sends a running daemon SIGTERM, without waiting. The manager is stopped over its control
     /// socket instead.
     pub fn terminate(self, pid: u32) -> Result<()> {
         let Some(process) = Pid::from_raw(pid as i32) else {
@@ -103,9 +104,8 @@ impl Daemon {
         };
         match kill_process(process, Signal::TERM) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-            Err(error) => {
-                Err(error).with_context(|| format!("cannot end the {} ({pid})", self.name()))
-            }
+            Err(error) => Err(error)
+                .with_context(|| format!("cannot stop the {} (process {pid})", self.name())),
         }
     }
 
@@ -121,7 +121,9 @@ impl Daemon {
             meanwhile();
             if started.elapsed() > END_PATIENCE {
                 let name = self.name();
-                bail!("the {name} (process {pid}) does not end (`baltra logs --daemon {name}` may say why)");
+                bail!(
+                    "the {name} (process {pid}) does not exit (see `baltra logs --daemon {name}`)"
+                );
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -129,7 +131,7 @@ impl Daemon {
     }
 }
 
-/// A daemon's place in the runtime directory.
+/// A daemon's lock and announcement in the runtime directory.
 #[derive(Debug)]
 pub struct Place {
     told: PathBuf,
@@ -137,7 +139,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Says where the daemon listens.
+    /// Publishes the daemon's addresses.
     pub fn tell(&self, url: String, others: Vec<String>) -> Result<()> {
         let since_s = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
@@ -168,9 +170,9 @@ impl Drop for Place {
 /// How a daemon is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tie {
-    /// It outlives whoever starts it, and logs to its file.
+    /// It outlives its parent, and logs to its file.
     Loose,
-    /// It ends with whoever starts it, however that ends, and logs to its file.
+    /// It ends with its parent in any case, and logs to its file.
     Leashed,
     /// The same, and logs where its parent does.
     Attached,
@@ -233,8 +235,8 @@ impl Running {
         })
     }
 
-    /// Waits until it serves: every device has answered (the manager's), or the port is open.
-    /// `progress`: says so on stderr when that takes long. It is stopped if it does not come up.
+    /// Waits until it is ready: all devices are probed (manager), or the port is open. `progress`:
+    /// prints progress on stderr if that takes long. It is stopped if it does not become ready.
     pub fn wait_ready(mut self, patience: Option<Duration>, progress: bool) -> Result<Running> {
         match self.poll_ready(patience.unwrap_or(LISTEN_PATIENCE), progress) {
             Ok(()) => Ok(self),
@@ -255,7 +257,7 @@ impl Running {
                 dots.end();
                 let words = self.last_words();
                 let hint = match words.contains("Address already in use") {
-                    true => ": another program has that port, or another host directory's daemons; `--set …=auto` takes a free one",
+                    true => ": another program, or a daemon of another runtime directory, uses that port; `--set …=auto` selects a free one",
                     false => "",
                 };
                 bail!("the {name} ended ({status}): {words}{hint}");
@@ -263,7 +265,7 @@ impl Running {
             if started.elapsed() > patience {
                 dots.end();
                 bail!(
-                    "the {name} is not ready after {} s: `baltra logs --daemon {name}` may say why",
+                    "the {name} is not ready after {} s (see `baltra logs --daemon {name}`)",
                     patience.as_secs(),
                 );
             }
@@ -296,18 +298,18 @@ impl Running {
         status.is_ok_and(|s| s.ready)
     }
 
-    /// The newest line of its log that says what went wrong.
+    /// The last line of its log.
     fn last_words(&self) -> String {
         let Some(log) = &self.log else {
-            return "its log says why".into();
+            return "see its log".into();
         };
         let text = std::fs::read_to_string(log).unwrap_or_default();
         let last = text.lines().rev().find(|l| !l.trim().is_empty());
-        let last = last.unwrap_or("it said nothing");
+        let last = last.unwrap_or("its log is empty");
         last.trim_start_matches("error: ").to_owned()
     }
 
-    /// Whether it has ended, and how.
+    /// Its exit status, if it has exited.
     pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
@@ -346,7 +348,7 @@ impl Dots {
     }
 }
 
-/// Where a daemon of this host is asked: one that listens everywhere is asked on loopback.
+/// The URL of a daemon of this host: loopback if it listens on all addresses.
 pub fn url(mut address: SocketAddr, tls: bool) -> String {
     match address {
         SocketAddr::V4(_) if address.ip().is_unspecified() => {
@@ -413,7 +415,7 @@ mod tests {
         let kept = std::fs::read(daemon.told_file(&paths)).unwrap();
         drop(place);
         assert_eq!(daemon.told(&paths), None);
-        // What a killed one left is nobody's word.
+        // The announcement of a killed daemon does not count.
         std::fs::write(daemon.told_file(&paths), kept).unwrap();
         assert_eq!(daemon.told(&paths), None);
     }

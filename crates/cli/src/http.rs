@@ -1,4 +1,4 @@
-//! Asks the gateway: one connection for each request, HTTP/1.1, over TLS where the address says so.
+//! The gateway's client: one connection per request, HTTP/1.1, over TLS for https addresses.
 
 use crate::args::Door;
 use crate::daemons::Daemon;
@@ -24,7 +24,7 @@ use tokio_rustls::TlsConnector;
 
 /// How long a gateway may take to be connected.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Where a gateway listens when nobody says otherwise.
+/// The gateway's default address.
 const DEFAULT: &str = "http://127.0.0.1:8080";
 
 /// A gateway.
@@ -36,7 +36,7 @@ pub struct Gateway {
     key: Option<HeaderValue>,
 }
 
-/// What to ask.
+/// A request.
 #[derive(Clone, Debug)]
 pub struct Call {
     method: Method,
@@ -56,19 +56,19 @@ impl Call {
         }
     }
 
-    /// With a header.
+    /// Adds a header.
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Call {
         self.headers.append(name, value);
         self
     }
 
-    /// With a body of a type.
+    /// Sets a body with its type.
     pub fn body(mut self, content_type: &'static str, body: impl Into<Bytes>) -> Call {
         self.body = body.into();
         self.header(CONTENT_TYPE, HeaderValue::from_static(content_type))
     }
 
-    /// With a body.
+    /// Sets a body.
     pub fn bytes(mut self, body: impl Into<Bytes>) -> Call {
         self.body = body.into();
         self
@@ -85,12 +85,12 @@ pub struct Answer {
     connection: tokio::task::JoinHandle<()>,
 }
 
-/// As whom to ask.
+/// The role of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum As {
-    /// Who deploys and removes.
+    /// Deploys and removes functions.
     Admin,
-    /// Who calls.
+    /// Calls functions.
     Caller,
 }
 
@@ -110,10 +110,14 @@ impl Gateway {
             .filter(|u: &Uri| {
                 matches!(u.scheme_str(), Some("http" | "https")) && u.host().is_some()
             })
-            .ok_or_else(|| anyhow!("'{url}' is no gateway's address such as {DEFAULT}"))?;
+            .ok_or_else(|| {
+                anyhow!("invalid address of the gateway '{url}': expected a URL such as {DEFAULT}")
+            })?;
         let secret = |text: String| -> Result<HeaderValue> {
             let mut value = HeaderValue::from_str(&text).map_err(|_| {
-                anyhow!("the gateway's password or key has characters that no header carries")
+                anyhow!(
+                    "the gateway's password or key has characters that are not allowed in a header"
+                )
             })?;
             value.set_sensitive(true);
             Ok(value)
@@ -158,11 +162,11 @@ impl Gateway {
         }
     }
 
-    /// As [`Gateway::ask`], of JSON.
+    /// As [`Gateway::ask`], for a JSON response.
     pub fn json(&self, who: As, call: Call) -> Result<serde_json::Value> {
         let call = call.header(ACCEPT, HeaderValue::from_static("application/json"));
         let body = self.ask(who, call)?;
-        serde_json::from_slice(&body).context("the gateway's answer is no JSON: is this a gateway?")
+        serde_json::from_slice(&body).context("the response is not JSON: is this a gateway?")
     }
 
     /// The rest of an answer.
@@ -178,7 +182,7 @@ impl Gateway {
         loop {
             let frame = self.runtime.block_on(body.frame());
             let Some(frame) = frame else { break };
-            if let Ok(data) = frame.context("the answer broke off")?.into_data() {
+            if let Ok(data) = frame.context("the response was cut off")?.into_data() {
                 sink(&data)?;
             }
         }
@@ -195,9 +199,9 @@ impl Gateway {
         let stream = match connected {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => bail!(
-                "no gateway answers at {host}:{port} ({error}): start one with `baltra up`, or name one with --gateway"
+                "cannot reach a gateway at {host}:{port} ({error}): start one with `baltra up`, or set its address with --gateway"
             ),
-            Err(_) => bail!("no gateway answers at {host}:{port}"),
+            Err(_) => bail!("cannot reach a gateway at {host}:{port}"),
         };
         let _ = stream.set_nodelay(true);
         let request = self.request(who, call, host, port)?;
@@ -211,7 +215,7 @@ impl Gateway {
                 .get_ref()
                 .and_then(|inner| inner.downcast_ref::<TlsError>());
             let reason = inner.map_or_else(|| error.to_string(), baltra_session::tls_reason);
-            anyhow!("no TLS with the gateway at {host}:{port}: {reason}")
+            anyhow!("TLS handshake with the gateway at {host}:{port} failed: {reason}")
         })?;
         exchange(TokioIo::new(stream), request).await
     }
@@ -261,13 +265,13 @@ where
 {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
     let connection = tokio::spawn(async move {
-        // What goes wrong is the answer's to say.
+        // Errors appear in the response.
         let _ = connection.await;
     });
     let response = sender
         .send_request(request)
         .await
-        .context("the gateway ended the connection without an answer")?;
+        .context("the gateway closed the connection without a response")?;
     let (head, body) = response.into_parts();
     Ok(Answer {
         status: head.status,
@@ -277,7 +281,7 @@ where
     })
 }
 
-/// What a gateway says when it says no: its text, or the text in its JSON.
+/// The error of a gateway's response: its text, or the text in its JSON.
 pub fn refusal(status: StatusCode, body: &[u8]) -> anyhow::Error {
     let text = String::from_utf8_lossy(body);
     let told = serde_json::from_slice::<serde_json::Value>(body).ok();
@@ -287,7 +291,7 @@ pub fn refusal(status: StatusCode, body: &[u8]) -> anyhow::Error {
         .or_else(|| of("message"));
     let words = words.unwrap_or_else(|| text.trim().chars().take(2000).collect());
     match words.is_empty() {
-        true => anyhow!("the gateway says {status}"),
+        true => anyhow!("the gateway responded with {status}"),
         false => anyhow!("{words} ({})", status.as_u16()),
     }
 }
@@ -315,7 +319,7 @@ mod tests {
         let said = |body: &str| refusal(StatusCode::NOT_FOUND, body.as_bytes()).to_string();
         assert_eq!(said("no such function\n"), "no such function (404)");
         assert_eq!(said("{\"error\": \"no\"}"), "no (404)");
-        assert_eq!(said(""), "the gateway says 404 Not Found");
+        assert_eq!(said(""), "the gateway responded with 404 Not Found");
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
-/// What a shell says of a program that SIGPIPE has ended: 128 and the signal's number.
+/// A shell's exit code for a program that SIGPIPE ended: 128 plus the signal's number.
 const CODE_UNREAD: i32 = 141;
 
-/// Standard output. As soon as nobody reads it any more (`baltra … | head`) the process ends, in
-/// silence, as other programs do: Rust's runtime ignores the signal that would end it.
+/// Standard output. When its reader is gone (`baltra … | head`), the process exits silently, as
+/// other programs do: Rust's runtime ignores the signal that would end it.
 #[derive(Clone, Copy, Debug)]
 pub struct Stdout;
 
@@ -52,7 +52,7 @@ pub fn error(error: &anyhow::Error) {
     eprintln!("{label} {error:#}");
 }
 
-/// Colours `text` where `colours` says that somebody sees it.
+/// Colors `text` if `colours` is set.
 pub fn paint(colours: bool, code: &str, text: &str) -> String {
     let wanted = colours && std::env::var_os("NO_COLOR").is_none();
     if wanted {
@@ -74,7 +74,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// With its heads.
+    /// A table with its heads.
     pub fn new(heads: &[&str]) -> Table {
         Table {
             rows: vec![heads.iter().map(|h| (*h).to_owned()).collect()],
@@ -86,7 +86,7 @@ impl Table {
         self.rows.push(cells.into());
     }
 
-    /// As lines.
+    /// The table's lines.
     pub fn lines(&self) -> Vec<String> {
         let heads = &self.rows[0];
         let right: Vec<bool> = heads.iter().map(|h| h.starts_with('>')).collect();
@@ -122,7 +122,7 @@ impl Table {
     }
 }
 
-/// Bytes for people.
+/// Formats bytes for display.
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = n as f64;
@@ -157,7 +157,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "too large".to_owned())
 }
 
-/// Seconds for people.
+/// Formats seconds for display.
 pub fn seconds(s: u64) -> String {
     match s {
         0..=119 => format!("{s} s"),

@@ -15,21 +15,21 @@ use tonic::{Code, Response, Status};
 /// How long the registry may take.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// A registry, with a runtime to ask it on.
+/// A registry's client, with its runtime.
 pub struct Registry {
-    /// Where it is.
+    /// Its address.
     pub url: String,
     runtime: tokio::runtime::Runtime,
     /// Its services.
     pub services: Services,
 }
 
-/// What is asked of a registry.
+/// The services of a registry.
 #[derive(Clone)]
 pub struct Services {
-    /// By applications.
+    /// For applications.
     pub instances: Instances,
-    /// By people.
+    /// For operators.
     pub operators: Operators,
 }
 
@@ -51,7 +51,7 @@ impl Registry {
     pub fn connect(at: &RegistryAt, paths: &PathOptions) -> Result<Registry> {
         let url = find(at, paths).ok_or_else(|| {
             anyhow!(
-                "no registry runs in {}: start one with `baltra up`, or name one with --registry",
+                "no registry is running in {}: start one with `baltra up`, or set its address with --registry",
                 paths.runtime.display()
             )
         })?;
@@ -84,7 +84,7 @@ impl Registry {
         })
     }
 
-    /// Runs what asks by itself.
+    /// Runs a future on the runtime.
     pub fn run<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
     }
@@ -101,24 +101,21 @@ impl Registry {
     }
 }
 
-/// An answer in time.
+/// A response, with a time limit.
 pub async fn asked<T>(
     call: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T, Status> {
     match tokio::time::timeout(ANSWER_MAX, call).await {
         Ok(answer) => answer.map(Response::into_inner),
-        Err(_) => Err(Status::deadline_exceeded("no answer in time")),
+        Err(_) => Err(Status::deadline_exceeded("no response in time")),
     }
 }
 
-/// What went wrong, for people.
+/// The error of a request, for display.
 pub fn said(url: &str, status: &Status) -> anyhow::Error {
     match status.code() {
         Code::Unavailable | Code::DeadlineExceeded => {
-            anyhow!(
-                "the registry at {url} cannot be asked: {}",
-                status.message()
-            )
+            anyhow!("cannot reach the registry at {url}: {}", status.message())
         }
         Code::PermissionDenied | Code::Unauthenticated => {
             anyhow!(

@@ -188,11 +188,11 @@ fn test_the_doctor_says_what_is_served_and_why_not() {
             "0: Shim H100 1",
             "0000:17:00.0",
             FIRST,
-            "serves it as device0",
+            "would serve it as device0",
         ],
     );
-    says(&devices, &["1: Shim H100 1", "serves it as device1"]);
-    says(&devices, &["2: ", "serves it as device2"]);
+    says(&devices, &["1: Shim H100 1", "would serve it as device1"]);
+    says(&devices, &["2: ", "would serve it as device2"]);
     says(
         &devices,
         &[
@@ -210,7 +210,7 @@ fn test_the_doctor_says_what_is_served_and_why_not() {
     let (_, devices) = doctor(&daemon.runtime_dir());
     says(
         &devices,
-        &["0: Shim H100 1", "not served by the manager that runs"],
+        &["0: Shim H100 1", "not served by the running manager"],
     );
     says(&devices, &["1: Shim H100 1", "served as device0"]);
 }

@@ -41,7 +41,7 @@ int32_t shout(const baltra_argument *a, uint32_t n, char *error, uint64_t room) 
 }
 ";
 
-/// A gateway that knows no Device Manager: native functions need none.
+/// A gateway without a Device Manager: native functions need none.
 fn gateway() -> Service {
     let options = Options {
         set: vec!["gateway.engine.endpoints=[\"unix:/nowhere/baltra.sock\"]".into()],

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-/// Prints what a program under `baltra run` is told.
+/// Prints the environment of a program under `baltra run`.
 const TOLD: &str = "echo $BALTRA_DEVICE $BALTRA_ENDPOINT $BALTRA_INSTANCE";
 
 /// A program that says where it is and stays there; it is stopped when it is dropped.
@@ -170,7 +170,7 @@ fn test_a_node_that_falls_silent_leaves_the_pool_and_may_come_back() {
     let options = node_options("east", registry.url(), "");
     let east = east.restart(&options).unwrap();
     until("it is back", || state(&registry, "east/") == "ready").unwrap();
-    // One that is told to end says so itself.
+    // A manager that is stopped reports its departure.
     east.text(&["down"]).unwrap();
     until("it is out of the pool", || {
         state(&registry, "east/") == "silent"
@@ -185,11 +185,14 @@ fn test_the_pool_shows_versions_uptimes_and_executors_that_died() {
     let east = node("east", &registry, "");
     let known = || device(&registry, "east/").unwrap();
     assert_eq!(known()["node_version"], env!("CARGO_PKG_VERSION"));
-    until("its uptime is told", || known()["node_uptime_s"].is_u64()).unwrap();
+    until("its uptime is reported", || {
+        known()["node_uptime_s"].is_u64()
+    })
+    .unwrap();
     assert_eq!(known()["executor_deaths"], 0);
     let pid = rustix::process::Pid::from_raw(east.children()[0] as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    until("its end is told", || known()["executor_deaths"] == 1).unwrap();
+    until("its end is reported", || known()["executor_deaths"] == 1).unwrap();
     let status = east.text(&["status"]).unwrap();
     assert!(status.contains("1 that died"), "{status}");
 }
@@ -200,9 +203,9 @@ fn test_a_node_s_name_is_its_own() {
     let _east = node("east", &registry, "");
     let options = node_options("east", registry.url(), "");
     let second = Daemon::start_with(BALTRA, &options).unwrap();
-    until("the second is told", || {
+    until("the refusal of the second is reported", || {
         let status = second.text(&["status"]).unwrap();
-        status.contains("another node's") && status.contains("node.name")
+        status.contains("is in use") && status.contains("node.name")
     })
     .unwrap();
 }
@@ -255,7 +258,7 @@ fn test_a_cordoned_device_takes_nobody_new_and_a_drained_one_is_left() {
     until("the program runs", || lines(&out).len() == 1).unwrap();
     let first = lines(&out)[0].split(' ').next().unwrap().to_owned();
     let said = registry.text(&["device", "drain", &first]).unwrap();
-    assert!(said.contains("mover is asked to go to"), "{said}");
+    assert!(said.contains("mover will move to"), "{said}");
     assert!(said.contains("mover has left"), "{said}");
     assert!(said.contains("has no sessions"), "{said}");
     assert_eq!(state(&registry, &first), "ready");
@@ -314,7 +317,7 @@ fn test_a_registry_with_a_token_lets_in_who_has_it() {
         Daemon::start_with(BALTRA, &options).unwrap()
     };
     let stranger = node("wrong");
-    until("it is told", || {
+    until("it is reported", || {
         stranger.text(&["status"]).unwrap().contains("not joined")
     })
     .unwrap();

@@ -96,7 +96,7 @@ fn is_loaded(reply: &Reply) -> bool {
     *reply == Reply::Binaries(vec![0])
 }
 
-/// What the registry knows of a device's image: its name, or its digest.
+/// The device's accelerator in the registry: its name, or its digest.
 fn holds(registry: &Service, device: &str) -> String {
     let all = devices(registry);
     let found = all.iter().find(|d| d["name"] == device).unwrap();
@@ -107,10 +107,11 @@ fn holds(registry: &Service, device: &str) -> String {
     }
 }
 
-/// Waits until a node has heard that an instance has one of its devices: it keeps what it heard.
+/// Waits until a node has received the allocation of one of its devices to an instance, which it
+/// keeps.
 fn has_heard(daemon: &Daemon, instance: &str) {
     let orders = daemon.state_dir().join("orders.json");
-    until("the node has heard of it", || {
+    until("the node has received it", || {
         std::fs::read_to_string(&orders).is_ok_and(|text| text.contains(instance))
     })
     .unwrap();
@@ -133,28 +134,28 @@ fn test_an_instance_loads_its_image_on_its_own_device_only() {
         stranger.binary_program(&image).1,
         Reply::Error(NOT_AVAILABLE)
     );
-    until("the reason is told", || stranger.heard().contains("web-1")).unwrap();
+    until("the reason arrives", || stranger.heard().contains("web-1")).unwrap();
     drop(stranger);
-    // An instance that the registry does not know, and one on a device that is not its own.
+    // An instance that does not exist in the registry, and one on a device that is not its own.
     let unknown = Tenant::instance(&daemon, "blue", "fpga0", Some("nobody"));
     assert_eq!(
         unknown.binary_program(&image).1,
         Reply::Error(NOT_AVAILABLE)
     );
-    until("the reason is told", || unknown.heard().contains("nobody")).unwrap();
+    until("the reason arrives", || unknown.heard().contains("nobody")).unwrap();
     let elsewhere = Tenant::instance(&daemon, "red", "fpga1", Some("web-1"));
     assert_eq!(
         elsewhere.binary_program(&image).1,
         Reply::Error(NOT_AVAILABLE)
     );
-    until("the reason is told", || {
+    until("the reason arrives", || {
         elsewhere.heard().contains("east/fpga0")
     })
     .unwrap();
 
     let own = Tenant::instance(&daemon, "red", "fpga0", Some("web-1"));
     assert!(is_loaded(&own.binary_program(&image).1), "{}", own.heard());
-    until("the registry knows what is loaded", || {
+    until("the registry has the loaded accelerator", || {
         holds(&registry, "fpga0") == "one"
     })
     .unwrap();
@@ -162,7 +163,7 @@ fn test_an_instance_loads_its_image_on_its_own_device_only() {
     let other = maker.binary(&source("other"));
     drop(elsewhere);
     assert_eq!(own.binary_program(&other).1, Reply::Error(NOT_AVAILABLE));
-    until("the reason is told", || {
+    until("the reason arrives", || {
         own.heard().contains("accelerator=one")
     })
     .unwrap();
@@ -189,7 +190,7 @@ fn test_an_idle_session_makes_way_and_its_instance_has_another_device() {
         daemon
             .text(&["accelerator", "load", "one", "--device", device])
             .unwrap();
-        until("the registry knows", || holds(&registry, device) == "one").unwrap();
+        until("the registry has it", || holds(&registry, device) == "one").unwrap();
     }
     allocate(&registry, "first", "name=fpga*,accelerator=one");
     let at = device_of(&registry, "first");
@@ -206,7 +207,7 @@ fn test_an_idle_session_makes_way_and_its_instance_has_another_device() {
     let second = Tenant::instance(&daemon, "blue", &at, Some("second"));
     let (_, reply) = second.binary_program(&other);
     assert!(is_loaded(&reply), "{reply:?} {}", second.heard());
-    until("the first is told why it ends", || {
+    until("the first receives the reason of its end", || {
         first.heard().contains("another device") && first.client.is_lost().is_some()
     })
     .unwrap();
@@ -217,7 +218,7 @@ fn test_an_idle_session_makes_way_and_its_instance_has_another_device() {
         "{}",
         again.heard()
     );
-    until("the registry knows", || holds(&registry, &at) == "other").unwrap();
+    until("the registry has it", || holds(&registry, &at) == "other").unwrap();
 }
 
 #[test]
@@ -239,7 +240,7 @@ fn test_a_busy_program_stays_where_it_is() {
         daemon
             .text(&["accelerator", "load", "one", "--device", device])
             .unwrap();
-        until("the registry knows", || holds(&registry, device) == "one").unwrap();
+        until("the registry has it", || holds(&registry, device) == "one").unwrap();
     }
     allocate(&registry, "first", "name=fpga*,accelerator=one");
     let at = device_of(&registry, "first");
@@ -260,7 +261,7 @@ fn test_a_busy_program_stays_where_it_is() {
     let second = Tenant::instance(&daemon, "blue", &at, Some("second"));
     let (_, reply) = second.binary_program(&other);
     assert_eq!(reply, Reply::Error(NOT_AVAILABLE));
-    until("the reason is told", || {
+    until("the reason arrives", || {
         second.heard().contains("tenant red")
     })
     .unwrap();
@@ -270,7 +271,7 @@ fn test_a_busy_program_stays_where_it_is() {
     first.go_on(work);
     let (_, reply) = second.binary_program(&other);
     assert!(is_loaded(&reply), "{reply:?} {}", second.heard());
-    until("the first is told why it ends", || {
+    until("the first receives the reason of its end", || {
         first.heard().contains("another device")
     })
     .unwrap();
@@ -291,7 +292,7 @@ fn test_a_session_of_no_instance_is_nobodys_to_end() {
     allocate(&registry, "web-1", "name=fpga0,accelerator=other");
     let own = Tenant::instance(&daemon, "blue", "fpga0", Some("web-1"));
     assert_eq!(own.binary_program(&other).1, Reply::Error(NOT_AVAILABLE));
-    until("the reason is told", || own.heard().contains("tenant red")).unwrap();
+    until("the reason arrives", || own.heard().contains("tenant red")).unwrap();
     assert_eq!(plain.client.is_lost(), None);
     plain.client.release(program, None).unwrap();
     until("it is loaded once nobody uses the other", || {
@@ -311,10 +312,10 @@ fn test_another_tenant_s_instance_is_of_no_use() {
     has_heard(&daemon, "web-1");
     let refused = |thief: &Tenant, why: &str| {
         assert_eq!(thief.binary_program(&other).1, Reply::Error(NOT_AVAILABLE));
-        until("the reason is told", || thief.heard().contains(why)).unwrap();
+        until("the reason arrives", || thief.heard().contains(why)).unwrap();
     };
     let thief = Tenant::instance(&daemon, "blue", "fpga0", Some("web-1"));
-    refused(&thief, "another tenant's");
+    refused(&thief, "another tenant");
     let own = Tenant::instance(&daemon, "red", "fpga0", Some("web-1"));
     let (program, reply) = own.binary_program(&one);
     assert!(is_loaded(&reply), "{}", own.heard());
@@ -352,7 +353,7 @@ fn test_without_its_registry_a_node_answers_from_what_it_heard_last() {
     .unwrap();
     own.client.release(program, None).unwrap();
 
-    // A manager that starts meanwhile knows it still.
+    // A manager that starts meanwhile still has it.
     drop((own, unknown, maker));
     let daemon = daemon
         .restart(&node_options("east", registry.url(), CONFIG))

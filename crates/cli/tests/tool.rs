@@ -228,7 +228,7 @@ fn test_up_and_down_print_what_they_did() {
         said.contains("device0") && said.contains("baltra.sock"),
         "{said}"
     );
-    assert!(baltra(&up).contains("already up"));
+    assert!(baltra(&up).contains("already running"));
     assert!(baltra(&["logs"]).contains("serving"));
     assert!(baltra(&["top", "--once"]).contains("device0"));
     assert_eq!(baltra(&["down"]).trim(), "down");

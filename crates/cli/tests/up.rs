@@ -126,7 +126,7 @@ fn test_up_starts_everything_and_down_leaves_nothing() {
         "{shown}"
     );
 
-    // The node has joined its own pool, and the gateway knows no function yet.
+    // The node has joined its own pool, and the gateway has no functions yet.
     baltra_testkit::until("the node is in its pool", || {
         home.text(&["devices", "--json"]).contains("\"ready\"")
     })
@@ -139,13 +139,13 @@ fn test_up_starts_everything_and_down_leaves_nothing() {
 
     // Again, and nothing is started twice.
     let again = text(&home.up(&[]).stdout);
-    assert!(again.contains("already up"), "{again}");
+    assert!(again.contains("already running"), "{again}");
     assert_eq!(self::pids(&home.status()), pids);
 
     assert_eq!(home.text(&["down"]).trim(), "down");
     assert!(!pids.iter().any(|pid| runs(*pid)));
     assert_eq!(home.left(), Vec::<String>::new());
-    assert!(home.text(&["down"]).contains("nothing runs"));
+    assert!(home.text(&["down"]).contains("nothing is running"));
 }
 
 #[test]

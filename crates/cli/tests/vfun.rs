@@ -290,7 +290,7 @@ fn test_a_daemon_that_comes_back_finds_its_vms() {
         said.contains(&own),
         "it does not know who has the region: {said}"
     );
-    until("the client hears of it", || {
+    until("the client detects it", || {
         let lost = client.set(function, &Values::of("n=10")).and_then(|()| {
             client
                 .get(function, Some(Duration::from_millis(100)), &mut Vec::new())
@@ -329,7 +329,7 @@ fn test_what_is_given_back_is_forgotten() {
     assert!(never.unwrap_err().contains("nonsense"));
 }
 
-/// This process's region of so many parts, as a hostile application would have it: other tests have
+/// This process's region of `parts` parts, mapped as by a hostile application: other tests have
 /// regions here too.
 fn raw_region(parts: u32) -> Region {
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
@@ -364,7 +364,7 @@ fn test_an_application_that_breaks_the_protocol_is_told_and_alone() {
     until("the host sees it", || {
         part.trouble().load(Ordering::Acquire) == Reason::Protocol as u32
     });
-    until("it is told", || match hostile.list() {
+    until("the client is notified", || match hostile.list() {
         Err(Error::Refused { reason, .. }) => reason == Reason::Protocol,
         _ => false,
     });

@@ -356,16 +356,16 @@ def test_the_tool_pushes_and_removes():
             foreign.write_bytes(b"#!/bin/sh\n")
             other.write_bytes(image("echo", shell=9))
             cases = [
-                ((bare,), "does not say how its kernel is called"),
+                ((bare,), "does not name its kernel"),
                 ((f"new={whole}", f"x={damaged}"), "body is damaged"),
                 ((f"new={whole}", f"x={foreign}"), "not an image of a region"),
                 (
                     (f"new={whole}", f"x={other}"),
                     "for shell 0x9, but this board has shell 0x1",
                 ),
-                ((f"a/b={whole}",), "no function's name"),
+                ((f"a/b={whole}",), "invalid function name"),
                 ((home / "nothing",), "No such file"),
-                ((f"n={whole}", "--scalars", "a,b,c,d,e"), "4 scalars at most"),
+                ((f"n={whole}", "--scalars", "a,b,c,d,e"), "at most 4"),
             ]
             for words, reason in cases:
                 done = tool("push", *words)

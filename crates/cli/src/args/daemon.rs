@@ -9,10 +9,10 @@ pub struct Config {
     /// A TOML file over the embedded defaults
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// One key over everything else; may be repeated
+    /// One key, with the highest precedence; may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<String>,
-    /// Where tenants, usage, images, functions and allocations are kept
+    /// Directory of tenants, usage, images, functions and allocations
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
 }
@@ -22,7 +22,7 @@ pub struct Config {
 pub struct Up {
     #[command(flatten)]
     pub config: Config,
-    /// Print the configuration that results, and end
+    /// Print the resulting configuration and exit
     #[arg(long)]
     pub dump_config: bool,
     /// Stay in the foreground
@@ -30,13 +30,13 @@ pub struct Up {
     pub foreground: bool,
 }
 
-/// What every daemon's subcommand takes besides.
+/// Arguments of every daemon's subcommand.
 #[derive(Debug, ClapArgs)]
 pub struct Background {
     /// Leave the terminal's session
     #[arg(long, hide = true)]
     pub detach: bool,
-    /// End when the standard input does
+    /// Exit at the end of the standard input
     #[arg(long, hide = true)]
     pub leashed: bool,
 }

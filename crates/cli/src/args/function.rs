@@ -4,7 +4,7 @@ use super::Json;
 use clap::{Args as ClapArgs, Subcommand};
 use std::path::PathBuf;
 
-/// Which gateway.
+/// The gateway.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct Door {
     /// The gateway's address, http://host:port [default: this host's]
@@ -31,7 +31,7 @@ pub struct Door {
         hide_env_values = true
     )]
     pub key: Option<String>,
-    /// Certificates to trust besides the public roots, PEM
+    /// Certificates to trust in addition to the public roots, PEM
     #[arg(
         long,
         env = "BALTRA_TLS_CA",
@@ -44,7 +44,7 @@ pub struct Door {
 /// `baltra function`
 #[derive(Debug, Subcommand)]
 pub enum Function {
-    /// Write a function to start from
+    /// Create a function from a template
     #[command(
         after_help = "Examples:\n  baltra function init hello\n  baltra function init edges --template picture --dir functions/edges\n  baltra function init --list"
     )]
@@ -52,13 +52,13 @@ pub enum Function {
         /// Its name
         #[arg(required_unless_present = "list")]
         name: Option<String>,
-        /// What to start from
+        /// The template
         #[arg(long, value_name = "NAME")]
         template: Option<String>,
-        /// Where to; a new directory of the function's name if not given
+        /// The directory [default: a new one with the function's name]
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
-        /// List what there is to start from
+        /// List the templates
         #[arg(long)]
         list: bool,
     },
@@ -88,7 +88,7 @@ pub enum Function {
         #[command(flatten)]
         json: Json,
     },
-    /// One function: its contract, where it is, how it does
+    /// Show a function: its contract, replicas and statistics
     #[command(after_help = "Example:\n  baltra function describe sobel")]
     Describe {
         /// Its name
@@ -98,23 +98,23 @@ pub enum Function {
         #[command(flatten)]
         json: Json,
     },
-    /// Call a function; the answer goes to stdout. 1 when it fails
+    /// Call a function and write the response to stdout; exit code 1 if it fails
     #[command(after_help = "Examples:
   baltra function invoke sobel --data @photo.png > edges.png
   baltra function invoke sobel --data @photo.raw -q width=640 -q height=480 -o edges.raw
   echo '{\"a\": [1, 2], \"b\": [3, 4]}' | baltra function invoke add --type application/json")]
     Invoke(Invoke),
-    /// What a function said
+    /// Show a function's log
     #[command(
         after_help = "Examples:\n  baltra function logs sobel\n  baltra function logs sobel -f"
     )]
     Logs {
         /// Its name
         name: String,
-        /// Go on with what comes
+        /// Follow the log
         #[arg(short, long)]
         follow: bool,
-        /// How many of the newest lines
+        /// Number of the newest lines
         #[arg(short = 'n', long, default_value_t = 200)]
         lines: usize,
         #[command(flatten)]
@@ -129,18 +129,18 @@ pub enum Function {
         /// Their names
         #[arg(required = true)]
         names: Vec<String>,
-        /// Those of a running board, by its host port's socket
+        /// Remove them from a running board, by its host port's socket
         #[arg(long, value_name = "PATH", conflicts_with = "gateway")]
         board: Option<PathBuf>,
         #[command(flatten)]
         door: Door,
     },
-    /// Say how many copies of a function there are to be; 0: none until it is called
+    /// Set the number of a function's replicas; 0: none until it is called
     #[command(after_help = "Example:\n  baltra function scale sobel 2")]
     Scale {
         /// Its name
         name: String,
-        /// Copies
+        /// Number of replicas
         replicas: u32,
         #[command(flatten)]
         door: Door,
@@ -150,10 +150,10 @@ pub enum Function {
 /// `baltra function invoke`
 #[derive(Debug, ClapArgs)]
 pub struct Invoke {
-    /// Its name, and a path below it if need be
+    /// Its name, optionally with a path below it
     pub name: String,
-    /// The body: a text, @file, or - for the standard input, which is also read when it is no
-    /// terminal
+    /// The body: a text, @file, or - for the standard input; by default the standard input if it is
+    /// not a terminal
     #[arg(short, long, value_name = "TEXT|@FILE")]
     pub data: Option<String>,
     /// A query parameter; may be repeated
@@ -168,13 +168,13 @@ pub struct Invoke {
     /// The method
     #[arg(short = 'X', long, default_value = "POST")]
     pub method: String,
-    /// Where the answer goes
+    /// File for the response
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Do not wait: print the call's id
     #[arg(long = "async")]
     pub deferred: bool,
-    /// Print the answer's status and headers on stderr
+    /// Print the response's status and headers on stderr
     #[arg(short, long)]
     pub include: bool,
     #[command(flatten)]
@@ -193,7 +193,7 @@ pub struct Push {
     /// Query parameters that become the kernel's scalars, in their order [default: the image's own]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub scalars: Option<Vec<String>>,
-    /// Cycles that a call may take, 0: any number [default: the image's own, or 16777216]
+    /// Limit of cycles per call; 0: none [default: the image's own, or 16777216]
     #[arg(long, value_name = "CYCLES")]
     pub timeout: Option<u32>,
     /// log2 of the cycles that the kernel takes for eight bytes [default: the image's own, or 0]

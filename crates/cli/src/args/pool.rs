@@ -3,7 +3,7 @@
 use super::Json;
 use clap::{Args as ClapArgs, Subcommand};
 
-/// Which registry.
+/// The registry.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct RegistryAt {
     /// The registry's address, http://host:port [default: this host's, or the one that its node has joined]
@@ -14,7 +14,7 @@ pub struct RegistryAt {
         hide_env_values = true
     )]
     pub registry: Option<String>,
-    /// What the registry asks of its callers
+    /// The registry's token
     #[arg(
         long,
         env = "BALTRA_REGISTRY_TOKEN",
@@ -27,7 +27,7 @@ pub struct RegistryAt {
 /// `baltra device`
 #[derive(Debug, Subcommand)]
 pub enum Device {
-    /// Give the device to no new instance; those that have it keep it
+    /// Stop allocating the device to new instances; its instances keep it
     #[command(after_help = "Example:\n  baltra device cordon node-1/gpu0")]
     Cordon {
         /// node/name
@@ -35,7 +35,7 @@ pub enum Device {
         #[command(flatten)]
         at: RegistryAt,
     },
-    /// Let new instances come again
+    /// Allow new instances again
     #[command(after_help = "Example:\n  baltra device uncordon node-1/gpu0")]
     Uncordon {
         /// node/name
@@ -43,13 +43,13 @@ pub enum Device {
         #[command(flatten)]
         at: RegistryAt,
     },
-    /// Cordon the device, give its instances other ones, and wait until they have left; 1 when some
-    /// have not
+    /// Cordon the device, move its instances to others, and wait until they have left; exit code 1
+    /// if some have not
     #[command(after_help = "Example:\n  baltra device drain node-1/gpu0")]
     Drain {
         /// node/name
         device: String,
-        /// How long to wait, seconds; 0: only ask
+        /// Time to wait, seconds; 0: do not wait
         #[arg(long, value_name = "SECONDS", default_value_t = 60)]
         wait: u64,
         #[command(flatten)]
@@ -62,7 +62,7 @@ pub enum Device {
 /// `baltra instances`
 #[derive(Debug, ClapArgs)]
 pub struct Instances {
-    /// Copies of one function only
+    /// Only instances of one function
     #[arg(
         long,
         value_name = "NAME",
@@ -70,7 +70,7 @@ pub struct Instances {
         hide_default_value = true
     )]
     pub function: String,
-    /// One tenant's only
+    /// Only one tenant's
     #[arg(
         long,
         value_name = "NAME",
@@ -78,7 +78,7 @@ pub struct Instances {
         hide_default_value = true
     )]
     pub tenant: String,
-    /// Those with this device only: node/name
+    /// Only instances with this device: node/name
     #[arg(
         long,
         value_name = "DEVICE",
@@ -95,12 +95,12 @@ pub struct Instances {
 /// `baltra pool`
 #[derive(Debug, Subcommand)]
 pub enum Pool {
-    /// Make or change a pool
+    /// Create or change a pool
     #[command(after_help = "Example:\n  baltra pool add sobels --query accelerator=sobel")]
     Add {
         /// Its name
         name: String,
-        /// Its members: every device that fits
+        /// Its members: all devices that match
         #[arg(long)]
         query: String,
         #[command(flatten)]
@@ -114,7 +114,7 @@ pub enum Pool {
         #[command(flatten)]
         json: Json,
     },
-    /// Remove a pool; what was allocated from it stays
+    /// Remove a pool; its allocations stay
     #[command(after_help = "Example:\n  baltra pool rm sobels")]
     Rm {
         /// Its name

@@ -13,7 +13,7 @@ use std::path::Path;
 /// Bytes of an image in one message.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Does what is asked of an accelerator.
+/// Runs `baltra accelerator`.
 pub fn accelerator(paths: &PathOptions, command: Accelerator) -> Result<()> {
     let mut control = Control::connect(paths)?;
     match command {
@@ -81,7 +81,7 @@ fn chunks(
                 metadata: first,
                 data,
             }),
-            // The daemon keeps nothing of an upload that breaks off: the digest would tell.
+            // The daemon discards an aborted upload, because its digest does not match.
             Err(_) => None,
         }
     });

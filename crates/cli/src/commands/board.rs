@@ -1,4 +1,5 @@
-//! `baltra board`: finds the board's model, a program of its own that `make -C hdl/board` builds, and becomes it.
+//! `baltra board`: finds the board's model, a separate program that `make -C hdl/board` builds, and
+//! executes it.
 
 use crate::args::{Board, BoardCommand, Network, Policy, Trace};
 use anyhow::{anyhow, bail, Context, Result};
@@ -14,7 +15,7 @@ const VARIABLE: &str = "BALTRA_BOARD";
 /// Relative to the program's directory: a build tree's, and where packages put it.
 const PLACES: [&str; 2] = ["../board", "../lib/baltra/board"];
 
-/// The number of regions that the model has if nothing else is said when it is built.
+/// Default number of regions of the built model.
 const USUAL_REGIONS: u8 = 4;
 
 /// Runs the model in this process's place; returns only if that fails.
@@ -98,10 +99,10 @@ fn trace_arguments(args: &Trace) -> Vec<OsString> {
 /// The model's own command line.
 fn arguments(args: &Board) -> Result<Vec<OsString>> {
     if args.net == Some(Network::User) && args.tap.is_some() {
-        bail!("--tap names a device, and --net user has none");
+        bail!("--tap requires --net tap, not --net user");
     }
     if args.net == Some(Network::Tap) && args.tap.is_none() {
-        bail!("--net tap needs the device's name: --tap NAME");
+        bail!("--net tap requires the device's name (--tap NAME)");
     }
     let mut all: Vec<OsString> = Vec::new();
     let mut put = |option: &str, value: Option<OsString>| {

@@ -64,7 +64,7 @@ fn raise_descriptor_limit() {
     );
 }
 
-/// What the daemons besides the manager have in common: a place, a log, and an end by signal.
+/// Shared by all daemons but the manager: runtime directory, log, and exit on a signal.
 fn prepare(daemon: Daemon, paths: &PathOptions, level: &str) -> Result<daemons::Place> {
     log_to_stderr(level);
     raise_descriptor_limit();
@@ -81,6 +81,6 @@ pub async fn told_to_end() -> Result<()> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    tracing::info!("told to end");
+    tracing::info!("received a signal to exit");
     Ok(())
 }

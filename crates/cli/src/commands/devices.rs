@@ -104,8 +104,7 @@ fn daemons_json(all: &[Beside]) -> serde_json::Value {
     serde_json::Value::Object(all.iter().map(one).collect())
 }
 
-/// `baltra devices`: the pool's; or this node's, with all that the daemon tells its operator, or
-/// what a client may see.
+/// `baltra devices`: the pool's devices; or this node's, with operators' details if permitted.
 pub fn devices(args: &Devices, paths: &PathOptions) -> Result<()> {
     let as_json = args.json.json;
     let named = std::env::var("BALTRA_ENDPOINT").unwrap_or_default();
@@ -125,7 +124,7 @@ pub fn devices(args: &Devices, paths: &PathOptions) -> Result<()> {
     if named.is_empty() || args.local {
         match Control::connect(paths) {
             Ok(control) => return operators(control, as_json),
-            // Another user's daemon: what it offers to everybody can still be listed.
+            // Another user's daemon: its public devices can still be listed.
             Err(error) if !paths.session_socket().exists() => return Err(error),
             Err(_) => {
                 return clients(

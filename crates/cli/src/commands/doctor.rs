@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As it should be.
+    /// Correct.
     Good,
     /// Works, but less well or less safely.
     Weak,
@@ -23,7 +23,7 @@ pub enum Verdict {
     Bad,
 }
 
-/// One thing that was looked at.
+/// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// What.

@@ -58,8 +58,8 @@ pub fn relay(args: Relay) -> Result<()> {
     }
 }
 
-/// The socket, in a place of its own: a driver that reads its standard input must not eat the
-/// manager's messages.
+/// Moves the socket to another descriptor: a driver that reads its standard input must not consume
+/// the manager's messages.
 fn take_socket() -> Result<OwnedFd> {
     let socket = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3)?;
     let null = std::fs::File::open("/dev/null").context("cannot open /dev/null")?;

@@ -14,7 +14,7 @@ use http::Method;
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Does what the command line says; the code is the process's own.
+/// Runs `baltra function`; the result is the process's exit code.
 pub fn function(command: Function, paths: &PathOptions) -> Result<ExitCode> {
     match command {
         Function::Init {
@@ -69,7 +69,7 @@ fn remove(gateway: &Gateway, names: &[String]) -> Result<()> {
         let body = json!({"functionName": name}).to_string();
         let call = Call::new(Method::DELETE, "/system/functions").body("application/json", body);
         gateway.ask(As::Admin, call)?;
-        println!("{name} is removed");
+        println!("{name} removed");
     }
     Ok(())
 }
@@ -80,6 +80,6 @@ fn scale(gateway: &Gateway, name: &str, replicas: u32) -> Result<()> {
     let path = format!("/system/scale-function/{}", escaped(name));
     let call = Call::new(Method::POST, path).body("application/json", body);
     gateway.ask(As::Admin, call)?;
-    println!("{name}: {replicas} wanted");
+    println!("{name}: scaled to {replicas}");
     Ok(())
 }

@@ -19,7 +19,8 @@ const PLACES: [&str; 7] = [
     "../debug",
 ];
 
-/// Where it is looked for: beside the program, where packages put it, and on `BALTRA_LIBRARY`.
+/// The library's candidate paths: `BALTRA_LIBRARY`, beside the program, and the packages'
+/// directories.
 pub fn candidates() -> Vec<PathBuf> {
     let mut places = Vec::new();
     places.extend(std::env::var_os("BALTRA_LIBRARY").map(PathBuf::from));
@@ -35,7 +36,7 @@ pub fn candidates() -> Vec<PathBuf> {
     places
 }
 
-/// The first that is there.
+/// The first candidate that exists.
 pub fn find() -> Result<PathBuf> {
     let places = candidates();
     match places.iter().find(|p| p.is_file()) {
@@ -43,7 +44,7 @@ pub fn find() -> Result<PathBuf> {
         None => {
             let list: Vec<_> = places.iter().map(|p| p.display().to_string()).collect();
             bail!(
-                "{LIBRARY} is in none of {}: build it (cargo build --release -p baltra-icd), or set BALTRA_LIBRARY to its path",
+                "{LIBRARY} not found in {}: build it (cargo build --release -p baltra-icd), or set BALTRA_LIBRARY to its path",
                 list.join(", ")
             )
         }
@@ -87,12 +88,13 @@ pub fn vendors(library: &Path) -> Result<PathBuf> {
     let user = rustix::process::getuid().as_raw();
     attempt(&root)
         .or_else(|_| attempt(&std::env::temp_dir().join(format!("baltra-{user}"))))
-        .context("cannot make a directory for the ICD loader")
+        .context("cannot create a directory for the ICD loader")
 }
 
-/// `LD_LIBRARY_PATH` with `vendors` in front, unless the loader that a program would get is known to
-/// obey `OCL_ICD_VENDORS`: our library then takes its place. Debian's (ocl-icd) obeys, and Khronos'
-/// own does; older ones do not know the variable, and CUDA 13's names it and does not obey.
+/// `LD_LIBRARY_PATH` with `vendors` in front, unless the loader that a program would get is known
+/// to obey `OCL_ICD_VENDORS`: our library then takes its place. Debian's (ocl-icd) obeys, and
+/// Khronos' own does; older ones lack the variable, and CUDA 13's loader contains its name but
+/// ignores it.
 pub fn stand_in(vendors: &Path) -> Option<OsString> {
     let path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let mut installed = std::env::split_paths(&path)
@@ -110,7 +112,7 @@ pub fn stand_in(vendors: &Path) -> Option<OsString> {
     std::env::join_paths(std::iter::once(vendors.to_owned()).chain(dirs)).ok()
 }
 
-/// Each of the two has a variable of its own besides.
+/// Each of the two also has a variable of its own.
 fn is_known(loader: &[u8]) -> bool {
     let names = |name: &str| loader.windows(name.len()).any(|b| b == name.as_bytes());
     names("OCL_ICD_VENDORS") && (names("OCL_ICD_PLATFORM_SORT") || names("OCL_ICD_ENABLE_TRACE"))

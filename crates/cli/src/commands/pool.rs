@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Digits of an accelerator's digest that people read.
 const DIGITS: usize = 12;
 
-/// How often a device that is drained is looked at.
+/// Interval of checks of a draining device.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// `baltra devices`, of the pool.
@@ -67,7 +67,7 @@ pub fn devices(registry: &Registry, args: &Devices) -> Result<()> {
     Ok(())
 }
 
-/// What people need to know first.
+/// A device's state in one word, the most important condition first.
 fn state(d: &proto::Device) -> &str {
     match (d.state.as_str(), d.draining, d.cordoned) {
         ("ready", true, _) => "draining",
@@ -113,7 +113,7 @@ fn device_json(d: &proto::Device, node: &proto::NodeState) -> Value {
         "waiting": d.waiting, "tasks": d.tasks, "executor_deaths": d.executor_deaths,
         "regions": d.regions.iter().map(region_json).collect::<Vec<_>>(),
         "pending": d.pending.iter().map(region_json).collect::<Vec<_>>(),
-        "instances": d.instances, "endpoints": d.endpoints, "heard_ms": d.heard_ms,
+        "instances": d.instances, "endpoints": d.endpoints, "heard_ms": d.heard_ms, // text-ok
         "metrics": d.metrics,
     })
 }
@@ -151,7 +151,8 @@ pub fn device(command: Device, paths: &PathOptions) -> Result<ExitCode> {
     }
 }
 
-/// What is still on a device that is drained, as its node said after it was asked.
+/// The remaining instances and sessions of a draining device, from its node's reports after the
+/// request.
 #[derive(Default)]
 struct Left {
     /// Instances with a session open.
@@ -170,9 +171,9 @@ fn drain(registry: &Registry, device: &str, wait: Duration, as_json: bool) -> Re
         println!("{device} takes no new instances");
         for m in &reply.migrations {
             match m.devices.is_empty() {
-                true => println!("  {} has to stay: {}", m.instance, m.reason),
+                true => println!("  {} cannot move: {}", m.instance, m.reason),
                 false => println!(
-                    "  {} is asked to go to {}",
+                    "  {} will move to {}",
                     m.instance,
                     places(&m.devices).join(", ")
                 ),
@@ -216,7 +217,7 @@ fn exit(well: bool) -> ExitCode {
     }
 }
 
-/// What is on a device; `None`: its node has said nothing since.
+/// The instances and sessions of a device; `None` if its node has not reported since.
 fn left(registry: &Registry, device: &str, since: Instant) -> Result<Option<Left>> {
     let request = proto::DevicesRequest {
         query: String::new(),
@@ -228,7 +229,7 @@ fn left(registry: &Registry, device: &str, since: Instant) -> Result<Option<Left
         let name = d.description.as_ref().map_or("", |t| t.name.as_str());
         format!("{}/{name}", d.node) == device
     });
-    // A heartbeat that was on its way when the registry was asked says nothing of what followed.
+    // A heartbeat that was in flight at the request does not reflect it.
     let fresh = found.filter(|d| u128::from(d.heard_ms) < before.as_millis());
     Ok(fresh.map(|d| Left {
         instances: d.connected,
@@ -239,20 +240,20 @@ fn left(registry: &Registry, device: &str, since: Instant) -> Result<Option<Left
 fn print_left(device: &str, migrations: &[proto::Migration], left: Option<&Left>, wait: Duration) {
     let Some(left) = left else {
         println!(
-            "its node has not answered for {} s: nothing is known",
+            "its node has not responded for {} s: its sessions are unknown",
             wait.as_secs()
         );
         return;
     };
     for m in migrations.iter().filter(|m| !m.devices.is_empty()) {
         match left.instances.contains(&m.instance) {
-            true => println!("  {} is still there after {} s", m.instance, wait.as_secs()),
+            true => println!("  {} has not left after {} s", m.instance, wait.as_secs()),
             false => println!("  {} has left", m.instance),
         }
     }
     match left.sessions {
         0 => println!("{device} has no sessions"),
-        n => println!("{device} has {n} sessions: `baltra sessions` on its node names them"),
+        n => println!("{device} has {n} sessions (`baltra sessions` on its node lists them)"),
     }
 }
 
@@ -345,7 +346,7 @@ pub fn pool(command: Pool, paths: &PathOptions) -> Result<()> {
             };
             let pool = registry.call(|mut s| async move { s.operators.pool_put(pool).await })?;
             match pool.devices.is_empty() {
-                true => println!("pool {}: no device fits yet", pool.name),
+                true => println!("pool {}: no device matches yet", pool.name),
                 false => println!("pool {}: {}", pool.name, pool.devices.join(", ")),
             }
         }
@@ -372,7 +373,7 @@ pub fn pool(command: Pool, paths: &PathOptions) -> Result<()> {
                 registry.call(|mut s| async move { s.operators.pool_remove(request).await })?;
             anyhow::ensure!(
                 reply.removed,
-                "there is no pool '{name}' (`baltra pool ls` lists them)"
+                "pool '{name}' not found (`baltra pool ls` lists the pools)"
             );
             println!("removed");
         }

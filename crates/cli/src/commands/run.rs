@@ -21,7 +21,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 const STEADY: Duration = Duration::from_secs(60);
 
-/// What a program is told.
+/// The devices and endpoints of a program, for its environment.
 struct Place {
     /// `BALTRA_ENDPOINT`
     endpoint: String,
@@ -37,7 +37,7 @@ pub fn run(args: &Run, paths: &PathOptions, runtime_dir: Option<&PathBuf>) -> Re
     let vendors = library::vendors(&library)?;
     let query = args.device.as_deref().filter(|text| text.contains('='));
     if query.is_some() && (args.standalone || args.connect.is_some()) {
-        bail!("a query is the registry's to answer: leave --standalone and --connect out, or name a device");
+        bail!("a query needs the registry: omit --standalone and --connect, or name a device");
     }
     if args.standalone {
         return standalone(args, &vendors);
@@ -46,7 +46,7 @@ pub fn run(args: &Run, paths: &PathOptions, runtime_dir: Option<&PathBuf>) -> Re
         return allocated::run(args, query, &vendors, paths);
     }
     if args.count != 1 || args.instance.is_some() {
-        bail!("--count and --instance go with a query: --device KEY=VALUE,…");
+        bail!("--count and --instance require a query: --device KEY=VALUE,…");
     }
     // Endpoints elsewhere are the user's own business; a local daemon has to be there.
     let endpoint = match (&args.connect, std::env::var("BALTRA_ENDPOINT")) {
@@ -84,7 +84,7 @@ fn local(paths: &PathOptions, runtime_dir: Option<&PathBuf>) -> Result<String> {
         .map(|socket| format!("unix:{}", socket.display()))
         .ok_or_else(|| {
             anyhow!(
-                "no daemon runs in {}: start one with `baltra up`, or run with --standalone",
+                "no daemon is running in {}: start one with `baltra up`, or run with --standalone",
                 paths.runtime.display()
             )
         })
@@ -129,7 +129,7 @@ fn restart(args: &Run, command: impl Fn() -> Command) -> Result<ExitCode> {
             pause = PAUSE_MIN;
         }
         eprintln!(
-            "baltra: {} ended ({status}), starting it again",
+            "baltra: {} ended ({status}), restarting it",
             args.program[0].display()
         );
         std::thread::sleep(pause);
@@ -137,7 +137,7 @@ fn restart(args: &Run, command: impl Fn() -> Command) -> Result<ExitCode> {
     }
 }
 
-/// Runs a child while the terminal's interrupts are its alone.
+/// Runs a child, which alone receives the terminal's interrupts.
 fn supervise(args: &Run, command: Command) -> Result<ExitStatus> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -154,7 +154,7 @@ fn supervise(args: &Run, command: Command) -> Result<ExitStatus> {
     })
 }
 
-/// With a daemon of its own, which ends with the program.
+/// Runs a program with a private daemon, which ends with it.
 fn standalone(args: &Run, vendors: &Path) -> Result<ExitCode> {
     let home = tempfile::Builder::new().prefix("baltra-").tempdir()?;
     let runtime = home.path().join("run");

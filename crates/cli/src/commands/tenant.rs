@@ -19,7 +19,7 @@ fn message(quota: &Quota) -> proto::Quota {
     }
 }
 
-/// Does what is asked of a tenant.
+/// Runs `baltra tenant`.
 pub fn tenant(paths: &PathOptions, command: Tenant) -> Result<()> {
     let mut control = Control::connect(paths)?;
     match command {

@@ -12,7 +12,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 use view::{Sample, View};
 
-/// Shows it until `q`, or once where nobody watches.
+/// Shows it until `q`, or once if the output is not a terminal.
 pub fn top(paths: &PathOptions, once: bool, interval_ms: u64, as_json: bool) -> Result<()> {
     let mut control = Control::connect(paths)?;
     let interval = Duration::from_millis(interval_ms);

@@ -63,13 +63,13 @@ fn start(everything: &Everything, arguments: &[String], tie: Tie) -> Result<Vec<
             if tie == Tie::Attached {
                 started.iter_mut().rev().for_each(Running::stop);
                 bail!(
-                    "the {} is already up (process {pid}): `baltra down` stops it",
+                    "the {} is already running (process {pid}): `baltra down` stops it",
                     daemon.name()
                 );
             }
             match daemon {
-                Daemon::Manager => println!("already up (process {pid})"),
-                _ => println!("the {} is already up (process {pid})", daemon.name()),
+                Daemon::Manager => println!("already running (process {pid})"),
+                _ => println!("the {} is already running (process {pid})", daemon.name()),
             }
             continue;
         }
@@ -92,8 +92,8 @@ fn start(everything: &Everything, arguments: &[String], tie: Tie) -> Result<Vec<
     Ok(started)
 }
 
-/// Waits a while until the node is in the pool of its registry: whoever asks for a device next is
-/// given one. A registry that has another opinion of the node is no reason to start nothing.
+/// Waits up to a limit until the node has joined its pool, so that the next request for a device
+/// succeeds. A registry that refuses the node does not make the start fail.
 fn wait_joined(paths: &PathOptions) -> Result<()> {
     let mut control = Control::connect(paths)?;
     let deadline = Instant::now() + JOIN_PATIENCE;
@@ -105,7 +105,7 @@ fn wait_joined(paths: &PathOptions) -> Result<()> {
         }
         if Instant::now() > deadline {
             eprintln!(
-                "the node is not in the pool of {} yet: {}",
+                "the node has not joined the pool of {} yet: {}",
                 status.registry, status.registry_trouble
             );
             return Ok(());
@@ -114,8 +114,7 @@ fn wait_joined(paths: &PathOptions) -> Result<()> {
     }
 }
 
-/// What a daemon's configuration says in view of the others', where the operator says nothing:
-/// all on this host belong together.
+/// Defaults of a daemon's configuration that connect it to the other daemons of this host.
 fn follows(daemon: Daemon, everything: &Everything) -> Vec<(&'static str, String)> {
     let paths = &everything.manager.paths;
     let own = everything.registry.as_ref().and_then(|options| {
@@ -199,7 +198,7 @@ fn stay(mut started: Vec<Running>, paths: &PathOptions) -> Result<ExitCode> {
     }
 }
 
-/// What is served, and how to use it.
+/// Prints the served devices, and how to use them.
 fn announce(paths: &PathOptions) -> Result<()> {
     let mut control = Control::connect(paths)?;
     let status = control.call(|mut c| async move { c.status(proto::StatusRequest {}).await })?;
@@ -260,7 +259,7 @@ pub fn down(paths: &PathOptions, drain_ms: Option<u64>) -> Result<()> {
             continue;
         };
         any = true;
-        // One that does not end keeps nobody from ending the others.
+        // A daemon that does not exit does not keep the others running.
         if let Err(error) = end(daemon, pid, paths, drain_ms) {
             failed.get_or_insert(error);
         }
@@ -272,7 +271,7 @@ pub fn down(paths: &PathOptions, drain_ms: Option<u64>) -> Result<()> {
             Ok(())
         }
         None => {
-            println!("nothing runs in {}", paths.runtime.display());
+            println!("nothing is running in {}", paths.runtime.display());
             Ok(())
         }
     }

@@ -1,4 +1,4 @@
-//! `baltra vfun`, and `baltra vm`, which asks it.
+//! `baltra vfun`, and its client `baltra vm`.
 
 use crate::args::{Attach, Json, Vfun, Vm};
 use crate::commands::daemon::log_to_stderr;
@@ -17,7 +17,7 @@ pub fn daemon(args: &Vfun, paths: &PathOptions) -> Result<()> {
     let _lock = baltra_manager::lock::hold(&paths.runtime.join("vfun.lock"), "vfun")?;
     let functions = args.functions.canonicalize();
     let functions =
-        functions.with_context(|| format!("no functions are at {}", args.functions.display()))?;
+        functions.with_context(|| format!("no functions in {}", args.functions.display()))?;
     let options = Options {
         runtime: paths.runtime.clone(),
         state: args.state_dir.clone().unwrap_or(paths.state.clone()),
@@ -49,10 +49,10 @@ pub fn vm(command: Vm, paths: &PathOptions) -> Result<()> {
             let name_said = name.clone();
             match ask(&paths.runtime, &Request::Detach { name })? {
                 Answer::Done => {
-                    println!("{name_said} is detached");
+                    println!("{name_said} detached");
                     Ok(())
                 }
-                answer => bail!("the daemon answered {answer:?}"),
+                answer => bail!("unexpected response of the daemon: {answer:?}"),
             }
         }
     }
@@ -79,7 +79,7 @@ fn attach(args: Attach, paths: &PathOptions) -> Result<()> {
             println!("{}", serde_json::to_string_pretty(&attached)?);
         }
         Answer::Attached(attached) => println!("{}", lines(&attached)),
-        answer => bail!("the daemon answered {answer:?}"),
+        answer => bail!("unexpected response of the daemon: {answer:?}"),
     }
     Ok(())
 }
@@ -132,7 +132,7 @@ Outside of a VM: VFUN_DEVICE=unix:{socket} vfun list"
 
 fn list(json: Json, paths: &PathOptions) -> Result<()> {
     let Answer::Vms(vms) = ask(&paths.runtime, &Request::List)? else {
-        bail!("the daemon answered something else");
+        bail!("unexpected response of the daemon");
     };
     if json.json {
         println!("{}", serde_json::to_string_pretty(&vms)?);

@@ -11,7 +11,7 @@ pub const NOT_AVAILABLE: i32 = -2;
 /// `CL_PROGRAM_BINARIES`.
 const BINARIES: u32 = 0x1166;
 
-/// What the client is told unasked.
+/// Notifications from the executor.
 #[derive(Default)]
 pub struct Heard(Mutex<String>);
 
@@ -58,7 +58,7 @@ impl Tenant {
         }
     }
 
-    /// All that it was told so far.
+    /// All messages so far.
     pub fn heard(&self) -> String {
         self.heard.0.lock().unwrap().clone()
     }

@@ -1,4 +1,4 @@
-//! The daemons: which run, whether the others could, whether they know each other.
+//! The daemons: which run, whether the others could start, whether the node has joined its pool.
 
 use super::Finding;
 use crate::control::Control;
@@ -36,18 +36,18 @@ fn beside(what: &'static str, daemon: Daemon, address: SocketAddr, paths: &PathO
             Some(told) => Finding::good(what, format!("process {pid} serves {}", told.url)),
             None => Finding::weak(
                 what,
-                format!("process {pid} does not serve yet"),
-                format!("baltra logs --daemon {name} may say why"),
+                format!("process {pid} is not ready yet"),
+                format!("see `baltra logs --daemon {name}`"),
             ),
         };
     }
     match TcpListener::bind(address) {
-        Ok(_) => Finding::good(what, format!("none; {address} is free for one")),
+        Ok(_) => Finding::good(what, format!("none; {address} is free")),
         Err(error) => Finding::weak(
             what,
-            format!("none, and {address} is not to be had ({error})"),
+            format!("none, and cannot listen on {address} ({error})"),
             format!(
-                "give it another address: baltra up --set {name}.address=auto, or do without: --set {name}.enabled=false"
+                "use another address (baltra up --set {name}.address=auto), or disable it (--set {name}.enabled=false)"
             ),
         ),
     }
@@ -64,7 +64,7 @@ fn pool(paths: &PathOptions) -> Option<Finding> {
         why => Finding::weak(
             "pool",
             format!("not joined, registry {}: {why}", status.registry),
-            "what runs runs on; `node.registry` and `node.registry_token` say whom to ask and how",
+            "running programs continue; check `node.registry` and `node.registry_token`",
         ),
     })
 }

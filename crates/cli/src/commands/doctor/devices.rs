@@ -23,7 +23,7 @@ pub fn findings(paths: &PathOptions) -> Vec<Finding> {
     let options = match configuration::manager(&none, Some(&paths.runtime)) {
         Ok(options) => options,
         Err(error) => {
-            let mend = "correct the variable that the message names";
+            let mend = "correct the variable named in the message";
             return vec![Finding::bad("configuration", format!("{error:#}"), mend)];
         }
     };
@@ -46,8 +46,8 @@ pub fn findings(paths: &PathOptions) -> Vec<Finding> {
 fn none_announced(vendors: &Path) -> Finding {
     Finding::bad(
         DRIVER,
-        format!("none is announced in {}", vendors.display()),
-        "install one (Debian, Ubuntu: apt install pocl-opencl-icd), or name its library: baltra up --set device.driver=/path/to/driver.so",
+        format!("no driver is registered in {}", vendors.display()),
+        "install one (Debian, Ubuntu: apt install pocl-opencl-icd), or set its library: baltra up --set device.driver=/path/to/driver.so",
     )
 }
 
@@ -80,23 +80,23 @@ fn left_out(inventory: &Inventory) -> Vec<Finding> {
         match &unused.device {
             Some(device) => Finding::good(
                 DEVICE,
-                format!("{device} through {library}: not served, since {}", unused.reason),
+                format!("{device} through {library}: not served: {}", unused.reason),
             ),
             None => Finding::weak(
                 DRIVER,
-                format!("{library}: skipped, since {}", unused.reason),
-                "install what the driver lacks if it should have one here; otherwise nothing is to be done",
+                format!("{library}: skipped: {}", unused.reason),
+                "if the host has a device for this driver, install the driver's missing dependencies",
             ),
         }
     };
     inventory.unused.iter().map(finding).collect()
 }
 
-/// What is served, or would be.
+/// The served devices, or those that would be served.
 enum Serves {
-    /// By the manager that runs.
+    /// By the running manager.
     Now(Vec<proto::Device>),
-    /// By one that `baltra up` would start.
+    /// By a manager that `baltra up` would start.
     Then(Vec<Served>),
     /// Nothing, since …
     Nothing(String),
@@ -109,7 +109,7 @@ fn serves(options: &Options, inventory: &Inventory, paths: &PathOptions) -> Serv
         });
         return match devices {
             Ok(reply) => Serves::Now(reply.devices),
-            Err(error) => Serves::Nothing(format!("the manager does not answer ({error:#})")),
+            Err(error) => Serves::Nothing(format!("the manager does not respond ({error:#})")),
         };
     }
     match drivers::assign(&options.devices, inventory, &[]) {
@@ -135,12 +135,12 @@ fn device(ordinal: usize, origin: &Origin, serves: &Serves) -> Finding {
                 Some(d) => Finding::bad(
                     DEVICE,
                     format!("{text}: {} cannot be served: {}", d.name, d.reason),
-                    "baltra logs may say more",
+                    "see `baltra logs`",
                 ),
                 None => Finding::weak(
                     DEVICE,
-                    format!("{text}: not served by the manager that runs"),
-                    "its configuration selects others, or it was started before this device was there: baltra down, baltra up",
+                    format!("{text}: not served by the running manager"),
+                    "its configuration selects other devices, or it was started before this device appeared: restart it (baltra down, baltra up)",
                 ),
             }
         }
@@ -149,14 +149,14 @@ fn device(ordinal: usize, origin: &Origin, serves: &Serves) -> Finding {
             match name {
                 Some(s) => Finding::good(
                     DEVICE,
-                    format!("{text}: baltra up serves it as {}", s.options.name),
+                    format!("{text}: `baltra up` would serve it as {}", s.options.name),
                 ),
-                None => Finding::good(DEVICE, format!("{text}: the configuration selects others")),
+                None => Finding::good(DEVICE, format!("{text}: not selected by the configuration")),
             }
         }
         Serves::Nothing(reason) => Finding::bad(
             DEVICE,
-            format!("{text}: not served, since {reason}"),
+            format!("{text}: not served: {reason}"),
             "correct the configuration",
         ),
     }

@@ -1,4 +1,4 @@
-//! What the kernel and the host's settings allow.
+//! Checks of the kernel and the host's settings.
 
 use super::Finding;
 use rustix::process::Resource;
@@ -29,7 +29,7 @@ fn cores() -> Finding {
         1 => Finding::weak(
             "processors",
             "1",
-            "client and executor take turns on it: expect added microseconds a command",
+            "client and executor share it: expect additional microseconds per command",
         ),
         n => Finding::good("processors", n.to_string()),
     }
@@ -60,12 +60,12 @@ fn huge_pages() -> Finding {
         Some(off) => Finding::weak(
             WHAT,
             off,
-            format!("large transfers lose up to a third: as root, echo advise > {PATH}"),
+            format!("large transfers lose up to a third of their throughput: as root, echo advise > {PATH}"),
         ),
         None => Finding::weak(
             WHAT,
-            "not in this kernel",
-            "large transfers lose up to a third: a kernel with CONFIG_TRANSPARENT_HUGEPAGE",
+            "not supported by this kernel",
+            "large transfers lose up to a third of their throughput: use a kernel with CONFIG_TRANSPARENT_HUGEPAGE",
         ),
     }
 }
@@ -74,16 +74,16 @@ fn landlock() -> Finding {
     const WHAT: &str = "landlock";
     let modules = text("/sys/kernel/security/lsm").unwrap_or_default();
     match modules.split(',').any(|m| m == "landlock") {
-        true => Finding::good(WHAT, "executors see only their own files"),
+        true => Finding::good(WHAT, "executors can access only their own files"),
         false if modules.is_empty() => Finding::weak(
             WHAT,
-            "cannot tell: /sys/kernel/security is not mounted",
+            "unknown: /sys/kernel/security is not mounted",
             "as root: mount -t securityfs none /sys/kernel/security",
         ),
         false => Finding::weak(
             WHAT,
-            "not enabled in this kernel: executors can read what the daemon's user can",
-            "boot with lsm=landlock,… (Linux 5.13 or newer), or run the daemon as a user of its own",
+            "not enabled in this kernel: executors can read all files of the daemon's user",
+            "boot with lsm=landlock,… (Linux 5.13 or newer), or run the daemon as a dedicated user",
         ),
     }
 }
@@ -96,12 +96,12 @@ fn seccomp() -> Finding {
     {
         true => Finding::good(
             "seccomp",
-            "executors give up system calls that they do not need",
+            "executors drop system calls that they do not need",
         ),
         false => Finding::weak(
             "seccomp",
-            "not in this kernel",
-            "a kernel with CONFIG_SECCOMP_FILTER",
+            "not supported by this kernel",
+            "use a kernel with CONFIG_SECCOMP_FILTER",
         ),
     }
 }
@@ -109,10 +109,10 @@ fn seccomp() -> Finding {
 fn cgroup() -> Finding {
     const WHAT: &str = "cgroup";
     match baltra_sandbox::group::own_group() {
-        Ok(dir) => Finding::good(WHAT, format!("{} can be divided", dir.display())),
+        Ok(dir) => Finding::good(WHAT, format!("{} is delegated", dir.display())),
         Err(reason) => Finding::weak(
             WHAT,
-            format!("{reason}: executors' memory is not bounded"),
+            format!("{reason}: the memory of executors is not limited"),
             "run the daemon under systemd with Delegate=yes",
         ),
     }
@@ -125,8 +125,8 @@ fn kernel_tls() -> Finding {
         true => Finding::good(WHAT, "loaded"),
         false => Finding::weak(
             WHAT,
-            "not loaded: relays encrypt by themselves",
-            "as root: modprobe tls (only clients over TLS gain)",
+            "not loaded: relays encrypt in user space",
+            "as root: modprobe tls (speeds up only clients over TLS)",
         ),
     }
 }

@@ -35,7 +35,7 @@ fn own_library() -> Finding {
     }
 }
 
-/// The kind of loader is told by what it has in it.
+/// Identifies the loader by its contents.
 fn loader() -> Finding {
     const WHAT: &str = "ICD loader";
     let Some(path) = locate(Path::new("libOpenCL.so.1")) else {
@@ -50,13 +50,11 @@ fn loader() -> Finding {
     let kind = match () {
         () if has("OCL_ICD_FILENAMES") => "Khronos",
         () if has("OCL_ICD_VENDORS") => "ocl-icd",
-        () => {
-            return Finding::weak(
-                WHAT,
-                format!("{}: of no known kind", path.display()),
-                "baltra run sets OCL_ICD_VENDORS, which it may not heed: apt install ocl-icd-libopencl1",
-            )
-        }
+        () => return Finding::weak(
+            WHAT,
+            format!("{}: unknown loader", path.display()),
+            "it may ignore OCL_ICD_VENDORS, which baltra run sets: apt install ocl-icd-libopencl1",
+        ),
     };
     Finding::good(WHAT, format!("{} ({kind})", path.display()))
 }

@@ -9,24 +9,21 @@ use http::Method;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// A manifest's name in a directory of its own.
+/// A manifest's name in a function's directory.
 const MANIFEST: &str = "function.yaml";
 /// The type of an upload.
 const TAR: &str = "application/vnd.baltra.function+tar";
-/// Below a directory that is given, functions are looked for so many levels deep.
+/// Depth of the search for functions below a given directory.
 const DEPTH_MAX: usize = 3;
 
-/// Deploys all, or says what is wrong with each that is wrong and deploys none.
+/// Deploys all functions, or reports the errors of all and deploys none.
 pub fn deploy(gateway: &Gateway, paths: &[PathBuf], as_json: bool) -> Result<()> {
     let mut found = Vec::new();
     for path in paths {
         let before = found.len();
         collect(path, 0, &mut found)?;
         if found.len() == before {
-            bail!(
-                "{} has no {MANIFEST} in it, nor have its directories",
-                path.display()
-            );
+            bail!("no {MANIFEST} in {} or its subdirectories", path.display());
         }
     }
     let loaded: Vec<_> = found.iter().map(|path| (path, load(path))).collect();
@@ -36,7 +33,7 @@ pub fn deploy(gateway: &Gateway, paths: &[PathBuf], as_json: bool) -> Result<()>
         .map(|error| format!("{error:#}"))
         .collect();
     if !wrong.is_empty() {
-        bail!("nothing is deployed: {}", wrong.join("\n       "));
+        bail!("nothing deployed: {}", wrong.join("\n       "));
     }
     let mut answers = Vec::new();
     for (path, loaded) in loaded {
@@ -47,7 +44,7 @@ pub fn deploy(gateway: &Gateway, paths: &[PathBuf], as_json: bool) -> Result<()>
             .bytes(archive);
         let answer = gateway
             .json(As::Admin, call)
-            .with_context(|| format!("{name} ({}) is not deployed", path.display()))?;
+            .with_context(|| format!("{name} ({}): deployment failed", path.display()))?;
         let url = gateway.function(name);
         let reason = answer["reason"].as_str();
         match (as_json, reason) {
@@ -57,8 +54,8 @@ pub fn deploy(gateway: &Gateway, paths: &[PathBuf], as_json: bool) -> Result<()>
                 "url": url,
                 "ready": answer["ready"],
             })),
-            (false, None) => println!("{name} is deployed: {url}"),
-            (false, Some(why)) => println!("{name} is deployed, but not ready: {url}: {why}"),
+            (false, None) => println!("{name} deployed: {url}"),
+            (false, Some(why)) => println!("{name} deployed, but not ready: {url}: {why}"),
         }
     }
     if as_json {
@@ -100,7 +97,7 @@ fn collect(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
 /// A checked function, and its files as they travel.
 fn load(path: &Path) -> Result<(Function, Vec<u8>)> {
     let function = Function::load(path).map_err(|error| {
-        // What is to be built is named by a manifest before it is there.
+        // A manifest may name files that are not built yet.
         let above = path.ancestors().skip(1).take(2);
         let makefile = above.map(|dir| dir.join("Makefile")).find(|m| m.is_file());
         let directory = makefile.as_deref().and_then(Path::parent);
@@ -113,8 +110,8 @@ fn load(path: &Path) -> Result<(Function, Vec<u8>)> {
         }
     })?;
     let manifest = std::fs::read(path)?;
-    let archive = pack(&manifest, &function)
-        .with_context(|| format!("{} cannot be packed", path.display()))?;
+    let archive =
+        pack(&manifest, &function).with_context(|| format!("cannot pack {}", path.display()))?;
     Ok((function, archive))
 }
 

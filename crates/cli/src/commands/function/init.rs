@@ -15,27 +15,27 @@ pub fn list() {
     table.print();
 }
 
-/// Writes a template's files. What is there already stays as it is.
+/// Writes a template's files. Existing files are not changed.
 pub fn init(name: &str, template: Option<&str>, dir: Option<&Path>) -> Result<()> {
     if !valid_name(name) {
-        bail!("'{name}' is no function's name: up to 63 lower-case letters, digits and '-', a letter or digit at both ends");
+        bail!("invalid function name '{name}': use up to 63 lower-case letters, digits and '-', with a letter or digit at both ends");
     }
     let template = match template {
         None => TEMPLATES[0],
         Some(wanted) => Template::find(wanted).with_context(|| {
             let names: Vec<&str> = TEMPLATES.iter().map(|t| t.name).collect();
             format!(
-                "there is no template '{wanted}': there are {}",
+                "unknown template '{wanted}': use one of {}",
                 names.join(", ")
             )
         })?,
     };
     let files = template.files_for(name);
     let dir = dir.map_or_else(|| PathBuf::from(name), Path::to_owned);
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     if let Some((file, _)) = files.iter().find(|(file, _)| dir.join(file).exists()) {
         bail!(
-            "{} is there already: choose another directory with --dir",
+            "{} already exists: choose another directory with --dir",
             dir.join(file).display()
         );
     }

@@ -27,7 +27,7 @@ pub fn invoke(gateway: &Gateway, args: &Invoke) -> Result<ExitCode> {
     }
     if args.deferred {
         let id = answer.headers.get("x-call-id");
-        let id = id.context("the gateway gave no call id")?;
+        let id = id.context("the gateway's response has no call id")?;
         println!("{}", String::from_utf8_lossy(id.as_bytes()));
         return Ok(ExitCode::SUCCESS);
     }
@@ -40,7 +40,7 @@ fn call(args: &Invoke) -> Result<Call> {
         .method
         .to_uppercase()
         .parse()
-        .map_err(|_| anyhow!("'{}' is no HTTP method", args.method))?;
+        .map_err(|_| anyhow!("invalid HTTP method '{}'", args.method))?;
     let door = match args.deferred {
         true => "async-function",
         false => "function",
@@ -50,7 +50,7 @@ fn call(args: &Invoke) -> Result<Call> {
     for (i, parameter) in args.query.iter().enumerate() {
         let (key, value) = parameter
             .split_once('=')
-            .with_context(|| format!("'{parameter}' is not of the form key=value"))?;
+            .with_context(|| format!("invalid parameter '{parameter}': expected key=value"))?;
         let separator = if i == 0 { '?' } else { '&' };
         path.push_str(&format!("{separator}{}={}", escaped(key), escaped(value)));
     }
@@ -61,7 +61,7 @@ fn call(args: &Invoke) -> Result<Call> {
     for header in &args.header {
         let (name, value) = header
             .split_once(':')
-            .with_context(|| format!("'{header}' is not of the form 'name: value'"))?;
+            .with_context(|| format!("invalid header '{header}': expected 'name: value'"))?;
         let name: HeaderName = name.trim().parse()?;
         call = call.header(name, HeaderValue::from_str(value.trim())?);
     }
@@ -72,7 +72,7 @@ fn call(args: &Invoke) -> Result<Call> {
     })
 }
 
-/// What is sent: as said, or what the standard input has where somebody has put something there.
+/// The body: the argument, or the standard input if it is not a terminal.
 fn body(data: Option<&str>, bodiless: bool) -> Result<Option<Vec<u8>>> {
     let input = || -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -101,7 +101,7 @@ fn write(gateway: &Gateway, answer: Answer, path: Option<&Path>) -> Result<()> {
             t.starts_with(b"text/") || t.starts_with(b"application/json")
         });
         if std::io::stdout().is_terminal() && !text {
-            bail!("the answer is not for a terminal: send it to a file (--output, or >)");
+            bail!("the response is binary: write it to a file (--output, or >)");
         }
         return gateway.stream(answer, |part| Ok(Stdout.write_all(part)?));
     };

@@ -7,7 +7,7 @@ use baltra_board::{is_plain, Image, Port};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-/// Cycles that a call may take where nobody says.
+/// Default limit of cycles per call.
 const TIMEOUT: u32 = 1 << 24;
 
 /// Puts each image into board memory and its name into the function table. All are checked before the first one goes.
@@ -43,7 +43,7 @@ pub fn push(args: &Push) -> Result<()> {
         if progress {
             eprint!("\r\x1b[K");
         }
-        let number = pushed.with_context(|| format!("{path}: {} of {count} are pushed", index))?;
+        let number = pushed.with_context(|| format!("{path}: {} of {count} pushed", index))?;
         println!(
             "{}: function {number}, {} bytes",
             about.name,
@@ -58,23 +58,23 @@ pub fn remove(board: &Path, names: &[String]) -> Result<()> {
     let port = Port::connect(board, 1)?;
     for name in names {
         port.remove(name).with_context(|| name.clone())?;
-        println!("{name} is removed");
+        println!("{name} removed");
     }
     Ok(())
 }
 
-/// The name, if one is given, the path and what is there.
+/// The name, if one is given, the path, and the file's contents.
 fn read(text: &str) -> Result<(String, &str, Vec<u8>)> {
     let (name, path) = text.split_once('=').unwrap_or(("", text));
     let about = std::fs::metadata(path).with_context(|| path.to_owned())?;
     if !about.is_file() || about.len() > BYTES_MAX as u64 {
-        bail!("{path} is no file of at most {BYTES_MAX} bytes");
+        bail!("{path} is not a regular file of at most {BYTES_MAX} bytes");
     }
     let bytes = std::fs::read(path).with_context(|| path.to_owned())?;
     Ok((name.to_owned(), path, bytes))
 }
 
-/// What the table is to say: the command line's word, else the image's own.
+/// The table entry: the command line's values, otherwise the image's own.
 fn describe(args: &Push, name: &str, image: &Image<'_>) -> Result<Description> {
     let mut about = image.description.clone().unwrap_or(Description {
         timeout: TIMEOUT,
@@ -89,19 +89,19 @@ fn describe(args: &Push, name: &str, image: &Image<'_>) -> Result<Description> {
     about.timeout = args.timeout.unwrap_or(about.timeout);
     about.speed = args.speed.unwrap_or(about.speed);
     if about.name.is_empty() {
-        bail!("the image does not say how its kernel is called: give it as NAME=FILE");
+        bail!("the image does not name its kernel: set the name with NAME=FILE");
     }
     if !is_plain(&about.name, NAME_MAX) {
         bail!(
-            "'{}' is no function's name (letters, digits, - and _, up to {NAME_MAX})",
+            "invalid function name '{}': use letters, digits, - and _, up to {NAME_MAX}",
             about.name
         );
     }
     if let Some(wrong) = about.scalars.iter().find(|s| !is_plain(s, SCALAR_MAX)) {
-        bail!("'{wrong}' is no scalar's name (letters, digits, - and _, up to {SCALAR_MAX})");
+        bail!("invalid scalar name '{wrong}': use letters, digits, - and _, up to {SCALAR_MAX}");
     }
     if about.scalars.len() > SCALARS {
-        bail!("a kernel has {SCALARS} scalars at most");
+        bail!("too many scalars: a kernel has at most {SCALARS}");
     }
     Ok(about)
 }

@@ -54,7 +54,7 @@ pub fn describe(gateway: &Gateway, name: &str, as_json: bool) -> Result<()> {
     Ok(())
 }
 
-/// A value for people: a line for each thing that there is.
+/// Prints a value as text, one line per item.
 fn print(value: &Value, depth: usize) {
     let Value::Object(fields) = value else {
         return;
@@ -119,7 +119,7 @@ pub fn logs(gateway: &Gateway, name: &str, follow: bool, lines: usize) -> Result
     Ok(())
 }
 
-/// A line of OpenFaaS's log format, for people.
+/// Formats a line of OpenFaaS's log for display.
 fn shown(line: &[u8]) -> String {
     let text_of = |line: &Value| {
         format!(

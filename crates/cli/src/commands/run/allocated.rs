@@ -15,9 +15,9 @@ use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 use tonic::{Code, Status};
 
-/// How long an instance keeps its devices without a word, seconds.
+/// Lease of the instance without renewal, seconds.
 const LEASE_S: u32 = 30;
-/// So often it says one, at least, and hears whether its devices are others.
+/// Longest interval of renewals, which also return changes of its devices.
 const RENEW_MAX: Duration = Duration::from_secs(5);
 /// How long a program that is to move may take to end.
 const END_MAX: Duration = Duration::from_secs(10);
@@ -64,7 +64,7 @@ struct Owner<'a> {
     services: Services,
     instance: Instance,
     request: AllocateRequest,
-    /// The registry could not be asked the last time.
+    /// The last request to the registry failed.
     trouble: bool,
 }
 
@@ -90,13 +90,13 @@ impl Owner<'_> {
             }
             (None, Some(refusal)) => Err(refused(&refusal)),
             (None, None) => Err(anyhow!(
-                "the registry at {} gives no device and no reason",
+                "the registry at {} returned neither a device nor a reason",
                 self.url
             )),
         }
     }
 
-    /// Keeps the devices for another while, and hears where they are now.
+    /// Renews the lease and updates the instance's devices.
     async fn renew(&mut self) {
         let request = RenewRequest {
             instance: self.instance.name.clone(),
@@ -108,15 +108,15 @@ impl Owner<'_> {
                 self.instance = instance;
                 None
             }
-            // A registry that has lost its books, or thought this one gone.
+            // The registry has lost its state, or this instance's lease had expired.
             Err(status) if status.code() == Code::NotFound => {
                 self.allocate().await.err().map(|e| format!("{e:#}"))
             }
             Err(status) => Some(format!("{:#}", said(&self.url, &status))),
         };
         match (&news, self.trouble) {
-            (Some(why), false) => eprintln!("baltra: {why}; the program runs on"),
-            (None, true) => eprintln!("baltra: the registry at {} is back", self.url),
+            (Some(why), false) => eprintln!("baltra: {why}; the program continues"),
+            (None, true) => eprintln!("baltra: the registry at {} responds again", self.url),
             _ => {}
         }
         self.trouble = news.is_some();
@@ -135,7 +135,7 @@ impl Owner<'_> {
             Err(_) => Status::deadline_exceeded("no answer"),
         };
         eprintln!(
-            "baltra: {:#}; its devices are given back in {} s",
+            "baltra: {:#}; its devices are released in {} s",
             said(&self.url, &error),
             self.instance.lease_s
         );
@@ -167,7 +167,7 @@ impl Owner<'_> {
             match self.watch(program, &mut signals).await? {
                 End::Moved => {
                     let devices = names(&self.instance.devices);
-                    eprintln!("baltra: {name} moves to {devices}, starting it again");
+                    eprintln!("baltra: {name} moves to {devices}, restarting it");
                     pause = PAUSE_MIN;
                 }
                 End::Itself(status) => {
@@ -177,7 +177,7 @@ impl Owner<'_> {
                     if started.elapsed() > STEADY {
                         pause = PAUSE_MIN;
                     }
-                    eprintln!("baltra: {name} ended ({status}), starting it again");
+                    eprintln!("baltra: {name} ended ({status}), restarting it");
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
                         () = signals.any() => return Ok(code(status)),
@@ -190,7 +190,7 @@ impl Owner<'_> {
         }
     }
 
-    /// Waits until there are devices; false: whoever runs the program does not want that.
+    /// Waits for devices; false if a signal ended the wait.
     async fn wait_devices(&mut self, signals: &mut Signals) -> bool {
         let mut told = false;
         while self.instance.devices.is_empty() {
@@ -216,7 +216,7 @@ impl Owner<'_> {
                 signal = signals.next() => program.signal(signal),
                 () = tokio::time::sleep_until(next.into()) => {
                     let before = self.instance.devices.clone();
-                    // A registry that takes its time keeps nobody from hearing of the end.
+                    // A slow registry does not delay handling the program's end.
                     tokio::select! {
                         status = program.end() => return Ok(End::Itself(status?)),
                         () = self.renew() => {}
@@ -231,7 +231,7 @@ impl Owner<'_> {
                     }
                     if !std::mem::replace(&mut told, true) {
                         eprintln!(
-                            "baltra: the registry has given this program other devices ({}); it stays where it is (--restart starts it there)",
+                            "baltra: the registry has allocated other devices to this program ({}); it continues on its old ones (--restart would move it)",
                             names(&self.instance.devices)
                         );
                     }
@@ -240,7 +240,7 @@ impl Owner<'_> {
         }
     }
 
-    /// Has a program end.
+    /// Ends a program.
     async fn end(&self, program: &mut Program) -> Result<()> {
         program.signal(Signal::TERM);
         if tokio::time::timeout(END_MAX, program.end()).await.is_err() {
@@ -250,14 +250,14 @@ impl Owner<'_> {
         Ok(())
     }
 
-    /// What the program is told of its devices.
+    /// The program's devices and endpoints.
     fn place(&self) -> Result<Place> {
         let mut endpoints: Vec<&str> = Vec::new();
         let local = is_local(&self.url);
         for device in &self.instance.devices {
             let endpoint = reachable(&device.endpoints, local).ok_or_else(|| {
                 anyhow!(
-                    "node {} says nothing of where sessions can be opened from here: set 'listen.tcp' or 'node.advertise' there",
+                    "node {} has no endpoint for sessions from this host: set 'listen.tcp' or 'node.advertise' there",
                     device.node
                 )
             })?;

@@ -1,4 +1,4 @@
-//! A program that somebody waits for.
+//! A supervised program.
 
 use anyhow::Result;
 use rustix::process::{kill_process, Pid, Signal};
@@ -7,13 +7,13 @@ use std::process::{Command, ExitCode, ExitStatus};
 use tokio::signal::unix::{signal, Signal as Stream, SignalKind};
 use tokio::task::JoinHandle;
 
-/// As a shell says it: the code, or 128 and the signal's number.
+/// The exit code in a shell's convention: the code, or 128 plus the signal's number.
 pub fn code(status: ExitStatus) -> ExitCode {
     let code = status.code().or(status.signal().map(|s| 128 + s));
     ExitCode::from(code.unwrap_or(1) as u8)
 }
 
-/// As a shell says it: not there, or not to be run.
+/// The exit code in a shell's convention: not found, or not executable.
 pub fn start_code(error: &std::io::Error) -> ExitCode {
     ExitCode::from(match error.kind() {
         std::io::ErrorKind::NotFound => 127,
@@ -21,19 +21,19 @@ pub fn start_code(error: &std::io::Error) -> ExitCode {
     })
 }
 
-/// Whether whoever stopped the program wants it stopped.
+/// Whether the program was ended by a signal that asks for its end, so that it is not restarted.
 pub fn is_stopped(status: ExitStatus) -> bool {
     matches!(status.signal(), Some(2 | 15))
 }
 
-/// What comes for whoever waits.
+/// Signals received while waiting.
 pub struct Signals {
     interrupt: Stream,
     terminate: Stream,
 }
 
 impl Signals {
-    /// From now on they end nobody by themselves.
+    /// Installs handlers, so that the signals no longer end this process.
     pub fn new() -> Result<Signals> {
         Ok(Signals {
             interrupt: signal(SignalKind::interrupt())?,
@@ -41,7 +41,7 @@ impl Signals {
         })
     }
 
-    /// The next that the program is to be told. The terminal's interrupts it has heard already.
+    /// The next signal for the program. The terminal sends its interrupts to the program directly.
     pub async fn next(&mut self) -> Signal {
         loop {
             tokio::select! {
@@ -76,12 +76,12 @@ impl Program {
         })
     }
 
-    /// Tells it something.
+    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         let _ = kill_process(self.pid, signal);
     }
 
-    /// Its end. May be asked again when it was not waited for to the end.
+    /// Waits for its end. May be called again after a cancelled wait.
     pub async fn end(&mut self) -> Result<ExitStatus> {
         Ok((&mut self.ended).await??)
     }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 pub struct Sample {
     /// The devices.
     pub devices: proto::DevicesReply,
-    /// Who used what.
+    /// Usage by tenant.
     pub usage: proto::UsageReply,
 }
 
