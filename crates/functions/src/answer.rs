@@ -12,7 +12,7 @@ use bytes::Bytes;
 /// The longest JSON of an array without elements.
 const EMPTY_JSON_MAX: u64 = 64 << 10;
 
-/// An output as it is sent: its real first dimension, where another output says it.
+/// An output as it is sent, with its actual first dimension if another output has its length.
 pub(crate) struct Shown {
     pub index: usize,
     pub shape: Vec<u64>,
@@ -28,14 +28,14 @@ pub(crate) fn shown(
     if outputs.len() != call.outputs.len() {
         let (got, wanted) = (outputs.len(), call.outputs.len());
         return Err(BindError::BadOutput(format!(
-            "{got} outputs came back where there are {wanted}"
+            "the function returned {got} outputs instead of {wanted}"
         )));
     }
     for ((bytes, shape), output) in outputs.iter().zip(&call.outputs).zip(&plan.outputs) {
         if bytes.len() as u64 != shape.bytes {
             let (name, got, wanted) = (&output.name, bytes.len(), shape.bytes);
             return Err(BindError::BadOutput(format!(
-                "'{name}' came back with {got} bytes instead of {wanted}"
+                "the function returned '{name}' with {got} bytes instead of {wanted}"
             )));
         }
     }
@@ -57,7 +57,7 @@ pub(crate) fn shown(
             if written > shape[0] {
                 let (name, room) = (&output.name, shape[0]);
                 return Err(BindError::BadOutput(format!(
-                    "'{name}' says it has {written} elements; there is room for {room}"
+                    "the function reports {written} elements in '{name}', which has room for {room}"
                 )));
             }
             let row = most.checked_div(shape[0]).unwrap_or(0);
@@ -120,7 +120,7 @@ pub(crate) fn make(
                     &output.bytes,
                 )
                 .map_err(|reason| {
-                    BindError::Unprocessable(format!("'{}' is no JSON: {reason}", about.name))
+                    BindError::Unprocessable(format!("'{}' is not JSON: {reason}", about.name))
                 })?;
             }
             text.extend_from_slice(b"}\n");
@@ -212,7 +212,7 @@ fn choose(codecs: &[Codec], accept: Option<&str>) -> Result<Codec, BindError> {
     }
     best.map(|(codec, _)| codec).ok_or_else(|| {
         let types: Vec<&str> = codecs.iter().map(|codec| codec.content_type()).collect();
-        BindError::NotAcceptable(format!("the function answers with {}", types.join(", ")))
+        BindError::NotAcceptable(format!("the function responds with {}", types.join(", ")))
     })
 }
 

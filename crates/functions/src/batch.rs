@@ -14,7 +14,7 @@ impl Call {
             return false;
         };
         let same_number = |a: &Option<Scalar>, b: &Option<Scalar>| match (a, b) {
-            // Bit for bit, so that zeros of either sign are told apart.
+            // Bit for bit, so that zeros of different signs differ.
             (Some(a), Some(b)) => a.kind() == b.kind() && a.bytes() == b.bytes(),
             (None, None) => true,
             _ => false,

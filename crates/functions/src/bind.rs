@@ -39,7 +39,7 @@ pub(crate) fn request(plan: &Arc<Plan>, request: &Request<'_>, body: Body) -> Bi
     if body.len() > plan.body_bytes {
         let (length, limit) = (body.len(), plan.body_bytes);
         return Err(BindError::TooLarge(format!(
-            "the body has {length} bytes; the function takes {limit}"
+            "the body has {length} bytes; the function accepts at most {limit}"
         )));
     }
     let mut binding = Binding::new(plan);
@@ -95,7 +95,7 @@ impl<'p> Binding<'p> {
         if value < about.min || value > about.max {
             let (min, max) = (about.min, about.max);
             return Err(BindError::Unprocessable(format!(
-                "{what}: '{name}' is {value}; it must be {min} to {max}"
+                "{what}: '{name}' is {value}, must be {min} to {max}"
             )));
         }
         match self.values[variable].replace(value) {
@@ -126,7 +126,7 @@ impl<'p> Binding<'p> {
                 .max
                 .map_or(String::new(), |max| format!(", at most {max}"));
             return Err(BindError::Unprocessable(format!(
-                "'{name}' is {float}; it must be a number{min}{max}"
+                "'{name}' is {float}, must be a number{min}{max}"
             )));
         }
         if let (Some(variable), Some(value)) = (plan.variable, scalar.integer()) {
@@ -163,7 +163,7 @@ impl<'p> Binding<'p> {
         }
         if wanted.len() != shape.len() {
             let reason = format!(
-                "'{name}' has the shape {shape:?}; it must have {}",
+                "'{name}' has the shape {shape:?}, must have {}",
                 describe(&plan.shape)
             );
             return Err(BindError::Unprocessable(reason));
@@ -175,7 +175,7 @@ impl<'p> Binding<'p> {
                 (None, Some(constant)) if constant == size => {}
                 _ => {
                     let reason = format!(
-                        "'{name}' has the shape {shape:?}; it must have {}",
+                        "'{name}' has the shape {shape:?}, must have {}",
                         describe(&plan.shape)
                     );
                     return Err(BindError::Unprocessable(reason));
@@ -186,7 +186,7 @@ impl<'p> Binding<'p> {
         Ok(())
     }
 
-    /// Values that nothing said: the shapes', the defaults'. Then everything must be there.
+    /// Fills in values from shapes and defaults, and checks that none is missing.
     pub(crate) fn finish(mut self) -> Bind<Bound> {
         let plan = self.plan;
         for (index, input) in plan
@@ -202,7 +202,7 @@ impl<'p> Binding<'p> {
             let scalar = match known {
                 Some(value) => Some(Scalar::from_integer(input.kind, value).ok_or_else(|| {
                     BindError::Unprocessable(format!(
-                        "'{}' is {value}, which is no {}",
+                        "'{}' is {value}, not a valid {}",
                         input.name, input.kind
                     ))
                 })?),

@@ -1,4 +1,4 @@
-//! A bound call: what an engine carries out, independent of the door that it came through.
+//! A bound call, which an engine runs, independent of the protocol of its request.
 
 use crate::plan::Plan;
 use crate::types::{Scalar, Type};
@@ -82,7 +82,8 @@ impl From<Vec<u8>> for Body {
 /// A request that fits its function, ready to run on any of the function's implementations.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Every block of device memory that the call uses. Sizes are checked: a body is as long as its shape says.
+    /// All blocks of device memory that the call uses. Sizes are checked: a body's length matches
+    /// its shape.
     pub buffers: Vec<Buffer>,
     /// What to start, for each implementation in the manifest's order.
     pub launches: Vec<Launch>,
@@ -143,13 +144,13 @@ pub struct Step {
     pub arguments: Vec<Argument>,
     /// Work-items; 1 beyond `dimensions`. A zero means: nothing to do, leave the step out.
     pub global: [u64; 3],
-    /// Work-items a group; `None`: the driver chooses. Where it is given, `global` is a multiple of it.
+    /// Work-items per group; `None`: the driver chooses. If given, `global` is a multiple of it.
     pub local: Option<[u64; 3]>,
     /// 1 to 3.
     pub dimensions: u8,
 }
 
-/// What a kernel's argument is set to.
+/// The value of a kernel's argument.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Argument {
     /// The buffer of this index in [`Call::buffers`].

@@ -14,7 +14,7 @@ pub struct ManifestError {
     pub column: u32,
     /// The entry, such as `outputs[0].shape`; empty for the whole.
     pub entry: String,
-    /// What is wrong and what would be right.
+    /// The error and the remedy.
     pub reason: String,
 }
 
@@ -64,7 +64,7 @@ pub enum BindError {
     #[error("{0}")]
     NotFound(String),
     /// 405: `allow` is the value of the `Allow` header.
-    #[error("the method is not one of {allow}")]
+    #[error("method not allowed: use one of {allow}")]
     MethodNotAllowed {
         /// The methods that the function takes, separated by commas.
         allow: String,

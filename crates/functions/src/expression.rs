@@ -22,7 +22,7 @@ const VALUE_MAX: i128 = 1 << 64;
 /// A parsed expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Expression {
-    /// As it was written, for messages.
+    /// The source text, for messages.
     pub(crate) text: Box<str>,
     /// In reverse Polish notation.
     code: Box<[Operation]>,
@@ -94,7 +94,7 @@ impl Expression {
                 code: parser.out.into(),
             }),
             Some(c) => Err(format!(
-                "'{c}' is not expected at character {} of '{text}'",
+                "unexpected '{c}' at character {} of '{text}'",
                 parser.at + 1
             )),
         }
@@ -207,14 +207,11 @@ impl<'a> Parser<'a> {
                 Ok(())
             }
             Some(c) => Err(format!(
-                "'{wanted}' is expected where '{c}' is, at character {} of '{}'",
+                "expected '{wanted}' instead of '{c}' at character {} of '{}'",
                 self.at + 1,
                 self.text
             )),
-            None => Err(format!(
-                "'{wanted}' is missing at the end of '{}'",
-                self.text
-            )),
+            None => Err(format!("expected '{wanted}' at the end of '{}'", self.text)),
         }
     }
 
@@ -263,12 +260,12 @@ impl<'a> Parser<'a> {
             }
             Some(c) if c.is_ascii_alphabetic() || c == '_' => self.named(),
             Some(c) => Err(format!(
-                "'{c}' is not expected at character {} of '{}'",
+                "unexpected '{c}' at character {} of '{}'",
                 self.at + 1,
                 self.text
             )),
             None if self.text.trim().is_empty() => Err("the expression is empty".into()),
-            None => Err(format!("'{}' ends too early", self.text)),
+            None => Err(format!("unexpected end of '{}'", self.text)),
         }
     }
 
@@ -314,7 +311,7 @@ impl<'a> Parser<'a> {
     ) -> Result<(), String> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return Err(format!("more than {DEPTH_MAX} parentheses in one another"));
+            return Err(format!("more than {DEPTH_MAX} nested parentheses"));
         }
         inner(self)?;
         self.depth -= 1;

@@ -13,7 +13,7 @@ const BYTES_MAX: u64 = 1 << 30;
 pub struct Files {
     /// The directory that they were read from; none where they came over the network.
     pub directory: Option<PathBuf>,
-    /// Contents. Native libraries too: whoever loads one writes it where it can be loaded, or uses `directory`.
+    /// Contents, including native libraries: to load one, write it to a file, or use `directory`.
     pub contents: BTreeMap<String, Bytes>,
 }
 
@@ -40,7 +40,7 @@ impl Files {
             return Ok(bytes.clone());
         }
         let Some(directory) = &self.directory else {
-            return Err(format!("the file '{name}' did not come with the manifest"));
+            return Err(format!("file '{name}' was not sent with the manifest"));
         };
         let bytes = Bytes::from(read(directory, name)?);
         self.contents.insert(name.to_owned(), bytes.clone());
@@ -82,7 +82,7 @@ pub(crate) fn valid_name(name: &str) -> Result<(), String> {
     if plain {
         Ok(())
     } else {
-        Err(format!("'{name}' is no file beside the manifest: name one without '..' and without a leading '/'"))
+        Err(format!("invalid file name '{name}': use a path in the manifest's directory, without '..' and without a leading '/'"))
     }
 }
 
@@ -95,13 +95,13 @@ fn read(directory: &Path, name: &str) -> Result<Vec<u8>, String> {
     // A link may lead outside, so it is the resolved path that counts.
     let real = path
         .canonicalize()
-        .map_err(|e| format!("the file {shown} cannot be read: {e}"))?;
+        .map_err(|e| format!("cannot read {shown}: {e}"))?;
     if !real.starts_with(&root) {
-        return Err(format!("{shown} leads out of the function's directory"));
+        return Err(format!("{shown} is outside of the function's directory"));
     }
     let about = std::fs::metadata(&real).map_err(|e| format!("{shown}: {e}"))?;
     if !about.is_file() {
-        return Err(format!("{shown} is not a file"));
+        return Err(format!("{shown} is not a regular file"));
     }
     if about.len() > BYTES_MAX {
         return Err(format!("{shown} is larger than {BYTES_MAX} bytes"));
@@ -146,10 +146,13 @@ mod tests {
             ..Files::default()
         };
         assert_eq!(files.open("in").unwrap(), "y");
-        assert!(files.open("out").unwrap_err().contains("leads out"));
-        assert!(files.open("none").unwrap_err().contains("cannot be read"));
+        assert!(files.open("out").unwrap_err().contains("is outside"));
+        assert!(files.open("none").unwrap_err().contains("cannot read"));
         std::fs::create_dir(inside.path().join("folder")).unwrap();
-        assert!(files.open("folder").unwrap_err().contains("not a file"));
+        assert!(files
+            .open("folder")
+            .unwrap_err()
+            .contains("not a regular file"));
     }
 
     #[test]

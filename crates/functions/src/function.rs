@@ -42,15 +42,15 @@ impl Function {
             ..ManifestError::new(reason)
         };
         let about = std::fs::metadata(&file)
-            .map_err(|e| wrong(format!("the manifest cannot be read: {e}")))?;
+            .map_err(|e| wrong(format!("cannot read the manifest: {e}")))?;
         if !about.is_file() || about.len() > yaml::BYTES_MAX as u64 {
             return Err(wrong(format!(
-                "a manifest is a file of at most {} bytes",
+                "the manifest must be a regular file of at most {} bytes",
                 yaml::BYTES_MAX
             )));
         }
         let text = std::fs::read_to_string(&file)
-            .map_err(|e| wrong(format!("the manifest cannot be read: {e}")))?;
+            .map_err(|e| wrong(format!("cannot read the manifest: {e}")))?;
         let parent = file
             .parent()
             .filter(|parent| !parent.as_os_str().is_empty())
@@ -106,7 +106,7 @@ impl Function {
         self.plan.constants.len()
     }
 
-    /// Binds a request: every refusal says which parameter, and has its HTTP status.
+    /// Binds a request: every refusal names the parameter and has an HTTP status.
     pub fn bind(&self, request: &Request<'_>, body: Body) -> Result<Call, BindError> {
         bind::request(&self.plan, request, body)
     }
@@ -130,8 +130,8 @@ impl Function {
         bind::unpacked_bytes(&self.plan, request, body)
     }
 
-    /// What [`Function::answer`] may hold beside the outputs while it makes the answer; the error that it would come
-    /// to, where the call says so already.
+    /// Memory that [`Function::answer`] may need in addition to the outputs; an error if the call
+    /// already shows that the answer will fail.
     pub fn answer_bytes(&self, call: &Call, accept: Option<&str>) -> Result<u64, BindError> {
         answer::bytes_max(&self.plan, call, accept)
     }

@@ -10,28 +10,28 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A function that can be called over a door, and what may carry it out.
+/// A function that can be called over HTTP or from VMs, and its implementations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// The name in the URL: lower-case letters, digits and dashes, at most 63, a letter or digit at both ends.
     pub name: String,
-    /// What it does, in a sentence.
+    /// A one-sentence description.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The version that the Open Inference Protocol names.
+    /// The version in the Open Inference Protocol.
     #[serde(default = "defaults::version")]
     pub version: String,
-    /// Who pays; none: whoever deploys it.
+    /// The tenant that is charged; default: the one that deploys it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// The HTTP methods that call it.
     #[serde(default = "defaults::methods")]
     pub methods: Vec<String>,
-    /// What it is given.
+    /// Its inputs.
     #[serde(default)]
     pub inputs: Vec<Input>,
-    /// What it gives.
+    /// Its outputs.
     #[serde(default)]
     pub outputs: Vec<Output>,
     /// Bounds of shape symbols. A symbol that is not listed is between 0 and 2^32 - 1.
@@ -41,23 +41,23 @@ pub struct Manifest {
     /// `local(EXPRESSION)` for bytes of local memory. None: inputs, then outputs, as they are listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<String>>,
-    /// What can carry it out, the preferred one first.
+    /// Its implementations, the preferred one first.
     pub implementations: Vec<Implementation>,
-    /// What a call may cost.
+    /// Limits of a call.
     #[serde(default)]
     pub limits: Limits,
-    /// Whether several calls may become one.
+    /// Whether calls may be merged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batching: Option<Batching>,
     /// Seconds without a call after which it is unloaded; 0: never.
     #[serde(default = "defaults::idle_s")]
     pub idle_s: u64,
-    /// Anything that tools want to keep with it.
+    /// Labels for tools.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
 
-/// Something that a function is given: a number, or an array where there is a shape.
+/// An input: a number, or an array if it has a shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
@@ -69,25 +69,25 @@ pub struct Input {
     /// Dimensions, outermost first: symbols or numbers. Empty: one number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shape: Vec<Dimension>,
-    /// Where in the request it is.
+    /// Its source in the request.
     #[serde(default)]
     pub from: Source,
     /// The header's name, with `from: header`. None: `x-` and the input's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<String>,
-    /// What it may be sent as, with `from: body`. The first is meant where the client says no content type.
+    /// Its codecs, with `from: body`. The first applies without a content type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub codecs: Vec<Codec>,
-    /// How JSON shows it.
+    /// Its JSON form.
     #[serde(default, skip_serializing_if = "JsonForm::is_default")]
     pub json: JsonForm,
-    /// The value where the request has none (numbers only).
+    /// The default (numbers only).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<f64>,
-    /// The least allowed value (numbers only).
+    /// The minimum (numbers only).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<f64>,
-    /// The greatest allowed value (numbers only).
+    /// The maximum (numbers only).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
     /// The constant, with `from: constant`.
@@ -95,7 +95,7 @@ pub struct Input {
     pub constant: Option<Constant>,
 }
 
-/// Where an input is found.
+/// The source of an input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -114,7 +114,7 @@ pub enum Source {
     Constant,
 }
 
-/// A value that every call shares; arrays are written once a device.
+/// A value shared by all calls; arrays are written once per device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Constant {
@@ -126,14 +126,14 @@ pub enum Constant {
     File(String),
     /// Pseudo-random `f32` numbers (xorshift64). Constants of one seed continue one sequence, in the manifest's order.
     Random {
-        /// Where the sequence starts.
+        /// Start of the sequence.
         seed: u64,
         /// Values are from `-range` to just below `range`.
         range: f64,
     },
 }
 
-/// Something that a function gives.
+/// An output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
@@ -145,10 +145,10 @@ pub struct Output {
     /// Dimensions, outermost first: expressions over symbols and whole-number inputs. Empty: one number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shape: Vec<Dimension>,
-    /// What it can be sent as. The first is sent where the client does not choose.
+    /// Its codecs. The first is the default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub codecs: Vec<Codec>,
-    /// How JSON shows it.
+    /// Its JSON form.
     #[serde(default, skip_serializing_if = "JsonForm::is_default")]
     pub json: JsonForm,
     /// The input whose memory this is: the function changes it in place.
@@ -160,7 +160,7 @@ pub struct Output {
     pub length: Option<String>,
 }
 
-/// How arrays travel.
+/// Encodings of arrays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Codec {
@@ -194,7 +194,7 @@ impl Codec {
     }
 }
 
-/// How JSON shows an array of `u8`; others are always `array`.
+/// JSON form of an array of `u8`; other types always use `array`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum JsonForm {
@@ -217,24 +217,24 @@ impl JsonForm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Bounds {
-    /// The least.
+    /// The minimum.
     #[serde(default)]
     pub min: u64,
-    /// The greatest.
+    /// The maximum.
     #[serde(default = "defaults::symbol_max")]
     pub max: u64,
-    /// The value where neither shapes nor the request say one.
+    /// The value if neither a shape nor the request has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<u64>,
 }
 
-/// A way to carry the function out.
+/// An implementation of the function.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Implementation {
     /// Kernels on an OpenCL device.
     Opencl(Box<Opencl>),
-    /// A symbol of a shared library, run in a process of its own.
+    /// A symbol of a shared library, run in a separate process.
     Native(Native),
     /// A kernel in a board's region.
     Board(Board),
@@ -264,7 +264,7 @@ pub struct Opencl {
     /// The compiler's options.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub options: String,
-    /// Which devices will do.
+    /// Conditions on the device.
     #[serde(default, skip_serializing_if = "DeviceQuery::is_any")]
     pub device: DeviceQuery,
     /// Device memory between steps.
@@ -279,10 +279,10 @@ pub struct Opencl {
     /// Its work-items, 1 to 3 expressions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub global: Vec<Dimension>,
-    /// Its work-items a group.
+    /// Work-items per group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub local: Vec<Dimension>,
-    /// Several kernels, one after the other, instead of `kernel`, `args`, `global` and `local`.
+    /// Several kernels in sequence, instead of `kernel`, `args`, `global` and `local`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Kernel>,
 }
@@ -297,7 +297,7 @@ pub struct Kernel {
     pub args: Vec<String>,
     /// Its work-items, 1 to 3 expressions.
     pub global: Vec<Dimension>,
-    /// Its work-items a group.
+    /// Work-items per group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub local: Vec<Dimension>,
 }
@@ -315,20 +315,20 @@ pub struct Scratch {
     pub shape: Vec<Dimension>,
 }
 
-/// Conditions on a device; empty ones hold for all.
+/// Conditions on a device; empty ones match all devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceQuery {
-    /// In the vendor's name.
+    /// A part of the vendor's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vendor: Option<String>,
-    /// In the platform's name.
+    /// A part of the platform's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub platform: Option<String>,
     /// The device's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The accelerator that should be loaded.
+    /// The accelerator to load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<String>,
 }
@@ -346,7 +346,7 @@ impl DeviceQuery {
 pub struct Native {
     /// The shared library beside the manifest.
     pub library: String,
-    /// The function in it.
+    /// The name of its function.
     pub symbol: String,
     /// Its arguments; none: the manifest's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -359,7 +359,7 @@ pub struct Native {
 pub struct Board {
     /// The region's image beside the manifest.
     pub image: String,
-    /// Which devices will do; none said: every board.
+    /// Conditions on the device; default: any board.
     #[serde(default = "boards")]
     pub device: DeviceQuery,
     /// Its arguments: the body, the answer, the image's scalars. None: inputs, outputs, and the scalars by their names.
@@ -374,17 +374,17 @@ fn boards() -> DeviceQuery {
     }
 }
 
-/// What a call may cost.
+/// Limits of a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// The longest body, and the most that a picture or an array in it may unpack to.
+    /// Limit of the body, and of a decoded picture or array in it.
     pub body_bytes: Size,
-    /// The most device memory that a call may take: inputs, outputs and scratch.
+    /// Limit of a call's device memory: inputs, outputs and scratch.
     pub memory_bytes: Size,
-    /// Milliseconds from the request's end to the answer's begin.
+    /// Time limit from the end of the request to the start of the response, milliseconds.
     pub timeout_ms: u64,
-    /// Calls at a time on one replica; 0: as many as the device takes.
+    /// Concurrent calls on a replica; 0: the device's limit.
     pub concurrency: u32,
 }
 
@@ -399,13 +399,13 @@ impl Default for Limits {
     }
 }
 
-/// When several calls become one.
+/// Merging of calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Batching {
-    /// Calls in one, at most.
+    /// Most calls in a launch.
     pub max: u32,
-    /// Microseconds that a call waits for others, at most.
+    /// Longest wait of a call for others, microseconds.
     pub wait_us: u64,
     /// The symbol that is the first dimension of every array from the request and of every output; along it calls are
     /// put together. Where nothing says its value, it is 1. None: calls are only submitted together.

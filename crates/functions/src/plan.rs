@@ -29,9 +29,9 @@ pub(crate) struct Plan {
     pub implementations: Vec<ImplementationPlan>,
     /// Inputs from the body, in order.
     pub body: Vec<usize>,
-    /// What the body may be sent as: the codecs that all of its inputs have.
+    /// Codecs for the body: those that all of its inputs support.
     pub body_codecs: Vec<Codec>,
-    /// What the answer may be sent as: the codecs that all shown outputs have.
+    /// Codecs for the response: those that all shown outputs support.
     pub answer_codecs: Vec<Codec>,
     /// The batching dimension's variable.
     pub batch: Option<usize>,
@@ -39,7 +39,7 @@ pub(crate) struct Plan {
     pub memory_bytes: u64,
 }
 
-/// A name that expressions know.
+/// A variable of expressions.
 #[derive(Debug)]
 pub(crate) struct Variable {
     pub name: String,
@@ -84,7 +84,7 @@ pub(crate) struct OutputPlan {
     pub json: JsonForm,
     /// The output that holds the first dimension's real size.
     pub length: Option<usize>,
-    /// Whether it is another one's length, and not sent.
+    /// Whether it is the length of another output, and not sent.
     pub hidden: bool,
 }
 
@@ -172,7 +172,7 @@ impl Plan {
         let text = &expression.text;
         match expression.value(&|index| values.get(index).copied()) {
             Ok(Some(value)) => u64::try_from(value).map_err(|_| {
-                BindError::Unprocessable(format!("{what}: {text} is {value}, which is no size"))
+                BindError::Unprocessable(format!("{what}: {text} is {value}, not a valid size"))
             }),
             Ok(None) => Err(BindError::Unprocessable(format!(
                 "{what}: {text} has no value"

@@ -1,4 +1,4 @@
-//! What a door hands over of a request, and what it gets back.
+//! The parts of a request that a gateway passes to a function, and the answer.
 
 use crate::call::Body;
 use http::{HeaderMap, Method};
@@ -16,13 +16,13 @@ pub struct Request<'a> {
     pub headers: &'a HeaderMap,
 }
 
-/// What is sent back.
+/// The answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The body, in frames; raw outputs are not copied.
     pub body: Body,
     /// The `Content-Type`.
     pub content_type: &'static str,
-    /// Further headers: `x-baltra-shape` says type and shape of raw outputs.
+    /// Further headers: `x-baltra-shape` has type and shape of raw outputs.
     pub headers: Vec<(&'static str, String)>,
 }

@@ -6,7 +6,7 @@
 pub struct Template {
     /// How the command line calls it.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A one-line description.
     pub about: &'static str,
     /// Name and contents of each file.
     pub files: &'static [(&'static str, &'static str)],
@@ -18,7 +18,7 @@ macro_rules! template {
     };
 }
 
-/// Every template, the first the one to take when none is asked for.
+/// All templates; the first is the default.
 pub const TEMPLATES: [Template; 3] = [
     template!(
         "opencl",
@@ -77,7 +77,7 @@ mod tests {
                 .iter()
                 .map(|(name, text)| (name.clone(), Bytes::from(text.clone())))
                 .collect();
-            // What the Makefile would build.
+            // The Makefile's output.
             contents.insert("my-first.so".into(), Bytes::from_static(b"\x7fELF"));
             let function = Function::from_files(manifest, Files::from_contents(contents))
                 .unwrap_or_else(|e| panic!("{}: {e}", template.name));

@@ -57,9 +57,9 @@ pub struct Metadata {
     pub versions: Vec<String>,
     /// Always `baltra`.
     pub platform: &'static str,
-    /// What it is given.
+    /// Its inputs.
     pub inputs: Vec<TensorMetadata>,
-    /// What it gives.
+    /// Its outputs.
     pub outputs: Vec<TensorMetadata>,
 }
 
@@ -97,7 +97,7 @@ fn describe(name: &str, kind: Type, shape: &[Expression], open: bool) -> TensorM
 }
 
 impl Function {
-    /// What the function is given and gives.
+    /// The function's inputs and outputs.
     pub fn metadata(&self) -> Metadata {
         let inputs = self
             .plan
@@ -127,7 +127,7 @@ impl Function {
         if total > plan.body_bytes {
             let limit = plan.body_bytes;
             return Err(BindError::TooLarge(format!(
-                "the tensors have {total} bytes; the function takes {limit}"
+                "the tensors have {total} bytes; the function accepts at most {limit}"
             )));
         }
         let mut binding = Binding::new(plan);
@@ -144,14 +144,12 @@ impl Function {
             };
             let (name, kind) = (&plan.inputs[index].name, plan.inputs[index].kind);
             if std::mem::replace(&mut seen[index], true) {
-                return Err(BindError::BadRequest(format!(
-                    "the input '{name}' comes twice"
-                )));
+                return Err(BindError::BadRequest(format!("duplicate input '{name}'")));
             }
             if tensor.kind != kind {
                 let (got, wanted) = (tensor.kind.datatype(), kind.datatype());
                 return Err(BindError::Unprocessable(format!(
-                    "'{name}' is {got}; it must be {wanted}"
+                    "'{name}' is {got}, must be {wanted}"
                 )));
             }
             let bytes = tensor
@@ -161,7 +159,7 @@ impl Function {
             if bytes != Some(tensor.data.len()) {
                 let (length, shape) = (tensor.data.len(), &tensor.shape);
                 let reason =
-                    format!("'{name}' has {length} bytes, which are not those of {kind}{shape:?}");
+                    format!("'{name}' has {length} bytes, which do not match {kind}{shape:?}");
                 return Err(BindError::Unprocessable(reason));
             }
             binding.set_array(index, &tensor.shape, tensor.data)?;
@@ -169,7 +167,7 @@ impl Function {
         plan.launch(binding.finish()?)
     }
 
-    /// Names the outputs; `wanted` are names in the order that the client wants, empty for all.
+    /// Names the outputs; `wanted` has the requested names in order, empty for all.
     pub fn answer_tensors(
         &self,
         call: &Call,

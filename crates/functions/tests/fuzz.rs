@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What `work` needed at most, besides what was held before.
+/// Peak memory of `work`, in addition to the memory in use before.
 fn most_held(work: impl FnOnce()) -> i64 {
     let before = HELD.with(|held| {
         held.set((held.get().0, held.get().0));

@@ -7,38 +7,38 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Play a described cluster and load with the registry's allocator and the manager's gate
+/// Simulate a cluster and its load with the registry's allocator and the manager's gate
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   baltra simulate bench/simulate/sobel.yaml
   baltra simulate bench/simulate/sobel.yaml --case high --json
   baltra simulate bench/simulate/bursty.yaml --seed 7")]
 pub struct Args {
-    /// What to simulate, YAML
+    /// The scenario, YAML
     #[arg(value_name = "SCENARIO.yaml")]
     pub scenario: PathBuf,
-    /// Replays a run [default: the scenario's, or one drawn and printed]
+    /// Seed, to replay a run [default: the scenario's, or one drawn and printed]
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Only this one of the scenario's cases
+    /// Run only this case of the scenario
     #[arg(long, value_name = "NAME")]
     pub case: Option<String>,
-    /// One JSON document: a list of reports
+    /// Print one JSON document: a list of reports
     #[arg(long)]
     pub json: bool,
 }
 
-/// Runs a scenario, or each of its cases, and prints what came of it.
+/// Runs a scenario, or each of its cases, and prints the reports.
 ///
 /// # Errors
-/// Where the scenario cannot be read or is wrong, or has no such case.
+/// When the scenario cannot be read or is invalid, or lacks the case.
 pub fn command(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     let path = &args.scenario;
     let scenario = Scenario::load(path).with_context(|| format!("in {}", path.display()))?;
     let seed = match args.seed.or(scenario.seed) {
         Some(seed) => seed,
         // Short enough to type again.
-        None => getrandom::u64().context("no random seed: give one with --seed")? >> 32,
+        None => getrandom::u64().context("cannot get a random seed: set one with --seed")? >> 32,
     };
     let mut runs = scenario.runs();
     if let Some(case) = &args.case {
@@ -46,7 +46,7 @@ pub fn command(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
         runs.retain(|(name, _)| name == case);
         anyhow::ensure!(
             !runs.is_empty(),
-            "there is no case '{case}' in {}: it has {}",
+            "unknown case '{case}' in {}: use one of {}",
             path.display(),
             names.join(", ")
         );

@@ -1,8 +1,8 @@
-//! One device: tasks queue for it, the manager's gate says whose turn it is.
+//! A device: tasks queue for it, and the manager's gate grants it.
 //!
-//! The part of an executor in the lease's states is played here: it asks for the device when it
-//! has a task, keeps it while it has more, gives it back at the end of the task in which it was
-//! revoked. Idle, it holds on until the gate takes the device.
+//! This module models an executor's part in the lease's states: it requests the device when it has
+//! a task, keeps it while it has more, and releases it at the end of the task during which it was
+//! revoked. When idle, it keeps the device until the gate takes it.
 
 use baltra_gate::{Action, ClientId, GateOptions, Scheduler, Share, Work};
 use baltra_ring::LeaseState;
@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 /// A request's time on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Whose it is.
+    /// Its request.
     pub request: u32,
     /// How long it takes.
     pub service_ns: u64,
@@ -20,7 +20,7 @@ pub struct Task {
 /// A task that begins now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Started {
-    /// Whose lease it runs under.
+    /// The client whose lease it runs under.
     pub client: ClientId,
     /// The task's request.
     pub request: u32,
@@ -30,7 +30,7 @@ pub struct Started {
 
 struct Client {
     state: LeaseState,
-    /// Of ended tasks.
+    /// Work of ended tasks.
     work: Work,
     queue: VecDeque<Task>,
     running: Option<Running>,
@@ -38,7 +38,7 @@ struct Client {
 
 struct Running {
     task: Task,
-    /// From when the device works on it.
+    /// When the device begins to work on it.
     began_ns: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct Device {
     clients: Vec<Client>,
     by_owner: HashMap<u32, ClientId>,
     switch_ns: u64,
-    /// Who ran a task last: another one pays the switch.
+    /// The client of the last task: another one pays for the switch.
     last: Option<ClientId>,
     /// Time worked in ended tasks.
     worked_ns: u64,
@@ -179,14 +179,14 @@ impl Device {
         self.settle(now_ns, started);
     }
 
-    /// When the gate must be looked at even if nothing happens.
+    /// When the gate's next deadline is due without other events.
     pub fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
         self.scheduler.deadline_ns(now_ns)
     }
 
-    /// Does what the gate says until it says nothing more.
+    /// Executes the gate's decisions until there are none.
     pub fn settle(&mut self, now_ns: u64, started: &mut Vec<Started>) {
-        // With nobody waiting and nobody to clear away a decision decides nothing.
+        // Without waiting or removable clients there is nothing to decide.
         while self.paused || self.scheduler.waiting_count() > 0 {
             let actions = self.scheduler.decide(now_ns);
             if actions.is_empty() {

@@ -15,11 +15,11 @@ pub enum Arrivals {
     Uniform,
     /// Poisson in bursts: on and off for exponentially distributed times, nothing while off.
     Bursty,
-    /// As a trace says.
+    /// From a trace.
     Trace,
 }
 
-/// What a function is sent.
+/// The load of a function.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
@@ -34,9 +34,9 @@ pub struct Load {
     /// Mean pause between bursts, milliseconds.
     #[serde(default = "second")]
     pub off_ms: f64,
-    /// At most so many requests at once, as a load tester with that many connections sends: a
-    /// request due while all are busy is sent when one is free, and those due meanwhile are not
-    /// sent at all. 0: no bound, as from many users.
+    /// Most concurrent requests, as of a load generator with that many connections: a request due
+    /// while all are busy is sent when one is free, and further requests due meanwhile are not
+    /// sent. 0: no limit, as from many users.
     #[serde(default)]
     pub connections: u32,
 }
@@ -49,14 +49,14 @@ fn second() -> f64 {
 const RATE_MAX: f64 = 1e8;
 
 impl Load {
-    /// What is wrong with it.
+    /// The reason why it is invalid.
     pub fn check(&self) -> Result<(), String> {
         if !(0.0..=RATE_MAX).contains(&self.rate) {
-            return Err(format!("rate is {}, must lie between 0 and 1e8", self.rate));
+            return Err(format!("rate is {}, must be between 0 and 1e8", self.rate));
         }
         let length = 0.001..=86_400_000.0;
         if !length.contains(&self.on_ms) || !length.contains(&self.off_ms) {
-            return Err("on_ms and off_ms must lie between 0.001 and a day".to_owned());
+            return Err("on_ms and off_ms must be between 0.001 and a day".to_owned());
         }
         Ok(())
     }
@@ -134,7 +134,7 @@ pub fn parse_trace(text: &str) -> Result<std::collections::BTreeMap<String, Vec<
         let seconds = match time.trim().parse::<f64>() {
             Ok(seconds) if (0.0..=1e9).contains(&seconds) => seconds,
             Err(_) if n == 0 => continue,
-            _ => return Err(wrong("the time is not seconds from 0 to 1e9")),
+            _ => return Err(wrong("the time must be seconds from 0 to 1e9")),
         };
         let of_function = arrivals.entry(function.trim().to_owned()).or_default();
         of_function.push((seconds * 1e9).round() as u64);

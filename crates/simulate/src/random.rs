@@ -83,7 +83,7 @@ impl Times {
     /// No time at all.
     pub const NONE: Times = Times::Constant(0.0);
 
-    /// What is wrong with it.
+    /// The reason why it is invalid.
     pub fn check(&self) -> Result<(), String> {
         let good = |ms: &f64| (0.0..=TIME_MS_MAX).contains(ms);
         let fine = match self {
@@ -95,7 +95,7 @@ impl Times {
             Times::Samples(samples) => !samples.is_empty() && samples.iter().all(good),
         };
         fine.then_some(()).ok_or_else(|| {
-            format!("{self:?} is no time: milliseconds from 0 to a day, in order, sigma up to 5")
+            format!("invalid time {self:?}: use milliseconds from 0 to a day, in order, and sigma up to 5")
         })
     }
 

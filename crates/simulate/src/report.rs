@@ -1,4 +1,4 @@
-//! What came of it, for people and for programs.
+//! The report of a run, as text and as JSON.
 
 use crate::histogram::Histogram;
 use crate::world::Outcome;
@@ -85,7 +85,7 @@ pub struct DeviceReport {
     pub utilization: f64,
     /// Accelerators loaded, from the beginning.
     pub reconfigurations: u64,
-    /// Of those, in place of another.
+    /// Of those, replacements of another accelerator.
     pub replaced: u64,
 }
 
@@ -183,7 +183,7 @@ fn ms(value: Option<f64>) -> String {
 }
 
 impl Report {
-    /// Tables for people.
+    /// The report as text tables.
     pub fn text(&self) -> String {
         let mut out = String::new();
         let name = match self.name.as_str() {

@@ -1,4 +1,4 @@
-//! What is simulated: a cluster, its functions and their load, as YAML.
+//! The scenario: a cluster, its functions and their load, as YAML.
 
 use crate::load::{parse_trace, Arrivals, Load};
 use crate::random::Times;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Why a file is no scenario.
+/// Why a file is not a valid scenario.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     /// It cannot be read.
@@ -25,12 +25,12 @@ pub enum ScenarioError {
     /// It is not YAML of this shape.
     #[error("{0}")]
     Syntax(String),
-    /// It says what cannot be.
+    /// An invalid value.
     #[error("{at}: {reason}")]
     Wrong {
         /// Where.
         at: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
 }
@@ -46,7 +46,7 @@ fn wrong(at: impl Into<String>, reason: impl Into<String>) -> ScenarioError {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it shows.
+    /// A description.
     #[serde(default)]
     pub name: String,
     /// For how long requests come, simulated seconds.
@@ -54,22 +54,22 @@ pub struct Scenario {
     /// What happens before is not counted, seconds.
     #[serde(default)]
     pub warmup_s: f64,
-    /// The random numbers' seed; else one is drawn and printed.
+    /// Seed of the random numbers; by default one is drawn and printed.
     #[serde(default)]
     pub seed: Option<u64>,
     /// What allocation follows.
     #[serde(default)]
     pub allocation: Policy,
-    /// How often devices tell the registry their utilization, seconds.
+    /// Interval of the devices' reports of utilization to the registry, seconds.
     #[serde(default = "heartbeat")]
     pub heartbeat_s: f64,
-    /// How often autoscaled functions are looked at, seconds.
+    /// Interval of autoscaling, seconds.
     #[serde(default = "scale_every")]
     pub scale_s: f64,
     /// How long an instance is away when it moves to another device, milliseconds.
     #[serde(default = "migration")]
     pub migration_ms: f64,
-    /// How devices are shared, where they do not say it themselves.
+    /// Default gate of the devices.
     #[serde(default)]
     pub gate: Gate,
     /// The nodes and their devices.
@@ -105,17 +105,17 @@ fn migration() -> f64 {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Gate {
-    /// In which order it is granted.
+    /// The order of grants.
     pub policy: PolicyKind,
     /// A holder may go on so long while another waits, milliseconds.
     pub quantum_ms: f64,
     /// An idle holder keeps it so long while another waits, microseconds.
     pub linger_us: f64,
-    /// Holders at once; 0: as many as regions.
+    /// Concurrent holders; 0: the number of regions.
     pub slots: usize,
     /// What passing the device to another holder costs, microseconds.
     pub switch_us: f64,
-    /// Who is a holder.
+    /// The holders of devices.
     pub isolation: Isolation,
 }
 
@@ -132,14 +132,14 @@ impl Default for Gate {
     }
 }
 
-/// Who holds a device: the executor of a tenant, or of a session.
+/// The holder of a device: the executor of a tenant, or of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Isolation {
     /// A tenant's instances hold it together, one task at a time.
     #[default]
     Tenant,
-    /// Each instance by itself.
+    /// Each instance is a holder.
     Session,
 }
 
@@ -152,7 +152,7 @@ pub struct Node {
     /// How many.
     #[serde(default = "one")]
     pub count: usize,
-    /// What is in each.
+    /// Devices of each.
     pub devices: Vec<Device>,
 }
 
@@ -184,13 +184,13 @@ pub struct Device {
     pub exclusive: bool,
     /// How many regions.
     pub regions: usize,
-    /// What the regions hold at first, in order; the others are blank.
+    /// Initial accelerators of the regions, in order; the other regions are blank.
     pub accelerators: Vec<String>,
     /// How long loading an accelerator takes, milliseconds.
     pub reconfigure_ms: f64,
     /// How fast it is: a task's service time is divided by it.
     pub speed: f64,
-    /// How it is shared; else as the scenario says.
+    /// How it is shared; default: the scenario's gate.
     pub gate: Option<Gate>,
 }
 
@@ -242,7 +242,7 @@ pub struct Function {
     /// Instances.
     #[serde(default = "one")]
     pub replicas: usize,
-    /// Whose it is; empty: a tenant of its own.
+    /// Its tenant; empty: its own tenant.
     #[serde(default)]
     pub tenant: String,
     /// The tenant's weight under `fair`.
@@ -259,10 +259,11 @@ pub struct Function {
     pub every_s: f64,
     /// A task's time on a device of speed 1, milliseconds.
     pub service_ms: Times,
-    /// What a request takes besides, milliseconds: the instance is busy, the device is not.
+    /// Additional time of a request, milliseconds, in which the instance is busy but the device is
+    /// not.
     #[serde(default = "no_time")]
     pub host_ms: Times,
-    /// What it is sent.
+    /// Its load.
     pub load: Load,
     /// Requests that an instance works on at once.
     #[serde(default = "one")]
@@ -301,7 +302,7 @@ impl Scenario {
     /// Reads a file and the trace that it names.
     ///
     /// # Errors
-    /// Where it cannot be read or is no scenario.
+    /// When the file cannot be read or is not a valid scenario.
     pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
         let mut scenario = Scenario::parse(&read(path, FILE_BYTES_MAX)?)?;
         if let Some(trace) = &scenario.trace {
@@ -314,10 +315,10 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Reads a text. A trace that it names is left to the caller.
+    /// Parses a text. The caller loads the trace that it names.
     ///
     /// # Errors
-    /// Where it is no scenario.
+    /// When the text is not a valid scenario.
     pub fn parse(text: &str) -> Result<Scenario, ScenarioError> {
         let scenario: Scenario =
             serde_saphyr::from_str(text).map_err(|e| ScenarioError::Syntax(e.to_string()))?;
@@ -346,7 +347,7 @@ impl Scenario {
         self.cases.iter().map(run).collect()
     }
 
-    /// Checks what the shape alone does not.
+    /// Checks conditions beyond the types.
     fn check(&self) -> Result<(), ScenarioError> {
         let time = |at: &str, value: f64, least: f64| {
             let fine = (least..=1e7).contains(&value);
@@ -359,7 +360,7 @@ impl Scenario {
         time("scale_s", self.scale_s, 0.001)?;
         time("migration_ms", self.migration_ms, 0.0)?;
         if self.warmup_s >= self.duration_s {
-            return Err(wrong("warmup_s", "nothing is left of duration_s"));
+            return Err(wrong("warmup_s", "must be shorter than duration_s"));
         }
         self.allocation
             .check()
@@ -372,7 +373,7 @@ impl Scenario {
             for (function, rate) in rates {
                 let at = || format!("cases.{case}.{function}");
                 if !names.contains(function) {
-                    return Err(wrong(at(), "there is no such function"));
+                    return Err(wrong(at(), "unknown function"));
                 }
                 let load = Load {
                     rate: *rate,
@@ -385,7 +386,7 @@ impl Scenario {
             let traced = |f: &Function| f.name == *function && f.load.arrivals == Arrivals::Trace;
             if !self.functions.iter().any(traced) {
                 let reason = format!(
-                    "the trace has '{function}', which no function with arrivals: trace is called"
+                    "the trace has '{function}', but no function of that name has 'arrivals: trace'"
                 );
                 return Err(wrong("trace", reason));
             }
@@ -399,7 +400,7 @@ impl Scenario {
         for (n, node) in self.nodes.iter().enumerate() {
             let at = format!("nodes[{n}]");
             if node.name.is_empty() || !names.insert(&node.name) {
-                return Err(wrong(at, "the name is empty or another node's"));
+                return Err(wrong(at, "the name is empty or a duplicate"));
             }
             for (m, device) in node.devices.iter().enumerate() {
                 let at = format!("{at}.devices[{m}]");
@@ -434,7 +435,7 @@ impl Scenario {
         for (n, function) in self.functions.iter().enumerate() {
             let at = format!("functions[{n}]");
             if function.name.is_empty() || !names.insert(&function.name) {
-                return Err(wrong(at, "the name is empty or another function's"));
+                return Err(wrong(at, "the name is empty or a duplicate"));
             }
             let at = format!("functions[{n}] ({})", function.name);
             total = total.saturating_add(function.count.saturating_mul(function.replicas));
@@ -458,7 +459,7 @@ impl Scenario {
             }
             let traced = function.load.arrivals == Arrivals::Trace;
             if traced && (self.trace.is_none() || function.count != 1) {
-                let reason = "arrivals: trace needs the scenario's 'trace' and a count of 1";
+                let reason = "arrivals: trace requires the scenario's 'trace' and a count of 1";
                 return Err(bad("load", reason.to_owned()));
             }
             if function.concurrency == 0 || function.devices == 0 || function.weight == 0 {

@@ -1,8 +1,8 @@
-//! What is counted while a scenario is played.
+//! Counters of a simulation.
 
 use crate::histogram::Histogram;
 
-/// Of the functions of one entry.
+/// Counters of the functions of one entry.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Requests that were due.
@@ -31,12 +31,12 @@ pub struct Counts {
     pub instances_max: usize,
 }
 
-/// Of one device.
+/// Counters of a device.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceCounts {
     /// Accelerators loaded.
     pub reconfigurations: u64,
-    /// Of those, in place of another.
+    /// Of those, replacements of another accelerator.
     pub replaced: u64,
     /// Time worked before counting began.
     pub worked_before_ns: u64,

@@ -23,7 +23,7 @@ use std::time::Duration;
 enum Event {
     /// Counting begins.
     Warm,
-    /// The next instance of a function is deployed; so many are to follow.
+    /// The next instance of a function is deployed; `following` more are due.
     Deploy { function: u32, following: u32 },
     /// A function's next request is due.
     Arrive { function: u32 },
@@ -31,15 +31,15 @@ enum Event {
     Host { request: u32 },
     /// A task ends.
     End { device: u32, client: ClientId },
-    /// A gate asked to be looked at.
+    /// The deadline of a gate.
     Gate { device: u32 },
     /// A region has its accelerator.
     Programmed { device: u32, region: u32 },
     /// An instance that moved is back.
     Back { replica: u32 },
-    /// Devices tell how busy they are.
+    /// Devices report their utilization.
     Heartbeat,
-    /// Autoscaled functions are looked at.
+    /// Autoscaling is due.
     Scale,
 }
 
@@ -54,7 +54,7 @@ struct Board {
     loading: VecDeque<u32>,
     /// Whether the first is being loaded, rather than waited for.
     is_programming: bool,
-    /// When the gate is to be looked at.
+    /// The gate's next deadline.
     gate_at: Option<u64>,
     counts: DeviceCounts,
 }
@@ -134,14 +134,14 @@ fn ns(seconds: f64) -> u64 {
     (seconds * 1e9).round() as u64
 }
 
-/// Plays a scenario. Cases are not looked at: see [`Scenario::runs`].
+/// Simulates a scenario, ignoring its cases: see [`Scenario::runs`].
 pub fn run(scenario: &Scenario, seed: u64) -> Report {
     let mut world = World::new(scenario, seed);
     world.play();
     report::of(&world.outcome(), seed)
 }
 
-/// What a report is made from.
+/// The input of a report.
 pub(crate) struct Outcome<'a> {
     pub scenario: &'a Scenario,
     pub seconds: f64,
@@ -149,7 +149,7 @@ pub(crate) struct Outcome<'a> {
     pub counts: &'a [Counts],
     /// By entry: instances at the end, and the devices of the first few.
     pub instances: Vec<(usize, Vec<String>)>,
-    /// Id, what it holds, percent worked, counts.
+    /// Id, accelerators, utilization in percent, counters.
     pub boards: Vec<(String, Vec<String>, f64, &'a DeviceCounts)>,
 }
 
@@ -340,7 +340,7 @@ impl<'a> World<'a> {
         self.now_ns >= self.warm_ns
     }
 
-    /// Plays until the time is over.
+    /// Simulates until the end of the time.
     pub fn play(&mut self) {
         while let Some(Reverse((at_ns, _, event))) = self.events.pop() {
             if at_ns > self.end_ns {
@@ -398,7 +398,7 @@ impl<'a> World<'a> {
     fn look_at_gate(&mut self, device: u32) {
         let board = &mut self.boards[device as usize];
         if board.gate_at != Some(self.now_ns) {
-            // It was to be looked at earlier, and has been.
+            // An earlier deadline was handled already.
             return;
         }
         board.gate_at = None;
@@ -406,7 +406,7 @@ impl<'a> World<'a> {
         self.follow(device);
     }
 
-    /// Follows up on what a device's gate did: tasks that began, and when to look again.
+    /// Applies the decisions of a device's gate: tasks that began, and its next deadline.
     fn follow(&mut self, device: u32) {
         let mut started = std::mem::take(&mut self.started);
         for Started {

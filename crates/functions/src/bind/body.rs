@@ -1,4 +1,4 @@
-//! The body: which codec reads it, and what it holds.
+//! The body: choosing its codec, and decoding it.
 
 use super::{describe, Bind, Binding};
 use crate::call::Body;
@@ -28,7 +28,7 @@ impl Binding<'_> {
         if plan.body.is_empty() {
             return match body.is_empty() {
                 true => Ok(()),
-                false => Err(BindError::BadRequest("the function takes no body".into())),
+                false => Err(BindError::BadRequest("the function accepts no body".into())),
             };
         }
         let content_type = content_type(request)?;
@@ -64,11 +64,11 @@ impl Binding<'_> {
         }
     }
 
-    /// What the client says, or what the first bytes say, or the first codec that has no sign of its own.
+    /// The codec: by the content type, by the first bytes, or the first codec without a signature.
     pub(super) fn codec(&self, content_type: Option<&str>, body: &Body) -> Bind<Codec> {
         let codecs = &self.plan.body_codecs;
         let named = match content_type {
-            // What curl sends when it is told nothing.
+            // curl's default.
             None | Some("" | "application/x-www-form-urlencoded") => None,
             Some("application/octet-stream") => codecs.contains(&Codec::Raw).then_some(Codec::Raw),
             Some("application/json") => Some(Codec::Json),
@@ -120,12 +120,12 @@ impl Binding<'_> {
             .map(|codec| codec.content_type())
             .collect();
         BindError::UnsupportedType(format!(
-            "{what} is not read by the function, which takes {}",
+            "{what} is not supported by the function, which accepts {}",
             types.join(", ")
         ))
     }
 
-    /// Arrays one after the other. Where one dimension is not known, the body's length says it.
+    /// Concatenated arrays. One unknown dimension follows from the body's length.
     fn raw(&mut self, body: Body) -> Bind<()> {
         let plan = self.plan;
         let length = body.len();
@@ -153,7 +153,7 @@ impl Binding<'_> {
             if self.total(Some((unknown, low))) != u128::from(length) {
                 let shapes = self.shapes();
                 let reason = format!(
-                    "the body has {length} bytes, which no '{}' makes of {shapes}",
+                    "the body has {length} bytes, which match {shapes} for no value of '{}'",
                     about.name
                 );
                 return Err(BindError::Unprocessable(reason));
@@ -232,7 +232,7 @@ impl Binding<'_> {
                 .collect();
             let names = names.join("' or '");
             return Err(BindError::BadRequest(format!(
-                "the parameter '{names}' is missing: raw bytes do not tell their shape"
+                "parameter '{names}' is missing: the shape of raw bytes is unknown without it"
             )));
         }
         Ok(unknown.first().copied())
@@ -301,11 +301,11 @@ impl Binding<'_> {
             let bytes = header
                 .bytes()
                 .filter(|bytes| *bytes <= length - at)
-                .ok_or_else(|| wrong("the file is cut short".into()))?;
+                .ok_or_else(|| wrong("the file is truncated".into()))?;
             at += header.data as u64;
             let data = body.slice(at, bytes);
             if data.len() != bytes {
-                return Err(wrong("the file is cut short".into()));
+                return Err(wrong("the file is truncated".into()));
             }
             at += bytes;
             self.set_array(*index, &header.shape, data)?;
@@ -313,7 +313,7 @@ impl Binding<'_> {
         match at == length {
             true => Ok(()),
             false => Err(BindError::Unprocessable(format!(
-                "{} bytes follow the last array",
+                "{} trailing bytes after the last array",
                 length - at
             ))),
         }

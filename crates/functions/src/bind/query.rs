@@ -45,7 +45,7 @@ impl Binding<'_> {
             };
             if seen.contains(&name) {
                 return Err(BindError::BadRequest(format!(
-                    "the parameter '{}' comes twice",
+                    "duplicate parameter '{}'",
                     shown(&name)
                 )));
             }
@@ -79,7 +79,7 @@ impl Binding<'_> {
         Ok(())
     }
 
-    /// Headers, and the method's name for a function that asks for it.
+    /// Binds headers, and the method's name if the function has it as an input.
     pub(super) fn headers(&mut self, request: &Request<'_>) -> Bind<()> {
         for (index, input) in self.plan.inputs.iter().enumerate() {
             if input.from == Source::Method {
@@ -89,9 +89,7 @@ impl Binding<'_> {
             let mut values = request.headers.get_all(name).iter();
             let Some(value) = values.next() else { continue };
             if values.next().is_some() {
-                return Err(BindError::BadRequest(format!(
-                    "the header '{name}' comes twice"
-                )));
+                return Err(BindError::BadRequest(format!("duplicate header '{name}'")));
             }
             let value = value.to_str().map_err(|_| {
                 BindError::BadRequest(format!("the header '{name}' is not ASCII text"))
@@ -106,7 +104,7 @@ impl Binding<'_> {
         let (name, kind) = (&plan.name, plan.kind);
         let wrong = |text: &str| {
             BindError::BadRequest(format!(
-                "the {place} '{name}' is '{}', which is no {kind}",
+                "the {place} '{name}' is '{}', not a valid {kind}",
                 shown(text)
             ))
         };
@@ -132,8 +130,8 @@ impl Binding<'_> {
             .filter(|v| v.input.is_none())
             .map(|v| v.name.as_str());
         match inputs.chain(symbols).collect::<Vec<_>>().join(", ") {
-            none if none.is_empty() => ": it takes none".into(),
-            names => format!(": it takes {names}"),
+            none if none.is_empty() => ": it has none".into(),
+            names => format!(": it has {names}"),
         }
     }
 }

@@ -143,14 +143,14 @@ fn every_refusal_has_its_status_and_names_what_is_wrong() {
             "",
             &[0; 6],
             400,
-            "no parameter 'widht': it takes gain, height, width",
+            "no parameter 'widht': it has gain, height, width",
         ),
         (
             "POST?width=3&width=3",
             "",
             &[0; 6],
             400,
-            "'width' comes twice",
+            "duplicate parameter 'width'",
         ),
         ("POST?width=3x", "", &[0; 6], 400, "'width' is '3x'"),
         ("POST?width=-3", "", &[0; 6], 400, "'width' is '-3'"),
@@ -161,7 +161,7 @@ fn every_refusal_has_its_status_and_names_what_is_wrong() {
             "",
             &[0; 6],
             422,
-            "'gain' is 9; it must be a number, at least 0, at most 8",
+            "'gain' is 9, must be a number, at least 0, at most 8",
         ),
         ("POST", "", &[0; 6], 400, "'height' or 'width' is missing"),
         (
@@ -169,7 +169,7 @@ fn every_refusal_has_its_status_and_names_what_is_wrong() {
             "",
             &[0; 6],
             422,
-            "6 bytes, which no 'height' makes of image: u8[height, width]",
+            "6 bytes, which match image: u8[height, width] for no value of 'height'",
         ),
         (
             "POST?width=4&height=2",
@@ -183,14 +183,14 @@ fn every_refusal_has_its_status_and_names_what_is_wrong() {
             "",
             &[0; 6],
             422,
-            "'width' is 2000; it must be 1 to 1000",
+            "'width' is 2000, must be 1 to 1000",
         ),
         (
             "POST?width=4097",
             "",
             &[0; 4097],
             413,
-            "4097 bytes; the function takes 4096",
+            "4097 bytes; the function accepts at most 4096",
         ),
         (
             "POST?width=64",
@@ -205,23 +205,29 @@ fn every_refusal_has_its_status_and_names_what_is_wrong() {
             "image/jpeg",
             &[0; 6],
             415,
-            "'image/jpeg' is not read by the function, which takes image/png",
+            "'image/jpeg' is not supported by the function, which accepts image/png",
         ),
-        ("POST", "image/png", &[0; 6], 422, "picture cannot be read"),
-        ("POST", "", png, 422, "picture cannot be read"),
+        (
+            "POST",
+            "image/png",
+            &[0; 6],
+            422,
+            "cannot decode the picture",
+        ),
+        ("POST", "", png, 422, "cannot decode the picture"),
         (
             "POST",
             "application/json",
             b"[[1,2],[3]]",
             422,
-            "beside one another",
+            "elements are mixed",
         ),
         (
             "POST",
             "application/json",
             b"[1,2]",
             422,
-            "the shape [2]; it must have [height, width]",
+            "the shape [2], must have [height, width]",
         ),
         (
             "POST?width=3",
@@ -231,7 +237,7 @@ fn every_refusal_has_its_status_and_names_what_is_wrong() {
             "'width' is 2 here and 3 elsewhere",
         ),
         ("POST", "application/json", b"[[1,2]", 400, "not JSON"),
-        ("POST", "application/x-npy", b"PK", 422, "no NumPy file"),
+        ("POST", "application/x-npy", b"PK", 422, "not a NumPy file"),
     ] {
         let (got, reason) = refusal(bind(&function, line, content_type, body));
         assert_eq!(got, status, "{line} {content_type}: {reason}");
@@ -240,7 +246,7 @@ fn every_refusal_has_its_status_and_names_what_is_wrong() {
 }
 
 #[test]
-fn the_first_bytes_tell_what_no_content_type_tells() {
+fn the_first_bytes_decide_without_a_content_type() {
     let function = image();
     let png = crate::codec::picture::encode(
         crate::manifest::Codec::Png,
@@ -276,10 +282,10 @@ fn the_first_bytes_tell_what_no_content_type_tells() {
     npy.push(0);
     assert!(refusal(bind(&function, "POST", "", &npy))
         .1
-        .contains("1 bytes follow"));
+        .contains("1 trailing bytes"));
     assert!(refusal(bind(&function, "POST", "", &npy[..npy.len() - 3]))
         .1
-        .contains("cut short"));
+        .contains("truncated"));
     let float = crate::codec::npy::write_header(Type::F32, &[0, 3]);
     assert!(refusal(bind(&function, "POST", "", &float))
         .1
@@ -339,7 +345,10 @@ fn a_number_and_a_dimension_of_one_name_are_one() {
     }
     assert_eq!(refusal(bind(&function, "POST?width=4", "", &[0; 5])).0, 422);
     let long = refusal(bind(&function, "POST", "", &[0; 70000]));
-    assert!(long.0 == 422 && long.1.contains("no u16"), "{long:?}");
+    assert!(
+        long.0 == 422 && long.1.contains("not a valid u16"),
+        "{long:?}"
+    );
 }
 
 #[test]
@@ -370,7 +379,7 @@ fn path_method_header_and_lists_are_bound() {
         .contains("'list' is ''"));
     assert!(refusal(bind(&function, "GET?list=1", "", &[1]))
         .1
-        .contains("takes no body"));
+        .contains("accepts no body"));
 }
 
 #[test]
@@ -454,11 +463,11 @@ fn tensors_bind_like_bodies() {
     );
     for (tensors, part) in [
         (vec![], "'image' is missing"),
-        (vec![image(), image()], "twice"),
+        (vec![image(), image()], "duplicate"),
         (vec![tensor("x", Type::U8, &[1], &[1])], "no input 'x'"),
         (
             vec![tensor("image", Type::I8, &[2, 3], &[1; 6])],
-            "INT8; it must be UINT8",
+            "INT8, must be UINT8",
         ),
         (vec![tensor("image", Type::U8, &[2, 3], &[1; 5])], "5 bytes"),
         (

@@ -166,7 +166,7 @@ impl<'de> Visitor<'de> for &mut Top<'_> {
                 )));
             };
             if self.arrays[input].is_some() {
-                return Err(A::Error::custom(format_args!("'{shown}' comes twice")));
+                return Err(A::Error::custom(format_args!("duplicate '{shown}'")));
             }
             self.read(input, |level| entries.next_value_seed(level))?;
         }
@@ -249,10 +249,13 @@ impl Reader {
         shown: fmt::Arguments<'_>,
     ) -> Result<(), E> {
         let Some(scalar) = scalar else {
-            return Err(E::custom(format_args!("{shown} is no {}", self.kind)));
+            return Err(E::custom(format_args!(
+                "{shown} is not a valid {}",
+                self.kind
+            )));
         };
         if *self.leaf.get_or_insert(depth) != depth && !self.any_shape {
-            return Err(E::custom("numbers stand beside arrays"));
+            return Err(E::custom("numbers and arrays are mixed"));
         }
         self.room(self.kind.size() as usize)?;
         scalar.append_to(&mut self.out);
@@ -271,12 +274,12 @@ impl Reader {
             size if size == count => {}
             size => {
                 return Err(E::custom(format_args!(
-                    "arrays of {size} and of {count} stand beside one another"
+                    "arrays of {size} and of {count} elements are mixed"
                 )))
             }
         }
         if self.leaf.is_some_and(|leaf| leaf <= depth) {
-            return Err(E::custom("numbers stand beside arrays"));
+            return Err(E::custom("numbers and arrays are mixed"));
         }
         Ok(())
     }
@@ -341,7 +344,12 @@ impl<'de> Visitor<'de> for Level<'_> {
         }
         let before = array.out.len();
         match array.form {
-            JsonForm::Array => return Err(E::custom(format_args!("text is no {}", array.kind))),
+            JsonForm::Array => {
+                return Err(E::custom(format_args!(
+                    "a string is not a valid {}",
+                    array.kind
+                )))
+            }
             JsonForm::Text => {
                 array.room(text.len())?;
                 array.out.extend_from_slice(text.as_bytes());
@@ -349,7 +357,7 @@ impl<'de> Visitor<'de> for Level<'_> {
             JsonForm::Hex => {
                 array.room(text.len() / 2)?;
                 let digit = |c: &u8| (*c as char).to_digit(16).map(|d| d as u8);
-                let odd = || E::custom("hexadecimal text has two digits a byte");
+                let odd = || E::custom("hexadecimal text must have two digits per byte");
                 for pair in text.as_bytes().chunks(2) {
                     let [high, low] = pair else { return Err(odd()) };
                     array
@@ -359,7 +367,7 @@ impl<'de> Visitor<'de> for Level<'_> {
             }
         }
         if *array.leaf.get_or_insert(self.depth + 1) != self.depth + 1 {
-            return Err(E::custom("text stands beside numbers"));
+            return Err(E::custom("text and numbers are mixed"));
         }
         let count = (array.out.len() - before) as u64;
         array.close(self.depth, count)
@@ -367,7 +375,7 @@ impl<'de> Visitor<'de> for Level<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         if self.depth >= DEPTH_MAX {
-            return Err(A::Error::custom("too many arrays in one another"));
+            return Err(A::Error::custom("arrays are nested too deeply"));
         }
         let mut count = 0;
         while items

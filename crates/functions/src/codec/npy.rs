@@ -7,7 +7,7 @@ const MAGIC: &[u8; 6] = b"\x93NUMPY";
 pub(crate) const HEADER_MAX: u64 = 64 << 10;
 const DIMENSIONS_MAX: usize = 32;
 
-/// What a file says about itself.
+/// The header of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub kind: Type,
@@ -27,24 +27,24 @@ impl Header {
 
 /// Reads the header at the start of a file.
 pub(crate) fn header(file: &[u8]) -> Result<Header, String> {
-    let rest = file.strip_prefix(MAGIC).ok_or("this is no NumPy file")?;
+    let rest = file.strip_prefix(MAGIC).ok_or("not a NumPy file")?;
     let (length, begin) = match rest {
         [1, _, a, b, ..] => (usize::from(u16::from_le_bytes([*a, *b])), 10),
         [2 | 3, _, a, b, c, d, ..] => (u32::from_le_bytes([*a, *b, *c, *d]) as usize, 12),
-        [version, ..] if *version > 3 => return Err(format!("version {version} is not known")),
-        _ => return Err("the header is cut short".into()),
+        [version, ..] if *version > 3 => return Err(format!("unsupported version {version}")),
+        _ => return Err("the header is truncated".into()),
     };
     if length as u64 > HEADER_MAX - begin as u64 {
-        return Err(format!("a header of {length} bytes is too long"));
+        return Err(format!("the header is too long ({length} bytes)"));
     }
     let text = file
         .get(begin..begin + length)
-        .ok_or("the header is cut short")?;
+        .ok_or("the header is truncated")?;
     let text = std::str::from_utf8(text).map_err(|_| "the header is not text")?;
     let mut dictionary = Dictionary { rest: text };
     let (kind, shape) = dictionary
         .read()
-        .ok_or_else(|| format!("the header is not understood: {}", text.trim_end()))??;
+        .ok_or_else(|| format!("malformed header: {}", text.trim_end()))??;
     Ok(Header {
         kind,
         shape,
@@ -121,7 +121,7 @@ impl<'a> Dictionary<'a> {
         let (descr, fortran, shape) = (descr?, fortran?, shape?);
         if fortran && shape.len() > 1 {
             return Some(Err(
-                "the array is in Fortran's order: save numpy.ascontiguousarray(a)".into(),
+                "the array is in Fortran order: save numpy.ascontiguousarray(a)".into(),
             ));
         }
         Some(kind(descr).map(|kind| (kind, shape)))
@@ -190,10 +190,10 @@ fn kind(descr: &str) -> Result<Type, String> {
                 &descr[1..]
             ))
         }
-        _ => return Err(format!("elements of type '{descr}' are not known")),
+        _ => return Err(format!("unsupported element type '{descr}'")),
     };
     match descr.as_bytes()[0] {
-        b'|' if wide(known) => Err(format!("elements of type '{descr}' are not known")),
+        b'|' if wide(known) => Err(format!("unsupported element type '{descr}'")),
         _ => Ok(known),
     }
 }
@@ -258,36 +258,36 @@ mod tests {
                 "{'descr': '|u4', 'fortran_order': False, 'shape': (3,)}",
                 "'|u4'",
             ),
-            ("{'descr': '<f4', 'shape': (3,)}", "not understood"),
+            ("{'descr': '<f4', 'shape': (3,)}", "malformed header"),
             (
                 "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (3,)}",
-                "not understood",
+                "malformed header",
             ),
             (
                 "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,)}",
-                "not understood",
+                "malformed header",
             ),
             (
                 "{'descr': '', 'fortran_order': False, 'shape': (3,)}",
-                "not known",
+                "unsupported",
             ),
             (
                 "{'descr': '<f4', 'fortran_order': False, 'shape': (-3,)}",
-                "not understood",
+                "malformed header",
             ),
             (
                 "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}",
-                "not understood",
+                "malformed header",
             ),
-            ("", "not understood"),
+            ("", "malformed header"),
         ] {
             let error = header(&file(1, text)).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }
-        assert!(header(b"PK").unwrap_err().contains("no NumPy file"));
+        assert!(header(b"PK").unwrap_err().contains("not a NumPy file"));
         assert!(header(b"\x93NUMPY\x01\x00\xff")
             .unwrap_err()
-            .contains("cut short"));
+            .contains("truncated"));
         assert!(header(&file(4, "")).unwrap_err().contains("version 4"));
         assert!(header(b"\x93NUMPY\x02\x00\xff\xff\xff\xff")
             .unwrap_err()

@@ -15,9 +15,9 @@ use std::io::Cursor;
 const SIDE_MAX: u32 = 65_535;
 const JPEG_QUALITY: u8 = 90;
 
-/// Unpacks a picture into `kind` (u8 or u16) with as many channels as the shape wants: 1 grey, 2 with transparency, 3
-/// colours, 4 with transparency; `None`: one, without a dimension of its own. What would take more than `limit` bytes
-/// is refused from its header.
+/// Decodes a picture to `kind` (u8 or u16) with the shape's channels: 1 gray, 2 gray and alpha, 3
+/// colors, 4 colors and alpha; `None`: one, without its own dimension. Pictures of more than
+/// `limit` bytes are refused by their header.
 pub(crate) fn decode(
     codec: Codec,
     bytes: &[u8],
@@ -34,13 +34,13 @@ pub(crate) fn decode(
         ImageError::Limits(_) => BindError::TooLarge(format!(
             "the picture takes more than {limit} bytes: {error}"
         )),
-        error => BindError::Unprocessable(format!("the picture cannot be read: {error}")),
+        error => BindError::Unprocessable(format!("cannot decode the picture: {error}")),
     };
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     let mut limits = Limits::default();
     limits.max_image_width = Some(SIDE_MAX);
     limits.max_image_height = Some(SIDE_MAX);
-    // What the decoder needs besides the pixels: rows, tables, the file's own chunks.
+    // The decoder's memory in addition to the pixels: rows, tables, the file's own chunks.
     limits.max_alloc = Some(limit.saturating_mul(2).saturating_add(1 << 20));
     reader.limits(limits);
     let decoder = reader.into_decoder().map_err(wrong)?;
@@ -75,7 +75,7 @@ pub(crate) fn pixel_bytes(codec: Codec, bytes: &[u8]) -> u64 {
         _ => ImageFormat::Jpeg,
     };
     let reader = ImageReader::with_format(Cursor::new(bytes), format);
-    // Two bytes a channel, four channels: what it may be converted to.
+    // The largest conversion: four channels of two bytes.
     let pixels = reader
         .into_dimensions()
         .map(|(width, height)| u64::from(width) * u64::from(height));
@@ -90,10 +90,10 @@ pub(crate) fn encode(
     bytes: &[u8],
 ) -> Result<Vec<u8>, BindError> {
     let wrong = |reason: String| {
-        BindError::Unprocessable(format!("the output cannot be a picture: {reason}"))
+        BindError::Unprocessable(format!("cannot encode the output as a picture: {reason}"))
     };
     let [height, width, channels @ ..] = shape else {
-        return Err(wrong("it has less than two dimensions".into()));
+        return Err(wrong("it has fewer than two dimensions".into()));
     };
     let side = |size: &u64| {
         u32::try_from(*size)

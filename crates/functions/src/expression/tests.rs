@@ -52,11 +52,11 @@ fn what_is_no_size_is_an_error() {
 fn wrong_expressions_say_where() {
     for (text, part) in [
         ("", "empty"),
-        ("1 +", "too early"),
+        ("1 +", "unexpected end"),
         ("1 + *", "character 5"),
-        ("(1", "missing"),
+        ("(1", "expected ')'"),
         ("height", "'height' is neither"),
-        ("min(1)", "',' is expected"),
+        ("min(1)", "expected ','"),
         ("1 1", "character 3"),
         ("99999999999999999999", "2^64"),
         ("x²", "character 2"),

@@ -132,7 +132,7 @@ fn a_wrong_manifest_is_refused_with_line_column_and_reason() {
             "{name: table,",
             "{name: min,",
             "inputs[1].name",
-            "means something else",
+            "is a reserved word",
         ),
         (
             "[height, width, 3]",
@@ -157,13 +157,13 @@ fn a_wrong_manifest_is_refused_with_line_column_and_reason() {
             "file: w.raw",
             "file: ../w.raw",
             "inputs[2].constant",
-            "beside the manifest",
+            "in the manifest's directory",
         ),
         (
             "file: w.raw",
             "file: none.raw",
             "inputs[2].constant",
-            "did not come",
+            "was not sent",
         ),
         (
             "default: 1.5",
@@ -175,7 +175,7 @@ fn a_wrong_manifest_is_refused_with_line_column_and_reason() {
             "from: header, header: X-Depth",
             "from: header, header: 'a b'",
             "inputs[5].header",
-            "no header's name",
+            "not a valid header name",
         ),
         (
             "type: i32, from: header",
@@ -193,13 +193,13 @@ fn a_wrong_manifest_is_refused_with_line_column_and_reason() {
             "\"height / 2\"",
             "\"height / \"",
             "outputs[0].shape[0]",
-            "too early",
+            "unexpected end",
         ),
         (
             "length: written",
             "length: wrote",
             "outputs[2].length",
-            "no such output",
+            "unknown output",
         ),
         (
             "length: written",
@@ -211,14 +211,19 @@ fn a_wrong_manifest_is_refused_with_line_column_and_reason() {
             "width: {min: 2, max: 4096}",
             "width: {min: 5000, max: 4096}",
             "symbols.width",
-            "descend",
+            "ascending order",
         ),
-        ("default: 480", "default: 1", "symbols.height", "descend"),
+        (
+            "default: 480",
+            "default: 1",
+            "symbols.height",
+            "ascending order",
+        ),
         (
             "source: k.cl",
             "source: /etc/passwd",
             "implementations[0].opencl.source",
-            "beside the manifest",
+            "in the manifest's directory",
         ),
         (
             "source: k.cl",
@@ -242,7 +247,7 @@ fn a_wrong_manifest_is_refused_with_line_column_and_reason() {
             "{kernel: a,",
             "{kernel: 'a b',",
             "implementations[0].opencl.steps[0]",
-            "no name of C",
+            "not a C identifier",
         ),
         (
             "[image, table, weights, noise, mid,",
@@ -260,7 +265,7 @@ fn a_wrong_manifest_is_refused_with_line_column_and_reason() {
             "\"i32(width)\"",
             "\"int(width)\"",
             "implementations[0].opencl.steps[0].args[5]",
-            "no type",
+            "unknown type",
         ),
         (
             "global: [width, height]",
@@ -302,13 +307,13 @@ fn a_wrong_manifest_is_refused_with_line_column_and_reason() {
             "symbol: whole",
             "symbol: wh-ole",
             "implementations[1].native",
-            "no name of C",
+            "not a C identifier",
         ),
         (
             "library: lib.so",
             "library: lib.dll",
             "implementations[1].native.library",
-            "did not come",
+            "was not sent",
         ),
         (
             "timeout_ms: 500",
@@ -395,7 +400,7 @@ fn a_directory_is_read_and_its_file_named_in_errors() {
     assert!(
         error
             .to_string()
-            .contains("function.yaml: the manifest cannot be read"),
+            .contains("function.yaml: cannot read the manifest"),
         "{error}"
     );
     let manifest =
@@ -528,8 +533,12 @@ fn a_board_is_called_with_body_answer_and_the_images_scalars() {
 #[test]
 fn a_boards_wrong_image_or_arguments_are_refused() {
     for (text, entry, reason) in [
-        ("{image: none.img}", "image", "did not come"),
-        ("{image: bare.img}", "image", "how its kernel is called"),
+        ("{image: none.img}", "image", "was not sent"),
+        (
+            "{image: bare.img}",
+            "image",
+            "its kernel's name and arguments",
+        ),
         ("{image: damaged.img}", "image", "checksum"),
         ("{image: ../k.img}", "image", "'..'"),
         ("{image: k.img, args: [picture, edges]}", "args", "takes 3"),

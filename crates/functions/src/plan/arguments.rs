@@ -21,9 +21,9 @@ pub(super) fn parse(text: &str, names: &Names<'_>) -> Result<ArgumentPlan, Strin
             return Expression::parse(inner, names.variable).map(ArgumentPlan::Local);
         }
         let kind = Type::from_name(word).ok_or_else(|| {
-            format!("'{word}' is no type: write a name, TYPE(EXPRESSION) or local(EXPRESSION)")
+            format!("unknown type '{word}': write a name, TYPE(EXPRESSION) or local(EXPRESSION)")
         })?;
-        // Fractions and signs are for numbers that stand alone; expressions are about sizes.
+        // Fractions and signs are allowed in single numbers only; expressions are sizes.
         if let Some(fixed) = number(kind, inner.trim()) {
             return Ok(ArgumentPlan::Fixed(fixed));
         }
@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str, names: &Names<'_>) -> Result<ArgumentPlan, Strin
         return match expression.constant() {
             Some(value) => Scalar::from_integer(kind, value)
                 .map(ArgumentPlan::Fixed)
-                .ok_or_else(|| format!("{value} is no {kind}")),
+                .ok_or_else(|| format!("{value} is not a valid {kind}")),
             None => Ok(ArgumentPlan::Computed(kind, expression)),
         };
     }
@@ -119,9 +119,11 @@ mod tests {
     fn wrong_ones_say_what_to_write() {
         assert!(plan("width").unwrap_err().contains("i32(width)"));
         assert!(plan("height").unwrap_err().contains("neither"));
-        assert!(plan("int(4)").unwrap_err().contains("'int' is no type"));
+        assert!(plan("int(4)").unwrap_err().contains("unknown type 'int'"));
         assert!(plan("i32(x)").unwrap_err().contains("'x'"));
-        assert!(plan("u8(256)").unwrap_err().contains("256 is no u8"));
+        assert!(plan("u8(256)")
+            .unwrap_err()
+            .contains("256 is not a valid u8"));
         assert!(plan("f32(inf)").is_err());
     }
 }

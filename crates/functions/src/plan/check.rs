@@ -128,7 +128,7 @@ impl Plan {
                 if self.body_codecs.is_empty() {
                     return Err(at(
                         "codecs",
-                        "no codec is common to all inputs from the body".into(),
+                        "the inputs from the body have no common codec".into(),
                     ));
                 }
             }
@@ -149,7 +149,7 @@ impl Plan {
                     input.and_then(|input| self.inputs[input].buffer.map(|buffer| (input, buffer)));
                 let (input, buffer) = buffer
                     .filter(|(_, buffer)| matches!(self.buffers[*buffer], BufferPlan::Input(_)))
-                    .ok_or_else(|| at("inout", format!("'{name}' is no array from the request, or already another output's")))?;
+                    .ok_or_else(|| at("inout", format!("'{name}' is not an array from the request, or is used by another output")))?;
                 let same =
                     self.inputs[input].kind == output.kind && self.inputs[input].shape == shape;
                 if !same {
@@ -180,13 +180,13 @@ impl Plan {
             let length = outputs
                 .iter()
                 .position(|o| o.name == *name)
-                .ok_or_else(|| at("there is no such output"))?;
+                .ok_or_else(|| at("unknown output"))?;
             let suits = matches!(outputs[length].kind, Type::U32 | Type::U64)
                 && outputs[length].shape.is_empty()
                 && outputs[length].inout.is_none();
             if !suits || length == index || outputs[index].shape.is_empty() {
                 return Err(at(
-                    "a length is an output of one u32 or u64, for an output with a shape",
+                    "a length must be an output of one u32 or u64, and its array an output with a shape",
                 ));
             }
             self.outputs[index].length = Some(length);
@@ -208,7 +208,7 @@ impl Plan {
             if self.answer_codecs.is_empty() {
                 return Err(ManifestError::at(
                     "outputs",
-                    "no codec (raw, json, npy) is common to all outputs",
+                    "the outputs have no common codec (raw, json, npy)",
                 ));
             }
         }

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 /// Bytes of all of a function's constants, at most.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// A constant array; one from a seed is made when it is first asked for.
+/// A constant array; one from a seed is generated at its first use.
 #[derive(Debug)]
 pub(crate) struct ConstantPlan {
     bytes: OnceLock<Bytes>,
@@ -36,7 +36,7 @@ impl ConstantPlan {
     }
 }
 
-/// What the constants read so far have taken.
+/// Memory of the constants so far.
 #[derive(Default)]
 pub(super) struct Taken {
     bytes: u64,
@@ -44,7 +44,7 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// The constant array of a type and shape; the error says what is wrong with it.
+    /// The constant array of a type and shape, or the reason why it is invalid.
     pub fn array(
         &mut self,
         constant: &Constant,
@@ -61,11 +61,11 @@ impl Taken {
         }
         let bytes = match constant {
             Constant::Value(_) => {
-                return Err("an array's constant is values, a file or random".into())
+                return Err("an array's constant must be values, a file or random".into())
             }
             Constant::Values(values) if values.len() as u64 != count => {
                 return Err(format!(
-                    "there are {} values where the shape has {count}",
+                    "{} values, but the shape has {count} elements",
                     values.len()
                 ));
             }
@@ -81,7 +81,7 @@ impl Taken {
                 return Err("random constants are of type f32".into())
             }
             Constant::Random { range, .. } if !(*range > 0.0 && range.is_finite()) => {
-                return Err("the range is above 0".into());
+                return Err("the range must be above 0".into());
             }
             Constant::Random { seed, range } => {
                 let taken = self.of_seed.entry(*seed).or_default();
@@ -115,7 +115,7 @@ pub(super) fn number(kind: Type, value: f64) -> Result<Scalar, String> {
     whole
         .then(|| Scalar::from_integer(kind, value as i128))
         .flatten()
-        .ok_or_else(|| format!("{value} is no {kind}"))
+        .ok_or_else(|| format!("{value} is not a valid {kind}"))
 }
 
 fn from_file(name: &str, kind: Type, shape: &[u64], files: &mut Files) -> Result<Bytes, String> {
@@ -125,7 +125,7 @@ fn from_file(name: &str, kind: Type, shape: &[u64], files: &mut Files) -> Result
         return match bytes.len() as u64 {
             length if length == wanted => Ok(bytes),
             length => Err(format!(
-                "'{name}' has {length} bytes where the shape has {wanted}"
+                "'{name}' has {length} bytes, but the shape has {wanted}"
             )),
         };
     }
@@ -139,7 +139,7 @@ fn from_file(name: &str, kind: Type, shape: &[u64], files: &mut Files) -> Result
     let data = bytes.slice(header.data..);
     if data.len() as u64 != wanted {
         return Err(format!(
-            "'{name}' has {} bytes of elements where its shape has {wanted}",
+            "'{name}' has {} bytes of elements, but its shape has {wanted}",
             data.len()
         ));
     }
@@ -241,7 +241,7 @@ mod tests {
         );
         assert!(array(Constant::Values(vec![1.5]), Type::U16, &[1])
             .unwrap_err()
-            .contains("1.5 is no u16"));
+            .contains("1.5 is not a valid u16"));
         assert!(array(Constant::Values(vec![1.0]), Type::U16, &[2])
             .unwrap_err()
             .contains("1 values"));

@@ -7,7 +7,7 @@ use crate::expression::Expression;
 use crate::types::Scalar;
 use std::sync::Arc;
 
-/// Everything that a request says, found and checked.
+/// A request's values, checked.
 #[derive(Debug)]
 pub(crate) struct Bound {
     /// By input; numbers and constants have none.
@@ -71,7 +71,7 @@ impl Plan {
             if memory > self.memory_bytes {
                 let limit = self.memory_bytes;
                 return Err(BindError::TooLarge(format!(
-                    "the call would take {memory} bytes; the function may use {limit}"
+                    "the call needs {memory} bytes; the function may use {limit}"
                 )));
             }
             for step in &implementation.steps {
@@ -115,7 +115,7 @@ impl Plan {
                     let value = self.computed(what, expression, &bound.values)?;
                     let scalar = Scalar::from_integer(*kind, value).ok_or_else(|| {
                         BindError::Unprocessable(format!(
-                            "{what}: {} is {value}, which is no {kind}",
+                            "{what}: {} is {value}, not a valid {kind}",
                             expression.text
                         ))
                     })?;
@@ -144,7 +144,7 @@ impl Plan {
                 (0..3).find(|axis| local[*axis] == 0 || !global[*axis].is_multiple_of(local[*axis]))
             {
                 let (global, local) = (global[axis], local[axis]);
-                let reason = format!("{what}: {global} work-items are no multiple of the group's {local}: use align()");
+                let reason = format!("{what}: {global} work-items are not a multiple of the group's {local}: use align()");
                 return Err(BindError::Unprocessable(reason));
             }
         }

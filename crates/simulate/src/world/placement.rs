@@ -47,7 +47,7 @@ impl World<'_> {
     fn decide(&mut self, instance: &Instance) -> Result<(Decision, Vec<Plan>), String> {
         let snapshot = self.index.snapshot();
         let Some(known) = snapshot.functions.get(&instance.function) else {
-            return Err("its function is not known".to_owned());
+            return Err("unknown function".to_owned());
         };
         let request = Request::instance(known, instance);
         let Some(decision) = self.index.choose(&request) else {

@@ -181,7 +181,7 @@ impl World<'_> {
         self.work(replica);
     }
 
-    /// A request is over; its connection may have the next one waiting.
+    /// Removes an ended request; its connection may have the next one waiting.
     fn forget(&mut self, id: u32) {
         let Request {
             function, replica, ..

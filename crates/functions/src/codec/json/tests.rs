@@ -117,17 +117,17 @@ fn integers_are_exact_or_refused() {
 #[test]
 fn what_does_not_fit_is_refused_with_its_status() {
     for (text, kind, status, part) in [
-        ("[1, 256]", Type::U8, 422, "256 is no u8"),
-        ("[1.5]", Type::I32, 422, "1.5 is no i32"),
-        ("[1e40]", Type::F32, 422, "is no f32"),
-        ("[[1,2],[3]]", Type::U8, 422, "beside one another"),
-        ("[1,[2]]", Type::U8, 422, "beside arrays"),
-        ("[[1],2]", Type::U8, 422, "beside arrays"),
+        ("[1, 256]", Type::U8, 422, "256 is not a valid u8"),
+        ("[1.5]", Type::I32, 422, "1.5 is not a valid i32"),
+        ("[1e40]", Type::F32, 422, "is not a valid f32"),
+        ("[[1,2],[3]]", Type::U8, 422, "elements are mixed"),
+        ("[1,[2]]", Type::U8, 422, "arrays are mixed"),
+        ("[[1],2]", Type::U8, 422, "arrays are mixed"),
         ("[true]", Type::U8, 422, "boolean"),
         ("[null]", Type::F32, 422, "null"),
-        ("\"text\"", Type::U8, 422, "text is no u8"),
+        ("\"text\"", Type::U8, 422, "a string is not a valid u8"),
         (r#"{"y": [1]}"#, Type::U8, 422, "no input 'y'"),
-        (r#"{"x": [1], "x": [1]}"#, Type::U8, 422, "twice"),
+        (r#"{"x": [1], "x": [1]}"#, Type::U8, 422, "duplicate"),
         ("[1,", Type::U8, 400, "not JSON"),
         ("[1] 2", Type::U8, 400, "not JSON"),
         ("", Type::U8, 400, "not JSON"),
@@ -140,7 +140,7 @@ fn what_does_not_fit_is_refused_with_its_status() {
     assert!(one(&deep, Type::U8, JsonForm::Array)
         .unwrap_err()
         .to_string()
-        .contains("one another"));
+        .contains("nested too deeply"));
     let x = input("x", Type::F64, 1, JsonForm::Array);
     assert_eq!(body(b"[1,2,3]", &[&x], 23).unwrap_err().status(), 413);
     assert!(body(b"[1,2,3]", &[&x], 24).is_ok());

@@ -17,7 +17,7 @@ pub(crate) fn write(
         ([], _) => element(out, kind, bytes),
         ([_], JsonForm::Text) => {
             let text = std::str::from_utf8(bytes).map_err(|_| "the bytes are not UTF-8")?;
-            serde_json::to_writer(&mut *out, text).map_err(|_| "the text cannot be written")?;
+            serde_json::to_writer(&mut *out, text).map_err(|_| "cannot serialize the text")?;
         }
         ([_], JsonForm::Hex) => {
             out.push(b'"');

@@ -9,7 +9,10 @@ use http::{HeaderName, Method};
 pub(super) fn methods(names: &[String]) -> Checked<(Vec<Method>, String)> {
     const KNOWN: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"];
     if names.is_empty() {
-        return Err(ManifestError::at("methods", "at least one, such as POST"));
+        return Err(ManifestError::at(
+            "methods",
+            "must have at least one, such as POST",
+        ));
     }
     let mut methods: Vec<Method> = Vec::new();
     for (index, name) in names.iter().enumerate() {
@@ -21,7 +24,7 @@ pub(super) fn methods(names: &[String]) -> Checked<(Vec<Method>, String)> {
             Some(method) => methods.push(method),
             None => {
                 let reason = format!(
-                    "'{name}' is named twice, or not one of {}",
+                    "'{name}' is a duplicate, or not one of {}",
                     KNOWN.join(", ")
                 );
                 return Err(ManifestError::at(format!("methods[{index}]"), reason));
@@ -44,7 +47,7 @@ pub(super) fn header(input: &Input) -> Result<Option<HeaderName>, String> {
         .unwrap_or_else(|| format!("x-{}", input.name.replace('_', "-")));
     HeaderName::try_from(name.to_ascii_lowercase())
         .map(Some)
-        .map_err(|_| format!("'{name}' is no header's name"))
+        .map_err(|_| format!("'{name}' is not a valid header name"))
 }
 
 /// What each source can hold.
@@ -58,12 +61,12 @@ pub(super) fn input_source(input: &Input, entry: &str) -> Checked<()> {
         Source::Constant => {}
         _ if input.constant.is_some() => return at("constant", "only with 'from: constant'"),
         Source::Path | Source::Method if input.kind != Type::U8 || input.shape.len() != 1 => {
-            return at("from", "text is an array of u8 with one dimension");
+            return at("from", "text must be an array of u8 with one dimension");
         }
         Source::Query | Source::Header if input.shape.len() > 1 => {
             return at(
                 "shape",
-                "an array in a query parameter or header has one dimension",
+                "an array in a query parameter or header must have one dimension",
             );
         }
         _ => {}
@@ -81,7 +84,7 @@ pub(super) fn input_source(input: &Input, entry: &str) -> Checked<()> {
         return at("json", "hex and text are for arrays of u8");
     }
     if let (Some(min), Some(max)) = (input.min, input.max) {
-        // Not a number is no bound either.
+        // NaN is not a bound.
         if min.partial_cmp(&max).is_none_or(|order| order.is_gt()) {
             return at("min", "above max");
         }
@@ -122,11 +125,13 @@ fn codecs(listed: &[Codec], kind: Type, shape: &[Dimension], entry: &str) -> Che
             .map_or(Some(1), |dimension| dimension.0.parse::<u64>().ok());
         match codec {
             Codec::Png if !matches!(kind, Type::U8 | Type::U16) => {
-                return at("a PNG is of u8 or u16")
+                return at("a PNG must be of u8 or u16")
             }
-            Codec::Jpeg if kind != Type::U8 => return at("a JPEG is of u8"),
+            Codec::Jpeg if kind != Type::U8 => return at("a JPEG must be of u8"),
             Codec::Png | Codec::Jpeg if !(2..=3).contains(&shape.len()) => {
-                return at("a picture's shape is [height, width] or [height, width, channels]");
+                return at(
+                    "a picture's shape must be [height, width] or [height, width, channels]",
+                );
             }
             Codec::Png if !matches!(channels, Some(1..=4)) => {
                 return at("a PNG has 1 to 4 channels: write the number")
@@ -145,16 +150,19 @@ pub(super) fn limits(manifest: &Manifest) -> Checked<()> {
     if limits.timeout_ms == 0 || limits.timeout_ms > 86_400_000 {
         return Err(ManifestError::at(
             "limits.timeout_ms",
-            "between 1 and 86400000, a day",
+            "must be between 1 and 86400000 (a day)",
         ));
     }
     if limits.body_bytes.0 > 1 << 32 {
-        return Err(ManifestError::at("limits.body_bytes", "at most 4GiB"));
+        return Err(ManifestError::at(
+            "limits.body_bytes",
+            "must be at most 4GiB",
+        ));
     }
     if limits.memory_bytes.0 == 0 || limits.memory_bytes.0 > 1 << 40 {
         return Err(ManifestError::at(
             "limits.memory_bytes",
-            "between 1 and 1024GiB",
+            "must be between 1 and 1024GiB",
         ));
     }
     Ok(())

@@ -92,7 +92,7 @@ impl Plan {
         } else {
             let single = opencl.kernel.is_some() || opencl.args.is_some();
             if single || !opencl.global.is_empty() || !opencl.local.is_empty() {
-                let reason = "either kernel, args, global and local, or steps";
+                let reason = "set either kernel, args, global and local, or steps";
                 return Err(ManifestError::at(format!("{entry}.steps"), reason));
             }
             for (index, step) in opencl.steps.iter().enumerate() {
@@ -161,7 +161,7 @@ impl Plan {
         let image =
             Image::parse(&file).map_err(|e| at("image", format!("'{}': {e}", board.image)))?;
         let about = image.description.ok_or_else(|| {
-            let reason = "does not say how its kernel is called and what it takes";
+            let reason = "lacks a description of its kernel's name and arguments";
             at("image", format!("'{}' {reason}", board.image))
         })?;
         let args = board.args.clone().unwrap_or_else(|| {
@@ -212,26 +212,26 @@ impl Plan {
         if !is_identifier(kernel) {
             return Err(ManifestError::at(
                 entry,
-                format!("'{kernel}' is no name of C"),
+                format!("'{kernel}' is not a C identifier"),
             ));
         }
         if !(1..=3).contains(&global.len()) {
             return Err(ManifestError::at(
                 format!("{entry}.global"),
-                "1 to 3 dimensions",
+                "must have 1 to 3 dimensions",
             ));
         }
         if !local.is_empty() && local.len() != global.len() {
             return Err(ManifestError::at(
                 format!("{entry}.local"),
-                "as many dimensions as global",
+                "must have as many dimensions as global",
             ));
         }
         let local = self.expressions(local, &format!("{entry}.local"))?;
         if let Some(index) = local.iter().position(|size| size.constant() == Some(0)) {
             return Err(ManifestError::at(
                 format!("{entry}.local[{index}]"),
-                "at least 1",
+                "must be at least 1",
             ));
         }
         let global = self.expressions(global, &format!("{entry}.global"))?;
@@ -407,13 +407,16 @@ fn opencl_source(opencl: &Opencl, entry: &str, files: &mut Files) -> Checked<()>
             }
         }
         (None, Some(accelerator)) if accelerator.is_empty() => {
-            return Err(at("accelerator", "the accelerator's name or digest".into()));
+            return Err(at(
+                "accelerator",
+                "must be the accelerator's name or digest".into(),
+            ));
         }
         (None, Some(_)) => {}
-        _ => return Err(ManifestError::at(entry, "either source or accelerator")),
+        _ => return Err(ManifestError::at(entry, "set either source or accelerator")),
     }
     if opencl.options.len() > 4096 || opencl.options.contains('\0') {
-        return Err(at("options", "at most 4096 characters".into()));
+        return Err(at("options", "must be at most 4096 characters".into()));
     }
     Ok(())
 }

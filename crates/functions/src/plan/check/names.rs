@@ -18,7 +18,7 @@ pub(super) fn is_identifier(name: &str) -> bool {
 pub(super) fn check(manifest: &Manifest) -> Checked<()> {
     if !is_function_name(&manifest.name) {
         let reason = format!(
-            "'{}' is no function's name: up to 63 lower-case letters, digits and dashes, a letter or digit at both ends",
+            "invalid function name '{}': use up to 63 lower-case letters, digits and dashes, with a letter or digit at both ends",
             manifest.name
         );
         return Err(ManifestError::at("name", reason));
@@ -31,7 +31,7 @@ pub(super) fn check(manifest: &Manifest) -> Checked<()> {
     {
         return Err(ManifestError::at(
             "version",
-            "letters, digits, dots and dashes",
+            "must be letters, digits, dots and dashes",
         ));
     }
     if manifest
@@ -41,7 +41,7 @@ pub(super) fn check(manifest: &Manifest) -> Checked<()> {
     {
         return Err(ManifestError::at(
             "tenant",
-            "lower-case letters, digits and dashes",
+            "must be lower-case letters, digits and dashes",
         ));
     }
     if manifest.inputs.len() > ARRAYS_MAX || manifest.outputs.len() > ARRAYS_MAX {
@@ -51,7 +51,10 @@ pub(super) fn check(manifest: &Manifest) -> Checked<()> {
         ));
     }
     if manifest.implementations.is_empty() {
-        return Err(ManifestError::at("implementations", "at least one"));
+        return Err(ManifestError::at(
+            "implementations",
+            "must have at least one",
+        ));
     }
     let mut seen = BTreeSet::new();
     let inputs = manifest
@@ -135,7 +138,7 @@ fn variable_name(entry: &str, name: &str) -> Checked<()> {
     if WORDS.contains(&name) || name == "local" || Type::from_name(name).is_some() {
         return Err(ManifestError::at(
             entry,
-            format!("'{name}' means something else in expressions and arguments"),
+            format!("'{name}' is a reserved word of expressions and arguments"),
         ));
     }
     Ok(())

@@ -47,7 +47,7 @@ pub(super) fn variables(manifest: &Manifest) -> Checked<Vec<Variable>> {
         if bounds.min > bounds.max || !inside {
             return Err(ManifestError::at(
                 format!("symbols.{name}"),
-                "min, default and max must not descend",
+                "min, default and max must be in ascending order",
             ));
         }
     }
@@ -86,12 +86,15 @@ impl Plan {
             return Ok(None);
         };
         if !(1..=4096).contains(&batching.max) {
-            return Err(ManifestError::at("batching.max", "between 1 and 4096"));
+            return Err(ManifestError::at(
+                "batching.max",
+                "must be between 1 and 4096",
+            ));
         }
         if batching.wait_us > 1_000_000 {
             return Err(ManifestError::at(
                 "batching.wait_us",
-                "at most 1000000, a second",
+                "must be at most 1000000 (a second)",
             ));
         }
         let Some(name) = &batching.dimension else {
@@ -100,10 +103,10 @@ impl Plan {
         let at = |reason: String| ManifestError::at("batching.dimension", reason);
         let variable = self
             .variable(name)
-            .ok_or_else(|| at(format!("'{name}' is no symbol")))?;
+            .ok_or_else(|| at(format!("'{name}' is not a symbol")))?;
         if self.variables[variable].input.is_some() {
             return Err(at(format!(
-                "'{name}' is an input: a batch needs a symbol of its own"
+                "'{name}' is an input: use a symbol for the batch"
             )));
         }
         let leads = |shape: &[Expression]| {
@@ -119,7 +122,7 @@ impl Plan {
             .filter(|input| input.from != Source::Constant && !input.is_scalar());
         if let Some(input) = inputs.clone().find(|input| !leads(&input.shape)) {
             return Err(at(format!(
-                "'{name}' must be the first dimension, and only that, of the input '{}'",
+                "'{name}' must be the first dimension, and no other, of the input '{}'",
                 input.name
             )));
         }
@@ -129,7 +132,7 @@ impl Plan {
             .find(|output| !leads(&output.shape) || output.length.is_some())
         {
             return Err(at(format!(
-                "'{name}' must be the first dimension, and only that, of the output '{}'",
+                "'{name}' must be the first dimension, and no other, of the output '{}'",
                 output.name
             )));
         }
