@@ -21,14 +21,14 @@ use std::time::SystemTime;
 pub struct Program {
     /// The program.
     pub path: PathBuf,
-    /// Whether it had to be compiled.
+    /// Whether it was compiled in this build.
     pub compiled: bool,
 }
 
-/// What a build has made.
+/// The outputs of a build.
 #[derive(Clone, Debug, Default)]
 pub struct Built {
-    /// Where it is.
+    /// The output directory.
     pub out: PathBuf,
     /// Processes, by the number of their kernel's first copy.
     pub programs: BTreeMap<u32, Program>,
@@ -47,9 +47,9 @@ pub struct Built {
 pub struct OnBoard {
     /// The model of its hardware.
     pub model: PathBuf,
-    /// What a processor runs.
+    /// The image for a processor.
     pub image: Option<PathBuf>,
-    /// How it is made.
+    /// Its form.
     pub form: Form,
     /// Whether it has streams and no engines.
     pub streams: bool,
@@ -80,7 +80,7 @@ fn on(cluster: &Cluster, kind: NodeKind) -> BTreeSet<u32> {
         .collect()
 }
 
-/// What a compile makes: a process, or what a board's processor runs.
+/// The output of a compilation: a process, or an image for a board's processor.
 struct Target {
     path: PathBuf,
     sources: Vec<PathBuf>,
@@ -92,18 +92,19 @@ struct Target {
     short_longs: bool,
     /// Bytes of memory that the processor has off the chip.
     memory: Option<u64>,
-    /// The first rank that has streams alone, for a processor.
+    /// The first rank that has only streams, for a processor.
     streams: Option<u32>,
 }
 
-/// Compiles what must be. `say` gets lines of progress.
+/// Compiles outdated outputs. `say` gets lines of progress.
 ///
 /// # Errors
 ///
 /// A missing source, a compiler that fails: its output is in the error.
 pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> Result<Built> {
     let library = library(with)?;
-    fs::create_dir_all(&with.out).with_context(|| format!("cannot make {}", with.out.display()))?;
+    fs::create_dir_all(&with.out)
+        .with_context(|| format!("cannot create {}", with.out.display()))?;
     let out = with.out.canonicalize().context("the build's folder")?;
     let software = on(cluster, NodeKind::Software);
     let hardware = forms(cluster, with)?;
@@ -161,7 +162,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
                 let model = Path::new(&models).join(library_of(&kernel.name, kernel));
                 ensure!(
                     model.is_file(),
-                    "{}:{}: boards have no kernel '{}' in RTL, and it has no Verilog (name it with <source>); there is {}",
+                    "{}:{}: kernel '{}' is neither in the boards' RTL nor in Verilog (set it with <source>); available: {}",
                     cluster.logical.path.display(),
                     kernel.line,
                     kernel.name,
@@ -248,7 +249,7 @@ fn boards(
     let hdl = with.humboldt.join("../hdl/messages");
     ensure!(
         hdl.join("Makefile").is_file(),
-        "{} is missing: boards are made from it",
+        "{} is missing: the boards' models are built from it",
         hdl.display()
     );
     let folder = with.humboldt.join("../target/messages");
@@ -283,11 +284,11 @@ fn boards(
     let make = |options: &[&str]| make(with, options, &targets);
     // A question first, so that what takes a while is announced.
     if !make(&["-s", "-q"])?.status.success() {
-        say("[board] making the model: this takes a minute, once".to_owned());
+        say("[board] building the model (about a minute, once)".to_owned());
         let made = make(&["-s"])?;
         ensure!(
             made.status.success(),
-            "making the board's model failed (scripts/setup.sh fabric installs what it needs):\n{}{}",
+            "building the board's model failed (scripts/setup.sh fabric installs its dependencies):\n{}{}",
             String::from_utf8_lossy(&made.stdout),
             String::from_utf8_lossy(&made.stderr)
         );
@@ -296,7 +297,7 @@ fn boards(
     folder
         .to_str()
         .map(str::to_owned)
-        .context("a folder whose name is no text")
+        .context("path is not valid UTF-8")
 }
 
 /// The library of a kernel's module among the boards' models.
@@ -304,7 +305,7 @@ fn library_of(module: &str, kernel: &Kernel) -> String {
     format!("kernels/{module}{}.so", variant(kernel))
 }
 
-/// What a kernel's library has besides: a way to memory off the chip, a capture core.
+/// Optional parts of a kernel's library: access to off-chip memory, a capture core.
 fn variant(kernel: &Kernel) -> String {
     let memory = kernel.memory().map_or("", |_| "-memory");
     let probe = kernel.captured().map_or("", |_| "-probe");
@@ -323,7 +324,7 @@ fn make(with: &Build, options: &[&str], targets: &[OsString]) -> Result<Output> 
         .context("cannot run make")
 }
 
-/// The model of a kernel with a module of its own, made if that or what it is of has changed.
+/// The model of a kernel with its own module, rebuilt if the module or its dependencies changed.
 fn own_module(
     cluster: &Cluster,
     with: &Build,
@@ -335,7 +336,7 @@ fn own_module(
     let module = choice
         .module
         .as_ref()
-        .context("a kernel without a module")?;
+        .context("internal error: a kernel without a module")?;
     write_changed(&path, &module.text)?;
     let assign = |name: &str, value: &OsStr| {
         let mut word = OsString::from(name);
@@ -360,7 +361,7 @@ fn own_module(
         let word = source.to_str().unwrap_or(" ");
         ensure!(
             !word.contains(|c: char| c.is_whitespace() || "$#%:".contains(c)),
-            "{}: the tools that make a model of it do not take such a path",
+            "{}: unsupported characters in the path for the tools that build the model",
             source.display()
         );
         sources.push(word);
@@ -377,7 +378,7 @@ fn own_module(
         let made = make(with, &["-s"], &targets)?;
         ensure!(
             made.status.success(),
-            "making a model of {} failed:\n{}{}",
+            "building a model of {} failed:\n{}{}",
             path.display(),
             String::from_utf8_lossy(&made.stdout),
             String::from_utf8_lossy(&made.stderr)
@@ -394,7 +395,7 @@ fn write_changed(path: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// What a process has from its environment, as C.
+/// The arguments and environment of a kernel on a board, as C source.
 fn start_file(kernel: &Kernel) -> String {
     let quoted = |text: &str| {
         let bytes: String = text.bytes().map(|b| format!("\\{b:03o}")).collect();
@@ -419,7 +420,7 @@ fn library(with: &Build) -> Result<PathBuf> {
     let makefile = with.humboldt.join("Makefile");
     ensure!(
         makefile.is_file(),
-        "{} is not libhumboldt's folder (--humboldt names it)",
+        "{} is not libhumboldt's directory (set it with --humboldt)",
         with.humboldt.display()
     );
     let made = Command::new("make")
@@ -444,7 +445,7 @@ fn library(with: &Build) -> Result<PathBuf> {
         "{} is missing{}",
         library.display(),
         match &with.mpi {
-            Some(mpi) => format!(": there is no mpicc.{mpi} (scripts/setup.sh bench installs it)"),
+            Some(mpi) => format!(": mpicc.{mpi} not found (scripts/setup.sh bench installs it)"),
             None => String::new(),
         }
     );
@@ -473,7 +474,7 @@ fn up_to_date(path: &Path, library: &Path, words: &str) -> bool {
     {
         return false;
     }
-    // Rules of make's, one for each source: the program, a colon, what it depends on.
+    // Make rules, one for each source: the target, a colon, its dependencies.
     let Ok(rules) = fs::read_to_string(with_suffix(path, ".d")) else {
         return false;
     };
@@ -494,7 +495,7 @@ fn refuse_longs(compiler: &str, job: &Target, with: &Build) -> Result<()> {
             command.args(["-std=gnu11", "-O2", "-E", "--specs=picolibc.specs", CHAR]);
             command.args(["-march=rv32im", "-mabi=ilp32"]).args(words);
             command.arg("-I").arg(&include).arg(source);
-            // What is wrong with it is for the compiler to say.
+            // The compiler reports errors later.
             let read = command.stdin(Stdio::null()).output().with_context(|| {
                 format!("cannot run {compiler}: scripts/setup.sh fabric installs it")
             })?;
@@ -512,8 +513,7 @@ fn refuse_longs(compiler: &str, job: &Target, with: &Build) -> Result<()> {
         };
         if let Some((file, line, what)) = found {
             bail!(
-                "{file}:{line}: kernel '{}': '{what}' has another size on a board's processor than on the hosts: write int64_t or \
-                 int32_t (double), or set 'long: 32' on the kernel in the logical file to take it as it is there",
+                "{file}:{line}: kernel '{}': '{what}' has another size on a board's processor than on the hosts: write int64_t or int32_t (double), or set 'long: 32' on the kernel in the logical file to accept the board's size",
                 job.name,
             );
         }
@@ -616,7 +616,7 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
         path.display()
     );
     if !told.is_empty() {
-        say(&format!("the compiler says\n{told}"));
+        say(&format!("the compiler's output:\n{told}"));
     }
     if job.start.is_some() {
         let made = Command::new("riscv64-unknown-elf-objcopy")
@@ -629,11 +629,12 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
         let told = String::from_utf8_lossy(&made.stderr);
         ensure!(
             made.status.success(),
-            "making {}'s image failed:\n{told}",
+            "building the image of {} failed:\n{told}",
             path.display()
         );
     }
-    let needs = (needs.stdin(Stdio::null()).output()).context("the compiler, for what it reads")?;
+    let needs =
+        (needs.stdin(Stdio::null()).output()).context("cannot list the compiler's inputs")?;
     fs::write(with_suffix(path, ".d"), needs.stdout).context("cannot write beside the program")?;
     // Last: without it the program counts as out of date.
     fs::write(with_suffix(path, ".command"), words).context("cannot write beside the program")?;

@@ -42,7 +42,7 @@ fn numbers(cluster: &Cluster, found: &mut Found) {
                     cluster,
                     kernel.line,
                     format!(
-                        "kernel '{}' has number {number}, and so has '{}' in line {}",
+                        "kernel '{}' has number {number}, as has '{}' in line {}",
                         kernel.name, other.name, other.line
                     ),
                 );
@@ -56,7 +56,7 @@ fn numbers(cluster: &Cluster, found: &mut Found) {
             cluster,
             0,
             format!(
-                "{} kernels: a cluster has at most {KERNELS_MAX}",
+                "too many kernels: {}, a cluster has at most {KERNELS_MAX}",
                 cluster.size()
             ),
         );
@@ -74,7 +74,7 @@ fn places(cluster: &Cluster, found: &mut Found) {
                 found.map(
                     cluster,
                     place.line,
-                    format!("kernel {number} is unknown: {path} has none of that number"),
+                    format!("kernel {number} not found in {path}"),
                 );
             }
             if let Some(other) = places.insert(number, index) {
@@ -82,7 +82,7 @@ fn places(cluster: &Cluster, found: &mut Found) {
                 found.map(
                     cluster,
                     place.line,
-                    format!("kernel {number} is on {other} already"),
+                    format!("kernel {number} is already on {other}"),
                 );
             }
         }
@@ -91,7 +91,7 @@ fn places(cluster: &Cluster, found: &mut Found) {
             found.map(
                 cluster,
                 node.line,
-                format!("{name}: {count} kernels on a board, its router has {KERNELS_PER_BOARD_MAX} ports"),
+                format!("{name}: {count} kernels on a board, but its router has {KERNELS_PER_BOARD_MAX} ports"),
             );
         }
     }
@@ -118,7 +118,7 @@ fn places(cluster: &Cluster, found: &mut Found) {
     }
 }
 
-/// A node that others must reach has the address that they reach it by, and no other node has it.
+/// Checks that a node that others reach has a unique address for their protocol.
 fn addresses(cluster: &Cluster, index: usize, node: &Node, found: &mut Found) {
     let name = cluster.node_name(index);
     let alone = cluster.map.nodes.len() == 1;
@@ -146,7 +146,7 @@ fn addresses(cluster: &Cluster, index: usize, node: &Node, found: &mut Found) {
             found.map(
                 cluster,
                 node.line,
-                format!("{name} has no address, and there are other nodes"),
+                format!("{name} has no address, which it needs to reach the other nodes"),
             );
         }
         _ => {}
@@ -165,14 +165,14 @@ fn addresses(cluster: &Cluster, index: usize, node: &Node, found: &mut Found) {
         found.map(
             cluster,
             node.line,
-            format!("{name}: {stations} boards and processes elsewhere, a board that speaks TCP has {SESSIONS_PER_BOARD_MAX} sessions"),
+            format!("{name}: {stations} boards and processes elsewhere, but a board has {SESSIONS_PER_BOARD_MAX} TCP sessions"),
         );
     }
     if node.kind == NodeKind::Hardware && node.comm == Some(Comm::Shm) {
         found.map(
             cluster,
             node.line,
-            format!("{name}: a board has no shared memory with others (comm shm)"),
+            format!("{name}: a board cannot use shared memory (comm shm)"),
         );
     }
     for (earlier, other) in cluster.map.nodes[..index].iter().enumerate() {
@@ -187,7 +187,7 @@ fn addresses(cluster: &Cluster, index: usize, node: &Node, found: &mut Found) {
                 cluster,
                 node.line,
                 format!(
-                    "node {index} and node {earlier} (line {}) have one address, {}",
+                    "node {index} and node {earlier} (line {}) have the same address, {}",
                     other.line,
                     what.unwrap_or_default()
                 ),
@@ -202,10 +202,10 @@ fn pairs(cluster: &Cluster, found: &mut Found) {
         for (a, first) in cluster.map.nodes[..b].iter().enumerate() {
             let why = match (first.comm, second.comm) {
                 (Some(Comm::Shm), _) | (_, Some(Comm::Shm)) => {
-                    "shared memory does not reach another node".to_owned()
+                    "shared memory does not reach other nodes".to_owned()
                 }
                 (Some(x), Some(y)) if x != y => {
-                    format!("one speaks {}, the other {}", x.word(), y.word())
+                    format!("one uses {}, the other {}", x.word(), y.word())
                 }
                 _ => continue,
             };

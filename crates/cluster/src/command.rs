@@ -17,10 +17,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Clusters of ranks that pass messages: a logical file (which kernels), a map file (where each runs)
+/// Check, build and run clusters of message-passing ranks: a logical file (kernels) and a map file
+/// (their nodes)
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Check both files and say what would run where
+    /// Check both files and print the kernels by node
     #[command(
         after_help = "Examples:\n  baltra cluster check logical.xml map.xml\n  baltra cluster check cluster.yaml boards.json"
     )]
@@ -32,14 +33,14 @@ pub enum Command {
     Fmt {
         /// A logical or a map file, in any dialect
         file: PathBuf,
-        /// Write it back instead
+        /// Write it back instead of printing it
         #[arg(long)]
         write: bool,
     },
-    /// Compile the kernels, and make the boards' model
+    /// Compile the kernels and build the boards' model
     #[command(after_help = "Examples:\n  baltra cluster build logical.xml map.xml")]
     Build(BuildArgs),
-    /// Build, start the ranks, wait for their end
+    /// Build, start the ranks and wait for their end
     #[command(after_help = "Examples:
   baltra cluster run logical.xml map.xml
   baltra cluster run logical.xml map.xml -- 1000 10
@@ -47,10 +48,11 @@ pub enum Command {
   baltra cluster run logical.xml map.xml --pool http://registry:7480
   baltra cluster run logical.xml map.xml --node 1 --port 9200 --key-file key")]
     Run(RunArgs),
-    /// The ranks of a run on this host: where they are, what they have sent and received
+    /// Show the ranks of a run on this host: nodes, and counters of messages
     #[command(after_help = "Examples:\n  baltra cluster status logical.xml map.xml")]
     Status(RunFiles),
-    /// What passed the captured streams of kernels on boards, in a run or after it: packets, or a waveform
+    /// Show the captured streams of kernels on boards, during or after a run: packets, or a
+    /// waveform
     #[command(
         after_help = "A stream is captured if its port in the logical file says <debug/>.
 
@@ -60,7 +62,7 @@ Examples:
   baltra cluster probe logical.xml map.xml --vcd streams.vcd && gtkwave streams.vcd"
     )]
     Probe(ProbeArgs),
-    /// End a run on this host
+    /// Stop a run on this host
     #[command(after_help = "Examples:\n  baltra cluster stop logical.xml map.xml")]
     Stop(RunFiles),
 }
@@ -68,23 +70,24 @@ Examples:
 /// Both files.
 #[derive(Debug, Args)]
 pub struct Files {
-    /// The logical file: which kernels there are
+    /// The logical file: the kernels
     logical: PathBuf,
-    /// The map file: where each runs
+    /// The map file: their nodes
     map: PathBuf,
 }
 
-/// Both files, and where the run's files are.
+/// Both files, and the directory of the run.
 #[derive(Debug, Args)]
 pub struct RunFiles {
     #[command(flatten)]
     files: Files,
-    /// Where programs and the run's state are [default: target/cluster/NAME-OF-LOGICAL-FILE'S-FOLDER]
+    /// Directory of programs and the run's state [default:
+    /// target/cluster/NAME-OF-LOGICAL-FILE'S-FOLDER]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// What a build needs.
+/// Arguments of a build.
 #[derive(Debug, Args)]
 pub struct BuildArgs {
     #[command(flatten)]
@@ -108,7 +111,7 @@ pub struct BuildArgs {
     compiler: String,
 }
 
-/// What a run needs.
+/// Arguments of a run.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     #[command(flatten)]
@@ -116,19 +119,20 @@ pub struct RunArgs {
     /// Start only this node's ranks (0: the map file's first); may be repeated
     #[arg(long, value_name = "N")]
     node: Vec<usize>,
-    /// Rank r listens on port PORT + r, instead of any
+    /// Rank r listens on port PORT + r [default: any port]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=65279))]
     port: Option<u16>,
     /// A file with the job's key, 32 hexadecimal digits, the same on every node
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// Processes are ranks of this MPI, by its mpicc.NAME and mpiexec.NAME, with kernels on boards behind them
+    /// Processes are the first ranks and use this MPI, by its mpicc.NAME and mpiexec.NAME; kernels
+    /// on boards follow
     #[arg(long, value_name = "NAME", value_parser = ["mpich", "openmpi"])]
     mpi: Option<String>,
-    /// Boards are those that the Accelerators Registry gives, whatever addresses the map file has for them
+    /// Allocate the boards from the Accelerators Registry; the map file's addresses are ignored
     #[arg(long, value_name = "URL", num_args = 0..=1, env = "BALTRA_POOL", hide_env_values = true, default_missing_value = "http://127.0.0.1:7480")]
     pool: Option<String>,
-    /// What the registry asks of its callers
+    /// The registry's token
     #[arg(
         long,
         env = "BALTRA_REGISTRY_TOKEN",
@@ -137,7 +141,7 @@ pub struct RunArgs {
         hide = true
     )]
     registry_token: Option<String>,
-    /// Say only what the ranks say
+    /// Print only the ranks' output
     #[arg(long, short)]
     quiet: bool,
     /// Write messages, bytes and times of all ranks to this file, as JSON
@@ -148,12 +152,12 @@ pub struct RunArgs {
     args: Vec<String>,
 }
 
-/// What is shown of captured streams.
+/// Arguments for captured streams.
 #[derive(Debug, Args)]
 pub struct ProbeArgs {
     #[command(flatten)]
     files: RunFiles,
-    /// Only of this rank; may be repeated
+    /// Only this rank; may be repeated
     #[arg(long, value_name = "R")]
     rank: Vec<u32>,
     /// Write a waveform to this file, for GTKWave and others, instead of printing packets
@@ -204,8 +208,9 @@ impl BuildArgs {
         let humboldt = self.humboldt.clone().or_else(found);
         Ok(Build {
             out: self.files.out(),
-            humboldt: humboldt
-                .context("libhumboldt's folder is not beside this program (--humboldt names it)")?,
+            humboldt: humboldt.context(
+                "libhumboldt's directory not found beside this program (set it with --humboldt)",
+            )?,
             compiler: self.compiler.clone(),
             mpi: None,
         })
@@ -216,11 +221,10 @@ fn read(files: &Files) -> Result<Cluster> {
     Ok(Cluster::read(&files.logical, &files.map)?)
 }
 
-/// Does what the command line says.
+/// Runs a command.
 ///
 /// # Errors
-///
-/// What went wrong, for people.
+/// The failure, for display.
 pub fn command(command: &Command, out: &mut dyn Write) -> Result<ExitCode> {
     match command {
         Command::Check(args) => check(&read(&args.files.files)?, args, out),
@@ -333,11 +337,11 @@ fn probe(args: &ProbeArgs, out: &mut dyn Write) -> Result<ExitCode> {
     ranks.sort_unstable();
     ensure!(
         !ranks.is_empty(),
-        "no kernel on a board is captured: put <debug/> into its m_axis or s_axis port in {} and run it again",
+        "no kernel on a board is captured: add <debug/> to its m_axis or s_axis port in {} and run again",
         cluster.logical.path.display()
     );
     if let Some(other) = args.rank.iter().find(|r| !ranks.contains(r)) {
-        bail!("rank {other} is not captured; there is {ranks:?}");
+        bail!("rank {other} is not captured (captured: {ranks:?})");
     }
     let mut captured = Vec::new();
     for rank in ranks {
@@ -362,7 +366,7 @@ fn probe(args: &ProbeArgs, out: &mut dyn Write) -> Result<ExitCode> {
     }
     ensure!(
         !captured.is_empty(),
-        "nothing has been captured in {} (baltra cluster run does)",
+        "no captured packets in {} (baltra cluster run captures them)",
         args.files.out().display()
     );
     if let Some(path) = &args.vcd {
@@ -403,10 +407,10 @@ fn probe(args: &ProbeArgs, out: &mut dyn Write) -> Result<ExitCode> {
         let (notes, older, gaps) = (samples.len(), samples.overwritten, samples.gaps());
         eprint!("{name}: {notes} samples");
         if older > 0 {
-            eprint!(", {older} older ones are gone");
+            eprint!(", {older} older ones overwritten");
         }
         if gaps > 0 {
-            eprint!(", {gaps} times some were lost");
+            eprint!(", gaps in {gaps} places");
         }
         eprintln!();
     }
@@ -415,7 +419,7 @@ fn probe(args: &ProbeArgs, out: &mut dyn Write) -> Result<ExitCode> {
 
 fn start(args: &RunArgs, out: &mut dyn Write) -> Result<ExitCode> {
     let quiet = args.quiet;
-    // Given back when the run is over, whatever its end.
+    // Released at the end of the run in any case.
     let mut boards = None;
     let files = &args.build.files.files;
     let cluster = Cluster::read_with(&files.logical, &files.map, |cluster| {
@@ -448,7 +452,7 @@ fn start(args: &RunArgs, out: &mut dyn Write) -> Result<ExitCode> {
     let state = args.build.files.state();
     ensure!(
         State::of(&state)?.is_none() || !args.node.is_empty(),
-        "this cluster runs already (baltra cluster stop ends it)"
+        "this cluster is already running (baltra cluster stop ends it)"
     );
     let key = match &args.key_file {
         Some(path) => Some(
@@ -484,7 +488,7 @@ fn start(args: &RunArgs, out: &mut dyn Write) -> Result<ExitCode> {
         failed = failed.take().or(written.err());
     })?;
     if let Some(error) = failed {
-        return Err(error).context("cannot pass on what a rank printed");
+        return Err(error).context("cannot forward a rank's output");
     }
     out.flush()?;
     if let Some(path) = &args.json {
@@ -523,7 +527,7 @@ fn as_json(end: &RankEnd) -> serde_json::Value {
     })
 }
 
-/// Ranks in columns as wide as they have to be, and their sums; heads with `>` go right.
+/// A table of ranks with sums; columns whose head has `>` are right-aligned.
 fn table<'a>(
     ends: impl Iterator<Item = (&'a RankEnd, Vec<String>)>,
     more: &[&str],

@@ -16,14 +16,14 @@ pub const RTL: &[&str] = &["echo"];
 pub enum Form {
     /// Its C is made hardware.
     Synthesised,
-    /// Its C runs on a processor of its own.
+    /// Its C runs on its own processor.
     Processor,
     /// It is hardware: its own Verilog, or one of those in `hdl/messages/rtl`.
     Rtl,
 }
 
 impl Form {
-    /// From a `type` of the logical or the map file.
+    /// Parses a `type` of the logical or the map file.
     fn parse(text: &str) -> Option<Form> {
         match text.to_ascii_lowercase().as_str() {
             "hls" | "synthesised" | "synthesized" => Some(Form::Synthesised),
@@ -37,24 +37,24 @@ impl Form {
     pub fn text(self) -> &'static str {
         match self {
             Form::Synthesised => "synthesised",
-            Form::Processor => "on a processor of its own",
+            Form::Processor => "on its own processor",
             Form::Rtl => "in RTL",
         }
     }
 }
 
-/// A kernel on boards, and what is said of it.
+/// The choice for a kernel on boards, for progress output.
 #[derive(Clone, Debug)]
 pub struct Choice {
     /// The number of the kernel's first copy.
     pub kernel: u32,
     /// The copies that have this form.
     pub ranks: Vec<u32>,
-    /// How it is made.
+    /// Its form.
     pub form: Form,
-    /// Why, and where a source's line says it.
+    /// The reason, with a source's line if there is one.
     pub why: String,
-    /// A module of its own: synthesised, or around one in RTL.
+    /// Its own module: synthesized, or a wrapper around RTL.
     pub module: Option<Module>,
 }
 
@@ -78,7 +78,7 @@ impl Choice {
     }
 }
 
-/// The form that the files ask for: the map file's word is the last one.
+/// The form that the files request: the map file has precedence.
 fn asked(kernel: &Kernel, place: &Place) -> Option<Form> {
     let logical = kernel.rest.iter().find(|e| e.is("type"));
     place
@@ -88,7 +88,7 @@ fn asked(kernel: &Kernel, place: &Place) -> Option<Form> {
         .or_else(|| logical.and_then(|e| Form::parse(&e.text)))
 }
 
-/// The first rank of those that have streams alone.
+/// The first rank that has only streams.
 pub fn first_with_streams(choices: &[Choice]) -> Option<u32> {
     let alone = choices
         .iter()
@@ -96,7 +96,8 @@ pub fn first_with_streams(choices: &[Choice]) -> Option<u32> {
     alone.flat_map(|c| c.ranks.iter().copied()).min()
 }
 
-/// The forms of all kernels on boards, and why; synthesis is tried where nothing else is asked for.
+/// The forms of all kernels on boards, with reasons; synthesis is tried unless another form is
+/// requested.
 ///
 /// # Errors
 ///
@@ -118,11 +119,12 @@ pub fn forms(cluster: &Cluster, with: &Build) -> Result<Vec<Choice>> {
             None => wanted.push((kernel.num, form, vec![place.kernel])),
         }
     }
-    // First those in RTL: what others are told of them is in their programs.
+    // RTL kernels first: the programs of the other kernels contain information about them.
     let mut choices = Vec::new();
     let mut in_c = Vec::new();
     for (number, form, ranks) in wanted {
-        let kernel = (cluster.logical.kernel(number)).context("a kernel without a number")?;
+        let kernel = (cluster.logical.kernel(number))
+            .context("internal error: no kernel with this number")?;
         let choice = Choice {
             kernel: number,
             ranks,
@@ -169,7 +171,7 @@ fn in_rtl(
     let in_c = form.is_none().then(|| c_sources(cluster, kernel));
     if !verilog.is_empty() && (form == Some(Form::Rtl) || in_c.is_some_and(|c| c.is_err())) {
         if form.is_none() {
-            choice.why = "it has no C".to_owned();
+            choice.why = "it has no C source".to_owned();
         }
         choice.form = Form::Rtl;
         let module = crate::rtl::module(cluster, kernel, &choice.module(cluster), verilog)?;
@@ -180,12 +182,12 @@ fn in_rtl(
         choice.module = Some(module);
     } else if form.is_none() && kernel.sources.is_empty() && RTL.contains(&kernel.name.as_str()) {
         choice.form = Form::Rtl;
-        choice.why = "it has no C, and the board has one of this name".to_owned();
+        choice.why = "it has no C source, and the board has a kernel of this name".to_owned();
     }
     Ok((choice.form == Form::Rtl).then_some(choice))
 }
 
-/// The choice for a kernel in C: synthesised if that is asked for or can be.
+/// The choice for a kernel in C: synthesized if that is requested or possible.
 fn in_hardware(
     cluster: &Cluster,
     with: &Build,
@@ -197,7 +199,7 @@ fn in_hardware(
     match hardware(cluster, with, kernel, streams, &choice) {
         Ok(hardware) => {
             if form.is_none() {
-                choice.why = "its C has a form in hardware".to_owned();
+                choice.why = "its C can be synthesized".to_owned();
             }
             let pipelines: Vec<String> = hardware
                 .pipelines
@@ -215,7 +217,7 @@ fn in_hardware(
             }
             if !pipelines.is_empty() {
                 choice.why += &format!(
-                    ", loops with an iteration every so many clocks: {}",
+                    ", loops by clock cycles per iteration: {}",
                     pipelines.join(", ")
                 );
             }
@@ -228,13 +230,13 @@ fn in_hardware(
         }
         Err(error) if form == Some(Form::Synthesised) => {
             bail!(
-                "{}:{}: kernel '{}' cannot be synthesised: {error:#} (without <type> hls it runs on a processor)",
+                "{}:{}: cannot synthesize kernel '{}': {error:#} (without <type> hls it runs on a processor)",
                 cluster.logical.path.display(),
                 kernel.line,
                 kernel.name
             );
         }
-        // What the C lacks is for the processor's compiler to say.
+        // The processor's compiler reports errors of the C source.
         Err(error) => {
             choice.why = match error.downcast_ref::<baltra_hls::Error>() {
                 Some(error) => error.to_string(),
@@ -252,7 +254,8 @@ fn hardware(
     streams: Option<u32>,
     choice: &Choice,
 ) -> Result<Hardware> {
-    fs::create_dir_all(&with.out).with_context(|| format!("cannot make {}", with.out.display()))?;
+    fs::create_dir_all(&with.out)
+        .with_context(|| format!("cannot create {}", with.out.display()))?;
     let constants = kernel
         .constants
         .iter()

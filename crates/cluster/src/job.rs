@@ -1,4 +1,5 @@
-//! The resources that ranks share, and the words that tell them so: `humboldt/src/job.c` is the other end.
+//! The resources that ranks share, and the environment variables that describe them:
+//! `humboldt/src/job.c` reads them.
 //!
 //! Ranks of one node share a memfd and a doorbell (eventfd) each; a rank that others reach over TCP gets a listening
 //! socket, one on raw Ethernet a datagram socket for its frames. A board is one process with the ranks of its kernels; it
@@ -24,7 +25,7 @@ const BLOCK: u64 = 512;
 const REPORT: u64 = 2104;
 /// A process that has slept for so long has looked around some times.
 const LOOK_NS: u64 = 500_000_000;
-/// Of a segment.
+/// Most ranks of a segment.
 const RANKS_MAX: u64 = 256;
 /// Milliseconds without a reply after which ranks give up a kernel on a live model. The model steps
 /// as slowly as its host is busy, and the launcher notices its end at once.
@@ -35,7 +36,7 @@ const MODEL_SILENT_MS: u64 = 120_000;
 pub struct Member {
     /// Ranks with the same number share memory.
     pub group: usize,
-    /// Where it listens, if others are in other groups.
+    /// The address that it listens on, if there are other groups.
     pub listen: Option<IpAddr>,
     /// The port; 0: any.
     pub port: u16,
@@ -47,9 +48,9 @@ pub struct Member {
     pub udp: Option<Ipv4Addr>,
     /// Whether ranks of other groups reach it over TCP.
     pub tcp: bool,
-    /// Whether it is a kernel of a board, of which its group is one process.
+    /// Whether it is a kernel of a board, whose group is one process.
     pub board: bool,
-    /// Whether it is one of those that have streams and no engines.
+    /// Whether it has streams but no engines.
     pub streams: bool,
     /// Whether another MPI starts it, which also carries what such ranks send to one another.
     pub mpi: bool,
@@ -90,7 +91,7 @@ impl Wire {
         DirBuilder::new()
             .mode(0o700)
             .create(&folder)
-            .with_context(|| format!("cannot make {}", folder.display()))?;
+            .with_context(|| format!("cannot create {}", folder.display()))?;
         let mut wire = Wire {
             folder,
             sockets: Vec::new(),
@@ -99,7 +100,9 @@ impl Wire {
             let member = &members[rank];
             let binds = station(members, rank) == rank && member.mac.is_some() && !member.mpi;
             let socket = match binds {
-                true => Some(UnixDatagram::bind(wire.path(rank)).context("cannot make a socket")?),
+                true => {
+                    Some(UnixDatagram::bind(wire.path(rank)).context("cannot create a socket")?)
+                }
                 false => None,
             };
             wire.sockets.push(socket);
@@ -129,7 +132,7 @@ fn station(members: &[Member], rank: usize) -> usize {
     }
 }
 
-/// What a rank counts.
+/// Counters of a rank.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
     /// 0 starting, 1 running, 2 finished, 3 failed.
@@ -149,7 +152,7 @@ pub struct Counters {
 /// The counters of a rank in its node's segment.
 pub fn counters(segment: &File, rank: usize) -> Counters {
     let mut block = [0_u8; BLOCK as usize];
-    // A segment that its ranks have not made as large yet has nothing to say.
+    // The ranks have not grown the segment to this size yet.
     if segment
         .read_exact_at(&mut block, PAGE + BLOCK * rank as u64)
         .is_err()
@@ -167,14 +170,15 @@ pub fn counters(segment: &File, rank: usize) -> Counters {
     }
 }
 
-/// What a rank does at the moment, as it or its board says.
+/// The current state of a rank, from itself or its board.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
     pub board: bool,
     pub ended: bool,
-    /// What it waits for, if it waits.
+    /// Its wait, if it waits.
     pub wait: Option<Wait>,
-    /// How often its board has looked at the wire while all its kernels waited; a process looks for itself while it waits.
+    /// How often its board has polled the wire while all its kernels waited; a waiting process
+    /// polls by itself.
     pub looks: u64,
     /// Packets from it to other boards, and from those to it.
     pub out: u64,
@@ -183,7 +187,7 @@ pub(crate) struct Standing {
     moved: [u64; 3],
 }
 
-/// What a rank waits for.
+/// The wait of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
     /// Where, of a kernel on a board.
@@ -195,7 +199,7 @@ pub(crate) struct Wait {
 }
 
 impl Standing {
-    /// Whether it has not gone on.
+    /// Whether it has made no progress.
     pub(crate) fn stands_as(&self, before: &Standing) -> bool {
         self.moved == before.moved && self.wait == before.wait && self.ended == before.ended
     }
@@ -254,12 +258,12 @@ impl Job {
                     segments.entry(member.group)
                 {
                     let segment = memfd_create("humboldt", MemfdFlags::CLOEXEC)
-                        .context("cannot make shared memory")?;
+                        .context("cannot create shared memory")?;
                     free.insert(File::from(segment));
                 }
                 bell = (!member.board && !member.mpi).then_some(
                     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                        .context("cannot make a doorbell")?,
+                        .context("cannot create a doorbell")?,
                 );
                 let listens =
                     several && member.tcp && !member.mpi && station(&members, rank) == rank;
@@ -307,7 +311,7 @@ impl Job {
         Some((mac, path))
     }
 
-    /// Starts a rank: `command` with what it must inherit.
+    /// Starts a rank: `command` with the inherited resources.
     pub fn spawn(&mut self, rank: usize, mut command: Command) -> Result<Child> {
         let group = self.members[rank].group;
         let mut handed: Vec<OwnedFd> = Vec::new();
@@ -354,7 +358,7 @@ impl Job {
                     peers.push("-".to_owned());
                 }
                 (_, _, Some(address)) => peers.push(address.to_string()),
-                _ => anyhow::bail!("rank {other} has no address that rank {rank} could reach"),
+                _ => anyhow::bail!("rank {other} has no address that rank {rank} can reach"),
             }
         }
         if let Some(listener) = &self.listeners[rank] {
@@ -383,7 +387,8 @@ impl Job {
         })
     }
 
-    /// Starts another MPI's launcher: `command` with what all its processes must know. Each finds out its own rank.
+    /// Starts another MPI's launcher: `command` with the environment of all its processes. Each
+    /// process determines its own rank.
     pub fn spawn_mpi(&self, mut command: Command) -> Result<Child> {
         let mut peers = Vec::new();
         for (rank, member) in self.members.iter().enumerate() {
@@ -408,7 +413,7 @@ impl Job {
             .with_context(|| format!("cannot run {program}: scripts/setup.sh bench installs it"))
     }
 
-    /// What a rank has counted so far.
+    /// The counters of a rank.
     pub fn counters(&self, rank: usize) -> Counters {
         match self.segments.get(&self.members[rank].group) {
             Some(segment) => counters(segment, rank),
@@ -421,13 +426,13 @@ impl Job {
         self.members.len()
     }
 
-    /// What a rank does at the moment.
+    /// The current state of a rank.
     pub(crate) fn standing(&self, rank: usize) -> Standing {
         let board = self.members[rank].board;
         let segment = self.segments.get(&self.members[rank].group);
         let (mut block, mut report) = ([0_u8; BLOCK as usize], [0_u8; 24]);
         if let Some(segment) = segment {
-            // What is not there yet says nothing.
+            // Blocks that do not exist yet count as zero.
             let place = PAGE + BLOCK * rank as u64;
             let _ = segment.read_exact_at(&mut block, place);
             let place = PAGE + BLOCK * RANKS_MAX + REPORT * rank as u64;
@@ -444,7 +449,7 @@ impl Job {
         let epoch = word(&report, 0);
         let wait = match board {
             true => (half(&block, 8) != 0).then(|| wait_of(word(&block, 24))),
-            // Negative: any, or none that could be told.
+            // Negative: any source, or none that can be named.
             false => (half(&report, 8) != 0 && epoch % 2 == 0).then(|| Wait {
                 function: None,
                 peer: Some(half(&report, 16)).filter(|peer| *peer < RANKS_MAX as u32),
@@ -474,9 +479,9 @@ impl Job {
     }
 }
 
-/// A key for a job: 32 hexadecimal digits that nobody can guess.
+/// A random key for a job: 32 hexadecimal digits.
 pub fn new_key() -> Result<String> {
     let mut bytes = [0_u8; 16];
-    getrandom::fill(&mut bytes).map_err(|e| anyhow::anyhow!("no random numbers: {e}"))?;
+    getrandom::fill(&mut bytes).map_err(|e| anyhow::anyhow!("cannot get random numbers: {e}"))?;
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }

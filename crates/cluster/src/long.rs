@@ -1,5 +1,5 @@
-//! What a processor of a board, which has 32 bits, computes otherwise than the hosts: `long` and `long double`. Sources that
-//! use them are refused, with the line, unless the logical file says `long: 32`.
+//! Types whose size on a board's 32-bit processor differs from the hosts: `long` and `long double`.
+//! Sources that use them are refused, with the line, unless the logical file has `long: 32`.
 
 use crate::model::Kernel;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the files say.
+//! The model of the logical and the map file.
 
 use crate::tree::Element;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub struct Logical {
 /// A kernel of the logical file; `rep` copies of it, numbered from `num` on.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its line in the file.
     pub line: usize,
@@ -65,11 +65,11 @@ pub struct Port {
     pub scope: String,
     /// Whether its signals are captured.
     pub debug: bool,
-    /// Of an `m_axi`: how much memory is behind it.
+    /// Memory behind an `m_axi`, bytes.
     pub bytes: Option<u64>,
 }
 
-/// What an `m_axi` that does not say it has behind it.
+/// Default memory behind an `m_axi`.
 const MEMORY_BYTES: u64 = 16 << 20;
 
 impl Kernel {
@@ -79,7 +79,7 @@ impl Kernel {
         Some(port.bytes.unwrap_or(MEMORY_BYTES))
     }
 
-    /// Which of its streams a capture core is on, `out`, `in` or `both`: those whose port says `<debug/>`.
+    /// Its streams with a capture core, `out`, `in` or `both`: those whose port has `<debug/>`.
     pub fn captured(&self) -> Option<&'static str> {
         let on = |kind: &str| self.ports.iter().any(|p| p.debug && p.kind == kind);
         match (on("m_axis"), on("s_axis")) {
@@ -203,7 +203,7 @@ impl Cluster {
         self.logical.kernels.iter().map(|k| k.rep as usize).sum()
     }
 
-    /// What a node is called in texts.
+    /// A node's name in messages.
     pub fn node_name(&self, node: usize) -> String {
         let n = &self.map.nodes[node];
         match (&n.ip, &n.mac) {

@@ -1,4 +1,5 @@
-//! Boards from the pool: the Accelerators Registry is asked for as many as the map file has, instead of fixed addresses.
+//! Boards from the pool: the Accelerators Registry allocates as many as the map file has, instead
+//! of fixed addresses.
 //!
 //! A board of the pool is a device whose labels `mac` and `ip` are its addresses. A cluster has it alone: a device that is
 //! another instance's, too, is given back. Boards are leased for a few seconds at a time, so that a launcher that dies
@@ -15,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// How long boards are kept without a word, seconds.
+/// Lease of boards without renewal, seconds.
 const LEASE_S: u32 = 10;
 /// Refused devices that are named.
 const NAMED_MAX: usize = 5;
@@ -51,7 +52,7 @@ pub fn take(
         let _within = runtime.enter();
         (client::instances(registry)?, client::operators(registry)?)
     };
-    // Boards of one kind are asked for together.
+    // Boards of one kind are allocated together.
     let mut kinds: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (index, node) in cluster.map.nodes.iter().enumerate() {
         if node.kind == NodeKind::Hardware {
@@ -110,22 +111,26 @@ async fn allocate(
         ..AllocateRequest::default()
     };
     let reply = (instances.allocate(request).await)
-        .map_err(|status| anyhow::anyhow!("the registry: {}", status.message()))?
+        .map_err(|status| {
+            anyhow::anyhow!("the registry refused the request: {}", status.message())
+        })?
         .into_inner();
     if let Some(refusal) = reply.refusal {
         let devices: Vec<String> = (refusal.devices.iter().take(NAMED_MAX))
             .map(|d| format!("{} ({})", d.device, d.reason))
             .collect();
         bail!(
-            "the pool has no {count} boards for '{query}': {} {}",
+            "the pool has fewer than {count} boards for '{query}': {} {}",
             refusal.reason,
             devices.join(", ")
         );
     }
-    let found = reply.instance.context("an answer without devices")?;
+    let found = reply
+        .instance
+        .context("the registry's response has no devices")?;
     ensure!(
         found.devices.len() == count,
-        "the pool gave {} boards of {count}",
+        "the pool allocated {} boards instead of {count}",
         found.devices.len()
     );
     let named = |d: &baltra_api::registry::Assignment| format!("{}/{}", d.node, d.device);
@@ -133,8 +138,9 @@ async fn allocate(
 }
 
 async fn known(operators: &mut Operators) -> Result<HashMap<String, Device>> {
-    let reply = (operators.devices(DevicesRequest::default()).await)
-        .map_err(|status| anyhow::anyhow!("the registry: {}", status.message()))?;
+    let reply = (operators.devices(DevicesRequest::default()).await).map_err(|status| {
+        anyhow::anyhow!("the registry refused the request: {}", status.message())
+    })?;
     let devices = reply.into_inner().devices.into_iter();
     Ok(devices
         .filter_map(|d| Some((format!("{}/{}", d.node, d.description.as_ref()?.name), d)))
@@ -143,23 +149,23 @@ async fn known(operators: &mut Operators) -> Result<HashMap<String, Device>> {
 
 /// A board's addresses, from its device's labels.
 fn address(cluster: &mut Cluster, node: usize, name: &str, device: Option<&Device>) -> Result<()> {
-    let device = device.with_context(|| format!("board {name} has gone"))?;
+    let device = device.with_context(|| format!("board {name} has left the pool"))?;
     ensure!(
         device.occupation <= 1,
-        "board {name} is in use: no other is free"
+        "board {name} is in use, and no other is free"
     );
     let labels = device.description.as_ref().map(|d| &d.labels);
     let label = |key: &str| labels.and_then(|l| l.get(key)).cloned();
     let ip = match label("ip") {
         Some(text) => Some(text.parse::<IpAddr>().with_context(|| {
-            format!("board {name} has the label ip = {text}, which is no address")
+            format!("board {name}: label ip is '{text}', must be an IP address")
         })?),
         None => None,
     };
     let mac = label("mac");
     ensure!(
         ip.is_some() || mac.is_some(),
-        "board {name} has neither of the labels mac and ip: its node's configuration gives them"
+        "board {name} has neither of the labels mac and ip: set one in its node's configuration"
     );
     let node = &mut cluster.map.nodes[node];
     node.ip = ip;
@@ -167,7 +173,7 @@ fn address(cluster: &mut Cluster, node: usize, name: &str, device: Option<&Devic
     Ok(())
 }
 
-/// Renews the leases until it is told to stop, then gives the boards back.
+/// Renews the leases until it is stopped, then releases the boards.
 fn keep(runtime: &Runtime, instances: &mut Instances, names: &[String], stopped: &Receiver<()>) {
     let pause = Duration::from_secs(u64::from(LEASE_S) / 3);
     while matches!(stopped.recv_timeout(pause), Err(RecvTimeoutError::Timeout)) {
@@ -176,7 +182,8 @@ fn keep(runtime: &Runtime, instances: &mut Instances, names: &[String], stopped:
                 instance: name.clone(),
                 ..RenewRequest::default()
             };
-            // A registry that is away is asked again; boards that it gives to others answer no more.
+            // An unreachable registry is retried; boards that it allocates to others stop
+            // responding.
             let _ = runtime.block_on(instances.renew(request));
         }
     }

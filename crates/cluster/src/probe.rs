@@ -1,7 +1,7 @@
 //! What capture cores noted of kernels' streams: the packets in it, and a waveform of it.
 //!
-//! A board writes the notes to a file while it runs (`hdl/messages/sim/notes.hpp` has its format), which stays when the run is
-//! over. It holds the newest notes: of older ones it is known only how many there were.
+//! A board writes the notes to a file while it runs (`hdl/messages/sim/notes.hpp` has its format),
+//! which stays after the run. It holds the newest notes, and the number of older ones.
 
 use anyhow::{bail, ensure, Context, Result};
 use serde::Serialize;
@@ -31,7 +31,7 @@ const FLAGS: [&str; 8] = [
     "sending",
     "receiving",
 ];
-/// The first three, of which those of the stream from the router are so many bits further.
+/// The first three flags; those of the stream from the router are shifted.
 const VALID: u64 = 1;
 const READY: u64 = 2;
 const LAST: u64 = 4;
@@ -46,12 +46,12 @@ const ENVELOPE: &str = include_str!("../../../humboldt/src/envelope.def");
 #[derive(Clone, Copy, Debug)]
 struct Note {
     cycle: u64,
-    /// The beat to the router and the one from it, each as valid as the flags say.
+    /// The beats to and from the router; the flags tell whether each is valid.
     beats: [u64; 2],
     flags: u64,
 }
 
-/// What the capture core of one kernel noted.
+/// The notes of one kernel's capture core.
 #[derive(Clone, Debug)]
 pub struct Samples {
     /// The kernel's rank.
@@ -70,15 +70,15 @@ pub struct Packet {
     pub rank: u32,
     /// `out`: from the kernel; `in`: to it.
     pub way: &'static str,
-    /// What it is, by its name in `envelope.def`; of an ERROR the fault, too.
+    /// Its kind, by its name in `envelope.def`; for an ERROR with the fault.
     pub kind: String,
-    /// To or from which rank.
+    /// The rank that it goes to or comes from.
     pub peer: u64,
     /// The message's tag, its low twelve bits.
     pub tag: u64,
-    /// What its envelope says of payload: of ENVELOPE the message's bytes, else the packet's.
+    /// Payload bytes in its envelope: the message's for ENVELOPE, otherwise the packet's.
     pub bytes: u64,
-    /// Of 64 bits, the envelope among them.
+    /// Beats of 64 bits, including the envelope.
     pub beats: u64,
     /// Cycles from the first beat's offer to the last one's end.
     pub cycles: u64,
@@ -115,7 +115,7 @@ fn field(word: u64, name: &str) -> u64 {
     }
 }
 
-/// What a value is called in `envelope.def`.
+/// The name of a value in `envelope.def`.
 fn called(kind: &str, value: u64) -> Option<&'static str> {
     defined(kind)
         .find(|(_, v)| v.first() == Some(&value))
@@ -139,7 +139,7 @@ impl Samples {
     }
 
     fn of(file: &File) -> Result<Samples> {
-        let short = "it is shorter than it says";
+        let short = "it is truncated";
         let mut head = [0; HEAD];
         file.read_exact_at(&mut head, 0).context(short)?;
         let number = |head: &[u8; HEAD], at: usize| {
@@ -148,19 +148,16 @@ impl Samples {
                 .rev()
                 .fold(0, |n, b| n << 8 | u64::from(*b))
         };
-        ensure!(
-            head.starts_with(MAGIC),
-            "it has no samples of a capture core"
-        );
+        ensure!(head.starts_with(MAGIC), "not a capture file");
         let (version, rank) = (number(&head, 8) as u32, (number(&head, 8) >> 32) as u32);
         ensure!(
             version == VERSION,
-            "its format is {version}, not {VERSION}: run the cluster again"
+            "unsupported format {version} (expected {VERSION}): run the cluster again"
         );
         let (room, end) = (number(&head, 16), number(&head, 24));
         ensure!(
             (1..=ROOM_MAX).contains(&room),
-            "it says that it has room for {room} notes"
+            "invalid capacity: {room} notes"
         );
         let mut bytes = vec![0; room as usize * NOTE];
         file.read_exact_at(&mut bytes, HEAD as u64).context(short)?;
@@ -189,13 +186,13 @@ impl Samples {
                 .is_some_and(|before| before.cycle >= note.cycle)
             {
                 bail!(
-                    "its note {index} is of cycle {}, which was before",
+                    "note {index} has cycle {}, not after the previous one",
                     note.cycle
                 );
             }
             ensure!(
                 note.cycle < u64::MAX / CYCLE_100PS,
-                "its note {index} is of no cycle"
+                "note {index} has an invalid cycle"
             );
             notes.push(note);
         }
@@ -441,7 +438,7 @@ mod tests {
             (9, TAKEN | LAST | GAP, 1, 0),
             (10, TAKEN | LAST, CLEAR, 0),
         ];
-        // The seventh note is on its way over the oldest, which is not looked at.
+        // The seventh note is being written over the oldest, which is skipped.
         let samples = read(6, 6, &notes).unwrap();
         assert_eq!(
             (samples.len(), samples.overwritten, samples.gaps()),
@@ -500,11 +497,11 @@ mod tests {
         let cases = [
             (bytes[..40].to_vec(), "shorter"),
             (bytes[..100].to_vec(), "shorter"),
-            (with(0, 7), "no samples"),
-            (with(8, 9), "its format is 9"),
-            (with(16, 0), "room for 0 notes"),
-            (with(16, u64::MAX), "room for"),
-            (with(64, u64::MAX), "of no cycle"),
+            (with(0, 7), "not a capture file"),
+            (with(8, 9), "unsupported format 9"),
+            (with(16, 0), "capacity: 0 notes"),
+            (with(16, u64::MAX), "invalid capacity"),
+            (with(64, u64::MAX), "an invalid cycle"),
             (with(24, 2), ""),
         ];
         for (bytes, why) in cases {

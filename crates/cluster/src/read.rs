@@ -31,7 +31,10 @@ impl Reader<'_> {
                 None
             }
             Err(_) => {
-                self.wrong(e.line, format!("{what} '{}' is no number", shown(&e.text)));
+                self.wrong(
+                    e.line,
+                    format!("{what} '{}' is not a number", shown(&e.text)),
+                );
                 None
             }
         }
@@ -56,8 +59,7 @@ impl Cluster {
     /// As [`Cluster::read`]; `fill` may add what the map file leaves open before it is checked whether the files go together.
     ///
     /// # Errors
-    ///
-    /// As there; what `fill` says counts as the map file's.
+    /// As there; `fill` may complete the map file.
     pub fn read_with(
         logical: &Path,
         map: &Path,
@@ -179,7 +181,7 @@ fn both<T>(
     }
 }
 
-/// What an element says if it is a flag: `<debug/>`, or a word.
+/// The value of a flag: `<debug/>`, or a word.
 fn flag(e: &Element) -> bool {
     !matches!(e.text.to_ascii_lowercase().as_str(), "false" | "0" | "no")
 }
@@ -201,7 +203,7 @@ fn logical(path: &Path, root: &Element) -> (Logical, Vec<Problem>) {
         }
     }
     if logical.kernels.is_empty() && reader.problems.is_empty() {
-        reader.wrong(root.line, "a logical file has kernels; this one has none");
+        reader.wrong(root.line, "the logical file has no kernels");
     }
     (logical, reader.problems)
 }
@@ -222,7 +224,7 @@ fn kernel(reader: &mut Reader<'_>, e: &Element) -> Option<Kernel> {
             .all(|c| c.is_ascii_alphanumeric() || "_-.+".contains(c))
         && name.chars().any(|c| c.is_ascii_alphanumeric());
     if !plain {
-        reader.wrong(e.line, format!("'{}' is no kernel's name", shown(&name)));
+        reader.wrong(e.line, format!("invalid kernel name '{}'", shown(&name)));
         return None;
     }
     let mut kernel = Kernel {
@@ -244,7 +246,7 @@ fn kernel(reader: &mut Reader<'_>, e: &Element) -> Option<Kernel> {
         } else if c.is("rep") {
             kernel.rep = reader.number(c, "the number of copies", KERNELS_MAX + 1)?;
             if kernel.rep == 0 {
-                reader.wrong(c.line, "no copies: leave the kernel out");
+                reader.wrong(c.line, "0 copies: remove the kernel");
                 return None;
             }
         } else if c.is("source") {
@@ -278,7 +280,7 @@ fn kernel(reader: &mut Reader<'_>, e: &Element) -> Option<Kernel> {
         reader.wrong(
             e.line,
             format!(
-                "kernel '{}': its copies are {} to {}, numbers end at {}",
+                "kernel '{}': its copies are {} to {}, but numbers end at {}",
                 kernel.name,
                 kernel.num,
                 kernel.num + kernel.rep - 1,
@@ -301,7 +303,7 @@ fn port(reader: &mut Reader<'_>, e: &Element) -> Option<Port> {
                 let other = shown(other.unwrap_or_default());
                 reader.wrong(
                     e.line,
-                    format!("an interface's direction is in or out, not '{other}'"),
+                    format!("invalid direction '{other}': use in or out"),
                 );
                 return None;
             }
@@ -336,7 +338,9 @@ fn bytes(reader: &mut Reader<'_>, e: &Element) -> Option<u64> {
             let text = shown(text);
             reader.wrong(
                 e.line,
-                format!("memory is 64 bytes to 1G, a multiple of 64 (16M, say), not '{text}'"),
+                format!(
+                    "invalid memory '{text}': use a multiple of 64 bytes up to 1G, such as 16M"
+                ),
             );
             None
         }
@@ -360,7 +364,7 @@ fn map(path: &Path, root: &Element) -> (Map, Vec<Problem>) {
         }
     }
     if map.nodes.is_empty() && reader.problems.is_empty() {
-        reader.wrong(root.line, "a map file has nodes; this one has none");
+        reader.wrong(root.line, "the map file has no nodes");
     }
     (map, reader.problems)
 }
@@ -389,7 +393,7 @@ fn node(reader: &mut Reader<'_>, e: &Element) -> Option<Node> {
                 "hw" | "hardware" => node.kind = NodeKind::Hardware,
                 _ => reader.wrong(
                     c.line,
-                    format!("a node's type is sw or hw, not '{}'", shown(&c.text)),
+                    format!("invalid node type '{}': use sw or hw", shown(&c.text)),
                 ),
             }
         } else if c.is("board") {
@@ -404,7 +408,7 @@ fn node(reader: &mut Reader<'_>, e: &Element) -> Option<Node> {
                     let what = shown(&c.text);
                     reader.wrong(
                         c.line,
-                        format!("a node's comm is shm, tcp, udp or eth, not '{what}'"),
+                        format!("invalid comm '{what}': use shm, tcp, udp or eth"),
                     );
                     None
                 }
@@ -414,12 +418,12 @@ fn node(reader: &mut Reader<'_>, e: &Element) -> Option<Node> {
         } else if c.is("mac") || c.is("mac_addr") {
             node.mac = mac(&c.text);
             if node.mac.is_none() {
-                reader.wrong(c.line, format!("'{}' is no MAC address", shown(&c.text)));
+                reader.wrong(c.line, format!("invalid MAC address '{}'", shown(&c.text)));
             }
         } else if c.is("ip") || c.is("ip_addr") {
             node.ip = c.text.parse().ok();
             if node.ip.is_none() {
-                reader.wrong(c.line, format!("'{}' is no IP address", shown(&c.text)));
+                reader.wrong(c.line, format!("invalid IP address '{}'", shown(&c.text)));
             }
         } else if c.is("app_bridge") {
             for role in &c.children {
@@ -456,7 +460,7 @@ fn places(reader: &mut Reader<'_>, e: &Element, places: &mut Vec<Place>) {
     if first > last {
         reader.wrong(
             number.line,
-            format!("kernels {first} to {last}: the first comes after the last"),
+            format!("kernels {first} to {last}: the first is greater than the last"),
         );
     }
     places.extend((first..=last).map(|kernel| Place {

@@ -1,4 +1,5 @@
-//! Kernels in RTL of one's own: the module that meets the board, written from what the source and the logical file say.
+//! Users' kernels in RTL: the wrapper module that connects them to the board, generated from the
+//! source and the logical file.
 //!
 //! A source that includes `msg_kernel_ports.svh` sends and receives messages by engines, as `msg_echo` does. Any other has
 //! AXI4-Streams, named in the logical file or `in` and `out`: without engines between it and the router (`msg_axis`).
@@ -16,7 +17,7 @@ pub struct Module {
     pub text: String,
     /// Whether it has streams instead of engines' ports.
     pub streams: bool,
-    /// Verilog that it needs besides.
+    /// Further Verilog sources that it needs.
     pub sources: Vec<PathBuf>,
 }
 
@@ -35,7 +36,7 @@ pub(crate) fn module(
     for path in &sources {
         text += &fs::read_to_string(path).with_context(|| {
             format!(
-                "{}:{}: kernel '{}' has no source {} (name it with <source>)",
+                "{}:{}: kernel '{}': cannot read the source {} (set it with <source>)",
                 cluster.logical.path.display(),
                 kernel.line,
                 kernel.name,
@@ -68,7 +69,7 @@ pub(crate) fn module(
     }
     ensure!(
         kernel.memory().is_none(),
-        "{}: one with streams has no memory off the chip (m_axi); one with messages' ports has",
+        "{}: a kernel with streams cannot have off-chip memory (m_axi): use message ports",
         source.said
     );
     Ok(Module {
@@ -105,13 +106,13 @@ const IN: &[(&str, bool, &str)] = &[
 ];
 
 struct Source {
-    /// Whose it is, for errors.
+    /// The kernel's file, line and name, for errors.
     said: String,
     text: String,
 }
 
 impl Source {
-    /// Whether it has a name as a word of its own.
+    /// Whether it has a name as a separate word.
     fn has(&self, name: &str) -> bool {
         has_word(&self.text, name)
     }
@@ -121,7 +122,7 @@ impl Source {
         Ok(())
     }
 
-    /// What the logical file calls something, or the first of some usual names that is in the source.
+    /// A name from the logical file, or the first of the usual names that is in the source.
     fn named(&self, kernel: &Kernel, element: &str, usual: &[&str]) -> Option<String> {
         let said = kernel.rest.iter().find(|e| e.is(element));
         let said = said.map(|e| e.text.trim().to_owned());
@@ -145,7 +146,7 @@ impl Source {
             let is_number = value.parse::<i64>().is_ok();
             ensure!(
                 is_number,
-                "{}: the constant {name} is a number there, not '{value}'",
+                "{}: constant {name} must be a number, not '{value}'",
                 self.said
             );
             if self.is_parameter(name) {
@@ -178,7 +179,7 @@ impl Source {
         }
     }
 
-    /// What the kernel's module does not drive.
+    /// Assignments of the signals that the kernel's module does not drive.
     fn defaults(&self, kernel: &Kernel) -> String {
         let stream = Self::stream_of(kernel, "m_axis", "out");
         let missing = OUT.iter().filter(|s| self.signal(&stream, s.0).is_none());
@@ -186,7 +187,7 @@ impl Source {
             .map(|(signal, _, value)| format!("  assign out_{signal} = {value};\n"))
             .collect();
         if !self.has("idle") {
-            // Nobody knows whether it computes.
+            // The kernel has no signal for idleness.
             text += "  assign kernel_idle = 1'b0;\n";
         }
         text

@@ -1,4 +1,5 @@
-//! Starts the ranks of a cluster, says where each is, passes on what they print, and stops all when one fails.
+//! Starts the ranks of a cluster, prints where each is, forwards their output, and stops all when
+//! one fails.
 
 use crate::build::Built;
 use crate::form::Form;
@@ -19,7 +20,8 @@ use std::time::{Duration, Instant};
 
 /// How often ended ranks are looked for.
 const LOOK: Duration = Duration::from_millis(5);
-/// After one has failed, the others have this long to say why they do, and then to end when told.
+/// After a rank has failed, the others have this long to report their own failures, and again to
+/// exit after SIGTERM.
 const GRACE: Duration = Duration::from_millis(1500);
 /// Boards and those who call them listen here, on addresses of their own (the public libraries' port).
 const TCP_PORT: u16 = 9000;
@@ -52,7 +54,7 @@ pub struct Outcome {
     pub code: u8,
     /// From the first start to the last end.
     pub wall: Duration,
-    /// Of the ranks that were started here.
+    /// Ends of the ranks that were started here.
     pub ranks: Vec<RankEnd>,
 }
 
@@ -65,7 +67,7 @@ pub struct RankEnd {
     pub kernel: String,
     /// Its node, as texts call it.
     pub node: String,
-    /// What it counted.
+    /// Its counters.
     pub counters: Counters,
 }
 
@@ -73,7 +75,7 @@ pub struct RankEnd {
 #[derive(Debug, Deserialize, Serialize)]
 pub struct State {
     launcher: i32,
-    /// When the launcher's process began, in the kernel's ticks: a process id alone may be another's by now.
+    /// Start time of the launcher's process, in the kernel's ticks: its process id may be reused.
     began: u64,
     ranks: Vec<StateRank>,
 }
@@ -93,7 +95,7 @@ enum Event {
         error: bool,
         text: String,
     },
-    /// A kernel of a board is over.
+    /// A kernel of a board has ended.
     Ended {
         rank: usize,
         code: u8,
@@ -113,7 +115,7 @@ fn members(
         for place in &node.kernels {
             let Some(slot) = nodes.get_mut(place.kernel as usize) else {
                 bail!(
-                    "{}: ranks are numbered from 0 without gaps; there are {size} kernels and one has number {}",
+                    "{}: ranks must be numbered from 0 without gaps: there are {size} kernels, and one has number {}",
                     cluster.logical.path.display(),
                     place.kernel
                 );
@@ -122,7 +124,7 @@ fn members(
         }
     }
     let nodes: Vec<usize> = nodes.into_iter().flatten().collect();
-    ensure!(nodes.len() == size, "a kernel is on no node");
+    ensure!(nodes.len() == size, "a kernel is not on any node");
     let several = cluster.map.nodes.len() > 1;
     let boards = (cluster.map.nodes.iter()).any(|n| n.kind == NodeKind::Hardware);
     let speaks = |comm| cluster.map.nodes.iter().any(|n| n.comm == Some(comm));
@@ -141,7 +143,7 @@ fn members(
                 "needs an <ip> for its ranks to be reached over TCP"
             }
             _ if tcp_boards && !matches!(node.ip, Some(IpAddr::V4(_))) => {
-                "needs an <ip> of IPv4: boards speak no other"
+                "needs an <ip> of IPv4: boards support no other"
             }
             _ => continue,
         };
@@ -150,17 +152,17 @@ fn members(
     }
     ensure!(
         !ether && !boards || options.nodes.is_empty(),
-        "--node: raw Ethernet, UDP and boards join nodes of one host, by sockets"
+        "--node: raw Ethernet, UDP and boards work between nodes of one host only"
     );
     if let Some(mpi) = &options.mpi {
         ensure!(
             options.nodes.is_empty(),
-            "--mpi: processes are all of this host"
+            "--mpi: all processes must run on this host (omit --node)"
         );
         let hardware = |rank: usize| cluster.map.nodes[nodes[rank]].kind == NodeKind::Hardware;
         let first = (0..size).find(|r| hardware(*r)).unwrap_or(size);
         if let Some(later) = (first..size).find(|r| !hardware(*r)) {
-            bail!("--mpi: rank {later} is a process and rank {first} on a board: processes of {mpi} are the first ranks");
+            bail!("--mpi: rank {later} is a process, but rank {first} is on a board: the processes of {mpi} must be the first ranks");
         }
         ensure!(first > 0, "--mpi: no rank is a process");
     }
@@ -168,19 +170,19 @@ fn members(
         let known = cluster.map.nodes.len();
         ensure!(
             options.nodes.iter().all(|n| *n < known),
-            "--node: there are nodes 0 to {}",
+            "--node: unknown node, use 0 to {}",
             known - 1
         );
         ensure!(
             options.port.is_some() && options.key.is_some(),
-            "--node needs --port and --key-file: the other nodes must know both"
+            "--node requires --port and --key-file, the same on all nodes"
         );
     }
     let members = (0..size)
         .map(|rank| {
             let node = &cluster.map.nodes[nodes[rank]];
-            // "tcp" on the only node: its ranks do not share memory, each is a group of its own. Where there are several
-            // nodes it is how they reach each other.
+            // "tcp" on the only node: its ranks do not share memory, each is a separate group. With
+            // several nodes it is the protocol between them.
             let apart = node.comm == Some(Comm::Tcp) && cluster.map.nodes.len() == 1;
             Member {
                 group: if apart {
@@ -209,13 +211,15 @@ fn members(
     Ok((members, nodes))
 }
 
-/// A node's hardware address: one that speaks UDP, a board that speaks TCP, or is alone, needs none of the map file's.
+/// A node's hardware address. Nodes with UDP, boards with TCP and single nodes need none in the map
+/// file.
 fn mac(cluster: &Cluster, node: usize) -> String {
     let given = cluster.map.nodes[node].mac.clone();
     given.unwrap_or_else(|| format!("02:00:00:00:01:{node:02x}"))
 }
 
-/// Runs the cluster to its end. `say` gets each line: those of the ranks with their number before them.
+/// Runs the cluster to its end. `say` gets each line of output; lines of ranks have their number as
+/// a prefix.
 ///
 /// # Errors
 ///
@@ -232,9 +236,9 @@ pub fn run(
     let on_board: Vec<bool> = members.iter().map(|m| m.board).collect();
     ensure!(
         options.args.is_none() || !on_board.contains(&true),
-        "arguments after -- are for processes: kernels on boards have theirs from <args>"
+        "arguments after -- are for processes: set those of kernels on boards with <args>"
     );
-    ensure!(!here.is_empty(), "no rank is to be started here");
+    ensure!(!here.is_empty(), "no rank runs on the selected nodes");
     let key = match &options.key {
         Some(key) => {
             ensure!(
@@ -270,7 +274,7 @@ pub fn run(
             .stderr(Stdio::piped());
         let mut child = job.spawn(first, command)?;
         let name = cluster.node_name(index);
-        // A kernel in RTL serves until nobody needs it.
+        // A kernel in RTL runs while other ranks run.
         let runs = |rank: &&usize| {
             let kernel = built.kernels.get(&(**rank as u32));
             kernel.is_some_and(|k| k.form != Form::Rtl)
@@ -346,7 +350,7 @@ pub fn run(
         let kernel = cluster
             .logical
             .kernel(rank as u32)
-            .context("a kernel without a number")?;
+            .context("internal error: no kernel with this number")?;
         let program = built
             .programs
             .get(&kernel.num)
@@ -414,7 +418,8 @@ pub fn run(
             .collect(),
     };
     if let Some(path) = &options.state {
-        let text = serde_json::to_string_pretty(&state).context("the run's state")?;
+        let text =
+            serde_json::to_string_pretty(&state).context("cannot serialize the run's state")?;
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     // Whom another MPI's processes, or those on other hosts, wait for is not known.
@@ -450,7 +455,7 @@ fn mpiexec(
     ranks: &[usize],
 ) -> Result<Command> {
     let mut command = Command::new(format!("mpiexec.{mpi}"));
-    // Ranks are told apart in what they print; there may be more of them than processors.
+    // Output is tagged with ranks; there may be more ranks than processors.
     if mpi == "openmpi" {
         command.args(["--tag-output", "--oversubscribe", "--bind-to", "none"]);
         if rustix::process::geteuid().is_root() {
@@ -460,7 +465,8 @@ fn mpiexec(
         command.arg("-prepend-rank");
     }
     for (index, &rank) in ranks.iter().enumerate() {
-        let kernel = (cluster.logical.kernel(rank as u32)).context("a kernel without a number")?;
+        let kernel = (cluster.logical.kernel(rank as u32))
+            .context("internal error: no kernel with this number")?;
         let program = (built.programs.get(&kernel.num))
             .with_context(|| format!("kernel '{}' is not built", kernel.name))?;
         if index > 0 {
@@ -495,7 +501,8 @@ fn input(options: &Options, rank: usize) -> Result<Stdio> {
     }
 }
 
-/// What a board's process reads: itself, its kernels, and where all other ranks are.
+/// The configuration of a board's process: itself, its kernels, and the addresses of all other
+/// ranks.
 fn board_file(
     cluster: &Cluster,
     index: usize,
@@ -507,7 +514,7 @@ fn board_file(
     let mut text = format!("address {}\nranks {}\n", mac(cluster, index), nodes.len());
     let elsewhere = || (0..nodes.len()).filter(|r| nodes[*r] != index);
     let first = node.kernels.iter().map(|p| p.kernel as usize).min();
-    let own = first.context("a board without kernels")?;
+    let own = first.context("internal error: a board without kernels")?;
     let ip = |node: usize| match cluster.map.nodes[node].ip {
         Some(ip) => ip.to_string(),
         None => "-".to_owned(),
@@ -533,7 +540,7 @@ fn board_file(
         let kernel = cluster
             .logical
             .kernel(place.kernel)
-            .context("a kernel without a number")?;
+            .context("internal error: no kernel with this number")?;
         let made = built
             .kernels
             .get(&place.kernel)
@@ -560,7 +567,9 @@ fn board_file(
         if job.tcp(own) {
             text += &format!("peer {rank} {}\n", job.station(rank));
         } else {
-            let (mac, path) = job.frames_to(rank).context("a rank without an address")?;
+            let (mac, path) = job
+                .frames_to(rank)
+                .context("internal error: a rank without an address")?;
             let (path, ip) = (path.display(), ip(nodes[rank]));
             let kind = match cluster.map.nodes[nodes[rank]].kind {
                 NodeKind::Hardware => " board",
@@ -621,7 +630,8 @@ fn status_code(status: ExitStatus) -> u8 {
     }
 }
 
-/// Says why a rank, or all, failed: the first one may have failed for what another says later.
+/// Reports why a rank, or all, failed: the cause of the first failure may be in a later message of
+/// another rank.
 fn fail(
     failed: &mut Option<Instant>,
     code: &mut u8,
@@ -634,7 +644,7 @@ fn fail(
     }
     *failed = Some(Instant::now());
     *code = ended;
-    say(true, &format!("{why}; stopping the others"));
+    say(true, &format!("{why}; stopping the other ranks"));
 }
 
 /// Until all have ended: passes on lines, and ends the rest after a failure.
@@ -687,7 +697,7 @@ fn attend(
             }
         }
         let mut running = false;
-        // Boards serve until nobody needs them.
+        // Boards run while other ranks run.
         let over = (children.0.iter()).all(|c| match c.input {
             Some(_) => c.left == 0,
             None => c.status.is_some(),
@@ -733,7 +743,7 @@ fn attend(
     }
 }
 
-/// Whose output it is.
+/// The source of an output.
 enum Source {
     Rank(usize),
     Board(String, Vec<usize>),
@@ -754,7 +764,7 @@ fn tagged(line: &str) -> Option<(usize, &str)> {
 }
 
 impl Source {
-    /// A board says which kernel's line it is, and which one is over; the rest is its own.
+    /// A board tags lines of its kernels, and reports their ends; the rest is its own output.
     fn event(&self, error: bool, text: String) -> Event {
         let (name, ranks) = match self {
             Source::Rank(rank) => {
@@ -789,7 +799,7 @@ impl Source {
     }
 }
 
-/// Reads a process's output line by line in a thread of its own.
+/// Reads a process's output line by line, in a separate thread.
 fn forward(source: Source, error: bool, from: impl Read + Send + 'static, to: SyncSender<Event>) {
     std::thread::spawn(move || {
         let mut reader = BufReader::new(from);
@@ -868,7 +878,8 @@ impl State {
             began_ticks(pid).is_none() || began.is_some_and(|b| began_ticks(pid) != Some(b))
         };
         while Instant::now() < until {
-            // A rank's process, once its parent is gone, ends by the signal that it asked for (HUM_Init).
+            // A rank's process ends by its parent-death signal (set in HUM_Init) when its parent
+            // has exited.
             if gone(self.launcher as u32, Some(self.began))
                 && self.ranks.iter().all(|r| gone(r.pid, None))
             {

@@ -31,7 +31,7 @@ pub fn c_sources(cluster: &Cluster, kernel: &Kernel) -> Result<Vec<PathBuf>> {
             let path = folder.join(name);
             ensure!(
                 path.is_file(),
-                "{}:{}: kernel '{}' has no source {} (name it with <source>)",
+                "{}:{}: kernel '{}': cannot read the source {} (set it with <source>)",
                 cluster.logical.path.display(),
                 kernel.line,
                 kernel.name,

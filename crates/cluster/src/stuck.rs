@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 /// Looks after which nothing is under way.
 const LOOKS: u64 = 2;
-/// As many ranks are named.
+/// Most ranks in a message.
 const NAMED: usize = 8;
 
 /// Looks at a job's ranks from time to time.
 pub(crate) struct Watch<'a> {
     job: &'a Job,
-    /// Kernels that serve until nobody needs them: nobody waits for their end.
+    /// Kernels that run while other ranks run: their end is not awaited.
     serving: Vec<usize>,
-    /// What nobody must change for so long; none: never mind.
+    /// How long all ranks must be without progress; `None`: no detection.
     patience: Option<Duration>,
     looked: Instant,
     seen: Vec<Standing>,
@@ -70,7 +70,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Who waits for whom, and whether packets were lost.
+/// Describes which ranks wait for which, and lost packets.
 fn said(ranks: &[Standing], serving: &[usize]) -> String {
     let total = |count: fn(&Standing) -> u64| ranks.iter().map(count).fold(0, u64::wrapping_add);
     let lost = total(|r| r.out).wrapping_sub(total(|r| r.came));

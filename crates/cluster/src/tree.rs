@@ -18,7 +18,8 @@ pub struct Element {
 }
 
 impl Element {
-    /// Whether the element goes by this name: letters' case and underscores do not count, as the dialects differ in them.
+    /// Whether the element has this name, ignoring case and underscores, in which the dialects
+    /// differ.
     pub fn is(&self, name: &str) -> bool {
         let plain = |text: &str| -> Vec<u8> {
             text.bytes()
@@ -147,7 +148,7 @@ fn yaml(text: &str) -> Result<Element, Malformed> {
                     Some((parent, true, _)) => parent.name.clone(),
                     Some((_, false, key)) => key
                         .take()
-                        .ok_or_else(|| malformed(line, "a key must be a word"))?,
+                        .ok_or_else(|| malformed(line, "a key must be a string"))?,
                     None => String::new(),
                 };
                 let element = Element {
@@ -176,7 +177,12 @@ fn yaml(text: &str) -> Result<Element, Malformed> {
                     line,
                     children: Vec::new(),
                 },
-                None => return Err(malformed(line, "a cluster file is XML, JSON or YAML")),
+                None => {
+                    return Err(malformed(
+                        line,
+                        "unknown file format: use .xml, .json or .yaml",
+                    ))
+                }
             },
             Event::MappingEnd | Event::SequenceEnd => {
                 let Some((element, list, _)) = open.pop() else {
@@ -192,7 +198,7 @@ fn yaml(text: &str) -> Result<Element, Malformed> {
                 }
             }
             Event::Alias(..) | Event::UnresolvedAlias(..) => {
-                return Err(malformed(line, "aliases are not read"));
+                return Err(malformed(line, "aliases are not supported"));
             }
             _ => continue,
         };

@@ -288,7 +288,7 @@ fn test_lost_and_reordered_frames_are_reported() {
 
 #[test]
 fn test_lost_datagrams_are_reported() {
-    // A kernel on a board hears of it by the next packet, a process asks.
+    // A kernel on a board detects it by the next packet, a process by a query.
     for (first, fault) in [("sw", "lose 4"), ("hw", "lose 2")] {
         let hurt = udp("hw", 2, "2-3").replace('}', &format!(", fault: {fault}}}"));
         let map = format!("node: [{}, {hurt}]", udp(first, 1, "0-1"));
@@ -544,7 +544,7 @@ int main(int argc, char **argv) {
     fs::write(&map, "node: {type: sw, comm: shm, kernel: 0-2}").unwrap();
     let none = probe(&[]).unwrap_err();
     assert!(
-        none.contains("put <debug/> into its m_axis or s_axis port"),
+        none.contains("add <debug/> to its m_axis or s_axis port"),
         "{none}"
     );
 }

@@ -178,7 +178,7 @@ fn test_arrays_off_the_chip_are_the_same_in_each_form() {
     };
     assert!(refused("", "hls").contains("an m_axi port gives it memory"));
     let little = ", m_axi: {name: memory, bytes: 64K}";
-    assert!(refused(little, "hls").contains("where the kernel has 65536"));
+    assert!(refused(little, "hls").contains("the m_axi port has 65536"));
     assert!(refused(little, "core").contains("far"));
 }
 
@@ -276,7 +276,7 @@ fn test_what_cannot_be_synthesised_says_why_and_where_and_goes_on_a_processor() 
             .run(&board(&[Some("hls")]), &Options::default())
             .unwrap_err();
         assert!(
-            said.contains("cannot be synthesised") && said.contains(why),
+            said.contains("cannot synthesize") && said.contains(why),
             "{statement}: {said}"
         );
         let software = printed(&bench, "node: {type: sw, comm: shm, kernel: 0}");

@@ -192,7 +192,7 @@ fn test_processes_are_the_first_ranks() {
         .replace("kernel: 3-4", "kernel: 0-1");
     let said = bench.run(&wrong, &by("mpich")).unwrap_err();
     assert!(
-        said.contains("--mpi: rank 2 is a process and rank 0 on a board"),
+        said.contains("--mpi: rank 2 is a process, but rank 0 is on a board"),
         "{said}"
     );
 }

@@ -43,7 +43,7 @@ struct Cli {
     command: Command,
 }
 
-/// A registry in this process, and what it knows of.
+/// A registry in this process, and its nodes.
 struct Registry {
     runtime: Runtime,
     url: String,
@@ -225,7 +225,7 @@ fn test_a_run_has_its_boards_alone_and_gives_them_back() {
     let kept = take(&bench, &registry.url).unwrap();
     assert_eq!(registry.occupations(), [1, 1]);
     let said = run(&bench, &registry).unwrap_err();
-    assert!(said.contains("is in use: no other is free"), "{said}");
+    assert!(said.contains("is in use, and no other is free"), "{said}");
     assert_eq!(registry.occupations(), [1, 1]);
     drop(kept);
     assert_eq!(registry.occupations(), [0, 0]);
@@ -237,7 +237,7 @@ fn test_what_the_pool_has_not_is_said() {
     let one = Registry::new(two()[..1].to_vec());
     let said = run(&bench, &one).unwrap_err();
     assert!(
-        said.contains("the pool has no 2 boards for 'platform=Baltra boards'"),
+        said.contains("the pool has fewer than 2 boards for 'platform=Baltra boards'"),
         "{said}"
     );
     let bare = Registry::new(vec![board("b1", &[]), board("b2", &[])]);

@@ -81,7 +81,7 @@ fn test_what_cannot_be_built_is_refused_with_its_line() {
     let sw = "node: {type: sw, kernel: 0}";
     let said = bench.compile(sw).unwrap_err();
     assert!(
-        said.contains("logical.yaml:2: kernel 'a' has no source") && said.contains("a.c"),
+        said.contains("logical.yaml:2: kernel 'a': cannot read the source") && said.contains("a.c"),
         "{said}"
     );
     fs::write(

@@ -41,7 +41,8 @@ module adds #(
 endmodule
 "#;
 
-/// The same with names of another tool: those of the logical file, in capitals, and a register; it knows only tags below 256.
+/// The same with names of another tool: those of the logical file, in capitals, and a register; it
+/// supports only tags below 256.
 const PASSES: &str = r#"
 module passes (
     input             aclk, aresetn,
@@ -242,7 +243,7 @@ fn test_what_a_stream_has_not_is_said_with_its_place() {
     }
     let memory = LOGICAL.replace("id_port: id", "id_port: id, m_axi: {name: memory}");
     let error = bench(&memory).compile(map).unwrap_err();
-    assert!(error.contains("no memory off the chip"), "{error}");
+    assert!(error.contains("cannot have off-chip memory"), "{error}");
     let wrong = bench(LOGICAL);
     fs::write(
         wrong.dir.path().join("adds.sv"),
@@ -251,7 +252,7 @@ fn test_what_a_stream_has_not_is_said_with_its_place() {
     .unwrap();
     let error = wrong.compile(map).unwrap_err();
     assert!(
-        error.contains("making a model of") && error.contains("adds.sv"),
+        error.contains("building a model of") && error.contains("adds.sv"),
         "{error}"
     );
 }
@@ -284,7 +285,8 @@ fn test_a_stream_to_nobody_a_lost_packet_and_a_collective_end_the_job() {
         said.contains("HUM_Barrier") && said.contains("rank 1 has only streams"),
         "{said}"
     );
-    // Kernels on boards alone, which no process could tell: one on a processor, one synthesised.
+    // Only kernels on boards, without a process that could report: one on a processor, one
+    // synthesized.
     for form in ["core", "hls"] {
         let said = failed(
             &bench,
