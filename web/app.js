@@ -1,4 +1,4 @@
-// The frame: which view is shown, what it is fed, and what is said about the connection.
+// The frame: selects the view, supplies its data, and shows the state of the connection.
 
 import { h, s, text, mark, route } from './dom.js';
 import { choice } from './parts.js';
@@ -25,11 +25,11 @@ const VIEWS = [
 
 let chosen = 300;
 
-/** What views are given: the data, and what of it is wanted. */
+/** The context of views: the data, and the selected time range. */
 const look = {
   store,
   filter: '',
-  /** A gateway that is younger than what was chosen has less to show. */
+  /** A gateway that started within the selected range has fewer points. */
   get seconds() {
     return Math.max(Math.min(chosen, store.tick), 30);
   },
@@ -51,7 +51,7 @@ const links = VIEWS.map(({ path, label, icon }) => {
   return { link, count };
 });
 
-/** The names of the address: what does not decode names nothing. */
+/** The names in the address; malformed parts are ignored. */
 function names() {
   try {
     return location.hash.replace(/^#\/?/, '').split('/').map(decodeURIComponent);
@@ -79,7 +79,7 @@ addEventListener('hashchange', () => {
   main.focus({ preventScroll: true });
 });
 
-// --- what comes
+// --- events
 
 function show() {
   if (!store.state) return;
@@ -131,7 +131,7 @@ function showConnection() {
   $('lost').hidden = !lost;
   if (!lost) return;
   const shownAt = new Date(since).toLocaleTimeString([], { hour12: false });
-  text(why, `${reason[0].toUpperCase()}${reason.slice(1)}; what you see is of ${shownAt}. `);
+  text(why, `${reason[0].toUpperCase()}${reason.slice(1)}; showing data of ${shownAt}. `);
   const wait = Math.ceil((at - Date.now()) / 1000);
   text(next, wait > 0 ? `Retrying in ${wait} s. ` : 'Retrying … ');
 }
@@ -153,7 +153,7 @@ $('filter').addEventListener('input', (event) => {
 function hold() {
   held = !held;
   $('pause').setAttribute('aria-pressed', String(held));
-  text($('pause'), held ? 'Go on' : 'Pause');
+  text($('pause'), held ? 'Resume' : 'Pause');
   showConnection();
   if (!held) show();
 }

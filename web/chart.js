@@ -1,7 +1,6 @@
-// Charts on a canvas: lines over time, a row of heat for each of many, a histogram.
-//
-// Colours are the style sheet's, so they follow the system's scheme. Each chart is an image with a
-// label that says its newest values, can be focused, and read point by point with the arrow keys.
+// Charts on a canvas: lines over time, heat maps, histograms. Colors come from the style sheet, so
+// they follow the system's scheme. Each chart is an image with a label of its newest values, can be
+// focused, and is read point by point with the arrow keys.
 
 import { h, text } from './dom.js';
 import * as format from './format.js';
@@ -19,13 +18,13 @@ function css(name) {
 
 const property = (which) => (typeof which === 'number' ? `--series-${which % PALETTE}` : `--${which}`);
 
-/** A colour of the style sheet: a number counts through the palette, a name is its own. */
+/** A color of the style sheet: a number is an index of the palette, a name selects by name. */
 const colour = (which) => css(property(which));
 
-/** The same for an element's style, where it follows the scheme by itself. */
+/** The same for an element's style, which follows the scheme by itself. */
 export const paint = (which) => `var(${property(which)})`;
 
-/** A round number not below `value`, whose half is round too. */
+/** The next round number from `value` on whose half is also round. */
 function ceiling(value, whole) {
   if (whole && value < 2) return 2;
   if (!(value > 0)) return 1;
@@ -34,7 +33,7 @@ function ceiling(value, whole) {
   return steps.find((step) => step * size >= value * 0.9999) * size;
 }
 
-/** A canvas that has the size of its place, redrawn when that or the colour scheme changes. */
+/** A canvas that fills its container, redrawn when its size or the color scheme changes. */
 class Surface {
   constructor(draw, className) {
     this.canvas = h('canvas', { 'aria-hidden': 'true' });
@@ -61,7 +60,7 @@ class Surface {
   }
 }
 
-/** Calls back with the places of each unbroken run of known points. */
+/** Calls back with the positions of each run of known points. */
 function runs(values, x, y, each) {
   let run = [];
   for (let i = 0; i <= values.length; i += 1) {
@@ -147,7 +146,7 @@ export class TimeChart {
     this.length = series[0]?.values.length ?? length;
     this.#legend();
     const now = series.slice(0, 8).map((one) => `${one.name} ${this.write(one.values.at(-1))}`);
-    this.plot.setAttribute('aria-label', `${this.label}: ${now.join(', ') || 'nothing yet'}`);
+    this.plot.setAttribute('aria-label', `${this.label}: ${now.join(', ') || 'no values yet'}`);
     this.surface.redraw();
     if (this.at !== null) this.#tip();
   }
@@ -165,11 +164,11 @@ export class TimeChart {
     });
   }
 
-  /** What is drawn: with areas, each on top of the ones before it. */
+  /** The drawn values; stacked areas are sums. */
   #levels() {
     if (!this.stacked) return this.series.map((one) => one.values);
     const sum = new Float64Array(this.length);
-    // Where nothing is known of any, there is a gap in all.
+    // Without a value in any series, there is a gap in all.
     const gap = sum.map((_, i) => (this.series.some((one) => Number.isFinite(one.values[i])) ? 0 : NaN));
     return this.series.map((one) => one.values.map((v, i) => (sum[i] += Number.isFinite(v) ? v : 0) + gap[i]));
   }
@@ -235,7 +234,7 @@ export class TimeChart {
           run.forEach(([px, py], k) => (k ? area.lineTo(px, py) : area.moveTo(px, py)));
           area.lineTo(run.at(-1)[0], above + inner.height);
           area.lineTo(run[0][0], above + inner.height);
-          // What lies below is covered first: areas do not shine through each other.
+          // The area is opaque first, so that areas below do not shine through.
           if (this.stacked) {
             pen.fillStyle = colour('card');
             pen.fill(area);
@@ -330,7 +329,7 @@ export class TimeChart {
   }
 }
 
-/** One row of heat for each of many: 0 is the card, 1 the full colour. */
+/** A heat map with one row per item: 0 is the background, 1 the full color. */
 export class HeatMap {
   static ROW = 20;
 
@@ -408,7 +407,7 @@ export class HistogramChart {
     const high = Math.max(Math.log10(this.bars.at(-1).high), low + 0.5);
     const pad = (high - low) * 0.04;
     const x = (us) => ((Math.log10(Math.max(us, 0.1)) - low + pad) / (high - low + 2 * pad)) * width;
-    // By area: a wide bar of as many calls is as much lower.
+    // By area: a wider bar with the same count is lower.
     const dense = (bar) => bar.count / Math.max(x(bar.high) - x(bar.low), 0.5);
     const top = Math.max(...this.bars.map(dense));
     pen.strokeStyle = colour('grid');

@@ -1,4 +1,4 @@
-// Elements are made here and nowhere from markup: text stays text, whatever a name holds.
+// Elements are created here and never from markup: text stays text, whatever a name contains.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
@@ -38,13 +38,13 @@ export function text(element, value) {
   if (element.textContent !== wanted) element.textContent = wanted;
 }
 
-/** Writes what is said of an element when it is pointed at. */
+/** Sets an element's tooltip. */
 export function hint(element, value) {
   const wanted = shown(value ?? '');
   if (element.title !== wanted) element.title = wanted;
 }
 
-/** Gives a class, or takes it. */
+/** Adds or removes a class. */
 export function mark(element, name, on) {
   element.classList.toggle(name, Boolean(on));
 }

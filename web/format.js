@@ -1,4 +1,4 @@
-// Numbers as people read them: three digits, a unit. What is not known is a dash.
+// Formats numbers for display: three digits, a unit. Unknown values are a dash.
 
 export const NONE = '–';
 

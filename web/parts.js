@@ -8,7 +8,7 @@ const GOOD = new Set(['ready', 'loaded', 'serving', 'reachable']);
 const NOTE = new Set(['starting', 'cordoned', 'draining']);
 const BAD = new Set(['failed', 'lost', 'unreachable']);
 
-/** A state in a word, with a dot whose shape says it too. */
+/** A state as a word, with a dot whose shape also shows it. */
 export class Badge {
   constructor() {
     this.word = h('span');
@@ -54,7 +54,7 @@ export function card(title, ...children) {
   return h('section', { class: 'card' }, heading, ...children);
 }
 
-/** A list of facts: what and how much. */
+/** A list of names and values. */
 export class Facts {
   constructor(...names) {
     this.values = new Map(names.map((name) => [name, h('dd', {}, NONE)]));
@@ -67,7 +67,7 @@ export class Facts {
   }
 }
 
-/** What to do where there is nothing to show. */
+/** A hint shown instead of an empty list. */
 export function nothing(title, why, ...commands) {
   return h(
     'div',
@@ -79,7 +79,7 @@ export function nothing(title, why, ...commands) {
   );
 }
 
-/** The island, with nobody on it. */
+/** The picture of an empty island. */
 function drawing() {
   return s(
     'svg',

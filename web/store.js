@@ -1,8 +1,8 @@
-// What the page knows: the newest state, and ten minutes of points.
+// The page's data: the newest state, and ten minutes of points.
 
 export const POINTS = 600;
 
-/** The last points of something, one a tick; NaN where nothing was known. */
+/** The last points of a value, one per tick; NaN if unknown. */
 export class Series {
   #values = new Float64Array(POINTS).fill(NaN);
   #tick = 0;
@@ -14,7 +14,7 @@ export class Series {
     return series;
   }
 
-  /** Takes a tick's point. Ticks that were missed are gaps. */
+  /** Adds a tick's point. Missed ticks are gaps. */
   push(tick, point) {
     if (tick <= this.#tick) return;
     const missed = Math.min(tick - this.#tick - 1, POINTS);
@@ -35,7 +35,7 @@ export class Series {
   }
 }
 
-/** What tells a device from all others. */
+/** The unique key of a device. */
 export const deviceKey = (device) => JSON.stringify([device.node, device.name]);
 
 const TOTALS = ['utilization', 'rate', 'errors', 'p50_us', 'p99_us', 'queued', 'cold'];
@@ -53,7 +53,7 @@ export class Store {
   functions = new Map();
   #colours = new Map();
 
-  /** Takes what the gateway remembers; what was known before is of no use beside it. */
+  /** Replaces all series by the gateway's history. */
   takeHistory(history) {
     const { tick } = history;
     this.tick = tick;
@@ -78,7 +78,7 @@ export class Store {
       series.rate.push(tick, f.rate);
       series.errors.push(tick, f.errors_rate);
       series.queued.push(tick, f.queued);
-      // The row's own percentiles are of ten seconds.
+      // The row's own percentiles cover ten seconds.
       series.p50_us.push(tick, f.tick_p50_us);
       series.p99_us.push(tick, f.tick_p99_us);
     }
@@ -90,7 +90,7 @@ export class Store {
     for (const key of series.keys()) if (!there.has(key)) series.delete(key);
   }
 
-  /** Which of the colours a name has: the same one for as long as the page is open. */
+  /** The color index of a name, stable while the page is open. */
   colour(name) {
     if (!this.#colours.has(name)) this.#colours.set(name, this.#colours.size);
     return this.#colours.get(name);
@@ -99,20 +99,20 @@ export class Store {
 
 const FAULTS = { failed: 'bad', lost: 'bad', starting: 'note', cordoned: 'note', draining: 'note' };
 
-/** What an operator should look at, the worst first. */
+/** Problems for the operator, the worst first. */
 export function problems(state) {
   const list = [];
   const say = (level, what, why, href) => list.push({ level, what, why, href });
   if (state.registry && !state.registry.reachable) {
-    say('bad', `Registry ${state.registry.address} does not answer`,
-      `for ${state.registry.since_s} s; what runs runs on. ${state.registry.reason}`, null);
+    say('bad', `Registry ${state.registry.address} does not respond`,
+      `for ${state.registry.since_s} s; running instances continue. ${state.registry.reason}`, null);
   }
   for (const node of state.nodes) {
     if (FAULTS[node.state]) say(FAULTS[node.state], `Node ${node.name} is ${node.state}`, node.reason, ['nodes']);
   }
   const lost = new Set(state.nodes.filter((n) => n.state === 'lost').map((n) => n.name));
   for (const device of state.devices) {
-    // A lost node's devices are lost with it: said once.
+    // A lost node's devices are lost with it: reported once.
     if (lost.has(device.node) || !FAULTS[device.state]) continue;
     say(FAULTS[device.state], `Device ${device.name} of ${device.node} is ${device.state}`, device.reason,
       ['devices', device.node, device.name]);

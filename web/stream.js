@@ -1,7 +1,6 @@
-// The connection to the gateway: one stream of events, read until it breaks, and again after that.
-//
-// A browser has six connections to a host over HTTP/1.1, all its tabs together. So only a page that
-// is seen holds one: a hidden one asks now and then, and one that was left holds nothing.
+// The connection to the gateway: one stream of events, reopened when it breaks. A browser has six
+// connections to a host over HTTP/1.1 for all tabs. So only a visible page holds one: a hidden page
+// polls rarely, and a page that was left holds none.
 
 const SILENCE_MS = 5_000;
 const HIDDEN_MS = 15_000;
@@ -40,7 +39,7 @@ export class Connection {
     this.on = on;
     addEventListener('online', () => this.retry());
     document.addEventListener('visibilitychange', () => this.#turn());
-    // A page that was left may be kept, to be shown again.
+    // A page that was left may be cached and shown again.
     addEventListener('pagehide', () => this.#turn(true));
     addEventListener('pageshow', () => this.#turn(false));
   }
@@ -84,18 +83,18 @@ export class Connection {
     }
   }
 
-  /** Takes the state once, for what a tab's title says. */
+  /** Fetches the state once, for the tab's title. */
   async #ask() {
     if (this.#left) return;
     try {
       const answer = await fetch('api/state', { cache: 'no-store', signal: AbortSignal.timeout(SILENCE_MS) });
       if (answer.ok) this.on.state(await answer.json());
     } catch {
-      // It is said when the page is seen again.
+      // Reported when the page is visible again.
     }
   }
 
-  /** Reads one stream to its end, and says why it ended; null: the page let go of it. */
+  /** Reads one stream to its end. Returns why it ended; null if the page closed it. */
   async #read() {
     const abort = new AbortController();
     this.#abort = abort;
@@ -121,9 +120,9 @@ export class Connection {
         for (const event of events.take(value)) this.#event(event);
       }
     } catch (error) {
-      if (silent) return `nothing was heard for ${SILENCE_MS / 1000} s`;
+      if (silent) return `no events for ${SILENCE_MS / 1000} s`;
       if (abort.signal.aborted) return null;
-      return error instanceof TypeError ? 'the gateway does not answer' : String(error);
+      return error instanceof TypeError ? 'the gateway does not respond' : String(error);
     } finally {
       clearTimeout(alarm);
       abort.abort();
@@ -143,6 +142,6 @@ export class Connection {
 
 function refusal(status, body) {
   const why = body.trim().slice(0, 200);
-  if (status === 401 || status === 403) return `the gateway wants other credentials (${status}): reload the page`;
-  return `the gateway answered ${status}${why ? `: ${why}` : ''}`;
+  if (status === 401 || status === 403) return `the gateway requires other credentials (${status}): reload the page`;
+  return `the gateway responded with ${status}${why ? `: ${why}` : ''}`;
 }

@@ -1,5 +1,5 @@
 // A table that sorts by any column, keeps its rows' elements, and is a list of cards on a phone.
-// Its roles are said outright: shown as cards, browsers would take it for no table.
+// Its ARIA roles are explicit: shown as cards, browsers would not treat it as a table.
 
 import { h, text, hint, Keyed } from './dom.js';
 
@@ -7,7 +7,7 @@ const ROWS = 200;
 
 const order = new Intl.Collator('en', { numeric: true, sensitivity: 'base' });
 
-/** What is not known sorts last, whichever the direction. */
+/** Unknown values sort last in both directions. */
 function compare(a, b, sign) {
   const [x, y] = [a ?? NaN, b ?? NaN];
   const [noX, noY] = [x !== x, y !== y];
@@ -18,7 +18,7 @@ function compare(a, b, sign) {
 /**
  * Columns are `{label, sort(row), text(row)}`; `make()` in place of `text` gives an object with an
  * `element` and `update(row)`. `number` aligns, and sorts the largest first. `href(row)` links the
- * first column. A column that no row knows anything for is not shown.
+ * first column. A column without a value in any row is hidden.
  */
 export class Table {
   constructor({ id, caption, columns, key, href, sort = 0, down = false }) {
@@ -51,7 +51,7 @@ export class Table {
     this.#show();
   }
 
-  /** Which columns anything is known for. */
+  /** The columns with a value in any row. */
   #filled() {
     this.empty = this.columns.map((column) => this.rows.length > 0 && this.rows.every((row) => column.sort(row) == null));
     this.heads.forEach((head, i) => {
@@ -82,7 +82,7 @@ export class Table {
     try {
       sessionStorage.setItem(`sort.${this.id}`, JSON.stringify([column, down]));
     } catch {
-      // A browser without storage forgets the order with the page.
+      // Without storage the order is lost with the page.
     }
     this.#heads();
     this.#show();
@@ -127,7 +127,7 @@ export const word = (label, get, more) => ({ label, sort: get, text: (row) => ge
 /** A column of numbers, written by `write`. */
 export const number = (label, get, write, more) => ({ label, number: true, sort: get, text: (row) => write(get(row)), ...more });
 
-/** Whether any of the texts holds what is looked for. */
+/** Whether any of the texts contains the search text. */
 export function matches(filter, ...texts) {
   return !filter || texts.flat().some((t) => String(t ?? '').toLowerCase().includes(filter));
 }

@@ -1,4 +1,4 @@
-// Calls a function from the page: method, path, query, headers and body; shows what came back.
+// Calls a function from the page: method, path, query, headers and body; shows the response.
 
 import { h, text } from './dom.js';
 import { paint } from './chart.js';
@@ -7,7 +7,7 @@ import * as format from './format.js';
 
 const TEXT_MAX = 64 * 1024;
 const DUMP_BYTES = 512;
-/** What a browser draws and cannot run. */
+/** Image types that a browser displays but cannot execute. */
 const IMAGES = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/bmp']);
 const SHOWN = new Set(['content-type', 'server-timing', 'traceparent', 'retry-after', 'allow']);
 const TYPES = { raw: 'application/octet-stream', json: 'application/json', npy: 'application/x-npy', png: 'image/png', jpeg: 'image/jpeg' };
@@ -27,7 +27,7 @@ export class Try {
     this.path = h('input', { type: 'text', placeholder: '/', spellcheck: 'false', autocomplete: 'off', 'aria-label': 'Path below the function', name: 'path' });
     this.query = h('input', { type: 'text', placeholder: 'width=640&height=480', spellcheck: 'false', autocomplete: 'off', name: 'query' });
     this.fields = h('div', { class: 'fields' });
-    this.kind = h('input', { type: 'text', placeholder: 'by the body', spellcheck: 'false', autocomplete: 'off', name: 'type', list: 'types' });
+    this.kind = h('input', { type: 'text', placeholder: 'from the body', spellcheck: 'false', autocomplete: 'off', name: 'type', list: 'types' });
     this.accept = h('input', { type: 'text', placeholder: '*/*', spellcheck: 'false', autocomplete: 'off', name: 'accept', list: 'types' });
     this.key = h('input', { type: 'password', placeholder: 'none', autocomplete: 'off', name: 'key' });
     this.file = h('input', { type: 'file', name: 'file', 'aria-label': 'Body from a file', change: () => this.#command() });
@@ -55,7 +55,7 @@ export class Try {
     this.answer.close();
   }
 
-  /** Takes the function's contract; a changed one makes the form anew. */
+  /** Sets the function's contract; a change rebuilds the form. */
   update(contract) {
     const wanted = JSON.stringify(contract);
     if (wanted === this.contract) return;
@@ -103,7 +103,7 @@ export class Try {
     return `/function/${encodeURIComponent(this.name)}${path && `/${path}`}${this.#query()}`;
   }
 
-  /** Headers as pairs; a key is left out of what is shown. */
+  /** Headers as pairs; a key is omitted from the shown command. */
   #headers(shown) {
     const headers = [];
     for (const { input, control } of this.inputs ?? []) {
@@ -129,7 +129,7 @@ export class Try {
     text(this.code, words.join(' '));
   }
 
-  /** The body, or null; an error for what cannot be sent. */
+  /** The body, or null; throws if it cannot be sent. */
   #body() {
     if (this.mode === 'none') return null;
     if (this.mode === 'text') return this.area.value;
@@ -158,7 +158,7 @@ export class Try {
       this.answer.fail(error.message);
       return;
     }
-    // A file's own type only where none is asked for.
+    // A file's own type, unless one is given.
     if (body instanceof Blob && !this.kind.value) headers.set('content-type', body.type || TYPES.raw);
     this.answer.wait();
     const begun = performance.now();
@@ -168,12 +168,12 @@ export class Try {
       const bytes = await answer.arrayBuffer();
       this.answer.show(answer, bytes, performance.now() - begun);
     } catch (error) {
-      if (!abort.signal.aborted) this.answer.fail(`No answer: ${error.message}`);
+      if (!abort.signal.aborted) this.answer.fail(`No response: ${error.message}`);
     }
   }
 }
 
-/** What came back. */
+/** The response. */
 class Answer {
   constructor() {
     this.badge = new Badge();
@@ -215,10 +215,10 @@ class Answer {
     this.#reset(answer.ok ? 'ready' : 'failed', `${format.bytes(bytes.byteLength)} in ${format.micros(ms * 1000)}`);
     text(this.badge.word, `${answer.status} ${answer.statusText}`.trim());
     this.timing.replaceChildren(...timing(answer.headers.get('server-timing')));
-    const told = [...answer.headers].filter(([name]) => name.startsWith('x-') || SHOWN.has(name));
-    this.headers.replaceChildren(...told.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
+    const shown = [...answer.headers].filter(([name]) => name.startsWith('x-') || SHOWN.has(name));
+    this.headers.replaceChildren(...shown.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
     const kind = (answer.headers.get('content-type') ?? '').split(';')[0].trim().toLowerCase();
-    // What is saved is bytes: opened beside the page it would be of the page's origin.
+    // Saved as plain bytes: opened in the browser, it would have the page's origin.
     this.save.href = this.#url(bytes, TYPES.raw);
     this.save.hidden = bytes.byteLength === 0;
     if (bytes.byteLength) this.content.append(this.#content(kind, bytes));
@@ -231,14 +231,14 @@ class Answer {
   }
 
   #content(kind, bytes) {
-    if (IMAGES.has(kind)) return h('img', { src: this.#url(bytes, kind), alt: 'The answer' });
+    if (IMAGES.has(kind)) return h('img', { src: this.#url(bytes, kind), alt: 'The response' });
     if (kind.endsWith('json')) return h('pre', { tabindex: '0' }, pretty(decode(bytes)));
     if (kind.startsWith('text/')) return h('pre', { tabindex: '0' }, decode(bytes));
     return h('pre', { tabindex: '0' }, dump(new Uint8Array(bytes)));
   }
 }
 
-/** Where the time went, as the gateway says it: a bar of its parts, and their names. */
+/** The call's times from the gateway: a bar of its parts, and their names. */
 function timing(header) {
   const steps = (header ?? '').split(',').flatMap((part) => {
     const [name, ...parameters] = part.trim().split(';');
@@ -278,7 +278,7 @@ function pretty(json) {
   }
 }
 
-/** Bytes, sixteen to a line, with what of them is text. */
+/** A hex dump, sixteen bytes per line, with ASCII. */
 function dump(bytes) {
   const lines = [];
   for (let at = 0; at < Math.min(bytes.length, DUMP_BYTES); at += 16) {

@@ -26,7 +26,7 @@ export class DeviceView {
         card('Regions', this.regions.element, h('h2', {}, 'Memory'), this.memory.element)),
       card('Facts', this.facts.element),
     );
-    this.gone = nothing(`No device ${name} on ${node}`, 'Its node left the pool, or it has another name.', 'baltra devices');
+    this.gone = nothing(`No device ${name} on ${node}`, 'Its node left the pool, or its name is different.', 'baltra devices');
     this.element = h('div', {}, this.body, this.gone);
   }
 

@@ -1,4 +1,4 @@
-// The devices: how busy each was, and what it holds.
+// The devices: utilization and loaded accelerators.
 
 import { h, text, route } from '../dom.js';
 import { HeatMap } from '../chart.js';
@@ -7,17 +7,17 @@ import { Table, word, number, matches } from '../table.js';
 import { deviceKey } from '../store.js';
 import * as format from '../format.js';
 
-/** So many devices have a row of heat. */
+/** Most devices with a row in the heat map. */
 const HEAT_ROWS = 32;
 
-/** What is loaded on a device, by name. */
+/** A device's loaded accelerators, by name. */
 const loaded = (device) => device.regions.flatMap((r) => r.loaded.map((a) => a.name));
 
 export class Devices {
   constructor(look) {
     this.look = look;
     this.heat = new HeatMap({ label: 'Utilization of each device over time' });
-    this.none = nothing('No device yet', 'A node brings its devices when its manager runs:', 'baltra manager --registry http://HOST:PORT');
+    this.none = nothing('No device yet', 'Start a manager to add a node\'s devices:', 'baltra manager --registry http://HOST:PORT');
     this.table = new Table({
       id: 'devices',
       caption: 'Devices',
@@ -59,7 +59,7 @@ export class Devices {
   }
 }
 
-/** Those that did most in the time that is shown, in the order that they came in. */
+/** The busiest rows in the shown time, in their original order. */
 function busiest(rows) {
   if (rows.length <= HEAT_ROWS) return rows;
   const sum = (values) => values.reduce((all, v) => all + (Number.isFinite(v) ? v : 0), 0);

@@ -1,4 +1,4 @@
-// One function: how often, how fast, how cold, where; and a form to call it.
+// One function: rate, latency, cold starts, replicas; and a form to call it.
 
 import { h, text, Keyed } from '../dom.js';
 import { TimeChart, HistogramChart, paint } from '../chart.js';
@@ -25,7 +25,7 @@ export class FunctionView {
       replicas: new Tile('Replicas', 0, { plain: true }),
       cold: new Tile('Cold starts', 0, { plain: true }),
     };
-    this.rate = new TimeChart({ label: 'Requests a second', format: format.rate });
+    this.rate = new TimeChart({ label: 'Requests per second', format: format.rate });
     this.latency = new TimeChart({ label: 'Latency', format: format.micros, log: true });
     this.histogram = new HistogramChart({ label: 'Latency histogram' });
     const windows = h('div', { class: 'switch', role: 'group', 'aria-label': 'Calls shown' });
@@ -36,7 +36,7 @@ export class FunctionView {
     this.cold = new ColdStarts();
     this.list = h('ul', { class: 'placements' });
     this.placements = new Keyed(this.list, (p) => JSON.stringify([p.node, p.device]), () => new PlacementRow());
-    this.nowhere = h('p', { class: 'waiting' }, 'Nowhere: its next call is a cold start.');
+    this.nowhere = h('p', { class: 'waiting' }, 'Not loaded: its next call is a cold start.');
     this.form = new Try(name);
     this.body = h(
       'div',
@@ -51,10 +51,10 @@ export class FunctionView {
         card(['Latency histogram', windows], this.histogram.element),
         card('Cold starts', this.cold.element),
       ),
-      card('Where it is', this.list, this.nowhere),
+      card('Replicas', this.list, this.nowhere),
       this.form.element,
     );
-    this.gone = nothing(`No function ${name}`, 'It was removed, or has another name.', 'baltra function list');
+    this.gone = nothing(`No function ${name}`, 'It was removed, or its name is different.', 'baltra function list');
     this.element = h('div', {}, this.body, this.gone);
     this.timer = setInterval(() => this.#fetch(), DETAILS_MS);
     this.#fetch();
@@ -65,7 +65,7 @@ export class FunctionView {
     this.form.close();
   }
 
-  /** Asks for what the stream does not carry, while there is such a function. */
+  /** Polls the details that the stream lacks, while the function exists. */
   async #fetch() {
     const there = this.look.store.state?.functions.some((f) => f.name === this.name);
     if (!there || document.hidden || this.fetching) return;
@@ -74,7 +74,7 @@ export class FunctionView {
       const answer = await fetch(`api/function/${encodeURIComponent(this.name)}`, { cache: 'no-store', signal: AbortSignal.timeout(5_000) });
       if (answer.ok) this.#take(await answer.json());
     } catch {
-      // The stream says that the connection is lost; this comes back with it.
+      // The stream reports a lost connection; polling resumes with it.
     } finally {
       this.fetching = false;
     }
@@ -136,7 +136,7 @@ export class FunctionView {
   }
 }
 
-/** The duration that the part `q` of the calls is not longer than, from a histogram's bars. */
+/** The quantile `q` of the durations, from a histogram's bars. */
 export function quantile(bars, q) {
   const wanted = q * bars.reduce((n, bar) => n + bar.count, 0);
   let below = 0;

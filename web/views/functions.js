@@ -9,7 +9,7 @@ import * as format from '../format.js';
 /** The part of a function's calls that failed in the last second. */
 export const failing = (f) => (f.rate > 0 ? f.errors_rate / f.rate : f.rate === 0 ? 0 : NaN);
 
-/** Where it is loaded, in short. */
+/** The devices that it is loaded on, shortened. */
 export function places(f) {
   const loaded = f.placements.filter((p) => p.loaded);
   const name = (p) => (p.device ? `${p.node} / ${p.device}` : p.node);

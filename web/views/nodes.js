@@ -1,4 +1,4 @@
-// The hosts with a Device Manager, and the registry that holds them together.
+// The hosts with a Device Manager, and their registry.
 
 import { h, text } from '../dom.js';
 import { Badge, card, nothing } from '../parts.js';
@@ -24,7 +24,7 @@ export class Nodes {
         number('Devices', (n) => this.counts.get(n.name) ?? 0, format.count),
         number('Sessions', (n) => n.sessions, format.count),
         number('Executors', (n) => n.executors, format.count),
-        number('Heard', (n) => n.heard_ms, (ms) => `${format.micros(ms * 1000)} ago`),
+        number('Last heartbeat', (n) => n.heard_ms, (ms) => `${format.micros(ms * 1000)} ago`), // text-ok
         number('Up', (n) => n.uptime_s, format.seconds),
         word('Address', (n) => n.address),
         word('Version', (n) => n.version || null),

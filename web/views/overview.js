@@ -1,4 +1,4 @@
-// Everything at a glance: is it well, is it busy, is it fast.
+// The overview: health, load and latency.
 
 import { h, text, hint, route, Keyed } from '../dom.js';
 import { TimeChart, HeatMap, Spark } from '../chart.js';
@@ -8,13 +8,13 @@ import { matches } from '../table.js';
 import { FunctionTable } from './functions.js';
 import * as format from '../format.js';
 
-/** More devices than this are rows of heat: so many lines are no picture. */
+/** With more devices than this, a heat map replaces the chart's lines. */
 const LINES = 6;
 
-/** So many devices have a row; all of them are in their own view. */
+/** Most devices with a row; the devices' view has all. */
 const HEAT_ROWS = 10;
 
-/** So many functions have a colour of their own; the rest is one area. */
+/** Most functions with their own color; the rest is one area. */
 const AREAS = 6;
 
 export class Overview {
@@ -31,12 +31,12 @@ export class Overview {
     };
     this.busy = new TimeChart({ label: 'Device utilization', format: format.percent, max: 1 });
     this.heat = new HeatMap({ label: 'Device utilization' });
-    this.rate = new TimeChart({ label: 'Requests a second by function', format: format.rate, stacked: true });
+    this.rate = new TimeChart({ label: 'Requests per second by function', format: format.rate, stacked: true });
     this.latency = new TimeChart({ label: 'Latency', format: format.micros, log: true });
     this.queued = new TimeChart({ label: 'Queue depth', format: format.count, whole: true });
     this.grid = h('div', { class: 'devices' });
     this.devices = new Keyed(this.grid, deviceKey, () => new DeviceCard(look));
-    this.noDevice = nothing('No device yet', 'A node brings its devices when its manager runs:', 'baltra manager --registry http://HOST:PORT');
+    this.noDevice = nothing('No device yet', 'Start a manager to add a node\'s devices:', 'baltra manager --registry http://HOST:PORT');
     this.functions = new FunctionTable(look, 'overview');
     this.numbers = h(
       'div',
@@ -76,7 +76,7 @@ export class Overview {
     this.tiles.queued.update(format.count(now.queued), { values: last(total.queued) });
     this.tiles.cold.update(format.count(cold), { note: 'in 10 min', values: last(total.cold) });
 
-    // With nothing to count, what to do comes first.
+    // Without devices and functions, the hints come first.
     this.numbers.hidden = !state.devices.length && !state.functions.length;
     const devices = state.devices.filter((d) => matches(filter, d.name, d.node, d.model));
     this.#busy(devices, last);
@@ -111,7 +111,7 @@ const counted = (n) => (n === 1 ? '1 device' : `${n} devices`);
 
 const sum = (values) => values.reduce((all, v) => all + (Number.isFinite(v) ? v : 0), 0);
 
-/** The busiest functions each for itself, and the rest together. */
+/** The busiest functions separately, and the rest together. */
 function areas(store, last, filter) {
   const all = store.state.functions
     .filter((f) => matches(filter, f.name, f.tenant, f.description))
@@ -119,7 +119,7 @@ function areas(store, last, filter) {
     .map((one) => ({ ...one, sum: sum(one.values) }))
     .sort((a, b) => b.sum - a.sum);
   const own = all.slice(0, AREAS);
-  // By name and not by rate, so that areas do not change places.
+  // By name and not by rate, so that areas do not swap.
   own.sort((a, b) => (a.name < b.name ? -1 : 1));
   const shown = own.map((one) => ({ ...one, which: store.colour(one.name) }));
   const rest = all.slice(AREAS);

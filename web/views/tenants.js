@@ -1,4 +1,4 @@
-// Who uses it, and how much: what a bill is made from.
+// Usage by tenant, the basis of billing.
 
 import { h } from '../dom.js';
 import { Bar, card, nothing } from '../parts.js';
@@ -8,7 +8,7 @@ import * as format from '../format.js';
 export class Tenants {
   constructor(look) {
     this.look = look;
-    this.none = nothing('No tenant yet', 'Make one, and give its token to who is it:', 'baltra tenant add NAME');
+    this.none = nothing('No tenant yet', 'Add one, and give its token to its users:', 'baltra tenant add NAME');
     this.table = new Table({
       id: 'tenants',
       caption: 'Tenants',
@@ -42,7 +42,7 @@ export class Tenants {
   }
 }
 
-/** A tenant's part of all device time that is used now. */
+/** A tenant's share of the device time that is in use. */
 class Share {
   constructor() {
     this.bar = new Bar('Share of the device time in use');
