@@ -10,8 +10,9 @@ mod code;
 mod delay;
 mod overlap;
 
-use crate::ir::Callee;
-use crate::ir::{BlockId, EngineCall, Function, FunctionId, Instruction, Op, Value, ValueId};
+use crate::ir::{
+    BlockId, Callee, EngineCall, Function, FunctionId, Instruction, Op, Value, ValueId,
+};
 use crate::memory::{Memories, MemoryId};
 use crate::units::{unit, Unit};
 pub use code::{blocks, Code, End, Schedule};
@@ -55,24 +56,17 @@ pub fn function(
     memories: &Memories,
 ) -> Option<()> {
     for (own, code) in codes.iter_mut().enumerate() {
+        let own = BlockId(own);
         let block = Block {
             function,
             at,
             code,
-            own: BlockId(own),
+            own,
             memories,
         };
         let mut best = block.schedule(None)?;
-        if code.loops(BlockId(own)) {
-            let block = Block {
-                function,
-                at,
-                code,
-                own: BlockId(own),
-                memories,
-            };
-            let most = best.length.min(INTERVAL_MAX);
-            let mut intervals = 1..most;
+        if block.code.loops(own) {
+            let mut intervals = 1..best.length.min(INTERVAL_MAX);
             if let Some(pipeline) = intervals.find_map(|interval| block.schedule(Some(interval))) {
                 best = pipeline;
             }

@@ -98,12 +98,12 @@ fn test_large_arrays_are_off_the_chip() {
     let hardware = with(1 << 20, large).unwrap();
     assert_eq!((hardware.memory_bytes, hardware.far_bytes), (400, 800_000));
     assert_eq!(hardware.text.matches("CallLoad").count(), 1);
-    let refused = |far, large| with(far, large).unwrap_err().to_string();
-    assert!(refused(0, large).contains("m_axi"));
-    assert!(refused(4096, large).contains("the m_axi port has 4096"));
+    let error = |far, large| with(far, large).unwrap_err().to_string();
+    assert!(error(0, large).contains("m_axi"));
+    assert!(error(4096, large).contains("the m_axi port has 4096"));
     let full = "@large = internal global <{ i32, [199999 x i32] }> \
                 <{ i32 1, [199999 x i32] zeroinitializer }>, align 4\n";
-    assert!(refused(1 << 20, full).contains("has initial contents"));
+    assert!(error(1 << 20, full).contains("has initial contents"));
 }
 
 #[test]
@@ -154,20 +154,20 @@ done:
 
 #[test]
 fn test_rejects_unsupported_code_with_its_line() {
-    let said = |body: &str| made(body).unwrap_err().to_string();
+    let error = |body: &str| made(body).unwrap_err().to_string();
     assert_eq!(
-        said("entry:\n  %x = call i32 @rand(), !dbg !8\n  ret i32 %x, !dbg !7"),
+        error("entry:\n  %x = call i32 @rand(), !dbg !8\n  ret i32 %x, !dbg !7"),
         "k.c:8: call of 'rand', which neither the sources nor the library define"
     );
     assert_eq!(
-        said("entry:\n  %x = call i32 %f(), !dbg !8\n  ret i32 0"),
+        error("entry:\n  %x = call i32 %f(), !dbg !8\n  ret i32 0"),
         "k.c:8: call through a pointer cannot be synthesized (call the function by its name)"
     );
     assert_eq!(
-        said("entry:\n  %x = fdiv float 1.0, 2.0, !dbg !8\n  ret i32 0"),
+        error("entry:\n  %x = fdiv float 1.0, 2.0, !dbg !8\n  ret i32 0"),
         "k.c:8: LLVM instruction 'fdiv' cannot be synthesized"
     );
-    assert!(said(
+    assert!(error(
         r#"entry:
   %r = call i32 @hum_port_rank()
   %x = inttoptr i32 %r to ptr, !dbg !8
@@ -176,7 +176,7 @@ fn test_rejects_unsupported_code_with_its_line() {
     )
     .starts_with("k.c:8: access through an address that is computed from a number"));
     assert_eq!(
-        said("entry:\n  %x = call i32 @hum_main(), !dbg !8\n  ret i32 %x"),
+        error("entry:\n  %x = call i32 @hum_main(), !dbg !8\n  ret i32 %x"),
         "k.c:3: 'hum_main' calls itself: hardware has no stack (replace the recursion by a loop)"
     );
 }
@@ -255,7 +255,7 @@ entry:
 
 #[test]
 fn test_rejects_addresses_without_an_object_with_their_line() {
-    let refused = |body: &str| pointers(body, "").unwrap_err().to_string();
+    let error = |body: &str| pointers(body, "").unwrap_err().to_string();
     let number = "k.c:8: access through an address that is computed from a number";
     // Received in a message; loaded from an object of an arithmetic type.
     for from in [
@@ -270,11 +270,11 @@ fn test_rejects_addresses_without_an_object_with_their_line() {
   %x = load i32, ptr %there, align 4, !dbg !8
   ret i32 %x"#
         );
-        assert!(refused(&body).starts_with(number), "{from}");
+        assert!(error(&body).starts_with(number), "{from}");
     }
     let constant =
         "entry:\n  %x = load i32, ptr inttoptr (i64 4096 to ptr), align 4, !dbg !8\n  ret i32 %x";
-    assert_eq!(refused(constant), "k.c:8: access through a null pointer");
+    assert_eq!(error(constant), "k.c:8: access through a null pointer");
 }
 
 #[test]
