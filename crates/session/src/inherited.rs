@@ -1,22 +1,51 @@
-//! Session sockets in forked children: a child inherits them and, while it holds them open, the
-//! peers cannot detect that the parent has ended.
+//! Sessions' sockets in a program that forks, or closes descriptors that it has not opened.
+//!
+//! A forked child inherits the sockets and, while it holds them open, the peers cannot detect that
+//! the parent has ended. A program that closes all descriptors, as daemons do, may get a socket's
+//! number for a file of its own: device and inode identify a socket, not its number.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// Maximum number of registered sockets; those of further sessions stay open in a child until it
 /// ends.
 const SOCKETS_MAX: usize = 128;
 const NONE: RawFd = -1;
 
-static SOCKETS: [AtomicI32; SOCKETS_MAX] = [const { AtomicI32::new(NONE) }; SOCKETS_MAX];
+/// Device and inode that no socket has.
+const ABSENT: Identity = (0, 0);
 
-/// Removes and returns all sockets, for a child to close. Takes no lock, which is not allowed in
-/// the child of a multithreaded process.
-pub fn take_sockets() -> impl Iterator<Item = RawFd> {
-    let all = SOCKETS.iter();
-    all.map(|socket| socket.swap(NONE, Ordering::Relaxed))
-        .filter(|fd| *fd != NONE)
+/// Device and inode of a descriptor's file.
+pub type Identity = (u64, u64);
+
+fn identity(fd: impl AsFd) -> Identity {
+    let stat = rustix::fs::fstat(fd);
+    stat.map_or(ABSENT, |stat| (stat.st_dev, stat.st_ino))
+}
+
+struct Entry {
+    fd: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
+}
+
+static SOCKETS: [Entry; SOCKETS_MAX] = [const {
+    Entry {
+        fd: AtomicI32::new(NONE),
+        device: AtomicU64::new(ABSENT.0),
+        inode: AtomicU64::new(ABSENT.1),
+    }
+}; SOCKETS_MAX];
+
+/// Removes and returns all sockets with their identities, for a child to close. Takes no lock, which
+/// is not allowed in the child of a multithreaded process.
+pub fn take_sockets() -> impl Iterator<Item = (RawFd, Identity)> {
+    let taken = SOCKETS.iter().map(|entry| {
+        let fd = entry.fd.swap(NONE, Ordering::Relaxed);
+        let device = entry.device.load(Ordering::Relaxed);
+        (fd, (device, entry.inode.load(Ordering::Relaxed)))
+    });
+    taken.filter(|(fd, _)| *fd != NONE)
 }
 
 /// Remembers a socket for as long as it lives.
@@ -28,10 +57,16 @@ impl Remembered {
     pub fn new(socket: &OwnedFd) -> Remembered {
         let fd = socket.as_raw_fd();
         let free = SOCKETS.iter().find(|entry| {
-            let taken = entry.compare_exchange(NONE, fd, Ordering::Relaxed, Ordering::Relaxed);
-            taken.is_ok()
+            let exchange = |order| entry.fd.compare_exchange(NONE, fd, order, order);
+            exchange(Ordering::Relaxed).is_ok()
         });
-        Remembered(free)
+        if let Some(entry) = free {
+            // A child that is forked before this leaves the socket open.
+            let (device, inode) = identity(socket);
+            entry.device.store(device, Ordering::Relaxed);
+            entry.inode.store(inode, Ordering::Relaxed);
+        }
+        Remembered(free.map(|entry| &entry.fd))
     }
 }
 
@@ -49,12 +84,7 @@ pub(crate) struct Socket {
     // Before the descriptor, so that it is removed before it is closed.
     _remembered: Remembered,
     fd: Option<OwnedFd>,
-    identity: Option<(u64, u64)>,
-}
-
-fn identity(fd: impl AsFd) -> Option<(u64, u64)> {
-    let stat = rustix::fs::fstat(fd).ok()?;
-    Some((stat.st_dev, stat.st_ino))
+    identity: Identity,
 }
 
 impl Socket {
@@ -112,7 +142,7 @@ mod tests {
         let (socket, _other) = UnixStream::pair().unwrap();
         let socket = OwnedFd::from(socket);
         let fd = socket.as_raw_fd();
-        let known = || SOCKETS.iter().any(|s| s.load(Ordering::Relaxed) == fd);
+        let known = || SOCKETS.iter().any(|s| s.fd.load(Ordering::Relaxed) == fd);
         let remembered = Remembered::new(&socket);
         assert!(known());
         drop(remembered);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,7 +31,8 @@ static void begin(struct own *own) {
 static bool works(struct own *own, cl_int seed) {
   cl_int out[WORDS], one = 1;
   size_t count = WORDS;
-  CLU(clEnqueueFillBuffer(own->queue, own->buffer, &seed, sizeof seed, 0, sizeof out, 0, NULL, NULL));
+  CLU(clEnqueueFillBuffer(own->queue, own->buffer, &seed, sizeof seed, 0, sizeof out, 0, NULL,
+                          NULL));
   clu_arg(own->kernel, 0, sizeof own->buffer, &own->buffer);
   clu_arg(own->kernel, 1, sizeof one, &one);
   CLU(clEnqueueNDRangeKernel(own->queue, own->kernel, 1, NULL, &count, NULL, 0, NULL, NULL));
@@ -51,7 +53,8 @@ static void *busy(void *argument) {
   for (;;) {
     cl_event event;
     cl_int zero = 0;
-    if (clEnqueueFillBuffer(own->queue, own->buffer, &zero, sizeof zero, 0, 4096, 0, NULL, &event)) return NULL;
+    if (clEnqueueFillBuffer(own->queue, own->buffer, &zero, sizeof zero, 0, 4096, 0, NULL, &event))
+      return NULL;
     clWaitForEvents(1, &event);
     clReleaseEvent(event);
   }
@@ -61,12 +64,18 @@ static void *busy(void *argument) {
 static int inherited(struct own *own) {
   cl_int zero = 0, out;
   cl_uint references;
-  if (clEnqueueFillBuffer(own->queue, own->buffer, &zero, 4, 0, 4096, 0, NULL, NULL) != CL_INVALID_COMMAND_QUEUE) return 1;
-  if (clEnqueueReadBuffer(own->queue, own->buffer, CL_TRUE, 0, 4, &out, 0, NULL, NULL) != CL_INVALID_COMMAND_QUEUE) return 2;
+  if (clEnqueueFillBuffer(own->queue, own->buffer, &zero, 4, 0, 4096, 0, NULL, NULL) !=
+      CL_INVALID_COMMAND_QUEUE)
+    return 1;
+  if (clEnqueueReadBuffer(own->queue, own->buffer, CL_TRUE, 0, 4, &out, 0, NULL, NULL) !=
+      CL_INVALID_COMMAND_QUEUE)
+    return 2;
   if (clFinish(own->queue) != CL_INVALID_COMMAND_QUEUE) return 3;
   if (clReleaseMemObject(own->buffer) != CL_INVALID_MEM_OBJECT) return 4;
   if (clReleaseKernel(own->kernel) != CL_INVALID_KERNEL) return 5;
-  if (clGetContextInfo(own->cl.context, CL_CONTEXT_REFERENCE_COUNT, 4, &references, NULL) != CL_INVALID_CONTEXT) return 6;
+  if (clGetContextInfo(own->cl.context, CL_CONTEXT_REFERENCE_COUNT, 4, &references, NULL) !=
+      CL_INVALID_CONTEXT)
+    return 6;
   if (clReleaseContext(own->cl.context) != CL_INVALID_CONTEXT) return 7;
   /* The device stands for no session: a context of the child's own is made on it. */
   cl_int code;
@@ -80,21 +89,98 @@ static int anew(cl_int seed) {
   return works(&own, seed) ? 0 : 9;
 }
 
-/* A daemon's way: all descriptors closed, and the numbers used for something else. */
+/* A daemon's way: all descriptors closed, and the numbers used for sockets and files of the
+ * program's. */
+enum { PAIRS = 24, FILES = 64 };
+
+struct files {
+  int pairs[PAIRS][2], files[FILES];
+};
+
+static void reopen(struct files *own) {
+  for (int fd = 3; fd < 256; fd++) close(fd);
+  for (int i = 0; i < PAIRS; i++)
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, own->pairs[i])) _exit(20);
+  for (int i = 0; i < FILES; i++) own->files[i] = open("/dev/null", O_RDWR);
+  for (int i = 0; i < PAIRS; i++)
+    if (write(own->pairs[i][0], "a", 1) != 1 || write(own->pairs[i][1], "b", 1) != 1) _exit(21);
+}
+
+/* Whether all of them are still the program's alone: open, with its own bytes in them and no
+ * others. */
+static bool untouched(const struct files *own) {
+  char bytes[2];
+  for (int i = 0; i < FILES; i++)
+    if (fcntl(own->files[i], F_GETFD) < 0) return false;
+  for (int i = 0; i < PAIRS; i++)
+    for (int end = 0; end < 2; end++)
+      if (recv(own->pairs[i][end], bytes, sizeof bytes, MSG_DONTWAIT) != 1 || bytes[0] != "ba"[end])
+        return false;
+  return true;
+}
+
+/* Over shared memory the session goes on. */
 static int closed(void) {
   struct own mine;
+  struct files own;
   begin(&mine);
-  for (int fd = 3; fd < 256; fd++) close(fd);
-  int files[64];
-  for (int i = 0; i < 64; i++) files[i] = open("/dev/null", O_RDWR);
+  reopen(&own);
   if (!works(&mine, 4)) return 10;
   /* A large buffer wants memory that the executor has not got yet: an error, or none. */
   cl_int code;
   cl_mem large = clCreateBuffer(mine.cl.context, CL_MEM_READ_WRITE, 64 << 20, NULL, &code);
   if (large) clReleaseMemObject(large);
-  for (int i = 0; i < 64; i++)
-    if (fcntl(files[i], F_GETFD) < 0) return 11;
-  return 0;
+  return untouched(&own) ? 0 : 11;
+}
+
+static void *waiting(void *argument) {
+  static cl_int status;
+  cl_event event = argument;
+  status = clWaitForEvents(1, &event);
+  return &status;
+}
+
+/* Over TCP it ends: every call says so, a wait in progress too, and what the program opened is its
+   own. A new session works. */
+static int closed_remotely(void) {
+  struct own mine;
+  struct files own;
+  cl_int zero = 0, out, code, *status;
+  size_t count = WORDS;
+  begin(&mine);
+  if (!works(&mine, 4)) return 10;
+  cl_event gate = clCreateUserEvent(mine.cl.context, &code), event;
+  clu_must(code, "clCreateUserEvent");
+  CLU(clEnqueueFillBuffer(mine.queue, mine.buffer, &zero, sizeof zero, 0, 4096, 1, &gate, &event));
+  CLU(clFlush(mine.queue));
+  pthread_t thread;
+  pthread_create(&thread, NULL, waiting, event);
+  clu_sleep_ms(50);
+  reopen(&own);
+  cl_int enqueued =
+      clEnqueueNDRangeKernel(mine.queue, mine.kernel, 1, NULL, &count, NULL, 0, NULL, NULL);
+  if (enqueued != CL_SUCCESS && enqueued != CL_DEVICE_NOT_AVAILABLE) return 11;
+  if (clFinish(mine.queue) != CL_DEVICE_NOT_AVAILABLE) return 12;
+  pthread_join(thread, (void **)&status);
+  if (*status == CL_SUCCESS) return 13;
+  code = clEnqueueReadBuffer(mine.queue, mine.buffer, CL_TRUE, 0, sizeof out, &out, 0, NULL, NULL);
+  if (code != CL_DEVICE_NOT_AVAILABLE) return 14;
+  if (!clCreateBuffer(mine.cl.context, CL_MEM_READ_WRITE, 64 << 20, NULL, &code) &&
+      code == CL_SUCCESS)
+    return 15;
+  /* A child of its own does not close what is the program's now. */
+  pid_t child = fork();
+  if (!child) _exit(untouched(&own) ? 0 : 1);
+  int inherited = reap(child);
+  if (inherited) return 30 + inherited;
+  reopen(&own);
+  clReleaseEvent(event);
+  clReleaseEvent(gate);
+  clReleaseMemObject(mine.buffer);
+  clReleaseCommandQueue(mine.queue);
+  clReleaseContext(mine.cl.context);
+  if (!untouched(&own)) return 16;
+  return anew(5);
 }
 
 int main(void) {
@@ -133,14 +219,11 @@ int main(void) {
   }
   printf("parent %d\n", works(&own, 3));
   fflush(stdout);
-  /* A session over TCP does not survive that its socket is closed. */
   const char *endpoint = getenv("BALTRA_ENDPOINT");
-  pid_t child;
-  if (!endpoint || strncmp(endpoint, "tcp:", 4)) {
-    child = fork();
-    if (!child) _exit(closed());
-    printf("closed %d\n", reap(child));
-  }
+  bool remote = endpoint && !strncmp(endpoint, "tcp:", 4);
+  pid_t child = fork();
+  if (!child) _exit(remote ? closed_remotely() : closed());
+  printf("closed %d\n", reap(child));
   /* Few descriptors: errors, or work. */
   child = fork();
   if (!child) {

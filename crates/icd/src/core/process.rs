@@ -106,9 +106,21 @@ fn mind_forks() {
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     CURRENT.store(std::ptr::null_mut(), Ordering::Release);
-    for socket in baltra_session::take_sockets() {
-        // SAFETY: a session's socket, which this process does not use: the executor has to observe
-        // the end of the parent's descriptor when the parent ends.
-        unsafe { libc::close(socket) };
+    for (socket, known) in baltra_session::take_sockets() {
+        // The parent may have closed the socket and opened another file with its number.
+        if identity(socket) == Some(known) {
+            // SAFETY: a session's socket, which this process does not use: the executor has to
+            // observe the end of the parent's descriptor when the parent ends.
+            unsafe { libc::close(socket) };
+        }
     }
+}
+
+/// Device and inode of a descriptor's file.
+fn identity(fd: i32) -> Option<(u64, u64)> {
+    // SAFETY: zeros are a valid value, which the call fills.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is writable; fstat accepts any number.
+    let found = unsafe { libc::fstat(fd, &mut stat) } == 0;
+    found.then_some((stat.st_dev, stat.st_ino))
 }

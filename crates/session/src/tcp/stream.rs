@@ -15,11 +15,17 @@ use std::time::{Duration, Instant};
 const TLS_SEND_BYTES: usize = 256 << 10;
 /// The most that a TLS record carries.
 const RECORD_BYTES: usize = 16 << 10;
+/// Interval at which a thread that waits for bytes checks that the socket is still open: closing a
+/// descriptor does not end a wait for it.
+const LOOK: Duration = Duration::from_secs(1);
+/// The end of a session whose socket the program has closed.
+pub(crate) const CLOSED: &str = "the program has closed the session's descriptor";
 
 /// A stream socket in blocking mode; sending never blocks nevertheless.
 pub(crate) struct Stream {
     fd: Socket,
     tls: Option<Mutex<Connection>>,
+    guarded: bool,
 }
 
 /// A non-blocking view of the socket for rustls.
@@ -53,6 +59,27 @@ impl Stream {
         Stream {
             fd: Socket::new(fd),
             tls: None,
+            guarded: false,
+        }
+    }
+
+    /// In a program whose descriptors are not all this library's: it may close any, and open others
+    /// of the same numbers. From then on every call fails, and none touches what is not ours.
+    pub fn guard(mut self) -> Stream {
+        self.guarded = true;
+        self
+    }
+
+    /// Whether the socket has been closed behind this library's back.
+    pub fn is_gone(&self) -> bool {
+        self.guarded && self.fd.get().is_none()
+    }
+
+    /// The socket, for one call.
+    fn socket(&self) -> io::Result<&OwnedFd> {
+        match self.guarded {
+            true => self.fd.get().ok_or_else(|| io::Error::other(CLOSED)),
+            false => Ok(&self.fd),
         }
     }
 
@@ -85,6 +112,7 @@ impl Stream {
         Ok(Stream {
             fd: Socket::new(fd),
             tls: Some(Mutex::new(connection)),
+            guarded: false,
         })
     }
 
@@ -107,7 +135,7 @@ impl Stream {
     /// arrives of `first` (see [`recv`]). 0: the peer has closed.
     pub fn recv(&self, first: Option<&Range>, rest: &mut [u8]) -> io::Result<usize> {
         match &self.tls {
-            None => recv(&self.fd, first, rest),
+            None => recv(self.socket()?, first, rest),
             Some(tls) => self.recv_tls(tls, first, rest, true),
         }
     }
@@ -115,15 +143,22 @@ impl Stream {
     /// Receives the bytes that have arrived; `WouldBlock`: none. 0: the peer has closed.
     pub fn recv_now(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match &self.tls {
-            None => Nonblocking(&self.fd).read(bytes),
+            None => Nonblocking(self.socket()?).read(bytes),
             Some(tls) => self.recv_tls(tls, None, bytes, false),
         }
     }
 
     /// Waits until something has arrived, or the stream has ended.
     pub fn wait_readable(&self) {
-        // The caller receives afterwards, which returns the failure.
-        let _ = wait(&self.fd, PollFlags::IN, None);
+        loop {
+            // The caller receives afterwards, which returns the failure.
+            let Ok(socket) = self.socket() else { return };
+            let deadline = self.guarded.then(|| Instant::now() + LOOK);
+            match wait(socket, PollFlags::IN, deadline) {
+                Err(e) if e.kind() == io::ErrorKind::TimedOut => {}
+                _ => return,
+            }
+        }
     }
 
     fn recv_tls(
@@ -150,10 +185,11 @@ impl Stream {
             }
             drop(connection);
             if block {
-                wait(&self.fd, PollFlags::IN, None)?;
+                self.wait_readable();
             }
+            let socket = self.socket()?;
             let mut connection = lock(tls);
-            match connection.read_tls(&mut Nonblocking(&self.fd)) {
+            match connection.read_tls(&mut Nonblocking(socket)) {
                 Ok(0) => return Ok(0),
                 Ok(_) => {
                     connection.process_new_packets().map_err(invalid)?;
@@ -175,7 +211,7 @@ impl Stream {
                     .is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
             });
             if !buffered {
-                wait(&self.fd, PollFlags::IN, Some(deadline))?;
+                wait(self.socket()?, PollFlags::IN, Some(deadline))?;
             }
             match self.recv(None, &mut bytes[at..])? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -188,7 +224,7 @@ impl Stream {
     /// Sends as much as the socket's buffer holds; `WouldBlock`: it is full.
     pub fn send(&self, parts: &[Part<'_>]) -> io::Result<usize> {
         let Some(tls) = &self.tls else {
-            return send(&self.fd, parts);
+            return send(self.socket()?, parts);
         };
         let mut connection = lock(tls);
         self.push_tls(&mut connection)?;
@@ -225,7 +261,7 @@ impl Stream {
 
     fn push_tls(&self, connection: &mut Connection) -> io::Result<()> {
         while connection.wants_write() {
-            match connection.write_tls(&mut Nonblocking(&self.fd)) {
+            match connection.write_tls(&mut Nonblocking(self.socket()?)) {
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) => return Err(e),
@@ -242,7 +278,7 @@ impl Stream {
             match self.send(if at < bytes.len() { &rest } else { &[] }) {
                 Ok(n) => at += n,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    wait(&self.fd, PollFlags::OUT, Some(deadline))?;
+                    wait(self.socket()?, PollFlags::OUT, Some(deadline))?;
                 }
                 Err(e) => return Err(e),
             }
@@ -263,13 +299,17 @@ impl Stream {
     /// Waits until the socket takes more, at most `timeout`.
     pub fn wait_writable(&self, timeout: Duration) {
         // The caller sends afterwards, which returns the failure.
-        let _ = wait(&self.fd, PollFlags::OUT, Some(Instant::now() + timeout));
+        if let Ok(socket) = self.socket() {
+            let _ = wait(socket, PollFlags::OUT, Some(Instant::now() + timeout));
+        }
     }
 
     /// Ends both directions, which wakes receiving threads.
     pub fn shutdown(&self) {
         // It may be broken already.
-        let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
+        if let Ok(socket) = self.socket() {
+            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use super::dial::{self, Dialer};
 use super::frame::{Kind, Violation};
 use super::link::{Flushed, Link};
 use super::reader::{Ended, Reader};
-use super::stream::Stream;
+use super::stream::{Stream, CLOSED};
 use super::GRACE;
 use crate::client::{Peer, Shared};
 use baltra_ring::{EventWriter, Memory, Producer, Progress, Range, Segment, Waiting};
@@ -101,6 +101,8 @@ struct Inner {
     stalled: Mutex<bool>,
     unstalled: Condvar,
     closed: AtomicBool,
+    /// The program has closed the socket, and the library has been notified.
+    socket_lost: AtomicBool,
     ended: Mutex<bool>,
     over: Condvar,
     library: OnceLock<Weak<Shared>>,
@@ -123,7 +125,7 @@ impl Tunnel {
         segment: &Segment,
     ) -> io::Result<Tunnel> {
         dial::reset_on_close(stream.fd())?;
-        let stream = Arc::new(stream);
+        let stream = Arc::new(stream.guard());
         let inner = Arc::new(Inner {
             dialer,
             hello,
@@ -144,6 +146,7 @@ impl Tunnel {
             stalled: false.into(),
             unstalled: Condvar::new(),
             closed: false.into(),
+            socket_lost: false.into(),
             ended: false.into(),
             over: Condvar::new(),
             library: OnceLock::new(),
@@ -236,8 +239,12 @@ impl Waiting for Inner {
         }
         if let Err(ended) = incoming.read(self) {
             incoming.stream.shutdown();
+            let is_gone = incoming.stream.is_gone();
             incoming.ended = Some(ended);
             drop(incoming);
+            if is_gone {
+                self.fail_socket_lost();
+            }
             self.call_receiver();
         }
     }
@@ -273,7 +280,8 @@ impl Inner {
                         *lock(&self.stalled) = true;
                         self.unstalled.notify_one();
                     }
-                    Ok(Flushed::All | Flushed::Down) => {}
+                    Ok(Flushed::All) => {}
+                    Ok(Flushed::Down) => self.check_socket(),
                     Err(violation) => self.fail(&violation.to_string()),
                 }
             }
@@ -327,6 +335,10 @@ impl Inner {
                 Ended::Closed => break,
                 Ended::Violation(violation) => {
                     self.fail(&violation.to_string());
+                    break;
+                }
+                Ended::Broken(_) if lock(&self.incoming).stream.is_gone() => {
+                    self.fail_socket_lost();
                     break;
                 }
                 Ended::Broken(cause) => match self.reconnect() {
@@ -394,10 +406,30 @@ impl Inner {
         }
         let theirs = dial::exchange_counts(&stream, self.link.received(), deadline)?;
         dial::reset_on_close(stream.fd())?;
-        let stream = Arc::new(stream);
+        let stream = Arc::new(stream.guard());
         match self.link.resume(stream.clone(), theirs) {
             Ok(()) => Ok(Ok(stream)),
             Err(violation) => Ok(Err(violation.to_string())),
+        }
+    }
+
+    /// Fails the session if the program has closed its socket while the receiving thread waits for
+    /// it; the receiving thread handles every other end of the connection.
+    fn check_socket(&self) {
+        let lost = self
+            .incoming
+            .try_lock()
+            .is_ok_and(|incoming| incoming.stream.is_gone());
+        if lost {
+            self.fail_socket_lost();
+        }
+    }
+
+    /// Fails a session whose socket the program has closed. The session cannot be resumed, since its
+    /// other end may have taken the reset for the end of the program.
+    fn fail_socket_lost(&self) {
+        if !self.socket_lost.swap(true, Ordering::AcqRel) {
+            self.fail(CLOSED);
         }
     }
 
