@@ -36,6 +36,8 @@ use std::time::{Duration, Instant};
 
 /// The first version with [`Control::QueueRun`] and [`Request::Creation`].
 const RECENT: Version = Version { major: 1, minor: 2 };
+/// The first version with `Query::KernelArg`.
+const BINARIES: Version = Version { major: 1, minor: 3 };
 
 /// The session cannot do it: the OpenCL error to report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -250,9 +252,17 @@ impl Client {
         &self.shared.welcome.devices[0]
     }
 
-    /// Whether the executor supports this release's messages.
+    /// Whether the executor supports the messages of version 1.2.
     pub fn is_recent(&self) -> bool {
         self.shared.is_recent()
+    }
+
+    /// Whether the executor answers [`Query::KernelArg`], and [`Request::Kernels`] of a binary that
+    /// has not been built.
+    ///
+    /// [`Query::KernelArg`]: baltra_wire::Query::KernelArg
+    pub fn looks_into_binaries(&self) -> bool {
+        self.shared.welcome.version >= BINARIES
     }
 
     /// Whether the device works on arena memory in place.

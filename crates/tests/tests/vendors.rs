@@ -4,8 +4,10 @@
 
 use baltra_testkit::{Daemon, Options};
 use baltra_tests::{baltra, check_printed_lines, compile, native, root, through, Answer, Running};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// A vendor's driver.
 struct Vendor {
@@ -74,6 +76,61 @@ impl Served {
 fn run(mut command: Command, arguments: &[&str]) -> Answer {
     command.args(arguments);
     Running::run(command)
+}
+
+/// The lines of a program of parts (`programs/parts.h`), by part.
+fn parts(answer: &Answer) -> BTreeMap<&str, Vec<&str>> {
+    let mut parts = BTreeMap::<_, Vec<_>>::new();
+    for line in answer.out.lines() {
+        if let Some((part, text)) = line.split_once(": ") {
+            parts.entry(part).or_default().push(text);
+        }
+    }
+    parts
+}
+
+/// Checks that each part of a program answers as natively, save for what `deviates` by intent
+/// (vendor, part, line). Of a part in which the driver crashes, what came before is compared.
+fn check_parts(program: &str, deviates: impl Fn(&str, &str, &str) -> bool) {
+    let program = compile(program);
+    for served in vendors().into_iter().map(Served::start) {
+        let name = served.vendor.name;
+        // Hundreds of compilations.
+        let patience = Duration::from_secs(1800);
+        let run = |command| Running::start(command).finish_within(patience).ok();
+        let native = run(served.natively(&program));
+        let shared = run(served.shared(&program));
+        assert!(native.out.ends_with("done") && shared.out.ends_with("done"));
+        let (native, shared) = (parts(&native), parts(&shared));
+        for (part, lines) in &native {
+            let kept = |line: &&&str| !deviates(name, part, line);
+            let right: Vec<_> = lines.iter().filter(kept).collect();
+            let answers = shared.get(part).into_iter().flatten();
+            let mut answers: Vec<_> = answers.filter(kept).collect();
+            if lines.last() != Some(&"ended") {
+                answers.truncate(right.len());
+            }
+            assert_eq!(answers, right, "{name}, {part}: through Baltra first");
+        }
+        assert!(native.values().any(|lines| lines.last() == Some(&"ended")));
+    }
+}
+
+#[test]
+fn test_programs_of_every_origin_answer_as_natively_on_each_vendors_driver() {
+    // Of programs that are not executable, or have no kernels, drivers disagree whether they have
+    // an empty list of kernels or none, and which error asking for one is.
+    let differs = ["unbuilt source", "broken source", "source without kernels"];
+    check_parts("queries", |_, part, line| {
+        let listed = line.starts_with("kernels: ") || line.starts_with("names: ");
+        let refused = line.ends_with(": -45") || line.ends_with(": -46");
+        (listed || refused) && differs.iter().any(|origin| part.ends_with(origin))
+    });
+}
+
+#[test]
+fn test_launches_beyond_limits_end_as_natively_on_each_vendors_driver() {
+    check_parts("shapes", |_, _, _| false);
 }
 
 #[test]

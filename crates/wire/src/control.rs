@@ -437,4 +437,13 @@ pub enum Query<'a> {
     },
     /// `clGetDeviceAndHostTimer`: device then host, eight bytes each.
     Timers,
+    /// `clGetKernelArgInfo`.
+    KernelArg {
+        /// The kernel.
+        kernel: Id,
+        /// The argument's index.
+        index: u32,
+        /// What.
+        param: u32,
+    },
 }

@@ -31,7 +31,7 @@ use serde::{de::Deserialize, Serialize};
 
 /// The protocol version of this build. A peer of another `MAJOR` is refused with an error that
 /// names both; a peer of another minor works (messages are only ever appended).
-pub const VERSION: Version = Version { major: 1, minor: 2 };
+pub const VERSION: Version = Version { major: 1, minor: 3 };
 
 /// The longest message, in bytes, that either end accepts (a program binary is the longest).
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;

@@ -544,6 +544,10 @@ impl Program {
             .chunks_exact(size_of::<usize>())
             .map(|c| vec![0; super::number(c) as usize])
             .collect();
+        if binaries.iter().all(Vec::is_empty) {
+            // Rusticl ends the process at a query for a binary that does not exist.
+            return Ok(binaries);
+        }
         let mut pointers: Vec<*mut u8> = binaries.iter_mut().map(|b| b.as_mut_ptr()).collect();
         // SAFETY: one pointer per device, each to the number of bytes that the driver requested.
         unsafe {

@@ -150,6 +150,9 @@ impl Session {
             } => self.link(id, context, devices, options, inputs),
             Request::Kernels { program } => {
                 let program = self.objects.program(program)?;
+                if !program.fixed {
+                    self.check_executable(&program)?;
+                }
                 Ok(self.built(&program, CL_SUCCESS))
             }
             Request::Query(query) => self.query_program(query).map(Reply::Bytes),
@@ -204,6 +207,19 @@ impl Session {
             }
             // The statuses identify the binary.
             Err(CL_INVALID_BINARY) => Ok(Reply::Binaries(status)),
+            Err(code) => Err(code),
+        }
+    }
+
+    /// Whether a program that has not been built has kernels nevertheless: some drivers' binaries
+    /// do. Intel's runtime crashes when such a program's kernels are listed, and refuses each.
+    fn check_executable(&self, program: &Program) -> Result<(), Code> {
+        if self.shared.images.is_exclusive() {
+            // The build is what has the device hold the image.
+            return Err(CL_INVALID_PROGRAM_EXECUTABLE);
+        }
+        match program.driver().kernel("") {
+            Err(CL_INVALID_KERNEL_NAME) | Ok(_) => Ok(()),
             Err(code) => Err(code),
         }
     }
@@ -450,6 +466,11 @@ impl Session {
                 let device = self.device(device)?;
                 kernel.sub_group_info(device, param, input, len_max.min(1 << 16) as usize)
             }),
+            Query::KernelArg {
+                kernel,
+                index,
+                param,
+            } => self.with_kernel(kernel, |kernel| kernel.arg_info(index, param)),
             _ => Err(CL_INVALID_VALUE),
         }
     }

@@ -214,7 +214,13 @@ pub unsafe extern "C" fn clGetProgramBuildInfo(
         let found = program.devices.iter().position(|d| d.handle() == device);
         let at = found.ok_or(CL_INVALID_DEVICE)?;
         let build = program.state().builds[at].clone();
+        let is_fresh_binary =
+            build.status == CL_BUILD_NONE && matches!(program.origin, Origin::Binary);
         match param_name as i32 {
+            // Only the driver can determine a binary's content before it is built.
+            CL_PROGRAM_BUILD_STATUS | CL_PROGRAM_BINARY_TYPE if is_fresh_binary => {
+                answer.bytes(&built_info(program, at, param_name)?)
+            }
             CL_PROGRAM_BUILD_STATUS => answer.value(build.status),
             CL_PROGRAM_BUILD_OPTIONS => answer.text(&build.options),
             CL_PROGRAM_BUILD_LOG => {
@@ -223,12 +229,6 @@ pub unsafe extern "C" fn clGetProgramBuildInfo(
                     log.push(0);
                 }
                 answer.bytes(&log)
-            }
-            // Only the driver can determine a binary's content before it is built.
-            CL_PROGRAM_BINARY_TYPE
-                if build.status == CL_BUILD_NONE && matches!(program.origin, Origin::Binary) =>
-            {
-                answer.bytes(&built_info(program, at, param_name)?)
             }
             CL_PROGRAM_BINARY_TYPE => answer.value(build.kind),
             CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE => {

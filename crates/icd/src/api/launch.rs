@@ -32,13 +32,12 @@ pub unsafe extern "C" fn clEnqueueNDRangeKernel(
         }
         let n = work_dim as usize;
         let waits = caller.waits(&queue.context, num_events_in_wait_list, event_wait_list)?;
-        // CL_INVALID_GLOBAL_WORK_SIZE if global_work_size is NULL or if any of the values
-        // specified in global_work_size are 0 (before OpenCL 2.1; later there is nothing to run).
-        let global = caller.slice(n, global_work_size, CL_INVALID_GLOBAL_WORK_SIZE);
-        let empty = global.as_ref().map_or(true, |g| g.contains(&0));
-        if empty {
+        // CL_INVALID_GLOBAL_WORK_SIZE if global_work_size is NULL (before OpenCL 2.1; later there
+        // is nothing to run).
+        if global_work_size.is_null() {
             return launch_nothing(queue, kernel, &waits, event);
         }
+        let global = caller.slice(n, global_work_size, CL_INVALID_GLOBAL_WORK_SIZE)?;
         let optional = |values: *const usize| {
             if values.is_null() {
                 Ok(None)
@@ -49,7 +48,7 @@ pub unsafe extern "C" fn clEnqueueNDRangeKernel(
         let bounds = bounds(queue, kernel)?;
         let space = Space::new(
             optional(global_work_offset)?,
-            global?,
+            global,
             optional(local_work_size)?,
             &bounds,
         )?;

@@ -1,6 +1,7 @@
 //! Kernels: arguments are kept here, checked and encoded, until a launch sends them.
 
 use crate::core::args::ArgTable;
+use crate::core::launch::{Doubt, Group};
 use crate::core::lost;
 use crate::core::memory::Memory;
 use crate::core::object::{Class, Object, Ref, WeakRef};
@@ -44,8 +45,8 @@ pub struct Replica {
     pub group_demanded: [usize; 3],
     /// `CL_KERNEL_WORK_GROUP_SIZE`; `usize::MAX` if the driver did not report it.
     pub group_max: usize,
-    /// Groups beyond the driver's description that it has run.
-    run: Mutex<Vec<[u64; 3]>>,
+    /// Doubtful groups that the driver has run.
+    run: Mutex<Vec<Group>>,
 }
 
 /// The kind of an argument, as far as the driver reports it.
@@ -155,6 +156,11 @@ impl Kernel {
         copy.svm_indirect.clone_from(&args.svm_indirect);
         drop(copy);
         Ok(twin)
+    }
+
+    /// The replica that [`Kernel::description`] is of.
+    pub fn first(&self) -> &Replica {
+        &self.replicas[0]
     }
 
     /// The replica in one of the context's members.
@@ -283,17 +289,20 @@ impl Replica {
         }
     }
 
-    /// Whether the driver has run a group that exceeds its own description.
-    pub fn has_run(&self, local: [u64; 3]) -> bool {
+    /// Whether the driver has run a launch with this doubt.
+    pub fn has_run(&self, doubt: Doubt) -> bool {
+        let Doubt::Group(group) = doubt else {
+            return false;
+        };
         let run = self.run.lock().expect("no panic under this lock");
-        run.contains(&local)
+        run.contains(&group)
     }
 
     /// The driver has run it.
-    pub fn remember(&self, local: [u64; 3]) {
+    pub fn remember(&self, group: Group) {
         let mut run = self.run.lock().expect("no panic under this lock");
         if run.len() < GROUPS_MAX {
-            run.push(local);
+            run.push(group);
         }
     }
 

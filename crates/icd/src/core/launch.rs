@@ -21,9 +21,28 @@ pub struct Space {
     pub global: [u64; 3],
     /// Work-items in a group; zeros: the driver chooses.
     pub local: [u64; 3],
-    /// It exceeds the limits that the driver reports for the kernel and the device. Drivers run
-    /// some of these launches anyway (NVIDIA's reports 256 work-items where 1,024 run).
-    pub doubtful: bool,
+    /// The launch violates the specification, or exceeds the limits that the driver reports for the
+    /// kernel and the device. Drivers run some of these launches anyway (NVIDIA's reports 256
+    /// work-items where 1,024 run).
+    pub doubt: Option<Doubt>,
+}
+
+/// The part of a launch that a driver may refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// The group. A driver that has run a kernel with it runs it again.
+    Group(Group),
+    /// The offset, or a lack of work-items.
+    Other,
+}
+
+/// The properties of a work-group by which drivers refuse launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// As [`Space::local`].
+    local: [u64; 3],
+    /// Whether the group does not divide the index space.
+    uneven: bool,
 }
 
 /// Limits of an index space.
@@ -40,9 +59,8 @@ pub struct Bounds {
 }
 
 impl Space {
-    /// Refuses launches that no driver can run. A launch that only exceeds the driver's own
-    /// description is
-    /// [`Space::doubtful`]: the driver decides.
+    /// Refuses launches that no driver can run. Where drivers differ, [`Space::doubt`] is set and the
+    /// driver decides.
     pub fn new(
         offset: Option<&[usize]>,
         global: &[usize],
@@ -55,7 +73,7 @@ impl Space {
             offset: [0; 3],
             global: [1; 3],
             local: [0; 3],
-            doubtful: false,
+            doubt: None,
         };
         let last = u64::MAX >> (64 - bounds.address_bits.clamp(1, 64));
         for axis in 0..dimensions {
@@ -65,55 +83,72 @@ impl Space {
             if space.global[axis] > last {
                 return Err(CL_INVALID_GLOBAL_WORK_SIZE);
             }
+            // "CL_INVALID_GLOBAL_WORK_SIZE if … any of the values specified in global_work_size …
+            // are 0" before OpenCL 2.1; later there is nothing to run. Drivers differ.
+            if space.global[axis] == 0 {
+                space.doubt = Some(Doubt::Other);
+            }
             // "CL_INVALID_GLOBAL_OFFSET if the value specified in global_work_size + the
             // corresponding values in global_work_offset for any dimensions is greater than the
-            // maximum value representable by size_t on the device."
+            // maximum value representable by size_t on the device." Not all drivers look.
             space.offset[axis] = offset.map_or(0, |o| o[axis]) as u64;
             let end = space.offset[axis].checked_add(space.global[axis]);
             if end.is_none_or(|end| end > last) {
-                return Err(CL_INVALID_GLOBAL_OFFSET);
+                space.doubt = Some(Doubt::Other);
             }
         }
-        // Drivers treat a group of zeros as unspecified, which the specification does not rule out.
+        // Drivers treat a group of zeros as unspecified, or crash. The specification does not define it.
         let local = local.filter(|local| local.iter().any(|&n| n != 0));
-        match local {
+        if let Some(local) = local {
             // No driver can run a group without work-items.
-            Some(local) if local.contains(&0) => return Err(CL_INVALID_WORK_GROUP_SIZE),
-            Some(local) => space.group(local, bounds),
-            // "If local_work_size is NULL and the kernel … is declared with reqd_work_group_size,
-            // that is the work-group size."
-            None if bounds.group_demanded != [0; 3] => {
-                let mut demanded = bounds.group_demanded;
-                demanded.iter_mut().for_each(|n| *n = (*n).max(1));
-                space.group(&demanded[..dimensions], bounds);
+            if local.contains(&0) {
+                return Err(CL_INVALID_WORK_GROUP_SIZE);
             }
-            None => {}
+            space.local = [1; 3];
+            for (axis, &n) in local.iter().enumerate() {
+                space.local[axis] = n as u64;
+            }
+        }
+        if space.doubt.is_none() {
+            space.doubt = space.group(bounds).map(Doubt::Group);
         }
         Ok(space)
     }
 
-    fn group(&mut self, local: &[usize], bounds: &Bounds) {
+    /// The group, where drivers may refuse it.
+    fn group(&self, bounds: &Bounds) -> Option<Group> {
+        let is_given = self.local != [0; 3];
+        let demanded = bounds.group_demanded.map(|n| n.max(1) as u64);
+        let demands = bounds.group_demanded != [0; 3];
+        // "If local_work_size is NULL and the kernel … is declared with reqd_work_group_size, that
+        // is the work-group size"; before OpenCL 2.0, and in PoCL today, it has to be given.
+        let local = match (is_given, demands) {
+            (true, _) => self.local,
+            (false, true) => demanded,
+            (false, false) => return None,
+        };
         // "CL_INVALID_WORK_GROUP_SIZE if … the total number of work-items in the work-group … is
         // greater than the value specified by CL_KERNEL_WORK_GROUP_SIZE" or the device's.
-        let items = local.iter().fold(1, |all: usize, &n| all.saturating_mul(n));
-        self.doubtful |= items > bounds.group_max;
-        self.local = [1; 3];
+        let items = local.iter().fold(1, |all: u64, &n| all.saturating_mul(n));
+        let mut large = items > bounds.group_max as u64;
+        let mut uneven = false;
         for (axis, &n) in local.iter().enumerate() {
-            // "CL_INVALID_WORK_GROUP_SIZE if local_work_size is specified and … does not match the
-            // required work-group size for kernel in the program source."
-            let demanded = bounds.group_demanded[axis];
-            let other = demanded != 0 && demanded != n;
-            // "CL_INVALID_WORK_GROUP_SIZE if … is not consistent with … or the global size is not
-            // evenly divisible" where groups must be even, which depends on the device, on the
-            // program's language, and on the driver.
-            let uneven = !self.global[axis].is_multiple_of(n as u64);
             // "CL_INVALID_WORK_ITEM_SIZE if the number of work-items specified in any of
             // local_work_size[0] … is greater than the corresponding values specified by
             // CL_DEVICE_MAX_WORK_ITEM_SIZES."
-            let large = n > bounds.items_max[axis];
-            self.doubtful |= other || uneven || large;
-            self.local[axis] = n as u64;
+            large |= n > bounds.items_max[axis] as u64;
+            // "CL_INVALID_WORK_GROUP_SIZE if … is not consistent with … or the global size is not
+            // evenly divisible" where groups must be even, which depends on the device, on the
+            // program's language, and on the driver.
+            uneven |= !self.global[axis].is_multiple_of(n);
         }
+        // "CL_INVALID_WORK_GROUP_SIZE if local_work_size is specified and … does not match the
+        // required work-group size for kernel in the program source."
+        let other = demands && (!is_given || local != demanded);
+        (large || uneven || other).then_some(Group {
+            local: self.local,
+            uneven,
+        })
     }
 }
 
@@ -136,7 +171,7 @@ impl Kernel {
         event_ret: *mut cl_event,
     ) -> Result<(), i32> {
         let (at, replica) = self.at_queue(queue)?;
-        if space.doubtful && !replica.has_run(space.local) {
+        if space.doubt.is_some_and(|doubt| !replica.has_run(doubt)) {
             return self.launch_and_see(queue, command, space, waits, event_ret);
         }
         let mut args = self.args();
@@ -160,8 +195,8 @@ impl Kernel {
 }
 
 impl Kernel {
-    /// A launch that the driver may refuse, the first of its group: waits for the driver's result
-    /// if that does not depend on the application, so that this call returns the error, as it does
+    /// A launch that the driver may refuse and has not run before: waits for the driver's result if
+    /// that does not depend on the application, so that this call returns the error, as it does
     /// natively. Otherwise the event has it, or `clFinish`.
     fn launch_and_see(
         &self,
@@ -172,7 +207,7 @@ impl Kernel {
         event_ret: *mut cl_event,
     ) -> Result<(), i32> {
         let certain = Space {
-            doubtful: false,
+            doubt: None,
             ..*space
         };
         if !queue.runs_by_itself() {
@@ -185,8 +220,10 @@ impl Kernel {
         given.flush();
         let status = given.wait();
         if status >= 0 {
-            let (_, replica) = self.at_queue(queue)?;
-            replica.remember(space.local);
+            if let Some(Doubt::Group(group)) = space.doubt {
+                let (_, replica) = self.at_queue(queue)?;
+                replica.remember(group);
+            }
             if !event_ret.is_null() {
                 // SAFETY: not null, and the application's place for an event, as its caller has
                 // promised to the entry point. The reference goes with it.
@@ -245,15 +282,27 @@ mod tests {
         assert_eq!(space.local, [0; 3]);
     }
 
+    fn doubtful(global: &[usize], local: Option<&[usize]>, bounds: &Bounds) -> bool {
+        Space::new(None, global, local, bounds)
+            .unwrap()
+            .doubt
+            .is_some()
+    }
+
     #[test]
     fn test_what_goes_beyond_the_drivers_description_is_the_drivers_to_refuse() {
-        let doubtful = |global: &[usize], local: &[usize]| {
-            with_local(global, local, &BOUNDS).unwrap().doubtful
-        };
+        let doubtful = |global: &[usize], local: &[usize]| doubtful(global, Some(local), &BOUNDS);
         assert!(!doubtful(&[64, 64], &[16, 16]));
         assert!(doubtful(&[64, 64], &[32, 16]));
         assert!(doubtful(&[64], &[48]));
         assert!(doubtful(&[1, 1, 128], &[1, 1, 128]));
+    }
+
+    #[test]
+    fn test_a_group_that_has_run_evenly_may_still_be_refused_unevenly() {
+        let doubt = |global| with_local(&[global], &[512], &BOUNDS).unwrap().doubt;
+        assert_eq!(doubt(512), doubt(1024));
+        assert_ne!(doubt(1024), doubt(1000));
     }
 
     #[test]
@@ -264,15 +313,24 @@ mod tests {
     }
 
     #[test]
-    fn test_a_demanded_group_is_taken_where_none_is_given() {
+    fn test_a_demanded_group_that_is_not_given_is_the_drivers_to_take() {
         let bounds = Bounds {
             group_demanded: [8, 4, 1],
             ..BOUNDS
         };
         let space = Space::new(None, &[16, 8], None, &bounds).unwrap();
-        assert_eq!((space.local, space.doubtful), ([8, 4, 1], false));
-        let other = with_local(&[16, 8], &[4, 8], &bounds).unwrap();
-        assert!(other.doubtful);
+        assert_eq!(space.local, [0; 3]);
+        assert!(space.doubt.is_some());
+        assert!(!doubtful(&[16, 8], Some(&[8, 4]), &bounds));
+        assert!(doubtful(&[16, 8], Some(&[4, 8]), &bounds));
+        // In one dimension the others have one work-item, where four are demanded.
+        assert!(doubtful(&[16], Some(&[8]), &bounds));
+    }
+
+    #[test]
+    fn test_a_launch_of_no_work_items_is_the_drivers_to_take() {
+        assert!(doubtful(&[8, 0], None, &BOUNDS));
+        assert!(doubtful(&[0], Some(&[4]), &BOUNDS));
     }
 
     #[test]
@@ -283,8 +341,12 @@ mod tests {
         };
         let space = |offset, global| Space::new(Some(&[offset]), &[global], None, &bounds);
         assert_eq!(space(0, 1 << 33), Err(CL_INVALID_GLOBAL_WORK_SIZE));
-        assert_eq!(space(u32::MAX as usize, 2), Err(CL_INVALID_GLOBAL_OFFSET));
-        let all = Space::new(Some(&[usize::MAX]), &[2], None, &BOUNDS);
-        assert_eq!(all, Err(CL_INVALID_GLOBAL_OFFSET));
+        let doubt = |offset, global, bounds: &Bounds| {
+            let space = Space::new(Some(&[offset]), &[global], None, bounds);
+            space.unwrap().doubt
+        };
+        assert_eq!(doubt(8, 2, &bounds), None);
+        assert_eq!(doubt(u32::MAX as usize, 2, &bounds), Some(Doubt::Other));
+        assert_eq!(doubt(usize::MAX, 2, &BOUNDS), Some(Doubt::Other));
     }
 }

@@ -71,6 +71,8 @@ pub struct State {
     pub busy: bool,
     /// Each device's binary, once queried.
     binaries: Option<Vec<Arc<[u8]>>>,
+    /// The drivers have been queried for kernels that the binary has without a build.
+    queried: bool,
 }
 
 impl Program {
@@ -163,7 +165,7 @@ impl Program {
                 program: replica.id,
             })?;
             if let Reply::Built { kernels, .. } = reply {
-                program.built_in(replica, kernels);
+                program.executable(replica, kernels);
             }
         }
         Ok(program)
@@ -237,12 +239,43 @@ impl Program {
 
     /// The kernels of the first replica that has an executable.
     pub fn kernels(&self) -> Option<Vec<Arc<KernelDescription>>> {
+        self.look_into_binary();
         let state = self.state();
         if !state.builds.iter().any(Build::is_executable) {
             return None;
         }
         let found = state.kernels.iter().find(|k| !k.is_empty());
         Some(found.cloned().unwrap_or_default())
+    }
+
+    /// Queries the drivers for kernels of an unbuilt binary: some drivers' binaries have them.
+    fn look_into_binary(&self) {
+        if !matches!(self.origin, Origin::Binary) {
+            return;
+        }
+        let mut state = self.state();
+        let is_built = |build: &Build| build.status != CL_BUILD_NONE;
+        if state.queried || state.busy || state.builds.iter().any(is_built) {
+            return;
+        }
+        state.queried = true;
+        drop(state);
+        let able = |replica: &&Replica| replica.client.looks_into_binaries();
+        for replica in self.replicas.iter().filter(able) {
+            let reply = replica.call(Request::Kernels {
+                program: replica.id,
+            });
+            // After an error, the program has to be built.
+            let Ok(Reply::Built {
+                devices, kernels, ..
+            }) = reply
+            else {
+                continue;
+            };
+            if devices.iter().any(|device| device.4 == EXECUTABLE) {
+                self.executable(replica, kernels);
+            }
+        }
     }
 
     /// A kernel's description in each replica: `None` if it has no kernel of the name.
@@ -361,7 +394,7 @@ impl Program {
     }
 
     /// The kernels of a program that needs no build.
-    fn built_in(&self, replica: &Replica, kernels: Vec<KernelDescription>) {
+    fn executable(&self, replica: &Replica, kernels: Vec<KernelDescription>) {
         let mut state = self.state();
         for at in self.devices_at(replica.member) {
             state.builds[at].answered(CL_BUILD_SUCCESS, "", &[], EXECUTABLE);
