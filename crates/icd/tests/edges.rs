@@ -144,6 +144,14 @@ fn test_groups_run_where_the_driver_runs_them() {
             }
             note!(d, "uneven {}", d.launch(kernel, &[100], &[64]));
             d.finish();
+            for global in [8192, 100, 8192] {
+                note!(
+                    d,
+                    "none given {global}: {}",
+                    d.launch(kernel, &[global], &[])
+                );
+                d.finish();
+            }
         }
         let sum: i64 = d
             .read::<i32>(buffer, 8192)
@@ -231,6 +239,59 @@ fn test_a_wait_list_may_be_very_long() {
         for gate in gates {
             cl!(d, clReleaseEvent(gate));
         }
+    });
+}
+
+/// Every marker stands behind all commands before it, and what each of these stands behind is not
+/// to be counted again for every marker.
+#[test]
+fn test_a_chain_of_many_markers_ends() {
+    compare(|d| {
+        let program = d.build("kernel void bump(global int *a) { a[0] += 1; }", "");
+        let kernel = d.kernel(program, "bump");
+        let buffer = plain_buffer(d, 64);
+        d.set(kernel, 0, &buffer);
+        let mut code = -1;
+        let properties = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE as u64;
+        let queue = cl!(
+            d,
+            clCreateCommandQueue(d.context, d.device, properties, &mut code)
+        );
+        note!(d, "queue {code}");
+        let gate = cl!(d, clCreateUserEvent(d.context, &mut code));
+        let start = 5i32;
+        let from = (&start as *const i32).cast();
+        let mut last = null_mut();
+        cl!(
+            d,
+            clEnqueueWriteBuffer(queue, buffer, 0, 0, 4, from, 1, &gate, &mut last)
+        );
+        let one = 1usize;
+        for _ in 0..100 {
+            let (mut ran, mut marker) = (null_mut(), null_mut());
+            let launched = cl!(
+                d,
+                clEnqueueNDRangeKernel(queue, kernel, 1, null(), &one, null(), 1, &last, &mut ran)
+            );
+            let marked = cl!(
+                d,
+                clEnqueueMarkerWithWaitList(queue, 0, null(), &mut marker)
+            );
+            if (launched, marked) != (CL_SUCCESS, CL_SUCCESS) {
+                note!(d, "launch {launched} marker {marked}");
+            }
+            cl!(d, clReleaseEvent(ran));
+            cl!(d, clReleaseEvent(last));
+            last = marker;
+        }
+        cl!(d, clFlush(queue));
+        cl!(d, clSetUserEventStatus(gate, CL_COMPLETE));
+        note!(d, "wait {}", cl!(d, clWaitForEvents(1, &last)));
+        note!(d, "finish {}", cl!(d, clFinish(queue)));
+        note!(d, "value {}", d.read::<i32>(buffer, 1)[0]);
+        cl!(d, clReleaseEvent(last));
+        cl!(d, clReleaseEvent(gate));
+        cl!(d, clReleaseCommandQueue(queue));
     });
 }
 

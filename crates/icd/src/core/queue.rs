@@ -53,6 +53,26 @@ pub struct Use<'a> {
     pub access: Access,
 }
 
+/// What a command of the queue depends on, in addition to its own host part.
+#[derive(Clone)]
+enum Behind {
+    /// An event with a host part.
+    Event(Ref<Event>),
+    /// Everything that the commands before it depend on: an out-of-order marker or barrier without
+    /// a wait list.
+    Earlier,
+}
+
+impl Behind {
+    fn is(&self, other: &Behind) -> bool {
+        match (self, other) {
+            (Behind::Event(one), Behind::Event(other)) => Arc::ptr_eq(one, other),
+            (Behind::Earlier, Behind::Earlier) => true,
+            _ => false,
+        }
+    }
+}
+
 /// One `cl_command_queue`.
 pub struct Queue {
     /// The context.
@@ -69,7 +89,7 @@ pub struct Queue {
     pub property_list: Vec<u64>,
     steps: Steps<Held>,
     /// Events of other queues with a host part, which commands of this queue have waited for.
-    behind: Mutex<Vec<(u64, Ref<Event>)>>,
+    behind: Mutex<Vec<(u64, Behind)>>,
     behind_count: AtomicUsize,
 }
 
@@ -156,23 +176,27 @@ impl Queue {
 
     /// Settles commands of other queues that these commands have waited for.
     fn settle_others(&self, reach: Reach) {
-        // Only strictly earlier commands, otherwise the search would not end.
-        let reached = |n: u64| match reach {
-            Reach::Command(number) if !self.in_order() => n == number,
-            Reach::Command(number) | Reach::UpTo(number) => n <= number,
-        };
         let behind = self.behind.lock().expect("no panic under this lock");
-        let before: Vec<_> = behind.iter().filter(|b| reached(b.0)).cloned().collect();
+        let is_alone = |number: u64| {
+            let gathers = |b: &(u64, Behind)| b.0 == number && matches!(b.1, Behind::Earlier);
+            !self.in_order() && !behind.iter().any(gathers)
+        };
+        // Only strictly earlier commands, otherwise the search would not end.
+        let (first, last) = match reach {
+            Reach::Command(number) if is_alone(number) => (number, number),
+            Reach::Command(number) | Reach::UpTo(number) => (0, number),
+        };
+        let reached = |b: &&(u64, Behind)| (first..=last).contains(&b.0);
+        let before: Vec<_> = behind.iter().filter(reached).cloned().collect();
         drop(behind);
         // Not under the lock: that queue may be waiting for an event of this one.
-        for (_, event) in &before {
-            event.wait();
+        for (_, behind) in &before {
+            if let Behind::Event(event) = behind {
+                event.wait();
+            }
         }
         let mut behind = self.behind.lock().expect("no panic under this lock");
-        let waited = |b: &(u64, Ref<Event>)| {
-            let same = |w: &(u64, Ref<Event>)| w.0 == b.0 && Arc::ptr_eq(&w.1, &b.1);
-            before.iter().any(same)
-        };
+        let waited = |b: &(u64, Behind)| before.iter().any(|w| w.0 == b.0 && w.1.is(&b.1));
         behind.retain(|b| !waited(b));
         self.behind_count.store(behind.len(), Ordering::Release);
     }
@@ -330,14 +354,12 @@ impl Object<Queue> {
             self.steps.keep(number, Held(event.clone()), run);
         }
         if !waits.is_empty() {
-            self.come_behind(number, waits.with_local_part(self));
+            let events = waits.with_local_part(self).into_iter();
+            self.come_behind(number, events.map(Behind::Event).collect());
         } else if !self.in_order() && self.behind_count.load(Ordering::Acquire) != 0 {
             // A marker or barrier depends on everything that the commands before it depend on.
             if matches!(operation, Operation::Marker | Operation::Barrier) {
-                let behind = self.behind.lock().expect("no panic under this lock");
-                let events = behind.iter().map(|b| b.1.clone()).collect();
-                drop(behind);
-                self.come_behind(number, events);
+                self.come_behind(number, vec![Behind::Earlier]);
             }
         }
         if let Some(event) = &event {
@@ -370,12 +392,12 @@ impl Object<Queue> {
         ))
     }
 
-    fn come_behind(&self, number: u64, events: Vec<Ref<Event>>) {
-        if events.is_empty() {
+    fn come_behind(&self, number: u64, commands: Vec<Behind>) {
+        if commands.is_empty() {
             return;
         }
         let mut behind = self.behind.lock().expect("no panic under this lock");
-        behind.extend(events.into_iter().map(|event| (number, event)));
+        behind.extend(commands.into_iter().map(|command| (number, command)));
         self.behind_count.store(behind.len(), Ordering::Release);
     }
 
