@@ -265,6 +265,11 @@ impl Client {
         self.shared.welcome.version >= BINARIES
     }
 
+    /// Whether the executor maps this side's arenas.
+    pub fn shares_arenas(&self) -> bool {
+        self.shared.peer.shares_arenas()
+    }
+
     /// Whether the device works on arena memory in place.
     pub fn host_memory(&self) -> bool {
         self.device().host_memory

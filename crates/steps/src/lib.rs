@@ -82,6 +82,12 @@ impl<C: DevicePart> Steps<C> {
         }
     }
 
+    /// Number of the first command with a step.
+    pub fn first(&self) -> Option<u64> {
+        let list = self.list.lock().expect("no step panics");
+        list.front().map(|kept| kept.number)
+    }
+
     /// Runs the steps whose commands are complete on the device, and, in an in-order queue, those
     /// up to `number`, which the caller has found to be complete. Steps run under the lock: a step
     /// that is no longer in the list has been run.

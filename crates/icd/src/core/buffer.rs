@@ -7,6 +7,7 @@ use crate::core::object::Object;
 use crate::core::pieces::MakeOperation;
 use crate::core::pixel::{copy_box, Box3, Pitch};
 use crate::core::queue::{Access, Use};
+use crate::core::transfer::FLUSHED_BYTES;
 use crate::core::transfer::{Span, Transfer};
 use baltra_opencl::*;
 use baltra_wire::{Direction, Id, Operation, Region};
@@ -206,7 +207,11 @@ pub fn copy_buffer(
     };
     let uses = from_to(source, target);
     t.queue
-        .enqueue(t.command, t.waits, t.event_ret, &uses, &operation)
+        .enqueue(t.command, t.waits, t.event_ret, &uses, &operation)?;
+    if len >= FLUSHED_BYTES {
+        t.queue.channel.flush();
+    }
+    Ok(())
 }
 
 /// A command that reads one object and changes another.

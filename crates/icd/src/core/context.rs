@@ -12,7 +12,7 @@ use crate::core::transfer::PendingReads;
 use baltra_opencl::*;
 use baltra_session::client::{Block, Client, Queue};
 use baltra_wire::{Control, Direction, Event, Id};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -32,6 +32,8 @@ pub struct Member {
     pub blocks: Blocks,
     /// The library's own queues, to the device and from it ([`Member::mover`]).
     movers: [OnceLock<Arc<Queue>>; 2],
+    /// Whether large transfers have been prepared ([`crate::core::pieces::prepare`]).
+    pub prepared: AtomicBool,
     /// Slots of events that are released but whose commands are not complete.
     orphans: Mutex<Vec<Event>>,
     orphan_count: AtomicUsize,
@@ -142,6 +144,7 @@ impl Context {
                 blocks: Blocks::new(&session.client),
                 session,
                 movers: Default::default(),
+                prepared: AtomicBool::new(false),
                 orphans: Mutex::default(),
                 orphan_count: AtomicUsize::new(0),
             });

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 /// Copies from this size are shared by several threads.
 const SHARED_BYTES: usize = 256 << 10;
 /// Size of the part of a shared copy that a thread takes at a time.
-const PART_BYTES: usize = 128 << 10;
+const PART_BYTES: usize = 32 << 10;
 /// Polls for the next copy before a helper sleeps: the pieces of one transfer follow closely.
 const LOOKS: u32 = 2000;
 
@@ -21,6 +21,8 @@ struct Shared {
     source: usize,
     target: usize,
     len: usize,
+    /// The target is not to be in the caches afterwards.
+    streams: bool,
     /// Offset of the next part.
     next: AtomicUsize,
     /// Bytes copied.
@@ -39,11 +41,50 @@ impl Shared {
             // before the line below.
             unsafe {
                 let source = (self.source + at) as *const u8;
-                std::ptr::copy_nonoverlapping(source, (self.target + at) as *mut u8, n);
+                let target = (self.target + at) as *mut u8;
+                match self.streams {
+                    true => stream(source, target, n),
+                    false => std::ptr::copy_nonoverlapping(source, target, n),
+                }
             }
             self.done.fetch_add(n, Ordering::Release);
         }
     }
+}
+
+/// Copies past the caches where the processor can.
+///
+/// # Safety
+/// Both places are valid for `len` bytes and do not overlap.
+#[cfg(target_arch = "x86_64")]
+unsafe fn stream(source: *const u8, target: *mut u8, len: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    const LINE: usize = 64;
+    const WORD: usize = size_of::<__m128i>();
+    // SAFETY: by the caller's promise; stores that have to be aligned begin at a line.
+    unsafe {
+        let head = target.align_offset(LINE).min(len);
+        std::ptr::copy_nonoverlapping(source, target, head);
+        let whole = head + (len - head) / LINE * LINE;
+        for line in (head..whole).step_by(LINE) {
+            let words: [__m128i; LINE / WORD] =
+                std::array::from_fn(|n| _mm_loadu_si128(source.add(line + n * WORD).cast()));
+            for (n, word) in words.into_iter().enumerate() {
+                _mm_stream_si128(target.add(line + n * WORD).cast(), word);
+            }
+        }
+        // Other stores of this thread, such as "done", come after these.
+        _mm_sfence();
+        std::ptr::copy_nonoverlapping(source.add(whole), target.add(whole), len - whole);
+    }
+}
+
+/// # Safety
+/// As above.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn stream(source: *const u8, target: *mut u8, len: usize) {
+    // SAFETY: by the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(source, target, len) };
 }
 
 /// Threads that take part in copies.
@@ -78,8 +119,23 @@ fn help(copies: &Receiver<Arc<Shared>>) {
     }
 }
 
+/// Starts the helper threads; otherwise the first large copy does.
+pub fn start_helpers() {
+    process::current().helpers.get_or_init(start);
+}
+
 /// Copies between memory that does not overlap, in parallel if that pays.
 pub fn copy(source: *const u8, target: *mut u8, len: usize) {
+    copy_as(source, target, len, false);
+}
+
+/// As [`copy`], to memory that the device reads next: large copies bypass the caches. On an H100's
+/// host 16 MB in pieces are written at 33 GB/s instead of 17.
+pub fn copy_out(source: *const u8, target: *mut u8, len: usize) {
+    copy_as(source, target, len, true);
+}
+
+fn copy_as(source: *const u8, target: *mut u8, len: usize, streams: bool) {
     let helpers = if len >= SHARED_BYTES {
         let helpers = process::current().helpers.get_or_init(start);
         helpers.0.lock().ok().filter(|h| !h.is_empty())
@@ -96,6 +152,7 @@ pub fn copy(source: *const u8, target: *mut u8, len: usize) {
         source: source as usize,
         target: target as usize,
         len,
+        streams,
         next: 0.into(),
         done: 0.into(),
     });
@@ -128,6 +185,28 @@ mod tests {
             let mut target = vec![0; len];
             copy(source.as_ptr(), target.as_mut_ptr(), len);
             assert!(source == target, "{len} bytes");
+            target.fill(0);
+            copy_out(source.as_ptr(), target.as_mut_ptr(), len);
+            assert!(source == target, "{len} bytes out");
+        }
+    }
+
+    #[test]
+    fn test_bytes_past_the_caches_are_where_they_belong() {
+        let source: Vec<u8> = (0..1000).map(|i| (i * 11) as u8).collect();
+        for (from, to, len) in [
+            (0, 0, 1000),
+            (3, 5, 900),
+            (1, 63, 64),
+            (0, 1, 63),
+            (9, 0, 0),
+        ] {
+            let mut target = vec![0u8; 1100];
+            // SAFETY: both ranges lie inside their vectors.
+            unsafe { stream(source[from..].as_ptr(), target[to..].as_mut_ptr(), len) };
+            assert!(target[to..to + len] == source[from..from + len]);
+            let others = target[..to].iter().chain(&target[to + len..]);
+            assert!(others.copied().all(|byte| byte == 0));
         }
     }
 
@@ -139,6 +218,7 @@ mod tests {
             source: source.as_ptr() as usize,
             target: target.as_mut_ptr() as usize,
             len: source.len(),
+            streams: true,
             next: 0.into(),
             done: 0.into(),
         };

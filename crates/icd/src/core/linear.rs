@@ -7,10 +7,10 @@
 //! | more than a piece | in pieces ([`crate::core::pieces`]); unless the call blocks, on a thread of the library |
 //! | otherwise | a staging block ([`Transfer::write`], [`Transfer::read`]) |
 
-use crate::core::copy::copy;
+use crate::core::copy::{copy, copy_out};
 use crate::core::event::{monotonic_ns, Event};
 use crate::core::object::Ref;
-use crate::core::pieces::{self, MakeOperation, PIECE_BYTES};
+use crate::core::pieces::{self, MakeOperation, WHOLE_BYTES};
 use crate::core::replica;
 use crate::core::transfer::{Begin, Job, Span, Transfer};
 use baltra_opencl::*;
@@ -38,12 +38,12 @@ impl Transfer<'_> {
                 return self.run_lent(loan, &operation);
             }
         }
-        if source.len > PIECE_BYTES {
+        if source.len > WHOLE_BYTES {
             return self.run_in_pieces(Direction::Write, source, pending, operation);
         }
         let start = source.start;
         let fill = move |bytes: &mut [u8]| {
-            copy(start as *const u8, bytes.as_mut_ptr(), bytes.len());
+            copy_out(start as *const u8, bytes.as_mut_ptr(), bytes.len());
         };
         self.write(source.len, source, fill, |p| operation(0, p))
     }
@@ -67,7 +67,7 @@ impl Transfer<'_> {
             }
             return self.run_lent(loan, &operation);
         }
-        if target.len > PIECE_BYTES {
+        if target.len > WHOLE_BYTES {
             return self.run_in_pieces(Direction::Read, target, None, operation);
         }
         let start = target.start;

@@ -10,7 +10,7 @@ use crate::core::copy::copy;
 use crate::core::event::Waits;
 use crate::core::memory::Memory;
 use crate::core::object::Object;
-use crate::core::pieces::PIECE_BYTES;
+use crate::core::pieces::WHOLE_BYTES;
 use crate::core::queue::Queue;
 use crate::core::transfer::{writes, Span, Transfer};
 use baltra_opencl::*;
@@ -164,7 +164,7 @@ fn map_apart(
             gather: None,
             target,
         };
-        if len <= PIECE_BYTES {
+        if len <= WHOLE_BYTES {
             back.block = Some(Arc::new(here.allocate(len as u64, 4096)?));
             back.gather = Some(Box::new(move |bytes: &mut [u8]| {
                 copy(host as *const u8, bytes.as_mut_ptr(), bytes.len());

@@ -10,7 +10,7 @@ use crate::core::image::ImageInfo;
 use crate::core::lost;
 use crate::core::map::Mapping;
 use crate::core::object::{Class, Object, Ref};
-use crate::core::pieces::{self, PIECE_BYTES};
+use crate::core::pieces::{self, WHOLE_BYTES};
 use crate::core::process;
 use crate::core::replica::Coherence;
 use crate::core::svm;
@@ -219,8 +219,8 @@ impl Memory {
         if let Some(storage) = self.svm_storage(index) {
             return self.make_over_svm(member, id, storage);
         }
-        // Contents beyond one piece follow the creation like those of a write.
-        let apart = !client.host_memory() && self.size > PIECE_BYTES;
+        // Contents of more than that follow the creation like those of a write.
+        let apart = !client.host_memory() && self.size > WHOLE_BYTES;
         let mut block = None;
         if client.host_memory() || contents.is_some() && !apart {
             let align = match self.size {
@@ -246,6 +246,10 @@ impl Memory {
             backing,
         };
         client.control(&control).map_err(lost)?;
+        let staged = client.shares_arenas() && !client.host_memory();
+        if staged && self.size >= pieces::PREPARED_BYTES {
+            pieces::prepare(&self.context, index, id);
+        }
         if let Some(contents) = contents.filter(|_| apart) {
             let from = Span::new(contents.as_ptr(), contents.len().min(self.size));
             let sent = pieces::write(member, from, &range(Direction::Write, id, 0));

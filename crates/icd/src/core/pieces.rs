@@ -5,23 +5,32 @@
 //! The pieces are sent in a queue of the library, one for each direction, so that transfers in both
 //! directions overlap whatever queues the application has.
 
-use crate::core::context::Member;
-use crate::core::copy::copy;
-use crate::core::lost;
+use crate::core::buffer::range;
+use crate::core::context::{Context, Member};
+use crate::core::copy::{copy, copy_out, start_helpers};
+use crate::core::object::Ref;
 use crate::core::transfer::Span;
+use crate::core::{callback, lost, workers};
 use baltra_opencl::*;
 use baltra_ring::Memory;
 use baltra_session::client::{Block, Queue as Channel};
-use baltra_wire::{Direction, Event as Slot, Operation, Payload};
+use baltra_wire::{Direction, Event as Slot, Id, Operation, Payload};
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-/// Bytes of a piece. Shorter transfers are one.
-pub const PIECE_BYTES: usize = 4 << 20;
-/// Bytes of the first one: the device begins early.
-const FIRST_BYTES: usize = 1 << 20;
-/// Pieces on their way at once.
-const PIECES_MAX: usize = 4;
+/// Longer transfers go in pieces.
+pub const WHOLE_BYTES: usize = 4 << 20;
+/// The first buffer from this size on prepares transfers ([`prepare`]).
+pub const PREPARED_BYTES: usize = 1 << 20;
+/// Bytes of a piece. All pieces in flight are in the one arena that small blocks share. With pieces
+/// of 4 MiB, in arenas of their own, an H100 reads 64 MB at 46 GB/s instead of 34, but writes the
+/// first 192 MB of a session at 16 GB/s instead of 27.
+const PIECE_BYTES: usize = 1 << 20;
+/// Bytes of the first piece, so that the device begins early.
+const FIRST_BYTES: usize = 512 << 10;
+/// Pieces in flight at once.
+const PIECES_MAX: usize = 6;
 
 /// Creates the command that transfers the bytes from an offset on, given their payload.
 pub type MakeOperation = Box<dyn Fn(u64, Payload) -> Operation<'static> + Send>;
@@ -54,7 +63,7 @@ pub fn write(member: &Member, source: Span, operation: &MakeOperation) -> Result
     while at < source.len && result.is_ok() {
         let len = piece_len(at, source.len);
         result = pieces.block(|_| ()).and_then(|block| {
-            copy((source.start + at) as *const u8, block.ptr(), len);
+            copy_out((source.start + at) as *const u8, block.ptr(), len);
             pieces.send(block, at, len)
         });
         at += len;
@@ -82,6 +91,37 @@ pub fn read(member: &Member, target: Span, operation: &MakeOperation) -> Result<
         at += len;
     }
     result.and(pieces.drain(take))
+}
+
+/// Prepares transfers of a context's large buffers, in the background: queues for both directions,
+/// the arena's pages, their pinning, the threads that copy. Otherwise the first transfer takes some
+/// milliseconds longer.
+pub fn prepare(context: &Ref<Context>, member: usize, buffer: Id) {
+    if context.members[member]
+        .prepared
+        .swap(true, Ordering::Relaxed)
+    {
+        return;
+    }
+    let context = context.clone();
+    workers::run(move || {
+        start_helpers();
+        let here = &context.members[member];
+        for queue in [Direction::Write, Direction::Read] {
+            // An error is reported by the transfer that meets it again.
+            let _ = touch(here, queue, buffer);
+        }
+        callback::run(move || drop(context));
+    });
+}
+
+/// Reads one byte of a buffer in one of the queues, so that the block's arena is pinned.
+fn touch(member: &Member, queue: Direction, buffer: Id) -> Result<(), i32> {
+    let block = member.allocate(PIECE_BYTES as u64, 128)?;
+    block.range().memory().populate();
+    let operation = range(Direction::Read, buffer, 0)(0, block.part(0, 1));
+    let slot = push(member, member.mover(queue)?, &operation)?;
+    end(member, slot)
 }
 
 /// Sends a command whose bytes are in a block, and waits for its end.

@@ -18,8 +18,9 @@ use baltra_opencl::*;
 use baltra_session::client::{Client, Queue as Channel};
 use baltra_steps::{Step, Steps};
 use baltra_wire::{Event as Slot, Operation};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// Maximum number of events in one command; those of a longer wait list are combined by markers.
 const WAITS_MAX: usize = 4096;
@@ -91,6 +92,10 @@ pub struct Queue {
     /// Events of other queues with a host part, which commands of this queue have waited for.
     behind: Mutex<Vec<(u64, Behind)>>,
     behind_count: AtomicUsize,
+    /// Bytes in staging blocks of its transfers.
+    pub staged: Arc<AtomicUsize>,
+    /// The command that a transfer has waited for without success to get a staging block.
+    pub stalled: AtomicU64,
 }
 
 impl Class for Queue {
@@ -123,6 +128,8 @@ impl Queue {
             steps: Steps::new(in_order(properties)),
             behind: Mutex::default(),
             behind_count: AtomicUsize::new(0),
+            staged: Arc::default(),
+            stalled: AtomicU64::new(0),
         }))
     }
 
@@ -204,6 +211,28 @@ impl Queue {
     /// Runs the steps whose commands are complete on the device: [`Steps::run`].
     pub fn run_steps(&self, number: u64) {
         self.steps.run(number);
+    }
+
+    /// Runs the steps whose commands are complete, without waiting.
+    pub fn run_finished_steps(&self) {
+        self.steps.run(0);
+    }
+
+    /// Number of the first command with a step.
+    pub fn first_step(&self) -> Option<u64> {
+        self.steps.first()
+    }
+
+    /// Polls for at most `limit` until the first `number` commands are complete.
+    pub fn completes_within(&self, number: u64, limit: Duration) -> bool {
+        let begun = Instant::now();
+        while self.channel.completed() < number {
+            if begun.elapsed() >= limit {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        true
     }
 
     /// `clFinish`: the error is that of a command without an event, or of the session.

@@ -18,12 +18,40 @@ use baltra_steps::Step;
 use baltra_wire::{Event as Slot, Operation, Payload};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Staging blocks of reads from this size are also emptied by the notice thread.
 const EAGER_BYTES: usize = 64 << 10;
-/// Blocking writes from this size on wait for the device, so that the next one gets the same block:
-/// blocks of many outstanding writes would each have to be populated and pinned first.
-const AWAITED_BYTES: usize = 512 << 10;
+/// Maximum bytes of a queue in staging blocks before the next transfer waits for a block: a few
+/// blocks serve all transfers; each new one would have to be populated and pinned first.
+const STAGED_BYTES_MAX: usize = 6 << 20;
+/// Maximum time of that wait: far longer than a transfer takes on an idle device. Enqueueing does
+/// not block longer, and only once while no command completes.
+const ROOM_WAIT_MAX: Duration = Duration::from_millis(10);
+/// Transfers from this size on are flushed when they are enqueued.
+pub const FLUSHED_BYTES: usize = 256 << 10;
+
+/// A staging block, counted in [`Queue::staged`] while it is in use.
+struct Staged {
+    block: Arc<Block>,
+    count: Arc<AtomicUsize>,
+}
+
+impl Staged {
+    fn new(block: &Arc<Block>, queue: &Queue) -> Staged {
+        queue.staged.fetch_add(block.len(), Ordering::Relaxed);
+        Staged {
+            block: block.clone(),
+            count: queue.staged.clone(),
+        }
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        self.count.fetch_sub(self.block.len(), Ordering::Relaxed);
+    }
+}
 
 /// A range of the application's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -333,10 +361,11 @@ impl<'a> Transfer<'a> {
             // follow later.
             self.waits.wait()?;
         }
+        self.make_room(len);
         let block = self.stage(len)?;
         let operation = operation(block.payload());
-        let step_block = block.clone();
-        let release: Step = Box::new(move |_| drop(step_block));
+        let staged = Staged::new(&block, self.queue);
+        let release: Step = Box::new(move |_| drop(staged));
         let Some(read) = self.queue.context.reads.newest(source) else {
             fill(bytes(&block));
             let submitted = self.submit(&[], Some(release), &operation)?;
@@ -377,15 +406,45 @@ impl<'a> Transfer<'a> {
         })
     }
 
+    /// Gets staging blocks of complete transfers back, and waits for one where many are on their
+    /// way.
+    fn make_room(&self, len: usize) {
+        let queue = self.queue;
+        let staged = || queue.staged.load(Ordering::Relaxed);
+        if staged() == 0 {
+            return;
+        }
+        queue.run_finished_steps();
+        while staged() + len > STAGED_BYTES_MAX && queue.runs_by_itself() {
+            let Some(first) = queue.first_step() else {
+                return;
+            };
+            if queue.stalled.load(Ordering::Relaxed) == first {
+                return;
+            }
+            queue.channel.flush();
+            if !queue.completes_within(first, ROOM_WAIT_MAX) {
+                queue.stalled.store(first, Ordering::Relaxed);
+                return;
+            }
+            queue.run_finished_steps();
+            if queue.first_step() == Some(first) {
+                return;
+            }
+        }
+    }
+
     fn sent(&self, submitted: &Submitted, len: usize) -> Result<(), i32> {
-        if self.blocking && len >= AWAITED_BYTES {
+        // In order, commands that follow come behind it. Out of order, programs take a blocking
+        // write for complete.
+        if self.blocking && !self.queue.in_order() {
             return self.await_submitted(submitted);
         }
-        if len >= EAGER_BYTES {
+        if len >= EAGER_BYTES && self.queue.staged.load(Ordering::Relaxed) > STAGED_BYTES_MAX {
             // Gives the staging block back early.
             self.queue.settle_by_itself(submitted);
         }
-        if self.blocking {
+        if self.blocking || len >= FLUSHED_BYTES {
             self.queue.channel.flush();
         }
         Ok(())
@@ -400,9 +459,10 @@ impl<'a> Transfer<'a> {
         drain: impl FnOnce(&[u8]) + Send + 'static,
         operation: impl FnOnce(Payload) -> Operation<'static>,
     ) -> Result<(), i32> {
+        self.make_room(len);
         let block = self.stage(len)?;
-        let staged = block.clone();
-        let then = move || drain(bytes(&staged));
+        let staged = Staged::new(&block, self.queue);
+        let then = move || drain(bytes(&staged.block));
         self.read_into(block, target, then, operation)
     }
 
@@ -429,6 +489,8 @@ impl<'a> Transfer<'a> {
         if self.blocking {
             self.waits.wait()?;
         }
+        let large = matches!(operation, Operation::Buffer { payload, .. }
+            if payload.len >= FLUSHED_BYTES as u64);
         let context = self.queue.context.clone();
         let target = (target.len != 0).then(|| context.reads.target(target));
         let step = Box::new(move |ok: bool| {
@@ -449,6 +511,9 @@ impl<'a> Transfer<'a> {
             times: None,
         };
         let submitted = self.queue.submit(submission, self.uses(), operation)?;
+        if large && !self.blocking {
+            self.queue.channel.flush();
+        }
         if self.blocking {
             return self.await_submitted(&submitted);
         }
