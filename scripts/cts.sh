@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs Khronos' OpenCL conformance tests twice, natively and behind a command prefix, and compares
 # the verdict of every sub-test. Needs a source tree of OpenCL-CTS (tag v2022-11-15-03 builds with
-# the OpenCL headers of Debian 12); nothing of it is copied here.
+# the OpenCL headers of Debian 12, v2024-08-08-00 with those of OpenCL-Headers v2024.05.08 in
+# --headers); nothing of it is copied here.
 set -euo pipefail
 
 usage() {
@@ -17,9 +18,12 @@ usage: scripts/cts.sh SOURCE [options]
   --native-from FILE     take the native verdicts from an earlier run's native.tsv
   --out DIR              build and results (default: target/cts)
   --timeout SECONDS      per sub-test (default 300)
+  --headers DIR          a directory with CL/cl.h, to build with (default /usr/include)
   --jobs N               compiler processes (default 1)
-  --built                take what an earlier run built in DIR; SOURCE is not needed then
-  --at-once N            groups at the same time (default 1; more only where each finds cores of its own)
+  --build-only           build and stop
+  --built                take what an earlier run built in DIR; SOURCE is not needed then, and
+                         the default groups are those that are built
+  --at-once N            sub-tests at the same time (default 1; more only where each finds cores of its own)
 
 Results: DIR/native.tsv, DIR/shared.tsv (group, sub-test, verdict, seconds) and a log per sub-test.
 Verdicts: pass, fail, skip, timeout, crash-SIGNAL, exit-CODE. What timed out natively is not run again.
@@ -30,10 +34,11 @@ TEXT
 }
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-groups='basic api buffers events compiler computeinfo profiling multiple_device_context allocations mem_host_flags thread_dimensions'
+groups=''
+default_groups='basic api buffers events compiler computeinfo profiling multiple_device_context allocations mem_host_flags thread_dimensions'
 prefix="$root/target/release/baltra run --"
 out=$root/target/cts
-limit_s=300 jobs=1 built=0 at_once=1 only='*' skip='' native_only=0 native_from='' source=''
+limit_s=300 jobs=1 built=0 build_only=0 headers=/usr/include at_once=1 only='*' skip='' native_only=0 native_from='' source=''
 # The allocation tests take this part of what the device says it has: all of it would starve the host.
 allocation_part='2%'
 
@@ -42,7 +47,8 @@ while (($#)); do
     -h | --help) usage; exit 0 ;;
     --native-only) native_only=1; shift ;;
     --built) built=1; shift ;;
-    --prefix | --groups | --only | --skip | --native-from | --out | --timeout | --jobs | --at-once)
+    --build-only) build_only=1; shift ;;
+    --prefix | --groups | --only | --skip | --native-from | --out | --timeout | --jobs | --at-once | --headers)
       (($# > 1)) || { echo "error: $1 needs a value" >&2; exit 2; }
       case $1 in
         --prefix) prefix=$2 ;;
@@ -53,6 +59,7 @@ while (($#)); do
         --out) out=$2 ;;
         --timeout) limit_s=$2 ;;
         --jobs) jobs=$2 ;;
+        --headers) headers=$2 ;;
         --at-once) at_once=$2 ;;
       esac
       shift 2 ;;
@@ -62,12 +69,15 @@ while (($#)); do
 done
 if ((built)); then
   [[ -d $out/build/test_conformance ]] || { echo "error: nothing is built in $out: leave --built out" >&2; exit 2; }
+  [[ $groups ]] || groups=$(cd "$out/build/test_conformance" && find . -mindepth 2 -maxdepth 2 -type f -name 'test_*' \
+    -perm -u+x | cut -d / -f 2 | sort | tr '\n' ' ')
 elif [[ -z $source || ! -d $source/test_conformance/basic ]]; then
   echo "error: '${source}' is not an OpenCL-CTS source tree (name the directory that contains test_conformance/)" >&2
   exit 2
 else
   source=$(cd "$source" && pwd)
 fi
+groups=${groups:-$default_groups}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 
@@ -90,7 +100,7 @@ build() {
   lib=$(dirname "$(cc -print-file-name=libOpenCL.so)")
   echo "building the suite ($out/build.log)" >&2
   # -Werror is the suite's own choice for its own compiler; newer compilers warn of more.
-  if ! nice cmake -S "$overlay" -B "$out/build" -DCMAKE_BUILD_TYPE=Release -DCL_INCLUDE_DIR=/usr/include \
+  if ! nice cmake -S "$overlay" -B "$out/build" -DCMAKE_BUILD_TYPE=Release -DCL_INCLUDE_DIR="$headers" \
       -DCL_LIB_DIR="$lib" -DOPENCL_LIBRARIES=OpenCL -DCOMPILER_SUPPORTS_Werror=0 > "$log" 2>&1 ||
     ! nice -n 10 make -C "$out/build" -j"$jobs" >> "$log" 2>&1; then
     tail -n 20 "$log" >&2
@@ -124,41 +134,44 @@ run_one() {
   elif [[ -z $verdict ]]; then
     verdict=exit-$code
   fi
-  printf '%s\t%s\t%s\t%.1f\n' "$group" "$name" "$verdict" "$(echo "$ended - $started" | bc)"
+  printf '%s\t%s\t%s\t%.1f\n' "$group" "$name" "$verdict" \
+    "$(awk -v from="$started" -v to="$ended" 'BEGIN { print to - from }')"
 }
 
-# run_group KIND GROUP PREFIX…: one group, into a table of its own.
-run_group() {
-  local kind=$1 group=$2 table=$out/$1/$2.tsv binary name line
-  shift 2
-  mkdir -p "${table%/*}"
-  : > "$table"
-  binary=$(binary_of "$group")
-  while read -r name; do
-    # shellcheck disable=SC2053 # a pattern on purpose
-    [[ $name == $only && " $skip " != *" $name "* ]] || continue
-    if [[ $kind == shared ]] && grep -qP "^$group\t$name\ttimeout\t" "$out/native.tsv"; then continue; fi
-    line=$(run_one "$kind" "$group" "$binary" "$name" "$@")
-    printf '%s\n' "$line" >> "$table"
-    [[ -t 2 ]] && printf '\r\033[K%s %s' "$kind" "${line//$'\t'/ }" >&2
-  done < <(subtests_of "$binary")
-  echo "$kind $group: $(awk '{ n[$3]++ } END { for (v in n) printf "%s %d  ", v, n[v] }' "$table")" >&2
+# run_subtest KIND GROUP BINARY SUBTEST PREFIX…: one sub-test, into a table of its own.
+run_subtest() {
+  local kind=$1 group=$2 name=$4 line
+  line=$(run_one "$@")
+  printf '%s\n' "$line" > "$out/$kind/$group/$name.tsv"
+  if [[ -t 2 ]]; then printf '\r\033[K%s %s' "$kind" "${line//$'\t'/ }" >&2; fi
 }
 
 # run_all KIND PREFIX…
 run_all() {
-  local kind=$1 group
+  local kind=$1 group binary name tables=() table
   shift
   for group in $groups; do
-    while (($(jobs -rp | wc -l) >= at_once)); do wait -n; done
-    run_group "$kind" "$group" "$@" &
+    binary=$(binary_of "$group")
+    [[ $binary ]] || { echo "error: no test program of '$group' in $out/build: build it, or leave it out of --groups" >&2; exit 2; }
+    while read -r name; do
+      # shellcheck disable=SC2053 # a pattern on purpose
+      [[ $name == $only && " $skip " != *" $name "* ]] || continue
+      if [[ $kind == shared ]] && grep -qP "^$group\t$name\ttimeout\t" "$out/native.tsv"; then continue; fi
+      while (($(jobs -rp | wc -l) >= at_once)); do wait -n || true; done
+      run_subtest "$kind" "$group" "$binary" "$name" "$@" &
+      tables+=("$out/$kind/$group/$name.tsv")
+    done < <(subtests_of "$binary")
   done
   wait
-  for group in $groups; do cat "$out/$kind/$group.tsv"; done > "$out/$kind.tsv"
+  : > "$out/$kind.tsv"
+  for table in ${tables[@]+"${tables[@]}"}; do cat "$table" >> "$out/$kind.tsv"; done
+  for group in $groups; do
+    echo "$kind $group: $(awk -F '\t' -v g="$group" '$1 == g { n[$3]++ } END { for (v in n) printf "%s %d  ", v, n[v] }' "$out/$kind.tsv")" >&2
+  done
 }
 
-command -v bc > /dev/null || { echo "error: bc is missing: scripts/setup.sh bench installs it" >&2; exit 3; }
 ((built)) || build
+((build_only)) && exit 0
 if [[ -n $native_from ]]; then
   [[ $native_from -ef $out/native.tsv ]] || cp "$native_from" "$out/native.tsv"
 else
@@ -181,7 +194,7 @@ differences=$(awk -F '\t' -v groups=" $groups " -v OFS='\t' '
 ' "$out/native.tsv" "$out/shared.tsv")
 total=$(wc -l < "$out/shared.tsv")
 if [[ -n $differences ]]; then
-  { printf 'group\tsub-test\tnative\tshared\n'; printf '%s\n' "$differences"; } | column -t -s $'\t'
+  { printf 'group\tsub-test\tnative\tshared\n'; printf '%s\n' "$differences"; } | awk -F '\t' '{ printf "%-24s %-52s %-12s %s\n", $1, $2, $3, $4 }'
   echo "$(wc -l <<< "$differences") of $total sub-tests differ ($left_out left out that time out natively); logs: $out/{native,shared}/GROUP/SUBTEST.log"
   exit 1
 fi
