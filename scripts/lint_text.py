@@ -38,7 +38,7 @@ PHRASES = [
         r"\bWhat [^.?]*\b(?:is|are|was|does|do|has), (?:is|are|was|has|does)\b",
         "name it",
     ),
-    ("machines-hear", r"(?i)(?<![a-z])(?:hears?|heard)(?![a-z])", "receive, read"),
+    ("machines-hear", r"(?i)(?<![a-z])(?:hears?|heard)(?![a-z]|_ms\b)", "receive, read"),
     (
         "machines-tell",
         r"(?i)(?<![a-z])(?<!\.)(?:tells?|told|telling)(?![a-z])",

@@ -1,7 +1,7 @@
 //! Clients of a registry.
 //!
 //! A client connects when it is first used and again whenever the connection is lost, so it can be
-//! made before the registry runs and kept for ever; clones share the connection. A call while the
+//! made before the registry runs and kept forever; clones share the connection. A call while the
 //! registry is away fails at once with `UNAVAILABLE`: what was last known stays with the caller,
 //! who asks again after a pause ([`Backoff`]).
 

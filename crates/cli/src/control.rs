@@ -58,8 +58,8 @@ impl Control {
     where
         F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
     {
-        let asked = f(self.client.clone());
-        let limited = async { tokio::time::timeout(Duration::from_secs(60), asked).await };
+        let call = f(self.client.clone());
+        let limited = async { tokio::time::timeout(Duration::from_secs(60), call).await };
         let answer = self.runtime.block_on(limited);
         match answer {
             Ok(Ok(response)) => Ok(response.into_inner()),

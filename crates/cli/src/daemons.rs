@@ -35,7 +35,7 @@ pub enum Daemon {
 /// Addresses of a daemon that listens on ports, published in a file because ports may be chosen
 /// automatically.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct Announcement {
     /// The process that wrote the file.
     pub pid: u32,
     /// Its main address, as a URL.
@@ -71,7 +71,7 @@ impl Daemon {
         paths.runtime.join(format!("{}.log", self.name()))
     }
 
-    fn told_file(self, paths: &PathOptions) -> PathBuf {
+    fn announcement_file(self, paths: &PathOptions) -> PathBuf {
         paths.runtime.join(format!("{}.json", self.name()))
     }
 
@@ -81,19 +81,22 @@ impl Daemon {
     }
 
     /// Its addresses, if it is running and has published them.
-    pub fn told(self, paths: &PathOptions) -> Option<Told> {
-        let text = std::fs::read(self.told_file(paths)).ok()?;
-        let told: Told = serde_json::from_slice(&text).ok()?;
-        (self.holder(paths) == Some(told.pid)).then_some(told)
+    pub fn announcement(self, paths: &PathOptions) -> Option<Announcement> {
+        let text = std::fs::read(self.announcement_file(paths)).ok()?;
+        let announcement: Announcement = serde_json::from_slice(&text).ok()?;
+        (self.holder(paths) == Some(announcement.pid)).then_some(announcement)
     }
 
     /// Takes the daemon's place in the runtime directory, for as long as the result is kept.
-    pub fn take(self, paths: &PathOptions) -> Result<Place> {
+    pub fn take(self, paths: &PathOptions) -> Result<DaemonLock> {
         lock::make_directory(&paths.runtime)?;
         let lock = lock::hold(&self.lock_file(paths), self.name())?;
-        let told = self.told_file(paths);
-        let _ = std::fs::remove_file(&told);
-        Ok(Place { told, _lock: lock })
+        let announcement = self.announcement_file(paths);
+        let _ = std::fs::remove_file(&announcement);
+        Ok(DaemonLock {
+            announcement,
+            _lock: lock,
+        })
     }
 
     /// Sends a running daemon SIGTERM, without waiting. The manager is stopped over its control
@@ -133,37 +136,37 @@ impl Daemon {
 
 /// A daemon's lock and announcement in the runtime directory.
 #[derive(Debug)]
-pub struct Place {
-    told: PathBuf,
+pub struct DaemonLock {
+    announcement: PathBuf,
     _lock: File,
 }
 
-impl Place {
+impl DaemonLock {
     /// Publishes the daemon's addresses.
-    pub fn tell(&self, url: String, others: Vec<String>) -> Result<()> {
+    pub fn announce(&self, url: String, others: Vec<String>) -> Result<()> {
         let since_s = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(0, |t| t.as_secs());
-        let told = Told {
+        let announcement = Announcement {
             pid: std::process::id(),
             url,
             others,
             since_s,
         };
-        let dir = self.told.parent().unwrap_or(Path::new("."));
+        let dir = self.announcement.parent().unwrap_or(Path::new("."));
         let mut file = tempfile::NamedTempFile::new_in(dir)
             .with_context(|| format!("cannot write to {}", dir.display()))?;
-        file.write_all(&serde_json::to_vec(&told)?)?;
+        file.write_all(&serde_json::to_vec(&announcement)?)?;
         let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         file.as_file().set_permissions(readable)?;
-        file.persist(&self.told)?;
+        file.persist(&self.announcement)?;
         Ok(())
     }
 }
 
-impl Drop for Place {
+impl Drop for DaemonLock {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.told);
+        let _ = std::fs::remove_file(&self.announcement);
     }
 }
 
@@ -285,8 +288,8 @@ impl Running {
 
     fn is_ready(&self, control: &mut Option<Control>) -> bool {
         if self.daemon != Daemon::Manager {
-            let told = self.daemon.told(&self.paths);
-            return told.is_some_and(|told| told.pid == self.child.id());
+            let announcement = self.daemon.announcement(&self.paths);
+            return announcement.is_some_and(|announcement| announcement.pid == self.child.id());
         }
         if control.is_none() {
             *control = Control::connect(&self.paths).ok();
@@ -395,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_a_daemon_told_counts_while_it_lives() {
+    fn test_an_announcement_counts_while_its_daemon_lives() {
         let dir = tempfile::tempdir().unwrap();
         let paths = PathOptions {
             runtime: dir.path().join("run"),
@@ -403,20 +406,24 @@ mod tests {
             ..PathOptions::default()
         };
         let daemon = Daemon::Registry;
-        assert_eq!(daemon.told(&paths), None);
-        let place = daemon.take(&paths).unwrap();
-        assert_eq!(daemon.told(&paths), None);
-        place.tell("http://127.0.0.1:1".into(), Vec::new()).unwrap();
-        assert_eq!(daemon.told(&paths).unwrap().url, "http://127.0.0.1:1");
+        assert_eq!(daemon.announcement(&paths), None);
+        let lock = daemon.take(&paths).unwrap();
+        assert_eq!(daemon.announcement(&paths), None);
+        lock.announce("http://127.0.0.1:1".into(), Vec::new())
+            .unwrap();
+        assert_eq!(
+            daemon.announcement(&paths).unwrap().url,
+            "http://127.0.0.1:1"
+        );
         let error = daemon.take(&paths).unwrap_err().to_string();
         assert!(error.contains("another registry"), "{error}");
         // Another daemon's place is another one.
         Daemon::Gateway.take(&paths).unwrap();
-        let kept = std::fs::read(daemon.told_file(&paths)).unwrap();
-        drop(place);
-        assert_eq!(daemon.told(&paths), None);
+        let kept = std::fs::read(daemon.announcement_file(&paths)).unwrap();
+        drop(lock);
+        assert_eq!(daemon.announcement(&paths), None);
         // The announcement of a killed daemon does not count.
-        std::fs::write(daemon.told_file(&paths), kept).unwrap();
-        assert_eq!(daemon.told(&paths), None);
+        std::fs::write(daemon.announcement_file(&paths), kept).unwrap();
+        assert_eq!(daemon.announcement(&paths), None);
     }
 }

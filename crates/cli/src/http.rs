@@ -99,8 +99,8 @@ impl Gateway {
     pub fn new(door: &Door, paths: &PathOptions) -> Result<Gateway> {
         let url = match &door.gateway {
             Some(url) => url.clone(),
-            None => match Daemon::Gateway.told(paths) {
-                Some(told) => told.url,
+            None => match Daemon::Gateway.announcement(paths) {
+                Some(announcement) => announcement.url,
                 None => DEFAULT.to_owned(),
             },
         };
@@ -284,8 +284,8 @@ where
 /// The error of a gateway's response: its text, or the text in its JSON.
 pub fn refusal(status: StatusCode, body: &[u8]) -> anyhow::Error {
     let text = String::from_utf8_lossy(body);
-    let told = serde_json::from_slice::<serde_json::Value>(body).ok();
-    let of = |key: &str| Some(told.as_ref()?.get(key)?.as_str()?.to_owned());
+    let announcement = serde_json::from_slice::<serde_json::Value>(body).ok();
+    let of = |key: &str| Some(announcement.as_ref()?.get(key)?.as_str()?.to_owned());
     let words = of("detail")
         .or_else(|| of("error"))
         .or_else(|| of("message"));

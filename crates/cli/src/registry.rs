@@ -37,12 +37,16 @@ pub struct Services {
 pub fn find(at: &RegistryAt, paths: &PathOptions) -> Option<String> {
     let named = at.registry.clone().filter(|url| !url.is_empty());
     named
-        .or_else(|| Daemon::Registry.told(paths).map(|told| told.url))
+        .or_else(|| {
+            Daemon::Registry
+                .announcement(paths)
+                .map(|announcement| announcement.url)
+        })
         .or_else(|| {
             let mut manager = Control::connect(paths).ok()?;
-            let asked =
+            let call =
                 manager.call(|mut c| async move { c.status(control::StatusRequest {}).await });
-            asked.ok().map(|s| s.registry).filter(|url| !url.is_empty())
+            call.ok().map(|s| s.registry).filter(|url| !url.is_empty())
         })
 }
 
@@ -94,17 +98,15 @@ impl Registry {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let asked = asked(f(self.services.clone()));
+        let call = call(f(self.services.clone()));
         self.runtime
-            .block_on(asked)
-            .map_err(|status| said(&self.url, &status))
+            .block_on(call)
+            .map_err(|status| unreachable(&self.url, &status))
     }
 }
 
 /// A response, with a time limit.
-pub async fn asked<T>(
-    call: impl Future<Output = Result<Response<T>, Status>>,
-) -> Result<T, Status> {
+pub async fn call<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Status> {
     match tokio::time::timeout(ANSWER_MAX, call).await {
         Ok(answer) => answer.map(Response::into_inner),
         Err(_) => Err(Status::deadline_exceeded("no response in time")),
@@ -112,7 +114,7 @@ pub async fn asked<T>(
 }
 
 /// The error of a request, for display.
-pub fn said(url: &str, status: &Status) -> anyhow::Error {
+pub fn unreachable(url: &str, status: &Status) -> anyhow::Error {
     match status.code() {
         Code::Unavailable | Code::DeadlineExceeded => {
             anyhow!("cannot reach the registry at {url}: {}", status.message())

@@ -145,10 +145,10 @@ fn test_two_entries_that_are_one_device_are_refused() {
             )
         };
         let error = host.start(&(entry(one) + &entry(other))).unwrap_err();
-        let said = error.to_string();
+        let message = error.to_string();
         assert!(
-            said.contains("'device[1]' and 'device[0]' select the same device"),
-            "{said}"
+            message.contains("'device[1]' and 'device[0]' select the same device"),
+            "{message}"
         );
     }
 }
@@ -197,7 +197,7 @@ fn test_the_doctor_says_what_is_served_and_why_not() {
         &devices,
         &[
             "libagain.so",
-            "not served, since it is served through",
+            "not served: it is served through",
             "libgpus.so",
         ],
     );
@@ -216,16 +216,16 @@ fn test_the_doctor_says_what_is_served_and_why_not() {
 }
 
 #[test]
-fn test_a_host_without_a_device_is_told_why() {
+fn test_up_on_a_host_without_a_device_names_the_reason() {
     let host = Host::new();
     for name in ["b-gpus", "c-again", "e-pocl"] {
         std::fs::remove_file(host.vendors().join(format!("{name}.icd"))).unwrap();
     }
-    let said = host.start("").unwrap_err().to_string();
+    let message = host.start("").unwrap_err().to_string();
     for reason in [
         "libempty.so: it has no device",
         "/etc/hostname: cannot load",
     ] {
-        assert!(said.contains(reason), "{said}");
+        assert!(message.contains(reason), "{message}");
     }
 }

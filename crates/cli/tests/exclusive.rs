@@ -72,8 +72,11 @@ fn test_an_exclusive_device_changes_its_image_when_nobody_uses_it() {
     // Another image has to wait until both have released theirs.
     let (_, made) = blue.binary_program(&other);
     assert_eq!(made, Reply::Error(NOT_AVAILABLE));
-    until("the reason arrives", || blue.heard().contains("tenant red")).unwrap();
-    assert!(!blue.heard().contains("blue"), "{}", blue.heard());
+    until("the reason arrives", || {
+        blue.messages().contains("tenant red")
+    })
+    .unwrap();
+    assert!(!blue.messages().contains("blue"), "{}", blue.messages());
     assert!(reconfigured(&daemon, 1));
     red.client.release(reds, None).unwrap();
     blue.client.release(blues, None).unwrap();

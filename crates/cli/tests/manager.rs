@@ -137,11 +137,11 @@ fn test_a_second_manager_on_the_same_directory_is_refused() {
         .arg(&run)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        said.contains(&daemon.pid().to_string()) && said.contains("baltra down"),
-        "{said}"
+        message.contains(&daemon.pid().to_string()) && message.contains("baltra down"),
+        "{message}"
     );
     daemon.text(&["status"]).unwrap();
 }
@@ -164,9 +164,9 @@ fn test_down_ends_sessions_and_leaves_nothing() {
     assert!(!daemon.socket().exists());
     let left = std::fs::read_dir(daemon.state_dir().join("executors")).unwrap();
     assert_eq!(left.count(), 0, "executors' directories");
-    let said = daemon.baltra(&["status"]).unwrap();
-    let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert!(said.contains("baltra up"), "{said}");
+    let message = daemon.baltra(&["status"]).unwrap();
+    let message = String::from_utf8_lossy(&message.stderr).into_owned();
+    assert!(message.contains("baltra up"), "{message}");
     let _ = daemon.kill();
 }
 

@@ -10,14 +10,14 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 
 /// Prints the environment of a program under `baltra run`.
-const TOLD: &str = "echo $BALTRA_DEVICE $BALTRA_ENDPOINT $BALTRA_INSTANCE";
+const PRINT_ENVIRONMENT: &str = "echo $BALTRA_DEVICE $BALTRA_ENDPOINT $BALTRA_INSTANCE";
 
 /// A program that says where it is and stays there; it is stopped when it is dropped.
 struct Stays(Child);
 
 impl Stays {
     fn start(mut command: std::process::Command, file: &Path) -> Stays {
-        let line = format!("{TOLD} >> {}; exec sleep 1000", file.display());
+        let line = format!("{PRINT_ENVIRONMENT} >> {}; exec sleep 1000", file.display());
         let child = command
             .args(["--", "sh", "-c", &line])
             .stderr(Stdio::null());
@@ -60,12 +60,12 @@ fn test_nodes_appear_by_themselves_and_a_program_gets_a_device_by_query() {
         "{status}"
     );
 
-    let told = run_line(&registry, "label.zone=b", TOLD);
-    let said = text(&told.stdout);
+    let printed = run_line(&registry, "label.zone=b", PRINT_ENVIRONMENT);
+    let output = text(&printed.stdout);
     let endpoint = west.endpoint();
     assert!(
-        said.starts_with(&format!("west/device0 {endpoint} i-")),
-        "{said}"
+        output.starts_with(&format!("west/device0 {endpoint} i-")),
+        "{output}"
     );
     let fitting = registry.text(&["devices", "--query", "node=east"]).unwrap();
     assert!(
@@ -83,10 +83,10 @@ fn test_nodes_appear_by_themselves_and_a_program_gets_a_device_by_query() {
             "--instance",
             "pair",
         ])
-        .args(["--", "sh", "-c", TOLD])
+        .args(["--", "sh", "-c", PRINT_ENVIRONMENT])
         .output()
         .unwrap();
-    let said = text(&two.stdout);
+    let output = text(&two.stdout);
     for part in [
         "east/device0",
         "west/device0",
@@ -94,7 +94,11 @@ fn test_nodes_appear_by_themselves_and_a_program_gets_a_device_by_query() {
         &west.endpoint(),
         " pair",
     ] {
-        assert!(said.contains(part), "{part}: {said}{}", text(&two.stderr));
+        assert!(
+            output.contains(part),
+            "{part}: {output}{}",
+            text(&two.stderr)
+        );
     }
 
     // The program's code is the tool's, and what it had is given back.
@@ -106,10 +110,10 @@ fn test_nodes_appear_by_themselves_and_a_program_gets_a_device_by_query() {
 
     // What nobody can give is refused device by device; what is no query is said to be none.
     let none = run_line(&registry, "vendor=Nobody", "true");
-    let said = text(&none.stderr);
+    let output = text(&none.stderr);
     assert_eq!(none.status.code(), Some(1));
     for part in ["east/device0", "west/device0", "vendor"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(output.contains(part), "{part}: {output}");
     }
     let wrong = run_line(&registry, "colour=red", "true");
     assert!(
@@ -165,8 +169,8 @@ fn test_a_node_that_falls_silent_leaves_the_pool_and_may_come_back() {
     })
     .unwrap();
     assert!(!registry.text(&["devices"]).unwrap().contains("east/"));
-    let said = text(&run_line(&registry, "platform=Portable*", TOLD).stdout);
-    assert!(said.starts_with("west/"), "{said}");
+    let output = text(&run_line(&registry, "platform=Portable*", PRINT_ENVIRONMENT).stdout);
+    assert!(output.starts_with("west/"), "{output}");
     let options = node_options("east", registry.url(), "");
     let east = east.restart(&options).unwrap();
     until("it is back", || state(&registry, "east/") == "ready").unwrap();
@@ -183,16 +187,16 @@ fn test_a_node_that_falls_silent_leaves_the_pool_and_may_come_back() {
 fn test_the_pool_shows_versions_uptimes_and_executors_that_died() {
     let registry = registry();
     let east = node("east", &registry, "");
-    let known = || device(&registry, "east/").unwrap();
-    assert_eq!(known()["node_version"], env!("CARGO_PKG_VERSION"));
+    let reported = || device(&registry, "east/").unwrap();
+    assert_eq!(reported()["node_version"], env!("CARGO_PKG_VERSION"));
     until("its uptime is reported", || {
-        known()["node_uptime_s"].is_u64()
+        reported()["node_uptime_s"].is_u64()
     })
     .unwrap();
-    assert_eq!(known()["executor_deaths"], 0);
+    assert_eq!(reported()["executor_deaths"], 0);
     let pid = rustix::process::Pid::from_raw(east.children()[0] as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    until("its end is reported", || known()["executor_deaths"] == 1).unwrap();
+    until("its end is reported", || reported()["executor_deaths"] == 1).unwrap();
     let status = east.text(&["status"]).unwrap();
     assert!(status.contains("1 that died"), "{status}");
 }
@@ -257,10 +261,10 @@ fn test_a_cordoned_device_takes_nobody_new_and_a_drained_one_is_left() {
     let _program = Stays::start(program, &out);
     until("the program runs", || lines(&out).len() == 1).unwrap();
     let first = lines(&out)[0].split(' ').next().unwrap().to_owned();
-    let said = registry.text(&["device", "drain", &first]).unwrap();
-    assert!(said.contains("mover will move to"), "{said}");
-    assert!(said.contains("mover has left"), "{said}");
-    assert!(said.contains("has no sessions"), "{said}");
+    let output = registry.text(&["device", "drain", &first]).unwrap();
+    assert!(output.contains("mover will move to"), "{output}");
+    assert!(output.contains("mover has left"), "{output}");
+    assert!(output.contains("has no sessions"), "{output}");
     assert_eq!(state(&registry, &first), "ready");
     until("the program is started on the other", || {
         lines(&out).len() == 2
@@ -279,11 +283,14 @@ fn test_a_cordoned_device_takes_nobody_new_and_a_drained_one_is_left() {
     let device = other.split_once('/').unwrap().1;
     let (welcome, _) = handshake::hello(&stream, &hello(device)).unwrap();
     welcome.unwrap();
-    let asked = ["device", "drain", other.as_str(), "--wait", "10"];
-    let drained = registry.baltra(&asked).unwrap();
+    let arguments = ["device", "drain", other.as_str(), "--wait", "10"];
+    let drained = registry.baltra(&arguments).unwrap();
     assert_eq!(drained.status.code(), Some(1), "{drained:?}");
-    let said = text(&drained.stdout);
-    assert!(said.contains(&format!("{other} has 1 sessions")), "{said}");
+    let output = text(&drained.stdout);
+    assert!(
+        output.contains(&format!("{other} has 1 sessions")),
+        "{output}"
+    );
     drop(stream);
     let unknown = registry
         .text(&["device", "drain", "east/nothing"])

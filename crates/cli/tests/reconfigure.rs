@@ -28,7 +28,7 @@ image = 'exclusive'
 ";
 
 /// A call of a registry's instance service.
-fn ask<T, F>(registry: &Service, call: impl FnOnce(client::Instances) -> F) -> T
+fn call_registry<T, F>(registry: &Service, call: impl FnOnce(client::Instances) -> F) -> T
 where
     F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 {
@@ -60,7 +60,7 @@ fn allocate_as(registry: &Service, tenant: &str, name: &str, query: &str) -> Ins
         lease_s: Some(0),
         ..AllocateRequest::default()
     };
-    let reply = ask(registry, |mut i| async move { i.allocate(request).await });
+    let reply = call_registry(registry, |mut i| async move { i.allocate(request).await });
     reply
         .instance
         .unwrap_or_else(|| panic!("{:?}", reply.refusal))
@@ -71,7 +71,7 @@ fn device_of(registry: &Service, name: &str) -> String {
         instance: name.into(),
         ..RenewRequest::default()
     };
-    let instance: Instance = ask(registry, |mut i| async move { i.renew(request).await });
+    let instance: Instance = call_registry(registry, |mut i| async move { i.renew(request).await });
     let devices: Vec<_> = instance.devices.iter().map(|a| a.device.clone()).collect();
     devices.join(",")
 }
@@ -109,7 +109,7 @@ fn holds(registry: &Service, device: &str) -> String {
 
 /// Waits until a node has received the allocation of one of its devices to an instance, which it
 /// keeps.
-fn has_heard(daemon: &Daemon, instance: &str) {
+fn waits_for_instance(daemon: &Daemon, instance: &str) {
     let orders = daemon.state_dir().join("orders.json");
     until("the node has received it", || {
         std::fs::read_to_string(&orders).is_ok_and(|text| text.contains(instance))
@@ -128,13 +128,16 @@ fn test_an_instance_loads_its_image_on_its_own_device_only() {
     allocate(&registry, "web-1", "name=fpga0,accelerator=one");
 
     // A program that is no instance keeps its hands off what the registry has given away.
-    has_heard(&daemon, "web-1");
+    waits_for_instance(&daemon, "web-1");
     let stranger = Tenant::new(&daemon, "blue", "fpga0");
     assert_eq!(
         stranger.binary_program(&image).1,
         Reply::Error(NOT_AVAILABLE)
     );
-    until("the reason arrives", || stranger.heard().contains("web-1")).unwrap();
+    until("the reason arrives", || {
+        stranger.messages().contains("web-1")
+    })
+    .unwrap();
     drop(stranger);
     // An instance that does not exist in the registry, and one on a device that is not its own.
     let unknown = Tenant::instance(&daemon, "blue", "fpga0", Some("nobody"));
@@ -142,19 +145,26 @@ fn test_an_instance_loads_its_image_on_its_own_device_only() {
         unknown.binary_program(&image).1,
         Reply::Error(NOT_AVAILABLE)
     );
-    until("the reason arrives", || unknown.heard().contains("nobody")).unwrap();
+    until("the reason arrives", || {
+        unknown.messages().contains("nobody")
+    })
+    .unwrap();
     let elsewhere = Tenant::instance(&daemon, "red", "fpga1", Some("web-1"));
     assert_eq!(
         elsewhere.binary_program(&image).1,
         Reply::Error(NOT_AVAILABLE)
     );
     until("the reason arrives", || {
-        elsewhere.heard().contains("east/fpga0")
+        elsewhere.messages().contains("east/fpga0")
     })
     .unwrap();
 
     let own = Tenant::instance(&daemon, "red", "fpga0", Some("web-1"));
-    assert!(is_loaded(&own.binary_program(&image).1), "{}", own.heard());
+    assert!(
+        is_loaded(&own.binary_program(&image).1),
+        "{}",
+        own.messages()
+    );
     until("the registry has the loaded accelerator", || {
         holds(&registry, "fpga0") == "one"
     })
@@ -164,7 +174,7 @@ fn test_an_instance_loads_its_image_on_its_own_device_only() {
     drop(elsewhere);
     assert_eq!(own.binary_program(&other).1, Reply::Error(NOT_AVAILABLE));
     until("the reason arrives", || {
-        own.heard().contains("accelerator=one")
+        own.messages().contains("accelerator=one")
     })
     .unwrap();
     // On a device that nobody was given, anybody may do what disturbs nobody.
@@ -172,7 +182,7 @@ fn test_an_instance_loads_its_image_on_its_own_device_only() {
     assert!(
         is_loaded(&stranger.binary_program(&other).1),
         "{}",
-        stranger.heard()
+        stranger.messages()
     );
 }
 
@@ -198,7 +208,7 @@ fn test_an_idle_session_makes_way_and_its_instance_has_another_device() {
     assert!(
         is_loaded(&first.binary_program(&one).1),
         "{}",
-        first.heard()
+        first.messages()
     );
     let free = if at == "fpga0" { "fpga1" } else { "fpga0" };
 
@@ -206,9 +216,9 @@ fn test_an_idle_session_makes_way_and_its_instance_has_another_device() {
     allocate(&registry, "second", &format!("name={at},accelerator=other"));
     let second = Tenant::instance(&daemon, "blue", &at, Some("second"));
     let (_, reply) = second.binary_program(&other);
-    assert!(is_loaded(&reply), "{reply:?} {}", second.heard());
+    assert!(is_loaded(&reply), "{reply:?} {}", second.messages());
     until("the first receives the reason of its end", || {
-        first.heard().contains("another device") && first.client.is_lost().is_some()
+        first.messages().contains("another device") && first.client.is_lost().is_some()
     })
     .unwrap();
     assert_eq!(device_of(&registry, "first"), free);
@@ -216,7 +226,7 @@ fn test_an_idle_session_makes_way_and_its_instance_has_another_device() {
     assert!(
         is_loaded(&again.binary_program(&one).1),
         "{}",
-        again.heard()
+        again.messages()
     );
     until("the registry has it", || holds(&registry, &at) == "other").unwrap();
 }
@@ -248,7 +258,7 @@ fn test_a_busy_program_stays_where_it_is() {
     assert!(
         is_loaded(&first.binary_program(&one).1),
         "{}",
-        first.heard()
+        first.messages()
     );
     let work = first.be_busy();
     let waiting = format!("baltra_queue_depth{{device=\"{at}\",tenant=\"red\"}} 1\n");
@@ -262,7 +272,7 @@ fn test_a_busy_program_stays_where_it_is() {
     let (_, reply) = second.binary_program(&other);
     assert_eq!(reply, Reply::Error(NOT_AVAILABLE));
     until("the reason arrives", || {
-        second.heard().contains("tenant red")
+        second.messages().contains("tenant red")
     })
     .unwrap();
     assert_eq!(first.client.is_lost(), None);
@@ -270,9 +280,9 @@ fn test_a_busy_program_stays_where_it_is() {
     // Once its work is done it is idle, and makes way.
     first.go_on(work);
     let (_, reply) = second.binary_program(&other);
-    assert!(is_loaded(&reply), "{reply:?} {}", second.heard());
+    assert!(is_loaded(&reply), "{reply:?} {}", second.messages());
     until("the first receives the reason of its end", || {
-        first.heard().contains("another device")
+        first.messages().contains("another device")
     })
     .unwrap();
     assert_ne!(device_of(&registry, "first"), at);
@@ -288,11 +298,14 @@ fn test_a_session_of_no_instance_is_nobodys_to_end() {
     push(&daemon, "other", &other);
     let plain = Tenant::new(&daemon, "red", "fpga0");
     let (program, reply) = plain.binary_program(&one);
-    assert!(is_loaded(&reply), "{}", plain.heard());
+    assert!(is_loaded(&reply), "{}", plain.messages());
     allocate(&registry, "web-1", "name=fpga0,accelerator=other");
     let own = Tenant::instance(&daemon, "blue", "fpga0", Some("web-1"));
     assert_eq!(own.binary_program(&other).1, Reply::Error(NOT_AVAILABLE));
-    until("the reason arrives", || own.heard().contains("tenant red")).unwrap();
+    until("the reason arrives", || {
+        own.messages().contains("tenant red")
+    })
+    .unwrap();
     assert_eq!(plain.client.is_lost(), None);
     plain.client.release(program, None).unwrap();
     until("it is loaded once nobody uses the other", || {
@@ -309,46 +322,50 @@ fn test_another_tenant_s_instance_is_of_no_use() {
     let maker = Tenant::new(&daemon, "red", "maker");
     let (one, other) = (maker.binary(&source("one")), maker.binary(&source("other")));
     allocate_as(&registry, "red", "web-1", "name=fpga0");
-    has_heard(&daemon, "web-1");
+    waits_for_instance(&daemon, "web-1");
     let refused = |thief: &Tenant, why: &str| {
         assert_eq!(thief.binary_program(&other).1, Reply::Error(NOT_AVAILABLE));
-        until("the reason arrives", || thief.heard().contains(why)).unwrap();
+        until("the reason arrives", || thief.messages().contains(why)).unwrap();
     };
     let thief = Tenant::instance(&daemon, "blue", "fpga0", Some("web-1"));
     refused(&thief, "another tenant");
     let own = Tenant::instance(&daemon, "red", "fpga0", Some("web-1"));
     let (program, reply) = own.binary_program(&one);
-    assert!(is_loaded(&reply), "{}", own.heard());
+    assert!(is_loaded(&reply), "{}", own.messages());
     own.client.release(program, None).unwrap();
     // Nor is it while the registry cannot be asked.
     registry.kill().unwrap();
     refused(&thief, "cannot be reached");
-    assert!(is_loaded(&own.binary_program(&other).1), "{}", own.heard());
+    assert!(
+        is_loaded(&own.binary_program(&other).1),
+        "{}",
+        own.messages()
+    );
 }
 
 #[test]
-fn test_without_its_registry_a_node_answers_from_what_it_heard_last() {
+fn test_without_its_registry_a_node_decides_by_its_last_orders() {
     let mut registry = registry();
     let daemon = node("east", &registry, CONFIG);
     tenants(&daemon);
     let maker = Tenant::new(&daemon, "red", "maker");
     let (one, other) = (maker.binary(&source("one")), maker.binary(&source("other")));
     allocate(&registry, "web-1", "name=fpga0");
-    has_heard(&daemon, "web-1");
+    waits_for_instance(&daemon, "web-1");
     let stranger = Tenant::new(&daemon, "blue", "fpga0");
     assert_eq!(stranger.binary_program(&one).1, Reply::Error(NOT_AVAILABLE));
     drop(stranger);
     registry.kill().unwrap();
     let own = Tenant::instance(&daemon, "red", "fpga0", Some("web-1"));
     let (program, reply) = own.binary_program(&one);
-    assert!(is_loaded(&reply), "{reply:?} {}", own.heard());
+    assert!(is_loaded(&reply), "{reply:?} {}", own.messages());
     let unknown = Tenant::instance(&daemon, "blue", "fpga1", Some("nobody"));
     assert_eq!(
         unknown.binary_program(&other).1,
         Reply::Error(NOT_AVAILABLE)
     );
-    until("the reason is told", || {
-        unknown.heard().contains("cannot be reached")
+    until("the reason is shown", || {
+        unknown.messages().contains("cannot be reached")
     })
     .unwrap();
     own.client.release(program, None).unwrap();
@@ -359,7 +376,11 @@ fn test_without_its_registry_a_node_answers_from_what_it_heard_last() {
         .restart(&node_options("east", registry.url(), CONFIG))
         .unwrap();
     let own = Tenant::instance(&daemon, "red", "fpga0", Some("web-1"));
-    assert!(is_loaded(&own.binary_program(&other).1), "{}", own.heard());
+    assert!(
+        is_loaded(&own.binary_program(&other).1),
+        "{}",
+        own.messages()
+    );
     let registry = registry.restart(&registry_options()).unwrap();
     until("the node is back", || {
         state(&registry, "east/fpga0") == "ready"

@@ -38,8 +38,8 @@ fn test_without_a_daemon_every_command_says_how_to_start_one() {
     ] {
         let output = baltra(arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
-        let said = text(&output.stderr);
-        assert!(said.contains("baltra up"), "{arguments:?}: {said}");
+        let message = text(&output.stderr);
+        assert!(message.contains("baltra up"), "{arguments:?}: {message}");
     }
     assert_eq!(baltra(&["down"]).status.code(), Some(0));
 }
@@ -69,7 +69,7 @@ fn test_a_relative_runtime_directory_starts_where_it_is_given() {
 }
 
 #[test]
-fn test_usage_errors_are_told_from_failures() {
+fn test_usage_errors_and_failures_have_different_codes() {
     assert_eq!(baltra(&["frobnicate"]).status.code(), Some(2));
     assert_eq!(baltra(&["run"]).status.code(), Some(2));
     assert_eq!(baltra(&["tenant", "add"]).status.code(), Some(2));
@@ -154,9 +154,9 @@ fn test_output_that_nobody_reads_ends_the_tool_in_silence() {
             .stdout(pipe)
             .output()
             .unwrap();
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-        assert_eq!(said, "", "{arguments:?}");
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {message}");
+        assert_eq!(message, "", "{arguments:?}");
     }
     // What cannot be written for another reason is said.
     let full = std::fs::File::options().write(true).open("/dev/full");
@@ -184,7 +184,7 @@ fn test_the_configuration_is_dumped_and_checked_before_anything_starts() {
 #[test]
 fn test_doctor_says_what_is_there_for_people_and_machines() {
     let output = baltra(&["doctor", "--json"]);
-    let said = text(&output.stdout);
+    let message = text(&output.stdout);
     for what in [
         "OpenCL driver",
         "ICD loader",
@@ -193,7 +193,7 @@ fn test_doctor_says_what_is_there_for_people_and_machines() {
         "registry",
         "gateway",
     ] {
-        assert!(said.contains(what), "{what}: {said}");
+        assert!(message.contains(what), "{what}: {message}");
     }
 }
 
@@ -223,10 +223,10 @@ fn test_up_and_down_print_what_they_did() {
         "--state-dir",
         state.to_str().unwrap(),
     ];
-    let said = baltra(&up);
+    let message = baltra(&up);
     assert!(
-        said.contains("device0") && said.contains("baltra.sock"),
-        "{said}"
+        message.contains("device0") && message.contains("baltra.sock"),
+        "{message}"
     );
     assert!(baltra(&up).contains("already running"));
     assert!(baltra(&["logs"]).contains("serving"));

@@ -37,10 +37,10 @@ impl Home {
 
     fn text(&self, arguments: &[&str]) -> String {
         let output = self.baltra(arguments);
-        let said = text(&output.stderr);
+        let message = text(&output.stderr);
         assert!(
             output.status.success(),
-            "{arguments:?}: {said}\n{}",
+            "{arguments:?}: {message}\n{}",
             self.logs()
         );
         text(&output.stdout)
@@ -106,7 +106,7 @@ fn pids(status: &Value) -> Vec<u64> {
 fn test_up_starts_everything_and_down_leaves_nothing() {
     let home = Home::new();
     let up = home.up(&[]);
-    let said = text(&up.stdout);
+    let message = text(&up.stdout);
     assert!(up.status.success(), "{}\n{}", text(&up.stderr), home.logs());
     for part in [
         "device0",
@@ -114,7 +114,7 @@ fn test_up_starts_everything_and_down_leaves_nothing() {
         "registry http://127.0.0.1:",
         "/function/",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
     let status = home.status();
     let pids = pids(&status);
@@ -154,10 +154,10 @@ fn test_a_daemon_that_does_not_come_up_leaves_none() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let up = home.up(&["--set", &format!("gateway.address={address}")]);
-    let said = text(&up.stderr);
+    let message = text(&up.stderr);
     assert_eq!(up.status.code(), Some(1));
     for part in ["gateway", &address, "gateway.address", "=auto"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
     for daemon in ["registry", "manager", "gateway"] {
         let lock = home.runtime().join(format!("{daemon}.lock"));
@@ -180,8 +180,8 @@ fn test_every_section_is_checked_before_anything_starts() {
     ] {
         let up = home.up(&["--set", set]);
         assert_eq!(up.status.code(), Some(1), "{set}");
-        let said = text(&up.stderr);
-        assert!(said.contains(part), "{set}: {said}");
+        let message = text(&up.stderr);
+        assert!(message.contains(part), "{set}: {message}");
         assert!(!home.runtime().exists(), "{set}");
     }
 }

@@ -61,10 +61,10 @@ impl Daemon {
     }
 
     fn wait(&self) {
-        until("the daemon answers", || self.ask(&["vm", "ls"]).is_ok());
+        until("the daemon answers", || self.request(&["vm", "ls"]).is_ok());
     }
 
-    fn ask(&self, words: &[&str]) -> Result<String, String> {
+    fn request(&self, words: &[&str]) -> Result<String, String> {
         let out = Command::new(BALTRA)
             .arg("--runtime-dir")
             .arg(self.home.path().join("run"))
@@ -80,7 +80,7 @@ impl Daemon {
 
     fn attach(&self, name: &str, more: &[&str]) -> Device {
         let words = [&["vm", "attach", name], more].concat();
-        self.ask(&words).unwrap();
+        self.request(&words).unwrap();
         let socket = self.home.path().join(format!("run/vm/{name}.sock"));
         Device::Socket(socket)
     }
@@ -284,11 +284,11 @@ fn test_a_daemon_that_comes_back_finds_its_vms() {
     daemon.kill();
     daemon.child = Daemon::spawn(daemon.home.path(), &[]);
     daemon.wait();
-    let said = daemon.ask(&["vm", "ls", "--json"]).unwrap();
+    let listing = daemon.request(&["vm", "ls", "--json"]).unwrap();
     let own = format!("{}", std::process::id());
     assert!(
-        said.contains(&own),
-        "it does not know who has the region: {said}"
+        listing.contains(&own),
+        "the owner of the region is missing: {listing}"
     );
     until("the client detects it", || {
         let lost = client.set(function, &Values::of("n=10")).and_then(|()| {
@@ -311,21 +311,21 @@ fn test_what_is_given_back_is_forgotten() {
     let device = daemon.attach("web", &["--functions", "fibonacci"]);
     let client = Client::open(&device).unwrap();
     let applications = |daemon: &Daemon, count: u32| {
-        let said = daemon.ask(&["vm", "ls", "--json"]).unwrap();
-        said.contains(&format!("\"applications\": {count}"))
+        let listing = daemon.request(&["vm", "ls", "--json"]).unwrap();
+        listing.contains(&format!("\"applications\": {count}"))
     };
     until("it is counted", || applications(&daemon, 1));
     drop(client);
     until("it is forgotten", || {
-        let said = daemon.ask(&["vm", "ls", "--json"]).unwrap();
-        said.contains("\"worker\": null") && said.contains("\"peers\": []")
+        let listing = daemon.request(&["vm", "ls", "--json"]).unwrap();
+        listing.contains("\"worker\": null") && listing.contains("\"peers\": []")
     });
     assert!(applications(&daemon, 0));
-    daemon.ask(&["vm", "detach", "web"]).unwrap();
+    daemon.request(&["vm", "detach", "web"]).unwrap();
     assert!(Client::open(&device).is_err());
-    let unknown = daemon.ask(&["vm", "detach", "web"]).unwrap_err();
+    let unknown = daemon.request(&["vm", "detach", "web"]).unwrap_err();
     assert!(unknown.contains("VM 'web' is not attached"), "{unknown}");
-    let never = daemon.ask(&["vm", "attach", "web", "--functions", "nonsense"]);
+    let never = daemon.request(&["vm", "attach", "web", "--functions", "nonsense"]);
     assert!(never.unwrap_err().contains("nonsense"));
 }
 
@@ -351,7 +351,7 @@ fn raw_region(parts: u32) -> Region {
 }
 
 #[test]
-fn test_an_application_that_breaks_the_protocol_is_told_and_alone() {
+fn test_a_protocol_violation_ends_only_its_application() {
     let mut daemon = Daemon::start(&[]);
     let device = daemon.attach("web", &["--functions", "fibonacci", "--parts", "3"]);
     let mut hostile = Client::open(&device).unwrap();
@@ -377,8 +377,8 @@ fn test_an_application_that_breaks_the_protocol_is_told_and_alone() {
     daemon.child = Daemon::spawn(daemon.home.path(), &[]);
     daemon.wait();
     until("one is served", || {
-        let said = daemon.ask(&["vm", "ls", "--json"]).unwrap();
-        said.contains("\"applications\": 1")
+        let listing = daemon.request(&["vm", "ls", "--json"]).unwrap();
+        listing.contains("\"applications\": 1")
     });
     assert_eq!(part.served().load(Ordering::Acquire), 0);
     drop(hostile);

@@ -609,14 +609,14 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
             Some(_) => format!("cannot run {compiler}: scripts/setup.sh fabric installs it"),
             None => format!("cannot run {compiler}"),
         })?;
-    let told = String::from_utf8_lossy(&done.stderr);
+    let output = String::from_utf8_lossy(&done.stderr);
     ensure!(
         done.status.success(),
-        "compiling {} failed:\n{told}",
+        "compiling {} failed:\n{output}",
         path.display()
     );
-    if !told.is_empty() {
-        say(&format!("the compiler's output:\n{told}"));
+    if !output.is_empty() {
+        say(&format!("the compiler's output:\n{output}"));
     }
     if job.start.is_some() {
         let made = Command::new("riscv64-unknown-elf-objcopy")
@@ -626,10 +626,10 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
             .stdin(Stdio::null())
             .output()
             .context("cannot run riscv64-unknown-elf-objcopy")?;
-        let told = String::from_utf8_lossy(&made.stderr);
+        let output = String::from_utf8_lossy(&made.stderr);
         ensure!(
             made.status.success(),
-            "building the image of {} failed:\n{told}",
+            "building the image of {} failed:\n{output}",
             path.display()
         );
     }

@@ -79,7 +79,7 @@ impl Choice {
 }
 
 /// The form that the files request: the map file has precedence.
-fn asked(kernel: &Kernel, place: &Place) -> Option<Form> {
+fn requested_form(kernel: &Kernel, place: &Place) -> Option<Form> {
     let logical = kernel.rest.iter().find(|e| e.is("type"));
     place
         .form
@@ -113,7 +113,7 @@ pub fn forms(cluster: &Cluster, with: &Build) -> Result<Vec<Choice>> {
         let Some(kernel) = cluster.logical.kernel(place.kernel) else {
             continue;
         };
-        let form = asked(kernel, place);
+        let form = requested_form(kernel, place);
         match wanted.iter_mut().find(|w| w.0 == kernel.num && w.1 == form) {
             Some(found) => found.2.push(place.kernel),
             None => wanted.push((kernel.num, form, vec![place.kernel])),

@@ -70,9 +70,9 @@ pub fn take(
         filled = runtime.block_on(async {
             let devices = allocate(&mut instances, &instance, query, nodes.len()).await?;
             taken.push(instance);
-            let known = known(&mut operators).await?;
+            let list_devices = list_devices(&mut operators).await?;
             for (&node, device) in nodes.iter().zip(&devices) {
-                address(cluster, node, device, known.get(device))?;
+                address(cluster, node, device, list_devices.get(device))?;
                 say(&format!(
                     "{}: board {device} of the pool",
                     cluster.node_name(node)
@@ -137,7 +137,7 @@ async fn allocate(
     Ok(found.devices.iter().map(named).collect())
 }
 
-async fn known(operators: &mut Operators) -> Result<HashMap<String, Device>> {
+async fn list_devices(operators: &mut Operators) -> Result<HashMap<String, Device>> {
     let reply = (operators.devices(DevicesRequest::default()).await).map_err(|status| {
         anyhow::anyhow!("the registry refused the request: {}", status.message())
     })?;

@@ -46,7 +46,7 @@ const ENVELOPE: &str = include_str!("../../../humboldt/src/envelope.def");
 #[derive(Clone, Copy, Debug)]
 struct Note {
     cycle: u64,
-    /// The beats to and from the router; the flags tell whether each is valid.
+    /// The beats to and from the router; the flags are whether each is valid.
     beats: [u64; 2],
     flags: u64,
 }
@@ -391,7 +391,7 @@ mod tests {
     const TAKEN: u64 = VALID | READY;
 
     #[test]
-    fn test_packets_are_told_with_what_they_waited() {
+    fn test_packets_are_listed_with_their_waits() {
         let notes = [
             (10, VALID, EAGER, 0),
             (13, TAKEN, EAGER, 0),
@@ -507,11 +507,11 @@ mod tests {
         for (bytes, why) in cases {
             let file = tempfile::NamedTempFile::new().unwrap();
             fs::write(file.path(), bytes).unwrap();
-            let told = Samples::read(file.path()).err();
-            let told = told.map_or(String::new(), |e| format!("{e:#}"));
+            let error = Samples::read(file.path()).err();
+            let error = error.map_or(String::new(), |e| format!("{e:#}"));
             assert!(
-                told.contains(why) && told.is_empty() == why.is_empty(),
-                "{why}: {told}"
+                error.contains(why) && error.is_empty() == why.is_empty(),
+                "{why}: {error}"
             );
         }
         let again = read(3, 2, &[(5, 0, 0, 0), (5, 1, 0, 0)]).unwrap_err();

@@ -46,7 +46,7 @@ pub(crate) fn module(
         text.push('\n');
     }
     let source = Source {
-        said: format!(
+        place: format!(
             "{}:{}: kernel '{}' in RTL",
             cluster.logical.path.display(),
             kernel.line,
@@ -70,7 +70,7 @@ pub(crate) fn module(
     ensure!(
         kernel.memory().is_none(),
         "{}: a kernel with streams cannot have off-chip memory (m_axi): use message ports",
-        source.said
+        source.place
     );
     Ok(Module {
         text: format!(
@@ -107,7 +107,7 @@ const IN: &[(&str, bool, &str)] = &[
 
 struct Source {
     /// The kernel's file, line and name, for errors.
-    said: String,
+    place: String,
     text: String,
 }
 
@@ -118,15 +118,15 @@ impl Source {
     }
 
     fn must_have(&self, name: &str, what: &str) -> Result<()> {
-        ensure!(self.has(name), "{} lacks {what}: {name}", self.said);
+        ensure!(self.has(name), "{} lacks {what}: {name}", self.place);
         Ok(())
     }
 
     /// A name from the logical file, or the first of the usual names that is in the source.
     fn named(&self, kernel: &Kernel, element: &str, usual: &[&str]) -> Option<String> {
-        let said = kernel.rest.iter().find(|e| e.is(element));
-        let said = said.map(|e| e.text.trim().to_owned());
-        said.or_else(|| (usual.iter().find(|name| self.has(name))).map(|name| (*name).to_owned()))
+        let place = kernel.rest.iter().find(|e| e.is(element));
+        let place = place.map(|e| e.text.trim().to_owned());
+        place.or_else(|| (usual.iter().find(|name| self.has(name))).map(|name| (*name).to_owned()))
     }
 
     /// A signal of a stream; high-level synthesis writes them in capitals.
@@ -147,7 +147,7 @@ impl Source {
             ensure!(
                 is_number,
                 "{}: constant {name} must be a number, not '{value}'",
-                self.said
+                self.place
             );
             if self.is_parameter(name) {
                 let comma = if parameters.is_empty() { "" } else { ", " };
@@ -196,7 +196,7 @@ impl Source {
     fn streams(&self, kernel: &Kernel) -> Result<String> {
         let mut ports = Vec::new();
         let clock = self.named(kernel, "clk", &["clk", "aclk", "ap_clk"]);
-        let clock = clock.with_context(|| format!("{} lacks a clock: clk", self.said))?;
+        let clock = clock.with_context(|| format!("{} lacks a clock: clk", self.place))?;
         self.must_have(&clock, "its clock")?;
         ports.push(format!(".{clock}(clk)"));
         if let Some(low) = self.named(kernel, "aresetn", &["aresetn", "ap_rst_n"]) {
@@ -262,7 +262,7 @@ mod tests {
 
     fn source(text: &str) -> Source {
         Source {
-            said: "k".to_owned(),
+            place: "k".to_owned(),
             text: without_comments(text),
         }
     }
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn test_parameters_are_told_from_ports() {
+    fn test_parameters_and_ports_are_distinguished() {
         let source = source("module k #(parameter int A = 1, parameter B = A) (input [7:0] C);");
         assert!(source.is_parameter("A") && source.is_parameter("B"));
         assert!(!source.is_parameter("C"));

@@ -66,12 +66,12 @@ impl<'a> Watch<'a> {
         {
             return None;
         }
-        Some(said(&now, &self.serving))
+        Some(describe(&now, &self.serving))
     }
 }
 
 /// Describes which ranks wait for which, and lost packets.
-fn said(ranks: &[Standing], serving: &[usize]) -> String {
+fn describe(ranks: &[Standing], serving: &[usize]) -> String {
     let total = |count: fn(&Standing) -> u64| ranks.iter().map(count).fold(0, u64::wrapping_add);
     let lost = total(|r| r.out).wrapping_sub(total(|r| r.came));
     let waits: Vec<String> = (ranks.iter().enumerate())

@@ -243,10 +243,10 @@ const MAP: &str = "<cluster><node><type> sw </type><kernel> 0 </kernel></node></
 #[test]
 fn test_each_wrong_file_is_refused_with_its_line() {
     let mut silent = Vec::new();
-    for (name, logical, map, said) in WRONG {
+    for (name, logical, map, expected) in WRONG {
         let problems = parse(logical, map).expect_err(name).to_string();
-        if !problems.lines().any(|line| line.starts_with(said)) {
-            silent.push(format!("{name}:\n{problems}\nlacks\n{said}"));
+        if !problems.lines().any(|line| line.starts_with(expected)) {
+            silent.push(format!("{name}:\n{problems}\nlacks\n{expected}"));
         }
     }
     assert!(silent.is_empty(), "{}", silent.join("\n"));

@@ -78,7 +78,7 @@ const AT_ONCE: &str = r#"
 enum { MANY = 20, LARGE = 3000 };
 static int a[LARGE], b[LARGE], c[MANY][MANY];
 static int rank, size;
-static void tell(const char *what, const int *data, int count)
+static void print_sum(const char *what, const int *data, int count)
 {
     unsigned hash = 2166136261u;
     for (int i = 0; i < count; i++) hash = (hash ^ (unsigned)data[i]) * 16777619u;
@@ -98,9 +98,9 @@ int main(int argc, char **argv)
     MPI_Isend(a, LARGE, MPI_INT, next, 1, MPI_COMM_WORLD, &requests[1]);
     MPI_Waitall(2, requests, statuses);
     printf("from %d, %d bytes, %d\n", statuses[0].MPI_SOURCE == before, (int)statuses[0].bytes, requests[0] == MPI_REQUEST_NULL);
-    tell("round", b, LARGE);
+    print_sum("round", b, LARGE);
     MPI_Sendrecv(b, LARGE, MPI_INT, next, 2, a, LARGE, MPI_INT, before, 2, MPI_COMM_WORLD, &status);
-    tell("round again", a, LARGE);
+    print_sum("round again", a, LARGE);
     /* What is received first comes last. */
     if (rank == 0)
         for (int i = MANY; i-- > 0;) MPI_Send(a + i, 10, MPI_INT, 1, i, MPI_COMM_WORLD);
@@ -113,7 +113,7 @@ int main(int argc, char **argv)
             tags += which == status.MPI_TAG;
         }
         printf("%d tags\n", tags);
-        tell("backwards", c[0], MANY * MANY);
+        print_sum("backwards", c[0], MANY * MANY);
     }
     /* Of one kind: in their order. */
     if (rank == 2)
@@ -121,7 +121,7 @@ int main(int argc, char **argv)
     if (rank == 1)
         for (int i = 0; i < MANY; i++) MPI_Irecv(c[i], 1, MPI_INT, i % 2 ? 2 : MPI_ANY_SOURCE, 5, MPI_COMM_WORLD, &requests[i]);
     if (rank == 1 || rank == 2) MPI_Waitall(MANY, requests, MPI_STATUSES_IGNORE);
-    if (rank == 1) tell("in order", c[0], MANY * MANY);
+    if (rank == 1) print_sum("in order", c[0], MANY * MANY);
     /* A receive that is open does not hold up what all do together. */
     MPI_Irecv(b, LARGE, MPI_INT, before, 9, MPI_COMM_WORLD, &requests[0]);
     if (rank == 0) MPI_Send(a, LARGE, MPI_INT, next, 9, MPI_COMM_WORLD);
@@ -132,7 +132,7 @@ int main(int argc, char **argv)
     if (rank != 0) MPI_Send(a, LARGE, MPI_INT, next, 9, MPI_COMM_WORLD);
     while (!done) MPI_Test(&requests[0], &done, &status);
     printf("sum %d, tag %d\n", sum, status.MPI_TAG);
-    tell("open", b, LARGE);
+    print_sum("open", b, LARGE);
     MPI_Isend(a, 0, MPI_INT, MPI_PROC_NULL, 1, MPI_COMM_WORLD, &requests[0]);
     MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
     MPI_Finalize();
@@ -147,8 +147,8 @@ fn test_messages_that_are_not_waited_for_are_the_same_on_boards() {
     let printed = |map: &str| {
         let (outcome, lines) = bench.run(map, &Options::default()).unwrap();
         assert_eq!(outcome.code, 0, "{map}: {lines:?}");
-        let said = lines.into_iter().filter(|l| l.starts_with('['));
-        said.collect::<Vec<_>>()
+        let message = lines.into_iter().filter(|l| l.starts_with('['));
+        message.collect::<Vec<_>>()
     };
     let software = printed("node: {type: sw, comm: shm, kernel: 0-2}");
     assert_eq!(software.len(), 3 * 5 + 3, "{software:?}");
@@ -330,9 +330,9 @@ fn test_a_board_that_vanishes_stops_all_over_tcp() {
     let (outcome, lines) = bench().run(&map, &Options::default()).unwrap();
     assert_ne!(outcome.code, 0, "{lines:?}");
     // Whoever sees it first says it: the launcher, or a rank whose connection has ended.
-    let said = ["failed: signal: 9", "its board or its host has vanished"];
+    let message = ["failed: signal: 9", "its board or its host has vanished"];
     assert!(
-        (lines.iter()).any(|l| said.iter().any(|s| l.contains(s))),
+        (lines.iter()).any(|l| message.iter().any(|s| l.contains(s))),
         "{lines:?}"
     );
 }
@@ -398,7 +398,7 @@ fn test_faults_of_a_kernel_on_a_board_are_said_with_rank_peer_and_tag() {
         ("exit(7);", "rank 1 (b) failed: exit status: 7"),
         ("__builtin_trap();", "rank 1 (b) failed: exit status: 132"),
     ];
-    for (statement, said) in cases {
+    for (statement, message) in cases {
         let text = |body: &str| {
             format!("#include \"HUMBoldt.h\"\n#include <stdlib.h>\nint data[10];\nint main(int argc, char **argv) {{ HUM_Init(&argc, &argv); {body} HUM_Finalize(); return 0; }}\n")
         };
@@ -416,7 +416,7 @@ fn test_faults_of_a_kernel_on_a_board_are_said_with_rank_peer_and_tag() {
         let (outcome, lines) = bench.run(&map, &Options::default()).unwrap();
         assert_ne!(outcome.code, 0, "{statement}: {lines:?}");
         assert!(
-            lines.iter().any(|l| l.contains(said)),
+            lines.iter().any(|l| l.contains(message)),
             "{statement}: {lines:?}"
         );
     }
@@ -425,10 +425,10 @@ fn test_faults_of_a_kernel_on_a_board_are_said_with_rank_peer_and_tag() {
 #[test]
 fn test_what_a_board_cannot_be_is_refused() {
     let bench = bench();
-    let said = bench
+    let message = bench
         .run("node: [{type: hw, comm: tcp, ip: '::1', kernel: 0-1}, {type: sw, comm: tcp, ip: 127.0.0.1, kernel: 2-3}]", &Options::default())
         .unwrap_err();
-    assert!(said.contains("IPv4"), "{said}");
+    assert!(message.contains("IPv4"), "{message}");
     let large = Bench::new(&[
         ("logical.yaml", "kernel: {name: a, num: 0, type: core}"),
         (
@@ -436,12 +436,12 @@ fn test_what_a_board_cannot_be_is_refused() {
             "static volatile char x[200000]; int main(void) { return x[99]; }",
         ),
     ]);
-    let said = large
+    let message = large
         .run("node: {type: hw, kernel: 0}", &Options::default())
         .unwrap_err();
     assert!(
-        said.contains("compiling") && said.contains("overflow"),
-        "{said}"
+        message.contains("compiling") && message.contains("overflow"),
+        "{message}"
     );
 }
 

@@ -17,7 +17,7 @@ static int a[MOST * 5], b[MOST * 5];
 static float f[MOST], g[MOST];
 static short s[64], t[64];
 static int rank, size;
-static void tell(const char *what, int number, const void *data, int bytes)
+static void print_sum(const char *what, int number, const void *data, int bytes)
 {
     const unsigned *at = data;
     unsigned hash = 2166136261u;
@@ -45,33 +45,33 @@ const ALL: &str = r#"
         int count = root == 0 ? MOST : root;
         fill(count);
         MPI_Bcast(a, count, MPI_INT, root, MPI_COMM_WORLD);
-        tell("Bcast", root, a, count * 4);
+        print_sum("Bcast", root, a, count * 4);
         fill(count);
         MPI_Reduce(a, b, count, MPI_INT, MPI_SUM, root, MPI_COMM_WORLD);
-        if (rank == root) tell("Reduce", root, b, count * 4);
+        if (rank == root) print_sum("Reduce", root, b, count * 4);
         fill(count * size);
         MPI_Gather(a, count, MPI_INT, b, count, MPI_INT, root, MPI_COMM_WORLD);
-        if (rank == root) tell("Gather", root, b, count * size * 4);
+        if (rank == root) print_sum("Gather", root, b, count * size * 4);
         fill(count * size);
         MPI_Scatter(a, count, MPI_INT, b, count, MPI_INT, root, MPI_COMM_WORLD);
-        tell("Scatter", root, b, count * 4);
+        print_sum("Scatter", root, b, count * 4);
         MPI_Barrier(MPI_COMM_WORLD);
     }
     for (int i = 0; i < MOST; i++) f[i] = (float)(i % 50) + 0.5f * (float)rank;
     MPI_Allreduce(f, g, MOST, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    tell("Allreduce of floats", 0, g, sizeof g);
+    print_sum("Allreduce of floats", 0, g, sizeof g);
     MPI_Allreduce(MPI_IN_PLACE, f, 3, MPI_FLOAT, MPI_MAX, MPI_COMM_WORLD);
-    tell("Allreduce in place", 0, f, 3 * sizeof *f);
+    print_sum("Allreduce in place", 0, f, 3 * sizeof *f);
     for (int i = 0; i < 64; i++) s[i] = (short)(i * 300 - rank * 37 - 9000);
     MPI_Allreduce(s, t, 61, MPI_SHORT, MPI_MIN, MPI_COMM_WORLD);
-    tell("Allreduce of shorts", 0, t, sizeof t);
+    print_sum("Allreduce of shorts", 0, t, sizeof t);
     for (int count = 0; count <= 400; count += 200) {
         fill(count * size);
         MPI_Allgather(a, count, MPI_INT, b, count, MPI_INT, MPI_COMM_WORLD);
-        tell("Allgather", count, b, count * size * 4);
+        print_sum("Allgather", count, b, count * size * 4);
         fill(count * size);
         MPI_Alltoall(a, count, MPI_INT, b, count, MPI_INT, MPI_COMM_WORLD);
-        tell("Alltoall", count, b, count * size * 4);
+        print_sum("Alltoall", count, b, count * size * 4);
     }
 "#;
 
@@ -86,15 +86,15 @@ const PARTS: &str = r#"
     for (int root = 0; root < size; root += 2) {
         fill(MOST * 2);
         MPI_Gatherv(rank == root && root > 0 ? MPI_IN_PLACE : a, counts[rank], MPI_INT, b, counts, places, MPI_INT, root, MPI_COMM_WORLD);
-        if (rank == root) tell("Gatherv", root, b, (whole + size) * 4);
+        if (rank == root) print_sum("Gatherv", root, b, (whole + size) * 4);
         fill(MOST * 2);
         MPI_Scatterv(a, counts, places, MPI_INT, b, counts[rank], MPI_INT, root, MPI_COMM_WORLD);
-        tell("Scatterv", root, b, 300 * 4);
+        print_sum("Scatterv", root, b, 300 * 4);
     }
     for (int in_place = 0; in_place < 2; in_place++) {
         fill(MOST * 2);
         MPI_Allgatherv(in_place ? MPI_IN_PLACE : a, counts[rank], MPI_INT, b, counts, places, MPI_INT, MPI_COMM_WORLD);
-        tell("Allgatherv", in_place, b, (whole + size) * 4);
+        print_sum("Allgatherv", in_place, b, (whole + size) * 4);
     }
     for (int r = 0; r < size; r++) {
         counts[r] = 10 * (r + rank);
@@ -104,7 +104,7 @@ const PARTS: &str = r#"
     }
     fill(MOST * 2);
     MPI_Alltoallv(a, counts, places, MPI_INT, b, others, from, MPI_INT, MPI_COMM_WORLD);
-    tell("Alltoallv", 0, b, MOST * 4);
+    print_sum("Alltoallv", 0, b, MOST * 4);
 "#;
 
 /// What a synthesised kernel has not: it takes memory.
@@ -114,11 +114,11 @@ const REDUCTIONS: &str = r#"
     for (int in_place = 0; in_place < 2; in_place++) {
         fill(MOST * 2);
         MPI_Reduce_scatter(in_place ? MPI_IN_PLACE : a, in_place ? a : b, counts, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-        tell("Reduce_scatter", in_place, in_place ? a : b, counts[rank] * 4);
+        print_sum("Reduce_scatter", in_place, in_place ? a : b, counts[rank] * 4);
     }
     fill(MOST * 2);
     MPI_Reduce_scatter_block(a, b, 300, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-    tell("Reduce_scatter_block", 0, b, 1200);
+    print_sum("Reduce_scatter_block", 0, b, 1200);
 "#;
 
 fn bench(program: &str, kind: &str) -> Bench {
@@ -206,7 +206,7 @@ fn test_collectives_that_boards_lack_are_refused_with_rank_and_reason() {
             "rank 1 is a kernel on a board, which has no HUM_MAXLOC of HUM_2INT",
         ),
     ];
-    for (statement, said) in cases {
+    for (statement, message) in cases {
         let program = format!(
             "#include <mpi.h>\nstatic int a[4], b[4];\nint main(int argc, char **argv) {{ MPI_Init(&argc, &argv); {statement} MPI_Finalize(); return b[0] + a[0]; }}\n"
         );
@@ -227,7 +227,7 @@ fn test_collectives_that_boards_lack_are_refused_with_rank_and_reason() {
         let (outcome, lines) = Bench::new(&files).run(&map, &Options::default()).unwrap();
         assert_ne!(outcome.code, 0, "{statement}: {lines:?}");
         assert!(
-            lines.iter().any(|l| l.contains(said)),
+            lines.iter().any(|l| l.contains(message)),
             "{statement}: {lines:?}"
         );
     }

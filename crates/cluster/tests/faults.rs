@@ -9,7 +9,7 @@ use common::Bench;
 const MAP: &str = "node: [{type: sw, comm: eth, mac: '02:00:00:00:00:01', kernel: 0}, {type: hw, comm: eth, mac: '02:00:00:00:00:02', kernel: 1-2}]";
 
 /// Rank 0 is a process, 1 and 2 are kernels on a board. What is said, and that the run fails.
-fn said(process: &str, one: &str, two: &str) -> Vec<String> {
+fn run_lines(process: &str, one: &str, two: &str) -> Vec<String> {
     let text = |body: &str| {
         format!("#include <mpi.h>\n#include <signal.h>\nstatic int x, y;\nint main(int argc, char **argv) {{ MPI_Init(&argc, &argv); {body} MPI_Finalize(); return 0; }}\n")
     };
@@ -35,13 +35,13 @@ fn test_a_process_and_a_kernel_that_send_to_each_other_are_a_deadlock() {
     let receive = |from: u8, tag: u8| {
         format!("MPI_Recv(&y, 1, MPI_INT, {from}, {tag}, MPI_COMM_WORLD, MPI_STATUS_IGNORE);")
     };
-    let lines = said(
+    let lines = run_lines(
         &(send(1, 7) + &receive(1, 8)),
         &(send(0, 8) + &receive(0, 7)),
         "",
     );
-    let told = "deadlock: rank 0 is in HUM_Send and waits for rank 1, tag 7; rank 1 is in HUM_Send and waits for rank 0, tag 8";
-    assert!(lines.iter().any(|l| l.contains(told)), "{lines:?}");
+    let expected = "deadlock: rank 0 is in HUM_Send and waits for rank 1, tag 7; rank 1 is in HUM_Send and waits for rank 0, tag 8";
+    assert!(lines.iter().any(|l| l.contains(expected)), "{lines:?}");
 }
 
 /// Two kernels, each on a board of its own, with what happens to the frames of the second. What is said, and that the run
@@ -67,14 +67,14 @@ fn alone(forms: [&str; 2], one: &str, two: &str, fault: &str) -> Vec<String> {
 
 #[test]
 fn test_kernels_that_wait_for_one_another_alone_are_a_deadlock() {
-    let told = "deadlock: rank 0 is in HUM_Send and waits for rank 1, tag 7; rank 1 is in HUM_Send and waits for rank 0, tag 8";
+    let expected = "deadlock: rank 0 is in HUM_Send and waits for rank 1, tag 7; rank 1 is in HUM_Send and waits for rank 0, tag 8";
     let lines = alone(
         ["core", "hls"],
         "MPI_Send(&x, 1, MPI_INT, 1, 7, MPI_COMM_WORLD);",
         "MPI_Send(&x, 1, MPI_INT, 0, 8, MPI_COMM_WORLD);",
         "",
     );
-    assert!(lines.iter().any(|l| l.contains(told)), "{lines:?}");
+    assert!(lines.iter().any(|l| l.contains(expected)), "{lines:?}");
 }
 
 #[test]
@@ -82,9 +82,9 @@ fn test_kernels_that_wait_for_one_another_while_a_process_waits_for_them_are_a_d
     let receive = |from: u8| {
         format!("MPI_Recv(&x, 1, MPI_INT, {from}, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);")
     };
-    let lines = said(&receive(1), &receive(2), &receive(1));
-    let told = "deadlock: rank 0 waits for rank 1, tag 5; rank 1 is in HUM_Recv and waits for rank 2, tag 5; rank 2 is in HUM_Recv and waits for rank 1, tag 5";
-    assert!(lines.iter().any(|l| l.contains(told)), "{lines:?}");
+    let lines = run_lines(&receive(1), &receive(2), &receive(1));
+    let expected = "deadlock: rank 0 waits for rank 1, tag 5; rank 1 is in HUM_Recv and waits for rank 2, tag 5; rank 2 is in HUM_Recv and waits for rank 1, tag 5";
+    assert!(lines.iter().any(|l| l.contains(expected)), "{lines:?}");
 }
 
 #[test]
@@ -96,15 +96,15 @@ fn test_a_last_packet_that_is_lost_between_boards_ends_the_run() {
         "MPI_Recv(&y, 1, MPI_INT, 0, MPI_ANY_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);",
         ", fault: lose 2",
     );
-    let told = "1 packet between boards was lost on the wire, which does not retransmit: rank 0 is in HUM_Send and waits for rank 1, tag 7; rank 1 is in HUM_Recv and waits for rank 0, any tag";
-    assert!(lines.iter().any(|l| l.contains(told)), "{lines:?}");
+    let expected = "1 packet between boards was lost on the wire, which does not retransmit: rank 0 is in HUM_Send and waits for rank 1, tag 7; rank 1 is in HUM_Recv and waits for rank 0, any tag";
+    assert!(lines.iter().any(|l| l.contains(expected)), "{lines:?}");
 }
 
 #[test]
 fn test_a_kernel_whose_receive_queue_is_full_refuses() {
     // Eager messages of which the other kernel takes none: four wait.
     let flood = "for (int i = 0; i < 8; i++) MPI_Rsend(&x, 1, MPI_INT, 2, i, MPI_COMM_WORLD);";
-    let lines = said(
+    let lines = run_lines(
         "MPI_Recv(&x, 1, MPI_INT, 2, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);",
         flood,
         "MPI_Recv(&x, 1, MPI_INT, 0, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);",
@@ -121,7 +121,7 @@ fn test_a_kernel_whose_receive_queue_is_full_refuses() {
 #[test]
 fn test_a_process_that_dies_while_kernels_wait_for_it_ends_the_run() {
     let wait = "MPI_Recv(&x, 1, MPI_INT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);";
-    let lines = said("raise(SIGKILL);", wait, wait);
+    let lines = run_lines("raise(SIGKILL);", wait, wait);
     assert!(
         lines
             .iter()

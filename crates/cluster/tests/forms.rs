@@ -272,12 +272,12 @@ fn test_what_cannot_be_synthesised_says_why_and_where_and_goes_on_a_processor() 
             ("logical.yaml", "kernel: {name: a, num: 0}"),
             ("a.c", &source),
         ]);
-        let said = bench
+        let message = bench
             .run(&board(&[Some("hls")]), &Options::default())
             .unwrap_err();
         assert!(
-            said.contains("cannot synthesize") && said.contains(why),
-            "{statement}: {said}"
+            message.contains("cannot synthesize") && message.contains(why),
+            "{statement}: {message}"
         );
         let software = printed(&bench, "node: {type: sw, comm: shm, kernel: 0}");
         assert_eq!(printed(&bench, &board(&[None])), software, "{statement}");
@@ -383,7 +383,7 @@ fn test_addresses_in_structures_and_types_of_the_hosts_are_right_in_fabric() {
 }
 
 #[test]
-fn test_a_processor_has_the_hosts_chars_and_takes_its_own_longs_only_if_told() {
+fn test_a_processor_has_the_hosts_chars_and_its_own_longs_on_request() {
     let program = |what: &str| {
         format!("#include <humboldt.h>\n#include <stdio.h>\nint main(int argc, char **argv)\n{{\n    HUM_Init(&argc, &argv);\n    {what}\n    HUM_Finalize();\n    return 0;\n}}\n")
     };

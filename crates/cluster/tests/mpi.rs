@@ -136,8 +136,8 @@ fn test_processes_of_mpich_and_open_mpi_work_with_kernels_on_boards() {
         for comm in ["eth", "tcp"] {
             let (outcome, lines) = bench.run(&map(comm), &by(mpi)).unwrap();
             assert_eq!(outcome.code, 0, "{mpi} {comm}: {lines:?}");
-            let said: Vec<String> = lines.into_iter().filter(|l| l.starts_with('[')).collect();
-            assert_eq!(said, expected, "{mpi} {comm}");
+            let message: Vec<String> = lines.into_iter().filter(|l| l.starts_with('[')).collect();
+            assert_eq!(message, expected, "{mpi} {comm}");
         }
     }
 }
@@ -168,7 +168,7 @@ fn test_faults_under_another_mpi_end_the_job() {
             "rank 0: HUM_Test: to rank 3, tag 7: rank 3 refused the message of 16 bytes",
         ),
     ];
-    for (statement, kernel, said) in cases {
+    for (statement, kernel, message) in cases {
         let program = format!(
             "#include <mpi.h>\n#include <signal.h>\nstatic int x, y[4];\nint main(int argc, char **argv) {{ int rank; MPI_Init(&argc, &argv); MPI_Comm_rank(MPI_COMM_WORLD, &rank); {statement} MPI_Recv(&x, 1, MPI_INT, 4, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE); MPI_Finalize(); return y[0]; }}\n"
         );
@@ -177,7 +177,7 @@ fn test_faults_under_another_mpi_end_the_job() {
             let (outcome, lines) = bench.run(&map("eth"), &by(mpi)).unwrap();
             assert_ne!(outcome.code, 0, "{mpi} {statement}: {lines:?}");
             assert!(
-                lines.iter().any(|l| l.contains(said)),
+                lines.iter().any(|l| l.contains(message)),
                 "{mpi} {statement}: {lines:?}"
             );
         }
@@ -190,9 +190,9 @@ fn test_processes_are_the_first_ranks() {
     let wrong = map("eth")
         .replace("0-2", "2-4")
         .replace("kernel: 3-4", "kernel: 0-1");
-    let said = bench.run(&wrong, &by("mpich")).unwrap_err();
+    let message = bench.run(&wrong, &by("mpich")).unwrap_err();
     assert!(
-        said.contains("--mpi: rank 2 is a process, but rank 0 is on a board"),
-        "{said}"
+        message.contains("--mpi: rank 2 is a process, but rank 0 is on a board"),
+        "{message}"
     );
 }

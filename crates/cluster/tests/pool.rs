@@ -224,8 +224,11 @@ fn test_a_run_has_its_boards_alone_and_gives_them_back() {
     // Somebody has them.
     let kept = take(&bench, &registry.url).unwrap();
     assert_eq!(registry.occupations(), [1, 1]);
-    let said = run(&bench, &registry).unwrap_err();
-    assert!(said.contains("is in use, and no other is free"), "{said}");
+    let message = run(&bench, &registry).unwrap_err();
+    assert!(
+        message.contains("is in use, and no other is free"),
+        "{message}"
+    );
     assert_eq!(registry.occupations(), [1, 1]);
     drop(kept);
     assert_eq!(registry.occupations(), [0, 0]);
@@ -235,16 +238,16 @@ fn test_a_run_has_its_boards_alone_and_gives_them_back() {
 fn test_what_the_pool_has_not_is_said() {
     let bench = bench();
     let one = Registry::new(two()[..1].to_vec());
-    let said = run(&bench, &one).unwrap_err();
+    let message = run(&bench, &one).unwrap_err();
     assert!(
-        said.contains("the pool has fewer than 2 boards for 'platform=Baltra boards'"),
-        "{said}"
+        message.contains("the pool has fewer than 2 boards for 'platform=Baltra boards'"),
+        "{message}"
     );
     let bare = Registry::new(vec![board("b1", &[]), board("b2", &[])]);
-    let said = run(&bench, &bare).unwrap_err();
+    let message = run(&bench, &bare).unwrap_err();
     assert!(
-        said.contains("has neither of the labels mac and ip"),
-        "{said}"
+        message.contains("has neither of the labels mac and ip"),
+        "{message}"
     );
     assert_eq!(bare.occupations(), [0, 0]);
     // Nobody there.
@@ -252,8 +255,8 @@ fn test_what_the_pool_has_not_is_said() {
         url: "http://127.0.0.1:1".into(),
         ..bare
     };
-    let said = run(&bench, &gone).unwrap_err();
-    assert!(said.contains("the registry"), "{said}");
+    let message = run(&bench, &gone).unwrap_err();
+    assert!(message.contains("the registry"), "{message}");
 }
 
 /// Not a test: a launcher, for the next one to kill.

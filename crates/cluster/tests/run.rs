@@ -79,20 +79,21 @@ fn test_what_cannot_be_built_is_refused_with_its_line() {
         ("b.c", "int main(void) { return 0; }"),
     ]);
     let sw = "node: {type: sw, kernel: 0}";
-    let said = bench.compile(sw).unwrap_err();
+    let message = bench.compile(sw).unwrap_err();
     assert!(
-        said.contains("logical.yaml:2: kernel 'a': cannot read the source") && said.contains("a.c"),
-        "{said}"
+        message.contains("logical.yaml:2: kernel 'a': cannot read the source")
+            && message.contains("a.c"),
+        "{message}"
     );
     fs::write(
         bench.dir.path().join("a.c"),
         "int main(void) { return nothing; }",
     )
     .unwrap();
-    let said = bench.compile(sw).unwrap_err();
+    let message = bench.compile(sw).unwrap_err();
     assert!(
-        said.contains("compiling") && said.contains("nothing"),
-        "{said}"
+        message.contains("compiling") && message.contains("nothing"),
+        "{message}"
     );
 }
 
@@ -164,20 +165,23 @@ fn test_ranks_that_cannot_be_started() {
         ("more.h", "#define MORE 0\n"),
     ]);
     let away = "node: [{type: sw, ip: 127.0.0.1, kernel: [0, 2]}, {type: sw, ip: 192.0.2.1, kernel: [1, 3]}]";
-    let said = bench.run(away, &Options::default()).unwrap_err();
+    let message = bench.run(away, &Options::default()).unwrap_err();
     assert!(
-        said.contains("cannot listen on 192.0.2.1") && said.contains("--node"),
-        "{said}"
+        message.contains("cannot listen on 192.0.2.1") && message.contains("--node"),
+        "{message}"
     );
     let gap = Bench::new(&[
         ("logical.yaml", "kernel: {name: sum, num: 5}"),
         ("sum.c", SUM),
         ("more.h", "#define MORE 0\n"),
     ]);
-    let said = gap
+    let message = gap
         .run("node: {type: sw, kernel: 5}", &Options::default())
         .unwrap_err();
-    assert!(said.contains("numbered from 0 without gaps"), "{said}");
+    assert!(
+        message.contains("numbered from 0 without gaps"),
+        "{message}"
+    );
 }
 
 /// The same program where the nodes' ranks speak raw Ethernet, and UDP.
@@ -275,7 +279,7 @@ fn test_nodes_are_started_apart() {
         zero.1
     );
     assert_eq!(zero.0.ranks.len() + one.0.ranks.len(), 4);
-    let said = bench
+    let message = bench
         .run(
             NODES,
             &Options {
@@ -284,7 +288,7 @@ fn test_nodes_are_started_apart() {
             },
         )
         .unwrap_err();
-    assert!(said.contains("--port and --key-file"), "{said}");
+    assert!(message.contains("--port and --key-file"), "{message}");
 }
 
 #[test]

@@ -211,7 +211,7 @@ int main(int argc, char **argv)
 #[test]
 fn test_what_a_stream_has_not_is_said_with_its_place() {
     let map = "node: {type: hw, kernel: 0-3}";
-    for (was, is, said) in [
+    for (was, is, message) in [
         (
             "out_tdest",
             "out_where",
@@ -237,7 +237,7 @@ fn test_what_a_stream_has_not_is_said_with_its_place() {
         fs::write(bench.dir.path().join("adds.sv"), ADDS.replace(was, is)).unwrap();
         let error = bench.compile(map).unwrap_err();
         assert!(
-            error.contains(said) && error.contains("logical.yaml:3: "),
+            error.contains(message) && error.contains("logical.yaml:3: "),
             "{error}"
         );
     }
@@ -270,39 +270,39 @@ fn test_a_stream_to_nobody_a_lost_packet_and_a_collective_end_the_job() {
         format!("node:\n- {{type: sw, comm: eth, mac: '02:00:00:00:00:01', kernel: [0, 3]}}\n- {{type: hw, comm: eth, mac: '02:00:00:00:00:02', kernel: [1, 2]{fault}}}")
     };
     let bench = bench(LOGICAL);
-    let said = failed(&bench, &map(", fault: lose 5"));
+    let message = failed(&bench, &map(", fault: lose 5"));
     assert!(
-        said.contains("rank 1 missed a packet of this rank"),
-        "{said}"
+        message.contains("rank 1 missed a packet of this rank"),
+        "{message}"
     );
     let barrier = ENDS.replace(
         "    for (int n = 0; n < 9",
         "    HUM_Barrier(HUM_COMM_WORLD);\n    for (int n = 0; n < 9",
     );
     fs::write(bench.dir.path().join("ends.c"), barrier).unwrap();
-    let said = failed(&bench, &map(""));
+    let message = failed(&bench, &map(""));
     assert!(
-        said.contains("HUM_Barrier") && said.contains("rank 1 has only streams"),
-        "{said}"
+        message.contains("HUM_Barrier") && message.contains("rank 1 has only streams"),
+        "{message}"
     );
     // Only kernels on boards, without a process that could report: one on a processor, one
     // synthesized.
     for form in ["core", "hls"] {
-        let said = failed(
+        let message = failed(
             &bench,
             &format!("node: {{type: hw, kernel: [{{num: 0, type: {form}}}, 1, 2, {{num: 3, type: {form}}}]}}"),
         );
         assert!(
-            said.contains("HUM_Barrier: with rank 1, ") && said.contains("has only streams"),
-            "{said}"
+            message.contains("HUM_Barrier: with rank 1, ") && message.contains("has only streams"),
+            "{message}"
         );
     }
     fs::write(bench.dir.path().join("ends.c"), ENDS).unwrap();
     let nobody = LOGICAL.replace("val: 2", "val: 9");
     fs::write(bench.dir.path().join("logical.yaml"), nobody).unwrap();
-    let said = failed(&bench, &map(""));
+    let message = failed(&bench, &map(""));
     assert!(
-        said.contains("rank 1 (adds) failed: exit status: 5"),
-        "{said}"
+        message.contains("rank 1 (adds) failed: exit status: 5"),
+        "{message}"
     );
 }

@@ -20,7 +20,7 @@ use super::log::Log;
 use super::options::Options;
 use super::pace::Pace;
 use super::pending::{Backlog, Pending};
-use super::placement::Place;
+use super::placement::Candidate;
 use super::stats::Stats;
 use baltra_functions::{Buffer, Call, Function};
 use baltra_session::client::Client;
@@ -114,7 +114,7 @@ impl Runner {
     /// Loads a function. Blocks while its program is built.
     pub fn start(
         (sessions, binaries): (&Sessions, &Binaries),
-        place: &Place,
+        place: &Candidate,
         function: &Arc<Function>,
         implementation: usize,
         options: &Options,
@@ -164,20 +164,20 @@ impl Runner {
         let mut lanes = Vec::with_capacity(count);
         for number in 0..count {
             let queue = session.client.open_queue(program.context, 0, 0)?;
-            let heard = (stats, &pace);
-            let lane = Lane::new(&program, queue, implementation, bounds, &backlog, heard);
+            let meters = (stats, &pace);
+            let lane = Lane::new(&program, queue, implementation, bounds, &backlog, meters);
             let lane = Arc::new(lane);
             lanes.push(lane.clone());
             let (lost, backlog) = (lost.clone(), backlog.clone());
             let listener = session.listener.clone();
-            let hear = move || {
+            let run = move || {
                 lane.run();
                 let reason = listener.reason();
                 lost.store(true, Ordering::SeqCst);
                 backlog.lose(reason.as_deref().unwrap_or("the session ended"));
             };
             let name = format!("lane {number}");
-            let thread = std::thread::Builder::new().name(name).spawn(hear);
+            let thread = std::thread::Builder::new().name(name).spawn(run);
             thread.map_err(|e| {
                 session.client.end();
                 StartError::Node(format!("cannot start a command queue's thread: {e}"))
@@ -233,7 +233,7 @@ impl Runner {
             };
             let before = self.backlog.len();
             match alone {
-                true => lane.pump_and_hear(),
+                true => lane.pump_and_poll(),
                 false => lane.pump(),
             }
             if self.backlog.len() >= before {

@@ -56,7 +56,7 @@ use device::Blame;
 use log::Log;
 pub use pending::Account;
 use pending::{Outcome, Pending};
-use placement::{Local, Place, Placement, Registry};
+use placement::{Candidate, Local, Placement, Registry};
 use replica::{Cold, Common, Replica};
 use stats::{End, Stats};
 use std::collections::HashMap;
@@ -256,7 +256,7 @@ impl Engine {
         let replicas = unit.replicas();
         let places: Vec<String> = replicas
             .iter()
-            .filter_map(|r| r.place().map(Place::name))
+            .filter_map(|r| r.place().map(Candidate::name))
             .collect();
         let overdue = self.overdue();
         let blocked = |place: &String| overdue.iter().any(|o| o.place == *place);
@@ -282,7 +282,7 @@ impl Engine {
     }
 
     /// All devices that a tenant may use.
-    pub async fn places(&self, tenant: &str) -> Result<Vec<Place>, String> {
+    pub async fn places(&self, tenant: &str) -> Result<Vec<Candidate>, String> {
         self.0.placement.all(tenant).await
     }
 
@@ -358,14 +358,15 @@ impl Engine {
             cold_ns += took.as_nanos() as u64;
             let here = replica.enter();
             let watch = Watch::new(&replica, deadline);
-            let (pending, heard) = Pending::new(call, (deadline, allowed), trace, late.clone());
+            let (pending, outcome_receiver) =
+                Pending::new(call, (deadline, allowed), trace, late.clone());
             if runner.submit(pending, here.is_alone()).is_err() {
                 watch.over();
                 return Err(CallError::Overload {
                     retry_after: replica.service().min(RETRY_AFTER_MAX),
                 });
             }
-            let outcome = heard.await;
+            let outcome = outcome_receiver.await;
             watch.over();
             match outcome {
                 Ok(Outcome::Done {
@@ -436,7 +437,7 @@ impl Engine {
         unit: &Arc<Unit>,
         tried: &mut Vec<Arc<Replica>>,
     ) -> Result<(Arc<Replica>, Arc<replica::Runner>, Duration), CallError> {
-        if !unit.is_placed() && unit.may_ask(Instant::now()) {
+        if !unit.is_placed() && unit.may_query(Instant::now()) {
             self.0.place(unit).await;
         }
         let mut last = None;
@@ -444,7 +445,7 @@ impl Engine {
         for _ in 0..LOADS_MAX {
             let now = Instant::now();
             let Some(replica) = unit.route(now, tried) else {
-                if asked || !unit.wants_devices() || !unit.may_ask(now) {
+                if asked || !unit.wants_devices() || !unit.may_query(now) {
                     break;
                 }
                 // There may be others by now.
@@ -660,7 +661,7 @@ impl Inner {
                     let replicas = unit.replicas();
                     let here = replicas
                         .iter()
-                        .filter(|r| r.place().map(Place::name).as_ref() == Some(place));
+                        .filter(|r| r.place().map(Candidate::name).as_ref() == Some(place));
                     here.for_each(|r| r.worked());
                 }
             }

@@ -96,7 +96,7 @@ impl Runner {
             timeout,
             cold,
         });
-        tokio::spawn(hear(Arc::downgrade(&runner), socket));
+        tokio::spawn(watch(Arc::downgrade(&runner), socket));
         Ok(runner)
     }
 
@@ -193,15 +193,15 @@ impl Runner {
 }
 
 /// Handles answers when the process signals them, until it exits.
-async fn hear(runner: Weak<Runner>, socket: tokio::net::UnixStream) {
+async fn watch(runner: Weak<Runner>, socket: tokio::net::UnixStream) {
     let mut looked = Instant::now();
     let mut words = [0; 256];
     loop {
-        let told = tokio::time::timeout(LOOK_EVERY, socket.readable()).await;
+        let readable = tokio::time::timeout(LOOK_EVERY, socket.readable()).await;
         let Some(runner) = runner.upgrade() else {
             return;
         };
-        let ended = match told {
+        let ended = match readable {
             Err(_) => false,
             Ok(Err(_)) => true,
             Ok(Ok(())) => match socket.try_read(&mut words) {

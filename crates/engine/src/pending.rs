@@ -80,7 +80,7 @@ impl Pending {
         trace: &Trace,
         late: Option<Arc<dyn Account>>,
     ) -> (Pending, oneshot::Receiver<Outcome>) {
-        let (reply, heard) = oneshot::channel();
+        let (reply, outcome) = oneshot::channel();
         let waiter = Waiter {
             deadline,
             allowed,
@@ -92,7 +92,7 @@ impl Pending {
             late,
             reply,
         };
-        (Pending { call, waiter }, heard)
+        (Pending { call, waiter }, outcome)
     }
 
     /// The runner went away.

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// A device and how to reach it.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct Candidate {
     /// The node's name.
     pub node: String,
     /// Its manager.
@@ -34,9 +34,9 @@ pub struct Place {
     pub chosen: bool,
 }
 
-impl Place {
+impl Candidate {
     /// Whether it is the same device of the same node.
-    pub fn is_same(&self, other: &Place) -> bool {
+    pub fn is_same(&self, other: &Candidate) -> bool {
         self.endpoint == other.endpoint && self.device.name == other.device.name
     }
 
@@ -68,9 +68,10 @@ impl Place {
 
     /// Whether the device has a compiler (boards have none); assumed if not reported.
     fn compiles(&self) -> bool {
-        let said = self.device.device.iter();
-        let mut said = said.filter(|info| info.param == DEVICE_COMPILER_AVAILABLE);
-        said.next()
+        let support = self.device.device.iter();
+        let mut support = support.filter(|info| info.param == DEVICE_COMPILER_AVAILABLE);
+        support
+            .next()
             .is_none_or(|info| info.value.iter().any(|byte| *byte != 0))
     }
 
@@ -97,11 +98,11 @@ fn needs_compiler(function: &Function, implementation: usize) -> bool {
 }
 
 /// Devices, or why they cannot be determined.
-pub type Places<'a> = Pin<Box<dyn Future<Output = Result<Vec<Place>, String>> + Send + 'a>>;
+pub type Places<'a> = Pin<Box<dyn Future<Output = Result<Vec<Candidate>, String>> + Send + 'a>>;
 
 /// A request for devices.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct DeviceRequest {
     /// The function.
     pub function: Arc<Function>,
     /// The index of its implementation.
@@ -116,7 +117,7 @@ pub struct Wanted {
 pub trait Placement: Send + Sync {
     /// Devices for a function, the best first. `Err` if no source responds (the previous devices
     /// remain valid), or if there is no device.
-    fn places<'a>(&'a self, wanted: &'a Wanted) -> Places<'a>;
+    fn places<'a>(&'a self, wanted: &'a DeviceRequest) -> Places<'a>;
 
     /// All devices that a tenant may use, for display.
     fn all<'a>(&'a self, tenant: &'a str) -> Places<'a>;
@@ -134,7 +135,7 @@ const ANSWER_HOLDS: Duration = Duration::from_secs(1);
 pub struct Local {
     endpoints: Vec<Endpoint>,
     token: String,
-    answers: tokio::sync::Mutex<HashMap<String, (Instant, Vec<Place>)>>,
+    answers: tokio::sync::Mutex<HashMap<String, (Instant, Vec<Candidate>)>>,
 }
 
 impl Local {
@@ -151,7 +152,7 @@ impl Local {
         }
     }
 
-    async fn ask(&self, tenant: &str) -> Result<Vec<Place>, String> {
+    async fn query_devices(&self, tenant: &str) -> Result<Vec<Candidate>, String> {
         let mut answers = self.answers.lock().await;
         if let Some((at, places)) = answers.get(tenant) {
             if at.elapsed() < ANSWER_HOLDS {
@@ -165,9 +166,9 @@ impl Local {
 }
 
 /// The devices that a manager lets the tenant use. Blocks.
-fn ask(endpoint: &Endpoint, tenant: &str, token: &str) -> Result<Vec<Place>, String> {
+fn query_devices(endpoint: &Endpoint, tenant: &str, token: &str) -> Result<Vec<Candidate>, String> {
     let welcome = Client::list(endpoint, hello(tenant, token, "")).map_err(|e| e.to_string())?;
-    let places = welcome.devices.into_iter().map(|device| Place {
+    let places = welcome.devices.into_iter().map(|device| Candidate {
         node: welcome.node.clone(),
         endpoint: endpoint.clone(),
         token: token.to_owned(),
@@ -183,17 +184,17 @@ async fn ask_all(
     endpoints: impl IntoIterator<Item = Endpoint>,
     tenant: &str,
     token: &str,
-) -> Result<Vec<Place>, String> {
-    let asked: Vec<_> = endpoints
+) -> Result<Vec<Candidate>, String> {
+    let queries: Vec<_> = endpoints
         .into_iter()
         .map(|endpoint| {
             let (tenant, token) = (tenant.to_owned(), token.to_owned());
-            tokio::task::spawn_blocking(move || ask(&endpoint, &tenant, &token))
+            tokio::task::spawn_blocking(move || query_devices(&endpoint, &tenant, &token))
         })
         .collect();
     let mut places = Vec::new();
     let mut errors = Vec::new();
-    for answer in asked {
+    for answer in queries {
         match answer.await {
             Ok(Ok(found)) => places.extend(found),
             Ok(Err(error)) => errors.push(error),
@@ -207,22 +208,22 @@ async fn ask_all(
 }
 
 impl Placement for Local {
-    fn places<'a>(&'a self, wanted: &'a Wanted) -> Places<'a> {
+    fn places<'a>(&'a self, wanted: &'a DeviceRequest) -> Places<'a> {
         Box::pin(async {
             let tenant = wanted.function.manifest.tenant.as_deref();
-            let mut places = self.ask(tenant.unwrap_or_default()).await?;
+            let mut places = self.query_devices(tenant.unwrap_or_default()).await?;
             if let Some(query) = query_of(&wanted.function, wanted.implementation) {
                 places.retain(|place| place.suits(query));
             }
             if needs_compiler(&wanted.function, wanted.implementation) {
-                places.retain(Place::compiles);
+                places.retain(Candidate::compiles);
             }
             Ok(places)
         })
     }
 
     fn all<'a>(&'a self, tenant: &'a str) -> Places<'a> {
-        Box::pin(self.ask(tenant))
+        Box::pin(self.query_devices(tenant))
     }
 }
 
@@ -232,12 +233,12 @@ mod tests {
     use baltra_wire::opencl::PLATFORM_NAME;
     use baltra_wire::Info;
 
-    fn place(vendor: &str, platform: &str, name: &str) -> Place {
+    fn place(vendor: &str, platform: &str, name: &str) -> Candidate {
         let info = |param, text: &str| Info {
             param,
             value: [text.as_bytes(), &[0]].concat(),
         };
-        Place {
+        Candidate {
             node: "n".into(),
             endpoint: "unix:/x".parse().unwrap(),
             token: String::new(),

@@ -10,7 +10,7 @@ use super::log::Log;
 use super::native;
 use super::options::Options;
 use super::pending::Pending;
-use super::placement::Place;
+use super::placement::Candidate;
 use super::stats::Stats;
 use arc_swap::ArcSwapOption;
 use baltra_functions::Function;
@@ -40,7 +40,7 @@ pub struct Common {
 /// Where a replica runs.
 pub enum Site {
     /// On a device.
-    Device(Box<Place>),
+    Device(Box<Candidate>),
     /// In a separate process.
     Native,
 }
@@ -215,7 +215,7 @@ impl Replica {
     }
 
     /// Where its device is.
-    pub fn place(&self) -> Option<&Place> {
+    pub fn place(&self) -> Option<&Candidate> {
         match &self.site {
             Site::Device(place) => Some(place),
             Site::Native => None,

@@ -1,6 +1,6 @@
 //! A deployed function: its replicas, and which of them gets a call.
 
-use super::placement::{Place, Wanted};
+use super::placement::{Candidate, DeviceRequest};
 use super::replica::{Common, Replica, ReplicaStatus, Site};
 use super::stats::Snapshot;
 use super::Breakers;
@@ -33,7 +33,7 @@ pub struct Unit {
     /// Why there are none.
     why: Mutex<Option<String>>,
     /// When a call that found no replica last asked for places.
-    asked: Mutex<Option<Instant>>,
+    last_query: Mutex<Option<Instant>>,
     /// Calls in a row that ran past their deadline on a device.
     overruns: AtomicU32,
     /// No call is let through before.
@@ -63,7 +63,7 @@ impl Unit {
             placed: AtomicBool::new(false),
             placing: Mutex::default(),
             why: Mutex::default(),
-            asked: Mutex::default(),
+            last_query: Mutex::default(),
             overruns: AtomicU32::new(0),
             held_until: Mutex::default(),
         }
@@ -143,16 +143,18 @@ impl Unit {
     }
 
     /// What is looked for: one entry for each implementation that needs a device.
-    pub fn wanted(&self) -> Vec<Wanted> {
+    pub fn wanted(&self) -> Vec<DeviceRequest> {
         let now = Instant::now();
         let replicas = self.replicas.load();
         let sick = replicas.iter().filter(|replica| !replica.allows(now));
-        let except: Vec<String> = sick.filter_map(|r| r.place().map(Place::name)).collect();
+        let except: Vec<String> = sick
+            .filter_map(|r| r.place().map(Candidate::name))
+            .collect();
         let implementations = self.common.function.manifest.implementations.iter();
         let devices = implementations
             .enumerate()
             .filter(|(_, implementation)| implementation.device().is_some());
-        let wanted = devices.map(|(implementation, _)| Wanted {
+        let wanted = devices.map(|(implementation, _)| DeviceRequest {
             function: self.common.function.clone(),
             implementation,
             count: self.desired().max(1),
@@ -163,7 +165,7 @@ impl Unit {
 
     /// The places of each implementation are these now; of one that is not named they are what
     /// they were. Replicas that stay are kept as they are.
-    pub fn place(&self, found: &HashMap<usize, Vec<Place>>, breakers: &Breakers) {
+    pub fn place(&self, found: &HashMap<usize, Vec<Candidate>>, breakers: &Breakers) {
         let _placing = self.placing.lock().expect("no panic under this lock");
         let old = self.replicas.load_full();
         let mut new: Vec<Arc<Replica>> = Vec::new();
@@ -173,7 +175,7 @@ impl Unit {
             match (implementation.device(), found.get(&index)) {
                 (Some(_), None) => new.extend(before.cloned()),
                 (Some(query), Some(places)) => {
-                    let mut places: Vec<&Place> = places.iter().collect();
+                    let mut places: Vec<&Candidate> = places.iter().collect();
                     places.sort_by_key(|place| !place.has_loaded(query));
                     for place in places {
                         let mut before = before.clone();
@@ -239,11 +241,11 @@ impl Unit {
     }
 
     /// Whether a call that finds no replica may ask for places: not all of them at once.
-    pub fn may_ask(&self, now: Instant) -> bool {
-        let mut asked = self.asked.lock().expect("no panic under this lock");
-        let may = asked.is_none_or(|at| now > at + ASK_EVERY);
+    pub fn may_query(&self, now: Instant) -> bool {
+        let mut last_query = self.last_query.lock().expect("no panic under this lock");
+        let may = last_query.is_none_or(|at| now > at + ASK_EVERY);
         if may {
-            *asked = Some(now);
+            *last_query = Some(now);
         }
         may
     }

@@ -347,7 +347,7 @@ fn test_violations_of_the_protocol_are_reported_and_end_the_session() {
         Notice::Fatal { text, .. } => Some(text.to_owned()),
         _ => None,
     });
-    assert!(text.contains("name"), "{text}");
+    assert!(text.contains("id is null"), "{text}");
     let reason = peer.ended.recv_timeout(PATIENCE).unwrap();
     assert!(reason.starts_with("protocol violation"), "{reason}");
 }

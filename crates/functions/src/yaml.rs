@@ -1,5 +1,6 @@
-//! YAML in, with positions. The manifest is read straight into its type; only when a check finds fault with an entry is
-//! the text read a second time, into a tree that knows where everything stands.
+//! Reads YAML with positions. The manifest is parsed straight into its type; only when a check
+//! rejects an entry is the text parsed a second time, into a tree that holds the position of each
+//! node.
 
 use crate::error::ManifestError;
 use crate::manifest::Manifest;

@@ -92,7 +92,7 @@ async fn file(Path(path): Path<String>, headers: HeaderMap) -> Response {
         // Cached but revalidated: the page of a new binary appears at the next load.
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
-    if known(&headers, asset.tag()) {
+    if is_current(&headers, asset.tag()) {
         return (StatusCode::NOT_MODIFIED, common).into_response();
     }
     let kind = [(header::CONTENT_TYPE, asset.kind)];
@@ -100,7 +100,7 @@ async fn file(Path(path): Path<String>, headers: HeaderMap) -> Response {
 }
 
 /// Whether the request names the tag, as RFC 9110 13.1.2 has it: a list, compared weakly.
-fn known(headers: &HeaderMap, tag: &HeaderValue) -> bool {
+fn is_current(headers: &HeaderMap, tag: &HeaderValue) -> bool {
     let named = headers.get_all(header::IF_NONE_MATCH).into_iter();
     let mut tags = named
         .filter_map(|v| v.to_str().ok())

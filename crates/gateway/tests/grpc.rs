@@ -31,9 +31,9 @@ const UNAVAILABLE: u32 = 14;
 const UNAUTHENTICATED: u32 = 16;
 
 /// A body whose frames the test sends, and which ends with the sender.
-struct Told(mpsc::UnboundedReceiver<Bytes>);
+struct ChannelBody(mpsc::UnboundedReceiver<Bytes>);
 
-impl hyper::body::Body for Told {
+impl hyper::body::Body for ChannelBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -67,18 +67,18 @@ async fn send(
             .await
             .unwrap();
     tokio::spawn(connection);
-    let (tell, told) = mpsc::unbounded_channel();
+    let (feed, receiver) = mpsc::unbounded_channel();
     for piece in pieces {
-        tell.send(piece).unwrap();
+        feed.send(piece).unwrap();
     }
-    let tell = (!ends).then_some(tell);
+    let feed = (!ends).then_some(feed);
     let mut request = http::Request::post(format!("http://{address}{path}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers");
     if let Some(key) = key {
         request = request.header("x-api-key", key);
     }
-    let request = request.body(Told(told)).unwrap();
+    let request = request.body(ChannelBody(receiver)).unwrap();
     let answered = async {
         let (head, body) = sender.send_request(request).await.unwrap().into_parts();
         // A refused stream is reset behind its answer.
@@ -96,7 +96,7 @@ async fn send(
         }
     };
     let answer = tokio::time::timeout(support::PATIENCE, answered).await;
-    drop(tell);
+    drop(feed);
     answer.expect("an answer without the rest of the body")
 }
 
@@ -106,9 +106,9 @@ fn framed(length: usize, message: &[u8]) -> Bytes {
     [&[0][..], &length, message].concat().into()
 }
 
-async fn call<T: Message, U: Message + Default>(gateway: &Gateway, method: &str, asked: &T) -> U {
+async fn call<T: Message, U: Message + Default>(gateway: &Gateway, method: &str, request: &T) -> U {
     let path = format!("/inference.GRPCInferenceService/{method}");
-    let message = asked.encode_to_vec();
+    let message = request.encode_to_vec();
     let body = vec![framed(message.len(), &message)];
     let answer = send(gateway, &path, None, body, true).await;
     assert_eq!(answer.status, 0, "{}", answer.message);
@@ -268,11 +268,11 @@ async fn a_model_s_configuration_and_statistics_are_those_of_its_calls() {
         assert_eq!(gateway.post("/function/uppercase?x=1", b"a").status, 400);
         gateway
     });
-    let asked = ModelConfigRequest {
+    let request = ModelConfigRequest {
         name: "scale".into(),
         version: String::new(),
     };
-    let config: ModelConfigResponse = call(&gateway, "ModelConfig", &asked).await;
+    let config: ModelConfigResponse = call(&gateway, "ModelConfig", &request).await;
     let config = config.config.unwrap();
     let factor = config
         .input
@@ -281,11 +281,11 @@ async fn a_model_s_configuration_and_statistics_are_those_of_its_calls() {
         .unwrap();
     assert!(factor.optional);
     assert_eq!(factor.data_type().as_str_name(), "TYPE_FP32");
-    let asked = ModelReadyRequest {
+    let request = ModelReadyRequest {
         name: "scale".into(),
         version: String::new(),
     };
-    let ready: ModelReadyResponse = call(&gateway, "ModelReady", &asked).await;
+    let ready: ModelReadyResponse = call(&gateway, "ModelReady", &request).await;
     assert!(ready.ready);
     let all = ModelStatisticsRequest::default();
     let all: ModelStatisticsResponse = call(&gateway, "ModelStatistics", &all).await;
@@ -319,8 +319,8 @@ async fn the_service_describes_itself() {
         );
         // `file_containing_symbol`: contents are what the protocol has, not bytes.
         let symbol = b"inference.GRPCInferenceService";
-        let asked = [&[0x22, symbol.len() as u8][..], symbol].concat();
-        let body = vec![framed(asked.len(), &asked)];
+        let request = [&[0x22, symbol.len() as u8][..], symbol].concat();
+        let body = vec![framed(request.len(), &request)];
         let answer = send(&gateway, &path, None, body, true).await;
         let text = String::from_utf8_lossy(&answer.body);
         assert!(text.contains(".inference.InferTensorContents"), "{version}");

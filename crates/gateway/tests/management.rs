@@ -304,15 +304,21 @@ fn an_asynchronous_call_has_an_id_a_status_and_a_callback() {
     assert_eq!(accepted.status, 202, "{}", accepted.text());
     let id = accepted.header("x-call-id").to_owned();
     assert_eq!(accepted.header("location"), format!("/system/async/{id}"));
-    let told = receive_one(&listener);
-    assert!(told.starts_with("POST /done?x=1 HTTP/1.1\r\n"), "{told}");
-    assert!(told.ends_with("\r\n\r\nLATER"), "{told}");
-    assert!(told.contains(&format!("x-call-id: {id}\r\n")), "{told}");
+    let callback = receive_one(&listener);
     assert!(
-        told.contains("x-function-status: 200\r\n")
-            && told.contains("x-function-name: uppercase\r\n")
+        callback.starts_with("POST /done?x=1 HTTP/1.1\r\n"),
+        "{callback}"
     );
-    assert!(told.contains(&trace[..35]), "{told}");
+    assert!(callback.ends_with("\r\n\r\nLATER"), "{callback}");
+    assert!(
+        callback.contains(&format!("x-call-id: {id}\r\n")),
+        "{callback}"
+    );
+    assert!(
+        callback.contains("x-function-status: 200\r\n")
+            && callback.contains("x-function-name: uppercase\r\n")
+    );
+    assert!(callback.contains(&trace[..35]), "{callback}");
     let path = format!("/system/async/{id}");
     until("the callback's status is known", || {
         let status = gateway.get(&path).json();
@@ -423,10 +429,10 @@ fn callbacks_go_only_where_the_operator_says() {
     let accepted = call(&gateway, &url);
     assert_eq!(accepted.status, 202, "{}", accepted.text());
     let path = format!("/system/async/{}", accepted.header("x-call-id"));
-    let mut told = String::new();
+    let mut callback = String::new();
     until("the callback was refused", || {
-        told = gateway.get(&path).json()["callback"].to_string();
-        told.contains("callback_hosts")
+        callback = gateway.get(&path).json()["callback"].to_string();
+        callback.contains("callback_hosts")
     });
     assert!(listener.accept().is_err());
 }
@@ -454,8 +460,8 @@ fn a_redirect_leads_nowhere() {
     stream.write_all(moved.as_bytes()).unwrap();
     let path = format!("/system/async/{}", accepted.header("x-call-id"));
     until("the redirect is reported", || {
-        let told = gateway.get(&path).json()["callback"].to_string();
-        told.contains("redirects are not followed")
+        let callback = gateway.get(&path).json()["callback"].to_string();
+        callback.contains("redirects are not followed")
     });
     assert!(second.accept().is_err());
 }

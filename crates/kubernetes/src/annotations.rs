@@ -41,7 +41,7 @@ const VALUE_BYTES_MAX: usize = 1_024;
 
 /// A Pod's device request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DeviceRequest {
     /// The query for its devices.
     pub query: Query,
     /// Number of devices; 0: one, or the function's number.
@@ -71,7 +71,7 @@ pub struct Share {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// An unknown annotation.
-    #[error("unknown annotation '{0}': use one of {PREFIX}{known}", known = OURS.join(", "))]
+    #[error("unknown annotation '{0}': use one of {PREFIX}{recognized}", recognized = OURS.join(", "))]
     Unknown(String),
     /// An annotation that only the webhook may write.
     #[error("annotation '{0}' is reserved for Baltra: remove it")]
@@ -109,8 +109,10 @@ pub fn asking(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String
 ///
 /// # Errors
 /// The first that makes no sense, and why.
-pub fn wanted(annotations: &BTreeMap<String, String>) -> Result<Option<Wanted>, Error> {
-    let mut wanted = Wanted::default();
+pub fn device_request(
+    annotations: &BTreeMap<String, String>,
+) -> Result<Option<DeviceRequest>, Error> {
+    let mut device_request = DeviceRequest::default();
     let mut any = false;
     for (name, value) in annotations {
         let ours = name.strip_prefix(PREFIX);
@@ -121,17 +123,17 @@ pub fn wanted(annotations: &BTreeMap<String, String>) -> Result<Option<Wanted>, 
         if ours.is_some() && WRITTEN.contains(&key) {
             return Err(Error::Forged(name.clone()));
         }
-        let known = match ours {
+        let recognized = match ours {
             Some(key) => OURS.contains(&key),
             None => THESIS_S.contains(&key),
         };
-        if !known {
+        if !recognized {
             return Err(Error::Unknown(name.clone()));
         }
         any = true;
-        take(&mut wanted, name, key, value.trim())?;
+        take(&mut device_request, name, key, value.trim())?;
     }
-    let Share { request, limit } = wanted.share;
+    let Share { request, limit } = device_request.share;
     if limit > 0 && limit < request {
         return Err(Error::Value {
             name: format!("{PREFIX}limit"),
@@ -139,10 +141,15 @@ pub fn wanted(annotations: &BTreeMap<String, String>) -> Result<Option<Wanted>, 
             reason: format!("it is below the Pod's requested share of {request}"),
         });
     }
-    Ok(any.then_some(wanted))
+    Ok(any.then_some(device_request))
 }
 
-fn take(wanted: &mut Wanted, name: &str, key: &str, value: &str) -> Result<(), Error> {
+fn take(
+    device_request: &mut DeviceRequest,
+    name: &str,
+    key: &str,
+    value: &str,
+) -> Result<(), Error> {
     let wrong = |reason: &str| Error::Value {
         name: name.to_owned(),
         value: value.chars().take(64).collect(),
@@ -158,11 +165,11 @@ fn take(wanted: &mut Wanted, name: &str, key: &str, value: &str) -> Result<(), E
             .ok_or_else(|| wrong(&format!("it must be a number from {least} to {most}")))
     };
     let mut term = |field: Field| -> Result<(), Error> {
-        if wanted.query.term(field).is_some() {
+        if device_request.query.term(field).is_some() {
             return Err(Error::Twice(name.to_owned()));
         }
-        let query = std::mem::take(&mut wanted.query);
-        wanted.query = query
+        let query = std::mem::take(&mut device_request.query);
+        device_request.query = query
             .with(field, value)
             .map_err(|e| wrong(&e.to_string()))?;
         Ok(())
@@ -172,28 +179,28 @@ fn take(wanted: &mut Wanted, name: &str, key: &str, value: &str) -> Result<(), E
             let query: Query = value
                 .parse()
                 .map_err(|e| wrong(&format!("as a device query, {e}")))?;
-            let joined = wanted.query.joined(&query);
-            wanted.query = joined.ok_or_else(|| Error::Twice(name.to_owned()))?;
+            let joined = device_request.query.joined(&query);
+            device_request.query = joined.ok_or_else(|| Error::Twice(name.to_owned()))?;
         }
         "device" if value.contains('/') => term(Field::Id)?,
         "device" => term(Field::Model)?,
         "vendor" => term(Field::Vendor)?,
         "platform" => term(Field::Platform)?,
         "accelerator" | "acceleratorhash" => term(Field::Accelerator)?,
-        "pool" => wanted.pool = value.to_owned(),
-        "function" => wanted.function = value.to_owned(),
-        "count" => wanted.count = number(1, baltra_api::DEVICES_MAX)?,
-        "share" => wanted.share.request = number(1, 100)?,
-        "limit" => wanted.share.limit = number(1, 100)?,
+        "pool" => device_request.pool = value.to_owned(),
+        "function" => device_request.function = value.to_owned(),
+        "count" => device_request.count = number(1, baltra_api::DEVICES_MAX)?,
+        "share" => device_request.share.request = number(1, 100)?,
+        "limit" => device_request.share.limit = number(1, 100)?,
         "memory" => {
             let bytes = quantity(value).filter(|bytes| *bytes > 0);
-            wanted.memory_bytes = Some(
+            device_request.memory_bytes = Some(
                 bytes.ok_or_else(|| wrong("it must be a number of bytes such as 512Mi or 2Gi"))?,
             );
         }
         "containers" => {
             let names = value.split(',').map(|n| n.trim().to_owned());
-            wanted.containers = names.filter(|n| !n.is_empty()).collect();
+            device_request.containers = names.filter(|n| !n.is_empty()).collect();
         }
         _ => return Err(Error::Unknown(name.to_owned())),
     }
@@ -225,9 +232,9 @@ pub fn quantity(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn parsed(pairs: &[(&str, &str)]) -> Result<Option<Wanted>, Error> {
+    fn parsed(pairs: &[(&str, &str)]) -> Result<Option<DeviceRequest>, Error> {
         let pairs = pairs.iter().map(|(k, v)| (k.to_string(), v.to_string()));
-        wanted(&pairs.collect())
+        device_request(&pairs.collect())
     }
 
     #[test]
@@ -288,7 +295,7 @@ mod tests {
             (vec![("baltra.io/device", "colour=red")], "colour"),
             (
                 vec![("baltra.io/device", "vendor=a"), ("baltra.io/vendor", "b")],
-                "already",
+                "duplicates another",
             ),
             (vec![("baltra.io/accelerator", "")], "1 to 1,024"),
             (
@@ -296,7 +303,7 @@ mod tests {
                     ("baltra.io/accelerator", "a"),
                     ("baltra.io/acceleratorhash", "b"),
                 ],
-                "already",
+                "duplicates another",
             ),
         ] {
             let error = parsed(&pairs).unwrap_err().to_string();
@@ -306,8 +313,8 @@ mod tests {
 
     #[test]
     fn test_memory_is_bytes_as_the_cluster_writes_them() {
-        let wanted = parsed(&[("baltra.io/memory", "512Mi")]).unwrap().unwrap();
-        assert_eq!(wanted.memory_bytes, Some(512 << 20));
+        let device_request = parsed(&[("baltra.io/memory", "512Mi")]).unwrap().unwrap();
+        assert_eq!(device_request.memory_bytes, Some(512 << 20));
         for (text, number) in [("0", 0), ("100", 100), ("1Ki", 1024), ("3G", 3_000_000_000)] {
             assert_eq!(quantity(text), Some(number));
         }
@@ -325,8 +332,8 @@ mod tests {
 
     #[test]
     fn test_shares_are_percent() {
-        let wanted = parsed(&[("baltra.io/share", "30%"), ("baltra.io/limit", "40")]);
-        let share = wanted.unwrap().unwrap().share;
+        let device_request = parsed(&[("baltra.io/share", "30%"), ("baltra.io/limit", "40")]);
+        let share = device_request.unwrap().unwrap().share;
         assert_eq!(
             share,
             Share {

@@ -114,7 +114,7 @@ pub(crate) struct Controller {
     pub slices: Option<Store<EndpointSlice>>,
     pub containers: containers::Containers,
     /// The last event about each waiting Pod, to publish it only once.
-    pub said: std::sync::Mutex<HashMap<String, String>>,
+    pub noted: std::sync::Mutex<HashMap<String, String>>,
     /// Instances whose Pods' eviction was accepted, until the cache shows it.
     pub evicted: std::sync::Mutex<HashSet<String>>,
 }
@@ -160,7 +160,7 @@ pub async fn run(options: Options) -> Result<()> {
         functions: watched(Api::all(client.clone()), all(), &news, |_| ()).await?,
         slices,
         containers: containers::Containers::default(),
-        said: std::sync::Mutex::default(),
+        noted: std::sync::Mutex::default(),
         evicted: std::sync::Mutex::default(),
         registry,
         client,

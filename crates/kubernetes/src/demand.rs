@@ -1,6 +1,6 @@
 //! Builds the registry's request from a Pod's device request and its namespace's policy.
 
-use crate::annotations::Wanted;
+use crate::annotations::DeviceRequest;
 use crate::resources::function_name;
 use baltra_api::query::{Field, Query};
 use baltra_api::registry::{AllocateReply, AllocateRequest, Refusal};
@@ -34,7 +34,7 @@ pub enum Error {
     #[error("namespace '{0}' may not use devices: an operator has to set its annotation {NAMESPACE_DEVICES}")]
     None(String),
     /// The Pod requests devices that the namespace may not use.
-    #[error("namespace '{namespace}' may only use devices with {field}={allowed}, but the Pod requests {field}={asked}")]
+    #[error("namespace '{namespace}' may only use devices with {field}={allowed}, but the Pod requests {field}={requested}")]
     NotThese {
         /// The namespace.
         namespace: String,
@@ -43,7 +43,7 @@ pub enum Error {
         /// The permitted value.
         allowed: String,
         /// The requested value.
-        asked: String,
+        requested: String,
     },
     /// An annotation of the namespace is invalid.
     #[error("namespace '{namespace}' has the invalid annotation {name}='{value}': {reason}")]
@@ -96,13 +96,13 @@ impl Policy {
     ///
     /// # Errors
     /// When those exclude each other.
-    pub fn narrow(&self, namespace: &str, asked: &Query) -> Result<Query, Error> {
+    pub fn narrow(&self, namespace: &str, requested: &Query) -> Result<Query, Error> {
         let Some(allowed) = &self.devices else {
             return Err(Error::None(namespace.to_owned()));
         };
         let mut left = allowed.clone();
         for field in Field::ALL {
-            let (Some(may), Some(wants)) = (allowed.term(field), asked.term(field)) else {
+            let (Some(may), Some(wants)) = (allowed.term(field), requested.term(field)) else {
                 continue;
             };
             let exact = wants.exact();
@@ -112,16 +112,16 @@ impl Policy {
                     namespace: namespace.to_owned(),
                     field: field.name(),
                     allowed: may.to_string(),
-                    asked: wants.to_string(),
+                    requested: wants.to_string(),
                 });
             }
             left = left.without(field);
         }
-        left.joined(asked).ok_or_else(|| Error::NotThese {
+        left.joined(requested).ok_or_else(|| Error::NotThese {
             namespace: namespace.to_owned(),
             field: "label",
             allowed: allowed.to_string(),
-            asked: asked.to_string(),
+            requested: requested.to_string(),
         })
     }
 }
@@ -143,7 +143,11 @@ pub struct Asker {
 ///
 /// # Errors
 /// When the policy refuses the request.
-pub fn request(asker: &Asker, wanted: &Wanted, policy: &Policy) -> Result<AllocateRequest, Error> {
+pub fn request(
+    asker: &Asker,
+    wanted: &DeviceRequest,
+    policy: &Policy,
+) -> Result<AllocateRequest, Error> {
     let query = policy.narrow(&asker.namespace, &wanted.query)?;
     let function = match wanted.function.as_str() {
         "" => String::new(),
@@ -240,9 +244,9 @@ mod tests {
         Policy::of("red", &pairs.collect())
     }
 
-    fn narrowed(allowed: &str, asked: &str) -> Result<String, Error> {
+    fn narrowed(allowed: &str, requested: &str) -> Result<String, Error> {
         let policy = policy(&[(NAMESPACE_DEVICES, allowed)])?;
-        let query = policy.narrow("red", &asked.parse().unwrap())?;
+        let query = policy.narrow("red", &requested.parse().unwrap())?;
         Ok(query.to_string())
     }
 

@@ -20,15 +20,15 @@ impl Events {
 
     /// Something went as it should.
     pub async fn normal(&self, about: &ObjectReference, reason: &str, note: &str) {
-        self.tell(EventType::Normal, about, reason, note).await;
+        self.publish(EventType::Normal, about, reason, note).await;
     }
 
     /// Something did not.
     pub async fn warning(&self, about: &ObjectReference, reason: &str, note: &str) {
-        self.tell(EventType::Warning, about, reason, note).await;
+        self.publish(EventType::Warning, about, reason, note).await;
     }
 
-    async fn tell(&self, kind: EventType, about: &ObjectReference, reason: &str, note: &str) {
+    async fn publish(&self, kind: EventType, about: &ObjectReference, reason: &str, note: &str) {
         let event = Event {
             type_: kind,
             reason: reason.to_owned(),

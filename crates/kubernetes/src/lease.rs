@@ -21,7 +21,7 @@ const STAND_DOWN: Duration = Duration::from_secs(4);
 
 /// Takes part for as long as the runtime lives; true while this one leads.
 pub fn lead(client: Client, namespace: &str, name: &str, identity: &str) -> watch::Receiver<bool> {
-    let (leads, told) = watch::channel(false);
+    let (leads, leading) = watch::channel(false);
     let leases: Api<Lease> = Api::namespaced(client, namespace);
     let (name, identity) = (name.to_owned(), identity.to_owned());
     tokio::spawn(async move {
@@ -58,7 +58,7 @@ pub fn lead(client: Client, namespace: &str, name: &str, identity: &str) -> watc
             tokio::time::sleep(LOOK).await;
         }
     });
-    told
+    leading
 }
 
 /// The last renewal of another holder, and when it was first seen here.
@@ -73,7 +73,7 @@ impl Seen {
             return true;
         }
         match &self.0 {
-            Some((known, at, since)) if known == holder && *at == spec.renew_time => {
+            Some((renewed_by, at, since)) if renewed_by == holder && *at == spec.renew_time => {
                 now.saturating_duration_since(*since) > DURATION
             }
             _ => {

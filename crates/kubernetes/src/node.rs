@@ -2,7 +2,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`instances`] | a directory for each Pod and claim: token, socket, library; the manager hears whose it is |
+//! | [`instances`] | a directory for each Pod and claim: token, socket, library; the manager receives its owner |
 //! | [`claims`] | the driver of ResourceClaims: prepares them for the kubelet |
 //! | [`authority`] | the kubelet's HTTP/2 authority in its calls to the driver |
 //! | [`slices`] | the node's devices and their capacity for claims |
@@ -231,12 +231,14 @@ fn identity(pod: &Pod, node: &str) -> Option<Identity> {
     let devices = own
         .filter(|(at, _)| *at == node)
         .map(|(_, name)| name.to_owned());
-    let mut said = pod.metadata.annotations.clone().unwrap_or_default();
-    said.retain(|key, _| {
+    let mut annotations_given = pod.metadata.annotations.clone().unwrap_or_default();
+    annotations_given.retain(|key, _| {
         let key = key.strip_prefix(annotations::PREFIX);
         matches!(key, Some("share" | "limit" | "memory"))
     });
-    let wanted = annotations::wanted(&said).ok().flatten();
+    let wanted = annotations::device_request(&annotations_given)
+        .ok()
+        .flatten();
     let wanted = wanted.unwrap_or_default();
     let devices: Vec<String> = devices.collect();
     (!devices.is_empty()).then_some(Identity {

@@ -1,6 +1,6 @@
 //! The custom resources, `baltra.io/v1alpha1`.
 //!
-//! A [`Device`] and an [`Accelerator`] mirror what the registry knows; of a device an operator may say that it
+//! A [`Device`] and an [`Accelerator`] mirror the registry's objects; an operator may mark a device so that it
 //! is cordoned or to be drained. A [`Function`] is the user's: the controller makes it the registry's.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

@@ -241,7 +241,7 @@ impl NodeCollector {
             (
                 "spans_exported",
                 "Spans accepted by the collector",
-                counts.told,
+                counts.exported,
             ),
             (
                 "spans_dropped",

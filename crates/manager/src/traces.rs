@@ -20,7 +20,7 @@ pub(crate) fn export(spans: &Spans, device: &str, tenant: &str, task: &TracedTas
         time: Time { began_ns, ended_ns },
         ..Span::default()
     };
-    spans.tell(Span {
+    spans.export(Span {
         id: whole,
         parent: task.parent,
         kind: Kind::Server,
@@ -30,6 +30,6 @@ pub(crate) fn export(spans: &Spans, device: &str, tenant: &str, task: &TracedTas
         ],
         ..part("task", came, ended)
     });
-    spans.tell(part("gate", came, granted));
-    spans.tell(part("device", granted, ended));
+    spans.export(part("gate", came, granted));
+    spans.export(part("device", granted, ended));
 }

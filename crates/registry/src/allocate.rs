@@ -141,10 +141,10 @@ impl Policy {
     /// least used at the first.
     fn rank(&self, device: &Device) -> Rank {
         let metric = |name: &str| {
-            let told = device.metric(name).unwrap_or(0.0);
+            let reported = device.metric(name).unwrap_or(0.0);
             match name {
-                UTILIZATION => told + device.foreseen,
-                _ => told,
+                UTILIZATION => reported + device.foreseen,
+                _ => reported,
             }
         };
         let value = |name: &String| match name.strip_prefix('-') {
@@ -247,9 +247,9 @@ impl<'a> Request<'a> {
     }
 
     /// The next device, after those `taken`; only on `node` if there is one.
-    fn want(&self, node: Option<&'a str>, taken: &'a [Placement]) -> Want<'a> {
+    fn requirement(&self, node: Option<&'a str>, taken: &'a [Placement]) -> Requirement<'a> {
         let near = self.node.or(taken.first().map(|t| t.node.as_str()));
-        Want {
+        Requirement {
             query: self.query,
             node,
             prefer: near.filter(|_| self.locality == Locality::Prefer),
@@ -293,7 +293,7 @@ struct Found {
 
 /// One step of an allocation: the next device.
 #[derive(Clone, Copy)]
-struct Want<'a> {
+struct Requirement<'a> {
     query: &'a Query,
     /// Only on this node.
     node: Option<&'a str>,
@@ -308,7 +308,7 @@ struct Want<'a> {
     alike: Option<&'a Placement>,
 }
 
-impl Want<'_> {
+impl Requirement<'_> {
     /// Why a device cannot be a candidate, regardless of its load and accelerators.
     fn unfit(&self, snapshot: &Snapshot, device: &Device) -> Option<Reason> {
         if self.except.contains(&device.id) {
@@ -383,13 +383,17 @@ impl<'a> Alike<'a> {
 }
 
 /// The placement on a device that already holds the requested accelerator.
-fn as_loaded(want: &Want<'_>, device: &Device, like: Option<&Alike<'_>>) -> Placement {
+fn as_loaded(
+    requirement: &Requirement<'_>,
+    device: &Device,
+    like: Option<&Alike<'_>>,
+) -> Placement {
     Placement {
         device: device.id.clone(),
         node: device.node.clone(),
         region: match like.and_then(|l| l.key.as_ref()) {
             Some(key) => device.region_of(key),
-            None => device.region_for(want.query),
+            None => device.region_for(requirement.query),
         },
         reconfigures: None,
     }
@@ -398,7 +402,7 @@ fn as_loaded(want: &Want<'_>, device: &Device, like: Option<&Alike<'_>>) -> Plac
 /// Where devices are looked for.
 trait Source {
     /// The first device in order that [`Policy`] and `want` admit.
-    fn best(&self, want: &Want<'_>) -> Option<Found>;
+    fn best(&self, requirement: &Requirement<'_>) -> Option<Found>;
 
     /// Every node that has a device.
     fn nodes(&self) -> Vec<&str>;
@@ -427,7 +431,7 @@ fn assign_on(source: &impl Source, request: &Request<'_>, node: Option<&str>) ->
     let mut taken: Vec<Placement> = Vec::new();
     let mut first = None;
     while taken.len() < request.count() {
-        match source.best(&request.want(node, &taken)) {
+        match source.best(&request.requirement(node, &taken)) {
             Some(found) => {
                 first.get_or_insert(found.key);
                 taken.push(found.placement);

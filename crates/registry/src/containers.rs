@@ -1,8 +1,8 @@
 //! Functions that run in containers: the endpoints for gateways, and which containers to start or
 //! stop.
 //!
-//! A controller tells what there is and hears what to start and stop; gateways tell what calls they have and hear where
-//! to take them. All of it is told anew all the time and kept in memory only.
+//! A controller reports the containers and receives the ones to start and stop; gateways report
+//! their calls and receive endpoints for them. Reports repeat, so all state is kept in memory only.
 //!
 //! A container is never stopped during a call. After its idle time it is *closing* first: gateways
 //! no longer receive its endpoints. Each reply to a gateway has a number, which the gateway's next
@@ -60,7 +60,7 @@ enum Phase {
 
 #[derive(Debug, Default)]
 struct Gateway {
-    heard: Duration,
+    last_report: Duration,
     /// Number of the last reply that it received.
     seen: u64,
     /// By function: calls waiting or running, and the total of calls begun.
@@ -90,23 +90,23 @@ impl Containers {
 
     /// Applies a controller's report at `now` (time since the registry's start). Returns its
     /// orders, in the report's order.
-    pub(crate) fn told(
+    pub(crate) fn update(
         &mut self,
         now: Duration,
         request: proto::ContainersRequest,
     ) -> Result<proto::ContainersReply, Status> {
         check::count("containers", request.containers.len(), CONTAINERS_MAX)?;
-        for told in &request.containers {
-            check::name("the function", &told.name)?;
-            check::count("endpoints", told.endpoints.len(), ENDPOINTS_MAX)?;
-            for endpoint in &told.endpoints {
+        for update in &request.containers {
+            check::name("the function", &update.name)?;
+            check::count("endpoints", update.endpoints.len(), ENDPOINTS_MAX)?;
+            for endpoint in &update.endpoints {
                 check::text("the endpoint", endpoint)?;
             }
-            let (idle, timeout) = times(told);
+            let (idle, timeout) = times(update);
             if timeout.is_zero() || timeout > TIMEOUT_MAX || idle > IDLE_MAX {
                 return Err(Status::invalid_argument(format!(
                     "'{}': timeout_ms must be 1 to {}, and idle_ms at most {}",
-                    told.name,
+                    update.name,
                     TIMEOUT_MAX.as_millis(),
                     IDLE_MAX.as_millis()
                 )));
@@ -114,17 +114,17 @@ impl Containers {
         }
         let mut before = std::mem::take(&mut self.containers);
         let mut orders = Vec::with_capacity(request.containers.len());
-        for told in request.containers {
-            let (idle, timeout) = times(&told);
-            let known = before.remove(&told.name);
+        for update in request.containers {
+            let (idle, timeout) = times(&update);
+            let existing = before.remove(&update.name);
             let container = Container {
-                endpoints: told.endpoints,
+                endpoints: update.endpoints,
                 idle,
                 timeout,
-                active: known.as_ref().map_or(now, |k| k.active),
-                phase: known.map_or(Phase::Open, |k| k.phase),
+                active: existing.as_ref().map_or(now, |k| k.active),
+                phase: existing.map_or(Phase::Open, |k| k.phase),
             };
-            orders.push(self.step(now, told.name, container));
+            orders.push(self.step(now, update.name, container));
         }
         Ok(proto::ContainersReply { orders })
     }
@@ -179,16 +179,16 @@ impl Containers {
         // A registry that has just started has no reports of gateways yet.
         over(Duration::ZERO)
             && self.gateways.values().all(|gateway| {
-                let silent = now.saturating_sub(gateway.heard) > SILENT;
+                let silent = now.saturating_sub(gateway.last_report) > SILENT;
                 match silent {
-                    true => over(gateway.heard),
+                    true => over(gateway.last_report),
                     false => gateway.seen > number && gateway.calls(name) == 0,
                 }
             })
     }
 
     /// Applies a gateway's report of calls. Returns the containers' endpoints.
-    pub(crate) fn called(
+    pub(crate) fn report_calls(
         &mut self,
         now: Duration,
         request: proto::CallsRequest,
@@ -196,27 +196,29 @@ impl Containers {
         check::name("the gateway", &request.gateway)?;
         check::count("functions", request.functions.len(), CONTAINERS_MAX)?;
         self.gateways
-            .retain(|_, g| now.saturating_sub(g.heard) <= TIMEOUT_MAX + SILENT);
+            .retain(|_, g| now.saturating_sub(g.last_report) <= TIMEOUT_MAX + SILENT);
         if self.gateways.len() >= GATEWAYS_MAX && !self.gateways.contains_key(&request.gateway) {
             return Err(Status::resource_exhausted(format!(
                 "too many gateways: at most {GATEWAYS_MAX}"
             )));
         }
         let gateway = self.gateways.entry(request.gateway).or_default();
-        gateway.heard = now;
+        gateway.last_report = now;
         gateway.seen = request.seen;
         let before = std::mem::take(&mut gateway.calls);
-        for told in request.functions {
-            if let Some(container) = self.containers.get_mut(&told.name) {
-                let begun = before.get(&told.name).map_or(0, |b| b.1);
-                if told.calls > 0 || told.begun != begun {
+        for update in request.functions {
+            if let Some(container) = self.containers.get_mut(&update.name) {
+                let begun = before.get(&update.name).map_or(0, |b| b.1);
+                if update.calls > 0 || update.begun != begun {
                     container.active = now;
                 }
-                if told.calls > 0 && matches!(container.phase, Phase::Closing(_)) {
+                if update.calls > 0 && matches!(container.phase, Phase::Closing(_)) {
                     container.phase = Phase::Open;
                 }
             }
-            gateway.calls.insert(told.name, (told.calls, told.begun));
+            gateway
+                .calls
+                .insert(update.name, (update.calls, update.begun));
         }
         let containers = self.containers.iter().map(|(name, c)| proto::Container {
             name: name.clone(),
@@ -235,10 +237,10 @@ impl Containers {
     }
 }
 
-fn times(told: &proto::Container) -> (Duration, Duration) {
+fn times(update: &proto::Container) -> (Duration, Duration) {
     (
-        Duration::from_millis(told.idle_ms),
-        Duration::from_millis(told.timeout_ms),
+        Duration::from_millis(update.idle_ms),
+        Duration::from_millis(update.timeout_ms),
     )
 }
 
@@ -254,7 +256,7 @@ mod tests {
         BEGIN + Duration::from_secs(seconds)
     }
 
-    fn tell(all: &mut Containers, now: Duration, endpoints: &[&str]) -> proto::ContainerOrder {
+    fn update(all: &mut Containers, now: Duration, endpoints: &[&str]) -> proto::ContainerOrder {
         let container = proto::Container {
             name: NAME.into(),
             endpoints: endpoints.iter().map(|e| (*e).to_owned()).collect(),
@@ -264,7 +266,7 @@ mod tests {
         let request = proto::ContainersRequest {
             containers: vec![container],
         };
-        all.told(now, request).unwrap().orders.remove(0)
+        all.update(now, request).unwrap().orders.remove(0)
     }
 
     /// Sends a gateway's report of `calls` after reply `seen`. Returns the reply's number and the
@@ -279,74 +281,74 @@ mod tests {
                 begun: calls.into(),
             }],
         };
-        let mut reply = all.called(now, request).unwrap();
+        let mut reply = all.report_calls(now, request).unwrap();
         (reply.number, reply.containers.remove(0).endpoints)
     }
 
     #[test]
     fn test_a_call_starts_it_and_idleness_stops_it() {
         let mut all = Containers::new(0);
-        assert_eq!(tell(&mut all, s(0), &[]).state, "idle");
+        assert_eq!(update(&mut all, s(0), &[]).state, "idle");
         // Idle from the beginning: the controller makes sure that it is stopped.
-        assert_eq!(tell(&mut all, s(10), &[]).state, "closing");
-        assert!(tell(&mut all, s(11), &[]).stop);
-        assert_eq!(tell(&mut all, s(12), &[]).state, "stopped");
+        assert_eq!(update(&mut all, s(10), &[]).state, "closing");
+        assert!(update(&mut all, s(11), &[]).stop);
+        assert_eq!(update(&mut all, s(12), &[]).state, "stopped");
         let (seen, at) = report(&mut all, s(13), 0, 1);
         assert!(at.is_empty());
-        let order = tell(&mut all, s(13), &[]);
+        let order = update(&mut all, s(13), &[]);
         assert!(order.start && order.calls == 1, "{order:?}");
-        assert_eq!(tell(&mut all, s(14), &["10.0.0.1:80"]).state, "serving");
+        assert_eq!(update(&mut all, s(14), &["10.0.0.1:80"]).state, "serving");
         let (seen, at) = report(&mut all, s(14), seen, 1);
         assert_eq!(at, ["10.0.0.1:80"]);
         let (seen, _) = report(&mut all, s(15), seen, 0);
         // The last call counts from the report in which the number of begun calls changed.
-        assert_eq!(tell(&mut all, s(24), &["10.0.0.1:80"]).state, "serving");
-        assert_eq!(tell(&mut all, s(25), &["10.0.0.1:80"]).state, "closing");
+        assert_eq!(update(&mut all, s(24), &["10.0.0.1:80"]).state, "serving");
+        assert_eq!(update(&mut all, s(25), &["10.0.0.1:80"]).state, "closing");
         let (seen, at) = report(&mut all, s(25), seen, 0);
         assert!(at.is_empty());
         // That report precedes the reply that announced the closing.
-        assert_eq!(tell(&mut all, s(26), &["10.0.0.1:80"]).state, "closing");
+        assert_eq!(update(&mut all, s(26), &["10.0.0.1:80"]).state, "closing");
         report(&mut all, s(26), seen, 0);
-        assert!(tell(&mut all, s(26), &["10.0.0.1:80"]).stop);
+        assert!(update(&mut all, s(26), &["10.0.0.1:80"]).stop);
         // Calls are not sent there until it has stopped.
         report(&mut all, s(27), seen, 1);
-        assert!(tell(&mut all, s(27), &["10.0.0.1:80"]).stop);
+        assert!(update(&mut all, s(27), &["10.0.0.1:80"]).stop);
         assert!(report(&mut all, s(27), seen, 1).1.is_empty());
-        assert_eq!(tell(&mut all, s(28), &[]).state, "stopped");
-        assert!(tell(&mut all, s(28), &[]).start);
+        assert_eq!(update(&mut all, s(28), &[]).state, "stopped");
+        assert!(update(&mut all, s(28), &[]).start);
     }
 
     #[test]
     fn test_it_is_not_stopped_under_a_call() {
         let mut all = Containers::new(0);
-        tell(&mut all, s(0), &["10.0.0.1:80"]);
+        update(&mut all, s(0), &["10.0.0.1:80"]);
         let (seen, _) = report(&mut all, s(0), 0, 0);
-        assert_eq!(tell(&mut all, s(10), &["10.0.0.1:80"]).state, "closing");
+        assert_eq!(update(&mut all, s(10), &["10.0.0.1:80"]).state, "closing");
         // A call that began meanwhile opens it again, for its caller, too.
         assert_eq!(report(&mut all, s(11), seen, 1).1.len(), 1);
-        assert_eq!(tell(&mut all, s(11), &["10.0.0.1:80"]).state, "serving");
+        assert_eq!(update(&mut all, s(11), &["10.0.0.1:80"]).state, "serving");
         // A gateway that falls silent may have calls until they are over by their time limit.
-        assert_eq!(tell(&mut all, s(11), &["10.0.0.1:80"]).calls, 1);
+        assert_eq!(update(&mut all, s(11), &["10.0.0.1:80"]).calls, 1);
     }
 
     #[test]
     fn test_a_silent_gateway_is_waited_for() {
         let mut all = Containers::new(0);
-        tell(&mut all, s(0), &["10.0.0.1:80"]);
+        update(&mut all, s(0), &["10.0.0.1:80"]);
         report(&mut all, s(0), 0, 0);
-        assert_eq!(tell(&mut all, s(10), &["10.0.0.1:80"]).state, "closing");
-        assert_eq!(tell(&mut all, s(25), &["10.0.0.1:80"]).state, "closing");
-        assert!(tell(&mut all, s(26), &["10.0.0.1:80"]).stop);
+        assert_eq!(update(&mut all, s(10), &["10.0.0.1:80"]).state, "closing");
+        assert_eq!(update(&mut all, s(25), &["10.0.0.1:80"]).state, "closing");
+        assert!(update(&mut all, s(26), &["10.0.0.1:80"]).stop);
     }
 
     #[test]
     fn test_a_registry_that_has_just_started_stops_nothing() {
         let mut all = Containers::new(0);
         let at = Duration::from_secs;
-        tell(&mut all, at(0), &["10.0.0.1:80"]);
-        assert_eq!(tell(&mut all, at(10), &["10.0.0.1:80"]).state, "closing");
-        assert_eq!(tell(&mut all, at(25), &["10.0.0.1:80"]).state, "closing");
-        assert!(tell(&mut all, at(26), &["10.0.0.1:80"]).stop);
+        update(&mut all, at(0), &["10.0.0.1:80"]);
+        assert_eq!(update(&mut all, at(10), &["10.0.0.1:80"]).state, "closing");
+        assert_eq!(update(&mut all, at(25), &["10.0.0.1:80"]).state, "closing");
+        assert!(update(&mut all, at(26), &["10.0.0.1:80"]).stop);
     }
 
     #[test]
@@ -359,7 +361,7 @@ mod tests {
         let request = proto::ContainersRequest {
             containers: vec![container],
         };
-        let status = all.told(s(0), request).unwrap_err();
+        let status = all.update(s(0), request).unwrap_err();
         assert!(status.message().contains("timeout_ms"), "{status}");
     }
 }

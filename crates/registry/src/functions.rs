@@ -21,10 +21,10 @@ pub(crate) fn put(
     registry: &Registry,
     request: proto::FunctionPutRequest,
 ) -> Result<proto::Function, Status> {
-    let asked = request
+    let definition = request
         .function
         .ok_or_else(|| Status::invalid_argument("the request has no function name"))?;
-    let mut function = record(asked)?;
+    let mut function = record(definition)?;
     if request.content.len() > CONTENT_BYTES_MAX {
         return Err(Status::invalid_argument(format!(
             "the content has {} bytes, at most {CONTENT_BYTES_MAX} are allowed",
@@ -39,13 +39,13 @@ pub(crate) fn put(
         |state| {
             let functions = &state.image().functions;
             match functions.get(&function.name) {
-                Some(known) if known.tenant != function.tenant => {
+                Some(existing) if existing.tenant != function.tenant => {
                     return Err(Status::already_exists(format!(
                         "function '{}' belongs to another tenant: choose another name",
                         function.name
                     )));
                 }
-                Some(known) => function.revision = known.revision,
+                Some(existing) => function.revision = existing.revision,
                 None if functions.len() >= limit => {
                     return Err(Status::resource_exhausted(format!(
                         "too many functions: 'registry.limits.functions' is {limit}"
@@ -123,9 +123,9 @@ pub(crate) fn remove(
 ) -> Result<proto::FunctionRemoveReply, Status> {
     let removed = registry.change(
         |state| {
-            let known = state.image().functions.contains_key(&request.name);
-            let change = known.then(|| Change::RemoveFunction(request.name.clone()));
-            Ok((change.into_iter().collect(), known))
+            let existing = state.image().functions.contains_key(&request.name);
+            let change = existing.then(|| Change::RemoveFunction(request.name.clone()));
+            Ok((change.into_iter().collect(), existing))
         },
         |_| {},
     )?;
@@ -142,8 +142,8 @@ pub(crate) fn get(registry: &Registry, name: &str) -> Result<proto::FunctionGetR
     for _ in 0..8 {
         let function = {
             let state = registry.state();
-            let known = state.image().functions.get(name);
-            known.map(message).ok_or_else(unknown)?
+            let existing = state.image().functions.get(name);
+            existing.map(message).ok_or_else(unknown)?
         };
         let content = registry.content(name)?.ok_or_else(unknown)?;
         let digest = Sha256::digest(&content);
@@ -215,9 +215,9 @@ pub(crate) fn pool_remove(
 ) -> Result<proto::PoolRemoveReply, Status> {
     let removed = registry.change(
         |state| {
-            let known = state.image().pools.contains_key(&request.name);
-            let change = known.then(|| Change::RemovePool(request.name.clone()));
-            Ok((change.into_iter().collect(), known))
+            let existing = state.image().pools.contains_key(&request.name);
+            let change = existing.then(|| Change::RemovePool(request.name.clone()));
+            Ok((change.into_iter().collect(), existing))
         },
         |_| {},
     )?;

@@ -84,10 +84,10 @@ impl Doors {
             let _permit = permit;
             work(&registry)
         });
-        let told = done
+        let reply = done
             .await
             .map_err(|error| Status::internal(format!("the request failed: {error}")))?;
-        told.map(Response::new)
+        reply.map(Response::new)
     }
 }
 
@@ -299,14 +299,17 @@ impl Functions for Doors {
     ) -> Answer<proto::ContainersReply> {
         operator(&request)?;
         let now = self.registry.uptime();
-        let told = self.registry.containers().told(now, request.into_inner());
-        told.map(Response::new)
+        let reply = self.registry.containers().update(now, request.into_inner());
+        reply.map(Response::new)
     }
 
     async fn calls(&self, request: Request<proto::CallsRequest>) -> Answer<proto::CallsReply> {
         application(&request)?;
         let now = self.registry.uptime();
-        let called = self.registry.containers().called(now, request.into_inner());
+        let called = self
+            .registry
+            .containers()
+            .report_calls(now, request.into_inner());
         called.map(Response::new)
     }
 }

@@ -195,17 +195,17 @@ fn adopt(
     check::count("devices", devices.len(), baltra_api::DEVICES_MAX as usize)?;
     let query = state.demand(&wanted).query;
     for id in devices.iter().collect::<BTreeSet<_>>() {
-        let known = state.index().snapshot().devices.get(id);
-        let known = known.ok_or_else(|| {
+        let existing = state.index().snapshot().devices.get(id);
+        let existing = existing.ok_or_else(|| {
             Status::failed_precondition(format!(
                 "device '{}' is not registered: retry after its node has joined",
                 check::shown(id)
             ))
         })?;
         wanted.devices.push(AssignmentRecord {
-            node: known.node.clone(),
-            device: known.name.clone(),
-            region: known.region_for(&query).unwrap_or(0) as u32,
+            node: existing.node.clone(),
+            device: existing.name.clone(),
+            region: existing.region_for(&query).unwrap_or(0) as u32,
         });
     }
     if let Some(before) = state.image().instances.get(&wanted.name) {
@@ -294,11 +294,11 @@ impl<'a> Nodes<'a> {
 
     /// A node as it will be.
     pub(crate) fn get(&mut self, node: &str) -> Option<&mut NodeRecord> {
-        let known = self.state.image().nodes.get(node)?;
+        let existing = self.state.image().nodes.get(node)?;
         Some(
             self.changed
                 .entry(node.to_owned())
-                .or_insert_with(|| known.clone()),
+                .or_insert_with(|| existing.clone()),
         )
     }
 
@@ -443,13 +443,13 @@ pub(crate) fn release(
     let released = registry.change(
         |state| {
             let name = &request.instance;
-            let known = state.image().instances.contains_key(name);
-            let changes = if known {
+            let existing = state.image().instances.contains_key(name);
+            let changes = if existing {
                 bury(state, &[], std::slice::from_ref(name))?.0
             } else {
                 Vec::new()
             };
-            Ok((changes, known))
+            Ok((changes, existing))
         },
         |_| {},
     )?;
@@ -463,8 +463,8 @@ pub(crate) fn release(
 pub(crate) fn bury(state: &State, nodes: &[String], instances: &[String]) -> Decided<()> {
     let mut gone = BTreeSet::new();
     for node in nodes {
-        let known = state.image().nodes.get(node).into_iter();
-        gone.extend(known.flat_map(|n| n.devices.keys().map(|d| device_id(&n.name, d))));
+        let existing = state.image().nodes.get(node).into_iter();
+        gone.extend(existing.flat_map(|n| n.devices.keys().map(|d| device_id(&n.name, d))));
     }
     let gone: Vec<DeviceId> = gone.into_iter().collect();
     let mut changes = without(
@@ -528,9 +528,9 @@ pub(crate) fn message(state: &State, instance: &InstanceRecord) -> proto::Instan
 /// Devices given, with where they are and how much of the load each should get: as much as it has
 /// free time, so that a device that is half free gets half as much as an idle one.
 pub(crate) fn assignments(state: &State, devices: &[AssignmentRecord]) -> Vec<proto::Assignment> {
-    let known = &state.index().snapshot().devices;
+    let existing = &state.index().snapshot().devices;
     let free = |a: &AssignmentRecord| {
-        let device = known.get(&device_id(&a.node, &a.device));
+        let device = existing.get(&device_id(&a.node, &a.device));
         // A full device counts as a hundredth free, one that is unknown as full.
         device.map_or(1.0, |d| (100.0 - d.utilization()).max(1.0))
     };
@@ -571,7 +571,7 @@ fn refused(state: &State, refusal: Refusal) -> proto::Refusal {
         "" => "any",
         query => query,
     };
-    let mut reason = match refusal.asked {
+    let mut reason = match refusal.requested {
         0 | 1 => format!("no device for '{query}'"),
         n => format!("{} of {n} devices for '{query}'", refusal.found),
     };

@@ -140,8 +140,8 @@ impl Collector for Now {
         let (mut utilization, mut occupation, mut waits) = (Vec::new(), Vec::new(), Vec::new());
         let mut deaths = Vec::new();
         for device in &pool.devices {
-            let known = ["ready", "unconfirmed", "silent", "failed"];
-            if let Some(state) = known.into_iter().find(|s| *s == device.state) {
+            let reported = ["ready", "unconfirmed", "silent", "failed"];
+            if let Some(state) = reported.into_iter().find(|s| *s == device.state) {
                 *states.entry(state).or_default() += 1;
             }
             let name = device.description.as_ref().map(|d| d.name.clone());

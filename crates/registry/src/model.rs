@@ -264,8 +264,8 @@ impl Snapshot {
     /// A device's memory that is promised to no instance other than `own`.
     pub fn memory_free(&self, device: &Device, own: Option<&str>) -> u64 {
         let others = device.instances.iter().filter(|i| Some(i.as_str()) != own);
-        let known = others.filter_map(|i| self.functions.get(&self.instances.get(i)?.function));
-        let promised = known.fold(0, |sum: u64, f| sum.saturating_add(f.memory_bytes));
+        let expected = others.filter_map(|i| self.functions.get(&self.instances.get(i)?.function));
+        let promised = expected.fold(0, |sum: u64, f| sum.saturating_add(f.memory_bytes));
         device.memory_bytes.saturating_sub(promised)
     }
 }
@@ -278,15 +278,15 @@ mod tests {
     fn unreported_and_absurd_metrics_count_as_not_reported() {
         let mut device = Device::default();
         assert_eq!(device.metric(UTILIZATION), None);
-        for (told, known) in [
+        for (reported, expected) in [
             (f64::NAN, None),
             (f64::INFINITY, None),
             (-3.0, Some(0.0)),
             (250.0, Some(100.0)),
             (42.5, Some(42.5)),
         ] {
-            device.metrics.insert(UTILIZATION.to_owned(), told);
-            assert_eq!(device.metric(UTILIZATION), known, "told {told}");
+            device.metrics.insert(UTILIZATION.to_owned(), reported);
+            assert_eq!(device.metric(UTILIZATION), expected, "reported {reported}");
         }
     }
 

@@ -28,13 +28,13 @@ pub(crate) fn register(
 ) -> Result<proto::RegisterReply, Status> {
     let node = record(request, &registry.options.limits)?;
     let name = node.name.clone();
-    let asked: Vec<String> = node.devices.keys().cloned().collect();
+    let devices: Vec<String> = node.devices.keys().cloned().collect();
     registry.change(
         |state| admit(state, node, &registry.options.limits),
         |state| state.registered(&name),
     )?;
     registry.counters.registrations.inc();
-    tracing::info!(node = name, devices = asked.len(), "registered");
+    tracing::info!(node = name, devices = devices.len(), "registered");
     let state = registry.state();
     Ok(proto::RegisterReply {
         lease_ms: registry.options.lease().as_millis() as u64,
@@ -139,12 +139,12 @@ fn admit(state: &State, mut node: NodeRecord, limits: &LimitOptions) -> Decided<
         )));
     }
     for (name, device) in &mut node.devices {
-        let Some(known) = before.devices.get(name) else {
+        let Some(existing) = before.devices.get(name) else {
             continue;
         };
-        device.cordoned = known.cordoned;
-        device.draining = known.draining;
-        device.pending.clone_from(&known.pending);
+        device.cordoned = existing.cordoned;
+        device.draining = existing.draining;
+        device.pending.clone_from(&existing.pending);
         device.pending.retain(|region, _| *region < device.regions);
     }
     if *before == node {
@@ -217,7 +217,7 @@ pub(crate) fn heartbeat(
     authentic(&state, &request.node, &request.id)?;
     let weights = request.weights.into_iter().collect();
     state.up(&request.node, request.uptime_s, weights);
-    let settled = state.heard(&request.node, request.devices);
+    let settled = state.record_heartbeat(&request.node, request.devices);
     registry.counters.heartbeats.inc();
     let reply = proto::HeartbeatReply {
         lease_ms: registry.options.lease().as_millis() as u64,
@@ -257,9 +257,9 @@ pub(crate) fn settle(registry: &Registry, node: &str) {
             return Ok((Vec::new(), ()));
         };
         let mut after = record.clone();
-        for (name, heard) in &live.devices {
+        for (name, load) in &live.devices {
             if let Some(device) = after.devices.get_mut(name) {
-                for region in crate::state::settled(device, &heard.load) {
+                for region in crate::state::settled(device, &load.load) {
                     device.pending.remove(&region);
                 }
             }

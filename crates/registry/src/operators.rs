@@ -92,8 +92,8 @@ fn message(
     let id = device_id(&node.name, &device.name);
     let load = live.devices.get(&device.name).map(|d| d.load.clone());
     let load = load.unwrap_or_default();
-    let known = state.index().snapshot().devices.get(&id);
-    let metric = |name| known.and_then(|d| d.metric(name)).unwrap_or(0.0);
+    let indexed = state.index().snapshot().devices.get(&id);
+    let metric = |name| indexed.and_then(|d| d.metric(name)).unwrap_or(0.0);
     let trouble = state.trouble(live, &device.name);
     let pending = device.pending.iter().map(|(index, a)| proto::Region {
         index: *index,
@@ -118,8 +118,8 @@ fn message(
         pending: pending.collect(),
         instances: state.holders(&id).cloned().collect(),
         endpoints: node.endpoints.clone(),
-        heard_ms: state.now().saturating_sub(live.heard).as_millis() as u64,
-        metrics: known
+        heard_ms: state.now().saturating_sub(live.last_heartbeat).as_millis() as u64,
+        metrics: indexed
             .map(|d| d.metrics.clone().into_iter().collect())
             .unwrap_or_default(),
         memory_used_bytes: load.memory_used_bytes,

@@ -340,8 +340,8 @@ impl Options {
     }
 
     fn known_metric(&self, key: &str, metric: &str) -> Result<(), Invalid> {
-        let asked = !self.prometheus.is_empty() && self.queries.contains_key(metric);
-        if asked || METRICS.contains(&metric) {
+        let queried = !self.prometheus.is_empty() && self.queries.contains_key(metric);
+        if queried || METRICS.contains(&metric) {
             return Ok(());
         }
         Err(invalid(

@@ -141,14 +141,14 @@ impl Prometheus {
         let uri: Uri = format!("{}/api/v1/query?query={}", self.url, encoded(query))
             .parse()
             .map_err(|_| refused("the query does not fit into a URL".into()))?;
-        let asked = async {
+        let request = async {
             let response = self.client.get(uri).await.map_err(|e| chain(&e))?;
             let status = response.status();
             let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
             let body = body.collect().await.map_err(|e| e.to_string())?;
             Ok((status, body.to_bytes()))
         };
-        let (status, body) = tokio::time::timeout(QUERY_TIME_MAX, asked)
+        let (status, body) = tokio::time::timeout(QUERY_TIME_MAX, request)
             .await
             .map_err(|_| unreachable(format!("no response within {QUERY_TIME_MAX:?}")))?
             .map_err(unreachable)?;

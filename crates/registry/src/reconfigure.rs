@@ -159,7 +159,7 @@ fn validate(
         held.is_some_and(|a| a.digest == request.digest)
     };
     let anywhere =
-        (0..regions).find(|r| holds(*r) && request.region.is_none_or(|asked| asked == *r));
+        (0..regions).find(|r| holds(*r) && request.region.is_none_or(|requested| requested == *r));
     let target = anywhere.unwrap_or(region);
     if anywhere.is_none() && device.draining {
         return refuse(format!("device {id} is draining"));
@@ -324,7 +324,7 @@ pub(crate) fn end(
 pub(crate) fn cordon(registry: &Registry, device: &str, on: bool) -> Result<(), Status> {
     registry.change(
         |state| {
-            let (mut nodes, id) = (Nodes::new(state), known(state, device)?);
+            let (mut nodes, id) = (Nodes::new(state), find_device(state, device)?);
             let marked = nodes.get(id.0).and_then(|n| n.devices.get_mut(id.1));
             if let Some(marked) = marked {
                 marked.cordoned = on;
@@ -343,7 +343,7 @@ pub(crate) fn cordon(registry: &Registry, device: &str, on: bool) -> Result<(), 
 pub(crate) fn drain(registry: &Registry, device: &str) -> Result<proto::DrainReply, Status> {
     let reply = registry.change(
         |state| {
-            let (mut nodes, id) = (Nodes::new(state), known(state, device)?);
+            let (mut nodes, id) = (Nodes::new(state), find_device(state, device)?);
             let mut reply = proto::DrainReply::default();
             let moved = evacuate(state.index(), device);
             let changes = carry_out(
@@ -370,7 +370,7 @@ pub(crate) fn drain(registry: &Registry, device: &str) -> Result<proto::DrainRep
     Ok(reply)
 }
 
-fn known<'a>(state: &State, device: &'a str) -> Result<(&'a str, &'a str), Status> {
+fn find_device<'a>(state: &State, device: &'a str) -> Result<(&'a str, &'a str), Status> {
     let id = device
         .split_once('/')
         .filter(|_| state.device(device).is_some());

@@ -93,7 +93,7 @@ impl Registry {
         if *differs {
             self.reload(&mut differs)?;
         }
-        let (changes, told) = decide(&self.state())?;
+        let (changes, reply) = decide(&self.state())?;
         if !changes.is_empty() {
             if let Err(error) = self.store.commit(&changes) {
                 // It may have been written after all: the state on the disk decides.
@@ -108,7 +108,7 @@ impl Registry {
             state.apply(changes);
         }
         after(&mut state);
-        Ok(told)
+        Ok(reply)
     }
 
     fn reload(&self, differs: &mut bool) -> Result<(), Status> {

@@ -240,20 +240,20 @@ impl State {
                 live.uptime_s = None;
             }
             live.phase = Phase::Ready;
-            live.heard = now;
+            live.last_heartbeat = now;
         }
         self.refresh(node);
     }
 
     /// Records a heartbeat. Returns true if a device now holds its planned accelerator.
-    pub fn heard(&mut self, node: &str, devices: Vec<DeviceLoad>) -> bool {
+    pub fn record_heartbeat(&mut self, node: &str, devices: Vec<DeviceLoad>) -> bool {
         let now = self.clock.now();
         let (Some(record), Some(live)) = (self.image.nodes.get(node), self.live.get_mut(node))
         else {
             return false;
         };
         live.phase = Phase::Ready;
-        live.heard = now;
+        live.last_heartbeat = now;
         let mut settled = false;
         for load in devices {
             if let Some(device) = record.devices.get(&load.name) {
@@ -262,12 +262,12 @@ impl State {
                 live.update(load, device.slots);
             }
         }
-        let told: Vec<DeviceId> = record
+        let reported: Vec<DeviceId> = record
             .devices
             .keys()
             .map(|device| device_id(node, device))
             .collect();
-        for id in told {
+        for id in reported {
             self.index
                 .update_device(&id, |device| device.foreseen = 0.0);
         }
@@ -317,7 +317,7 @@ impl State {
         let now = self.clock.advance(monotonic);
         let mut swept = Swept::default();
         for (name, live) in &mut self.live {
-            let silent_for = now.saturating_sub(live.heard);
+            let silent_for = now.saturating_sub(live.last_heartbeat);
             let allowed = match live.phase {
                 Phase::Unconfirmed => self.terms.grace,
                 _ => self.terms.lease,
@@ -424,7 +424,7 @@ impl State {
             None if device.cordoned => DeviceState::Cordoned,
             None => DeviceState::Ready,
         };
-        let heard = live.devices.get(&device.name);
+        let last_heartbeat = live.devices.get(&device.name);
         model::Device {
             id: device_id(&node.name, &device.name),
             name: device.name.clone(),
@@ -437,9 +437,9 @@ impl State {
             labels: device.labels.clone(),
             exclusive: device.exclusive,
             memory_bytes: device.memory_bytes,
-            regions: live::regions(device, heard.map_or(&[], |h| &h.load.regions)),
+            regions: live::regions(device, last_heartbeat.map_or(&[], |h| &h.load.regions)),
             state,
-            metrics: self.metrics(&node.name, &device.name, heard),
+            metrics: self.metrics(&node.name, &device.name, last_heartbeat),
             ..model::Device::default()
         }
     }
@@ -449,12 +449,12 @@ impl State {
         &self,
         node: &str,
         device: &str,
-        heard: Option<&LiveDevice>,
+        last_heartbeat: Option<&LiveDevice>,
     ) -> BTreeMap<String, f64> {
         let mut metrics = BTreeMap::new();
-        if let Some(heard) = heard {
-            metrics.insert(UTILIZATION.to_owned(), heard.utilization);
-            metrics.insert(QUEUE_WAIT_MS.to_owned(), heard.load.queue_wait_ms);
+        if let Some(last_heartbeat) = last_heartbeat {
+            metrics.insert(UTILIZATION.to_owned(), last_heartbeat.utilization);
+            metrics.insert(QUEUE_WAIT_MS.to_owned(), last_heartbeat.load.queue_wait_ms);
         }
         let key = (node.to_owned(), device.to_owned());
         for (name, (_, values)) in &self.external {

@@ -1,6 +1,6 @@
 //! Persistent state: nodes, allocations, functions and pools, in one file.
 //!
-//! Every change is one transaction, on the disk before its caller is told (redb, `fsync`), so a
+//! Every change is one transaction, on the disk before its caller is notified (redb, `fsync`), so a
 //! registry that is killed at any instruction comes back with all that it acknowledged. A write
 //! that fails (a full disk) says so and leaves the file as it was; the next write opens the file
 //! anew, because redb refuses everything after a failed write. Whether the failed one took place

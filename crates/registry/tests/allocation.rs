@@ -412,12 +412,12 @@ async fn a_renewal_may_change_the_lease() {
     let dir = tempfile::tempdir().unwrap();
     let (handle, mut c) = start(dir.path()).await;
     c.join("n1", vec![gpu("a", 0.0)]).await;
-    let asked = AllocateRequest {
+    let request = AllocateRequest {
         instance: "app".into(),
         lease_s: Some(60),
         ..AllocateRequest::default()
     };
-    let given = given(c.ask(asked).await);
+    let given = given(c.ask(request).await);
     let renew = |lease_s| RenewRequest {
         instance: "app".into(),
         lease_s,
@@ -438,23 +438,23 @@ async fn memory_is_promised_once_and_free_again_when_its_instance_has_gone() {
     let (mut description, load) = gpu("a", 0.0);
     description.memory_bytes = 8;
     c.join("n1", vec![(description, load)]).await;
-    let asked = |instance: &str, memory_bytes| AllocateRequest {
+    let request = |instance: &str, memory_bytes| AllocateRequest {
         instance: instance.into(),
         memory_bytes,
         ..AllocateRequest::default()
     };
-    given(c.ask(asked("first", 6)).await);
-    let refusal = c.ask(asked("second", 3)).await.refusal.unwrap();
+    given(c.ask(request("first", 6)).await);
+    let refusal = c.ask(request("second", 3)).await.refusal.unwrap();
     assert_eq!(refusal.devices[0].filter, "memory", "{refusal:?}");
     assert!(refusal.reason.contains("2 of its 8 bytes"), "{refusal:?}");
     // It would have to be another device.
-    let refusal = c.ask(asked("second", 9)).await.refusal.unwrap();
+    let refusal = c.ask(request("second", 9)).await.refusal.unwrap();
     assert_eq!(refusal.devices[0].filter, "query", "{refusal:?}");
-    given(c.ask(asked("second", 2)).await);
+    given(c.ask(request("second", 2)).await);
     // The registry accepts an instance's claim to a device that it already uses.
     let had = AllocateRequest {
         devices: vec!["n1/a".into()],
-        ..asked("third", 1)
+        ..request("third", 1)
     };
     given(c.ask(had).await);
     handle.stop().await;
@@ -463,13 +463,13 @@ async fn memory_is_promised_once_and_free_again_when_its_instance_has_gone() {
     let (mut description, load) = gpu("a", 0.0);
     description.memory_bytes = 8;
     c.join("n1", vec![(description, load)]).await;
-    assert!(c.ask(asked("fourth", 6)).await.refusal.is_some());
+    assert!(c.ask(request("fourth", 6)).await.refusal.is_some());
     for instance in ["first", "third"] {
         let release = ReleaseRequest {
             instance: instance.into(),
         };
         c.instances.release(release).await.unwrap();
     }
-    given(c.ask(asked("fourth", 6)).await);
+    given(c.ask(request("fourth", 6)).await);
     handle.stop().await;
 }

@@ -86,7 +86,7 @@ impl Drop for Served {
 
 /// The state that one writer expects: acknowledged changes, and the one change without a reply.
 #[derive(Clone, Debug, Default)]
-struct Told {
+struct Acknowledged {
     /// By instance: whether it has devices.
     instances: BTreeMap<String, bool>,
     /// By function: its content.
@@ -97,11 +97,11 @@ struct Told {
 }
 
 /// Writes until it is not answered any more.
-async fn write(mut c: Clients, who: u32, round: u32, told: Arc<Mutex<Told>>) {
+async fn write(mut c: Clients, who: u32, round: u32, expected: Arc<Mutex<Acknowledged>>) {
     for n in 0u32.. {
         let name = format!("{who}-{}", n % 7);
         let device = format!("n{who}/a");
-        told.lock().unwrap().open = Some(match n % 4 {
+        expected.lock().unwrap().open = Some(match n % 4 {
             3 => device.clone(),
             _ => name.clone(),
         });
@@ -116,7 +116,7 @@ async fn write(mut c: Clients, who: u32, round: u32, told: Arc<Mutex<Told>>) {
                 let reply = c.instances.allocate(request).await;
                 reply.map(|r| {
                     let given = r.into_inner().instance.is_some();
-                    told.lock().unwrap().instances.insert(name, given);
+                    expected.lock().unwrap().instances.insert(name, given);
                 })
             }
             1 => {
@@ -132,14 +132,14 @@ async fn write(mut c: Clients, who: u32, round: u32, told: Arc<Mutex<Told>>) {
                     content: content.clone(),
                 };
                 let reply = c.functions.function_put(request).await;
-                reply.map(|_| _ = told.lock().unwrap().functions.insert(name, content))
+                reply.map(|_| _ = expected.lock().unwrap().functions.insert(name, content))
             }
             2 => {
                 let request = ReleaseRequest {
                     instance: name.clone(),
                 };
                 let reply = c.instances.release(request).await;
-                reply.map(|_| _ = told.lock().unwrap().instances.insert(name, false))
+                reply.map(|_| _ = expected.lock().unwrap().instances.insert(name, false))
             }
             _ => {
                 let on = n % 8 == 3;
@@ -159,13 +159,13 @@ async fn write(mut c: Clients, who: u32, round: u32, told: Arc<Mutex<Told>>) {
                             .await
                     }
                 };
-                reply.map(|_| _ = told.lock().unwrap().cordoned.insert(device, on))
+                reply.map(|_| _ = expected.lock().unwrap().cordoned.insert(device, on))
             }
         };
         if answered.is_err() {
             return;
         }
-        told.lock().unwrap().open = None;
+        expected.lock().unwrap().open = None;
     }
 }
 
@@ -177,20 +177,20 @@ fn whatever_was_acknowledged_is_there_after_kill_9_at_any_moment() {
         .unwrap();
     let _inside = runtime.enter();
     let dir = tempfile::tempdir().unwrap();
-    let told: Vec<Arc<Mutex<Told>>> = (0..4).map(|_| Arc::default()).collect();
+    let expected: Vec<Arc<Mutex<Acknowledged>>> = (0..4).map(|_| Arc::default()).collect();
     let mut served = Served::start(dir.path());
     let mut written = 0;
     for round in 0..ROUNDS {
         runtime.block_on(async {
-            for who in 0..told.len() {
+            for who in 0..expected.len() {
                 let mut c = served.clients.clone();
                 c.join(&format!("n{who}"), vec![gpu("a", 0.0)]).await;
             }
         });
         let writers: Vec<_> = (0u32..)
-            .zip(&told)
-            .map(|(who, told)| {
-                let written = write(served.clients.clone(), who, round, told.clone());
+            .zip(&expected)
+            .map(|(who, expected)| {
+                let written = write(served.clients.clone(), who, round, expected.clone());
                 runtime.spawn(written)
             })
             .collect();
@@ -202,9 +202,9 @@ fn whatever_was_acknowledged_is_there_after_kill_9_at_any_moment() {
                 writer.await.unwrap();
             }
         });
-        written += check_store(dir.path(), &told);
+        written += check_store(dir.path(), &expected);
         served = Served::start(dir.path());
-        runtime.block_on(check_answers(&mut served.clients, &told));
+        runtime.block_on(check_answers(&mut served.clients, &expected));
     }
     assert!(
         written > 4 * u64::from(ROUNDS),
@@ -214,39 +214,43 @@ fn whatever_was_acknowledged_is_there_after_kill_9_at_any_moment() {
 }
 
 /// The file by itself: what was acknowledged is in it, and it makes sense.
-fn check_store(state: &Path, told: &[Arc<Mutex<Told>>]) -> u64 {
+fn check_store(state: &Path, expected: &[Arc<Mutex<Acknowledged>>]) -> u64 {
     let (store, image) = Store::open(state).unwrap();
-    for told in told {
-        let mut told = told.lock().unwrap();
-        let is_open = |name: &String| told.open.as_ref() == Some(name);
-        for (name, has) in told.instances.iter().filter(|(n, _)| !is_open(n)) {
-            assert_eq!(image.instances.contains_key(name), *has, "{name}: {told:?}");
+    for expected in expected {
+        let mut expected = expected.lock().unwrap();
+        let is_open = |name: &String| expected.open.as_ref() == Some(name);
+        for (name, has) in expected.instances.iter().filter(|(n, _)| !is_open(n)) {
+            assert_eq!(
+                image.instances.contains_key(name),
+                *has,
+                "{name}: {expected:?}"
+            );
         }
-        for (name, content) in told.functions.iter().filter(|(n, _)| !is_open(n)) {
+        for (name, content) in expected.functions.iter().filter(|(n, _)| !is_open(n)) {
             assert_eq!(
                 store.content(name).unwrap().as_ref(),
                 Some(content),
                 "{name}"
             );
         }
-        for (device, on) in told.cordoned.iter().filter(|(n, _)| !is_open(n)) {
+        for (device, on) in expected.cordoned.iter().filter(|(n, _)| !is_open(n)) {
             let (node, device) = device.split_once('/').unwrap();
             assert_eq!(image.nodes[node].devices[device].cordoned, *on, "{node}");
         }
         // What was under way took place or did not; from now on that is known, too.
-        let Some(open) = told.open.take() else {
+        let Some(open) = expected.open.take() else {
             continue;
         };
         if let Some((node, device)) = open.split_once('/') {
             let on = image.nodes[node].devices[device].cordoned;
-            told.cordoned.insert(open, on);
+            expected.cordoned.insert(open, on);
             continue;
         }
         let has = image.instances.contains_key(&open);
-        told.instances.insert(open.clone(), has);
+        expected.instances.insert(open.clone(), has);
         match store.content(&open).unwrap() {
-            Some(content) => drop(told.functions.insert(open, content)),
-            None => assert!(!told.functions.contains_key(&open), "{open}"),
+            Some(content) => drop(expected.functions.insert(open, content)),
+            None => assert!(!expected.functions.contains_key(&open), "{open}"),
         }
     }
     for instance in image.instances.values() {
@@ -266,7 +270,7 @@ fn check_store(state: &Path, told: &[Arc<Mutex<Told>>]) -> u64 {
 }
 
 /// The restarted registry: it answers as if nothing had happened.
-async fn check_answers(c: &mut Clients, told: &[Arc<Mutex<Told>>]) {
+async fn check_answers(c: &mut Clients, expected: &[Arc<Mutex<Acknowledged>>]) {
     let all = c
         .operators
         .instances(InstancesRequest::default())
@@ -278,8 +282,8 @@ async fn check_answers(c: &mut Clients, told: &[Arc<Mutex<Told>>]) {
         .iter()
         .map(|i| (i.name.clone(), places(i)))
         .collect();
-    for (who, told) in told.iter().enumerate() {
-        for (name, has) in &told.lock().unwrap().clone().instances {
+    for (who, expected) in expected.iter().enumerate() {
+        for (name, has) in &expected.lock().unwrap().clone().instances {
             let wanted = has.then(|| vec![format!("n{who}/a")]);
             assert_eq!(all.get(name), wanted.as_ref(), "{name}");
         }

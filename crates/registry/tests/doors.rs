@@ -1,4 +1,4 @@
-//! Who is let in, what is refused, what is shown: tokens, health, reflection, metrics, functions.
+//! Access control, refusals and listings: tokens, health, reflection, metrics, functions.
 
 mod support;
 

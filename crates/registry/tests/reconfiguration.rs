@@ -22,7 +22,7 @@ fn request(node: &str, instance: &str, letter: char, name: &str) -> Reconfigurat
     }
 }
 
-async fn asked(c: &mut Clients, request: ReconfigurationRequest) -> ReconfigurationReply {
+async fn reconfigure(c: &mut Clients, request: ReconfigurationRequest) -> ReconfigurationReply {
     c.nodes.reconfiguration(request).await.unwrap().into_inner()
 }
 
@@ -39,14 +39,14 @@ async fn only_the_instance_that_was_given_the_device_may_reconfigure_it() {
     given(c.allocate("app", "accelerator=sobel").await);
     given(c.allocate("other", "accelerator=fft").await);
 
-    let reply = asked(&mut c, request("n1", "nobody", 'a', "sobel")).await;
+    let reply = reconfigure(&mut c, request("n1", "nobody", 'a', "sobel")).await;
     assert!(
         !reply.allowed && reply.reason.contains("nobody"),
         "{reply:?}"
     );
-    let reply = asked(&mut c, request("n1", "other", 'b', "fft")).await;
+    let reply = reconfigure(&mut c, request("n1", "other", 'b', "fft")).await;
     assert!(!reply.allowed && reply.reason.contains("n2/a"), "{reply:?}");
-    let reply = asked(&mut c, request("n1", "app", 'b', "fft")).await;
+    let reply = reconfigure(&mut c, request("n1", "app", 'b', "fft")).await;
     assert!(
         !reply.allowed && reply.reason.contains("accelerator=sobel"),
         "{reply:?}"
@@ -56,7 +56,7 @@ async fn only_the_instance_that_was_given_the_device_may_reconfigure_it() {
     let status = c.nodes.reconfiguration(stranger).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
 
-    let reply = asked(&mut c, request("n1", "app", 'a', "sobel")).await;
+    let reply = reconfigure(&mut c, request("n1", "app", 'a', "sobel")).await;
     assert!(
         reply.allowed && !reply.unchanged && reply.migrations.is_empty(),
         "{reply:?}"
@@ -67,7 +67,7 @@ async fn only_the_instance_that_was_given_the_device_may_reconfigure_it() {
         .unwrap();
     let device = c.device("n1", "a").await;
     assert!(device.pending.is_empty() && device.regions[0].name == "sobel");
-    let reply = asked(&mut c, request("n1", "app", 'a', "sobel")).await;
+    let reply = reconfigure(&mut c, request("n1", "app", 'a', "sobel")).await;
     assert!(reply.allowed && reply.unchanged, "{reply:?}");
     handle.stop().await;
 }
@@ -87,7 +87,7 @@ async fn an_instance_is_its_own_tenant_s() {
     for tenant in ["blue", ""] {
         let mut stranger = request("n1", "app", 'a', "sobel");
         stranger.tenant = tenant.into();
-        let reply = asked(&mut c, stranger).await;
+        let reply = reconfigure(&mut c, stranger).await;
         assert!(
             !reply.allowed && reply.reason.contains("another tenant"),
             "{reply:?}"
@@ -98,7 +98,7 @@ async fn an_instance_is_its_own_tenant_s() {
     assert_eq!(reply.unwrap().orders[0].tenants["app"], "red");
     let mut own = request("n1", "app", 'a', "sobel");
     own.tenant = "red".into();
-    let reply = asked(&mut c, own).await;
+    let reply = reconfigure(&mut c, own).await;
     assert!(reply.allowed, "{reply:?}");
     handle.stop().await;
 }
@@ -121,7 +121,7 @@ async fn instances_that_no_longer_fit_are_moved_before_it_is_allowed() {
     assert_eq!(places(&new), ["n1/a"]);
     assert!(new.devices[0].reconfigure);
 
-    let reply = asked(&mut c, request("n1", "new", 'a', "sobel")).await;
+    let reply = reconfigure(&mut c, request("n1", "new", 'a', "sobel")).await;
     assert!(reply.allowed, "{reply:?}");
     assert_eq!(reply.migrations.len(), 1);
     assert_eq!(reply.migrations[0].instance, "old");
@@ -139,7 +139,7 @@ async fn who_fits_nowhere_waits_and_is_served_when_there_is_room() {
     given(c.allocate("old", "accelerator=fft").await);
     given(c.allocate("flexible", "vendor=Acme").await);
     // The device was given to `flexible`, too, and it may load what it likes.
-    let reply = asked(&mut c, request("n1", "flexible", 'a', "sobel")).await;
+    let reply = reconfigure(&mut c, request("n1", "flexible", 'a', "sobel")).await;
     assert!(reply.allowed, "{reply:?}");
     assert_eq!(reply.migrations[0].instance, "old");
     assert!(reply.migrations[0].devices.is_empty());
@@ -173,7 +173,7 @@ async fn a_reconfiguration_that_fails_half_way_leaves_a_blank_region_and_everybo
         .await
         .unwrap();
     given(c.allocate("new", "accelerator=sobel").await);
-    let reply = asked(&mut c, request("n1", "new", 'a', "sobel")).await;
+    let reply = reconfigure(&mut c, request("n1", "new", 'a', "sobel")).await;
     assert!(reply.allowed && reply.migrations.len() == 1, "{reply:?}");
 
     let end = ReconfigurationEndRequest {
@@ -192,7 +192,7 @@ async fn a_reconfiguration_that_fails_half_way_leaves_a_blank_region_and_everybo
     assert_eq!(c.device("n2", "a").await.instances, ["old"]);
 
     // Tried again, it works.
-    let reply = asked(&mut c, request("n1", "new", 'a', "sobel")).await;
+    let reply = reconfigure(&mut c, request("n1", "new", 'a', "sobel")).await;
     assert!(
         reply.allowed && !reply.unchanged && reply.migrations.is_empty(),
         "{reply:?}"
@@ -216,7 +216,7 @@ async fn programs_live_side_by_side_where_the_device_is_not_exclusive() {
     given(c.allocate("one", "accelerator=fft").await);
     given(c.allocate("two", "accelerator=sobel").await);
     for (instance, letter, name) in [("one", 'b', "fft"), ("two", 'a', "sobel")] {
-        let reply = asked(&mut c, request("n1", instance, letter, name)).await;
+        let reply = reconfigure(&mut c, request("n1", instance, letter, name)).await;
         assert!(reply.allowed && reply.migrations.is_empty(), "{reply:?}");
     }
     assert_eq!(c.device("n1", "a").await.instances, ["one", "two"]);

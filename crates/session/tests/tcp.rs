@@ -258,7 +258,7 @@ fn test_an_executor_that_ends_takes_its_session_along() {
     thief.resume = Some((client.welcome().session, [7; 16]));
     match Client::list(&endpoint, thief) {
         Err(ConnectError::Refused { refusal, .. }) => {
-            assert!(refusal.to_string().contains("over"), "{refusal}");
+            assert!(refusal.to_string().contains("has ended"), "{refusal}");
         }
         _ => panic!("resumed by another"),
     }

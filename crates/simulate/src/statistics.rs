@@ -41,7 +41,7 @@ pub struct DeviceCounts {
     /// Time worked before counting began.
     pub worked_before_ns: u64,
     /// Time worked at the last heartbeat.
-    pub worked_told_ns: u64,
+    pub worked_reported_ns: u64,
     /// Percent, between the last two heartbeats.
     pub utilization: f64,
 }

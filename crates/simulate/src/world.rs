@@ -383,7 +383,7 @@ impl<'a> World<'a> {
         let interval_ns = ns(self.scenario.heartbeat_s);
         for (board, id) in self.boards.iter_mut().zip(&self.board_ids) {
             let worked = board.device.worked_ns(self.now_ns);
-            let since = worked - std::mem::replace(&mut board.counts.worked_told_ns, worked);
+            let since = worked - std::mem::replace(&mut board.counts.worked_reported_ns, worked);
             let whole = interval_ns as f64 * board.slots as f64;
             let utilization = (since as f64 / whole * 100.0).min(100.0);
             board.counts.utilization = utilization;

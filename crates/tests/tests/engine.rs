@@ -789,7 +789,7 @@ async fn test_native_code_that_breaks_breaks_its_own_process_only() {
         (&b"crash"[..], "SIGSEGV"),
         (b"refuse", "not today"),
         (b"exit", "code 3"),
-        (b"hang", "in time"),
+        (b"hang", "time limit"),
     ] {
         match call(mood).await {
             Err(CallError::Failed(text)) => assert!(text.contains(says), "{says}: {text}"),

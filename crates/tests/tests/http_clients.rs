@@ -42,7 +42,7 @@ fn gateway() -> Service {
     }
     let path = directory.path().display().to_string();
     let printed = gateway.text(&["function", "deploy", &path]).unwrap();
-    assert!(printed.contains("uppercase is deployed"), "{printed}");
+    assert!(printed.contains("uppercase deployed"), "{printed}");
     gateway
 }
 
@@ -231,7 +231,7 @@ fn test_a_kernel_that_cannot_be_built_is_refused_at_deployment() {
         let (done, printed) = deploy(source);
         assert!(!done && printed.contains(word), "{printed}");
         // The manifest's path is the caller's; the gateway's message follows.
-        let (_, reason) = printed.split_once("is not deployed").expect("a reason");
+        let (_, reason) = printed.split_once("deployment failed").expect("a reason");
         assert!(!reason.contains('/'), "{reason}");
         // The previous version stays deployed.
         assert_eq!(call(), "same");

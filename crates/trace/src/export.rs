@@ -60,7 +60,7 @@ pub(crate) async fn run(inner: Arc<Inner>, options: Options) {
                     count
                 }
             };
-            inner.told.fetch_add(count - refused, Relaxed);
+            inner.exported.fetch_add(count - refused, Relaxed);
             inner.dropped.fetch_add(refused, Relaxed);
         }
         if last {
@@ -129,7 +129,7 @@ fn message(options: &Options, batch: Vec<Span>) -> ExportTraceServiceRequest {
                     version: env!("CARGO_PKG_VERSION").into(),
                     ..InstrumentationScope::default()
                 }),
-                spans: batch.into_iter().map(told).collect(),
+                spans: batch.into_iter().map(encode).collect(),
                 ..ScopeSpans::default()
             }],
             ..ResourceSpans::default()
@@ -137,7 +137,7 @@ fn message(options: &Options, batch: Vec<Span>) -> ExportTraceServiceRequest {
     }
 }
 
-fn told(span: Span) -> Message {
+fn encode(span: Span) -> Message {
     let kind = match span.kind {
         Kind::Internal => SpanKind::Internal,
         Kind::Server => SpanKind::Server,

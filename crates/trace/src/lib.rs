@@ -140,7 +140,7 @@ fn nanoseconds(duration: Duration) -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Accepted by the collector.
-    pub told: u64,
+    pub exported: u64,
     /// Lost because the queue was full, or because the collector did not accept them.
     pub dropped: u64,
 }
@@ -153,7 +153,7 @@ pub struct Spans(Option<Arc<Inner>>);
 struct Inner {
     sampler: Sampler,
     queue: ArrayQueue<Span>,
-    told: AtomicU64,
+    exported: AtomicU64,
     dropped: AtomicU64,
     /// A full batch waits.
     many: Notify,
@@ -184,7 +184,7 @@ impl Spans {
         let inner = Arc::new(Inner {
             sampler: options.sampler,
             queue: ArrayQueue::new(options.queue_max),
-            told: AtomicU64::new(0),
+            exported: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             many: Notify::new(),
             closing: watch::Sender::new(false),
@@ -207,7 +207,7 @@ impl Spans {
     }
 
     /// Queues a span for export. Never blocks.
-    pub fn tell(&self, span: Span) {
+    pub fn export(&self, span: Span) {
         let Some(inner) = &self.0 else {
             return;
         };
@@ -228,7 +228,7 @@ impl Spans {
     /// Totals since the start; `None` if spans are not exported.
     pub fn counts(&self) -> Option<Counts> {
         self.0.as_ref().map(|inner| Counts {
-            told: inner.told.load(Relaxed),
+            exported: inner.exported.load(Relaxed),
             dropped: inner.dropped.load(Relaxed),
         })
     }

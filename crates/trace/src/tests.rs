@@ -59,7 +59,7 @@ async fn test_the_collector_receives_the_spans() {
     let collector = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let key = ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b");
     let spans = Spans::start(options(&collector, &[key]));
-    let told = Span {
+    let span = Span {
         parent: [7; 8],
         kind: Kind::Client,
         time: Time {
@@ -70,7 +70,7 @@ async fn test_the_collector_receives_the_spans() {
         error: Some("broken".into()),
         ..span("one")
     };
-    spans.tell(told.clone());
+    spans.export(span.clone());
     let closing = tokio::spawn({
         let spans = spans.clone();
         async move { spans.close(Duration::from_secs(60)).await }
@@ -88,10 +88,10 @@ async fn test_the_collector_receives_the_spans() {
     let [got] = &of_service.scope_spans[0].spans[..] else {
         panic!("{message:?}");
     };
-    assert_eq!(got.trace_id, told.trace);
+    assert_eq!(got.trace_id, span.trace);
     assert_eq!(
         (&got.span_id[..], &got.parent_span_id[..]),
-        (&told.id[..], &[7; 8][..])
+        (&span.id[..], &[7; 8][..])
     );
     assert_eq!((got.name.as_str(), got.kind), ("one", 3));
     assert_eq!((got.start_time_unix_nano, got.end_time_unix_nano), (5, 9));
@@ -100,7 +100,7 @@ async fn test_the_collector_receives_the_spans() {
     let number = got.attributes[1].value.clone().unwrap().value;
     assert_eq!(number, Some(Any::IntValue(3)));
     let counts = spans.counts().unwrap();
-    assert_eq!((counts.told, counts.dropped), (1, 0));
+    assert_eq!((counts.exported, counts.dropped), (1, 0));
 }
 
 #[tokio::test]
@@ -110,23 +110,23 @@ async fn test_rejected_spans_are_counted() {
     let spans = Spans::start(options(&collector, &[few]));
     // The export task does not run meanwhile: the queue is full after two.
     for _ in 0..5 {
-        spans.tell(span("many"));
+        spans.export(span("many"));
     }
     assert_eq!(spans.counts().unwrap().dropped, 3);
     let (_, message) = take(&collector, "503 Service Unavailable").await;
     assert_eq!(message.resource_spans[0].scope_spans[0].spans.len(), 2);
     until(|| spans.counts().unwrap().dropped == 5).await;
     // Export resumes when the collector is back.
-    spans.tell(span("again"));
+    spans.export(span("again"));
     take(&collector, "200 OK").await;
-    until(|| spans.counts().unwrap().told == 1).await;
+    until(|| spans.counts().unwrap().exported == 1).await;
 }
 
 #[tokio::test]
 async fn test_nothing_is_exported_by_default() {
     let spans = Spans::default();
     assert!(!spans.is_on() && !spans.takes(&[1; 16], Some(true)));
-    spans.tell(span("none"));
+    spans.export(span("none"));
     spans.close(Duration::from_secs(60)).await;
     assert_eq!(spans.counts(), None);
 }

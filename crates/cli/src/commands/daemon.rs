@@ -65,7 +65,7 @@ fn raise_descriptor_limit() {
 }
 
 /// Shared by all daemons but the manager: runtime directory, log, and exit on a signal.
-fn prepare(daemon: Daemon, paths: &PathOptions, level: &str) -> Result<daemons::Place> {
+fn prepare(daemon: Daemon, paths: &PathOptions, level: &str) -> Result<daemons::DaemonLock> {
     log_to_stderr(level);
     raise_descriptor_limit();
     let place = daemon.take(paths)?;
@@ -74,7 +74,7 @@ fn prepare(daemon: Daemon, paths: &PathOptions, level: &str) -> Result<daemons::
 }
 
 /// Ends with SIGTERM or SIGINT.
-pub async fn told_to_end() -> Result<()> {
+pub async fn end_requested() -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {

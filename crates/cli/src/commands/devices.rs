@@ -2,7 +2,7 @@
 
 use crate::args::Devices;
 use crate::control::Control;
-use crate::daemons::{Daemon, Told};
+use crate::daemons::{Announcement, Daemon};
 use crate::output::{self, Table};
 use crate::registry::{self, Registry};
 use anyhow::Result;
@@ -21,7 +21,7 @@ pub fn status(paths: &PathOptions, as_json: bool) -> Result<()> {
     let others = [Daemon::Registry, Daemon::Gateway];
     let others: Vec<_> = others
         .into_iter()
-        .filter_map(|daemon| Some((daemon, daemon.holder(paths)?, daemon.told(paths))))
+        .filter_map(|daemon| Some((daemon, daemon.holder(paths)?, daemon.announcement(paths))))
         .collect();
     let mut control = match Control::connect(paths) {
         Ok(control) => control,
@@ -80,12 +80,12 @@ pub fn status(paths: &PathOptions, as_json: bool) -> Result<()> {
 }
 
 /// A daemon beside the manager: its process, and where it listens.
-type Beside = (Daemon, u32, Option<Told>);
+type Beside = (Daemon, u32, Option<Announcement>);
 
 fn daemons(all: &[Beside]) {
-    for (daemon, pid, told) in all {
-        let at = match told {
-            Some(told) => told.url.as_str(),
+    for (daemon, pid, announcement) in all {
+        let at = match announcement {
+            Some(announcement) => announcement.url.as_str(),
             None => "starting",
         };
         println!("{:<10} {at} (process {pid})", daemon.name());
@@ -93,9 +93,11 @@ fn daemons(all: &[Beside]) {
 }
 
 fn daemons_json(all: &[Beside]) -> serde_json::Value {
-    let one = |(daemon, pid, told): &Beside| {
-        let url = told.as_ref().map(|t| t.url.clone());
-        let others = told.as_ref().map_or(Vec::new(), |t| t.others.clone());
+    let one = |(daemon, pid, announcement): &Beside| {
+        let url = announcement.as_ref().map(|t| t.url.clone());
+        let others = announcement
+            .as_ref()
+            .map_or(Vec::new(), |t| t.others.clone());
         (
             daemon.name().to_owned(),
             json!({"pid": pid, "url": url, "others": others}),

@@ -45,18 +45,18 @@ pub fn devices(registry: &Registry, args: &Devices) -> Result<()> {
         "ACCELERATOR",
     ]);
     for d in &reply.devices {
-        let told = d.description.clone().unwrap_or_default();
+        let description = d.description.clone().unwrap_or_default();
         table.row([
-            format!("{}/{}", d.node, told.name),
+            format!("{}/{}", d.node, description.name),
             state(d).to_owned(),
-            told.model,
-            told.compute_units.to_string(),
-            output::bytes(told.memory_bytes),
+            description.model,
+            description.compute_units.to_string(),
+            output::bytes(description.memory_bytes),
             format!("{:.0} %", d.utilization),
             format!("{:.1} ms", d.queue_wait_ms),
             d.occupation.to_string(),
             d.sessions.to_string(),
-            accelerators(told.exclusive, &d.regions, &d.pending),
+            accelerators(description.exclusive, &d.regions, &d.pending),
         ]);
     }
     table.print();
@@ -99,16 +99,16 @@ fn region_json(r: &proto::Region) -> Value {
 }
 
 fn device_json(d: &proto::Device, node: &proto::NodeState) -> Value {
-    let told = d.description.clone().unwrap_or_default();
+    let description = d.description.clone().unwrap_or_default();
     json!({
         "node": d.node, "node_version": node.version, "node_uptime_s": node.uptime_s,
-        "name": told.name, "state": d.state, "failure": d.failure,
-        "cordoned": d.cordoned, "draining": d.draining, "vendor": told.vendor,
-        "platform": told.platform, "profile": told.profile, "model": told.model,
-        "device_version": told.device_version, "driver_version": told.driver_version,
-        "memory_bytes": told.memory_bytes, "memory_used_bytes": d.memory_used_bytes,
-        "compute_units": told.compute_units, "slots": told.slots, "exclusive": told.exclusive,
-        "labels": told.labels, "utilization_percent": d.utilization, "occupation": d.occupation,
+        "name": description.name, "state": d.state, "failure": d.failure,
+        "cordoned": d.cordoned, "draining": d.draining, "vendor": description.vendor,
+        "platform": description.platform, "profile": description.profile, "model": description.model,
+        "device_version": description.device_version, "driver_version": description.driver_version,
+        "memory_bytes": description.memory_bytes, "memory_used_bytes": d.memory_used_bytes,
+        "compute_units": description.compute_units, "slots": description.slots, "exclusive": description.exclusive,
+        "labels": description.labels, "utilization_percent": d.utilization, "occupation": d.occupation,
         "queue_wait_ms": d.queue_wait_ms, "busy_ns": d.busy_ns, "sessions": d.sessions,
         "waiting": d.waiting, "tasks": d.tasks, "executor_deaths": d.executor_deaths,
         "regions": d.regions.iter().map(region_json).collect::<Vec<_>>(),
@@ -162,7 +162,7 @@ struct Left {
 }
 
 fn drain(registry: &Registry, device: &str, wait: Duration, as_json: bool) -> Result<ExitCode> {
-    let asked = Instant::now();
+    let started = Instant::now();
     let request = proto::DrainRequest {
         device: device.to_owned(),
     };
@@ -189,14 +189,14 @@ fn drain(registry: &Registry, device: &str, wait: Duration, as_json: bool) -> Re
         return Ok(exit(stay == 0));
     }
     let left = loop {
-        let left = left(registry, device, asked)?;
+        let left = left(registry, device, started)?;
         // Those that have to stay are not waited for.
         let going = left.as_ref().is_none_or(|left| {
             let fixed = reply.migrations.iter().filter(stays);
             let fixed = fixed.filter(|m| left.instances.contains(&m.instance));
             left.instances.len() > fixed.clone().count() || left.sessions > fixed.count() as u32
         });
-        if !going || asked.elapsed() >= wait {
+        if !going || started.elapsed() >= wait {
             break left;
         }
         std::thread::sleep(LOOK_EVERY);

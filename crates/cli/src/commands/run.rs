@@ -22,7 +22,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const STEADY: Duration = Duration::from_secs(60);
 
 /// The devices and endpoints of a program, for its environment.
-struct Place {
+struct DaemonLock {
     /// `BALTRA_ENDPOINT`
     endpoint: String,
     /// `BALTRA_DEVICE`
@@ -66,8 +66,8 @@ pub fn run(args: &Run, paths: &PathOptions, runtime_dir: Option<&PathBuf>) -> Re
     }
 }
 
-fn named(args: &Run, endpoint: String) -> Place {
-    Place {
+fn named(args: &Run, endpoint: String) -> DaemonLock {
+    DaemonLock {
         endpoint,
         device: args.device.clone(),
         instance: None,
@@ -90,7 +90,7 @@ fn local(paths: &PathOptions, runtime_dir: Option<&PathBuf>) -> Result<String> {
         })
 }
 
-fn prepare(args: &Run, vendors: &Path, place: &Place) -> Command {
+fn prepare(args: &Run, vendors: &Path, place: &DaemonLock) -> Command {
     let mut command = Command::new(&args.program[0]);
     command
         .args(&args.program[1..])

@@ -118,29 +118,29 @@ fn wait_joined(paths: &PathOptions) -> Result<()> {
 fn follows(daemon: Daemon, everything: &Everything) -> Vec<(&'static str, String)> {
     let paths = &everything.manager.paths;
     let own = everything.registry.as_ref().and_then(|options| {
-        let told = Daemon::Registry.told(paths)?;
-        Some((told.url, options))
+        let announcement = Daemon::Registry.announcement(paths)?;
+        Some((announcement.url, options))
     });
-    let mut said = Vec::new();
+    let mut variables = Vec::new();
     match daemon {
         Daemon::Registry => {}
         Daemon::Manager => {
             let node = &everything.manager.node;
             if let Some((url, options)) = own.filter(|_| node.registry.is_empty()) {
                 let token = options.token_of(Role::Node);
-                said.push(("BALTRA_NODE__REGISTRY", quoted(&url)));
+                variables.push(("BALTRA_NODE__REGISTRY", quoted(&url)));
                 if node.registry_token.is_empty() && !token.is_empty() {
-                    said.push(("BALTRA_NODE__REGISTRY_TOKEN", quoted(token)));
+                    variables.push(("BALTRA_NODE__REGISTRY_TOKEN", quoted(token)));
                 }
             }
         }
         Daemon::Gateway => {
             let Some(gateway) = &everything.gateway else {
-                return said;
+                return variables;
             };
             let engine = &gateway.engine;
             if !engine.registry.is_empty() || !engine.endpoints.is_empty() {
-                return said;
+                return variables;
             }
             let node = &everything.manager.node;
             let joined = match node.registry.as_str() {
@@ -153,20 +153,20 @@ fn follows(daemon: Daemon, everything: &Everything) -> Vec<(&'static str, String
             let Some((url, token)) = joined else {
                 let socket = format!("unix:{}", paths.session_socket().display());
                 let endpoints = format!("[{}]", quoted(&socket));
-                said.push(("BALTRA_GATEWAY__ENGINE__ENDPOINTS", endpoints));
-                return said;
+                variables.push(("BALTRA_GATEWAY__ENGINE__ENDPOINTS", endpoints));
+                return variables;
             };
-            said.push(("BALTRA_GATEWAY__ENGINE__REGISTRY", quoted(&url)));
+            variables.push(("BALTRA_GATEWAY__ENGINE__REGISTRY", quoted(&url)));
             if engine.registry_token.is_empty() && !token.is_empty() {
-                said.push(("BALTRA_GATEWAY__ENGINE__REGISTRY_TOKEN", quoted(&token)));
+                variables.push(("BALTRA_GATEWAY__ENGINE__REGISTRY_TOKEN", quoted(&token)));
             }
             if let (None, Some(ca)) = (&engine.registry_ca, &node.registry_ca) {
                 let ca = quoted(&ca.to_string_lossy());
-                said.push(("BALTRA_GATEWAY__ENGINE__REGISTRY_CA", ca));
+                variables.push(("BALTRA_GATEWAY__ENGINE__REGISTRY_CA", ca));
             }
         }
     }
-    said
+    variables
 }
 
 /// In the foreground: until a signal, or until one daemon ends. Then all end.
@@ -176,11 +176,11 @@ fn stay(mut started: Vec<Running>, paths: &PathOptions) -> Result<ExitCode> {
         .enable_all()
         .build()?;
     let ended = runtime.block_on(async {
-        let mut told = std::pin::pin!(super::daemon::told_to_end());
+        let mut announcement = std::pin::pin!(super::daemon::end_requested());
         let mut look = tokio::time::interval(Duration::from_millis(200));
         loop {
             tokio::select! {
-                told = &mut told => return told.map(|()| None),
+                announcement = &mut announcement => return announcement.map(|()| None),
                 _ = look.tick() => {
                     for running in &mut started {
                         if let Some(status) = running.ended() {
@@ -229,14 +229,14 @@ fn announce(paths: &PathOptions) -> Result<()> {
     if !status.metrics.is_empty() {
         println!("metrics {}", status.metrics);
     }
-    if let Some(told) = Daemon::Registry.told(paths) {
-        println!("registry {}", told.url);
+    if let Some(announcement) = Daemon::Registry.announcement(paths) {
+        println!("registry {}", announcement.url);
     }
-    let gateway = Daemon::Gateway.told(paths);
-    if let Some(told) = &gateway {
+    let gateway = Daemon::Gateway.announcement(paths);
+    if let Some(announcement) = &gateway {
         println!(
             "functions {}/function/NAME, console {}/ui/",
-            told.url, told.url
+            announcement.url, announcement.url
         );
     }
     let dir = match *paths == control::paths(None) {
@@ -288,11 +288,11 @@ fn end(daemon: Daemon, pid: u32, paths: &PathOptions, drain_ms: Option<u64>) -> 
         }
         _ => daemon.terminate(pid)?,
     }
-    let (started, mut told) = (Instant::now(), false);
+    let (started, mut announcement) = (Instant::now(), false);
     daemon.wait_end(paths, pid, || {
-        if !told && started.elapsed() > Duration::from_secs(1) {
+        if !announcement && started.elapsed() > Duration::from_secs(1) {
             eprintln!("{waiting}");
-            told = true;
+            announcement = true;
         }
     })
 }

@@ -26,16 +26,16 @@ pub fn daemon(args: &Vfun, paths: &PathOptions) -> Result<()> {
         program: std::env::current_exe()?,
         sandbox: !args.no_sandbox,
     };
-    let (stop, told) = UnixStream::pair()?;
+    let (stop, stopped) = UnixStream::pair()?;
     let ends = std::thread::Builder::new().name("signals".into());
     ends.spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let told_to_end = runtime.block_on(crate::commands::daemon::told_to_end());
+        let end_requested = runtime.block_on(crate::commands::daemon::end_requested());
         // Closed, the other end is readable.
-        drop(told);
-        told_to_end
+        drop(stopped);
+        end_requested
     })?;
     baltra_vfun::serve(&options, &stop)
 }

@@ -13,9 +13,9 @@ const BINARIES: u32 = 0x1166;
 
 /// Notifications from the executor.
 #[derive(Default)]
-pub struct Heard(Mutex<String>);
+pub struct Messages(Mutex<String>);
 
-impl Handler for Heard {
+impl Handler for Messages {
     fn printed(&self, _: &[u8]) {}
     fn context_error(&self, _: Id, text: &str) {
         self.0.lock().unwrap().push_str(text);
@@ -29,7 +29,7 @@ impl Handler for Heard {
 pub struct Tenant {
     pub client: Arc<Client>,
     context: Id,
-    heard: Arc<Heard>,
+    messages: Arc<Messages>,
 }
 
 impl Tenant {
@@ -39,14 +39,14 @@ impl Tenant {
 
     /// One that says which instance of a pool it is.
     pub fn instance(daemon: &Daemon, name: &str, device: &str, instance: Option<&str>) -> Tenant {
-        let heard = Arc::new(Heard::default());
+        let messages = Arc::new(Messages::default());
         let mut hello = hello(device);
         hello.tenant = name.to_owned();
         if let Some(instance) = instance {
             hello.instance = instance.to_owned();
         }
         let endpoint = daemon.endpoint().parse().unwrap();
-        let client = Client::connect(&endpoint, hello, heard.clone()).unwrap();
+        let client = Client::connect(&endpoint, hello, messages.clone()).unwrap();
         let context = client.new_id();
         let devices = &0u32.to_le_bytes();
         let id = context;
@@ -54,13 +54,13 @@ impl Tenant {
         Tenant {
             client,
             context,
-            heard,
+            messages,
         }
     }
 
     /// All messages so far.
-    pub fn heard(&self) -> String {
-        self.heard.0.lock().unwrap().clone()
+    pub fn messages(&self) -> String {
+        self.messages.0.lock().unwrap().clone()
     }
 
     /// Has a command in a queue that cannot begin before [`Tenant::go_on`].

@@ -1,10 +1,11 @@
 //! A command queue of a function on a device, and its calls in flight.
 //!
-//! Whoever has a call submits it: it takes a free slot, copies the body in, pushes the commands
-//! and flushes, so that a call costs no hop to another thread before the executor. Who is alone
-//! with its call waits a moment for its end, too, and then it costs no hop afterwards either. The
-//! lane's one thread only *hears*: it waits for the count of completed commands, copies outputs
-//! out, answers, and refills the slots from the backlog; with nothing on its way it sleeps.
+//! The thread that has a call submits it: the thread takes a free slot, copies the body in, pushes
+//! the commands and flushes, so that a call costs no hop to another thread before the executor. A
+//! thread whose call is the only one also waits for its end for a moment, which saves the hop
+//! afterwards. The lane's one thread only *completes* calls: it waits for the count of completed
+//! commands, copies outputs out, replies, and refills the slots from the backlog; while no call is
+//! in flight it sleeps.
 //!
 //! Calls that came while the device was busy are submitted together, and where the function allows
 //! it they become one. How many callers there are shows when a merged call ends: those that were in
@@ -282,7 +283,7 @@ impl Lane {
 
     /// As [`Lane::pump`], for who has nothing better to do than to wait a moment for the end of
     /// what is on its way: that spares two wake-ups, of the lane's thread and of the caller's.
-    pub fn pump_and_hear(&self) {
+    pub fn pump_and_poll(&self) {
         self.submit_all();
         let first = self.lock().flights.front().map(|flight| flight.last);
         if first.is_some_and(|last| self.queue.observe_briefly(last)) {
@@ -683,9 +684,9 @@ impl Lane {
         };
         self.queue.flush();
         self.lock().suspect = Some((pushed, pending.waiter.allowed));
-        let heard = self.queue.observe(last);
+        let observed = self.queue.observe(last);
         let suspect = self.lock().suspect.take();
-        if !heard {
+        if !observed {
             let late = suspect.is_some_and(|(since, allowed)| since.elapsed() >= allowed);
             if late {
                 pending.waiter.overran(nanoseconds(pushed.elapsed()));

@@ -116,11 +116,11 @@ impl Program {
         let Some(key) = &self.new_key else {
             return;
         };
-        let asked = self.client.call(Request::Query(Query::Program {
+        let reply = self.client.call(Request::Query(Query::Program {
             program: self.id,
             param: PROGRAM_BINARIES,
         }));
-        if let Ok(Reply::Bytes(binary)) = asked {
+        if let Ok(Reply::Bytes(binary)) = reply {
             binaries.put(key.clone(), binary);
         }
     }

@@ -3,7 +3,7 @@
 
 use super::error::StartError;
 use crate::log::Log;
-use crate::placement::Place;
+use crate::placement::Candidate;
 use baltra_session::client::{Client, Handler};
 use baltra_wire::{Hello, Id, VERSION};
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ pub struct Session {
 }
 
 impl Session {
-    fn open(place: &Place, tenant: &str) -> Result<Session, StartError> {
+    fn open(place: &Candidate, tenant: &str) -> Result<Session, StartError> {
         let listener = Arc::new(Listener {
             node: place.node.clone(),
             log: OnceLock::new(),
@@ -99,7 +99,7 @@ impl Sessions {
     }
 
     /// A session of the tenant's with the place's device. Blocks while one is opened.
-    pub fn take(&self, place: &Place, tenant: &str) -> Result<Session, StartError> {
+    pub fn take(&self, place: &Candidate, tenant: &str) -> Result<Session, StartError> {
         let key = key(place, tenant);
         loop {
             let spare = {
@@ -115,7 +115,7 @@ impl Sessions {
     }
 
     /// Opens spare ones where some are missing. Blocks.
-    pub fn refill(&self, place: &Place, tenant: &str) {
+    pub fn refill(&self, place: &Candidate, tenant: &str) {
         let key = key(place, tenant);
         let missing = || {
             let mut spares = self.spares.lock().expect("no panic under this lock");
@@ -139,7 +139,7 @@ impl Sessions {
     }
 }
 
-fn key(place: &Place, tenant: &str) -> Key {
+fn key(place: &Candidate, tenant: &str) -> Key {
     (
         place.endpoint.to_string(),
         place.device.name.clone(),

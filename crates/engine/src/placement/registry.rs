@@ -3,7 +3,7 @@
 //!
 //! The registry's last reply stays in use while it is unreachable.
 
-use super::{ask, needs_compiler, query_of, Place, Placement, Places, Wanted};
+use super::{needs_compiler, query_devices, query_of, Candidate, DeviceRequest, Placement, Places};
 use crate::options::Options;
 use baltra_api::client::{self, Instances, Operators};
 use baltra_api::registry::{
@@ -54,14 +54,14 @@ impl Registry {
     }
 
     /// The instance with its devices, renewed or newly allocated.
-    async fn instance(&self, wanted: &Wanted) -> Result<Instance, String> {
+    async fn instance(&self, wanted: &DeviceRequest) -> Result<Instance, String> {
         let key = (identity(&wanted.function), wanted.implementation);
-        let known = {
+        let cached = {
             let allocated = self.allocated.lock().expect("no panic under this lock");
             allocated.get(&key).cloned()
         };
         let mut instances = self.instances.clone();
-        if let Some((name, count)) = known {
+        if let Some((name, count)) = cached {
             if count == wanted.count {
                 let renew = RenewRequest {
                     instance: name,
@@ -71,11 +71,11 @@ impl Registry {
                 match instances.renew(renew).await {
                     Ok(instance) => return Ok(instance.into_inner()),
                     Err(status) if status.code() == Code::NotFound => {}
-                    Err(status) => return Err(said(&status)),
+                    Err(status) => return Err(reason(&status)),
                 }
             } else {
                 let release = ReleaseRequest { instance: name };
-                instances.release(release).await.map_err(|s| said(&s))?;
+                instances.release(release).await.map_err(|s| reason(&s))?;
             }
         }
         let manifest = &wanted.function.manifest;
@@ -92,7 +92,7 @@ impl Registry {
             Some((_, namespace)) => (namespace.to_owned(), manifest.name.clone()),
             None => (manifest.tenant.clone().unwrap_or_default(), String::new()),
         };
-        let asked = AllocateRequest {
+        let request = AllocateRequest {
             instance: name.clone(),
             tenant,
             function,
@@ -103,7 +103,7 @@ impl Registry {
             apart: true,
             ..AllocateRequest::default()
         };
-        let answer = instances.allocate(asked).await.map_err(|s| said(&s))?;
+        let answer = instances.allocate(request).await.map_err(|s| reason(&s))?;
         let answer = answer.into_inner();
         match (answer.instance, answer.refusal) {
             (Some(instance), _) => {
@@ -121,11 +121,11 @@ impl Registry {
         }
     }
 
-    async fn place(&self, assignment: &Assignment) -> Option<Place> {
+    async fn place(&self, assignment: &Assignment) -> Option<Candidate> {
         let endpoint = self
             .endpoint(&assignment.node, &assignment.endpoints)
             .await?;
-        Some(Place {
+        Some(Candidate {
             node: assignment.node.clone(),
             endpoint,
             token: self.options.token_of(&assignment.node).to_owned(),
@@ -156,15 +156,15 @@ impl Registry {
     }
 
     async fn is_at(&self, node: &str, endpoint: &Endpoint) -> bool {
-        let known = {
+        let cached = {
             let sockets = self.sockets.lock().expect("no panic under this lock");
             sockets.get(endpoint).cloned()
         };
-        if let Some(known) = known {
-            return known == node;
+        if let Some(cached) = cached {
+            return cached == node;
         }
-        let asked = endpoint.clone();
-        let answer = tokio::task::spawn_blocking(move || ask(&asked, "", "")).await;
+        let request = endpoint.clone();
+        let answer = tokio::task::spawn_blocking(move || query_devices(&request, "", "")).await;
         match answer {
             Ok(Ok(places)) => {
                 let found = places.first().map(|place| place.node.clone());
@@ -180,7 +180,7 @@ impl Registry {
 }
 
 impl Placement for Registry {
-    fn places<'a>(&'a self, wanted: &'a Wanted) -> Places<'a> {
+    fn places<'a>(&'a self, wanted: &'a DeviceRequest) -> Places<'a> {
         Box::pin(async move {
             let instance = self.instance(wanted).await?;
             let mut places = Vec::new();
@@ -201,11 +201,11 @@ impl Placement for Registry {
     fn all<'a>(&'a self, _: &'a str) -> Places<'a> {
         Box::pin(async move {
             let mut operators = self.operators.clone();
-            let asked = DevicesRequest {
+            let request = DevicesRequest {
                 query: String::new(),
                 silent: false,
             };
-            let answer = operators.devices(asked).await.map_err(|s| said(&s))?;
+            let answer = operators.devices(request).await.map_err(|s| reason(&s))?;
             let mut places = Vec::new();
             for device in answer.into_inner().devices {
                 let description = device.description.unwrap_or_default();
@@ -215,7 +215,7 @@ impl Placement for Registry {
                 let Some(endpoint) = endpoints.into_iter().next() else {
                     continue;
                 };
-                places.push(Place {
+                places.push(Candidate {
                     token: self.options.token_of(&device.node).to_owned(),
                     node: device.node,
                     endpoint,
@@ -235,7 +235,7 @@ impl Placement for Registry {
         let names: Vec<String> = {
             let mut allocated = self.allocated.lock().expect("no panic under this lock");
             let gone = identity(function);
-            let mine = allocated.extract_if(|(known, _), _| *known == gone);
+            let mine = allocated.extract_if(|(cached, _), _| *cached == gone);
             mine.map(|(_, (name, _))| name).collect()
         };
         let mut instances = self.instances.clone();
@@ -257,7 +257,7 @@ fn identity(function: &Function) -> Identity {
     (function.manifest.name.clone(), function.digest.clone())
 }
 
-fn said(status: &tonic::Status) -> String {
+fn reason(status: &tonic::Status) -> String {
     match status.code() {
         Code::Unavailable => format!("cannot reach the registry: {}", status.message()),
         _ => status.message().to_owned(),

@@ -342,14 +342,14 @@ impl History {
     }
 
     fn feed_total(&mut self, state: &State, now: &Now, elapsed_s: f64) {
-        let known = |values: &mut dyn Iterator<Item = f64>| {
+        let mean = |values: &mut dyn Iterator<Item = f64>| {
             values
                 .filter(|v| v.is_finite())
                 .fold((0.0, 0u32), |(sum, n), v| (sum + v, n + 1))
         };
-        let (busy, devices) = known(&mut now.devices.iter().copied());
-        let (rate, counted) = known(&mut now.functions.iter().map(|f| f.rate));
-        let (errors, _) = known(&mut now.functions.iter().map(|f| f.errors_rate));
+        let (busy, devices) = mean(&mut now.devices.iter().copied());
+        let (rate, counted) = mean(&mut now.functions.iter().map(|f| f.rate));
+        let (errors, _) = mean(&mut now.functions.iter().map(|f| f.errors_rate));
         let mut cold = 0;
         for function in &state.functions {
             let new = (function.cold_starts, self.tick);

@@ -1,6 +1,6 @@
 //! The console's model, as its sources provide it: counters, not rates.
 //!
-//! Whoever knows the pool and the functions implements [`Source`]. Counters only ever grow; the
+//! The pool's and the functions' owners implement [`Source`]. Counters only ever grow; the
 //! console makes rates, utilization and percentiles of them ([`super::history`]), so a source
 //! keeps no windows. A counter that went back is taken for a restart.
 

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const REGIONS_MAX: usize = 64;
 
 /// The registry's last reply.
-struct Known {
+struct PoolSnapshot {
     pool: DevicesReply,
     answered: Instant,
     /// Why it does not respond; `None` if it does.
@@ -31,7 +31,7 @@ struct Known {
 /// A polled registry. Polling ends when the value is dropped.
 pub struct Pool {
     address: String,
-    known: Arc<Mutex<Known>>,
+    snapshot: Arc<Mutex<PoolSnapshot>>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -47,52 +47,52 @@ impl Pool {
     /// Returns an error for invalid options; an unreachable registry is not an error.
     pub fn watch(options: &client::Options) -> Result<Pool, client::Error> {
         let operators = client::operators(options)?;
-        let known = Arc::new(Mutex::new(Known {
+        let snapshot = Arc::new(Mutex::new(PoolSnapshot {
             pool: DevicesReply::default(),
             answered: Instant::now(),
             failure: Some("no request was sent yet".into()),
             since: Instant::now(),
         }));
-        tokio::spawn(watch(operators, Arc::downgrade(&known)));
+        tokio::spawn(watch(operators, Arc::downgrade(&snapshot)));
         Ok(Pool {
             address: options.url.clone(),
-            known,
+            snapshot,
         })
     }
 
     /// Adds the registry, its nodes, their devices and their tenants' shares to a state.
     pub fn fill(&self, state: &mut State) {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let reachable = known.failure.is_none();
+        let snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        let reachable = snapshot.failure.is_none();
         state.registry = Some(Registry {
             address: self.address.clone(),
             reachable,
-            reason: known.failure.clone().unwrap_or_default(),
-            since_s: known.since.elapsed().as_secs(),
+            reason: snapshot.failure.clone().unwrap_or_default(),
+            since_s: snapshot.since.elapsed().as_secs(),
         });
-        let age_ms = known.answered.elapsed().as_millis() as u64;
-        let devices = known.pool.devices.iter();
+        let age_ms = snapshot.answered.elapsed().as_millis() as u64;
+        let devices = snapshot.pool.devices.iter();
         state.devices.extend(devices.map(|d| device(d, reachable)));
-        state.nodes.extend(nodes(&known.pool, age_ms));
+        state.nodes.extend(nodes(&snapshot.pool, age_ms));
         // Before its first answer nothing is known.
-        if !known.pool.nodes.is_empty() {
+        if !snapshot.pool.nodes.is_empty() {
             for tenant in &mut state.tenants {
-                tenant.weight = Some(weight(&known.pool, &tenant.name));
+                tenant.weight = Some(weight(&snapshot.pool, &tenant.name));
             }
         }
     }
 }
 
-async fn watch(mut operators: Operators, known: Weak<Mutex<Known>>) {
-    while known.strong_count() > 0 {
+async fn watch(mut operators: Operators, snapshot: Weak<Mutex<PoolSnapshot>>) {
+    while snapshot.strong_count() > 0 {
         let request = DevicesRequest {
             silent: true,
             ..DevicesRequest::default()
         };
-        let asked = tokio::time::timeout(PATIENCE, operators.devices(request)).await;
-        if let Some(known) = known.upgrade() {
-            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.take(match asked {
+        let reply = tokio::time::timeout(PATIENCE, operators.devices(request)).await;
+        if let Some(snapshot) = snapshot.upgrade() {
+            let mut snapshot = snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+            snapshot.take(match reply {
                 Ok(Ok(reply)) => Ok(reply.into_inner()),
                 Ok(Err(status)) => Err(status.message().to_owned()),
                 Err(_) => Err(format!("no response within {} s", PATIENCE.as_secs())),
@@ -102,7 +102,7 @@ async fn watch(mut operators: Operators, known: Weak<Mutex<Known>>) {
     }
 }
 
-impl Known {
+impl PoolSnapshot {
     fn take(&mut self, answer: Result<DevicesReply, String>) {
         if self.failure.is_some() != answer.is_err() {
             self.since = Instant::now();
@@ -132,8 +132,8 @@ fn health(device: &proto::Device) -> Health {
 fn device(device: &proto::Device, reachable: bool) -> Device {
     let about = device.description.clone().unwrap_or_default();
     let state = health(device);
-    let known = reachable && state != Health::Lost && state != Health::Starting;
-    let load = match known {
+    let snapshot = reachable && state != Health::Lost && state != Health::Starting;
+    let load = match snapshot {
         true => device.utilization / 100.0,
         false => f64::NAN,
     };
@@ -184,8 +184,8 @@ fn regions(device: &proto::Device, count: u32) -> Vec<Region> {
 
 /// A tenant's share: the greatest of all nodes; 1 if no node reports it.
 fn weight(pool: &DevicesReply, tenant: &str) -> u32 {
-    let told = pool.nodes.iter().filter_map(|n| n.weights.get(tenant));
-    told.copied().max().unwrap_or(1)
+    let described = pool.nodes.iter().filter_map(|n| n.weights.get(tenant));
+    described.copied().max().unwrap_or(1)
 }
 
 /// A node is as its best device is.
@@ -211,11 +211,11 @@ fn nodes(pool: &DevicesReply, age_ms: u64) -> Vec<Node> {
             node.state = state;
         }
     }
-    for told in &pool.nodes {
-        if let Some(node) = nodes.get_mut(told.name.as_str()) {
-            node.version.clone_from(&told.version);
-            let heard = node.state != Health::Lost;
-            node.uptime_s = told.uptime_s.filter(|_| heard);
+    for described in &pool.nodes {
+        if let Some(node) = nodes.get_mut(described.name.as_str()) {
+            node.version.clone_from(&described.version);
+            let is_reachable = node.state != Health::Lost;
+            node.uptime_s = described.uptime_s.filter(|_| is_reachable);
         }
     }
     nodes.into_values().collect()
@@ -225,7 +225,7 @@ fn nodes(pool: &DevicesReply, age_ms: u64) -> Vec<Node> {
 mod tests {
     use super::*;
 
-    fn told(node: &str, state: &str) -> proto::Device {
+    fn described(node: &str, state: &str) -> proto::Device {
         proto::Device {
             node: node.into(),
             state: state.into(),
@@ -250,9 +250,9 @@ mod tests {
             ("unconfirmed", Health::Starting),
         ];
         for (state, expected) in states {
-            assert_eq!(device(&told("n", state), true).state, expected);
+            assert_eq!(device(&described("n", state), true).state, expected);
         }
-        let mut cordoned = told("n", "ready");
+        let mut cordoned = described("n", "ready");
         cordoned.cordoned = true;
         assert_eq!(device(&cordoned, true).state, Health::Cordoned);
         cordoned.draining = true;
@@ -261,24 +261,27 @@ mod tests {
 
     #[test]
     fn the_load_of_an_unreachable_node_is_unknown() {
-        assert_eq!(device(&told("n", "ready"), true).utilization, Some(0.4));
+        assert_eq!(
+            device(&described("n", "ready"), true).utilization,
+            Some(0.4)
+        );
         for (state, reachable) in [("ready", false), ("silent", true)] {
-            let load = device(&told("n", state), reachable).utilization;
+            let load = device(&described("n", state), reachable).utilization;
             assert!(load.is_some_and(f64::is_nan), "{state}");
         }
     }
 
     #[test]
     fn regions_show_what_is_loaded_and_what_is_to_be() {
-        let mut told = told("n", "ready");
+        let mut described = described("n", "ready");
         let region = |index, name: &str| proto::Region {
             index,
             name: name.into(),
             digest: "ab".into(),
         };
-        told.regions = vec![region(1, "sobel"), region(9, "beyond")];
-        told.pending = vec![region(0, "cnn")];
-        let regions = device(&told, true).regions;
+        described.regions = vec![region(1, "sobel"), region(9, "beyond")];
+        described.pending = vec![region(0, "cnn")];
+        let regions = device(&described, true).regions;
         assert_eq!(regions.len(), 2);
         assert!(regions[0].loading && regions[0].loaded.is_empty());
         assert!(!regions[1].loading);
@@ -301,10 +304,10 @@ mod tests {
     #[test]
     fn a_node_is_lost_when_all_of_it_is() {
         let devices = vec![
-            told("one", "silent"),
-            told("one", "ready"),
-            told("two", "silent"),
-            told("three", "failed"),
+            described("one", "silent"),
+            described("one", "ready"),
+            described("two", "silent"),
+            described("three", "failed"),
         ];
         let state = |name: &str| proto::NodeState {
             name: name.into(),

@@ -15,9 +15,9 @@ use tower_service::Service;
 
 /// A source with a state that tests set.
 #[derive(Default)]
-struct Told(Mutex<State>);
+struct FixedSource(Mutex<State>);
 
-impl Source for Told {
+impl Source for FixedSource {
     fn state(&self) -> State {
         self.0.lock().unwrap().clone()
     }
@@ -211,14 +211,14 @@ fn what_is_loaded_beside_other_programs_is_shown() {
     assert_eq!(loaded, [1, 0, 0]);
 }
 
-fn told() -> (Arc<Told>, Router) {
-    let source = Arc::new(Told::default());
+fn fixed_source() -> (Arc<FixedSource>, Router) {
+    let source = Arc::new(FixedSource::default());
     source.0.lock().unwrap().functions = vec![function("<b>/name", 3, [0, 3, 0, 0])];
     let router = router(source.clone());
     (source, router)
 }
 
-async fn ask(router: &Router, path: &str, headers: &[(&str, &str)]) -> Response<Body> {
+async fn get(router: &Router, path: &str, headers: &[(&str, &str)]) -> Response<Body> {
     let mut request = Request::builder().uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -228,7 +228,7 @@ async fn ask(router: &Router, path: &str, headers: &[(&str, &str)]) -> Response<
 }
 
 async fn json(router: &Router, path: &str) -> Value {
-    let response = ask(router, path, &[]).await;
+    let response = get(router, path, &[]).await;
     assert_eq!(response.status(), StatusCode::OK, "{path}");
     let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
     serde_json::from_slice(&body).unwrap()
@@ -236,10 +236,10 @@ async fn json(router: &Router, path: &str) -> Value {
 
 #[tokio::test]
 async fn files_have_tags_types_and_the_policy() {
-    let (_, router) = told();
+    let (_, router) = fixed_source();
     for asset in assets::all() {
         let path = format!("/ui/{}", asset.path);
-        let response = ask(&router, &path, &[]).await;
+        let response = get(&router, &path, &[]).await;
         assert_eq!(response.status(), 200, "{path}");
         let headers = response.headers().clone();
         assert_eq!(headers["content-security-policy"], POLICY);
@@ -252,16 +252,16 @@ async fn files_have_tags_types_and_the_policy() {
             format!("\"x\", {tag}"),
             "*".into(),
         ] {
-            let again = ask(&router, &path, &[("if-none-match", &known)]).await;
+            let again = get(&router, &path, &[("if-none-match", &known)]).await;
             assert_eq!(again.status(), 304, "{known}");
             assert_eq!(again.headers()["etag"], tag);
         }
-        let changed = ask(&router, &path, &[("if-none-match", "\"x\"")]).await;
+        let changed = get(&router, &path, &[("if-none-match", "\"x\"")]).await;
         assert_eq!(changed.status(), 200);
     }
-    let page = ask(&router, "/ui/", &[]).await;
+    let page = get(&router, "/ui/", &[]).await;
     assert_eq!(page.headers()["content-type"], "text/html; charset=utf-8");
-    let bare = ask(&router, "/ui", &[]).await;
+    let bare = get(&router, "/ui", &[]).await;
     assert_eq!(
         (bare.status(), &bare.headers()["location"]),
         (StatusCode::PERMANENT_REDIRECT, &"/ui/".parse().unwrap())
@@ -273,7 +273,7 @@ async fn files_have_tags_types_and_the_policy() {
         "/ui//",
         "/ui/api/none",
     ] {
-        let response = ask(&router, wrong, &[]).await;
+        let response = get(&router, wrong, &[]).await;
         assert_eq!(response.status(), 404, "{wrong}");
         assert_eq!(response.headers()["content-security-policy"], POLICY);
     }
@@ -318,7 +318,7 @@ fn every_file_is_there() {
 
 #[tokio::test]
 async fn state_and_functions_are_json() {
-    let (_, router) = told();
+    let (_, router) = fixed_source();
     let state = json(&router, "/ui/api/state").await;
     assert_eq!(state["tick"], 1);
     assert_eq!(state["functions"][0]["name"], "<b>/name");
@@ -327,7 +327,7 @@ async fn state_and_functions_are_json() {
     assert_eq!(details["latency_all"], serde_json::json!([[10, 3]]));
     assert_eq!(details["latency_recent"], serde_json::json!([]));
     assert_eq!(
-        ask(&router, "/ui/api/function/other", &[]).await.status(),
+        get(&router, "/ui/api/function/other", &[]).await.status(),
         404
     );
 }
@@ -349,9 +349,9 @@ async fn event(body: &mut Body, rest: &mut String) -> (String, Value) {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_begins_with_the_past_and_goes_on() {
-    let (source, router) = told();
+    let (source, router) = fixed_source();
     tokio::time::sleep(Duration::from_millis(3_500)).await;
-    let response = ask(&router, "/ui/api/stream", &[]).await;
+    let response = get(&router, "/ui/api/stream", &[]).await;
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     let (mut body, mut rest) = (response.into_body(), String::new());
     let (name, history) = event(&mut body, &mut rest).await;
@@ -370,7 +370,7 @@ async fn a_stream_begins_with_the_past_and_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn streams_are_bounded_and_given_back() {
-    let hub = Hub::start(Arc::new(Told::default()));
+    let hub = Hub::start(Arc::new(FixedSource::default()));
     let streams: Vec<_> = (0..STREAMS_MAX).map(|_| hub.stream().unwrap()).collect();
     assert!(hub.stream().is_none());
     drop(streams);
@@ -384,12 +384,12 @@ async fn streams_are_bounded_and_given_back() {
 
 #[tokio::test]
 async fn one_stream_too_many_is_refused_with_the_reason() {
-    let (_, router) = told();
+    let (_, router) = fixed_source();
     let mut open = Vec::new();
     for _ in 0..STREAMS_MAX {
-        open.push(ask(&router, "/ui/api/stream", &[]).await);
+        open.push(get(&router, "/ui/api/stream", &[]).await);
     }
-    let response = ask(&router, "/ui/api/stream", &[]).await;
+    let response = get(&router, "/ui/api/stream", &[]).await;
     assert_eq!(response.status(), 503);
     assert_eq!(response.headers()["retry-after"], "5");
 }

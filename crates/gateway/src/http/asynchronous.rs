@@ -175,15 +175,15 @@ impl Waiting {
                 trace,
                 result: result.as_ref().map(|done| &done.answer),
             };
-            let told = deliver(&gateway, caller, callback, &outcome).await;
-            if let Err(error) = &told {
+            let delivered = deliver(&gateway, caller, callback, &outcome).await;
+            if let Err(error) = &delivered {
                 deployed.log.call(Instant::now(), || {
                     let text = format!("the callback of {} failed: {error}", self.id);
                     ("gateway".to_owned(), text)
                 });
             }
             queue.change(&self.id, |status| {
-                status.callback = Some(told.map_or_else(|error| error, |s| s.to_string()));
+                status.callback = Some(delivered.map_or_else(|error| error, |s| s.to_string()));
             });
         }
         queue.end(&self.id);
@@ -199,5 +199,5 @@ async fn deliver(
 ) -> Result<u16, String> {
     let place = gateway.deliveries.enter(caller, callback.host())?;
     let _turn = place.turn().await?;
-    callback.tell(outcome).await
+    callback.send(outcome).await
 }

@@ -13,7 +13,7 @@ use crate::http::text::without_paths;
 use crate::http::trace;
 use baltra_engine::{CallError, Timing, Trace};
 use baltra_functions::manifest::Codec;
-use baltra_functions::{Answer, Call, Request as Asked};
+use baltra_functions::{Answer, Call, Request as FunctionRequest};
 use http::header::{HeaderValue, ACCEPT, CONTENT_TYPE};
 use http::StatusCode;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(crate) async fn run(
     gateway: &Gateway,
     deployed: &Arc<Deployed>,
     caller: TenantIndex,
-    asked: Asked<'_>,
+    request: FunctionRequest<'_>,
     payload: Payload,
     trace: &Trace,
     began: Instant,
@@ -46,7 +46,7 @@ pub(crate) async fn run(
     let meter = deployed.meter(caller, &gateway.keys, &gateway.meters);
     let mut metered = Metered::begin(meter, began, bytes_in);
     let bound = (deployed, meter);
-    let result = run_bound(gateway, bound, asked, payload, trace, began).await;
+    let result = run_bound(gateway, bound, request, payload, trace, began).await;
     let place = match &result {
         Ok((answer, ran, _)) => {
             metered.timing = ran.timing;
@@ -62,7 +62,7 @@ pub(crate) async fn run(
     let timing = metered.timing;
     let ended = metered.end();
     let problem = result.as_ref().err();
-    spans::tell(
+    spans::export(
         &gateway.spans,
         &Called {
             trace,
@@ -77,9 +77,9 @@ pub(crate) async fn run(
             asked: "device",
         },
     );
-    deployed
-        .log
-        .call(ended, || line(&asked, problem, place, ended - began, trace));
+    deployed.log.call(ended, || {
+        line(&request, problem, place, ended - began, trace)
+    });
     result.map(|(answer, ran, held)| Done {
         answer,
         timing: ran.timing,
@@ -96,7 +96,7 @@ struct Ran {
 async fn run_bound(
     gateway: &Gateway,
     (deployed, meter): (&Arc<Deployed>, &Arc<Meter>),
-    asked: Asked<'_>,
+    request: FunctionRequest<'_>,
     payload: Payload,
     trace: &Trace,
     began: Instant,
@@ -104,9 +104,9 @@ async fn run_bound(
     let function = &deployed.function;
     let Payload { frames, mut held } = payload;
     let body = baltra_functions::Body(frames);
-    held.grow(function.unpacked_bytes(&asked, &body))?;
-    let call = bind(deployed, asked, body).await?;
-    let accept = asked.headers.get(ACCEPT).and_then(|v| v.to_str().ok());
+    held.grow(function.unpacked_bytes(&request, &body))?;
+    let call = bind(deployed, request, body).await?;
+    let accept = request.headers.get(ACCEPT).and_then(|v| v.to_str().ok());
     // From here on: what goes in, what comes out, and the answer that is made of it.
     held.set(
         call.bytes()
@@ -139,25 +139,25 @@ async fn run_bound(
 
 async fn bind(
     deployed: &Arc<Deployed>,
-    asked: Asked<'_>,
+    request: FunctionRequest<'_>,
     body: baltra_functions::Body,
 ) -> Result<Call, Problem> {
-    let content_type = asked.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let content_type = request.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let raw = content_type.is_some_and(|t| t.starts_with(b"application/octet-stream"));
     if body.len() < HEAVY_BYTES || raw {
-        return Ok(deployed.function.bind(&asked, body)?);
+        return Ok(deployed.function.bind(&request, body)?);
     }
     let function = deployed.function.clone();
-    let (method, headers) = (asked.method.clone(), asked.headers.clone());
-    let (path, query) = (asked.path.to_owned(), asked.query.to_owned());
+    let (method, headers) = (request.method.clone(), request.headers.clone());
+    let (path, query) = (request.path.to_owned(), request.query.to_owned());
     let bound = blocking(move || {
-        let asked = Asked {
+        let request = FunctionRequest {
             method: &method,
             path: &path,
             query: &query,
             headers: &headers,
         };
-        function.bind(&asked, body)
+        function.bind(&request, body)
     });
     Ok(bound.await??)
 }
@@ -227,7 +227,7 @@ impl Drop for Metered<'_> {
 
 /// A call in the function's log: where it ran, and what became of it.
 fn line(
-    asked: &Asked<'_>,
+    request: &FunctionRequest<'_>,
     problem: Option<&Problem>,
     ran: Option<&Ran>,
     took: Duration,
@@ -238,15 +238,15 @@ fn line(
         Some(Ran { place, .. }) if !place.0.is_empty() => place.0.clone(),
         _ => "gateway".to_owned(),
     };
-    let path = if asked.path.is_empty() {
+    let path = if request.path.is_empty() {
         "/"
     } else {
-        asked.path
+        request.path
     };
     let path: String = path.chars().take(200).collect();
     let status = problem.map_or(200, |problem| problem.status.as_u16());
     let took = took.as_secs_f64() * 1e3;
-    let mut text = format!("{} {path} {status} in {took:.3} ms", asked.method);
+    let mut text = format!("{} {path} {status} in {took:.3} ms", request.method);
     if let Some(Ran { timing, .. }) = ran {
         let ms = |ns: u64| ns as f64 / 1e6;
         let (queue, device) = (ms(timing.queue_ns), ms(timing.device_ns));

@@ -104,11 +104,11 @@ impl Callback {
         };
         let text = url.to_str().map_err(|_| wrong())?;
         let url: Uri = text.parse().map_err(|_| wrong())?;
-        let known = matches!(url.scheme_str(), Some("http" | "https"));
+        let is_http = matches!(url.scheme_str(), Some("http" | "https"));
         let plain = url.authority().is_some_and(|a| !a.as_str().contains('@'));
         let host = url
             .host()
-            .filter(|h| !h.is_empty() && known && plain)
+            .filter(|h| !h.is_empty() && is_http && plain)
             .ok_or_else(wrong)?;
         let allowed = |allowed: &String| allowed == "*" || allowed.eq_ignore_ascii_case(host);
         if !hosts.iter().any(allowed) {
@@ -159,7 +159,7 @@ impl Callback {
     }
 
     /// Until it was taken, three times at most. The status, or what was wrong.
-    pub async fn tell(&self, outcome: &Outcome<'_>) -> Result<u16, String> {
+    pub async fn send(&self, outcome: &Outcome<'_>) -> Result<u16, String> {
         let mut pauses = PAUSES.iter();
         loop {
             let attempt = tokio::time::timeout(ATTEMPT_TIMEOUT, self.attempt(outcome)).await;

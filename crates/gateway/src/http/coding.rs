@@ -44,17 +44,17 @@ impl Coding {
             return Ok(Coding::Identity);
         };
         let name = value.to_str().unwrap_or_default().trim();
-        let known = [
+        let coding = [
             ("identity", Coding::Identity),
             ("gzip", Coding::Gzip),
             ("x-gzip", Coding::Gzip),
             ("deflate", Coding::Deflate),
             ("zstd", Coding::Zstd),
         ];
-        let known = known
+        let coding = coding
             .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name));
-        match (known, values.next()) {
+            .find(|(coding, _)| coding.eq_ignore_ascii_case(name));
+        match (coding, values.next()) {
             (Some((_, coding)), None) => Ok(*coding),
             _ => Err(Problem::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,

@@ -1,8 +1,9 @@
 //! Functions in containers: calls are forwarded to ready replicas of the registry's list, and wait
 //! if there is none.
 //!
-//! A gateway tells the registry what calls it has, and hears where they may be taken. Who waits makes the registry's
-//! controller start a replica. Where a container is counts as known for [`VALID`] only: who stops one relies on that.
+//! A gateway reports its calls to the registry and receives the endpoints that may take them. A
+//! waiting call makes the registry's controller start a replica. An endpoint is valid for [`VALID`]
+//! only: the controller that stops a container relies on it.
 
 use crate::http::keys::{Keys, TenantIndex};
 use crate::http::meters::{Meter, Meters};
@@ -50,14 +51,14 @@ pub(crate) struct Container {
     held: AtomicUsize,
     /// Round-robin counter.
     turn: AtomicUsize,
-    known: watch::Sender<Known>,
+    state: watch::Sender<PublishedState>,
     /// By tenant, made when the tenant first calls.
     meters: Box<[OnceLock<Arc<Meter>>]>,
 }
 
 /// A container's endpoints, from the registry.
 #[derive(Clone, Debug)]
-struct Known {
+struct PublishedState {
     endpoints: Arc<[SocketAddr]>,
     timeout: Duration,
     until: Instant,
@@ -130,25 +131,29 @@ impl Containers {
     }
 
     /// Applies the registry's reply to a request sent at `asked`.
-    pub fn learn(&self, told: Vec<proto::Container>, asked: Instant, tenants: usize) {
+    pub fn learn(&self, published: Vec<proto::Container>, forwarded: Instant, tenants: usize) {
         let before = self.by_name.load_full();
-        let mut next = HashMap::with_capacity(told.len());
-        for told in told {
-            let known = Known {
-                endpoints: told.endpoints.iter().filter_map(|e| endpoint(e)).collect(),
-                timeout: Duration::from_millis(told.timeout_ms),
-                until: asked + VALID,
-                named: asked,
+        let mut next = HashMap::with_capacity(published.len());
+        for published in published {
+            let state = PublishedState {
+                endpoints: published
+                    .endpoints
+                    .iter()
+                    .filter_map(|e| endpoint(e))
+                    .collect(),
+                timeout: Duration::from_millis(published.timeout_ms),
+                until: forwarded + VALID,
+                named: forwarded,
             };
-            let container = before.get(&told.name).cloned();
+            let container = before.get(&published.name).cloned();
             let container =
-                container.unwrap_or_else(|| Arc::new(Container::new(&told.name, tenants)));
-            container.known.send_replace(known);
-            next.insert(told.name, container);
+                container.unwrap_or_else(|| Arc::new(Container::new(&published.name, tenants)));
+            container.state.send_replace(state);
+            next.insert(published.name, container);
         }
         // A registry that has lost its state receives them again.
         for (name, container) in before.iter() {
-            let named = container.known.borrow().named;
+            let named = container.state.borrow().named;
             if named.elapsed() < GRACE {
                 next.entry(name.clone())
                     .or_insert_with(|| container.clone());
@@ -193,7 +198,7 @@ fn endpoint(text: &str) -> Option<SocketAddr> {
 impl Container {
     fn new(name: &str, tenants: usize) -> Container {
         let now = Instant::now();
-        let known = Known {
+        let state = PublishedState {
             endpoints: Arc::new([]),
             timeout: Duration::ZERO,
             until: now,
@@ -205,7 +210,7 @@ impl Container {
             begun: AtomicU64::new(0),
             held: AtomicUsize::new(0),
             turn: AtomicUsize::new(0),
-            known: watch::Sender::new(known),
+            state: watch::Sender::new(state),
             meters: (0..tenants).map(|_| OnceLock::new()).collect(),
         }
     }
@@ -222,12 +227,12 @@ impl Container {
 
     /// How long a call of it may take.
     pub fn timeout(&self) -> Duration {
-        self.known.borrow().timeout
+        self.state.borrow().timeout
     }
 
     /// Where it is ready.
     pub fn endpoints(&self) -> usize {
-        self.known.borrow().endpoints.len()
+        self.state.borrow().endpoints.len()
     }
 
     pub fn meter(&self, caller: TenantIndex, keys: &Keys, meters: &Meters) -> &Arc<Meter> {
@@ -236,11 +241,11 @@ impl Container {
 
     /// Where one of its replicas is now.
     fn endpoint(&self) -> Option<SocketAddr> {
-        let known = self.known.borrow();
-        let valid = known.until > Instant::now() && !known.endpoints.is_empty();
+        let state = self.state.borrow();
+        let valid = state.until > Instant::now() && !state.endpoints.is_empty();
         valid.then(|| {
             let turn = self.turn.fetch_add(1, SeqCst);
-            known.endpoints[turn % known.endpoints.len()]
+            state.endpoints[turn % state.endpoints.len()]
         })
     }
 
@@ -258,7 +263,7 @@ impl Container {
         }
         let began = Instant::now();
         let _held = Held::begin(all, self, held_max)?;
-        let mut news = self.known.subscribe();
+        let mut news = self.state.subscribe();
         let found = async {
             loop {
                 if let Some(at) = self.endpoint() {
@@ -294,7 +299,7 @@ async fn reach(at: SocketAddr) -> std::io::Result<TcpStream> {
 mod tests {
     use super::*;
 
-    fn told(endpoints: &[&str]) -> Vec<proto::Container> {
+    fn published(endpoints: &[&str]) -> Vec<proto::Container> {
         vec![proto::Container {
             name: "edges.red".into(),
             endpoints: endpoints.iter().map(|e| (*e).to_owned()).collect(),
@@ -324,17 +329,17 @@ mod tests {
     fn what_the_registry_said_long_ago_does_not_count() {
         let all = Containers::default();
         let now = Instant::now();
-        all.learn(told(&["10.0.0.1:80", "10.0.0.2:80"]), now, 1);
+        all.learn(published(&["10.0.0.1:80", "10.0.0.2:80"]), now, 1);
         let container = all.find("edges.red").unwrap();
         let (one, other) = (container.endpoint(), container.endpoint());
         assert!(one.is_some() && other.is_some() && one != other);
         let long_ago = now.checked_sub(VALID).unwrap();
-        all.learn(told(&["10.0.0.1:80"]), long_ago, 1);
+        all.learn(published(&["10.0.0.1:80"]), long_ago, 1);
         assert!(container.endpoint().is_none());
         // A function that the registry no longer lists is removed after the grace period.
         all.learn(Vec::new(), now, 1);
         assert!(all.find("edges.red").is_some());
-        all.learn(told(&[]), now.checked_sub(GRACE).unwrap(), 1);
+        all.learn(published(&[]), now.checked_sub(GRACE).unwrap(), 1);
         all.learn(Vec::new(), now, 1);
         assert!(all.find("edges.red").is_none());
     }
@@ -342,7 +347,7 @@ mod tests {
     #[tokio::test]
     async fn calls_wait_up_to_a_number_and_a_time() {
         let all = Containers::default();
-        all.learn(told(&[]), Instant::now(), 1);
+        all.learn(published(&[]), Instant::now(), 1);
         let container = all.find("edges.red").unwrap();
         let in_flight = InFlight::begin(&container);
         let refused = container.connect(&all, 0, Instant::now()).await;

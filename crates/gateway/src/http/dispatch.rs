@@ -14,7 +14,7 @@ use crate::http::text::Text;
 use crate::http::{asynchronous, call, forward, trace};
 use axum::Router;
 use baltra_engine::{Timing, Trace};
-use baltra_functions::{Answer, Request as Asked};
+use baltra_functions::{Answer, Request as FunctionRequest};
 use http::header::{HeaderName, HeaderValue, CONNECTION, CONTENT_TYPE, HOST};
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, Version};
@@ -46,14 +46,14 @@ struct Answered {
 }
 
 /// Header fields of a request that its response repeats.
-struct Told {
+struct EchoedHeaders {
     id: Option<HeaderValue>,
     traced: bool,
 }
 
-impl Told {
-    fn of(headers: &HeaderMap) -> Told {
-        Told {
+impl EchoedHeaders {
+    fn of(headers: &HeaderMap) -> EchoedHeaders {
+        EchoedHeaders {
             id: trace::given_id(headers).cloned(),
             traced: headers.contains_key(trace::TRACEPARENT),
         }
@@ -106,8 +106,8 @@ impl Worker {
         let (parts, body) = request.into_parts();
         let trace = trace::of(&parts.headers, &self.gateway.spans);
         if let Err(problem) = check_host(&parts) {
-            let told = Told::of(&parts.headers);
-            let response = self.finish(parts.headers, told, problem.into(), &trace, began);
+            let echoed = EchoedHeaders::of(&parts.headers);
+            let response = self.finish(parts.headers, echoed, problem.into(), &trace, began);
             watch.leave();
             return response;
         }
@@ -126,8 +126,8 @@ impl Worker {
             }
             Route::Other => return self.routed(parts, body, &trace, began, watch).await,
         };
-        let told = Told::of(&parts.headers);
-        let response = self.finish(parts.headers, told, answered, &trace, began);
+        let echoed = EchoedHeaders::of(&parts.headers);
+        let response = self.finish(parts.headers, echoed, answered, &trace, began);
         watch.leave();
         response
     }
@@ -149,7 +149,7 @@ impl Worker {
             let container = found.ok_or_else(|| Problem::unknown_function(name))?;
             gateway.keys.admit(caller)?;
             let _slot = self.slot()?;
-            let asked = forward::Asked {
+            let asked = forward::Forwarding {
                 rest,
                 parts,
                 trace,
@@ -172,7 +172,7 @@ impl Worker {
         let bytes_max = deployed.body_bytes_max;
         let payload = collect(body, bytes_max, gateway.hold(Some(caller))).await?;
         let payload = coding.decode(payload, bytes_max).await?;
-        let asked = Asked {
+        let asked = FunctionRequest {
             method: &parts.method,
             path: rest,
             query: parts.uri.query().unwrap_or_default(),
@@ -214,7 +214,7 @@ impl Worker {
         began: Instant,
         watch: &Watch,
     ) -> Response<Body> {
-        let told = Told::of(&parts.headers);
+        let echoed = EchoedHeaders::of(&parts.headers);
         let mut request = Request::from_parts(parts, axum::body::Body::new(body));
         request.extensions_mut().insert(*trace);
         // Boxed: what a connection keeps for a request is as large as the largest way through here.
@@ -223,7 +223,7 @@ impl Worker {
             Ok(response) => response.map(Body::Other),
             Err(never) => match never {},
         };
-        let response = self.finish(HeaderMap::new(), told, whole(response), trace, began);
+        let response = self.finish(HeaderMap::new(), echoed, whole(response), trace, began);
         watch.leave();
         response
     }
@@ -232,7 +232,7 @@ impl Worker {
     fn finish(
         &self,
         mut headers: HeaderMap,
-        told: Told,
+        echoed: EchoedHeaders,
         answered: Answered,
         trace: &Trace,
         began: Instant,
@@ -261,9 +261,9 @@ impl Worker {
         };
         *response.status_mut() = answered.status;
         let headers = response.headers_mut();
-        let id = told.id.unwrap_or_else(|| trace::request_id(trace));
+        let id = echoed.id.unwrap_or_else(|| trace::request_id(trace));
         headers.insert(trace::X_REQUEST_ID, id);
-        if told.traced {
+        if echoed.traced {
             headers.insert(trace::TRACEPARENT, trace::text(trace).into());
         }
         let now = answered.ended.unwrap_or_else(Instant::now);

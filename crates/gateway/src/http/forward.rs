@@ -47,7 +47,7 @@ const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// A call to forward, without its body.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct Forwarding<'a> {
     /// The path after the function's name.
     pub rest: &'a str,
     pub parts: &'a Parts,
@@ -60,7 +60,7 @@ pub(crate) async fn call(
     gateway: &Gateway,
     container: &Arc<Container>,
     caller: TenantIndex,
-    asked: Asked<'_>,
+    asked: Forwarding<'_>,
     body: Incoming,
 ) -> Result<(Response<Body>, Timing), Problem> {
     let bytes_max = gateway.options.limits.body_bytes_max;
@@ -84,7 +84,7 @@ pub(crate) async fn call(
     let ended = metered.end();
     let problem = passed.as_ref().err();
     let answered = passed.as_ref().map(|(response, _)| response.status());
-    spans::tell(
+    spans::export(
         &gateway.spans,
         &Called {
             trace: asked.trace,
@@ -105,7 +105,7 @@ pub(crate) async fn call(
 async fn pass_on(
     gateway: &Gateway,
     container: &Arc<Container>,
-    asked: Asked<'_>,
+    asked: Forwarding<'_>,
     body: Limited<Incoming>,
 ) -> Result<(Response<Body>, Timing), Problem> {
     let in_flight = InFlight::begin(container);
@@ -146,12 +146,12 @@ async fn pass_on(
 
 /// The request as the container sees it: without what was for this gateway alone.
 fn request<B>(
-    asked: Asked<'_>,
+    asked: Forwarding<'_>,
     at: SocketAddr,
     keys: bool,
     body: B,
 ) -> Result<Request<B>, Problem> {
-    let Asked {
+    let Forwarding {
         rest, parts, trace, ..
     } = asked;
     let path = if rest.is_empty() { "/" } else { rest };
@@ -251,7 +251,7 @@ mod tests {
             .into_parts();
         let at = "10.0.0.1:80".parse().unwrap();
         let trace = trace::of(&parts.headers, &baltra_trace::Spans::default());
-        let asked = |rest| Asked {
+        let asked = |rest| Forwarding {
             rest,
             parts: &parts,
             trace: &trace,

@@ -307,36 +307,39 @@ impl Gateway {
     }
 
     /// Deploys a function of the store, or replaces what has its name.
-    pub async fn deploy(self: &Arc<Self>, asked: DeployRequest) -> Result<Arc<Deployed>, Problem> {
-        if !store::valid_name(&asked.name) {
+    pub async fn deploy(
+        self: &Arc<Self>,
+        request: DeployRequest,
+    ) -> Result<Arc<Deployed>, Problem> {
+        if !store::valid_name(&request.name) {
             return Err(Problem::bad_request(
                 "invalid function name: use 1 to 63 lower-case letters, digits and dashes, with a letter or digit at both ends",
             ));
         }
-        let image = image_name(&asked.image)?;
-        let _changing = self.changes.lock(&[&asked.name, &image]).await;
-        self.deploy_locked(asked, image).await
+        let image = image_name(&request.image)?;
+        let _changing = self.changes.lock(&[&request.name, &image]).await;
+        self.deploy_locked(request, image).await
     }
 
     async fn deploy_locked(
         self: &Arc<Self>,
-        asked: DeployRequest,
+        request: DeployRequest,
         image: String,
     ) -> Result<Arc<Deployed>, Problem> {
         let (store, wanted) = (self.store.clone(), image.clone());
         let Some(function) = blocking(move || store.get(&wanted)).await? else {
             return Err(Problem::bad_request(format!(
                 "image '{}' is not a function of this gateway's store: upload it first ('baltra function deploy'); container images need Kubernetes",
-                shortened(&asked.image)
+                shortened(&request.image)
             )));
         };
         let function = function.map_err(|error| Problem::unprocessable(error.to_string()))?;
-        let before = self.table.find(&asked.name);
+        let before = self.table.find(&request.name);
         let deployment = Deployment {
-            name: asked.name,
+            name: request.name,
             image,
-            labels: asked.labels,
-            annotations: asked.annotations,
+            labels: request.labels,
+            annotations: request.annotations,
             replicas: before.as_ref().map_or(1, |b| b.deployment.replicas.max(1)),
             created_ms: before.map_or_else(now_ms, |b| b.deployment.created_ms),
         };
@@ -363,13 +366,13 @@ impl Gateway {
                 let deployment = &before.deployment;
                 (deployment.labels.clone(), deployment.annotations.clone())
             });
-            let asked = DeployRequest {
+            let request = DeployRequest {
                 name: name.clone(),
                 image: name.clone(),
                 labels,
                 annotations,
             };
-            match self.deploy_locked(asked, name.clone()).await {
+            match self.deploy_locked(request, name.clone()).await {
                 Ok(now) => deployed = Some(now),
                 Err(problem) => {
                     let undone = blocking(move || stored.undo()).await?;

@@ -80,7 +80,7 @@ pub(crate) enum Data {
 
 /// A requested output.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct RequestedOutput {
     pub name: String,
     pub shared: Option<Span>,
 }
@@ -90,7 +90,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Inference {
     pub inputs: Vec<Input>,
     /// Empty: all.
-    pub wanted: Vec<Wanted>,
+    pub wanted: Vec<RequestedOutput>,
     /// The caller's time limit, if it sent one.
     pub timeout: Option<Duration>,
 }
@@ -190,7 +190,7 @@ impl Gateway {
         let timing = metered.timing;
         let now = metered.end();
         let problem = result.as_ref().err();
-        spans::tell(
+        spans::export(
             &self.spans,
             &Called {
                 trace,

@@ -291,7 +291,7 @@ impl GatewayCollector {
             (
                 "spans_exported",
                 "Spans accepted by the collector",
-                counts.told,
+                counts.exported,
             ),
             (
                 "spans_dropped",

@@ -147,13 +147,13 @@ fn function(deployed: &Deployed, keys: bool) -> Value {
     if keys {
         operation["security"] = json!([{"key": []}, {"bearer": []}]);
     }
-    let known = [
+    let methods = [
         "GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE",
     ];
     let methods = manifest
         .methods
         .iter()
-        .filter(|m| known.contains(&m.as_str()));
+        .filter(|m| methods.contains(&m.as_str()));
     let paths = methods.map(|method| {
         let mut operation = operation.clone();
         let method = method.to_ascii_lowercase();

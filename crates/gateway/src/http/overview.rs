@@ -10,7 +10,7 @@ use crate::http::meters::{bound_ns, Counts, Ending, BUCKETS};
 use crate::http::table::Deployed;
 use anyhow::{Context, Result};
 use baltra_api::client;
-use baltra_engine::placement::Place;
+use baltra_engine::placement::Candidate;
 use baltra_functions::manifest::{Codec, Dimension, Implementation, Source as From};
 use baltra_wire::opencl::{DEVICE_GLOBAL_MEM_SIZE, DEVICE_NAME, DEVICE_VENDOR};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub(crate) struct Overview {
     /// The registry's pool, if there is one.
     pool: Option<Pool>,
     /// The engine's devices, without a registry.
-    places: Arc<Mutex<Vec<Place>>>,
+    places: Arc<Mutex<Vec<Candidate>>>,
 }
 
 impl Overview {
@@ -55,7 +55,7 @@ impl Overview {
     }
 }
 
-async fn look(gateway: Weak<Gateway>, places: Arc<Mutex<Vec<Place>>>) {
+async fn look(gateway: Weak<Gateway>, places: Arc<Mutex<Vec<Candidate>>>) {
     while let Some(gateway) = gateway.upgrade() {
         let found = gateway.engine.places("").await;
         drop(gateway);
@@ -72,7 +72,8 @@ impl Source for Overview {
             return State::default();
         };
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let nodes: BTreeMap<&str, &Place> = places.iter().map(|p| (p.node.as_str(), p)).collect();
+        let nodes: BTreeMap<&str, &Candidate> =
+            places.iter().map(|p| (p.node.as_str(), p)).collect();
         let nodes = nodes.into_iter().map(|(name, place)| Node {
             name: name.to_owned(),
             address: place.endpoint.to_string(),
@@ -94,7 +95,7 @@ impl Source for Overview {
     }
 }
 
-fn device(place: &Place) -> Device {
+fn device(place: &Candidate) -> Device {
     let about = &place.device;
     Device {
         node: place.node.clone(),

@@ -53,8 +53,8 @@ pub(crate) fn follow(gateway: &Arc<Gateway>) -> anyhow::Result<()> {
     };
     let name =
         trace::secret_id().map_err(|error| anyhow::anyhow!("cannot generate a name: {error}"))?;
-    let told = forward::follow(gateway.clone(), pool.functions.clone(), name);
-    gateway.runtime.spawn(told);
+    let following = forward::follow(gateway.clone(), pool.functions.clone(), name);
+    gateway.runtime.spawn(following);
     gateway.runtime.spawn(async move {
         loop {
             if let Err(status) = pool.round().await {
@@ -75,10 +75,10 @@ impl Pool {
         let present = reply.into_inner().functions;
         let present: Vec<Function> = present.into_iter().filter(is_served).collect();
         for function in &present {
-            let known = self.gateway.table.find(&function.name);
-            let known =
-                known.is_some_and(|d| d.deployment.labels.get(DIGEST) == Some(&function.digest));
-            if !known && self.refused.get(&function.name) != Some(&function.digest) {
+            let is_deployed = self.gateway.table.find(&function.name);
+            let is_deployed = is_deployed
+                .is_some_and(|d| d.deployment.labels.get(DIGEST) == Some(&function.digest));
+            if !is_deployed && self.refused.get(&function.name) != Some(&function.digest) {
                 self.take(function).await?;
             }
         }
@@ -107,8 +107,8 @@ impl Pool {
 
     async fn take(&mut self, function: &Function) -> Result<(), Status> {
         let name = function.name.clone();
-        let asked = FunctionGetRequest { name: name.clone() };
-        let got = self.functions.function_get(asked).await?.into_inner();
+        let request = FunctionGetRequest { name: name.clone() };
+        let got = self.functions.function_get(request).await?.into_inner();
         // It may have changed since the list was made.
         let digest = got.function.map(|f| f.digest).unwrap_or_default();
         let bytes_max = self.gateway.options.limits.upload_bytes_max;

@@ -1,10 +1,11 @@
 //! Spans of calls, exported to a collector.
 //!
 //! ```text
-//! call NAME           child of the caller's span ├ load              until the function was
-//! loaded, or a container was ready ├ queue             until the device, or the native process,
-//! received it └ device            there; a manager tells what of it was waiting at the gate. A
-//! container's: until its answer's head
+//! call NAME           child of the caller's span
+//! ├ load              until the function was loaded, or a container was ready
+//! ├ queue             until the device, or the native process, received the call
+//! └ device            there; a manager exports the part spent waiting at the gate. In a
+//!                     container: until the head of its reply
 //! ```
 
 use baltra_engine::{Timing, Trace};
@@ -29,7 +30,7 @@ pub(crate) struct Called<'a> {
 }
 
 /// Exports a call's spans, if its trace is sampled.
-pub(crate) fn tell(spans: &Spans, called: &Called<'_>) {
+pub(crate) fn export(spans: &Spans, called: &Called<'_>) {
     let Some(asked) = called.trace.asked else {
         return;
     };
@@ -51,14 +52,14 @@ pub(crate) fn tell(spans: &Spans, called: &Called<'_>) {
             ns => pushed + Duration::from_nanos(ns),
         };
         if cold > 0 {
-            spans.tell(part("load", span_id(), before(came, cold), came));
+            spans.export(part("load", span_id(), before(came, cold), came));
         }
-        spans.tell(part("queue", span_id(), came, pushed));
+        spans.export(part("queue", span_id(), came, pushed));
         let mut attributes = Vec::new();
         if let Some((node, device)) = called.place {
             attributes = named(&[("baltra.node", node), ("baltra.device", device)]);
         }
-        spans.tell(Span {
+        spans.export(Span {
             kind: Kind::Client,
             attributes,
             ..part(called.asked, asked, pushed, over)
@@ -69,7 +70,7 @@ pub(crate) fn tell(spans: &Spans, called: &Called<'_>) {
         ("baltra.tenant", called.tenant),
     ]);
     attributes.push(("http.response.status_code", i64::from(called.status).into()));
-    spans.tell(Span {
+    spans.export(Span {
         parent: called.trace.parent,
         kind: Kind::Server,
         attributes,

@@ -1,8 +1,8 @@
 //! Request ids and W3C trace context.
 //!
-//! A `traceparent` that a caller sends is continued; without one, or with one that is wrong, a
-//! trace begins here. Either way the gateway's own span is new, and it is what callbacks, logs and
-//! nodes hear of, and the caller, where it sent one.
+//! A `traceparent` that a caller sends is continued; without one, or with a malformed one, a trace
+//! begins here. The gateway's own span is new in both cases: callbacks, logs and nodes receive it,
+//! and so does a caller that sent a `traceparent`.
 
 use crate::http::text::Text;
 use baltra_engine::Trace;

@@ -51,7 +51,7 @@ pub unsafe extern "C" fn clGetKernelArgInfo(
         let replica = kernel.first();
         let arg = match known {
             Some(arg) => arg,
-            // Of programs from binaries drivers know a part, and each has its own errors.
+            // For programs from binaries, drivers have a part of it, each with its own errors.
             None if replica.client.looks_into_binaries() => {
                 let query = Query::KernelArg {
                     kernel: replica.id,

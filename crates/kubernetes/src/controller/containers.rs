@@ -38,11 +38,11 @@ const TIMEOUT_S_MAX: u32 = 3600;
 #[derive(Debug, Default)]
 pub(crate) struct Containers {
     /// By function: the status to write to its object.
-    said: std::sync::Mutex<HashMap<String, Said>>,
+    reported: std::sync::Mutex<HashMap<String, ReportedStatus>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Said {
+struct ReportedStatus {
     holds: bool,
     reason: String,
     message: String,
@@ -156,12 +156,12 @@ impl Controller {
             }
             self.note(order, failure);
         }
-        let mut said = self
+        let mut reported = self
             .containers
-            .said
+            .reported
             .lock()
             .unwrap_or_else(|e| e.into_inner());
-        said.retain(|name, _| reply.orders.iter().any(|order| order.name == *name));
+        reported.retain(|name, _| reply.orders.iter().any(|order| order.name == *name));
         Ok(functions.len())
     }
 
@@ -229,17 +229,18 @@ impl Controller {
     }
 
     fn note(&self, order: &ContainerOrder, failure: Option<anyhow::Error>) {
-        let mut said = self
+        let mut reported = self
             .containers
-            .said
+            .reported
             .lock()
             .unwrap_or_else(|e| e.into_inner());
         // Until it is tried again what went wrong stands.
-        let stands = |said: &Said| said.reason == "failed" && (order.start || order.stop);
-        if failure.is_none() && said.get(&order.name).is_some_and(stands) {
+        let stands =
+            |reported: &ReportedStatus| reported.reason == "failed" && (order.start || order.stop);
+        if failure.is_none() && reported.get(&order.name).is_some_and(stands) {
             return;
         }
-        let now = Said {
+        let now = ReportedStatus {
             holds: order.state == "serving",
             reason: match failure {
                 Some(_) => "failed".to_owned(),
@@ -247,24 +248,24 @@ impl Controller {
             },
             message: failure.map(|e| e.to_string()).unwrap_or_default(),
         };
-        said.insert(order.name.clone(), now);
+        reported.insert(order.name.clone(), now);
     }
 
     /// The condition of a function that is a container.
     pub(super) fn active(&self, object: &Function, before: &[Condition]) -> Option<Condition> {
         let name = function_name(&object.namespace().unwrap_or_default(), &object.name_any());
-        let said = self
+        let reported = self
             .containers
-            .said
+            .reported
             .lock()
             .unwrap_or_else(|e| e.into_inner());
-        let said = said.get(&name)?;
+        let reported = reported.get(&name)?;
         Some(condition(
             before,
             "Active",
-            said.holds,
-            &said.reason,
-            &said.message,
+            reported.holds,
+            &reported.reason,
+            &reported.message,
         ))
     }
 }

@@ -29,8 +29,8 @@ impl Controller {
     /// Copies changes of Function objects to the registry.
     pub(super) async fn put_functions(&self) -> Result<()> {
         let mut functions = self.registry.functions.clone();
-        let known = functions.functions(FunctionsRequest::default()).await?;
-        let known: HashMap<String, proto::Function> = known
+        let existing = functions.functions(FunctionsRequest::default()).await?;
+        let existing: HashMap<String, proto::Function> = existing
             .into_inner()
             .functions
             .into_iter()
@@ -41,7 +41,7 @@ impl Controller {
             let wanted = match self.permitted(&object) {
                 Ok(wanted) => wanted,
                 Err(error) => {
-                    self.tell(&object, false, &format!("{error:#}")).await?;
+                    self.report(&object, false, &format!("{error:#}")).await?;
                     continue;
                 }
             };
@@ -50,13 +50,13 @@ impl Controller {
                 Ok(content) => content,
                 // The earlier version stays.
                 Err(error) => {
-                    self.tell(&object, false, &format!("{error:#}")).await?;
+                    self.report(&object, false, &format!("{error:#}")).await?;
                     continue;
                 }
             };
             let digest = hexadecimal(&content);
             let differs = |k: &proto::Function| !same(k, &wanted) || k.digest != digest;
-            if known.get(&wanted.name).is_none_or(differs) {
+            if existing.get(&wanted.name).is_none_or(differs) {
                 let request = FunctionPutRequest {
                     function: Some(wanted),
                     content,
@@ -67,12 +67,12 @@ impl Controller {
                     // The registry's own words; another may be put nevertheless.
                     Err(status) => (false, status.message().to_owned()),
                 };
-                self.tell(&object, holds, &message).await?;
+                self.report(&object, holds, &message).await?;
             } else {
-                self.tell(&object, true, "").await?;
+                self.report(&object, true, "").await?;
             }
         }
-        let gone = known
+        let gone = existing
             .values()
             .filter(|f| f.labels.contains_key(OBJECT) && !present.contains(&f.name));
         for function in gone {
@@ -124,7 +124,7 @@ impl Controller {
         Ok(())
     }
 
-    async fn tell(&self, object: &Function, holds: bool, message: &str) -> Result<()> {
+    async fn report(&self, object: &Function, holds: bool, message: &str) -> Result<()> {
         let before = object.status.clone().unwrap_or_default();
         let reason = if holds { "registered" } else { "refused" };
         let name = wanted(object).name;
@@ -213,14 +213,14 @@ fn hexadecimal(content: &[u8]) -> String {
 }
 
 /// Whether the registry's function equals an object.
-fn same(known: &proto::Function, wanted: &proto::Function) -> bool {
-    known.tenant == wanted.tenant
-        && known.query == wanted.query
-        && known.count == wanted.count.max(1)
-        && known.accelerator == wanted.accelerator
-        && known.replicas_min == wanted.replicas_min
-        && known.replicas_max == wanted.replicas_max
-        && known.labels == wanted.labels
+fn same(existing: &proto::Function, wanted: &proto::Function) -> bool {
+    existing.tenant == wanted.tenant
+        && existing.query == wanted.query
+        && existing.count == wanted.count.max(1)
+        && existing.accelerator == wanted.accelerator
+        && existing.replicas_min == wanted.replicas_min
+        && existing.replicas_max == wanted.replicas_max
+        && existing.labels == wanted.labels
 }
 
 #[cfg(test)]
@@ -284,11 +284,11 @@ mod tests {
             (wanted.name.as_str(), wanted.tenant.as_str()),
             ("sobel.red", "red")
         );
-        let mut known = wanted.clone();
-        known.count = 1;
-        known.revision = 7;
-        assert!(same(&known, &wanted));
-        known.query = "vendor=x".into();
-        assert!(!same(&known, &wanted));
+        let mut existing = wanted.clone();
+        existing.count = 1;
+        existing.revision = 7;
+        assert!(same(&existing, &wanted));
+        existing.query = "vendor=x".into();
+        assert!(!same(&existing, &wanted));
     }
 }

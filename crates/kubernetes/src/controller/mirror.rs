@@ -31,8 +31,8 @@ impl Controller {
         for device in devices {
             let mut status = status(device);
             let name = device_name(&status.id);
-            let known = self.devices.get(&ObjectRef::new(&name));
-            let before = known.as_ref().and_then(|d| d.status.as_ref());
+            let existing = self.devices.get(&ObjectRef::new(&name));
+            let before = existing.as_ref().and_then(|d| d.status.as_ref());
             status.conditions = vec![condition(
                 before.map_or(&[], |s| &s.conditions[..]),
                 "Ready",
@@ -102,8 +102,8 @@ impl Controller {
             if name.is_empty() || !present.insert(name.clone()) {
                 continue;
             }
-            let known = self.accelerators.get(&ObjectRef::new(&name));
-            let before = known.as_ref().and_then(|d| d.status.as_ref());
+            let existing = self.accelerators.get(&ObjectRef::new(&name));
+            let before = existing.as_ref().and_then(|d| d.status.as_ref());
             let fresh = Accelerator::new(&name, AcceleratorSpec::default());
             write(&self.client, &self.accelerators, fresh, before, &status).await?;
         }
@@ -198,7 +198,7 @@ impl Controller {
 const CORDONED: &str = "baltra.io/cordoned";
 
 fn status(device: &proto::Device) -> DeviceStatus {
-    let told = device.description.clone().unwrap_or_default();
+    let description = device.description.clone().unwrap_or_default();
     let state = match (device.state.as_str(), device.draining, device.cordoned) {
         ("ready", true, _) => "draining",
         ("ready", _, true) => "cordoned",
@@ -213,16 +213,16 @@ fn status(device: &proto::Device) -> DeviceStatus {
     };
     let (holds, next) = (held(&device.regions), held(&device.pending));
     DeviceStatus {
-        id: format!("{}/{}", device.node, told.name),
+        id: format!("{}/{}", device.node, description.name),
         node: device.node.clone(),
         state: state.to_owned(),
-        vendor: told.vendor,
-        platform: told.platform,
-        model: told.model,
-        memory_bytes: i64::try_from(told.memory_bytes).unwrap_or(i64::MAX),
-        slots: told.slots,
-        regions: told.regions.max(1),
-        exclusive: told.exclusive,
+        vendor: description.vendor,
+        platform: description.platform,
+        model: description.model,
+        memory_bytes: i64::try_from(description.memory_bytes).unwrap_or(i64::MAX),
+        slots: description.slots,
+        regions: description.regions.max(1),
+        exclusive: description.exclusive,
         accelerator: if next.is_empty() {
             holds
         } else {
@@ -230,7 +230,7 @@ fn status(device: &proto::Device) -> DeviceStatus {
         },
         utilization: device.utilization.round().clamp(0.0, 100.0) as u32,
         instances: device.occupation,
-        labels: told.labels.into_iter().collect::<BTreeMap<_, _>>(),
+        labels: description.labels.into_iter().collect::<BTreeMap<_, _>>(),
         conditions: Vec::new(),
     }
 }
@@ -298,7 +298,7 @@ where
     if store.get(&ObjectRef::new(&name)).is_none() {
         match api.create(&PostParams::default(), &fresh).await {
             Ok(_) => {}
-            Err(kube::Error::Api(known)) if known.code == 409 => {}
+            Err(kube::Error::Api(existing)) if existing.code == 409 => {}
             Err(error) => return Err(error.into()),
         }
     }

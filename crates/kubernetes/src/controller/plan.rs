@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_pod_that_waits_asks_again_and_one_that_runs_is_told_of() {
+    fn test_a_waiting_pod_retries_and_a_running_one_is_reported() {
         assert_eq!(steps(&pod(&[], true), None, None, false), [Step::Allocate]);
         assert_eq!(
             steps(&pod(&["n/d"], false), None, None, false),

@@ -53,12 +53,12 @@ impl Gone {
     }
 }
 
-struct Known {
+struct TrackedPod {
     view: View,
     pod: Arc<Pod>,
 }
 
-impl Known {
+impl TrackedPod {
     fn reference(&self) -> ObjectReference {
         self.pod.object_ref(&())
     }
@@ -71,16 +71,16 @@ impl Controller {
         devices: &[Device],
         instances: Vec<Instance>,
     ) -> Result<()> {
-        let known = self.pods.state().into_iter().filter_map(|pod| {
+        let tracked = self.pods.state().into_iter().filter_map(|pod| {
             let view = View::of(&pod)?;
-            Some(Known { view, pod })
+            Some(TrackedPod { view, pod })
         });
-        let known: Vec<Known> = known.collect();
+        let tracked: Vec<TrackedPod> = tracked.collect();
         let by_name: HashMap<&str, &Instance> =
             instances.iter().map(|i| (i.name.as_str(), i)).collect();
         let mut work = Vec::new();
         let mut moves = Vec::new();
-        for pod in &known {
+        for pod in &tracked {
             let instance = by_name.get(pod.view.instance.as_str()).copied();
             let in_the_way = instance.and_then(|i| plan::in_the_way(i, devices));
             let blocked = pod.view.gated
@@ -92,7 +92,7 @@ impl Controller {
                 }
             }
         }
-        let present: HashSet<&str> = known.iter().map(|k| k.view.instance.as_str()).collect();
+        let present: HashSet<&str> = tracked.iter().map(|k| k.view.instance.as_str()).collect();
         // An instance that still has a lease belongs to a Pod that was deleted, or that no round
         // has seen yet. In the second case its lease expires if the Pod never appears.
         let gone = self.gone.names();
@@ -114,16 +114,21 @@ impl Controller {
                 }
             })
             .await;
-        self.replace(&known, moves).await;
-        let mut said = self.said.lock().unwrap_or_else(|e| e.into_inner());
-        said.retain(|instance, _| present.contains(instance.as_str()));
-        drop(said);
+        self.replace(&tracked, moves).await;
+        let mut noted = self.noted.lock().unwrap_or_else(|e| e.into_inner());
+        noted.retain(|instance, _| present.contains(instance.as_str()));
+        drop(noted);
         let mut evicted = self.evicted.lock().unwrap_or_else(|e| e.into_inner());
         evicted.retain(|instance| present.contains(instance.as_str()));
         Ok(())
     }
 
-    async fn carry_out(&self, pod: &Known, instance: Option<&Instance>, step: &Step) -> Result<()> {
+    async fn carry_out(
+        &self,
+        pod: &TrackedPod,
+        instance: Option<&Instance>,
+        step: &Step,
+    ) -> Result<()> {
         let mut instances = self.registry.instances.clone();
         let view = &pod.view;
         match step {
@@ -210,13 +215,13 @@ impl Controller {
     }
 
     /// The allocation request of an existing Pod.
-    fn request(&self, pod: &Known) -> Result<AllocateRequest> {
+    fn request(&self, pod: &TrackedPod) -> Result<AllocateRequest> {
         let meta = &pod.pod.metadata;
-        let mut said = meta.annotations.clone().unwrap_or_default();
+        let mut noted = meta.annotations.clone().unwrap_or_default();
         for own in [ALLOCATED, MOVING, MOVED_FROM, "baltra.io/application"] {
-            said.remove(own);
+            noted.remove(own);
         }
-        let wanted = annotations::wanted(&said)?.unwrap_or_default();
+        let wanted = annotations::device_request(&noted)?.unwrap_or_default();
         let object = serde_json::to_value(&*pod.pod)?;
         let asker = Asker {
             instance: pod.view.instance.clone(),
@@ -239,29 +244,35 @@ impl Controller {
         Ok(Policy::of(namespace, &annotations)?)
     }
 
-    async fn within_quota(&self, pod: &Known, request: &AllocateRequest) -> Result<()> {
+    async fn within_quota(&self, pod: &TrackedPod, request: &AllocateRequest) -> Result<()> {
         let Some(most) = self.policy(&request.tenant)?.instances_max else {
             return Ok(());
         };
         let mut operators = self.registry.operators.clone();
-        let asked = InstancesRequest {
+        let request = InstancesRequest {
             tenant: request.tenant.clone(),
             ..InstancesRequest::default()
         };
-        let known = operators.instances(asked).await?.into_inner().instances;
-        if known.len() < most {
+        let tracked = operators.instances(request).await?.into_inner().instances;
+        if tracked.len() < most {
             return Ok(());
         }
         let note = format!(
             "the namespace has {} instances, at most {most} are allowed",
-            known.len()
+            tracked.len()
         );
         self.warn_once(pod, "QuotaExceeded", &note).await;
         Err(anyhow!(note))
     }
 
     /// A Pod that waited gets its devices; `open`: and need not wait any more.
-    async fn place(&self, pod: &Known, devices: &[String], node: &str, open: bool) -> Result<()> {
+    async fn place(
+        &self,
+        pod: &TrackedPod,
+        devices: &[String],
+        node: &str,
+        open: bool,
+    ) -> Result<()> {
         let annotations = BTreeMap::from([(ALLOCATED.to_owned(), devices.join(","))]);
         self.counters.count(PLACED);
         match open {
@@ -283,7 +294,7 @@ impl Controller {
 
     async fn open(
         &self,
-        pod: &Known,
+        pod: &TrackedPod,
         annotations: BTreeMap<String, String>,
         node: Option<&str>,
     ) -> Result<()> {
@@ -305,10 +316,11 @@ impl Controller {
         Ok(())
     }
 
-    async fn warn_once(&self, pod: &Known, reason: &str, note: &str) {
+    async fn warn_once(&self, pod: &TrackedPod, reason: &str, note: &str) {
         let new = {
-            let mut said = self.said.lock().unwrap_or_else(|e| e.into_inner());
-            said.insert(pod.view.instance.clone(), note.to_owned())
+            let mut noted = self.noted.lock().unwrap_or_else(|e| e.into_inner());
+            noted
+                .insert(pod.view.instance.clone(), note.to_owned())
                 .as_deref()
                 != Some(note)
         };
@@ -322,9 +334,9 @@ impl Controller {
     /// evicted when its ReplicaSet has the desired number of ready Pods without it. Other
     /// controllers create a replacement only after the eviction. In both cases the cluster's
     /// disruption budgets apply.
-    async fn replace(&self, known: &[Known], moves: Vec<(&Known, String)>) {
-        let mut under_way: HashMap<(&str, &str), Vec<&Known>> = HashMap::new();
-        for pod in known.iter().filter(|k| !k.view.leaving) {
+    async fn replace(&self, tracked: &[TrackedPod], moves: Vec<(&TrackedPod, String)>) {
+        let mut under_way: HashMap<(&str, &str), Vec<&TrackedPod>> = HashMap::new();
+        for pod in tracked.iter().filter(|k| !k.view.leaving) {
             if let Some(from) = &pod.view.moved_from {
                 let set = (pod.view.namespace.as_str(), from.as_str());
                 under_way.entry(set).or_default().push(pod);
@@ -381,7 +393,7 @@ impl Controller {
             };
             pods.retain(|p| !self.is_evicted(p));
             // Counted here: a ReplicaSet's own status lags, and has Pods among the ready that it has lost already.
-            let inside = known.iter().filter(|k| k.view.serves_in(namespace, set));
+            let inside = tracked.iter().filter(|k| k.view.serves_in(namespace, set));
             let former = pods.iter().filter(|p| p.view.ready);
             let mut spare = plan::spare(wanted, inside.count() + former.count());
             // Pods that are not ready go first.
@@ -396,7 +408,7 @@ impl Controller {
         }
     }
 
-    async fn take_out(&self, pod: &Known, set: &str, reason: &str) {
+    async fn take_out(&self, pod: &TrackedPod, set: &str, reason: &str) {
         let patch = json!({"metadata": {
             "labels": {TEMPLATE_HASH: null},
             "annotations": {MOVING: reason, MOVED_FROM: set},
@@ -414,18 +426,18 @@ impl Controller {
     }
 
     /// Whether the cluster has agreed to end a Pod that the cache may still hold as one that serves.
-    fn is_evicted(&self, pod: &Known) -> bool {
+    fn is_evicted(&self, pod: &TrackedPod) -> bool {
         let evicted = self.evicted.lock().unwrap_or_else(|e| e.into_inner());
         evicted.contains(&pod.view.instance)
     }
 
-    fn ends(&self, pod: &Known) {
+    fn ends(&self, pod: &TrackedPod) {
         let mut evicted = self.evicted.lock().unwrap_or_else(|e| e.into_inner());
         evicted.insert(pod.view.instance.clone());
     }
 
     /// Asks the cluster to end a Pod; whether it does.
-    async fn evict(&self, pod: &Known, reason: &str) -> bool {
+    async fn evict(&self, pod: &TrackedPod, reason: &str) -> bool {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.view.namespace);
         match pods.evict(&pod.view.name, &EvictParams::default()).await {
             Ok(_) => {

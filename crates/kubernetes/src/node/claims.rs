@@ -2,7 +2,7 @@
 //! has ended.
 //!
 //! A claim gets what a Pod of the webhook gets: a directory with a token, made known to the manager with the share
-//! of time and memory that the scheduler counted. A CDI file tells the container runtime to mount it and which
+//! of time and memory that the scheduler counted. A CDI file instructs the container runtime to mount it and which
 //! environment goes with it; the cluster's objects hold nothing secret.
 
 use super::authority::localhost;
@@ -193,19 +193,19 @@ impl DraPlugin for Driver {
 }
 
 impl Driver {
-    async fn prepare(&self, asked: &dra::Claim) -> Result<Vec<dra::Device>> {
-        check(asked)?;
-        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &asked.namespace);
+    async fn prepare(&self, requested: &dra::Claim) -> Result<Vec<dra::Device>> {
+        check(requested)?;
+        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &requested.namespace);
         let claim = claims
-            .get(&asked.name)
+            .get(&requested.name)
             .await
             .context("cannot read the claim")?;
         // One of the same name may have been made since.
-        if claim.metadata.uid.as_deref() != Some(&asked.uid) {
+        if claim.metadata.uid.as_deref() != Some(&requested.uid) {
             bail!(
                 "claim {}/{} was replaced by another of that name",
-                asked.namespace,
-                asked.name
+                requested.namespace,
+                requested.name
             );
         }
         let results = allocated(&claim, &self.options.node);
@@ -213,11 +213,11 @@ impl Driver {
             bail!("the claim has no device of this node");
         }
         let mut manager = super::control(&self.options.node_runtime_dir)?;
-        let known = manager
+        let listed = manager
             .devices(DevicesRequest {})
             .await
             .context("the manager does not respond")?;
-        let known: Vec<String> = known
+        let listed: Vec<String> = listed
             .into_inner()
             .devices
             .into_iter()
@@ -225,7 +225,7 @@ impl Driver {
             .collect();
         let mut devices = Vec::new();
         for result in &results {
-            let name = known.iter().find(|name| claim_name(name) == result.device);
+            let name = listed.iter().find(|name| claim_name(name) == result.device);
             let name =
                 name.ok_or_else(|| anyhow!("device '{}' no longer exists", result.device))?;
             devices.push(name.clone());
@@ -233,8 +233,8 @@ impl Driver {
         devices.sort();
         devices.dedup();
         let identity = Identity {
-            instance: instance(asked),
-            owner: asked.namespace.clone(),
+            instance: instance(requested),
+            owner: requested.namespace.clone(),
             devices,
             share: Share {
                 request: share(&results)?,
@@ -243,13 +243,13 @@ impl Driver {
             memory_bytes: memory(&results)?,
         };
         let directory = self.instances.lock().await.ensure_claim(&identity).await?;
-        let cdi = cdi(&asked.uid, &identity.instance, &directory);
-        let path = self.cdi_file(&asked.uid);
+        let cdi = cdi(&requested.uid, &identity.instance, &directory);
+        let path = self.cdi_file(&requested.uid);
         let fresh = path.with_extension("new");
         std::fs::write(&fresh, serde_json::to_vec(&cdi)?)
             .and_then(|()| std::fs::rename(&fresh, &path))
             .with_context(|| format!("cannot write {}", path.display()))?;
-        self.note(asked, &identity).await;
+        self.note(requested, &identity).await;
         self.counters.count(PREPARED);
         let note = format!(
             "prepared {} on {}: {} % of its time",
@@ -264,16 +264,16 @@ impl Driver {
             request_names: vec![r.request.clone()],
             pool_name: r.pool.clone(),
             device_name: r.device.clone(),
-            cdi_device_ids: vec![format!("{GROUP}/device={}", asked.uid)],
+            cdi_device_ids: vec![format!("{GROUP}/device={}", requested.uid)],
             share_id: r.share_id.clone(),
         };
         Ok(results.iter().map(device).collect())
     }
 
-    async fn unprepare(&self, asked: &dra::Claim) -> Result<()> {
-        check(asked)?;
-        let name = instance(asked);
-        let path = self.cdi_file(&asked.uid);
+    async fn unprepare(&self, requested: &dra::Claim) -> Result<()> {
+        check(requested)?;
+        let name = instance(requested);
+        let path = self.cdi_file(&requested.uid);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(error).with_context(|| format!("cannot remove {}", path.display()));
@@ -286,7 +286,7 @@ impl Driver {
         let released = tokio::time::timeout(REGISTRY_MAX, instances.release(request)).await;
         if !matches!(released, Ok(Ok(_))) {
             tracing::warn!(
-                claim = asked.name,
+                claim = requested.name,
                 "cannot report the end of a claim to the registry"
             );
         }
@@ -295,13 +295,13 @@ impl Driver {
 
     /// Reports the device's use to the registry. A failure is not fatal: the scheduler has decided
     /// already.
-    async fn note(&self, asked: &dra::Claim, identity: &Identity) {
+    async fn note(&self, requested: &dra::Claim, identity: &Identity) {
         let id = |name: &String| format!("{}/{name}", self.options.node);
         let request = AllocateRequest {
             instance: identity.instance.clone(),
             tenant: identity.owner.clone(),
             count: identity.devices.len() as u32,
-            hostname: format!("{CLAIM}{}/{}", asked.namespace, asked.name),
+            hostname: format!("{CLAIM}{}/{}", requested.namespace, requested.name),
             lease_s: Some(0),
             devices: identity.devices.iter().map(id).collect(),
             memory_bytes: identity.memory_bytes.unwrap_or(0),
@@ -311,7 +311,7 @@ impl Driver {
         let noted = tokio::time::timeout(REGISTRY_MAX, instances.allocate(request)).await;
         if !matches!(noted, Ok(Ok(_))) {
             tracing::warn!(
-                claim = asked.name,
+                claim = requested.name,
                 "cannot report the claim to the registry"
             );
         }
@@ -323,16 +323,16 @@ impl Driver {
 }
 
 /// A uid becomes a file's name.
-fn check(asked: &dra::Claim) -> Result<()> {
+fn check(requested: &dra::Claim) -> Result<()> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    if (1..=64).contains(&asked.uid.len()) && asked.uid.chars().all(plain) {
+    if (1..=64).contains(&requested.uid.len()) && requested.uid.chars().all(plain) {
         return Ok(());
     }
-    bail!("'{}' is not a claim's uid", asked.uid.escape_debug())
+    bail!("'{}' is not a claim's uid", requested.uid.escape_debug())
 }
 
-fn instance(asked: &dra::Claim) -> String {
-    named(&asked.namespace, &asked.uid.replace('-', ""))
+fn instance(requested: &dra::Claim) -> String {
+    named(&requested.namespace, &requested.uid.replace('-', ""))
 }
 
 /// What was allocated of this node.
@@ -386,13 +386,13 @@ fn limit(claim: &ResourceClaim) -> Result<u32> {
         let Some(opaque) = configuration.opaque.as_ref().filter(|o| o.driver == GROUP) else {
             continue;
         };
-        let said: Configuration = serde_json::from_value(opaque.parameters.0.clone()).context(
+        let parameters: Configuration = serde_json::from_value(opaque.parameters.0.clone()).context(
             "invalid configuration of the claim: expected 'kind: DeviceConfig' and 'limit: PERCENT'",
         )?;
-        if said.kind != "DeviceConfig" || said.limit > 100 {
+        if parameters.kind != "DeviceConfig" || parameters.limit > 100 {
             bail!("invalid configuration of the claim: 'kind' must be DeviceConfig, 'limit' at most 100");
         }
-        limit = said.limit;
+        limit = parameters.limit;
     }
     Ok(limit)
 }

@@ -107,16 +107,16 @@ impl Instances {
     /// # Errors
     /// What could not be done; the rest was.
     pub async fn follow(&mut self, wanted: &[Identity]) -> Result<(usize, usize)> {
-        let known = self.tenants().await?;
+        let tenants = self.tenants().await?;
         let (mut made, mut removed, mut failure) = (0, 0, None);
         for identity in wanted {
-            match self.ensure_known(identity, &known).await {
+            match self.ensure_tenant(identity, &tenants).await {
                 Ok(new) => made += usize::from(new),
                 Err(error) => failure = Some(error),
             }
         }
         let names: BTreeSet<&str> = wanted.iter().map(|i| i.instance.as_str()).collect();
-        let mut present: BTreeSet<String> = known.into_keys().collect();
+        let mut present: BTreeSet<String> = tenants.into_keys().collect();
         for entry in fs::read_dir(&self.root)?.flatten() {
             present.extend(entry.file_name().into_string().ok());
         }
@@ -146,8 +146,8 @@ impl Instances {
         make_directory(&directory)?;
         // First: a concurrent round must not remove it.
         fs::write(directory.join(CLAIM), b"")?;
-        let known = self.tenants().await?;
-        self.ensure_known(identity, &known).await?;
+        let tenants = self.tenants().await?;
+        self.ensure_tenant(identity, &tenants).await?;
         Ok(directory)
     }
 
@@ -160,13 +160,13 @@ impl Instances {
         Ok(ours.map(|t| (t.name.clone(), t)).collect())
     }
 
-    async fn ensure_known(
+    async fn ensure_tenant(
         &mut self,
         identity: &Identity,
-        known: &BTreeMap<String, Tenant>,
+        tenants: &BTreeMap<String, Tenant>,
     ) -> Result<bool> {
         let directory = self.directory(&identity.instance)?;
-        let tenant = known.get(&identity.instance);
+        let tenant = tenants.get(&identity.instance);
         let same = tenant.is_some_and(|t| is_same(t, identity));
         if same && directory.join("environment").exists() {
             return Ok(false);

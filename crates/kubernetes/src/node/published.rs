@@ -81,11 +81,11 @@ impl Published {
         }
         // The cache may lag behind our own writes: read from the API server.
         let api: Api<ResourceSlice> = Api::all(self.client.clone());
-        let known = api.get_opt(&name).await?;
-        if self.is_written(known.as_ref(), &node, &devices) {
+        let existing = api.get_opt(&name).await?;
+        if self.is_written(existing.as_ref(), &node, &devices) {
             return Ok(());
         }
-        let slice = slices::publish(&self.client, &node, known.as_ref(), &devices).await?;
+        let slice = slices::publish(&self.client, &node, existing.as_ref(), &devices).await?;
         self.written = Some(Written {
             devices,
             owner: node.uid(),

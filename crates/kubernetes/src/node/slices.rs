@@ -171,13 +171,13 @@ pub fn slice_name(node: &str) -> String {
 pub async fn publish(
     client: &Client,
     owner: &Node,
-    known: Option<&ResourceSlice>,
+    existing: Option<&ResourceSlice>,
     devices: &[Device],
 ) -> Result<ResourceSlice> {
     let node = owner.name_any();
     let slices: Api<ResourceSlice> = Api::all(client.clone());
     let name = slice_name(&node);
-    let generation = known.map_or(0, |s| s.spec.pool.generation) + 1;
+    let generation = existing.map_or(0, |s| s.spec.pool.generation) + 1;
     let slice = ResourceSlice {
         metadata: ObjectMeta {
             name: Some(name.clone()),

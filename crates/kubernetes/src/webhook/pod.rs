@@ -1,6 +1,6 @@
 //! Changes of a Pod at admission: a pure function from object to object.
 
-use crate::annotations::Wanted;
+use crate::annotations::DeviceRequest;
 use crate::{ALLOCATED, GATE, HOSTNAME, INSTANCE, INSTANCES_DIR, MOUNT};
 use serde_json::{json, Map, Value};
 use std::path::Path;
@@ -70,7 +70,7 @@ pub fn node(pod: &Value) -> String {
 /// When the Pod conflicts with the required changes.
 pub fn changed(
     pod: &Value,
-    wanted: &Wanted,
+    wanted: &DeviceRequest,
     grant: &Grant,
     runtime_dir: &Path,
 ) -> Result<Value, Error> {
@@ -232,13 +232,13 @@ mod tests {
         json!({"metadata": {}, "spec": {"containers": [{"name": "c"}, {"name": "d", "env": [{"name": "LD_LIBRARY_PATH", "value": "/x"}]}]}})
     }
 
-    fn change(pod: &Value, wanted: &Wanted, grant: &Grant) -> Result<Value, Error> {
+    fn change(pod: &Value, wanted: &DeviceRequest, grant: &Grant) -> Result<Value, Error> {
         changed(pod, wanted, grant, Path::new("/run/baltra"))
     }
 
     #[test]
     fn test_a_pod_gets_a_place_a_volume_and_an_environment() {
-        let pod = change(&plain(), &Wanted::default(), &grant()).unwrap();
+        let pod = change(&plain(), &DeviceRequest::default(), &grant()).unwrap();
         assert_eq!(pod["metadata"]["labels"][INSTANCE], "red.00ff");
         assert_eq!(pod["metadata"]["annotations"][ALLOCATED], "n1/fpga0");
         assert_eq!(pod["spec"]["nodeSelector"][HOSTNAME], "n1");
@@ -270,7 +270,7 @@ mod tests {
             gated: true,
             ..grant()
         };
-        let pod = change(&plain(), &Wanted::default(), &waits).unwrap();
+        let pod = change(&plain(), &DeviceRequest::default(), &waits).unwrap();
         assert_eq!(pod["spec"]["schedulingGates"], json!([{"name": GATE}]));
         assert!(pod["spec"]["nodeSelector"].is_null());
         assert!(pod["metadata"]["annotations"].is_null());
@@ -278,16 +278,16 @@ mod tests {
 
     #[test]
     fn test_only_named_containers_get_it() {
-        let wanted = Wanted {
+        let wanted = DeviceRequest {
             containers: vec!["d".into()],
-            ..Wanted::default()
+            ..DeviceRequest::default()
         };
         let pod = change(&plain(), &wanted, &grant()).unwrap();
         assert!(pod["spec"]["containers"][0]["volumeMounts"].is_null());
         assert!(pod["spec"]["containers"][1]["volumeMounts"].is_array());
-        let wrong = Wanted {
+        let wrong = DeviceRequest {
             containers: vec!["x".into()],
-            ..Wanted::default()
+            ..DeviceRequest::default()
         };
         assert_eq!(
             change(&plain(), &wrong, &grant()),
@@ -300,20 +300,20 @@ mod tests {
         let mut pod = plain();
         pod["spec"]["volumes"] = json!([{"name": "baltra"}]);
         assert_eq!(
-            change(&pod, &Wanted::default(), &grant()),
+            change(&pod, &DeviceRequest::default(), &grant()),
             Err(Error::Volume)
         );
         let mut pod = plain();
         pod["spec"]["containers"][0]["volumeMounts"] =
             json!([{"name": "x", "mountPath": "/baltra/"}]);
         assert_eq!(
-            change(&pod, &Wanted::default(), &grant()),
+            change(&pod, &DeviceRequest::default(), &grant()),
             Err(Error::Mount("c".into()))
         );
         let mut pod = plain();
         pod["spec"]["nodeSelector"] = json!({HOSTNAME: "n2"});
         assert!(matches!(
-            change(&pod, &Wanted::default(), &grant()),
+            change(&pod, &DeviceRequest::default(), &grant()),
             Err(Error::Elsewhere { .. })
         ));
         let mut pod = plain();
@@ -323,7 +323,7 @@ mod tests {
             ..grant()
         };
         assert_eq!(
-            change(&pod, &Wanted::default(), &waits),
+            change(&pod, &DeviceRequest::default(), &waits),
             Err(Error::Bound("n1".into()))
         );
     }

@@ -2,7 +2,7 @@
 
 use super::pod::{self, Grant};
 use super::{Options, ADMITTED, REFUSED, WAITING};
-use crate::annotations::{self, Wanted};
+use crate::annotations::{self, DeviceRequest};
 use crate::demand::{self, Answer, Asker, Policy};
 use crate::health::Counters;
 use crate::registry::Registry;
@@ -38,7 +38,7 @@ pub struct Reviewer {
     counters: Arc<Counters<3>>,
 }
 
-type Asked = AdmissionRequest<DynamicObject>;
+type Admission = AdmissionRequest<DynamicObject>;
 
 /// The reason of a refusal, for the requesting user.
 struct Refused(String);
@@ -75,18 +75,18 @@ impl Reviewer {
     }
 
     /// A Pod or a workload is made or changed.
-    pub async fn mutate(&self, asked: &Asked) -> AdmissionResponse {
-        let answer = AdmissionResponse::from(asked);
-        let Some(object) = &asked.object else {
+    pub async fn mutate(&self, request: &Admission) -> AdmissionResponse {
+        let answer = AdmissionResponse::from(request);
+        let Some(object) = &request.object else {
             return answer;
         };
         let before = match serde_json::to_value(object) {
             Ok(value) => value,
             Err(error) => return answer.deny(format!("baltra: {error}")),
         };
-        let decided = match asked.kind.kind.as_str() {
-            "Pod" if asked.operation == Operation::Create => self.pod(asked, &before).await,
-            "Deployment" | "StatefulSet" => self.workload(asked, &before),
+        let decided = match request.kind.kind.as_str() {
+            "Pod" if request.operation == Operation::Create => self.pod(request, &before).await,
+            "Deployment" | "StatefulSet" => self.workload(request, &before),
             _ => Ok(None),
         };
         match decided {
@@ -95,15 +95,15 @@ impl Reviewer {
                 let patch = json_patch::diff(&before, &after);
                 match answer.with_patch(patch) {
                     Ok(answer) => answer,
-                    Err(error) => AdmissionResponse::from(asked).deny(format!("baltra: {error}")),
+                    Err(error) => AdmissionResponse::from(request).deny(format!("baltra: {error}")),
                 }
             }
             Err(Refused(reason)) => {
                 self.counters.count(REFUSED);
                 tracing::info!(
-                    namespace = asked.namespace,
-                    name = asked.name,
-                    kind = asked.kind.kind,
+                    namespace = request.namespace,
+                    name = request.name,
+                    kind = request.kind.kind,
                     reason,
                     "refused"
                 );
@@ -113,15 +113,15 @@ impl Reviewer {
     }
 
     /// A Pod is changed: who it is stays.
-    pub fn validate(&self, asked: &Asked) -> AdmissionResponse {
-        let answer = AdmissionResponse::from(asked);
-        let (Some(before), Some(after)) = (&asked.old_object, &asked.object) else {
+    pub fn validate(&self, request: &Admission) -> AdmissionResponse {
+        let answer = AdmissionResponse::from(request);
+        let (Some(before), Some(after)) = (&request.old_object, &request.object) else {
             return answer;
         };
         match identity_change(before, after) {
             // The controller sets the node of a Pod that waited.
             Some(ALLOCATED)
-                if asked
+                if request
                     .user_info
                     .groups
                     .iter()
@@ -137,7 +137,7 @@ impl Reviewer {
         }
     }
 
-    fn workload(&self, asked: &Asked, object: &Value) -> Result<Option<Value>, Refused> {
+    fn workload(&self, request: &Admission, object: &Value) -> Result<Option<Value>, Refused> {
         let own = texts(&object["metadata"]["annotations"]);
         let template = texts(&object["spec"]["template"]["metadata"]["annotations"]);
         let mut all = annotations::asking(&own);
@@ -145,11 +145,11 @@ impl Reviewer {
         all.remove("baltra.io/application");
         // Invalid annotations are refused when the workload is applied, not when its Pods are
         // created.
-        if annotations::wanted(&all)?.is_none() {
+        if annotations::device_request(&all)?.is_none() {
             return Ok(None);
         }
-        let namespace = asked.namespace.as_deref().unwrap_or("default");
-        let application = format!("{}.{namespace}", asked.name);
+        let namespace = request.namespace.as_deref().unwrap_or("default");
+        let application = format!("{}.{namespace}", request.name);
         let asking: Vec<(String, String)> = annotations::asking(&own).into_iter().collect();
         Ok(Some(pod::workload(
             object,
@@ -159,18 +159,18 @@ impl Reviewer {
         )))
     }
 
-    async fn pod(&self, asked: &Asked, object: &Value) -> Result<Option<Value>, Refused> {
+    async fn pod(&self, request: &Admission, object: &Value) -> Result<Option<Value>, Refused> {
         if !object["metadata"]["labels"][INSTANCE].is_null() {
             return Err(Refused(format!(
                 "baltra: label '{INSTANCE}' is reserved for Baltra: remove it"
             )));
         }
-        let mut said = texts(&object["metadata"]["annotations"]);
-        said.remove("baltra.io/application");
-        let Some(wanted) = annotations::wanted(&said)? else {
+        let mut annotations_given = texts(&object["metadata"]["annotations"]);
+        annotations_given.remove("baltra.io/application");
+        let Some(wanted) = annotations::device_request(&annotations_given)? else {
             return Ok(None);
         };
-        let namespace = asked
+        let namespace = request
             .namespace
             .clone()
             .unwrap_or_else(|| "default".to_owned());
@@ -184,7 +184,7 @@ impl Reviewer {
             name: name.unwrap_or("pod").trim_end_matches('-').to_owned(),
             node: pod::node(object),
         };
-        let grant = match asked.dry_run {
+        let grant = match request.dry_run {
             true => self.rehearse(&asker, &wanted, &policy)?,
             false => self.allocate(&asker, &wanted, &policy).await?,
         };
@@ -202,7 +202,12 @@ impl Reviewer {
     }
 
     /// What would be decided, without deciding it.
-    fn rehearse(&self, asker: &Asker, wanted: &Wanted, policy: &Policy) -> Result<Grant, Refused> {
+    fn rehearse(
+        &self,
+        asker: &Asker,
+        wanted: &DeviceRequest,
+        policy: &Policy,
+    ) -> Result<Grant, Refused> {
         demand::request(asker, wanted, policy)?;
         Ok(Grant {
             instance: asker.instance.clone(),
@@ -214,7 +219,7 @@ impl Reviewer {
     async fn allocate(
         &self,
         asker: &Asker,
-        wanted: &Wanted,
+        wanted: &DeviceRequest,
         policy: &Policy,
     ) -> Result<Grant, Refused> {
         let request = demand::request(asker, wanted, policy)?;
@@ -277,8 +282,8 @@ impl Reviewer {
             tenant: namespace.to_owned(),
             ..InstancesRequest::default()
         };
-        let asked = tokio::time::timeout(REGISTRY_MAX, operators.instances(request)).await;
-        let known = match asked {
+        let reply = tokio::time::timeout(REGISTRY_MAX, operators.instances(request)).await;
+        let known = match reply {
             Ok(Ok(reply)) => reply.into_inner().instances.len(),
             Ok(Err(status)) => return Err(Refused(format!("baltra: {}", status.message()))),
             Err(_) => {

@@ -26,7 +26,7 @@ const METRICS: [&str; 4] = [
 
 /// A request for metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Asked {
+enum MetricsRequest {
     /// The list of metrics.
     Resources,
     /// The values of a metric.
@@ -41,14 +41,14 @@ enum Asked {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused(pub u16, pub String);
 
-fn parse(path: &str, query: Option<&str>) -> Result<Asked, Refused> {
+fn parse(path: &str, query: Option<&str>) -> Result<MetricsRequest, Refused> {
     let unknown = || Refused(404, format!("there are {}", METRICS.join(", ")));
     let rest = path
         .strip_prefix("/apis/")
         .and_then(|p| p.strip_prefix(API));
     let rest = rest.ok_or_else(unknown)?.trim_matches('/');
     if rest.is_empty() {
-        return Ok(Asked::Resources);
+        return Ok(MetricsRequest::Resources);
     }
     let parts: Vec<&str> = rest.split('/').collect();
     let ["namespaces", namespace, metric] = parts[..] else {
@@ -78,7 +78,7 @@ fn parse(path: &str, query: Option<&str>) -> Result<Asked, Refused> {
             }
         }
     }
-    Ok(Asked::Metric {
+    Ok(MetricsRequest::Metric {
         namespace: namespace.to_owned(),
         metric,
         function,
@@ -119,10 +119,10 @@ pub async fn answer(
     path: &str,
     query: Option<&str>,
 ) -> Result<Value, Refused> {
-    let asked = parse(path, query)?;
-    let signals = match asked {
-        Asked::Resources => Vec::new(),
-        Asked::Metric { .. } => {
+    let request = parse(path, query)?;
+    let signals = match request {
+        MetricsRequest::Resources => Vec::new(),
+        MetricsRequest::Metric { .. } => {
             let mut operators = registry.operators.clone();
             let reply =
                 tokio::time::timeout(REGISTRY_MAX, operators.signals(SignalsRequest {})).await;
@@ -133,12 +133,12 @@ pub async fn answer(
             }
         }
     };
-    Ok(told(&asked, &signals))
+    Ok(response(&request, &signals))
 }
 
-fn told(asked: &Asked, signals: &[Signal]) -> Value {
-    match asked {
-        Asked::Resources => {
+fn response(request: &MetricsRequest, signals: &[Signal]) -> Value {
+    match request {
+        MetricsRequest::Resources => {
             let resource = |name: &&str| {
                 json!({"name": name, "singularName": "", "namespaced": true,
                        "kind": "ExternalMetricValueList", "verbs": ["get"]})
@@ -146,7 +146,7 @@ fn told(asked: &Asked, signals: &[Signal]) -> Value {
             json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": API,
                    "resources": METRICS.iter().map(resource).collect::<Vec<_>>()})
         }
-        Asked::Metric {
+        MetricsRequest::Metric {
             namespace,
             metric,
             function,
@@ -187,24 +187,24 @@ mod tests {
 
     #[test]
     fn test_what_is_asked_is_checked() {
-        assert_eq!(parse(BASE, None).unwrap(), Asked::Resources);
+        assert_eq!(parse(BASE, None).unwrap(), MetricsRequest::Resources);
         let path = format!("{BASE}/namespaces/red/baltra_function_replicas_desired");
-        let asked = |query| parse(&path, query);
-        let metric = |function: Option<&str>| Asked::Metric {
+        let request = |query| parse(&path, query);
+        let metric = |function: Option<&str>| MetricsRequest::Metric {
             namespace: "red".into(),
             metric: METRICS[1],
             function: function.map(str::to_owned),
         };
-        assert_eq!(asked(None).unwrap(), metric(None));
+        assert_eq!(request(None).unwrap(), metric(None));
         assert_eq!(
-            asked(Some("labelSelector=function%3Dsobel")).unwrap(),
+            request(Some("labelSelector=function%3Dsobel")).unwrap(),
             metric(Some("sobel"))
         );
         assert_eq!(
-            asked(Some("labelSelector=function%3D%3Dsobel")).unwrap(),
+            request(Some("labelSelector=function%3D%3Dsobel")).unwrap(),
             metric(Some("sobel"))
         );
-        assert_eq!(asked(Some("labelSelector=app%3Dx")).unwrap_err().0, 400);
+        assert_eq!(request(Some("labelSelector=app%3Dx")).unwrap_err().0, 400);
         assert_eq!(
             parse(&format!("{BASE}/namespaces/red/luck"), None)
                 .unwrap_err()
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn test_only_the_namespace_s_own_functions_are_told() {
+    fn test_only_functions_of_the_namespace_are_listed() {
         let signal = |function: &str| Signal {
             function: function.into(),
             replicas: 2,
@@ -229,18 +229,21 @@ mod tests {
             signal("sobel.blue"),
             signal("plain"),
         ];
-        let ask = |metric, function: Option<&str>| {
-            let asked = Asked::Metric {
+        let values = |metric, function: Option<&str>| {
+            let request = MetricsRequest::Metric {
                 namespace: "red".into(),
                 metric,
                 function: function.map(str::to_owned),
             };
-            told(&asked, &signals)["items"].as_array().unwrap().clone()
+            response(&request, &signals)["items"]
+                .as_array()
+                .unwrap()
+                .clone()
         };
-        assert_eq!(ask(METRICS[1], None).len(), 2);
-        let own = ask(METRICS[1], Some("sobel"));
+        assert_eq!(values(METRICS[1], None).len(), 2);
+        let own = values(METRICS[1], Some("sobel"));
         assert_eq!((own.len(), &own[0]["value"]), (1, &json!("3")));
-        assert_eq!(ask(METRICS[3], Some("mm"))[0]["value"], "1250m");
+        assert_eq!(values(METRICS[3], Some("mm"))[0]["value"], "1250m");
     }
 
     #[test]

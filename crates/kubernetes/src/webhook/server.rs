@@ -112,8 +112,8 @@ async fn answer(reviewer: &Reviewer, request: Request<Incoming>) -> Response<Ful
         }
     };
     // Its version goes into the answer.
-    let asked: AdmissionRequest<DynamicObject> = match review.try_into() {
-        Ok(asked) => asked,
+    let request: AdmissionRequest<DynamicObject> = match review.try_into() {
+        Ok(request) => request,
         Err(_) => {
             return text(
                 StatusCode::BAD_REQUEST,
@@ -122,8 +122,8 @@ async fn answer(reviewer: &Reviewer, request: Request<Incoming>) -> Response<Ful
         }
     };
     let answer = match mutate {
-        true => reviewer.mutate(&asked).await,
-        false => reviewer.validate(&asked),
+        true => reviewer.mutate(&request).await,
+        false => reviewer.validate(&request),
     };
     json(&answer.into_review())
 }

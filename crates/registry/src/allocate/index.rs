@@ -11,7 +11,7 @@
 use super::scan::Scan;
 use super::{
     as_loaded, assign, millionths, planned, Alike, Decision, Found, Placement, Policy, Rank,
-    Refusal, Request, Source, Want, WHOLE,
+    Refusal, Request, Requirement, Source, WHOLE,
 };
 use crate::model::{Accelerator, Device, DeviceId, Function, Instance, InstanceId, Snapshot};
 use baltra_api::query::Field;
@@ -128,13 +128,13 @@ impl Index {
         self.weigh(id, false);
         let device = self.snapshot.devices.get_mut(id)?;
         let (node, instances) = (device.node.clone(), std::mem::take(&mut device.instances));
-        let told = change(device);
+        let changed = change(device);
         device.id = id.to_owned();
         device.node = node;
         device.instances = instances;
         self.weigh(id, true);
         self.file(id);
-        Some(told)
+        Some(changed)
     }
 
     /// A device goes. The instances that have it keep its name.
@@ -235,11 +235,11 @@ impl Index {
         }
         let each = self.each();
         self.weigh(device, false);
-        if let Some(known) = self.snapshot.devices.get_mut(device) {
+        if let Some(entry) = self.snapshot.devices.get_mut(device) {
             if !is {
-                known.instances.remove(instance);
-            } else if known.instances.insert(instance.to_owned()) {
-                known.foreseen += each;
+                entry.instances.remove(instance);
+            } else if entry.instances.insert(instance.to_owned()) {
+                entry.foreseen += each;
             }
             self.weigh(device, true);
             self.file(device);
@@ -392,8 +392,12 @@ impl Index {
 
     /// The devices that a query or a node names, where that is so few that looking at each is
     /// the shortest way; `None`: all.
-    fn named<'a>(&'a self, want: &Want<'_>, node: Option<&str>) -> Option<Vec<&'a Device>> {
-        let exact = |field| want.query.term(field).and_then(|p| p.exact());
+    fn named<'a>(
+        &'a self,
+        requirement: &Requirement<'_>,
+        node: Option<&str>,
+    ) -> Option<Vec<&'a Device>> {
+        let exact = |field| requirement.query.term(field).and_then(|p| p.exact());
         if let Some(id) = exact(Field::Id) {
             return Some(self.snapshot.devices.get(&id).into_iter().collect());
         }
@@ -407,39 +411,39 @@ impl Index {
     /// reconfigured.
     fn first(
         &self,
-        want: &Want<'_>,
+        requirement: &Requirement<'_>,
         like: Option<&Alike<'_>>,
         node: Option<&str>,
         reconfigure: bool,
     ) -> Option<(Rank, &Device)> {
         let fits = |d: &Device| {
-            want.unfit(&self.snapshot, d).is_none()
+            requirement.unfit(&self.snapshot, d).is_none()
                 && node.is_none_or(|node| node == d.node)
                 && like.is_none_or(|l| l.accepts(d))
         };
         let usable = |d: &Device| match reconfigure {
-            true => d.exclusive && self.region_to_give_up(d, want.taken).is_some(),
-            false => d.has_loaded(want.query),
+            true => d.exclusive && self.region_to_give_up(d, requirement.taken).is_some(),
+            false => d.has_loaded(requirement.query),
         };
-        if let Some(few) = self.named(want, node) {
+        if let Some(few) = self.named(requirement, node) {
             let entry = |d: &&Device| self.entries.get(&d.id).map(|e| e.rank.clone());
             let able = few.into_iter().filter(|d| fits(d) && usable(d));
             let ranked = able.filter_map(|d| Some((entry(&d)?, d)));
             return ranked.min_by(|a, b| (&a.0, &a.1.id).cmp(&(&b.0, &b.1.id)));
         }
-        let any = want.query.term(Field::Accelerator).is_none();
+        let any = requirement.query.term(Field::Accelerator).is_none();
         let mut best: Option<(&Rank, &Device)> = None;
         for class in self
             .classes
             .iter()
-            .filter(|c| want.query.fits_kind(&c.sample))
+            .filter(|c| requirement.query.fits_kind(&c.sample))
         {
             for (slot, file) in &class.files {
                 let matches = match slot {
                     Slot::Whole => !reconfigure && (any || !class.sample.exclusive),
                     Slot::Blank => reconfigure || any,
-                    Slot::Holds(a) if reconfigure => self.is_redistributable(a, want.taken),
-                    Slot::Holds(a) => any || want.query.wants(a),
+                    Slot::Holds(a) if reconfigure => self.is_redistributable(a, requirement.taken),
+                    Slot::Holds(a) => any || requirement.query.wants(a),
                 };
                 if !matches {
                     continue;
@@ -462,36 +466,36 @@ impl Index {
     }
 
     /// The first loaded device in order; what a moving instance may get.
-    pub(super) fn first_loaded(&self, want: &Want<'_>) -> Option<&Device> {
-        let near = want
+    pub(super) fn first_loaded(&self, requirement: &Requirement<'_>) -> Option<&Device> {
+        let near = requirement
             .prefer
-            .and_then(|n| self.first(want, None, Some(n), false));
-        let found = near.or_else(|| self.first(want, None, want.node, false))?;
+            .and_then(|n| self.first(requirement, None, Some(n), false));
+        let found = near.or_else(|| self.first(requirement, None, requirement.node, false))?;
         Some(found.1)
     }
 }
 
 impl Source for Index {
-    fn best(&self, want: &Want<'_>) -> Option<Found> {
-        let like = match want.alike {
+    fn best(&self, requirement: &Requirement<'_>) -> Option<Found> {
+        let like = match requirement.alike {
             Some(first) => Some(Alike::to(first, self.snapshot.devices.get(&first.device)?)?),
             None => None,
         };
         let search = |reconfigure| {
-            let near = want
+            let near = requirement
                 .prefer
-                .filter(|n| want.node.is_none_or(|only| only == *n));
-            near.and_then(|node| self.first(want, like.as_ref(), Some(node), reconfigure))
-                .or_else(|| self.first(want, like.as_ref(), want.node, reconfigure))
+                .filter(|n| requirement.node.is_none_or(|only| only == *n));
+            near.and_then(|node| self.first(requirement, like.as_ref(), Some(node), reconfigure))
+                .or_else(|| self.first(requirement, like.as_ref(), requirement.node, reconfigure))
         };
         if let Some((rank, device)) = search(false) {
             return Some(Found {
                 key: (false, rank, device.id.clone()),
-                placement: as_loaded(want, device, like.as_ref()),
+                placement: as_loaded(requirement, device, like.as_ref()),
             });
         }
         let (rank, device) = search(true)?;
-        let region = self.region_to_give_up(device, want.taken)?;
+        let region = self.region_to_give_up(device, requirement.taken)?;
         Some(Found {
             key: (true, rank, device.id.clone()),
             placement: Placement {

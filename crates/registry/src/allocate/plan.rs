@@ -7,7 +7,7 @@
 //! device's utilization), so that a hundred instances do not all move to the device that is idle
 //! now.
 
-use super::{Index, Placement, Request, Want};
+use super::{Index, Placement, Request, Requirement};
 use crate::model::{
     Accelerator, Device, DeviceId, Function, Instance, InstanceId, Locality, UTILIZATION,
 };
@@ -136,17 +136,19 @@ impl Moved<'_> {
         // Exclude the devices that it already has.
         request.except = &instance.devices;
         let on_node = own.filter(|_| request.locality == Locality::Require);
-        let want = request.want(on_node, &[]);
+        let requirement = request.requirement(on_node, &[]);
         let mut skip: Vec<DeviceId> = instance.devices.clone();
         skip.extend(self.touched.keys().cloned());
-        let untouched = self.index.first_loaded(&Want {
+        let untouched = self.index.first_loaded(&Requirement {
             except: &skip,
-            ..want
+            ..requirement
         });
         // Those who moved before it are among a touched device's instances.
         let snapshot = self.index.snapshot();
         let fits = |d: &&Device| {
-            want.unfit(snapshot, d).is_none() && policy.admits(d) && d.has_loaded(&function.query)
+            requirement.unfit(snapshot, d).is_none()
+                && policy.admits(d)
+                && d.has_loaded(&function.query)
         };
         let candidates = self.touched.values().filter(fits).chain(untouched);
         let key = |d: &Device| {

@@ -146,7 +146,7 @@ pub struct Refusal {
     /// The query, as text.
     pub query: String,
     /// Number of requested devices.
-    pub asked: u32,
+    pub requested: u32,
     /// How many could have been given.
     pub found: u32,
     /// Every device that there is, by id, but for those that could have been given.
@@ -162,7 +162,7 @@ impl fmt::Display for Refusal {
             "" => "any",
             query => query,
         };
-        match self.asked {
+        match self.requested {
             0 | 1 => write!(f, "no device for '{query}'")?,
             n => write!(f, "{} of {n} devices for '{query}'", self.found)?,
         }

@@ -1,6 +1,6 @@
 //! The algorithm as written: it visits every device and keeps no state.
 
-use super::Want;
+use super::Requirement;
 use super::{
     as_loaded, assign, millionths, Alike, Decision, Found, Placement, Policy, Rank, Reason,
     Refusal, Rejection, Request, Source, WHOLE,
@@ -107,7 +107,7 @@ impl<'a> Scan<'a> {
     ) -> Vec<Placement> {
         let mut taken: Vec<Placement> = Vec::new();
         while taken.len() < request.count() {
-            let Some(found) = source.best(&request.want(node, &taken)) else {
+            let Some(found) = source.best(&request.requirement(node, &taken)) else {
                 break;
             };
             taken.push(found.placement);
@@ -138,7 +138,7 @@ impl<'a> Scan<'a> {
         });
         Refusal {
             query: request.query.to_string(),
-            asked: request.count() as u32,
+            requested: request.count() as u32,
             found,
             devices: devices.collect(),
         }
@@ -157,7 +157,7 @@ impl<'a> Scan<'a> {
         let node = request
             .node
             .filter(|_| request.locality == Locality::Require);
-        if let Some(reason) = request.want(node, &[]).unfit(self.snapshot, device) {
+        if let Some(reason) = request.requirement(node, &[]).unfit(self.snapshot, device) {
             return reason;
         }
         if let Some(reason) = self.policy.outside(device) {
@@ -181,14 +181,14 @@ impl<'a> Scan<'a> {
 }
 
 impl Source for Scan<'_> {
-    fn best(&self, want: &Want<'_>) -> Option<Found> {
-        let like = match want.alike {
+    fn best(&self, requirement: &Requirement<'_>) -> Option<Found> {
+        let like = match requirement.alike {
             Some(first) => Some(Alike::to(first, self.snapshot.devices.get(&first.device)?)?),
             None => None,
         };
         // Lines 2 and 3: filter by compatibility and by metrics.
         let fits = |d: &&Device| {
-            want.unfit(self.snapshot, d).is_none()
+            requirement.unfit(self.snapshot, d).is_none()
                 && self.policy.admits(d)
                 && like.as_ref().is_none_or(|l| l.accepts(d))
         };
@@ -196,8 +196,13 @@ impl Source for Scan<'_> {
         // Line 4: order by accelerator, then metrics.
         let mut devices: Vec<(bool, bool, Rank, &Device)> = all
             .map(|d| {
-                let far = want.prefer.is_some_and(|node| node != d.node);
-                (!d.has_loaded(want.query), far, self.policy.rank(d), d)
+                let far = requirement.prefer.is_some_and(|node| node != d.node);
+                (
+                    !d.has_loaded(requirement.query),
+                    far,
+                    self.policy.rank(d),
+                    d,
+                )
             })
             .collect();
         devices.sort_by(|a, b| (a.0, a.1, &a.2, &a.3.id).cmp(&(b.0, b.1, &b.2, &b.3.id)));
@@ -206,11 +211,11 @@ impl Source for Scan<'_> {
         if !incompatible {
             return Some(Found {
                 key: (false, rank.clone(), first.id.clone()),
-                placement: as_loaded(want, first, like.as_ref()),
+                placement: as_loaded(requirement, first, like.as_ref()),
             });
         }
         devices.iter().find_map(|(_, _, rank, device)| {
-            let region = self.redistributable(device, want.taken).ok()?;
+            let region = self.redistributable(device, requirement.taken).ok()?;
             Some(Found {
                 key: (true, rank.clone(), device.id.clone()),
                 placement: Placement {

@@ -16,7 +16,7 @@ fn snapshot(devices: Vec<Device>) -> Snapshot {
     }
 }
 
-fn ask(snapshot: &Snapshot, query: &str) -> Result<Decision, Box<Refusal>> {
+fn choose(snapshot: &Snapshot, query: &str) -> Result<Decision, Box<Refusal>> {
     let query = query.parse().unwrap();
     allocate(snapshot, &Request::of(&query), &Policy::default())
 }
@@ -33,11 +33,11 @@ fn the_least_used_compatible_device_is_given() {
         device("d2", "n2", Some("mm"), 0.0),
         device("d3", "n2", None, 0.0),
     ]);
-    let decision = ask(&devices, "accelerator=sobel").unwrap();
+    let decision = choose(&devices, "accelerator=sobel").unwrap();
     assert_eq!(decision.node, "n1", "an instance follows its device");
     assert_eq!(decision.devices[0].device, "d1");
     assert_eq!(decision.devices[0].reconfigures, None);
-    assert_eq!(given(ask(&devices, "accelerator=mm")), "d2");
+    assert_eq!(given(choose(&devices, "accelerator=mm")), "d2");
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn occupation_decides_between_equal_utilizations() {
     let mut busy = device("d0", "n0", Some("sobel"), 20.0);
     busy.instances.insert("i0".to_owned());
     let devices = snapshot(vec![busy, device("d1", "n1", Some("sobel"), 20.0)]);
-    assert_eq!(given(ask(&devices, "accelerator=sobel")), "d1");
+    assert_eq!(given(choose(&devices, "accelerator=sobel")), "d1");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_device_is_reconfigured_only_if_what_it_does_fits_elsewhere() {
         device("d0", "n0", Some("mm"), 30.0),
         device("d1", "n1", Some("mm"), 60.0),
     ]);
-    let decision = ask(&two, "accelerator=sobel").unwrap();
+    let decision = choose(&two, "accelerator=sobel").unwrap();
     assert_eq!(decision.devices[0].device, "d0", "the least used first");
     assert_eq!(
         decision.devices[0].reconfigures,
@@ -67,7 +67,7 @@ fn a_device_is_reconfigured_only_if_what_it_does_fits_elsewhere() {
         device("d0", "n0", Some("mm"), 30.0),
         device("d1", "n1", Some("mm"), 80.0),
     ]);
-    let refusal = ask(&full, "accelerator=sobel").unwrap_err();
+    let refusal = choose(&full, "accelerator=sobel").unwrap_err();
     let text = refusal.to_string();
     assert!(
         text.contains("d0: it holds 'mm' (region 0), whose load is 30.0 % of it, and the other regions that hold it have 20.0 % free"),
@@ -81,7 +81,7 @@ fn the_sum_may_be_exactly_enough() {
         device("d0", "n0", Some("mm"), 40.0),
         device("d1", "n1", Some("mm"), 60.0),
     ]);
-    assert_eq!(given(ask(&even, "accelerator=sobel")), "d0");
+    assert_eq!(given(choose(&even, "accelerator=sobel")), "d0");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_refusal_says_of_each_device_what_it_failed() {
         "no device for 'vendor=intel,accelerator=sobel': d0: utilization is 95, above the greatest \
          allowed, 90; d1: cordoned: it accepts no instances; d2: vendor is 'other', not 'intel'"
     );
-    let none = ask(&Snapshot::default(), "").unwrap_err();
+    let none = choose(&Snapshot::default(), "").unwrap_err();
     assert_eq!(
         none.to_string(),
         "no device for 'any': no device is registered"
@@ -127,7 +127,7 @@ fn what_is_promised_of_a_device_s_memory_is_no_more_than_it_has() {
         snapshot(vec![device("d0", 8), device("d1", 4), device("d2", 0)]),
         Policy::default(),
     );
-    let mut ask = |id: &str, memory_bytes| {
+    let mut choose = |id: &str, memory_bytes| {
         let function = Function {
             id: id.to_owned(),
             tenant: String::new(),
@@ -150,9 +150,9 @@ fn what_is_promised_of_a_device_s_memory_is_no_more_than_it_has() {
         }
         decision
     };
-    assert_eq!(given(ask("a", 5)), "d0");
-    assert_eq!(given(ask("b", 4)), "d1");
-    let refusal = ask("c", 4).unwrap_err().to_string();
+    assert_eq!(given(choose("a", 5)), "d0");
+    assert_eq!(given(choose("b", 4)), "d1");
+    let refusal = choose("c", 4).unwrap_err().to_string();
     assert_eq!(
         refusal,
         "no device for 'any': d0: 3 of its 8 bytes of memory are unallocated, fewer than 4; \
@@ -160,8 +160,8 @@ fn what_is_promised_of_a_device_s_memory_is_no_more_than_it_has() {
          d2: 0 of its 0 bytes of memory are unallocated, fewer than 4"
     );
     // An instance's own reservation does not count against it.
-    assert_eq!(given(ask("a", 8)), "d0");
-    assert_eq!(given(ask("nothing is promised to it", 0)), "d2");
+    assert_eq!(given(choose("a", 8)), "d0");
+    assert_eq!(given(choose("nothing is promised to it", 0)), "d2");
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn regions_hold_several_accelerators_on_one_device() {
         ("accelerator=aes", Some(2), Some(None)),
         ("", None, None),
     ] {
-        let decision = ask(&devices, query).unwrap();
+        let decision = choose(&devices, query).unwrap();
         let placement = &decision.devices[0];
         assert_eq!(
             (placement.region, placement.reconfigures.clone()),
@@ -232,7 +232,7 @@ fn cpus_and_gpus_are_never_reconfigured() {
     gpu.exclusive = false;
     gpu.regions.clear();
     let devices = snapshot(vec![gpu, device("d1", "n1", None, 0.0)]);
-    let decision = ask(&devices, "accelerator=sobel").unwrap();
+    let decision = choose(&devices, "accelerator=sobel").unwrap();
     assert_eq!(decision.devices[0].device, "d0");
     assert_eq!(decision.devices[0].reconfigures, None);
 }

@@ -24,7 +24,7 @@ pub struct LiveNode {
     /// Its phase.
     pub phase: Phase,
     /// Time of its last heartbeat, by the lease clock.
-    pub heard: Duration,
+    pub last_heartbeat: Duration,
     /// Its manager's uptime at that time, seconds.
     pub uptime_s: Option<u64>,
     /// Tenants' shares, where they are not 1.
@@ -38,7 +38,7 @@ impl LiveNode {
     pub(super) fn unconfirmed(now: Duration) -> LiveNode {
         LiveNode {
             phase: Phase::Unconfirmed,
-            heard: now,
+            last_heartbeat: now,
             uptime_s: None,
             weights: BTreeMap::new(),
             devices: BTreeMap::new(),
@@ -63,7 +63,7 @@ impl LiveDevice {
         let counts =
             before.at_ns > 0 && load.at_ns > before.at_ns && load.busy_ns >= before.busy_ns;
         self.utilization = match load.utilization {
-            Some(told) if told.is_finite() => told.clamp(0.0, 100.0),
+            Some(reported) if reported.is_finite() => reported.clamp(0.0, 100.0),
             _ if counts => {
                 let time = (load.at_ns - before.at_ns) as f64 * f64::from(slots.max(1));
                 ((load.busy_ns - before.busy_ns) as f64 * 100.0 / time).clamp(0.0, 100.0)

@@ -88,7 +88,7 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 /// All nodes say that all is well.
-fn hear(state: &mut State) {
+fn heartbeat(state: &mut State) {
     let nodes: Vec<NodeRecord> = state.image().nodes.values().cloned().collect();
     for node in nodes {
         state.registered(&node.name);
@@ -97,7 +97,7 @@ fn hear(state: &mut State) {
             utilization: Some(10.0),
             ..DeviceLoad::default()
         };
-        state.heard(&node.name, node.devices.keys().map(load).collect());
+        state.record_heartbeat(&node.name, node.devices.keys().map(load).collect());
     }
 }
 
@@ -107,15 +107,15 @@ proptest! {
         rounds in proptest::collection::vec((proptest::collection::vec(change(), 1..4), any::<bool>()), 1..24)
     ) {
         let mut state = fresh(Image::default());
-        for (changes, heard) in rounds {
+        for (changes, alive) in rounds {
             state.apply(changes);
-            if heard {
-                hear(&mut state);
+            if alive {
+                heartbeat(&mut state);
             }
         }
         let mut again = fresh(state.image().clone());
-        hear(&mut state);
-        hear(&mut again);
+        heartbeat(&mut state);
+        heartbeat(&mut again);
         prop_assert_eq!(state.index().snapshot(), again.index().snapshot());
         let of = |s: &State| s.leases.keys().cloned().collect::<Vec<_>>();
         prop_assert_eq!(of(&state), of(&again));
@@ -131,7 +131,7 @@ fn a_lease_ends_after_its_time_and_not_before() {
         Change::PutNode(node(0, 1, 0)),
         Change::PutInstance(instance(0, vec![(0, 0)], 2)),
     ]);
-    hear(&mut state);
+    heartbeat(&mut state);
     let half = Duration::from_millis(500);
     let swept: Vec<Swept> = (1..=5).map(|n| state.sweep(n * half)).collect();
     assert_eq!(swept[0], Swept::default());
@@ -155,7 +155,7 @@ fn a_stored_query_that_does_not_parse_fits_no_device() {
             query,
         }),
     ]);
-    hear(&mut state);
+    heartbeat(&mut state);
     for state in [&state, &fresh(state.image().clone())] {
         let demand = state.demand(&unreadable);
         let devices = &state.index().snapshot().devices;

@@ -46,15 +46,15 @@ impl World<'_> {
     /// The devices for an instance, and who moves for it.
     fn decide(&mut self, instance: &Instance) -> Result<(Decision, Vec<Plan>), String> {
         let snapshot = self.index.snapshot();
-        let Some(known) = snapshot.functions.get(&instance.function) else {
+        let Some(function) = snapshot.functions.get(&instance.function) else {
             return Err("unknown function".to_owned());
         };
-        let request = Request::instance(known, instance);
+        let request = Request::instance(function, instance);
         let Some(decision) = self.index.choose(&request) else {
             let spec = self
                 .functions
                 .iter()
-                .find(|f| f.id == known.id)
+                .find(|f| f.id == function.id)
                 .map(|f| f.spec);
             // Asking every device why not takes long where many are refused: once is enough.
             return Err(match spec.map(|s| self.counts[s].refusal.is_some()) {
@@ -66,7 +66,7 @@ impl World<'_> {
                     .map_or(String::new(), |r| r.to_string()),
             });
         };
-        let term = known.query.term(Field::Accelerator);
+        let term = function.query.term(Field::Accelerator);
         let name = term.map(|t| t.exact().unwrap_or_else(|| t.to_string()));
         let accelerator = Accelerator {
             name: name.unwrap_or_default(),
@@ -180,8 +180,8 @@ impl World<'_> {
 
     pub(super) fn programmed(&mut self, device: u32, region: u32) {
         self.index
-            .update_device(&self.board_ids[device as usize], |known| {
-                if let Some(region) = known.regions.get_mut(region as usize) {
+            .update_device(&self.board_ids[device as usize], |function| {
+                if let Some(region) = function.regions.get_mut(region as usize) {
                     if let Some(planned) = region.planned.take() {
                         region.accelerator = Some(planned);
                     }
@@ -208,8 +208,8 @@ impl World<'_> {
                 .ready
                 .iter()
                 .flat_map(|(_, _, r)| &self.replicas[*r as usize].devices);
-            let told = devices.map(|d| self.boards[*d as usize].counts.utilization);
-            let (devices, total) = told.fold((0u32, 0.0), |(n, sum), u| (n + 1, sum + u));
+            let utilizations = devices.map(|d| self.boards[*d as usize].counts.utilization);
+            let (devices, total) = utilizations.fold((0u32, 0.0), |(n, sum), u| (n + 1, sum + u));
             let wanted = desired(
                 &Measured {
                     replicas: state.instances,

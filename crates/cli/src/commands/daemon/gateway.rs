@@ -14,13 +14,13 @@ pub fn gateway(args: &Gateway, runtime_dir: Option<&PathBuf>) -> Result<()> {
     let own = configuration::shared(&loader)?;
     let options = configuration::gateway(&loader, &own.paths.state)?.options;
     enter(&args.background);
-    let place = prepare(Daemon::Gateway, &own.paths, &own.level)?;
+    let lock = prepare(Daemon::Gateway, &own.paths, &own.level)?;
     let tls = options.tls_cert.is_some();
     let service = Service::start(options)?;
     let grpc = service
         .grpc_address()
         .map(|address| daemons::url(address, tls));
-    place.tell(
+    lock.announce(
         daemons::url(service.address(), tls),
         grpc.into_iter().collect(),
     )?;

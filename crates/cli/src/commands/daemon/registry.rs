@@ -14,12 +14,12 @@ pub fn registry(args: &Registry, runtime_dir: Option<&PathBuf>) -> Result<()> {
     let own = configuration::shared(&loader)?;
     let options = configuration::registry(&loader, &own.paths.state)?.options;
     enter(&args.background);
-    let place = prepare(Daemon::Registry, &own.paths, &own.level)?;
+    let lock = prepare(Daemon::Registry, &own.paths, &own.level)?;
     let tls = options.tls_cert.is_some();
     let metrics = options.metrics_address().ok().flatten();
     let service = Service::new(options)?;
     let metrics = metrics.map(|address| format!("http://{address}/metrics"));
-    place.tell(
+    lock.announce(
         daemons::url(service.address()?, tls),
         metrics.into_iter().collect(),
     )?;

@@ -32,8 +32,10 @@ fn manager(paths: &PathOptions) -> Finding {
 fn beside(what: &'static str, daemon: Daemon, address: SocketAddr, paths: &PathOptions) -> Finding {
     let name = daemon.name();
     if let Some(pid) = daemon.holder(paths) {
-        return match daemon.told(paths) {
-            Some(told) => Finding::good(what, format!("process {pid} serves {}", told.url)),
+        return match daemon.announcement(paths) {
+            Some(announcement) => {
+                Finding::good(what, format!("process {pid} serves {}", announcement.url))
+            }
             None => Finding::weak(
                 what,
                 format!("process {pid} is not ready yet"),

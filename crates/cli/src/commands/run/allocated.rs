@@ -1,10 +1,10 @@
 //! `baltra run --device QUERY`: the registry gives the program its devices, for as long as it runs.
 
 use super::child::{code, is_stopped, start_code, Program, Signals};
-use super::{failed_to_start, prepare, Place, PAUSE_MAX, PAUSE_MIN, STEADY};
+use super::{failed_to_start, prepare, DaemonLock, PAUSE_MAX, PAUSE_MIN, STEADY};
 use crate::args::Run;
 use crate::output;
-use crate::registry::{asked, said, Registry, Services};
+use crate::registry::{call, unreachable, Registry, Services};
 use anyhow::{anyhow, Result};
 use baltra_api::registry::{AllocateRequest, Assignment, Instance, Refusal};
 use baltra_api::registry::{ReleaseRequest, RenewRequest};
@@ -80,8 +80,8 @@ impl Owner<'_> {
     async fn allocate(&mut self) -> Result<()> {
         let request = self.request.clone();
         let mut instances = self.services.instances.clone();
-        let reply = asked(instances.allocate(request)).await;
-        let reply = reply.map_err(|status| said(&self.url, &status))?;
+        let reply = call(instances.allocate(request)).await;
+        let reply = reply.map_err(|status| unreachable(&self.url, &status))?;
         match (reply.instance, reply.refusal) {
             (Some(instance), _) => {
                 self.request.instance.clone_from(&instance.name);
@@ -103,7 +103,7 @@ impl Owner<'_> {
             ..RenewRequest::default()
         };
         let mut instances = self.services.instances.clone();
-        let news = match asked(instances.renew(request)).await {
+        let news = match call(instances.renew(request)).await {
             Ok(instance) => {
                 self.instance = instance;
                 None
@@ -112,7 +112,7 @@ impl Owner<'_> {
             Err(status) if status.code() == Code::NotFound => {
                 self.allocate().await.err().map(|e| format!("{e:#}"))
             }
-            Err(status) => Some(format!("{:#}", said(&self.url, &status))),
+            Err(status) => Some(format!("{:#}", unreachable(&self.url, &status))),
         };
         match (&news, self.trouble) {
             (Some(why), false) => eprintln!("baltra: {why}; the program continues"),
@@ -136,7 +136,7 @@ impl Owner<'_> {
         };
         eprintln!(
             "baltra: {:#}; its devices are released in {} s",
-            said(&self.url, &error),
+            unreachable(&self.url, &error),
             self.instance.lease_s
         );
     }
@@ -192,9 +192,9 @@ impl Owner<'_> {
 
     /// Waits for devices; false if a signal ended the wait.
     async fn wait_devices(&mut self, signals: &mut Signals) -> bool {
-        let mut told = false;
+        let mut noted = false;
         while self.instance.devices.is_empty() {
-            if !std::mem::replace(&mut told, true) {
+            if !std::mem::replace(&mut noted, true) {
                 eprintln!("baltra: waiting for a device: {}", self.instance.pending);
             }
             tokio::select! {
@@ -209,7 +209,7 @@ impl Owner<'_> {
     /// Looks after a running program.
     async fn watch(&mut self, mut program: Program, signals: &mut Signals) -> Result<End> {
         let mut next = Instant::now() + self.between_renewals();
-        let mut told = false;
+        let mut noted = false;
         loop {
             tokio::select! {
                 status = program.end() => return Ok(End::Itself(status?)),
@@ -229,7 +229,7 @@ impl Owner<'_> {
                         self.end(&mut program).await?;
                         return Ok(End::Moved);
                     }
-                    if !std::mem::replace(&mut told, true) {
+                    if !std::mem::replace(&mut noted, true) {
                         eprintln!(
                             "baltra: the registry has allocated other devices to this program ({}); it continues on its old ones (--restart would move it)",
                             names(&self.instance.devices)
@@ -251,7 +251,7 @@ impl Owner<'_> {
     }
 
     /// The program's devices and endpoints.
-    fn place(&self) -> Result<Place> {
+    fn place(&self) -> Result<DaemonLock> {
         let mut endpoints: Vec<&str> = Vec::new();
         let local = is_local(&self.url);
         for device in &self.instance.devices {
@@ -269,7 +269,7 @@ impl Owner<'_> {
             true => " (restarts)",
             false => "",
         };
-        Ok(Place {
+        Ok(DaemonLock {
             endpoint: endpoints.join(","),
             device: Some(places(&self.instance.devices).join(",")),
             instance: Some(format!("{}{mark}", self.instance.name)),

@@ -3,7 +3,7 @@
 use super::datatype::{self, Datatype, Output};
 use super::memory::Description;
 use super::{guard, message, protocol, wire};
-use super::{model, shape, Data, Inference, Inferred, Input, Span, Wanted};
+use super::{model, shape, Data, Inference, Inferred, Input, RequestedOutput, Span};
 use super::{EXTENSIONS, SERVER_NAME};
 use crate::http::gateway::{Gateway, Readiness};
 use crate::http::problem::Problem;
@@ -131,7 +131,7 @@ fn read_inputs(
         if bytes.is_some_and(|bytes| bytes > left) {
             return Err(too_large().into());
         }
-        known_parameters(&input.parameters, &SHARED_MEMORY)?;
+        check_parameters(&input.parameters, &SHARED_MEMORY)?;
         let given = Some(&input.contents).filter(|given| !given.is_empty());
         let data = match (span(&input.parameters)?, given) {
             (Some(span), None) => Data::Shared(span),
@@ -210,10 +210,10 @@ const OUTPUT: [&str; 4] = [
 ];
 
 /// Parameters are supported or refused, never ignored.
-fn known_parameters(parameters: &Parameters, known: &[&str]) -> Result<(), Status> {
+fn check_parameters(parameters: &Parameters, supported: &[&str]) -> Result<(), Status> {
     match parameters
         .keys()
-        .find(|name| !known.contains(&name.as_str()))
+        .find(|name| !supported.contains(&name.as_str()))
     {
         None => Ok(()),
         Some(name) => {
@@ -231,7 +231,7 @@ fn timeout(parameters: &Parameters) -> Result<Option<Duration>, Status> {
     if parameters.keys().any(is_sequence) {
         return Err(message::sequences().into());
     }
-    known_parameters(parameters, &["timeout", "priority"])?;
+    check_parameters(parameters, &["timeout", "priority"])?;
     let (us, priority) = (
         number(parameters, "timeout")?,
         number(parameters, "priority")?,
@@ -387,8 +387,8 @@ impl GrpcInferenceService for Service {
             if number(&output.parameters, "classification")?.is_some_and(|n| n > 0) {
                 return Err(Status::invalid_argument("classification is not supported"));
             }
-            known_parameters(&output.parameters, &OUTPUT)?;
-            wanted.push(Wanted {
+            check_parameters(&output.parameters, &OUTPUT)?;
+            wanted.push(RequestedOutput {
                 shared: span(&output.parameters)?,
                 name: output.name,
             });
@@ -477,9 +477,9 @@ impl GrpcInferenceService for Service {
         &self,
         request: Request<RepositoryModelLoadRequest>,
     ) -> Result<Response<RepositoryModelLoadResponse>, Status> {
-        let asked = request.into_inner();
-        let parameters: Vec<String> = asked.parameters.into_keys().collect();
-        protocol::load(&self.0, &asked.model_name, &parameters).await?;
+        let request = request.into_inner();
+        let parameters: Vec<String> = request.parameters.into_keys().collect();
+        protocol::load(&self.0, &request.model_name, &parameters).await?;
         Ok(Response::new(RepositoryModelLoadResponse {}))
     }
 
@@ -487,9 +487,9 @@ impl GrpcInferenceService for Service {
         &self,
         request: Request<RepositoryModelUnloadRequest>,
     ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
-        let asked = request.into_inner();
-        let parameters: Vec<String> = asked.parameters.into_keys().collect();
-        protocol::unload(&self.0, &asked.model_name, &parameters).await?;
+        let request = request.into_inner();
+        let parameters: Vec<String> = request.parameters.into_keys().collect();
+        protocol::unload(&self.0, &request.model_name, &parameters).await?;
         Ok(Response::new(RepositoryModelUnloadResponse {}))
     }
 
@@ -589,12 +589,12 @@ impl GrpcInferenceService for Service {
         request: Request<SystemSharedMemoryRegisterRequest>,
     ) -> Result<Response<SystemSharedMemoryRegisterResponse>, Status> {
         let caller = self.0.keys.caller(&headers(request.metadata()))?;
-        let asked = request.into_inner();
+        let request = request.into_inner();
         let region = Description {
-            name: asked.name,
-            key: asked.key,
-            offset: asked.offset,
-            byte_size: asked.byte_size,
+            name: request.name,
+            key: request.key,
+            offset: request.offset,
+            byte_size: request.byte_size,
         };
         self.0.regions.register(caller, region)?;
         Ok(Response::new(SystemSharedMemoryRegisterResponse {}))

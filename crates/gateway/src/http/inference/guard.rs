@@ -115,7 +115,7 @@ fn ticket(gateway: &Arc<Gateway>, method: Method, headers: &HeaderMap) -> Result
 struct At {
     prefix: [u8; PREFIX],
     /// Bytes of the prefix that are there.
-    known: usize,
+    prefix_bytes: usize,
     /// Bytes of the message that are not.
     left: u64,
     /// Its beginning, as long as the model's name is not known.
@@ -142,13 +142,13 @@ impl<B> Guarded<B> {
         };
         counted.map_err(Status::from)?;
         while !data.is_empty() {
-            if self.at.left == 0 && self.at.known < PREFIX {
-                let now = data.len().min(PREFIX - self.at.known);
-                let known = self.at.known;
-                self.at.prefix[known..known + now].copy_from_slice(&data[..now]);
-                self.at.known += now;
+            if self.at.left == 0 && self.at.prefix_bytes < PREFIX {
+                let now = data.len().min(PREFIX - self.at.prefix_bytes);
+                let prefix_bytes = self.at.prefix_bytes;
+                self.at.prefix[prefix_bytes..prefix_bytes + now].copy_from_slice(&data[..now]);
+                self.at.prefix_bytes += now;
                 data = &data[now..];
-                if self.at.known == PREFIX {
+                if self.at.prefix_bytes == PREFIX {
                     self.begin()?;
                 }
                 continue;

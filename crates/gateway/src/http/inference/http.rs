@@ -185,12 +185,12 @@ async fn optional<T: DeserializeOwned + Default>(body: Body) -> Result<T, Proble
 /// The deployed functions, or those of them that take calls.
 async fn index(State(gateway): Door, headers: HeaderMap, body: Body) -> Answer {
     gateway.keys.caller(&headers)?;
-    let asked: IndexRequest = optional(body).await?;
+    let request: IndexRequest = optional(body).await?;
     let all = gateway.table.list();
     let models = all.iter().filter_map(|deployed| {
         let (state, reason) = protocol::state(gateway.readiness(deployed));
         let version = &deployed.function.manifest.version;
-        let shown = !asked.ready || state == "READY";
+        let shown = !request.ready || state == "READY";
         shown.then(|| {
             json!({"name": deployed.name(), "version": version, "state": state, "reason": reason})
         })
@@ -211,14 +211,14 @@ impl RepositoryRequest {
 }
 
 async fn load(State(gateway): Door, At(name): At<String>, body: Body) -> Answer {
-    let asked: RepositoryRequest = optional(body).await?;
-    protocol::load(&gateway, &name, &asked.names()).await?;
+    let request: RepositoryRequest = optional(body).await?;
+    protocol::load(&gateway, &name, &request.names()).await?;
     Ok(StatusCode::OK.into_response())
 }
 
 async fn unload(State(gateway): Door, At(name): At<String>, body: Body) -> Answer {
-    let asked: RepositoryRequest = optional(body).await?;
-    protocol::unload(&gateway, &name, &asked.names()).await?;
+    let request: RepositoryRequest = optional(body).await?;
+    protocol::unload(&gateway, &name, &request.names()).await?;
     Ok(StatusCode::OK.into_response())
 }
 
@@ -235,8 +235,8 @@ async fn trace_settings(State(gateway): Door, headers: HeaderMap) -> Answer {
 /// A request without changes returns the settings.
 async fn set_trace(state: Door, headers: HeaderMap, body: Body) -> Answer {
     state.keys.caller(&headers)?;
-    let asked: BTreeMap<String, IgnoredAny> = optional(body).await?;
-    match asked.is_empty() {
+    let request: BTreeMap<String, IgnoredAny> = optional(body).await?;
+    match request.is_empty() {
         true => trace_settings(state, headers).await,
         false => Err(protocol::fixed_trace()),
     }
@@ -253,8 +253,8 @@ async fn log_settings(State(gateway): Door, headers: HeaderMap) -> Answer {
 
 async fn set_log(state: Door, headers: HeaderMap, body: Body) -> Answer {
     state.keys.caller(&headers)?;
-    let asked: BTreeMap<String, IgnoredAny> = optional(body).await?;
-    match asked.is_empty() {
+    let request: BTreeMap<String, IgnoredAny> = optional(body).await?;
+    match request.is_empty() {
         true => log_settings(state, headers).await,
         false => Err(protocol::fixed_log()),
     }
@@ -333,7 +333,7 @@ async fn infer(
     let _slot = gateway.slot()?;
     let coding = Coding::of(&headers)?;
     let length = header_length(&headers)?;
-    let known = [
+    let supported = [
         "",
         "application/json",
         "application/octet-stream",
@@ -341,7 +341,9 @@ async fn infer(
     ];
     let media_type = media_type(&headers);
     // `curl -d` calls it a form.
-    if !known.contains(&media_type.as_str()) && media_type != "application/x-www-form-urlencoded" {
+    if !supported.contains(&media_type.as_str())
+        && media_type != "application/x-www-form-urlencoded"
+    {
         return Err(Problem::unsupported_type("application/json"));
     }
     // Numbers in JSON are longer than their bytes; what they come to is bounded again.

@@ -1,7 +1,7 @@
 //! Requests and answers of `/infer`: JSON, and the binary data behind it.
 
 use super::datatype::{Datatype, Output};
-use super::{shape, Data, Inference, Input, Span, Wanted, DIMENSIONS_MAX, TENSORS_MAX};
+use super::{shape, Data, Inference, Input, RequestedOutput, Span, DIMENSIONS_MAX, TENSORS_MAX};
 use crate::http::body::Body as Frames;
 use crate::http::budget::Held;
 use crate::http::problem::Problem;
@@ -170,8 +170,8 @@ pub(crate) struct Form {
 impl Form {
     /// Whether it is written as JSON.
     fn is_text(&self, tensor: &Tensor) -> bool {
-        let asked = self.outputs.get(&tensor.name);
-        let (binary, shared) = asked.map_or((self.binary, &None), |(b, s)| (*b, s));
+        let parameters = self.outputs.get(&tensor.name);
+        let (binary, shared) = parameters.map_or((self.binary, &None), |(b, s)| (*b, s));
         !binary && shared.is_none()
     }
 }
@@ -251,17 +251,17 @@ pub(crate) fn read_request(
             "trailing bytes after the last input's data",
         ));
     }
-    let asked = &request.parameters;
+    let parameters = &request.parameters;
     let sequence = [
-        &asked.sequence_id,
-        &asked.sequence_start,
-        &asked.sequence_end,
+        &parameters.sequence_id,
+        &parameters.sequence_start,
+        &parameters.sequence_end,
     ];
     if sequence.iter().any(|part| part.is_some()) {
         return Err(sequences());
     }
-    let timeout = timeout(asked.timeout, asked.priority)?;
-    let binary = asked.binary_data_output.unwrap_or(false);
+    let timeout = timeout(parameters.timeout, parameters.priority)?;
+    let binary = parameters.binary_data_output.unwrap_or(false);
     let mut form = Form {
         id: request.id,
         outputs: HashMap::new(),
@@ -276,7 +276,7 @@ pub(crate) fn read_request(
         let as_binary = output.parameters.binary_data.unwrap_or(binary);
         form.outputs
             .insert(output.name.clone(), (as_binary, shared.clone()));
-        wanted.push(Wanted {
+        wanted.push(RequestedOutput {
             name: output.name,
             shared,
         });
@@ -317,9 +317,9 @@ pub(crate) fn write_response(
     let mut behind: Vec<Bytes> = Vec::new();
     for (i, output) in tensors.iter().enumerate() {
         let tensor = &output.tensor;
-        let asked = form.outputs.get(&tensor.name);
-        let binary = asked.map_or(form.binary, |(binary, _)| *binary);
-        let shared = asked.and_then(|(_, shared)| shared.as_ref());
+        let parameters = form.outputs.get(&tensor.name);
+        let binary = parameters.map_or(form.binary, |(binary, _)| *binary);
+        let shared = parameters.and_then(|(_, shared)| shared.as_ref());
         let mut parameters = Map::new();
         if let Some(span) = shared {
             parameters.insert("shared_memory_region".into(), span.region.clone().into());

@@ -83,8 +83,8 @@ pub fn any_device() -> impl Strategy<Value = Device> {
     )
         .prop_map(
             |(node, vendor, pool, exclusive, regions, state, utilization, memory, bytes)| {
-                let told = [("utilization", utilization), ("memory", memory)];
-                let known = told
+                let reported = [("utilization", utilization), ("memory", memory)];
+                let present = reported
                     .into_iter()
                     .filter_map(|(n, v)| Some((n.to_owned(), v?)));
                 Device {
@@ -95,7 +95,7 @@ pub fn any_device() -> impl Strategy<Value = Device> {
                     regions,
                     memory_bytes: bytes,
                     state,
-                    metrics: known.collect(),
+                    metrics: present.collect(),
                     ..Device::default()
                 }
             },
@@ -197,7 +197,7 @@ pub fn any_policy() -> impl Strategy<Value = Policy> {
 
 /// A request that owns what it points to.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct Demand {
     pub query: Query,
     pub devices: u32,
     pub pooled: bool,
@@ -207,7 +207,7 @@ pub struct Asked {
     pub memory_bytes: u64,
 }
 
-impl Asked {
+impl Demand {
     pub fn request(&self) -> Request<'_> {
         Request {
             query: &self.query,
@@ -222,7 +222,7 @@ impl Asked {
     }
 }
 
-pub fn any_asked() -> impl Strategy<Value = Asked> {
+pub fn any_demand() -> impl Strategy<Value = Demand> {
     (
         any_query(),
         1u32..4,
@@ -238,7 +238,7 @@ pub fn any_asked() -> impl Strategy<Value = Asked> {
         any_memory(),
     )
         .prop_map(
-            |(query, devices, pooled, node, locality, except, memory_bytes)| Asked {
+            |(query, devices, pooled, node, locality, except, memory_bytes)| Demand {
                 query,
                 devices,
                 pooled,
@@ -251,8 +251,8 @@ pub fn any_asked() -> impl Strategy<Value = Asked> {
 }
 
 /// One device for a query, as the thesis has it.
-pub fn any_single() -> impl Strategy<Value = Asked> {
-    any_query().prop_map(|query| Asked {
+pub fn any_single() -> impl Strategy<Value = Demand> {
+    any_query().prop_map(|query| Demand {
         query,
         devices: 1,
         pooled: false,

@@ -65,8 +65,8 @@ fn any_region_fits_elsewhere(snapshot: &Snapshot, policy: &Policy, device: &Devi
         .any(|fits| fits)
 }
 
-fn decide(snapshot: &Snapshot, asked: &Asked, policy: &Policy) -> Option<Decision> {
-    allocate(snapshot, &asked.request(), policy).ok()
+fn decide(snapshot: &Snapshot, demand: &Demand, policy: &Policy) -> Option<Decision> {
+    allocate(snapshot, &demand.request(), policy).ok()
 }
 
 /// Whether a device has memory for its reservations and `bytes` more.
@@ -84,17 +84,17 @@ proptest! {
 
     #[test]
     fn given_devices_are_compatible_and_within_bounds(
-        snapshot in any_snapshot(), asked in any_asked(), policy in any_policy(),
+        snapshot in any_snapshot(), demand in any_demand(), policy in any_policy(),
     ) {
-        let decision = decide(&snapshot, &asked, &policy);
+        let decision = decide(&snapshot, &demand, &policy);
         for placement in decision.iter().flat_map(|d| &d.devices) {
             let device = &snapshot.devices[&placement.device];
-            prop_assert!(is_candidate(&snapshot, device, &asked.query, &policy));
-            prop_assert!(!asked.except.contains(&device.id));
-            prop_assert!(has_memory(&snapshot, device, asked.memory_bytes));
+            prop_assert!(is_candidate(&snapshot, device, &demand.query, &policy));
+            prop_assert!(!demand.except.contains(&device.id));
+            prop_assert!(has_memory(&snapshot, device, demand.memory_bytes));
             prop_assert_eq!(&placement.node, &device.node);
             if placement.reconfigures.is_none() {
-                prop_assert!(device.has_loaded(&asked.query));
+                prop_assert!(device.has_loaded(&demand.query));
             } else {
                 prop_assert!(device.exclusive && placement.region.is_some());
             }
@@ -103,16 +103,16 @@ proptest! {
 
     #[test]
     fn no_device_that_may_be_given_comes_before_the_given_one(
-        snapshot in any_snapshot(), asked in any_single(), policy in any_policy(),
+        snapshot in any_snapshot(), demand in any_single(), policy in any_policy(),
     ) {
-        let Some(decision) = decide(&snapshot, &asked, &policy) else { return Ok(()) };
+        let Some(decision) = decide(&snapshot, &demand, &policy) else { return Ok(()) };
         let given = &snapshot.devices[&decision.devices[0].device];
         let reconfigures = decision.devices[0].reconfigures.is_some();
         for other in snapshot.devices.values() {
-            if !is_candidate(&snapshot, other, &asked.query, &policy) {
+            if !is_candidate(&snapshot, other, &demand.query, &policy) {
                 continue;
             }
-            let loaded = other.has_loaded(&asked.query);
+            let loaded = other.has_loaded(&demand.query);
             let usable = loaded || (reconfigures && any_region_fits_elsewhere(&snapshot, &policy, other));
             if usable {
                 prop_assert!(loaded != reconfigures || !loaded);
@@ -124,20 +124,20 @@ proptest! {
 
     #[test]
     fn devices_are_reconfigured_only_when_none_is_loaded(
-        snapshot in any_snapshot(), asked in any_single(), policy in any_policy(),
+        snapshot in any_snapshot(), demand in any_single(), policy in any_policy(),
     ) {
-        let Some(decision) = decide(&snapshot, &asked, &policy) else { return Ok(()) };
+        let Some(decision) = decide(&snapshot, &demand, &policy) else { return Ok(()) };
         let loaded = snapshot.devices.values().any(|d| {
-            is_candidate(&snapshot, d, &asked.query, &policy) && d.has_loaded(&asked.query)
+            is_candidate(&snapshot, d, &demand.query, &policy) && d.has_loaded(&demand.query)
         });
         prop_assert_eq!(decision.devices[0].reconfigures.is_some(), !loaded);
     }
 
     #[test]
     fn what_a_reconfigured_device_does_fits_elsewhere(
-        snapshot in any_snapshot(), asked in any_single(), policy in any_policy(),
+        snapshot in any_snapshot(), demand in any_single(), policy in any_policy(),
     ) {
-        let Some(decision) = decide(&snapshot, &asked, &policy) else { return Ok(()) };
+        let Some(decision) = decide(&snapshot, &demand, &policy) else { return Ok(()) };
         let placement = &decision.devices[0];
         if placement.reconfigures.is_some() {
             let device = &snapshot.devices[&placement.device];
@@ -150,14 +150,14 @@ proptest! {
 
     #[test]
     fn a_blank_device_is_always_redistributable(
-        snapshot in any_snapshot(), asked in any_single(), policy in any_policy(),
+        snapshot in any_snapshot(), demand in any_single(), policy in any_policy(),
     ) {
         let blank = snapshot.devices.values().any(|d| {
-            is_candidate(&snapshot, d, &asked.query, &policy)
+            is_candidate(&snapshot, d, &demand.query, &policy)
                 && d.exclusive
                 && d.regions.iter().any(|r| r.holds().is_none())
         });
-        let decision = decide(&snapshot, &asked, &policy);
+        let decision = decide(&snapshot, &demand, &policy);
         prop_assert!(!blank || decision.is_some());
         // And it is what a device gives up first.
         for placement in decision.iter().flat_map(|d| &d.devices) {
@@ -170,7 +170,7 @@ proptest! {
 
     #[test]
     fn the_same_snapshot_gives_the_same_devices(
-        snapshot in any_snapshot(), asked in any_asked(), policy in any_policy(),
+        snapshot in any_snapshot(), demand in any_demand(), policy in any_policy(),
     ) {
         // Made in another order: what was there first does not count.
         let backwards = Snapshot {
@@ -187,31 +187,31 @@ proptest! {
         for device in snapshot.devices.values().rev() {
             index.put_device(device.clone());
         }
-        let first = allocate(&snapshot, &asked.request(), &policy);
-        prop_assert_eq!(&first, &allocate(&snapshot, &asked.request(), &policy));
-        prop_assert_eq!(&first, &allocate(&backwards, &asked.request(), &policy));
-        prop_assert_eq!(&first, &index.allocate(&asked.request()));
+        let first = allocate(&snapshot, &demand.request(), &policy);
+        prop_assert_eq!(&first, &allocate(&snapshot, &demand.request(), &policy));
+        prop_assert_eq!(&first, &allocate(&backwards, &demand.request(), &policy));
+        prop_assert_eq!(&first, &index.allocate(&demand.request()));
     }
 
     #[test]
     fn several_devices_are_different_and_as_many_as_asked_for(
-        snapshot in any_snapshot(), asked in any_asked(), policy in any_policy(),
+        snapshot in any_snapshot(), demand in any_demand(), policy in any_policy(),
     ) {
-        let Some(decision) = decide(&snapshot, &asked, &policy) else { return Ok(()) };
+        let Some(decision) = decide(&snapshot, &demand, &policy) else { return Ok(()) };
         let mut ids: Vec<&DeviceId> = decision.devices.iter().map(|p| &p.device).collect();
         ids.sort();
         ids.dedup();
         prop_assert_eq!(ids.len(), decision.devices.len());
-        prop_assert!(!ids.is_empty() && ids.len() <= asked.devices as usize);
-        prop_assert!(asked.pooled || ids.len() == asked.devices as usize);
+        prop_assert!(!ids.is_empty() && ids.len() <= demand.devices as usize);
+        prop_assert!(demand.pooled || ids.len() == demand.devices as usize);
     }
 
     #[test]
     fn pooled_devices_can_be_offered_as_one(
-        snapshot in any_snapshot(), asked in any_asked(), policy in any_policy(),
+        snapshot in any_snapshot(), demand in any_demand(), policy in any_policy(),
     ) {
-        let asked = Asked { pooled: true, devices: 3, ..asked };
-        let Some(decision) = decide(&snapshot, &asked, &policy) else { return Ok(()) };
+        let demand = Demand { pooled: true, devices: 3, ..demand };
+        let Some(decision) = decide(&snapshot, &demand, &policy) else { return Ok(()) };
         let first = &snapshot.devices[&decision.devices[0].device];
         for placement in &decision.devices[1..] {
             let device = &snapshot.devices[&placement.device];
@@ -226,25 +226,25 @@ proptest! {
 
     #[test]
     fn locality_holds(
-        snapshot in any_snapshot(), asked in any_asked(), policy in any_policy(),
+        snapshot in any_snapshot(), demand in any_demand(), policy in any_policy(),
     ) {
-        let Some(decision) = decide(&snapshot, &asked, &policy) else { return Ok(()) };
-        let node = asked.node.unwrap_or(&decision.devices[0].node);
+        let Some(decision) = decide(&snapshot, &demand, &policy) else { return Ok(()) };
+        let node = demand.node.unwrap_or(&decision.devices[0].node);
         prop_assert_eq!(&decision.node, node);
-        if asked.locality == Locality::Require {
+        if demand.locality == Locality::Require {
             for placement in &decision.devices {
                 prop_assert_eq!(&placement.node, node);
             }
         }
-        let (first, near) = (&decision.devices[0], asked.node);
-        if let (Locality::Prefer, Some(near)) = (asked.locality, near) {
+        let (first, near) = (&decision.devices[0], demand.node);
+        if let (Locality::Prefer, Some(near)) = (demand.locality, near) {
             if first.node != near && first.reconfigures.is_none() {
                 let nearer = snapshot.devices.values().any(|d| {
                     d.node == near
-                        && is_candidate(&snapshot, d, &asked.query, &policy)
-                        && d.has_loaded(&asked.query)
-                        && !asked.except.contains(&d.id)
-                        && has_memory(&snapshot, d, asked.memory_bytes)
+                        && is_candidate(&snapshot, d, &demand.query, &policy)
+                        && d.has_loaded(&demand.query)
+                        && !demand.except.contains(&d.id)
+                        && has_memory(&snapshot, d, demand.memory_bytes)
                 });
                 prop_assert!(!nearer);
             }
@@ -253,12 +253,12 @@ proptest! {
 
     #[test]
     fn a_refusal_accounts_for_every_device_and_is_true(
-        snapshot in any_snapshot(), asked in any_asked(), policy in any_policy(),
+        snapshot in any_snapshot(), demand in any_demand(), policy in any_policy(),
     ) {
-        let Err(refusal) = allocate(&snapshot, &asked.request(), &policy) else { return Ok(()) };
-        prop_assert_eq!(refusal.asked, asked.devices);
-        prop_assert!(refusal.found < refusal.asked);
-        let split = asked.locality == Locality::Require && asked.node.is_none() && asked.devices > 1;
+        let Err(refusal) = allocate(&snapshot, &demand.request(), &policy) else { return Ok(()) };
+        prop_assert_eq!(refusal.requested, demand.devices);
+        prop_assert!(refusal.found < refusal.requested);
+        let split = demand.locality == Locality::Require && demand.node.is_none() && demand.devices > 1;
         let unnamed = if split { 0 } else { refusal.found as usize };
         prop_assert_eq!(refusal.devices.len() + unnamed, snapshot.devices.len());
         for rejection in &refusal.devices {
@@ -273,31 +273,31 @@ proptest! {
                     let value = value.unwrap_or(0.0);
                     prop_assert!(min.is_some_and(|min| value < min) || max.is_some_and(|max| value > max));
                 }
-                Reason::Excepted => prop_assert!(asked.except.contains(&device.id)),
+                Reason::Excepted => prop_assert!(demand.except.contains(&device.id)),
                 Reason::Query { field, wanted, found } => {
-                    let unmet = asked.query.unmet(device).unwrap();
+                    let unmet = demand.query.unmet(device).unwrap();
                     prop_assert_eq!(&unmet.term.to_string(), field);
                     prop_assert_eq!(&unmet.wanted.to_string(), wanted);
                     prop_assert_eq!(unmet.found, found);
                 }
                 Reason::Node { wanted, found } => {
-                    prop_assert_eq!(Some(wanted.as_str()), asked.node);
+                    prop_assert_eq!(Some(wanted.as_str()), demand.node);
                     prop_assert_eq!(found, &device.node);
                     prop_assert_ne!(found, wanted);
                 }
                 Reason::Memory { wanted, all, .. } => {
-                    prop_assert_eq!((*wanted, *all), (asked.memory_bytes, device.memory_bytes));
+                    prop_assert_eq!((*wanted, *all), (demand.memory_bytes, device.memory_bytes));
                     prop_assert!(!has_memory(&snapshot, device, *wanted));
                 }
                 Reason::Redistribution { region, accelerator, needed, free } => {
                     prop_assert!(needed > free);
                     prop_assert!((needed - device.region_utilization(*region)).abs() < 1e-5);
                     prop_assert_eq!(Some(accelerator), device.regions[*region].holds());
-                    prop_assert!(!device.has_loaded(&asked.query));
+                    prop_assert!(!device.has_loaded(&demand.query));
                 }
                 Reason::NoRegion => prop_assert!(device.regions.is_empty()),
                 Reason::NodeShort { found } => {
-                    prop_assert!(split && *found > 0 && *found < asked.devices);
+                    prop_assert!(split && *found > 0 && *found < demand.devices);
                 }
                 reason => prop_assert!(false, "{}: {:?}", device.id, reason),
             }

@@ -11,7 +11,7 @@ enum Change {
     Metrics(usize, f64),
     State(usize, DeviceState),
     Load(usize, &'static str),
-    Allocate(Asked),
+    Allocate(Demand),
     Leave(usize),
     Policy(Policy),
 }
@@ -25,7 +25,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         3 => (at.clone(), 0.0..110.0f64).prop_map(|(n, u)| Change::Metrics(n, u)),
         1 => (at.clone(), prop::sample::select(states)).prop_map(|(n, s)| Change::State(n, s)),
         1 => (at.clone(), prop::sample::select(vec!["x", "y"])).prop_map(|(n, a)| Change::Load(n, a)),
-        4 => any_asked().prop_map(Change::Allocate),
+        4 => any_demand().prop_map(Change::Allocate),
         1 => (0usize..30).prop_map(Change::Leave),
         1 => any_policy().prop_map(Change::Policy),
     ]
@@ -53,16 +53,16 @@ fn apply(index: &mut Index, change: Change, step: usize) {
                 }
             });
         }
-        Change::Allocate(asked) => {
-            if let Some(decision) = index.choose(&asked.request()) {
+        Change::Allocate(demand) => {
+            if let Some(decision) = index.choose(&demand.request()) {
                 let function = Function {
                     id: format!("g{step}"),
                     tenant: String::new(),
-                    query: asked.query.clone(),
-                    devices: asked.devices,
-                    pooled: asked.pooled,
-                    locality: asked.locality,
-                    memory_bytes: asked.memory_bytes,
+                    query: demand.query.clone(),
+                    devices: demand.devices,
+                    pooled: demand.pooled,
+                    locality: demand.locality,
+                    memory_bytes: demand.memory_bytes,
                     accelerator: None,
                 };
                 let instance = Instance {
@@ -86,15 +86,15 @@ proptest! {
     fn index_and_scan_agree(
         snapshot in any_snapshot(), policy in any_policy(),
         changes in prop::collection::vec(any_change(), 0..20),
-        questions in prop::collection::vec(any_asked(), 4),
+        demands in prop::collection::vec(any_demand(), 4),
     ) {
         let mut index = Index::new(snapshot, policy);
         for (step, change) in changes.into_iter().enumerate() {
             apply(&mut index, change, step);
         }
-        for asked in &questions {
-            let scan = allocate(index.snapshot(), &asked.request(), index.policy());
-            prop_assert_eq!(index.allocate(&asked.request()), scan);
+        for demand in &demands {
+            let scan = allocate(index.snapshot(), &demand.request(), index.policy());
+            prop_assert_eq!(index.allocate(&demand.request()), scan);
         }
     }
 
@@ -102,7 +102,7 @@ proptest! {
     fn an_index_kept_is_one_made_anew(
         snapshot in any_snapshot(), policy in any_policy(),
         changes in prop::collection::vec(any_change(), 0..20),
-        asked in any_asked(),
+        demand in any_demand(),
     ) {
         let mut index = Index::new(snapshot, policy);
         for (step, change) in changes.into_iter().enumerate() {
@@ -110,7 +110,7 @@ proptest! {
         }
         let anew = Index::new(index.snapshot().clone(), index.policy().clone());
         prop_assert_eq!(anew.snapshot(), index.snapshot());
-        prop_assert_eq!(anew.choose(&asked.request()), index.choose(&asked.request()));
+        prop_assert_eq!(anew.choose(&demand.request()), index.choose(&demand.request()));
     }
 
     #[test]

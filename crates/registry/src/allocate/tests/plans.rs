@@ -103,12 +103,12 @@ proptest! {
                 true => evacuate(&index, &device.id),
                 false => plan(&index, &device.id, region, &new),
             };
-            let mut told: Vec<&InstanceId> = plan.moves.iter().map(|m| &m.instance).collect();
-            told.extend(plan.stranded.iter().map(|s| &s.instance));
-            let count = told.len();
-            told.sort();
-            told.dedup();
-            prop_assert_eq!(told.len(), count);
+            let mut planned: Vec<&InstanceId> = plan.moves.iter().map(|m| &m.instance).collect();
+            planned.extend(plan.stranded.iter().map(|s| &s.instance));
+            let count = planned.len();
+            planned.sort();
+            planned.dedup();
+            prop_assert_eq!(planned.len(), count);
             let mut changed = device.clone();
             if let Some(region) = changed.regions.get_mut(region) {
                 region.planned = Some(new.clone());
@@ -117,7 +117,7 @@ proptest! {
                 let instance = &index.snapshot().instances[id];
                 let query = &index.snapshot().functions[&instance.function].query;
                 let stays = !drains && changed.has_loaded(query);
-                prop_assert_eq!(!stays, told.contains(&id));
+                prop_assert_eq!(!stays, planned.contains(&id));
             }
         }
     }
