@@ -93,6 +93,7 @@ fn parts(answer: &Answer) -> BTreeMap<&str, Vec<&str>> {
 /// (vendor, part, line). Of a part in which the driver crashes, what came before is compared.
 fn check_parts(program: &str, deviates: impl Fn(&str, &str, &str) -> bool) {
     let program = compile(program);
+    let mut different = Vec::new();
     for served in vendors().into_iter().map(Served::start) {
         let name = served.vendor.name;
         // Hundreds of compilations.
@@ -110,10 +111,15 @@ fn check_parts(program: &str, deviates: impl Fn(&str, &str, &str) -> bool) {
             if lines.last() != Some(&"ended") {
                 answers.truncate(right.len());
             }
-            assert_eq!(answers, right, "{name}, {part}: through Baltra first");
+            if answers != right {
+                different.push(format!(
+                    "{name}, {part}: natively {right:?}, through Baltra {answers:?}"
+                ));
+            }
         }
         assert!(native.values().any(|lines| lines.last() == Some(&"ended")));
     }
+    assert!(different.is_empty(), "{}", different.join("\n"));
 }
 
 #[test]
@@ -121,7 +127,12 @@ fn test_programs_of_every_origin_answer_as_natively_on_each_vendors_driver() {
     // Of programs that are not executable, or have no kernels, drivers disagree whether they have
     // an empty list of kernels or none, and which error asking for one is.
     let differs = ["unbuilt source", "broken source", "source without kernels"];
-    check_parts("queries", |_, part, line| {
+    check_parts("queries", |vendor, part, line| {
+        // Rusticl returns no options for a program from a binary that was built again.
+        if vendor == "rusticl" && part.ends_with("rebuilt binary") && line.starts_with("options: ")
+        {
+            return true;
+        }
         let listed = line.starts_with("kernels: ") || line.starts_with("names: ");
         let refused = line.ends_with(": -45") || line.ends_with(": -46");
         (listed || refused) && differs.iter().any(|origin| part.ends_with(origin))
