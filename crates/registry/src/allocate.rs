@@ -5,12 +5,12 @@
 //!    with what they fail.
 //! 2. Devices within the configured metric bounds stay.
 //! 3. Those left are ordered: first those that hold the accelerator, then by the configured
-//! metrics (utilization, then occupation), then by id, so that the same snapshot gives the same
-//! answer everywhere. An instance that was placed after a device's utilization was last reported
-//! counts as the mean of all instances.
+//!    metrics (utilization, then occupation), then by id, so that the same snapshot gives the same
+//!    answer everywhere. An instance that was placed after a device's utilization was last reported
+//!    counts as the mean of all instances.
 //! 4. If the first one holds the accelerator, it is allocated. Otherwise the first device is allocated whose load can be redistributed: the other places with the accelerator that it would lose have, all together, **at least** as much free time as that accelerator uses (Σ (100 % − utilization) ≥ its
-//! utilization; the thesis prints ≤, which would evict load that fits nowhere). A blank place loses
-//! nothing.
+//!    utilization; the thesis prints ≤, which would evict load that fits nowhere). A blank place loses
+//!    nothing.
 //! 5. If there is none, a [`Refusal`] lists the reason and the margin for every device.
 //!
 //! A *place* is a region of a device that holds one image at a time; a board has one or several.

@@ -5,8 +5,8 @@
 //! the target nothing changes, so that noise does not start and stop replicas.
 //!
 //! - **Utilization**: percent of the time that the function's devices work, mean over its
-//! replicas. All load on the devices counts: a replica on a device that is busy with other work
-//! needs a second device as much as one that fills the device itself.
+//!   replicas. All load on the devices counts: a replica on a device that is busy with other work
+//!   needs a second device as much as one that fills the device itself.
 //! - **Queue wait**: how long a task of the function waits for the device, mean. Utilization
 //!   saturates at 100 %; waiting does not.
 //!
