@@ -374,7 +374,7 @@ def test_the_tool_pushes_and_removes():
             assert tool("remove", "shout").returncode == 0
             assert http(f"{board.url}/function/shout", b"words")[0] == 404
             done = tool("remove", "shout")
-            assert done.returncode != 0 and "no such function" in done.stderr, done
+            assert done.returncode != 0 and "the function does not exist" in done.stderr, done
         done = subprocess.run(
             [BALTRA, "function", "push", whole, "--board", path], capture_output=True, text=True
         )
