@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PHRASES = [
     (
         "is-no",
-        r"(?<!here )(?<!hat )\b(?:is|are|was|were|be) no\b"
+        r"(?<!here )\b(?:is|are|was|were|be) no\b"
         r"(?! (?:longer|more|less|fewer|later|earlier|greater|larger|smaller|worse|better|such)\b)",
         "'is not a' (but 'there is no' is fine)",
     ),

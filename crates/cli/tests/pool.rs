@@ -108,7 +108,7 @@ fn test_nodes_appear_by_themselves_and_a_program_gets_a_device_by_query() {
     );
     assert_eq!(instances(&registry), Vec::<Value>::new());
 
-    // What nobody can give is refused device by device; what is no query is said to be none.
+    // A request that no device fits is refused device by device; a malformed query is refused.
     let none = run_line(&registry, "vendor=Nobody", "true");
     let output = text(&none.stderr);
     assert_eq!(none.status.code(), Some(1));

@@ -127,7 +127,7 @@ fn test_an_instance_loads_its_image_on_its_own_device_only() {
     push(&daemon, "one", &image);
     allocate(&registry, "web-1", "name=fpga0,accelerator=one");
 
-    // A program that is no instance keeps its hands off what the registry has given away.
+    // A program that is not an instance must not use devices that the registry has allocated.
     waits_for_instance(&daemon, "web-1");
     let stranger = Tenant::new(&daemon, "blue", "fpga0");
     assert_eq!(

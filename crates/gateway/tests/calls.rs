@@ -18,7 +18,7 @@ fn a_function_is_called_and_its_answer_has_every_header() {
     for part in ["queue;dur=", "cold;dur=", "device;dur=", "total;dur="] {
         assert!(answer.header("server-timing").contains(part), "{answer:?}");
     }
-    // Answers that are no calls have them too.
+    // Replies to other requests have them too.
     for path in ["/healthz", "/nowhere", "/function/nothing"] {
         let answer = gateway.get(path);
         assert_eq!(answer.header("x-request-id").len(), 32, "{path}");

@@ -459,8 +459,8 @@ impl Table {
         Ok(())
     }
 
-    /// Starts to serve a stream; `trouble` is the reason to report to an application that is no
-    /// longer served.
+    /// Starts to serve a stream; `trouble` is the reason to report to an application that
+    /// is no longer served.
     fn streamed(&self, descriptor: Arc<OwnedFd>, trouble: Option<Reason>) -> Result<Streamed> {
         let definition = &self.shared.definition;
         let bytes = definition.layout()?.arena_bytes().next_power_of_two();

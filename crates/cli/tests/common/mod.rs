@@ -82,7 +82,7 @@ pub fn instances(registry: &Service) -> Vec<Value> {
     serde_json::from_str(&text).unwrap()
 }
 
-/// `baltra run`, asking a registry, of programs that are no OpenCL programs: the library that they
+/// `baltra run`, asking a registry, of programs that do not use OpenCL: the library that they
 /// would be given need only be a file.
 pub fn run(registry: &Service) -> Command {
     let mut command = Command::new(BALTRA);

@@ -50,7 +50,7 @@ pub(crate) fn number(kind: Type, text: &str) -> Option<Scalar> {
     }
 }
 
-/// Numbers with commas between them; empty text is none. The error is the part that is no number.
+/// Numbers separated by commas; none for empty text. The error is the part that is not a number.
 pub(crate) fn numbers(kind: Type, text: &str) -> Result<(u64, Vec<u8>), String> {
     let mut bytes = Vec::new();
     let mut count = 0;

@@ -205,7 +205,7 @@ impl Worker {
         }
     }
 
-    /// Everything that is no call.
+    /// Requests that are not calls.
     async fn routed(
         self: &Arc<Self>,
         parts: Parts,

@@ -86,7 +86,7 @@ pub(crate) async fn read_json<T: DeserializeOwned>(
     parse_json(&whole(body, SMALL_BYTES_MAX).await?)
 }
 
-/// 400 for what is no JSON, 422 for JSON of another shape.
+/// 400 for a body that is not JSON, 422 for JSON of another shape.
 pub(crate) fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| match error.classify() {
         serde_json::error::Category::Data => {

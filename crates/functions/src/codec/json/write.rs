@@ -4,7 +4,7 @@ use crate::manifest::JsonForm;
 use crate::types::{Scalar, Type};
 use std::io::Write;
 
-/// Appends an array as JSON. Infinities and what is no number are text, which JSON lacks numbers for; the error is
+/// Appends an array as JSON. Infinities and NaN are text, since JSON has no numbers for them; the error is
 /// that bytes which should be text are not.
 pub(crate) fn write(
     out: &mut Vec<u8>,
