@@ -495,8 +495,8 @@ mod tests {
             bytes
         };
         let cases = [
-            (bytes[..40].to_vec(), "shorter"),
-            (bytes[..100].to_vec(), "shorter"),
+            (bytes[..40].to_vec(), "truncated"),
+            (bytes[..100].to_vec(), "truncated"),
             (with(0, 7), "not a capture file"),
             (with(8, 9), "unsupported format 9"),
             (with(16, 0), "capacity: 0 notes"),
@@ -516,7 +516,7 @@ mod tests {
         }
         let again = read(3, 2, &[(5, 0, 0, 0), (5, 1, 0, 0)]).unwrap_err();
         assert!(
-            again.contains("note 1 is of cycle 5, which was before"),
+            again.contains("note 1 has cycle 5, not after the previous one"),
             "{again}"
         );
         assert!(Samples::read(Path::new("/nowhere/at.capture"))
