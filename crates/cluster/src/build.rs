@@ -1,5 +1,6 @@
-//! Compiles kernels: each kernel's C sources, against `libhumboldt`, into a process and, where it is on a board, into what
-//! a processor there runs; and makes the board's model. What is up to date is left alone; the rest is compiled in parallel.
+//! Compiles kernels and makes the boards' model. A kernel's C sources are linked with `libhumboldt`
+//! into a process and, for a kernel on a processor of a board, into an image for that processor.
+//! Outputs that are up to date are kept; the rest is compiled in parallel.
 
 use crate::form::{first_with_streams, forms, Choice, Form, RTL};
 use crate::model::{Cluster, Comm, Kernel, NodeKind};
@@ -34,11 +35,11 @@ pub struct Built {
     pub programs: BTreeMap<u32, Program>,
     /// Kernels on boards, by rank.
     pub kernels: BTreeMap<u32, OnBoard>,
-    /// The program that is a board on raw Ethernet.
+    /// The program that simulates a board on raw Ethernet.
     pub board: PathBuf,
-    /// The same where stations speak TCP.
+    /// The program that simulates a board whose nodes use TCP.
     pub board_tcp: PathBuf,
-    /// And on UDP.
+    /// The program that simulates a board whose nodes use UDP.
     pub board_udp: PathBuf,
 }
 
@@ -47,7 +48,7 @@ pub struct Built {
 pub struct OnBoard {
     /// The model of its hardware.
     pub model: PathBuf,
-    /// The image for a processor.
+    /// The image for a kernel that runs on a processor.
     pub image: Option<PathBuf>,
     /// Its form.
     pub form: Form,
@@ -56,7 +57,7 @@ pub struct OnBoard {
 }
 
 impl Built {
-    /// Notes what the ranks of a choice are made of.
+    /// Records the model and the image of a choice's ranks.
     fn put(&mut self, choice: &Choice, model: &Path, image: Option<PathBuf>) {
         for &rank in &choice.ranks {
             let kernel = OnBoard {
@@ -70,7 +71,7 @@ impl Built {
     }
 }
 
-/// Which kernels, by their first copy's number, have copies on nodes of a kind.
+/// The numbers of the kernels (of their first copies) that have copies on nodes of this kind.
 fn on(cluster: &Cluster, kind: NodeKind) -> BTreeSet<u32> {
     let nodes = cluster.map.nodes.iter().filter(|n| n.kind == kind);
     nodes
@@ -90,17 +91,17 @@ struct Target {
     start: Option<PathBuf>,
     /// Whether `long` may have the processor's 32 bits.
     short_longs: bool,
-    /// Bytes of memory that the processor has off the chip.
+    /// Bytes of off-chip memory of the processor.
     memory: Option<u64>,
-    /// The first rank that has only streams, for a processor.
+    /// For a processor: the first rank that has streams and no engines.
     streams: Option<u32>,
 }
 
-/// Compiles outdated outputs. `say` gets lines of progress.
+/// Compiles outdated outputs. `say` receives lines of progress.
 ///
 /// # Errors
 ///
-/// A missing source, a compiler that fails: its output is in the error.
+/// A source is missing, or a compiler failed; the error contains the compiler's output.
 pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> Result<Built> {
     let library = library(with)?;
     fs::create_dir_all(&with.out)
@@ -239,7 +240,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
     Ok(built)
 }
 
-/// The boards' models, made if they have to be; the folder that they are in.
+/// Makes the boards' models if they are outdated, and returns their folder.
 fn boards(
     cluster: &Cluster,
     with: &Build,
@@ -282,7 +283,7 @@ fn boards(
         .map(|t| root.join("target/messages").join(t).into_os_string())
         .collect();
     let make = |options: &[&str]| make(with, options, &targets);
-    // A question first, so that what takes a while is announced.
+    // `make -q` first, to announce a build that takes long.
     if !make(&["-s", "-q"])?.status.success() {
         say("[board] building the model (about a minute, once)".to_owned());
         let made = make(&["-s"])?;
@@ -387,7 +388,7 @@ fn own_module(
     Ok(path.with_file_name(format!("{}{}.so", choice.module(cluster), variant(kernel))))
 }
 
-/// Writes a file if it would change.
+/// Writes a file if its contents change.
 fn write_changed(path: &Path, text: &str) -> Result<()> {
     if fs::read_to_string(path).ok().as_deref() != Some(text) {
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -415,7 +416,7 @@ fn start_file(kernel: &Kernel) -> String {
     )
 }
 
-/// The library, built if it has to be.
+/// Builds the library if it is outdated.
 fn library(with: &Build) -> Result<PathBuf> {
     let makefile = with.humboldt.join("Makefile");
     ensure!(
@@ -462,7 +463,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Whether a program is newer than all that it was made of, and was made by the same command.
+/// Whether a program is newer than all its dependencies and was made by the same command.
 fn up_to_date(path: &Path, library: &Path, words: &str) -> bool {
     let Some(made) = modified(path) else {
         return false;
@@ -486,7 +487,7 @@ fn up_to_date(path: &Path, library: &Path, words: &str) -> bool {
     files.all(|file| modified(file).is_some_and(|m| m <= made))
 }
 
-/// Refuses sources for a processor that use types of another size there.
+/// Rejects sources for a processor that use types whose size differs there.
 fn refuse_longs(compiler: &str, job: &Target, with: &Build) -> Result<()> {
     let include = with.humboldt.join("include");
     for source in &job.sources {
@@ -495,7 +496,7 @@ fn refuse_longs(compiler: &str, job: &Target, with: &Build) -> Result<()> {
             command.args(["-std=gnu11", "-O2", "-E", "--specs=picolibc.specs", CHAR]);
             command.args(["-march=rv32im", "-mabi=ilp32"]).args(words);
             command.arg("-I").arg(&include).arg(source);
-            // The compiler reports errors later.
+            // The compiler itself reports errors later.
             let read = command.stdin(Stdio::null()).output().with_context(|| {
                 format!("cannot run {compiler}: scripts/setup.sh fabric installs it")
             })?;
@@ -533,7 +534,7 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
     command
         .args(["-std=gnu11", "-O2", "-g", "-Wall"])
         .args(&job.sources);
-    // Another MPI's <mpi.h> is its own.
+    // Another MPI has its own <mpi.h>.
     if job.start.is_some() || own.is_none() {
         command.arg("-I").arg(with.humboldt.join("include"));
     }
@@ -636,7 +637,7 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
     let needs =
         (needs.stdin(Stdio::null()).output()).context("cannot list the compiler's inputs")?;
     fs::write(with_suffix(path, ".d"), needs.stdout).context("cannot write beside the program")?;
-    // Last: without it the program counts as out of date.
+    // Written last: without this file, the program counts as outdated.
     fs::write(with_suffix(path, ".command"), words).context("cannot write beside the program")?;
     Ok(Program {
         path: path.to_owned(),

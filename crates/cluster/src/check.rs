@@ -1,4 +1,4 @@
-//! What must be so of two files together.
+//! Rules that the logical file and the map file must satisfy together.
 
 use crate::model::{
     Cluster, Comm, Node, NodeKind, KERNELS_MAX, KERNELS_PER_BOARD_MAX, SESSIONS_PER_BOARD_MAX,
@@ -63,7 +63,7 @@ fn numbers(cluster: &Cluster, found: &mut Found) {
     }
 }
 
-/// Each kernel is on one node, each board has room for its kernels.
+/// Each kernel is on one node, and each board has room for its kernels.
 fn places(cluster: &Cluster, found: &mut Found) {
     let mut places: BTreeMap<u32, usize> = BTreeMap::new();
     for (index, node) in cluster.map.nodes.iter().enumerate() {
@@ -118,7 +118,7 @@ fn places(cluster: &Cluster, found: &mut Found) {
     }
 }
 
-/// Checks that a node that others reach has a unique address for their protocol.
+/// Checks that each node that other nodes connect to has a unique address for its protocol.
 fn addresses(cluster: &Cluster, index: usize, node: &Node, found: &mut Found) {
     let name = cluster.node_name(index);
     let alone = cluster.map.nodes.len() == 1;
@@ -196,7 +196,7 @@ fn addresses(cluster: &Cluster, index: usize, node: &Node, found: &mut Found) {
     }
 }
 
-/// Any two nodes must speak one protocol.
+/// Any two nodes must share a protocol.
 fn pairs(cluster: &Cluster, found: &mut Found) {
     for (b, second) in cluster.map.nodes.iter().enumerate() {
         for (a, first) in cluster.map.nodes[..b].iter().enumerate() {

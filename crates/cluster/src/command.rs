@@ -419,7 +419,7 @@ fn probe(args: &ProbeArgs, out: &mut dyn Write) -> Result<ExitCode> {
 
 fn start(args: &RunArgs, out: &mut dyn Write) -> Result<ExitCode> {
     let quiet = args.quiet;
-    // Released at the end of the run in any case.
+    // Released at the end of the run, also after an error.
     let mut boards = None;
     let files = &args.build.files.files;
     let cluster = Cluster::read_with(&files.logical, &files.map, |cluster| {
@@ -478,7 +478,7 @@ fn start(args: &RunArgs, out: &mut dyn Write) -> Result<ExitCode> {
     };
     let mut failed = None;
     let outcome = run(&cluster, &built, &options, &mut |error, line| {
-        // The launcher's own lines begin with "rank", those of a rank with its number.
+        // Lines of the launcher begin with "rank", lines of a rank with `[` and its number.
         let own = !line.starts_with('[');
         let written = match (own, error) {
             (true, _) if quiet && !line.contains("failed") => Ok(()),

@@ -1,4 +1,5 @@
-//! In which form a kernel is on a board: synthesised from its C, its C on a processor, or hardware of its name.
+//! Selects the implementation of a kernel on a board: hardware synthesized from its C source, its C
+//! source on a processor, or a hardware module in RTL.
 
 use crate::model::{Cluster, Kernel, NodeKind, Place};
 use crate::rtl::Module;
@@ -11,14 +12,14 @@ use std::path::PathBuf;
 /// Kernels in RTL that boards have.
 pub const RTL: &[&str] = &["echo"];
 
-/// How a kernel on a board is made.
+/// The implementation of a kernel on a board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Its C is made hardware.
+    /// Hardware synthesized from the C source.
     Synthesised,
-    /// Its C runs on its own processor.
+    /// The C source, on a processor of its own.
     Processor,
-    /// It is hardware: its own Verilog, or one of those in `hdl/messages/rtl`.
+    /// A hardware module: the kernel's own Verilog, or a module of `hdl/messages/rtl`.
     Rtl,
 }
 
@@ -33,7 +34,7 @@ impl Form {
         }
     }
 
-    /// What people read.
+    /// The form's name for display.
     pub fn text(self) -> &'static str {
         match self {
             Form::Synthesised => "synthesised",
@@ -52,14 +53,14 @@ pub struct Choice {
     pub ranks: Vec<u32>,
     /// Its form.
     pub form: Form,
-    /// The reason, with a source's line if there is one.
+    /// The reason, with a line of the source if there is one.
     pub why: String,
     /// Its own module: synthesized, or a wrapper around RTL.
     pub module: Option<Module>,
 }
 
 impl Choice {
-    /// A name for what is made of it.
+    /// A file name for the outputs.
     pub fn name(&self, cluster: &Cluster) -> String {
         let kernel = cluster
             .logical
@@ -96,12 +97,12 @@ pub fn first_with_streams(choices: &[Choice]) -> Option<u32> {
     alone.flat_map(|c| c.ranks.iter().copied()).min()
 }
 
-/// The forms of all kernels on boards, with reasons; synthesis is tried unless another form is
-/// requested.
+/// Selects the forms of all kernels on boards, with reasons. Synthesis is tried unless another form
+/// is requested.
 ///
 /// # Errors
 ///
-/// A kernel that is to be synthesised and cannot be; missing sources.
+/// A kernel that shall be synthesized cannot be; a source is missing.
 pub fn forms(cluster: &Cluster, with: &Build) -> Result<Vec<Choice>> {
     let mut wanted: Vec<(u32, Option<Form>, Vec<u32>)> = Vec::new();
     let boards = cluster
@@ -160,7 +161,7 @@ pub fn forms(cluster: &Cluster, with: &Build) -> Result<Vec<Choice>> {
     Ok(choices)
 }
 
-/// The choice for a kernel in RTL, its own or one that boards have; `None` for another.
+/// The choice for a kernel in RTL, its own or one of the boards; `None` for a kernel in C.
 fn in_rtl(
     cluster: &Cluster,
     kernel: &Kernel,

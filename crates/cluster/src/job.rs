@@ -1,11 +1,13 @@
 //! The resources that ranks share, and the environment variables that describe them:
 //! `humboldt/src/job.c` reads them.
 //!
-//! Ranks of one node share a memfd and a doorbell (eventfd) each; a rank that others reach over TCP gets a listening
-//! socket, one on raw Ethernet a datagram socket for its frames. A board is one process with the ranks of its kernels; it
-//! has the node's memfd, where it counts, and one socket for frames, as raw Ethernet's are or TCP's between boards, and a
-//! listening one where processes reach it over TCP. Descriptors are made close-on-exec and handed down as copies while a rank is started, so that a rank gets its
-//! own node's and nothing else.
+//! The ranks of one node share a memfd, and each has a doorbell (eventfd). A rank that others reach
+//! over TCP inherits a listening socket; a rank on raw Ethernet inherits a datagram socket for its
+//! frames. A board is one process with the ranks of its kernels. The board has the node's memfd for
+//! its counters, one datagram socket for frames (of raw Ethernet, or of TCP between boards), and a
+//! listening socket if processes reach it over TCP. Descriptors are made close-on-exec and handed
+//! down as copies while a rank is started, so that a rank inherits only the descriptors of its own
+//! node.
 
 use anyhow::{Context, Result};
 use rustix::event::{eventfd, EventfdFlags};
@@ -19,32 +21,34 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
-/// The first page of a node's segment, a rank's block in it and, behind all blocks, its report, in bytes.
+/// Sizes in bytes: the first page of a node's segment, a rank's block in it, and a rank's report,
+/// which follows all blocks.
 const PAGE: u64 = 4096;
 const BLOCK: u64 = 512;
 const REPORT: u64 = 2104;
-/// A process that has slept for so long has looked around some times.
+/// A process that has slept this long has polled its connections several times.
 const LOOK_NS: u64 = 500_000_000;
 /// Most ranks of a segment.
 const RANKS_MAX: u64 = 256;
-/// Milliseconds without a reply after which ranks give up a kernel on a live model. The model steps
-/// as slowly as its host is busy, and the launcher notices its end at once.
+/// Milliseconds without a reply after which ranks give up a kernel on a live model. The limit is
+/// long because a busy host slows the model down; the launcher detects the model's end at once.
 const MODEL_SILENT_MS: u64 = 120_000;
 
-/// Where a rank's peers find it.
+/// A rank's address for its peers.
 #[derive(Clone, Debug)]
 pub struct Member {
     /// Ranks with the same number share memory.
     pub group: usize,
     /// The address that it listens on, if there are other groups.
     pub listen: Option<IpAddr>,
-    /// The port; 0: any.
+    /// The port; 0 selects any free port.
     pub port: u16,
-    /// Whether this process starts it.
+    /// Whether this launcher starts it.
     pub here: bool,
-    /// Its node's hardware address, where it has frames: on raw Ethernet or UDP, and on any board.
+    /// The node's hardware address, if the node has frames: on raw Ethernet, on UDP, and on every
+    /// board.
     pub mac: Option<String>,
-    /// Its node's address of IPv4, where its frames are UDP's.
+    /// The node's IPv4 address, if its frames are sent over UDP.
     pub udp: Option<Ipv4Addr>,
     /// Whether ranks of other groups reach it over TCP.
     pub tcp: bool,
@@ -52,12 +56,13 @@ pub struct Member {
     pub board: bool,
     /// Whether it has streams but no engines.
     pub streams: bool,
-    /// Whether another MPI starts it, which also carries what such ranks send to one another.
+    /// Whether another MPI starts this rank. That MPI also carries the messages among such ranks.
     pub mpi: bool,
 }
 
 impl Member {
-    /// How a rank's address begins, for other ranks: a kernel on a board, one with streams, a process on raw Ethernet.
+    /// The prefix of a rank's address for other ranks: it distinguishes a kernel on a board, a
+    /// kernel with streams, and a process on raw Ethernet.
     fn kind(&self) -> &'static str {
         match (self.streams, self.board) {
             (true, _) => "str",
@@ -66,7 +71,8 @@ impl Member {
         }
     }
 
-    /// As ranks read it: the hardware address, and behind a stroke the one of IPv4 where frames are UDP's.
+    /// The format that ranks parse: the hardware address, followed by a slash and the IPv4 address
+    /// if frames are sent over UDP.
     fn address(&self) -> String {
         let mac = self.mac.as_deref().unwrap_or_default();
         match self.udp {
@@ -76,11 +82,11 @@ impl Member {
     }
 }
 
-/// The wire between stations on raw Ethernet: a folder of sockets that goes with the job.
+/// The wire between the nodes on raw Ethernet: a folder of sockets, removed with the job.
 #[derive(Debug)]
 struct Wire {
     folder: PathBuf,
-    /// By rank; a board's is at its first one.
+    /// Sockets by rank; a board's socket is at its first rank.
     sockets: Vec<Option<UnixDatagram>>,
 }
 
@@ -121,7 +127,7 @@ impl Drop for Wire {
     }
 }
 
-/// The rank whose sockets a rank has: a board's first one, or itself.
+/// The rank that holds a rank's sockets: the board's first rank, or the rank itself.
 fn station(members: &[Member], rank: usize) -> usize {
     match members[rank].board {
         true => members
@@ -137,15 +143,15 @@ fn station(members: &[Member], rank: usize) -> usize {
 pub struct Counters {
     /// 0 starting, 1 running, 2 finished, 3 failed.
     pub state: u32,
-    /// Messages.
+    /// Number of messages sent.
     pub sent: u64,
-    /// Their bytes.
+    /// Payload bytes sent.
     pub sent_bytes: u64,
-    /// Messages.
+    /// Number of messages received.
     pub received: u64,
-    /// Their bytes.
+    /// Payload bytes received.
     pub received_bytes: u64,
-    /// Time asleep.
+    /// Time spent asleep, in nanoseconds.
     pub waited_ns: u64,
 }
 
@@ -175,37 +181,37 @@ pub fn counters(segment: &File, rank: usize) -> Counters {
 pub(crate) struct Standing {
     pub board: bool,
     pub ended: bool,
-    /// Its wait, if it waits.
+    /// The pending wait, if the rank waits.
     pub wait: Option<Wait>,
-    /// How often its board has polled the wire while all its kernels waited; a waiting process
+    /// How often its board has polled the wire while all its kernels waited. A waiting process
     /// polls by itself.
     pub looks: u64,
-    /// Packets from it to other boards, and from those to it.
+    /// Packets from this board to other boards, and from other boards to this board.
     pub out: u64,
     pub came: u64,
-    /// Whatever changes when it goes on.
+    /// Counters that change with any progress.
     moved: [u64; 3],
 }
 
-/// The wait of a rank.
+/// The pending wait of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
-    /// Where, of a kernel on a board.
+    /// The waiting function, of a kernel on a board.
     pub function: Option<&'static str>,
-    /// None: any.
+    /// The awaited peer; `None`: any.
     pub peer: Option<u32>,
     pub tag: Option<u32>,
     pub collective: bool,
 }
 
 impl Standing {
-    /// Whether it has made no progress.
+    /// Whether the rank has made no progress since `before`.
     pub(crate) fn stands_as(&self, before: &Standing) -> bool {
         self.moved == before.moved && self.wait == before.wait && self.ended == before.ended
     }
 }
 
-/// A kernel's wait: see hdl/messages/sim/kernel_abi.h.
+/// Decodes a kernel's wait; hdl/messages/sim/kernel_abi.h has the format.
 fn wait_of(bits: u64) -> Wait {
     let bit = |n: u32| bits >> n & 1 == 1;
     let rank = |n: u32| (bits >> n & 0xff) as u32;
@@ -239,7 +245,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Makes the shared things of those ranks that are started here.
+    /// Creates the shared resources of the ranks that are started here.
     pub fn new(members: Vec<Member>, key: String) -> Result<Job> {
         let several = members.iter().any(|m| m.group != members[0].group);
         let wire = match members.iter().any(|m| m.mac.is_some()) {
@@ -289,34 +295,34 @@ impl Job {
         })
     }
 
-    /// The number of the station that a rank is at: its own, or that of its board's first one.
+    /// The rank that owns a rank's station: the rank itself, or the first rank of its board.
     pub fn station(&self, rank: usize) -> usize {
         station(&self.members, rank)
     }
 
-    /// Whether others reach a rank over TCP.
+    /// Whether other ranks reach this rank over TCP.
     pub fn tcp(&self, rank: usize) -> bool {
         self.members[rank].tcp
     }
 
-    /// Where its frames are UDP's.
+    /// The rank's IPv4 address, if its frames are sent over UDP.
     pub fn udp(&self, rank: usize) -> Option<Ipv4Addr> {
         self.members[rank].udp
     }
 
-    /// Where a rank's frames go: its node's hardware address and its socket.
+    /// The destination of frames to a rank: the hardware address of its node, and its socket.
     pub fn frames_to(&self, rank: usize) -> Option<(&str, PathBuf)> {
         let mac = self.members[rank].mac.as_deref()?;
         let path = self.wire.as_ref()?.path(station(&self.members, rank));
         Some((mac, path))
     }
 
-    /// Starts a rank: `command` with the inherited resources.
+    /// Starts a rank: runs `command` with the inherited resources.
     pub fn spawn(&mut self, rank: usize, mut command: Command) -> Result<Child> {
         let group = self.members[rank].group;
         let mut handed: Vec<OwnedFd> = Vec::new();
         let mut hand = |fd: rustix::fd::BorrowedFd<'_>| -> Result<i32> {
-            // A copy without close-on-exec, for as long as it takes to start the rank.
+            // A copy without close-on-exec, closed after the rank has been started.
             let copy = rustix::io::dup(fd).context("cannot copy a descriptor")?;
             let number = copy.as_raw_fd();
             handed.push(copy);
@@ -335,7 +341,7 @@ impl Job {
         let mut peers = Vec::new();
         for (other, member) in self.members.iter().enumerate() {
             if self.members[rank].board {
-                break; // its file says where the others are
+                break; // a board reads the others' addresses from its file
             }
             if let (Some((_, path)), false, false) =
                 (self.frames_to(other), member.group == group, member.tcp)
@@ -377,7 +383,7 @@ impl Job {
             .env("HUM_LAUNCHER", std::process::id().to_string());
         let child = command.spawn();
         drop(handed);
-        // The rank has it now; here it would only keep the port open.
+        // The rank holds the socket now; a copy here would keep the port open after the rank's end.
         self.listeners[rank] = None;
         child.with_context(|| {
             format!(
@@ -387,8 +393,8 @@ impl Job {
         })
     }
 
-    /// Starts another MPI's launcher: `command` with the environment of all its processes. Each
-    /// process determines its own rank.
+    /// Starts another MPI's launcher: runs `command` with the environment of all its processes.
+    /// Each process determines its own rank.
     pub fn spawn_mpi(&self, mut command: Command) -> Result<Child> {
         let mut peers = Vec::new();
         for (rank, member) in self.members.iter().enumerate() {
@@ -421,7 +427,7 @@ impl Job {
         }
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub(crate) fn size(&self) -> usize {
         self.members.len()
     }
@@ -432,7 +438,7 @@ impl Job {
         let segment = self.segments.get(&self.members[rank].group);
         let (mut block, mut report) = ([0_u8; BLOCK as usize], [0_u8; 24]);
         if let Some(segment) = segment {
-            // Blocks that do not exist yet count as zero.
+            // Blocks that do not exist yet read as zero.
             let place = PAGE + BLOCK * rank as u64;
             let _ = segment.read_exact_at(&mut block, place);
             let place = PAGE + BLOCK * RANKS_MAX + REPORT * rank as u64;
@@ -449,7 +455,7 @@ impl Job {
         let epoch = word(&report, 0);
         let wait = match board {
             true => (half(&block, 8) != 0).then(|| wait_of(word(&block, 24))),
-            // Negative: any source, or none that can be named.
+            // Negative: any source, or a source that the report cannot name.
             false => (half(&report, 8) != 0 && epoch % 2 == 0).then(|| Wait {
                 function: None,
                 peer: Some(half(&report, 16)).filter(|peer| *peer < RANKS_MAX as u32),

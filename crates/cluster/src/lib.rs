@@ -1,9 +1,10 @@
-//! Clusters of ranks that pass messages: which kernels there are (the logical file), where each runs (the map file),
-//! and what makes processes of them.
+//! Clusters of ranks that pass messages. The logical file lists the kernels, the map file places
+//! each on a node; this crate checks both files, builds the kernels and runs them.
 //!
-//! [`Cluster::read`] reads both files in any of their dialects and says, with file and line, what is wrong;
-//! [`build`] compiles the kernels' C sources against `libhumboldt`, for processes and for boards
-//! (synthesised, or for a processor there: `form`), and makes the boards' model; [`run`] starts the ranks: a process each, and one for each board.
+//! [`Cluster::read`] reads both files in any of their dialects and reports problems with file and
+//! line. [`build`] compiles the kernels' C sources against `libhumboldt` for processes and for
+//! boards (synthesized, or for a processor; see `form`), and makes the boards' model. [`run`]
+//! starts one process for each rank, and one for each board.
 #![forbid(unsafe_code)]
 
 mod build;

@@ -1,5 +1,6 @@
-//! Types whose size on a board's 32-bit processor differs from the hosts: `long` and `long double`.
-//! Sources that use them are refused, with the line, unless the logical file has `long: 32`.
+//! Finds types whose size on a board's 32-bit processor differs from their size on hosts: `long`
+//! and `long double`. The build rejects sources that use them, with the line, unless the logical
+//! file has `long: 32`.
 
 use crate::model::Kernel;
 use std::path::Path;
@@ -12,7 +13,7 @@ impl Kernel {
     }
 }
 
-/// The words among which `long` stands in a declaration, in any order.
+/// The specifiers that can stand with `long` in a declaration, in any order.
 const SPECIFIERS: &[&str] = &[
     "long",
     "int",
@@ -30,12 +31,13 @@ const SPECIFIERS: &[&str] = &[
     "__complex__",
 ];
 
-/// The first use of `long` alone, or of `long double`, in a preprocessed source: file, line and the type. What comes from the
-/// system's headers and from `library` does not count.
+/// The first use of `long` alone, or of `long double`, in a preprocessed source: file, line and
+/// type. Text from system headers and from `library` does not count.
 pub(crate) fn first(text: &str, library: &Path) -> Option<(String, usize, &'static str)> {
     let library = library.to_string_lossy();
     let (mut file, mut line, mut own) = (String::new(), 0, false);
-    // Specifiers that follow each other, also over lines: where they begin, how often `long` is among them, whether `double` is.
+    // A sequence of specifiers, possibly over several lines: its position, the number of `long` in
+    // it, and whether it contains `double`.
     let mut run: Option<(usize, usize, bool)> = None;
     let ended = |run: &mut Option<(usize, usize, bool)>| match run.take() {
         Some((line, 1, false)) => Some((line, "long")),
@@ -66,8 +68,8 @@ pub(crate) fn first(text: &str, library: &Path) -> Option<(String, usize, &'stat
     ended(&mut run).map(|(line, which)| (file, line, which))
 }
 
-/// The first number with the suffix of a `long` in a source whose macros have not been expanded (those of the system have such
-/// numbers for types that have 32 bits): line and number.
+/// The first number with the suffix of a `long` in a source whose macros have not been expanded:
+/// line and number. (Expanded system macros contain such numbers for types that have 32 bits.)
 pub(crate) fn first_number(text: &str) -> Option<(usize, String)> {
     let mut at = 0;
     for text in text.lines() {
@@ -91,7 +93,7 @@ pub(crate) fn first_number(text: &str) -> Option<(usize, String)> {
     None
 }
 
-/// Words and signs of a line; texts and characters are one sign.
+/// Words and punctuation of a line; a string or character literal counts as one sign.
 fn words(line: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let bytes = line.as_bytes();

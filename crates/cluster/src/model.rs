@@ -10,22 +10,23 @@ pub const KERNELS_MAX: u32 = 256;
 /// Kernels on one board: the router's ports.
 pub const KERNELS_PER_BOARD_MAX: usize = 16;
 
-/// TCP sessions of one board, one for each board and each process elsewhere (`SESSIONS` of `msg_tcp`).
+/// TCP sessions of one board, one for each board and each process elsewhere (`SESSIONS` of
+/// `msg_tcp`).
 pub const SESSIONS_PER_BOARD_MAX: usize = 32;
 
 /// Both files, read and checked.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// Which kernels there are.
+    /// The kernels.
     pub logical: Logical,
-    /// Where they run.
+    /// The nodes and their kernels.
     pub map: Map,
 }
 
 /// The logical file.
 #[derive(Clone, Debug)]
 pub struct Logical {
-    /// As it was given.
+    /// The path as given.
     pub path: PathBuf,
     /// In the file's order.
     pub kernels: Vec<Kernel>,
@@ -39,13 +40,14 @@ pub struct Kernel {
     pub name: String,
     /// Its line in the file.
     pub line: usize,
-    /// Its number, the first copy's.
+    /// The number of the first copy.
     pub num: u32,
-    /// How many there are.
+    /// The number of copies.
     pub rep: u32,
     /// C and Verilog files, relative to the logical file; empty: `NAME.c`, `NAME.sv` or `NAME.v`.
     pub sources: Vec<String>,
-    /// The program's arguments; none: the number of kernels and its own number, as in the paper.
+    /// The program's arguments; `None`: the number of kernels and the kernel's own number, as in
+    /// the paper.
     pub args: Option<Vec<String>>,
     /// Name, value, width in bits.
     pub constants: Vec<(String, String, Option<u32>)>,
@@ -57,29 +59,30 @@ pub struct Kernel {
 /// A port of a kernel in fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// `s_axis`, `m_axis`, `s_axi` or `m_axi`.
+    /// The kind: `s_axis`, `m_axis`, `s_axi` or `m_axi`.
     pub kind: String,
     /// The port's name in the kernel.
     pub name: String,
-    /// `global` where it has none.
+    /// The scope; `global` if the file has none.
     pub scope: String,
     /// Whether its signals are captured.
     pub debug: bool,
-    /// Memory behind an `m_axi`, bytes.
+    /// Bytes of memory behind an `m_axi`.
     pub bytes: Option<u64>,
 }
 
-/// Default memory behind an `m_axi`.
+/// Default size of the memory behind an `m_axi`, in bytes.
 const MEMORY_BYTES: u64 = 16 << 20;
 
 impl Kernel {
-    /// Bytes of memory off the chip: it has some if it has an `m_axi`, which is not `local` to the board.
+    /// Bytes of off-chip memory. A kernel has such memory if it has an `m_axi` that is not `local`
+    /// to the board.
     pub fn memory(&self) -> Option<u64> {
         let port = (self.ports.iter()).find(|p| p.kind == "m_axi" && p.scope != "local")?;
         Some(port.bytes.unwrap_or(MEMORY_BYTES))
     }
 
-    /// Its streams with a capture core, `out`, `in` or `both`: those whose port has `<debug/>`.
+    /// The streams with a capture core (`out`, `in` or `both`): those whose port has `<debug/>`.
     pub fn captured(&self) -> Option<&'static str> {
         let on = |kind: &str| self.ports.iter().any(|p| p.debug && p.kind == kind);
         match (on("m_axis"), on("s_axis")) {
@@ -94,7 +97,7 @@ impl Kernel {
 /// The map file.
 #[derive(Clone, Debug)]
 pub struct Map {
-    /// As it was given.
+    /// The path as given.
     pub path: PathBuf,
     /// In the file's order.
     pub nodes: Vec<Node>,
@@ -124,7 +127,7 @@ pub enum Comm {
 }
 
 impl Comm {
-    /// As the map file has it.
+    /// The map file's word.
     pub fn word(self) -> &'static str {
         match self {
             Comm::Shm => "shm",
@@ -144,15 +147,15 @@ pub struct Node {
     pub kind: NodeKind,
     /// The board's model.
     pub board: Option<String>,
-    /// None: whatever the others speak.
+    /// The protocol; `None`: the protocol of the other nodes.
     pub comm: Option<Comm>,
     /// Kernels by number, each with its line and, on a board of several dies, its die.
     pub kernels: Vec<Place>,
-    /// For raw Ethernet.
+    /// The hardware address, for raw Ethernet.
     pub mac: Option<String>,
-    /// For TCP and UDP.
+    /// The IP address, for TCP and UDP.
     pub ip: Option<IpAddr>,
-    /// The communication layer's bridge: names of its ports by role; empty: plain streams.
+    /// The communication layer's bridge: the names of its ports by role. Empty: plain streams.
     pub bridge: BTreeMap<String, String>,
     pub(crate) rest: Vec<Element>,
 }
@@ -164,9 +167,9 @@ pub struct Place {
     pub kernel: u32,
     /// Its line in the file.
     pub line: usize,
-    /// The die that it is to be on.
+    /// The die on which the kernel shall be placed.
     pub slr: Option<String>,
-    /// The form that it is to have on a board (`type`); none: the kernel's.
+    /// The form requested for a kernel on a board (`type`); `None`: the form of the logical file.
     pub form: Option<String>,
 }
 
@@ -190,7 +193,7 @@ impl Logical {
 }
 
 impl Cluster {
-    /// Where the logical file is, and the sources that it names.
+    /// The folder of the logical file, which source paths are relative to.
     pub(crate) fn folder(&self) -> &Path {
         match self.logical.path.parent() {
             Some(folder) if folder != Path::new("") => folder,
@@ -198,7 +201,7 @@ impl Cluster {
         }
     }
 
-    /// How many kernels there are, copies counted.
+    /// The number of kernels, including copies.
     pub fn size(&self) -> usize {
         self.logical.kernels.iter().map(|k| k.rep as usize).sum()
     }

@@ -1,9 +1,10 @@
-//! Boards from the pool: the Accelerators Registry allocates as many as the map file has, instead
-//! of fixed addresses.
+//! Boards from the pool: the Accelerators Registry allocates the map file's boards, instead of
+//! fixed addresses.
 //!
-//! A board of the pool is a device whose labels `mac` and `ip` are its addresses. A cluster has it alone: a device that is
-//! another instance's, too, is given back. Boards are leased for a few seconds at a time, so that a launcher that dies
-//! keeps them no longer; one that ends gives them back at once.
+//! A board of the pool is a device whose labels `mac` and `ip` are its addresses. A cluster uses a
+//! board exclusively and returns a device that is also allocated to another instance. Leases last a
+//! few seconds and are renewed: the boards of a launcher that died are free after the lease, those
+//! of a launcher that exits at once.
 
 use crate::model::{Cluster, NodeKind};
 use anyhow::{bail, ensure, Context, Result};
@@ -18,10 +19,10 @@ use tokio::runtime::{Builder, Runtime};
 
 /// Lease of boards without renewal, seconds.
 const LEASE_S: u32 = 10;
-/// Refused devices that are named.
+/// Most refused devices that an error names.
 const NAMED_MAX: usize = 5;
 
-/// Boards that are a run's for as long as this is kept.
+/// Boards leased to a run; dropping the value releases them.
 #[derive(Debug)]
 pub struct Boards {
     stop: Option<Sender<()>>,
@@ -37,11 +38,11 @@ impl Drop for Boards {
     }
 }
 
-/// Gives each board of the map file the addresses of one of the pool.
+/// Replaces the addresses of the map file's boards with those of boards from the pool.
 ///
 /// # Errors
 ///
-/// No registry, not enough boards, boards without addresses.
+/// There is no registry, there are not enough boards, or boards lack addresses.
 pub fn take(
     cluster: &mut Cluster,
     registry: &client::Options,
@@ -92,11 +93,11 @@ pub fn take(
         stop: Some(stop),
         keeper: Some(keeper),
     };
-    // An error gives back what has been taken.
+    // After an error, dropping `boards` returns the allocated ones.
     filled.map(|()| boards)
 }
 
-/// Devices for an instance, as node/name.
+/// Allocates devices for an instance; returns them as node/name.
 async fn allocate(
     instances: &mut Instances,
     instance: &str,
@@ -147,7 +148,7 @@ async fn list_devices(operators: &mut Operators) -> Result<HashMap<String, Devic
         .collect())
 }
 
-/// A board's addresses, from its device's labels.
+/// Takes a board's addresses from the labels of its device.
 fn address(cluster: &mut Cluster, node: usize, name: &str, device: Option<&Device>) -> Result<()> {
     let device = device.with_context(|| format!("board {name} has left the pool"))?;
     ensure!(
@@ -173,7 +174,7 @@ fn address(cluster: &mut Cluster, node: usize, name: &str, device: Option<&Devic
     Ok(())
 }
 
-/// Renews the leases until it is stopped, then releases the boards.
+/// Renews the leases until stopped, then releases the boards.
 fn keep(runtime: &Runtime, instances: &mut Instances, names: &[String], stopped: &Receiver<()>) {
     let pause = Duration::from_secs(u64::from(LEASE_S) / 3);
     while matches!(stopped.recv_timeout(pause), Err(RecvTimeoutError::Timeout)) {
@@ -182,8 +183,8 @@ fn keep(runtime: &Runtime, instances: &mut Instances, names: &[String], stopped:
                 instance: name.clone(),
                 ..RenewRequest::default()
             };
-            // An unreachable registry is retried; boards that it allocates to others stop
-            // responding.
+            // An unreachable registry is retried. If the leases expire and the registry allocates
+            // the boards to another cluster, the boards stop responding.
             let _ = runtime.block_on(instances.renew(request));
         }
     }

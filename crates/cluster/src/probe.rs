@@ -1,7 +1,9 @@
-//! What capture cores noted of kernels' streams: the packets in it, and a waveform of it.
+//! Reads the records that capture cores made of kernels' streams, and converts them to packets or
+//! to a waveform.
 //!
-//! A board writes the notes to a file while it runs (`hdl/messages/sim/notes.hpp` has its format),
-//! which stays after the run. It holds the newest notes, and the number of older ones.
+//! A board writes the records ("notes") to a file while it runs; `hdl/messages/sim/notes.hpp` has
+//! the format. The file remains after the run. It contains the newest notes, and the number of
+//! overwritten ones.
 
 use anyhow::{bail, ensure, Context, Result};
 use serde::Serialize;
@@ -10,14 +12,14 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// The format of the file, its head and a note.
+/// The magic number of the file; the sizes of its header and of a note.
 const MAGIC: &[u8; 8] = b"BALTRAPB";
 const VERSION: u32 = 1;
 const HEAD: usize = 64;
 const NOTE: usize = 32;
-/// More notes are in no file.
+/// Most notes in a file.
 const ROOM_MAX: u64 = 1 << 20;
-/// A board's cycle in units of 100 ps, at the 156.25 MHz that times of fabric are given for.
+/// A board's cycle in units of 100 ps, at the nominal clock of 156.25 MHz.
 const CYCLE_100PS: u64 = 64;
 
 /// Flags of a note (`hdl/messages/sim/kernel_abi.h`).
@@ -31,7 +33,8 @@ const FLAGS: [&str; 8] = [
     "sending",
     "receiving",
 ];
-/// The first three flags; those of the stream from the router are shifted.
+/// The first three flags of the stream to the router; those of the stream from the router are
+/// shifted.
 const VALID: u64 = 1;
 const READY: u64 = 2;
 const LAST: u64 = 4;
@@ -39,14 +42,14 @@ const IN: usize = 3;
 /// Notes before this one were lost.
 const GAP: u64 = 1 << 8;
 
-/// The envelope's definition, the only one.
+/// The definition of the envelope's fields.
 const ENVELOPE: &str = include_str!("../../../humboldt/src/envelope.def");
 
-/// What holds from a cycle of the board on, until the next note's.
+/// The state of both streams from a cycle of the board until the next note.
 #[derive(Clone, Copy, Debug)]
 struct Note {
     cycle: u64,
-    /// The beats to and from the router; the flags are whether each is valid.
+    /// The data of the beats to and from the router; the flags have a valid bit for each.
     beats: [u64; 2],
     flags: u64,
 }
@@ -56,7 +59,7 @@ struct Note {
 pub struct Samples {
     /// The kernel's rank.
     pub rank: u32,
-    /// Notes before these, which newer ones have taken the place of.
+    /// The number of older notes that newer ones have overwritten.
     pub overwritten: u64,
     notes: Vec<Note>,
 }
@@ -64,35 +67,36 @@ pub struct Samples {
 /// A packet that passed a captured stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Packet {
-    /// The board's cycle in which its first beat was offered.
+    /// The board's cycle in which the first beat was offered.
     pub cycle: u64,
     /// The kernel's rank.
     pub rank: u32,
     /// `out`: from the kernel; `in`: to it.
     pub way: &'static str,
-    /// Its kind, by its name in `envelope.def`; for an ERROR with the fault.
+    /// The packet's kind, by its name in `envelope.def`; an ERROR also with its fault.
     pub kind: String,
-    /// The rank that it goes to or comes from.
+    /// The rank that the packet goes to or comes from.
     pub peer: u64,
-    /// The message's tag, its low twelve bits.
+    /// The low twelve bits of the message's tag.
     pub tag: u64,
-    /// Payload bytes in its envelope: the message's for ENVELOPE, otherwise the packet's.
+    /// Payload bytes according to the envelope: the message's bytes for ENVELOPE, otherwise the
+    /// packet's.
     pub bytes: u64,
     /// Beats of 64 bits, including the envelope.
     pub beats: u64,
-    /// Cycles from the first beat's offer to the last one's end.
+    /// Cycles from the offer of the first beat to the end of the last beat.
     pub cycles: u64,
-    /// Cycles of these in which a beat waited for its reader.
+    /// Those of the cycles in which a beat waited for its reader.
     pub waited: u64,
 }
 
-/// Where the notes of a rank go.
+/// The file for a rank's notes.
 pub(crate) fn path(out: &Path, map: &Path, rank: u32) -> PathBuf {
     let map = map.file_stem().unwrap_or_default().to_string_lossy();
     out.join(format!("{map}-{rank}.capture"))
 }
 
-/// A name's values in `envelope.def`: the lines `KIND(NAME, VALUE…)`.
+/// The values of a name in `envelope.def`, from its lines `KIND(NAME, VALUE…)`.
 fn defined(kind: &str) -> impl Iterator<Item = (&'static str, Vec<u64>)> + use<'_> {
     ENVELOPE.lines().filter_map(move |line| {
         let inside = line
@@ -123,11 +127,11 @@ fn called(kind: &str, value: u64) -> Option<&'static str> {
 }
 
 impl Samples {
-    /// Of a file, which a board may be writing to; none: there is none.
+    /// Reads a file, which a board may still be writing to. `None`: the file does not exist.
     ///
     /// # Errors
     ///
-    /// A file that no board has written.
+    /// A board did not write the file.
     pub fn read(path: &Path) -> Result<Option<Samples>> {
         match File::open(path) {
             Ok(file) => Self::of(&file)
@@ -162,7 +166,8 @@ impl Samples {
         let mut bytes = vec![0; room as usize * NOTE];
         file.read_exact_at(&mut bytes, HEAD as u64).context(short)?;
         file.read_exact_at(&mut head, 0).context(short)?;
-        // While this was read, the oldest may have been overwritten, and the next one is being.
+        // The board may have overwritten the oldest notes during this read, and may be writing the
+        // next one.
         let written = number(&head, 24).max(end);
         let first = if written < room {
             0
@@ -203,22 +208,23 @@ impl Samples {
         })
     }
 
-    /// Notes in it.
+    /// The number of notes.
     pub fn len(&self) -> usize {
         self.notes.len()
     }
 
-    /// Whether nothing was noted.
+    /// Whether there are no notes.
     pub fn is_empty(&self) -> bool {
         self.notes.is_empty()
     }
 
-    /// How often the core had to leave out notes.
+    /// The number of places at which the core had to omit notes.
     pub fn gaps(&self) -> usize {
         self.notes.iter().filter(|n| n.flags & GAP != 0).count()
     }
 
-    /// The packets that passed, in the order in which they began. One whose beginning or end was not noted is left out.
+    /// The captured packets, by the cycle of their first beat. A packet whose beginning or end is
+    /// missing is omitted.
     pub fn packets(&self) -> Vec<Packet> {
         let mut packets = self.passed(0);
         packets.extend(self.passed(1));
@@ -226,11 +232,11 @@ impl Samples {
         packets
     }
 
-    /// Of the stream to the router, 0, or from it, 1.
+    /// The packets of the stream to the router (0) or from the router (1).
     fn passed(&self, stream: usize) -> Vec<Packet> {
         let mut packets = Vec::new();
         let mut now: Option<Packet> = None;
-        // Whether the next beat is a packet's first one: not known behind what was not noted.
+        // Whether the next beat is the first of a packet; unknown after missing notes.
         let mut boundary = self.overwritten == 0;
         for (index, note) in self.notes.iter().enumerate() {
             if index > 0 && note.flags & GAP != 0 {
@@ -240,7 +246,7 @@ impl Samples {
             if flags & VALID == 0 {
                 continue;
             }
-            // The last note holds for a cycle at least.
+            // The last note holds for at least one cycle.
             let until = self
                 .notes
                 .get(index + 1)
@@ -254,7 +260,8 @@ impl Samples {
             if let Some(packet) = &mut now {
                 match flags & READY {
                     0 => packet.waited += held,
-                    // A last beat that seems to go on is the next packet's only one, the same again.
+                    // A last beat that seems to continue is the next packet: a single beat with
+                    // equal contents.
                     _ if last => packet.beats += 1,
                     _ => packet.beats += held,
                 }
@@ -270,7 +277,7 @@ impl Samples {
         packets
     }
 
-    /// The packet whose first beat this is.
+    /// Starts the packet whose first beat is in this note.
     fn begun(&self, stream: usize, note: &Note) -> Packet {
         let head = note.beats[stream];
         let kind = field(head, "TYPE");
@@ -295,12 +302,13 @@ impl Samples {
     }
 }
 
-/// Writes what was noted as a waveform (Value Change Dump): a scope for each kernel, named as given, and in it its streams. What
-/// was not noted is unknown, and so is data that is not valid.
+/// Writes the notes as a waveform (Value Change Dump), with a scope for each kernel, which has the
+/// given name and contains the kernel's streams. Signals are unknown where notes are missing, and
+/// data is unknown while it is not valid.
 ///
 /// # Errors
 ///
-/// What keeps it from being written.
+/// Writing failed.
 pub fn waveform(captured: &[(String, Samples)], to: &mut dyn Write) -> io::Result<()> {
     let mut vcd = vcd::Writer::new(to);
     vcd.comment("A cycle is 6.4 ns (156.25 MHz). Boards have clocks of their own")?;
@@ -357,7 +365,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A file as a board writes it: notes of (cycle, flags, beat out, beat in).
+    /// A file in the boards' format, with notes of (cycle, flags, beat out, beat in).
     fn file(room: u64, written: u64, notes: &[(u64, u64, u64, u64)]) -> tempfile::NamedTempFile {
         let mut bytes = MAGIC.to_vec();
         for half in [VERSION, 3] {
@@ -429,7 +437,8 @@ mod tests {
 
     #[test]
     fn test_what_was_not_noted_makes_no_packets() {
-        // The middle of one, a whole one, one whose end is lost, one after the gap.
+        // The middle of a packet, a whole packet, a packet without its end, and a packet after the
+        // gap.
         let notes = [
             (1, TAKEN, 5, 0),
             (3, TAKEN | LAST, 6, 0),
@@ -438,7 +447,7 @@ mod tests {
             (9, TAKEN | LAST | GAP, 1, 0),
             (10, TAKEN | LAST, CLEAR, 0),
         ];
-        // The seventh note is being written over the oldest, which is skipped.
+        // The seventh note is being written over the oldest note, which the reader skips.
         let samples = read(6, 6, &notes).unwrap();
         assert_eq!(
             (samples.len(), samples.overwritten, samples.gaps()),

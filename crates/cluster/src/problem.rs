@@ -3,14 +3,14 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Something that is wrong with a file, and where.
+/// A problem of a file, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The file.
     pub path: PathBuf,
-    /// From 1; 0: the file as a whole.
+    /// The line, from 1; 0: the whole file.
     pub line: usize,
-    /// What is wrong.
+    /// The description.
     pub text: String,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All that is wrong, one a line.
+/// All problems, displayed as one line each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 

@@ -1,4 +1,5 @@
-//! From trees to the model, leniently: names of all dialects, blanks anywhere, unknown elements kept as they are.
+//! Converts trees to the model. Accepts the names of all dialects and blanks anywhere, and keeps
+//! unknown elements.
 
 use crate::model::{Cluster, Comm, Kernel, Logical, Map, Node, NodeKind, Place, Port, KERNELS_MAX};
 use crate::problem::{Problem, Problems};
@@ -41,7 +42,7 @@ impl Reader<'_> {
     }
 }
 
-/// A text from a file, short enough for a message.
+/// Shortens a text of a file for a message.
 fn shown(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(60).collect()
 }
@@ -56,10 +57,11 @@ impl Cluster {
         Cluster::read_with(logical, map, |_| Ok(()))
     }
 
-    /// As [`Cluster::read`]; `fill` may add what the map file leaves open before it is checked whether the files go together.
+    /// Like [`Cluster::read`]; `fill` may complete the map file before both files are checked
+    /// together.
     ///
     /// # Errors
-    /// As there; `fill` may complete the map file.
+    /// As for [`Cluster::read`], and those of `fill`.
     pub fn read_with(
         logical: &Path,
         map: &Path,
@@ -68,11 +70,11 @@ impl Cluster {
         Cluster::combine((logical, load(logical)), (map, load(map)), fill)
     }
 
-    /// As [`Cluster::read`], from texts; the paths are for messages and for where sources are.
+    /// Like [`Cluster::read`], from texts. The paths are for messages and for finding the sources.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As for [`Cluster::read`].
     pub fn parse(logical: (&Path, &str), map: (&Path, &str)) -> Result<Cluster, Problems> {
         Cluster::combine(
             (logical.0, Ok(logical.1.to_owned())),
@@ -91,7 +93,7 @@ impl Cluster {
         let (map, more) = both(map.0, map.1, self::map);
         problems.extend(more);
         match (logical, map) {
-            // Whether the files go together is a question for files that are in order.
+            // The common rules apply only to files that are correct by themselves.
             (Some(logical), Some(map)) if problems.is_empty() => {
                 let mut cluster = Cluster { logical, map };
                 if let Err(text) = fill(&mut cluster) {
@@ -112,17 +114,17 @@ impl Cluster {
     }
 }
 
-/// A file of either kind, by its contents, in the canonical form.
+/// Returns a file of either kind, recognized by its contents, in the canonical form.
 ///
 /// # Errors
 ///
-/// What keeps it from being read.
+/// The file cannot be read or parsed.
 pub fn formatted(path: &Path) -> Result<String, Problems> {
     let text = load(path).map_err(|p| Problems(vec![p]))?;
     formatted_text(path, &text)
 }
 
-/// As [`formatted`], from a text.
+/// Like [`formatted`], from a text.
 pub fn formatted_text(path: &Path, text: &str) -> Result<String, Problems> {
     let root = tree_of(path, text).map_err(|p| Problems(vec![p]))?;
     let nodes = root.children.iter().any(|c| c.is("node"));
@@ -209,13 +211,13 @@ fn logical(path: &Path, root: &Element) -> (Logical, Vec<Problem>) {
 }
 
 fn kernel(reader: &mut Reader<'_>, e: &Element) -> Option<Kernel> {
-    // XML has the name as the element's text, JSON and YAML as a member.
+    // The name is the element's text in XML, a member in JSON and YAML.
     let name = match (e.text.is_empty(), e.child(&["name"])) {
         (false, _) => e.text.clone(),
         (true, Some(name)) => name.text.clone(),
         (true, None) => String::new(),
     };
-    // The name becomes a file's: no paths, no options.
+    // The name becomes a file name: it must not be a path or look like an option.
     let plain = !name.is_empty()
         && name.len() <= 100
         && !name.starts_with('-')
@@ -322,7 +324,7 @@ fn port(reader: &mut Reader<'_>, e: &Element) -> Option<Port> {
     })
 }
 
-/// A size of memory: lines of 64 bytes, up to 1 GB.
+/// Parses a size of memory: a multiple of 64 bytes, at most 1 GB.
 fn bytes(reader: &mut Reader<'_>, e: &Element) -> Option<u64> {
     let text = e.text.trim();
     let (digits, shift) = match text.chars().last()?.to_ascii_uppercase() {

@@ -1,8 +1,9 @@
 //! Users' kernels in RTL: the wrapper module that connects them to the board, generated from the
 //! source and the logical file.
 //!
-//! A source that includes `msg_kernel_ports.svh` sends and receives messages by engines, as `msg_echo` does. Any other has
-//! AXI4-Streams, named in the logical file or `in` and `out`: without engines between it and the router (`msg_axis`).
+//! A source that includes `msg_kernel_ports.svh` sends and receives messages through engines, as
+//! `msg_echo` does. Any other source has AXI4-Streams, named in the logical file or `in` and `out`,
+//! and `msg_axis` connects them to the router without engines.
 
 use crate::model::{Cluster, Kernel};
 use anyhow::{ensure, Context, Result};
@@ -15,17 +16,18 @@ use std::path::PathBuf;
 pub struct Module {
     /// Its text, in SystemVerilog.
     pub text: String,
-    /// Whether it has streams instead of engines' ports.
+    /// Whether the module has streams instead of the engines' ports.
     pub streams: bool,
-    /// Further Verilog sources that it needs.
+    /// Further Verilog sources of the module.
     pub sources: Vec<PathBuf>,
 }
 
-/// Writes the module `outer`, in which a kernel's own one is.
+/// Generates the wrapper module `outer` around the kernel's own module.
 ///
 /// # Errors
 ///
-/// A source that cannot be read, or lacks the kernel's module, its clock or a signal that a stream must have.
+/// A source cannot be read, or lacks the kernel's module, its clock or a required signal of a
+/// stream.
 pub(crate) fn module(
     cluster: &Cluster,
     kernel: &Kernel,
@@ -84,7 +86,7 @@ pub(crate) fn module(
     })
 }
 
-/// Signals of the stream out: whether it must have them, and what is there without.
+/// Signals of the output stream: name, whether it is required, and the default.
 const OUT: &[(&str, bool, &str)] = &[
     ("tvalid", true, ""),
     ("tready", true, ""),
@@ -94,7 +96,7 @@ const OUT: &[(&str, bool, &str)] = &[
     ("tkeep", false, "'1"),
     ("tuser", false, "'0"),
 ];
-/// And of the one in.
+/// Signals of the input stream.
 const IN: &[(&str, bool, &str)] = &[
     ("tvalid", true, ""),
     ("tready", true, ""),
@@ -112,7 +114,7 @@ struct Source {
 }
 
 impl Source {
-    /// Whether it has a name as a separate word.
+    /// Whether the source contains a name as a separate word.
     fn has(&self, name: &str) -> bool {
         has_word(&self.text, name)
     }
@@ -122,14 +124,14 @@ impl Source {
         Ok(())
     }
 
-    /// A name from the logical file, or the first of the usual names that is in the source.
+    /// The name from the logical file, or the first of the usual names that the source contains.
     fn named(&self, kernel: &Kernel, element: &str, usual: &[&str]) -> Option<String> {
         let place = kernel.rest.iter().find(|e| e.is(element));
         let place = place.map(|e| e.text.trim().to_owned());
         place.or_else(|| (usual.iter().find(|name| self.has(name))).map(|name| (*name).to_owned()))
     }
 
-    /// A signal of a stream; high-level synthesis writes them in capitals.
+    /// A signal of a stream, in lower case or, as high-level synthesis tools write it, in capitals.
     fn signal(&self, stream: &str, signal: &str) -> Option<String> {
         let capitals = signal.to_ascii_uppercase();
         [signal, &capitals]
@@ -138,7 +140,7 @@ impl Source {
             .find(|name| self.has(name))
     }
 
-    /// Constants of the logical file, as the instance's parameters and as ports with that value.
+    /// The logical file's constants: parameters of the instance, and ports with constant values.
     fn constants(&self, kernel: &Kernel) -> Result<(String, String)> {
         let (mut parameters, mut ports) = (String::new(), String::new());
         for (name, value, width) in &kernel.constants {
@@ -163,7 +165,7 @@ impl Source {
         Ok((parameters, ports))
     }
 
-    /// Whether a name is declared where a parameter is.
+    /// Whether the source declares a name as a parameter.
     fn is_parameter(&self, name: &str) -> bool {
         self.text.split("parameter").skip(1).any(|declared| {
             let end = declared.find([',', ';', ')', '=']);

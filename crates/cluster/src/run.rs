@@ -1,5 +1,5 @@
-//! Starts the ranks of a cluster, prints where each is, forwards their output, and stops all when
-//! one fails.
+//! Starts the ranks of a cluster, prints the node of each, forwards their output, and stops all of
+//! them when one fails.
 
 use crate::build::Built;
 use crate::form::Form;
@@ -18,64 +18,70 @@ use std::sync::mpsc::{sync_channel, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often ended ranks are looked for.
+/// Interval of the checks for ended ranks.
 const LOOK: Duration = Duration::from_millis(5);
-/// After a rank has failed, the others have this long to report their own failures, and again to
-/// exit after SIGTERM.
+/// Time for the other ranks to report their own failures after one has failed, and again to exit
+/// after SIGTERM.
 const GRACE: Duration = Duration::from_millis(1500);
-/// Boards and those who call them listen here, on addresses of their own (the public libraries' port).
+/// The port of boards and of the processes that connect to boards, each at its own IP address (the
+/// public libraries' port).
 const TCP_PORT: u16 = 9000;
-/// A line is cut here: a rank that never ends its line fills no memory.
+/// Longest line of output; the rest of a longer line is cut off, to bound memory.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// How ranks are started.
+/// Options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Only the ranks of these nodes (by their place in the map file); the others are started elsewhere.
+    /// Start only the ranks of these nodes (by their index in the map file); other launchers start
+    /// the rest.
     pub nodes: Vec<usize>,
-    /// Rank r listens on this port + r; needed with `nodes`.
+    /// Rank r listens on this port + r; required with `nodes`.
     pub port: Option<u16>,
-    /// The job's key, the same everywhere; needed with `nodes`.
+    /// The job's key, equal on all nodes; required with `nodes`.
     pub key: Option<String>,
     /// Arguments for every rank, instead of the logical file's.
     pub args: Option<Vec<String>>,
-    /// Where `status` and `stop` find the run.
+    /// The file in which `status` and `stop` find the run.
     pub state: Option<PathBuf>,
-    /// What rank 0 reads as its standard input, if it is a process; nothing without it. Others read nothing.
+    /// The standard input of rank 0, if it is a process; `None`: empty. Other ranks have an empty
+    /// standard input.
     pub input: Option<Arc<File>>,
-    /// Processes are started by this MPI's `mpiexec.NAME`, and are its ranks; kernels on boards are behind them.
+    /// This MPI's `mpiexec.NAME` starts the processes, which are its ranks; the kernels on boards
+    /// have the ranks after them.
     pub mpi: Option<String>,
 }
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// 0, or that of the rank that failed first; 128 + the signal that ended it.
+    /// The exit status: 0, or that of the rank that failed first; 128 + the number of a signal that
+    /// killed it.
     pub code: u8,
-    /// From the first start to the last end.
+    /// Time from the first start to the last end.
     pub wall: Duration,
-    /// Ends of the ranks that were started here.
+    /// Results of the ranks that were started here.
     pub ranks: Vec<RankEnd>,
 }
 
-/// One rank's end.
+/// The result of one rank.
 #[derive(Debug)]
 pub struct RankEnd {
     /// Its number.
     pub rank: usize,
     /// Its kernel's name.
     pub kernel: String,
-    /// Its node, as texts call it.
+    /// The name of its node.
     pub node: String,
     /// Its counters.
     pub counters: Counters,
 }
 
-/// A run on this host, as `status` and `stop` find it.
+/// A run on this host, from the file that `status` and `stop` read.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct State {
     launcher: i32,
-    /// Start time of the launcher's process, in the kernel's ticks: its process id may be reused.
+    /// Start time of the launcher's process, in clock ticks since boot: its process id may be
+    /// reused.
     began: u64,
     ranks: Vec<StateRank>,
 }
@@ -103,7 +109,7 @@ enum Event {
     Silent,
 }
 
-/// Where the ranks are and how they reach each other.
+/// The ranks' nodes and addresses.
 fn members(
     cluster: &Cluster,
     built: &Built,
@@ -181,8 +187,8 @@ fn members(
     let members = (0..size)
         .map(|rank| {
             let node = &cluster.map.nodes[nodes[rank]];
-            // "tcp" on the only node: its ranks do not share memory, each is a separate group. With
-            // several nodes it is the protocol between them.
+            // With "tcp" on the only node, its ranks do not share memory: each is a separate group.
+            // With several nodes, "tcp" is the protocol between nodes.
             let apart = node.comm == Some(Comm::Tcp) && cluster.map.nodes.len() == 1;
             Member {
                 group: if apart {
@@ -211,19 +217,19 @@ fn members(
     Ok((members, nodes))
 }
 
-/// A node's hardware address. Nodes with UDP, boards with TCP and single nodes need none in the map
-/// file.
+/// A node's hardware address. The map file need not have one for nodes with UDP, boards with TCP
+/// and single nodes.
 fn mac(cluster: &Cluster, node: usize) -> String {
     let given = cluster.map.nodes[node].mac.clone();
     given.unwrap_or_else(|| format!("02:00:00:00:01:{node:02x}"))
 }
 
-/// Runs the cluster to its end. `say` gets each line of output; lines of ranks have their number as
-/// a prefix.
+/// Runs the cluster to its end. `say` receives each line of output; lines of ranks have their
+/// number as a prefix.
 ///
 /// # Errors
 ///
-/// What keeps ranks from being started. A rank that fails is not an error: [`Outcome::code`] has it.
+/// Ranks cannot be started. A rank that fails is not an error; [`Outcome::code`] reports it.
 pub fn run(
     cluster: &Cluster,
     built: &Built,
@@ -274,7 +280,7 @@ pub fn run(
             .stderr(Stdio::piped());
         let mut child = job.spawn(first, command)?;
         let name = cluster.node_name(index);
-        // A kernel in RTL runs while other ranks run.
+        // A kernel in RTL runs until the other ranks end.
         let runs = |rank: &&usize| {
             let kernel = built.kernels.get(&(**rank as u32));
             kernel.is_some_and(|k| k.form != Form::Rtl)
@@ -358,7 +364,7 @@ pub fn run(
         let mut command = Command::new(&program.path);
         match options.args.as_ref().or(kernel.args.as_ref()) {
             Some(args) => command.args(args),
-            // As in the paper's listing: how many kernels there are, and which this one is.
+            // As in the paper's listing: the number of kernels, and this kernel's number.
             None => command.args([size.to_string(), rank.to_string()]),
         };
         for (name, value, _) in &kernel.constants {
@@ -422,7 +428,7 @@ pub fn run(
             serde_json::to_string_pretty(&state).context("cannot serialize the run's state")?;
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    // Whom another MPI's processes, or those on other hosts, wait for is not known.
+    // The launcher cannot see the waits of another MPI's processes, or of processes on other hosts.
     let rtl = |rank: &usize| {
         let kernel = built.kernels.get(&(*rank as u32));
         kernel.is_some_and(|k| k.form == Form::Rtl)
@@ -446,7 +452,7 @@ pub fn run(
     Ok(Outcome { code, wall, ranks })
 }
 
-/// Another MPI's launcher with all programs, each with its arguments and constants.
+/// The command line of another MPI's launcher with all programs, their arguments and constants.
 fn mpiexec(
     mpi: &str,
     cluster: &Cluster,
@@ -455,7 +461,7 @@ fn mpiexec(
     ranks: &[usize],
 ) -> Result<Command> {
     let mut command = Command::new(format!("mpiexec.{mpi}"));
-    // Output is tagged with ranks; there may be more ranks than processors.
+    // Tag the output with ranks, and allow more ranks than processors.
     if mpi == "openmpi" {
         command.args(["--tag-output", "--oversubscribe", "--bind-to", "none"]);
         if rustix::process::geteuid().is_root() {
@@ -483,7 +489,8 @@ fn mpiexec(
         };
     }
     command
-        // Its mpiexec passes it on to the first of its ranks, which is rank 0 where that is a process.
+        // The MPI's mpiexec passes its input to its rank 0, which is rank 0 of the job if that is a
+        // process.
         .stdin(input(options, ranks.first().copied().unwrap_or(0))?)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -501,8 +508,8 @@ fn input(options: &Options, rank: usize) -> Result<Stdio> {
     }
 }
 
-/// The configuration of a board's process: itself, its kernels, and the addresses of all other
-/// ranks.
+/// The configuration file of a board's process: its own address, its kernels, and the addresses of
+/// all other ranks.
 fn board_file(
     cluster: &Cluster,
     index: usize,
@@ -525,7 +532,7 @@ fn board_file(
     if job.tcp(own) {
         text += &format!("tcp {} {own} {TCP_PORT}\n", ip(index));
         for rank in elsewhere().filter(|r| job.station(*r) == *r) {
-            // Of two boards the later one calls; processes call.
+            // Of two boards, the later one connects; processes always connect.
             match job.frames_to(rank) {
                 Some((mac, path)) => {
                     let role = if rank < own { 1 } else { 2 };
@@ -588,21 +595,21 @@ fn board_file(
 struct Running {
     name: String,
     ranks: Vec<usize>,
-    /// Kernels of a board that are not over.
+    /// The number of the board's kernels that have not ended.
     left: usize,
-    /// A board ends when this goes.
+    /// Dropping it ends a board.
     input: Option<ChildStdin>,
     child: Child,
     status: Option<ExitStatus>,
 }
 
-/// Processes that are ended when this goes, whatever the reason.
+/// Processes that are killed when the value is dropped.
 struct Children(Vec<Running>);
 
 impl Children {
     fn signal(&mut self, signal: Signal) {
         for running in &self.0 {
-            // Not waited for yet, so the number is still its own.
+            // The process has not been waited for, so the number has not been reused.
             if let (None, Some(pid)) = (running.status, Pid::from_raw(running.child.id() as i32)) {
                 let _ = kill_process(pid, signal);
             }
@@ -630,8 +637,8 @@ fn status_code(status: ExitStatus) -> u8 {
     }
 }
 
-/// Reports why a rank, or all, failed: the cause of the first failure may be in a later message of
-/// another rank.
+/// Reports why one rank, or all, failed. A later message of another rank may contain the cause of
+/// the first failure.
 fn fail(
     failed: &mut Option<Instant>,
     code: &mut u8,
@@ -647,7 +654,7 @@ fn fail(
     say(true, &format!("{why}; stopping the other ranks"));
 }
 
-/// Until all have ended: passes on lines, and ends the rest after a failure.
+/// Forwards lines until all have ended, and ends the rest after a failure.
 fn attend(
     children: &mut Children,
     lines: &Receiver<Event>,
@@ -697,7 +704,7 @@ fn attend(
             }
         }
         let mut running = false;
-        // Boards run while other ranks run.
+        // Boards run until all other ranks have ended.
         let over = (children.0.iter()).all(|c| match c.input {
             Some(_) => c.left == 0,
             None => c.status.is_some(),
@@ -712,7 +719,7 @@ fn attend(
             match each.child.try_wait() {
                 Ok(Some(ended)) => {
                     each.status = Some(ended);
-                    // Whom the launcher has stopped has not failed.
+                    // A rank that the launcher has stopped did not fail.
                     if (!ended.success() || each.left > 0) && stage == 0 {
                         let why = format!("{} failed: {ended}", each.name);
                         let ended = status_code(ended).max(1);
@@ -722,7 +729,8 @@ fn attend(
                 _ => running = true,
             }
         }
-        // All have ended, and all that they printed is here; a process that they left behind may hold their output open.
+        // All have ended, and all their output has been read. A process that a rank left behind may
+        // still hold the output open.
         if !running {
             let quiet = *quiet.get_or_insert_with(Instant::now);
             if !open || silent == 2 * children.0.len() || quiet.elapsed() > GRACE {
@@ -751,7 +759,7 @@ enum Source {
     Mpi(Vec<usize>),
 }
 
-/// The rank in what MPICH and Open MPI put before a line, `[3] …` and `[1,3]<stdout>:…`.
+/// Parses the rank in the prefix of a line from MPICH (`[3] …`) or Open MPI (`[1,3]<stdout>:…`).
 fn tagged(line: &str) -> Option<(usize, &str)> {
     let (tag, text) = line.strip_prefix('[')?.split_once(']')?;
     match tag.split_once(',') {
@@ -764,7 +772,8 @@ fn tagged(line: &str) -> Option<(usize, &str)> {
 }
 
 impl Source {
-    /// A board tags lines of its kernels, and reports their ends; the rest is its own output.
+    /// A board tags the lines of its kernels and reports their ends; other lines are the board's
+    /// own output.
     fn event(&self, error: bool, text: String) -> Event {
         let (name, ranks) = match self {
             Source::Rank(rank) => {
@@ -799,7 +808,7 @@ impl Source {
     }
 }
 
-/// Reads a process's output line by line, in a separate thread.
+/// Reads a process's output line by line in a separate thread.
 fn forward(source: Source, error: bool, from: impl Read + Send + 'static, to: SyncSender<Event>) {
     std::thread::spawn(move || {
         let mut reader = BufReader::new(from);
@@ -826,10 +835,10 @@ fn forward(source: Source, error: bool, from: impl Read + Send + 'static, to: Sy
     });
 }
 
-/// When a process began, in ticks since boot.
+/// The start time of a process, in clock ticks since boot.
 fn began_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may have blanks; the 22nd word is the 20th after it.
+    // The name, in parentheses, may contain blanks; field 22 is the 20th after the name.
     stat.rsplit_once(')')?
         .1
         .split_whitespace()
@@ -839,7 +848,7 @@ fn began_ticks(pid: u32) -> Option<u64> {
 }
 
 impl State {
-    /// The run of a state file, if it is still going on.
+    /// Reads a state file; `None` if the run has ended.
     pub fn of(path: &Path) -> Result<Option<State>> {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
@@ -852,7 +861,7 @@ impl State {
         Ok(live.then_some(state))
     }
 
-    /// Each rank: number, kernel, node, process and counters.
+    /// The number, kernel, node, process and counters of each rank.
     pub fn ranks(&self) -> Vec<(RankEnd, u32)> {
         self.ranks
             .iter()
@@ -869,7 +878,7 @@ impl State {
             .collect()
     }
 
-    /// Ends the run: its launcher, and with it the ranks.
+    /// Stops the run: signals its launcher, which stops the ranks.
     pub fn stop(&self) -> Result<()> {
         let pid = Pid::from_raw(self.launcher).context("no process")?;
         kill_process(pid, Signal::TERM).context("cannot stop the run")?;
@@ -878,8 +887,8 @@ impl State {
             began_ticks(pid).is_none() || began.is_some_and(|b| began_ticks(pid) != Some(b))
         };
         while Instant::now() < until {
-            // A rank's process ends by its parent-death signal (set in HUM_Init) when its parent
-            // has exited.
+            // A rank's process is killed by its parent-death signal (set in HUM_Init) when its
+            // parent exits.
             if gone(self.launcher as u32, Some(self.began))
                 && self.ranks.iter().all(|r| gone(r.pid, None))
             {

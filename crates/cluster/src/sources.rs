@@ -1,4 +1,4 @@
-//! The files of a cluster: the sources of its kernels, and the folders of a build.
+//! The sources of a cluster's kernels, and the folders of a build.
 
 use crate::model::{Cluster, Kernel};
 use anyhow::{ensure, Result};
@@ -7,13 +7,14 @@ use std::path::PathBuf;
 /// The folders and programs of a build.
 #[derive(Clone, Debug)]
 pub struct Build {
-    /// Where programs go.
+    /// The output folder.
     pub out: PathBuf,
-    /// `libhumboldt`'s folder in the tree: `include`, and the library's Makefile.
+    /// The folder of `libhumboldt` in the tree: it contains `include` and the library's Makefile.
     pub humboldt: PathBuf,
     /// The C compiler.
     pub compiler: String,
-    /// Processes are another MPI's: programs are made by its compiler, `mpicc.NAME`, with the bridge to boards.
+    /// The MPI that the processes use, if not HUMboldt's: its compiler `mpicc.NAME` makes the
+    /// programs, with the bridge to boards.
     pub mpi: Option<String>,
 }
 
@@ -42,15 +43,16 @@ pub fn c_sources(cluster: &Cluster, kernel: &Kernel) -> Result<Vec<PathBuf>> {
         .collect()
 }
 
-/// What Verilog's files are called.
+/// Suffixes of Verilog files.
 const SUFFIXES: &[&str] = &["sv", "v"];
 
-/// Whether a file is Verilog's, by its name.
+/// Whether a file is Verilog, by its name.
 fn is_hdl(name: &str) -> bool {
     (name.rsplit_once('.')).is_some_and(|(_, end)| SUFFIXES.contains(&end))
 }
 
-/// The Verilog files of a kernel: those named as its sources, or `NAME.sv` or `NAME.v` where no source is named.
+/// The Verilog files of a kernel: those in its list of sources, or `NAME.sv` or `NAME.v` if the
+/// list is empty.
 pub fn verilog_sources(cluster: &Cluster, kernel: &Kernel) -> Vec<PathBuf> {
     let folder = cluster.folder();
     if !kernel.sources.is_empty() {

@@ -1,21 +1,23 @@
-//! Ranks that wait for one another, kernels on boards among them. Processes find out by themselves (`humboldt/src/wait.c`);
-//! a kernel on a board asks nobody, so the launcher looks at what they all wait for.
+//! Detects deadlocks in which kernels on boards take part. Processes detect a deadlock among
+//! themselves (`humboldt/src/wait.c`); a kernel on a board cannot query its peers, so the launcher
+//! compares the waits of all ranks.
 //!
-//! Nobody can go on if all wait, nothing has changed for a while, and each has looked around since and found nothing: a packet
-//! that was under way would have come.
+//! The ranks are deadlocked if all of them wait, no counter has changed for the configured time,
+//! and each has since polled its connections without finding a packet. A packet in transit would
+//! have arrived by then.
 
 use crate::job::{Job, Standing, Wait};
 use std::time::{Duration, Instant};
 
-/// Looks after which nothing is under way.
+/// Polls without a packet after which none can be in transit.
 const LOOKS: u64 = 2;
-/// Most ranks in a message.
+/// Most ranks that a message names.
 const NAMED: usize = 8;
 
-/// Looks at a job's ranks from time to time.
+/// Checks a job's ranks periodically.
 pub(crate) struct Watch<'a> {
     job: &'a Job,
-    /// Kernels that run while other ranks run: their end is not awaited.
+    /// Kernels that run until the other ranks end; the job does not wait for them.
     serving: Vec<usize>,
     /// How long all ranks must be without progress; `None`: no detection.
     patience: Option<Duration>,
@@ -25,7 +27,8 @@ pub(crate) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// Of a job whose ranks are all here. `HUM_DEADLOCK_MS` is as for processes, which have twice that time to find out first.
+    /// Watches a job whose ranks are all on this host. `HUM_DEADLOCK_MS` is as for processes; the
+    /// launcher waits twice that time, so that processes detect a deadlock first.
     pub(crate) fn new(job: &'a Job, serving: Vec<usize>) -> Watch<'a> {
         let ms = std::env::var("HUM_DEADLOCK_MS").ok();
         let ms = ms.and_then(|ms| ms.parse().ok()).unwrap_or(2000);
@@ -39,7 +42,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Why no rank can go on, if that is so.
+    /// Checks once; returns the description of a deadlock.
     pub(crate) fn look(&mut self) -> Option<String> {
         let patience = self.patience?;
         if self.looked.elapsed() < Duration::from_millis(100) {
@@ -84,7 +87,7 @@ fn describe(ranks: &[Standing], serving: &[usize]) -> String {
         n if n < 1 << 32 => {
             format!("{n} packets between boards were lost on the wire, which does not retransmit: ")
         }
-        // Sent by one whose board has not counted it yet cannot be here.
+        // A packet may be received before the sending board has counted it.
         _ => "deadlock: ".to_owned(),
     };
     text += &waits[..waits.len().min(NAMED)].join("; ");

@@ -1,4 +1,4 @@
-//! Dialects, the corpus of files that are wrong, and files of chance.
+//! Tests of the dialects, of malformed files, and of random input.
 
 use crate::model::{Cluster, Comm, NodeKind};
 use crate::problem::Problems;
@@ -196,7 +196,7 @@ fn test_the_canonical_form_is_stable_and_says_the_same() {
     );
 }
 
-/// A file that is wrong: its name, the two files, and what must be said, with file and line.
+/// A malformed file: its name, the two files, and the expected message with file and line.
 const WRONG: &[(&str, &str, &str, &str)] = &[
     ("empty", "", MAP, "logical:1: the file is empty"),
     ("not a tree", "hello", MAP, "logical:1: unknown file format: use .xml, .json or .yaml"),
@@ -330,20 +330,20 @@ fn word() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Whatever is in the files: an answer, and every problem names a file.
+    /// Any contents of the files give a result, and every problem names a file.
     #[test]
     fn test_files_of_chance(words in prop::collection::vec(word(), 0..60), other in prop::collection::vec(word(), 0..60)) {
         let (logical, map) = (words.concat(), other.concat());
         if let Err(problems) = parse(&logical, &map) {
             prop_assert!(!problems.0.is_empty());
         }
-        // What can be formatted can be formatted again, to the same.
+        // Formatting is idempotent.
         if let Ok(once) = formatted_text(Path::new("f"), &logical) {
             prop_assert_eq!(formatted_text(Path::new("f"), &once).map_err(|p| p.to_string()), Ok(once));
         }
     }
 
-    /// Good files with some bytes changed.
+    /// Well-formed files with some bytes changed.
     #[test]
     fn test_damaged_files(at in prop::collection::vec((0..1200_usize, any::<u8>()), 1..8), which in any::<bool>()) {
         let mut bytes = if which { PAPER_LOGICAL } else { PAPER_MAP }.as_bytes().to_vec();
@@ -355,7 +355,8 @@ proptest! {
         let _ = if which { parse(&text, PAPER_MAP) } else { parse(PAPER_LOGICAL, &text) };
     }
 
-    /// Made clusters say the same after they have been written in the canonical form.
+    /// Generated clusters are unchanged after they have been written in the canonical form and read
+    /// again.
     #[test]
     fn test_written_and_read_again(reps in prop::collection::vec(1..5_u32, 1..8), nodes in 1..5_usize) {
         let mut logical = String::from("<cluster>");

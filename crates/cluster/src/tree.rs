@@ -1,9 +1,9 @@
-//! A file as a tree of named elements with their lines: XML, and JSON or YAML, in which a list under a name is as many
-//! elements of that name.
+//! Parses a file into a tree of named elements with their lines: XML, or JSON and YAML, in which a
+//! list under a name stands for one element of that name per item.
 
 use granit_parser::{Event, Parser};
 
-/// Bounds of a file: hostile ones are refused before they cost anything.
+/// Limits of a file; larger or deeper ones are rejected before they consume memory.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
 const DEPTH_MAX: usize = 64;
 const ELEMENTS_MAX: usize = 100_000;
@@ -18,8 +18,8 @@ pub struct Element {
 }
 
 impl Element {
-    /// Whether the element has this name, ignoring case and underscores, in which the dialects
-    /// differ.
+    /// Whether the element has this name. Case and underscores are ignored, because the dialects
+    /// differ in them.
     pub fn is(&self, name: &str) -> bool {
         let plain = |text: &str| -> Vec<u8> {
             text.bytes()
@@ -36,7 +36,7 @@ impl Element {
     }
 }
 
-/// What keeps a file from being a tree: the line, and why.
+/// A syntax error: its line and reason.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed {
     pub line: usize,
@@ -50,7 +50,7 @@ fn malformed(line: usize, text: impl Into<String>) -> Malformed {
     }
 }
 
-/// Reads any of the notations: what begins with `<` is XML.
+/// Parses either notation: a text that begins with `<` is XML.
 pub fn parse(text: &str) -> Result<Element, Malformed> {
     let root = match text
         .trim_start_matches('\u{feff}')
@@ -60,7 +60,7 @@ pub fn parse(text: &str) -> Result<Element, Malformed> {
         true => xml(text)?,
         false => yaml(text)?,
     };
-    // JSON and YAML may name the cluster, or be it.
+    // The root of JSON and YAML either contains the cluster as a named member or is the cluster.
     match root.name.is_empty() && root.children.len() == 1 && root.children[0].is("cluster") {
         true => Ok(root.children.into_iter().next().unwrap_or_default()),
         false => Ok(root),
@@ -73,7 +73,7 @@ fn xml(text: &str) -> Result<Element, Malformed> {
         nodes_limit: 4 * ELEMENTS_MAX as u32,
         ..Default::default()
     };
-    // Its parser recurses: refuse what is nested too deeply before it does.
+    // The library's parser recurses: limit the depth of nesting first.
     let mut depth = 0_usize;
     for (line, row) in text.lines().enumerate() {
         for (at, _) in row.match_indices('<') {
@@ -128,7 +128,7 @@ fn from_xml(document: &roxmltree::Document<'_>, node: roxmltree::Node<'_, '_>) -
 
 fn yaml(text: &str) -> Result<Element, Malformed> {
     let mut root = None;
-    // Open collections: the element, whether it is a list, and the key that waits for its value.
+    // Open collections: the element, whether it is a list, and the key whose value follows.
     let mut open: Vec<(Element, bool, Option<String>)> = Vec::new();
     let mut elements = 0;
     for event in Parser::new_from_str(text) {
@@ -189,7 +189,7 @@ fn yaml(text: &str) -> Result<Element, Malformed> {
                     return Err(malformed(line, "unbalanced"));
                 };
                 match open.last_mut() {
-                    // A list's elements take its place.
+                    // A list's items replace the list.
                     Some((parent, _, _)) if list => {
                         parent.children.extend(element.children);
                         continue;

@@ -1,4 +1,5 @@
-//! The canonical form: XML, the names of 2019, two blanks a level, known elements first and in one order.
+//! Writes the canonical form: XML, with the element names of 2019, an indentation of two blanks,
+//! and known elements first in a fixed order.
 
 use crate::model::{Logical, Map, NodeKind};
 use crate::tree::Element;
@@ -51,7 +52,7 @@ impl Xml {
     }
 }
 
-/// A name that JSON or YAML allow, as XML allows it.
+/// Converts a name from JSON or YAML to one that XML allows.
 fn tag(name: &str) -> String {
     let mut tag: String = name
         .chars()
@@ -69,7 +70,7 @@ fn tag(name: &str) -> String {
     tag
 }
 
-/// Text without what XML does not allow.
+/// Escapes text for XML.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text

@@ -1,5 +1,6 @@
-//! Clusters with live boards: the same C source as processes and on processors in fabric, kernels in RTL, and what is said
-//! when a board or its wire fails. `scripts/setup.sh fabric` installs what the boards' model needs.
+//! Tests of clusters with live boards: the same C source as processes and on processors in fabric,
+//! kernels in RTL, and the messages when a board or its wire fails. `scripts/setup.sh fabric`
+//! installs the tools for the boards' model.
 
 mod common;
 
@@ -18,7 +19,8 @@ struct Cli {
 const LOGICAL: &str = "kernel: [{name: first, num: 0, source: fork.c}, {name: worker, num: 1, rep: 3, source: fork.c}]";
 const SOFTWARE: &str = "node: {type: sw, comm: shm, kernel: 0-3}";
 
-/// The paper's example, smaller: one deals out, the others multiply and give back.
+/// The paper's example, smaller: one kernel distributes the rows, the others multiply and return
+/// their results.
 const FORK: &str = r#"
 #include "HUMBoldt.h"
 #include <stdio.h>
@@ -71,7 +73,7 @@ fn udp(kind: &str, ip: u8, kernels: &str) -> String {
     tcp(kind, ip, kernels).replace("tcp", "udp")
 }
 
-/// Messages that are not waited for: each exchange would hang if one message held up another.
+/// Nonblocking messages: each exchange would hang if one message blocked another.
 const AT_ONCE: &str = r#"
 #include <mpi.h>
 #include <stdio.h>
@@ -205,7 +207,7 @@ fn test_one_source_gives_the_same_answers_in_software_on_boards_and_half_and_hal
             &answers,
             "{map}"
         );
-        // Counted alike in a process and on a board.
+        // A process and a board count the same bytes.
         let bytes: u64 = outcome
             .ranks
             .iter()
@@ -215,7 +217,7 @@ fn test_one_source_gives_the_same_answers_in_software_on_boards_and_half_and_hal
     }
 }
 
-/// As the tree has it, with the map file that puts half of it on a board.
+/// The example of the tree, with the map file that places half of it on a board.
 #[test]
 fn test_the_papers_example_runs_half_on_a_board() {
     let fork = common::tree().join("apps/messages/fork");
@@ -266,7 +268,7 @@ int main(int argc, char **argv) {
     assert!(lines.contains(&"[0] all came back".to_owned()), "{lines:?}");
 }
 
-/// What is said when the board's wire does something to the Nth frame that comes.
+/// The output when the board's wire applies a fault to the Nth received frame.
 fn faulty(fault: &str) -> Vec<String> {
     let hurt = board(2, "2-3").replace('}', &format!(", fault: {fault}}}"));
     let map = format!("node: [{}, {hurt}]", host("0-1"));
@@ -288,7 +290,7 @@ fn test_lost_and_reordered_frames_are_reported() {
 
 #[test]
 fn test_lost_datagrams_are_reported() {
-    // A kernel on a board detects it by the next packet, a process by a query.
+    // A kernel on a board detects the loss by the next packet, a process by a query.
     for (first, fault) in [("sw", "lose 4"), ("hw", "lose 2")] {
         let hurt = udp("hw", 2, "2-3").replace('}', &format!(", fault: {fault}}}"));
         let map = format!("node: [{}, {hurt}]", udp(first, 1, "0-1"));
@@ -309,7 +311,7 @@ fn test_a_frame_that_comes_twice_does_no_harm() {
     assert_eq!(outcome.code, 0, "{lines:?}");
 }
 
-/// Whatever happens to frames on their way to both boards.
+/// Faults of frames in transit to both boards.
 #[test]
 fn test_over_tcp_what_is_lost_repeated_or_reordered_is_mended() {
     for fault in ["lose 6", "repeat 6", "swap 6", "loss 5"] {
@@ -329,7 +331,7 @@ fn test_a_board_that_vanishes_stops_all_over_tcp() {
     let map = format!("node: [{}, {gone}]", tcp("sw", 1, "0-1"));
     let (outcome, lines) = bench().run(&map, &Options::default()).unwrap();
     assert_ne!(outcome.code, 0, "{lines:?}");
-    // Whoever sees it first says it: the launcher, or a rank whose connection has ended.
+    // Either the launcher or a rank whose connection has ended reports the failure first.
     let message = ["failed: signal: 9", "its board or its host has vanished"];
     assert!(
         (lines.iter()).any(|l| message.iter().any(|s| l.contains(s))),
@@ -337,7 +339,7 @@ fn test_a_board_that_vanishes_stops_all_over_tcp() {
     );
 }
 
-/// As the tree has it: 16 processors on each of six boards.
+/// The example of the tree: 16 processors on each of six boards.
 #[test]
 fn test_96_kernels_on_six_boards_answer_as_96_processes() {
     let fork = common::tree().join("apps/messages/fork");
@@ -445,7 +447,7 @@ fn test_what_a_board_cannot_be_is_refused() {
     );
 }
 
-/// Captured kernels, one in each form, and what each sent and received as its counters have it.
+/// Captured kernels, one in each form, and the sent and received counters of each.
 #[test]
 fn test_a_capture_core_notes_every_packet_of_its_streams() {
     let program = r#"
@@ -495,7 +497,8 @@ int main(int argc, char **argv) {
         let of = packets.iter().filter(|p| p.way == way && whole(&p.kind));
         of.map(|p| (p.tag, p.bytes)).collect::<Vec<_>>()
     };
-    // As many bytes as were counted, each packet as long as its beats, and none twice: all of rank 1's output is rank 2's input.
+    // The packets carry as many bytes as the counters say, each packet is as long as its beats, and
+    // none is duplicated: all of rank 1's output is rank 2's input.
     let bytes = |packets: &[(u64, u64)]| packets.iter().map(|p| p.1).sum::<u64>();
     let counted = |rank: usize| &outcome.ranks[rank].counters;
     assert_eq!(bytes(&payload(&second, "in")), counted(1).received_bytes);
@@ -508,9 +511,9 @@ int main(int argc, char **argv) {
         assert_eq!(packet.beats, beats, "{packet:?}");
         assert!(packet.cycles >= packet.beats + packet.waited, "{packet:?}");
     }
-    // Of the third one only what comes is captured.
+    // For the third kernel, only the input stream is captured.
     assert!(third.packets().iter().all(|p| p.way == "in"), "{third:?}");
-    // As people see it.
+    // The output of the command line.
     let [logical, map, out, vcd] = ["logical.yaml", "map.yaml", "out", "streams.vcd"]
         .map(|name| bench.dir.path().join(name).display().to_string());
     let probe = |more: &[&str]| {

@@ -1,5 +1,5 @@
-//! Programs of chance: synthesised, on boards, they print what processes print. (Many more run in `crates/hls`, where their
-//! instructions are interpreted.)
+//! Random programs print the same when they are synthesized and run on boards as when they are
+//! processes. (`crates/hls` tests many more by interpreting their instructions.)
 
 mod common;
 #[path = "../../hls/src/tests/chance.rs"]
@@ -9,14 +9,14 @@ use baltra_cluster::Options;
 use common::Bench;
 use programs::Chance;
 
-/// What the ranks print, of a run that ends well.
+/// The output of the ranks, of a run that must succeed.
 fn printed(bench: &Bench, map: &str) -> Vec<String> {
     let (outcome, lines) = bench.run(map, &Options::default()).unwrap();
     assert_eq!(outcome.code, 0, "{map}: {lines:?}");
     lines.into_iter().filter(|l| l.starts_with('[')).collect()
 }
 
-/// FORMS_SEED and FORMS_ROUNDS choose others, and more of them.
+/// The environment variables FORMS_SEED and FORMS_ROUNDS set the seed and the number of programs.
 #[test]
 fn test_programs_of_chance_give_what_processes_give() {
     let number = |name: &str, other: u64| {

@@ -1,12 +1,13 @@
-//! Collective functions with kernels on boards among the ranks: as in software, and what boards lack is refused.
-//! `scripts/setup.sh fabric` installs what the boards' model needs.
+//! Tests of collective functions with kernels on boards among the ranks: the results equal those of
+//! software, and functions that boards lack are rejected. `scripts/setup.sh fabric` installs the
+//! tools for the boards' model.
 
 mod common;
 
 use baltra_cluster::Options;
 use common::Bench;
 
-/// What the programs have in common: each rank prints a line for each function.
+/// The common part of the programs: each rank prints a line for each function.
 const HEAD: &str = r#"
 #include <mpi.h>
 #include <stdio.h>
@@ -38,7 +39,7 @@ const TAIL: &str = r#"
 }
 "#;
 
-/// Every function with parts of one length, from each root where there is one.
+/// Every function with parts of equal length, from each root if the function has a root.
 const ALL: &str = r#"
     MPI_Barrier(MPI_COMM_WORLD);
     for (int root = 0; root < size; root++) {
@@ -107,7 +108,7 @@ const PARTS: &str = r#"
     print_sum("Alltoallv", 0, b, MOST * 4);
 "#;
 
-/// What a synthesised kernel has not: it takes memory.
+/// Functions that a synthesized kernel lacks, because they need memory.
 const REDUCTIONS: &str = r#"
     int counts[8];
     for (int r = 0; r < size; r++) counts[r] = r == 2 ? 0 : 100 + 37 * r;
@@ -142,7 +143,8 @@ fn answers(bench: &Bench, map: &str) -> Vec<String> {
     (lines.into_iter()).filter(|l| l.starts_with('[')).collect()
 }
 
-/// All software, the first ranks or the last ones on a board, all on two; processors and hardware made of the C.
+/// Placements: all ranks in software, the first or the last ranks on a board, all ranks on two
+/// boards; on processors and as hardware synthesized from the C source.
 #[test]
 fn test_collectives_with_ranks_on_boards_give_what_software_gives() {
     let plain = bench(&program(ALL), "");
@@ -189,7 +191,7 @@ fn test_parts_of_different_lengths_are_the_same_on_boards() {
     }
 }
 
-/// Each side says which rank cannot and why, and nobody hangs.
+/// Each side reports which rank lacks the function and why, and no rank hangs.
 #[test]
 fn test_collectives_that_boards_lack_are_refused_with_rank_and_reason() {
     let cases = [
@@ -231,7 +233,7 @@ fn test_collectives_that_boards_lack_are_refused_with_rank_and_reason() {
             "{statement}: {lines:?}"
         );
     }
-    // On the board itself.
+    // Detected on the board itself.
     let program = "#include <mpi.h>\nstatic struct { float x; int i; } a[2], b[2];\nint main(int argc, char **argv) { MPI_Init(&argc, &argv); MPI_Reduce(a, b, 2, MPI_FLOAT_INT, MPI_MINLOC, 0, MPI_COMM_WORLD); return 0; }\n";
     let files = [
         ("logical.yaml", "kernel: {name: p, num: 0, type: core}"),

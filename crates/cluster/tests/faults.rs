@@ -1,5 +1,5 @@
-//! Faults between processes and kernels on boards: who waits for whom, queues that are full, processes that die.
-//! `scripts/setup.sh fabric` installs what the boards' model needs.
+//! Faults between processes and kernels on boards: circular waits, full queues, processes that die.
+//! `scripts/setup.sh fabric` installs the tools for the boards' model.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::Bench;
 
 const MAP: &str = "node: [{type: sw, comm: eth, mac: '02:00:00:00:00:01', kernel: 0}, {type: hw, comm: eth, mac: '02:00:00:00:00:02', kernel: 1-2}]";
 
-/// Rank 0 is a process, 1 and 2 are kernels on a board. What is said, and that the run fails.
+/// Runs rank 0 as a process, 1 and 2 as kernels on a board. The run must fail; returns its output.
 fn run_lines(process: &str, one: &str, two: &str) -> Vec<String> {
     let text = |body: &str| {
         format!("#include <mpi.h>\n#include <signal.h>\nstatic int x, y;\nint main(int argc, char **argv) {{ MPI_Init(&argc, &argv); {body} MPI_Finalize(); return 0; }}\n")
@@ -44,8 +44,8 @@ fn test_a_process_and_a_kernel_that_send_to_each_other_are_a_deadlock() {
     assert!(lines.iter().any(|l| l.contains(expected)), "{lines:?}");
 }
 
-/// Two kernels, each on a board of its own, with what happens to the frames of the second. What is said, and that the run
-/// fails.
+/// Runs two kernels, each on its own board, with a fault on the frames to the second. The run must
+/// fail; returns its output.
 fn alone(forms: [&str; 2], one: &str, two: &str, fault: &str) -> Vec<String> {
     let text = |body: &str| {
         format!("#include <mpi.h>\nstatic int x, y;\nint main(int argc, char **argv) {{ MPI_Init(&argc, &argv); {body} MPI_Finalize(); return 0; }}\n")
@@ -89,7 +89,7 @@ fn test_kernels_that_wait_for_one_another_while_a_process_waits_for_them_are_a_d
 
 #[test]
 fn test_a_last_packet_that_is_lost_between_boards_ends_the_run() {
-    // An envelope, data and done go to the second; its second frame is the data.
+    // The second board receives an envelope, data and done; its second frame is the data.
     let lines = alone(
         ["core", "core"],
         "MPI_Send(&x, 1, MPI_INT, 1, 7, MPI_COMM_WORLD);",
@@ -102,7 +102,7 @@ fn test_a_last_packet_that_is_lost_between_boards_ends_the_run() {
 
 #[test]
 fn test_a_kernel_whose_receive_queue_is_full_refuses() {
-    // Eager messages of which the other kernel takes none: four wait.
+    // Eager messages that the other kernel does not receive: four are queued.
     let flood = "for (int i = 0; i < 8; i++) MPI_Rsend(&x, 1, MPI_INT, 2, i, MPI_COMM_WORLD);";
     let lines = run_lines(
         "MPI_Recv(&x, 1, MPI_INT, 2, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);",
@@ -130,7 +130,8 @@ fn test_a_process_that_dies_while_kernels_wait_for_it_ends_the_run() {
     );
 }
 
-/// Processes that end while a board still answers their questions about who waits for what: no failure to the board.
+/// Processes end while a board still answers their queries about waits; the board must not report a
+/// failure.
 #[test]
 fn test_processes_leave_a_board_that_still_runs() {
     let kernel = r#"

@@ -1,5 +1,6 @@
-//! A kernel's forms: a process, synthesised, on a processor, in RTL. The same source gives the same answers in each, what
-//! cannot be synthesised says why. Boards as in `boards.rs`; programs of chance in `chance.rs`.
+//! Tests of a kernel's forms: a process, synthesized, on a processor, in RTL. The same source gives
+//! the same results in each form, and a source that cannot be synthesized is rejected with the
+//! reason. The boards are those of `boards.rs`; `chance.rs` has random programs.
 
 mod common;
 
@@ -7,7 +8,7 @@ use baltra_cluster::Options;
 use common::{tree, Bench};
 use std::fs;
 
-/// A board with all kernels, each in a form; none: the tool's choice.
+/// A board with all kernels, each in a given form; `None`: the form that the tool selects.
 fn board(forms: &[Option<&str>]) -> String {
     let kernels: Vec<String> = (forms.iter().enumerate())
         .map(|(rank, form)| match form {
@@ -18,7 +19,7 @@ fn board(forms: &[Option<&str>]) -> String {
     format!("node: {{type: hw, kernel: [{}]}}", kernels.join(", "))
 }
 
-/// What the ranks print, of a run that ends well.
+/// The output of the ranks, of a run that must succeed.
 fn printed(bench: &Bench, map: &str) -> Vec<String> {
     let (outcome, lines) = bench.run(map, &Options::default()).unwrap();
     assert_eq!(outcome.code, 0, "{map}: {lines:?}");
@@ -59,7 +60,7 @@ fn test_an_ordinary_mpi_program_gives_the_same_plate_with_a_rank_on_a_board() {
     assert_eq!(digest(mixed), software);
 }
 
-/// As the kernel in RTL of this name, for a number of messages.
+/// Behaves like the kernel in RTL of this name, for a number of messages.
 const ECHO: &str = r#"
 #include <humboldt.h>
 static unsigned char data[2048];
@@ -121,7 +122,7 @@ fn test_an_echo_is_the_same_in_rtl_synthesised_and_in_software() {
     assert_eq!(printed(&bench, half), software);
 }
 
-/// Arrays that no chip has room for, accessed in every size, and messages out of them and into them.
+/// Arrays that do not fit on any chip, accessed with every size, and messages from and to them.
 const LARGE: &str = r#"
 #include <humboldt.h>
 #include <stdio.h>
@@ -170,7 +171,7 @@ fn test_arrays_off_the_chip_are_the_same_in_each_form() {
     for forms in [[Some("hls"), Some("core")], [None; 2]] {
         assert_eq!(printed(&bench, &board(&forms)), software, "{forms:?}");
     }
-    // Without that memory, and with too little of it.
+    // Without off-chip memory, and with too little.
     let refused = |port, form| {
         let bench = files(port);
         let failed = bench.run(&board(&[Some(form), Some("core")]), &Options::default());
@@ -206,7 +207,7 @@ fn test_a_kernel_that_leaves_its_memory_ends_alone() {
     assert_eq!(outcome.code, 139, "{lines:?}");
 }
 
-/// Bytes through a process, a synthesised kernel and a processor, in pieces of any size.
+/// Sends bytes through a process, a synthesized kernel and a processor, in pieces of any size.
 const STREAM: &str = r#"
 #include <humboldt.h>
 #include <stdio.h>
@@ -285,7 +286,7 @@ fn test_what_cannot_be_synthesised_says_why_and_where_and_goes_on_a_processor() 
     }
 }
 
-/// Programs, in the words of MPI, and what processes print of them.
+/// Programs that use MPI's names, and their output as processes.
 const RIGHT: [(&str, &str, &str); 5] = [
     (
         "copied",
@@ -406,7 +407,8 @@ fn test_a_processor_has_the_hosts_chars_and_its_own_longs_on_request() {
     assert_eq!(printed(&with(", long: 32", &long), &map), ["[0] 4"]);
 }
 
-/// A message of longs between a process and a processor: eight bytes each, unless the kernel takes its own.
+/// A message of longs between a process and a processor: eight bytes each, unless the kernel's
+/// `long` has 32 bits.
 const LONGS: &str = r#"
 #include <humboldt.h>
 #include <stdint.h>

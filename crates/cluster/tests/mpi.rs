@@ -1,12 +1,14 @@
-//! Programs under MPICH and Open MPI whose last ranks are kernels on boards: the MPI between processes, HUMboldt towards boards.
-//! `scripts/setup.sh bench fabric` installs what is needed.
+//! Programs under MPICH and Open MPI whose last ranks are kernels on boards: that MPI carries
+//! messages between processes, HUMboldt those to and from boards. `scripts/setup.sh bench fabric`
+//! installs what is needed.
 
 mod common;
 
 use baltra_cluster::Options;
 use common::Bench;
 
-/// Three processes and two kernels: messages of both libraries mixed in every way, then collectives.
+/// Three processes and two kernels: messages of both libraries in every combination, then
+/// collectives.
 const PROGRAM: &str = r#"
 #include <mpi.h>
 #include <stdio.h>
@@ -142,7 +144,7 @@ fn test_processes_of_mpich_and_open_mpi_work_with_kernels_on_boards() {
     }
 }
 
-/// Nobody hangs, and what is said has rank, peer and tag.
+/// No rank hangs, and the message has rank, peer and tag.
 #[test]
 fn test_faults_under_another_mpi_end_the_job() {
     const IDLE: &str = "#include <mpi.h>\nstatic int x;\nint main(int argc, char **argv) { MPI_Init(&argc, &argv); MPI_Recv(&x, 1, MPI_INT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE); MPI_Finalize(); return 0; }\n";
@@ -153,7 +155,7 @@ fn test_faults_under_another_mpi_end_the_job() {
             IDLE,
             "rank 1: MPI_Send: to rank 9, tag 7: there is no such rank, the communicator has 5",
         ),
-        // A process that dies while others wait for a board that waits for it.
+        // A process dies while others wait for a board that waits for the process.
         ("if (rank == 0) raise(SIGKILL);", IDLE, "mpiexec"),
         // A kernel that ends with an error while processes wait for it.
         (
@@ -161,7 +163,7 @@ fn test_faults_under_another_mpi_end_the_job() {
             "int main(void) { return 5; }\n",
             "rank 3 (k) failed: exit status: 5",
         ),
-        // Longer than the kernel's receive.
+        // A message longer than the kernel's receive buffer.
         (
             "if (rank == 0) MPI_Send(y, 4, MPI_INT, 3, 7, MPI_COMM_WORLD);",
             IDLE,

@@ -1,5 +1,5 @@
-//! Boards from a real registry: given to a run, back at its end, and when the launcher dies.
-//! `scripts/setup.sh fabric` installs what the boards' model needs.
+//! Boards from a real registry: allocated to a run, and released at its end or when the launcher
+//! dies. `scripts/setup.sh fabric` installs the tools for the boards' model.
 
 mod common;
 
@@ -34,7 +34,7 @@ int main(int argc, char **argv)
 }
 "#;
 const LOGICAL: &str = "kernel: [{name: asks, num: 0}, {name: echo, num: 1, rep: 2}]";
-/// The boards have no addresses.
+/// The map file has no addresses for the boards.
 const MAP: &str = "node: [{type: sw, comm: eth, mac: '02:00:00:00:00:01', ip: 127.0.0.1, kernel: 0}, {type: hw, comm: eth, kernel: 1}, {type: hw, comm: eth, kernel: 2}]";
 
 #[derive(Parser)]
@@ -43,7 +43,7 @@ struct Cli {
     command: Command,
 }
 
-/// A registry in this process, and its nodes.
+/// A registry in this process, with nodes.
 struct Registry {
     runtime: Runtime,
     url: String,
@@ -65,7 +65,7 @@ impl Registry {
         let url = runtime.block_on(async {
             let handle = Service::start(options).await.unwrap();
             let url = handle.url();
-            std::mem::forget(handle); // it serves until the runtime goes
+            std::mem::forget(handle); // the server runs until the runtime is dropped
             let at = client::Options {
                 url: url.clone(),
                 ..client::Options::default()
@@ -117,7 +117,7 @@ impl Registry {
         }
     }
 
-    /// How many instances have each board.
+    /// The number of instances of each board.
     fn occupations(&self) -> Vec<u32> {
         self.runtime.block_on(async {
             let mut operators = client::operators(&self.at()).unwrap();
@@ -173,7 +173,7 @@ fn bench() -> Bench {
     ])
 }
 
-/// `baltra cluster run` of those files.
+/// Runs `baltra cluster run` with those files.
 fn run(bench: &Bench, registry: &Registry) -> Result<(ExitCode, String), String> {
     let file = |name: &str| bench.dir.path().join(name).display().to_string();
     let humboldt = common::tree().join("humboldt").display().to_string();
@@ -221,7 +221,7 @@ fn test_a_run_has_its_boards_alone_and_gives_them_back() {
     );
     assert_eq!(out, "[0] back from 1\n[0] back from 2\n");
     assert_eq!(registry.occupations(), [0, 0]);
-    // Somebody has them.
+    // The boards are allocated to another run.
     let kept = take(&bench, &registry.url).unwrap();
     assert_eq!(registry.occupations(), [1, 1]);
     let message = run(&bench, &registry).unwrap_err();
@@ -250,7 +250,7 @@ fn test_what_the_pool_has_not_is_said() {
         "{message}"
     );
     assert_eq!(bare.occupations(), [0, 0]);
-    // Nobody there.
+    // An address without a registry.
     let gone = Registry {
         url: "http://127.0.0.1:1".into(),
         ..bare
@@ -259,7 +259,7 @@ fn test_what_the_pool_has_not_is_said() {
     assert!(message.contains("the registry"), "{message}");
 }
 
-/// Not a test: a launcher, for the next one to kill.
+/// Not a test: the launcher process that the next test kills.
 #[test]
 #[ignore = "started by test_boards_of_a_launcher_that_dies_are_free_again"]
 fn launcher() {

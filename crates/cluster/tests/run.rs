@@ -1,4 +1,4 @@
-//! Clusters of real processes: compiled, started, failing, on one node and on several.
+//! Clusters of real processes, on one node and on several: compilation, start, failures.
 
 mod common;
 
@@ -184,7 +184,7 @@ fn test_ranks_that_cannot_be_started() {
     );
 }
 
-/// The same program where the nodes' ranks speak raw Ethernet, and UDP.
+/// The same program with raw Ethernet and with UDP between the nodes.
 #[test]
 fn test_software_nodes_speak_raw_ethernet_and_udp() {
     let program = r#"
@@ -233,7 +233,7 @@ int main(int argc, char **argv) {
     );
 }
 
-/// Each node's ranks by a launcher of its own, as on two hosts.
+/// A separate launcher starts each node's ranks, as on two hosts.
 #[test]
 fn test_nodes_are_started_apart() {
     let bench = Bench::new(&[
@@ -320,7 +320,8 @@ int main(int argc, char **argv) {
     for map in [SHM, NODES] {
         let (outcome, lines) = bench.run(map, &options).unwrap();
         assert_eq!(outcome.code, 0, "{lines:?}");
-        // The second run has what the first has left of the file.
+        // The second run reads the rest of the input file, after the part that the first run has
+        // read.
         let first = if map == SHM {
             "[0] 2 lines, the last: bc"
         } else {

@@ -1,5 +1,6 @@
-//! Kernels in RTL of one's own, with AXI streams and no engines, and with engines: what goes through them arrives, whoever
-//! sends and receives, and what they do wrong is said. Boards as in `boards.rs`.
+//! Users' kernels in RTL, with AXI streams and no engines, and with engines: data passes through
+//! them unchanged for all senders and receivers, and their faults are reported. The boards are
+//! those of `boards.rs`.
 
 mod common;
 
@@ -7,7 +8,7 @@ use baltra_cluster::Options;
 use common::{tree, Bench};
 use std::fs;
 
-/// Adds PLUS to every byte and passes it on to rank NEXT.
+/// Adds PLUS to every byte and sends the result to rank NEXT.
 const ADDS: &str = r#"
 // Not in_tdest, nor a clock called aclk.
 module adds #(
@@ -41,8 +42,8 @@ module adds #(
 endmodule
 "#;
 
-/// The same with names of another tool: those of the logical file, in capitals, and a register; it
-/// supports only tags below 256.
+/// The same with names as another tool generates them: from the logical file, in capitals, with a
+/// register. It supports only tags below 256.
 const PASSES: &str = r#"
 module passes (
     input             aclk, aresetn,
@@ -76,7 +77,7 @@ module passes (
 endmodule
 "#;
 
-/// Rank 0 sends, rank 3 says what came of it: messages of many lengths, and a stream.
+/// Rank 0 sends, rank 3 prints the result: messages of many lengths, and a stream.
 const ENDS: &str = r#"
 #include <humboldt.h>
 #include <stdio.h>
@@ -257,7 +258,7 @@ fn test_what_a_stream_has_not_is_said_with_its_place() {
     );
 }
 
-/// What a run says that ends badly.
+/// The output of a run that must fail.
 fn failed(bench: &Bench, map: &str) -> String {
     let (outcome, lines) = bench.run(map, &Options::default()).unwrap();
     assert_ne!(outcome.code, 0, "{lines:?}");
@@ -285,8 +286,8 @@ fn test_a_stream_to_nobody_a_lost_packet_and_a_collective_end_the_job() {
         message.contains("HUM_Barrier") && message.contains("rank 1 has only streams"),
         "{message}"
     );
-    // Only kernels on boards, without a process that could report: one on a processor, one
-    // synthesized.
+    // Only kernels on boards, without a process that could report the fault: one on a processor,
+    // one synthesized.
     for form in ["core", "hls"] {
         let message = failed(
             &bench,

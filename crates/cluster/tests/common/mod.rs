@@ -1,5 +1,5 @@
-//! Builds and runs clusters of files that a test writes.
-#![allow(dead_code, unreachable_pub)] // each test crate uses its part
+//! Builds and runs clusters from files that a test writes.
+#![allow(dead_code, unreachable_pub)] // each test crate uses a part
 
 use baltra_cluster::{build, run, Build, Cluster, Options, Outcome};
 use std::fs;
@@ -11,10 +11,10 @@ pub fn tree() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The library is one for all tests: one at a time sees to it that it is built.
+/// Serializes the build of the library, which all tests share.
 static LIBRARY: Mutex<()> = Mutex::new(());
 
-/// A cluster's files in a folder of their own.
+/// A cluster's files in a folder of the test.
 pub struct Bench {
     pub dir: TempDir,
 }
@@ -43,7 +43,7 @@ impl Bench {
         Cluster::read(&logical, &map).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// How many programs were compiled.
+    /// Builds; returns the number of compiled programs.
     pub fn compile(&self, map: &str) -> Result<usize, String> {
         let _one = LIBRARY.lock().unwrap_or_else(|e| e.into_inner());
         let built =
@@ -53,7 +53,7 @@ impl Bench {
 
     pub fn run(&self, map: &str, options: &Options) -> Result<(Outcome, Vec<String>), String> {
         let (cluster, programs) = {
-            // Nodes that run at once are of the same files.
+            // Launchers that run concurrently use the same files.
             let _one = LIBRARY.lock().unwrap_or_else(|e| e.into_inner());
             let cluster = self.cluster(map);
             let with = Build {
