@@ -1,5 +1,5 @@
-//! Generates the inference service from `proto/inference.proto`, in Rust alone: no `protoc` is needed.
-//! The descriptors are kept for server reflection.
+//! Generates the inference service from `proto/inference.proto`, in Rust alone: no `protoc` is
+//! needed. The descriptors are kept for server reflection.
 
 use prost::Message;
 use prost_types::field_descriptor_proto::Type;
@@ -23,8 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A request's typed contents stay as they came: decoded element by element into lists of the
-/// widest type, they would take many times their size.
+/// A request's typed contents stay encoded: decoded element by element into lists of the widest
+/// type, they would take many times their size.
 fn leave_contents_encoded(message: &mut DescriptorProto) {
     message
         .nested_type

@@ -1,15 +1,15 @@
-//! The console: a page for an operator at `/ui/`, and the JSON behind it.
+//! The console: a page for an operator at `/ui/`, and the JSON that it reads.
 //!
-//! | path | what |
+//! | path | content |
 //! |---|---|
 //! | `/ui/` | the page and its files, with entity tags |
 //! | `/ui/api/state` | the current state |
 //! | `/ui/api/stream` | server-sent events: `history` once, then `state` every second |
 //! | `/ui/api/function/{name}` | a function's contract, latency histogram and cold starts |
 //!
-//! The page loads nothing from elsewhere and its content security policy allows nothing else: no
-//! inline script, no markup made of strings. It only ever reads; who may read is decided by the
-//! layer that the router is mounted under.
+//! The page loads no resource from another origin, and its content security policy forbids that,
+//! inline scripts, and markup made of strings. The console only reads. The layer that the router is
+//! mounted under controls access.
 
 mod assets;
 mod history;
@@ -35,14 +35,14 @@ use axum::Router;
 use hub::Hub;
 use std::sync::Arc;
 
-/// On every answer. `blob:` is for images that a tried function answers with; trusted types make
-/// the browser refuse what would build markup from strings.
+/// Sent with every response. `blob:` is for images in a function's responses; with trusted types,
+/// the browser rejects markup made of strings.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// The console over `source`. Must be called within a runtime: it polls the source once a second
-/// until the router is dropped.
+/// Creates the console's router over `source`. Must be called within a runtime: the console polls
+/// the source once a second until the router is dropped.
 pub fn router(source: Arc<dyn Source>) -> Router {
     Router::new()
         .route("/ui", get(redirect))
@@ -55,7 +55,7 @@ pub fn router(source: Arc<dyn Source>) -> Router {
         .with_state(Hub::start(source))
 }
 
-/// The headers that every answer has.
+/// Adds the headers that every response has.
 async fn guard(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in [
@@ -99,7 +99,7 @@ async fn file(Path(path): Path<String>, headers: HeaderMap) -> Response {
     (common, kind, asset.text).into_response()
 }
 
-/// Whether the request names the tag, as RFC 9110 13.1.2 has it: a list, compared weakly.
+/// Whether the request lists the tag, according to RFC 9110 13.1.2 (a list, compared weakly).
 fn is_current(headers: &HeaderMap, tag: &HeaderValue) -> bool {
     let named = headers.get_all(header::IF_NONE_MATCH).into_iter();
     let mut tags = named

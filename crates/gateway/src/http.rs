@@ -1,25 +1,25 @@
 //! The gateway's protocols.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`listener`] | listeners: binding, accepting, TLS, choosing a connection's protocol |
 //! | [`connection`] | a socket with its state and its time limits |
-//! | [`scan`] | what a parser would let pass: smuggling shapes |
-//! | [`gateway`] | the state that all of them share |
+//! | [`scan`] | rejection of malformed requests that lenient parsers accept (request smuggling) |
+//! | [`gateway`] | the state that all modules share |
 //! | [`budget`], [`body`], [`coding`] | a request's memory, its body, its encoding |
 //! | [`dispatch`], [`call`] | `/function/…`: calls, without locks |
 //! | [`containers`], [`forward`] | functions in containers: forwarding, and waiting until one is ready |
-//! | [`table`], [`deployment`] | what is deployed |
+//! | [`table`], [`deployment`] | deployed functions |
 //! | [`meters`], [`usage`], [`metrics`] | counters and their presentation |
 //! | [`trace`], [`spans`] | a call's trace context, and export of its spans |
 //! | [`store`], [`upload`] | functions and deployments on disk |
 //! | [`faas`], [`namespace`], [`logs`], [`follow`] | OpenFaaS: management, logs |
-//! | [`asynchronous`], [`queue`] | asynchronous calls, and where they stand |
+//! | [`asynchronous`], [`queue`] | asynchronous calls and their status |
 //! | [`callback`], [`delivery`] | callbacks at the end of asynchronous calls |
 //! | [`inference`] | the Open Inference Protocol |
 //! | [`keys`] | callers' keys and rate limits |
 //! | [`router`], [`request`], [`access`], [`openapi`] | all paths that are not calls |
-//! | [`task`] | work beside the event loop |
+//! | [`task`] | blocking work off the event loop |
 
 pub(crate) mod access;
 pub(crate) mod asynchronous;

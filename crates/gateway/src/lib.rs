@@ -2,8 +2,8 @@
 //!
 //! A gateway is a separate process. It serves HTTP/1.1, optionally over TLS: OpenFaaS's paths, the
 //! Open Inference Protocol (over gRPC too, on a second address), health, metrics and an OpenAPI
-//! description ([`http`]); keeps the functions that were deployed; and runs their calls on devices
-//! of one or many nodes ([`baltra_engine`]).
+//! description ([`http`]); stores deployed functions; and runs their calls on devices of one or
+//! many nodes ([`baltra_engine`]).
 //!
 //! [`Options`] builds a [`Service`], which serves until it is stopped or dropped.
 #![forbid(unsafe_code)]

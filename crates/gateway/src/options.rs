@@ -10,34 +10,34 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Where HTTP is served.
+    /// Address of the HTTP listener.
     pub address: SocketAddr,
-    /// Where the Open Inference Protocol is served over gRPC; empty: nowhere.
+    /// Address of the gRPC listener (Open Inference Protocol); empty: disabled.
     pub grpc_address: String,
-    /// Functions, deployments and usage; kept.
+    /// Directory of functions, deployments and usage records; persistent.
     pub state: PathBuf,
-    /// Threads that serve connections; 0: as many as there are cores.
+    /// Number of threads that serve connections; 0: one per core.
     pub workers: usize,
-    /// Certificate chain, PEM; with `tls_key`. Holds for both addresses.
+    /// Certificate chain, PEM, for both listeners; requires `tls_key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_cert: Option<PathBuf>,
     /// Private key, PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_key: Option<PathBuf>,
-    /// Whether callers may name POSIX shared memory of this host (the Open Inference Protocol's
-    /// extension): any object that the gateway's user may open.
+    /// Whether callers may name POSIX shared memory objects of this host (the Open Inference
+    /// Protocol's extension): any object that the gateway's user may open.
     pub shared_memory: bool,
     /// Hosts that `X-Callback-Url` may name; `*`: any. An address of this host or link (127.0.0.1,
-    /// ::1, 169.254.…) is called only where it is named itself, or `localhost` is; a name that
-    /// resolves to one is not enough. Empty: no callbacks.
+    /// ::1, 169.254.…) is called only if the list contains the address itself or `localhost`; a
+    /// listed name that resolves to such an address is not enough. Empty: callbacks are disabled.
     pub callback_hosts: Vec<String>,
     /// Credentials for deploying and removing functions.
     pub admin: AdminOptions,
-    /// How calls are carried out, and where.
+    /// Options of the engine.
     pub engine: baltra_engine::Options,
-    /// Sizes, numbers and times.
+    /// Limits of sizes, numbers and times.
     pub limits: LimitOptions,
-    /// Callers' keys. Empty: no authentication, and the address must be loopback.
+    /// Callers' keys. Empty: no authentication, and the listeners must be on loopback addresses.
     #[serde(rename = "key")]
     pub keys: Vec<KeyOptions>,
 }
@@ -61,13 +61,13 @@ impl Default for Options {
     }
 }
 
-/// Management's password (HTTP basic authentication, as OpenFaaS has it).
+/// Management's password (HTTP basic authentication, as in OpenFaaS).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdminOptions {
     /// The user's name.
     pub user: String,
-    /// sha256 of the password, hexadecimal. Empty: no password, which is for loopback alone.
+    /// sha256 of the password, hexadecimal. Empty: no password, which requires loopback addresses.
     pub password_sha256: String,
 }
 
@@ -80,7 +80,7 @@ impl Default for AdminOptions {
     }
 }
 
-/// A key that a caller shows (`Authorization: Bearer …` or `X-API-Key`).
+/// A caller's key (`Authorization: Bearer …` or `X-API-Key`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyOptions {
@@ -88,53 +88,53 @@ pub struct KeyOptions {
     pub tenant: String,
     /// sha256 of the key, hexadecimal: `printf %s KEY | sha256sum`.
     pub sha256: String,
-    /// Calls a second that the tenant may make in the long run; 0: any number. Where a tenant
-    /// has several keys, the first one's counts for all.
+    /// Calls per second that the tenant may make on average; 0: unlimited. If a tenant has several
+    /// keys, the first one's value applies to all.
     #[serde(default)]
     pub calls_per_s: u32,
-    /// Calls that it may make at once; 0: as many as in a second.
+    /// Calls that the tenant may make in a burst; 0: as many as in a second.
     #[serde(default)]
     pub burst: u32,
 }
 
-/// Sizes, numbers and times that bound what a peer can take.
+/// Limits of sizes, numbers and times, which bound the resources of a peer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitOptions {
-    /// Open connections, both addresses together.
+    /// Open connections of both listeners together.
     pub connections_max: usize,
     /// A request's line and headers, bytes.
     pub head_bytes_max: usize,
-    /// A request's body, bytes; a function's own limit counts where it is smaller.
+    /// A request's body, bytes; a smaller limit of the function takes precedence.
     pub body_bytes_max: u64,
-    /// What requests and answers hold, all together; of several tenants, each may hold half of it.
-    /// More is refused with 503. 0: half of this host's memory.
+    /// Memory of requests and responses, bytes; each of several tenants may use half of it. More is
+    /// rejected with 503. 0: half of this host's memory.
     pub memory_bytes_max: u64,
-    /// Bytes of a function's files, unpacked.
+    /// Bytes of a function's unpacked files.
     pub upload_bytes_max: u64,
-    /// Calls that are being carried out; more are refused with 503.
+    /// Concurrent calls; more are rejected with 503.
     pub calls_max: usize,
-    /// Calls that wait for a container to start; more are refused with 503.
+    /// Calls that wait for a container to start; more are rejected with 503.
     pub held_max: usize,
-    /// Asynchronous calls that wait or run; more are refused with 503.
+    /// Asynchronous calls that wait or run; more are rejected with 503.
     pub async_max: usize,
-    /// Bodies of asynchronous calls that wait or run, all together.
+    /// Total bytes of the bodies of asynchronous calls that wait or run.
     pub async_bytes_max: u64,
-    /// Asynchronous calls that run at a time.
+    /// Asynchronous calls that run concurrently.
     pub async_running_max: usize,
-    /// Callbacks that wait or run; a tenth of them to one host, for each tenant.
+    /// Callbacks that wait or run; each tenant may have a tenth of them for one host.
     pub callbacks_max: usize,
-    /// From a request's first byte to the end of its headers.
+    /// Time from a request's first byte to the end of its headers.
     pub head_timeout_ms: u64,
-    /// From the end of the headers to the end of the body.
+    /// Time from the end of the headers to the end of the body.
     pub body_timeout_ms: u64,
-    /// How long a peer may take nothing of an answer.
+    /// Time for which a peer may accept no bytes of a response.
     pub write_timeout_ms: u64,
-    /// How long a connection may lie idle.
+    /// Time for which a connection may be idle.
     pub idle_timeout_ms: u64,
     /// Default time limit of a call.
     pub call_timeout_ms: u64,
-    /// How long running calls may go on at shutdown.
+    /// Time for which running calls may continue at shutdown.
     pub drain_ms: u64,
 }
 
@@ -197,7 +197,7 @@ fn invalid(key: impl Into<String>, problem: impl Into<String>) -> Invalid {
 }
 
 impl Options {
-    /// The gRPC address, if any; `Err` when it is none.
+    /// The gRPC address, if any; an error if it is malformed.
     pub fn grpc_socket(&self) -> Result<Option<SocketAddr>, std::net::AddrParseError> {
         match self.grpc_address.as_str() {
             "" | "off" => Ok(None),
@@ -205,7 +205,7 @@ impl Options {
         }
     }
 
-    /// How many threads serve connections.
+    /// Number of threads that serve connections.
     pub fn worker_count(&self) -> usize {
         match self.workers {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -305,7 +305,7 @@ impl Options {
         Ok(())
     }
 
-    /// Addresses beyond loopback need keys and a password.
+    /// Addresses other than loopback require keys and a password.
     fn validate_open(&self, grpc: Option<SocketAddr>) -> Result<(), Invalid> {
         let doors = [("address", Some(self.address)), ("grpc_address", grpc)];
         for (key, address) in doors {

@@ -1,4 +1,4 @@
-//! The gateway's life: takes its state, opens its doors, serves, drains.
+//! The lifecycle of a gateway: restores its state, binds its listeners, serves, drains.
 
 use crate::console;
 use crate::http::gateway::Gateway;
@@ -18,17 +18,17 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{signal, SignalKind};
 use tokio::sync::watch;
 
-/// Usage is written so often.
+/// Interval of writing usage records.
 const BOOKS_EVERY: Duration = Duration::from_secs(5);
 
-/// A gateway that serves. It drains and stops when it is dropped.
+/// A running gateway. It drains and stops when it is dropped.
 pub struct Service {
     address: SocketAddr,
     grpc_address: Option<SocketAddr>,
     gateway: Arc<Gateway>,
     stop: watch::Sender<bool>,
     workers: Vec<JoinHandle<()>>,
-    /// Accepts, and does what no connection waits for.
+    /// Accepts connections, and runs background work.
     runtime: Option<Runtime>,
 }
 
@@ -42,8 +42,8 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    /// Checks the options, deploys what was deployed before, and serves. Not to be called within
-    /// a Tokio runtime's own threads: it blocks.
+    /// Checks the options, restores the deployments, and serves. Blocks: must not be called on a
+    /// thread of a Tokio runtime.
     pub fn start(options: Options) -> Result<Service> {
         let options = options.validate()?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -72,7 +72,7 @@ impl Service {
         self.address
     }
 
-    /// Where gRPC is.
+    /// The address of gRPC.
     pub fn grpc_address(&self) -> Option<SocketAddr> {
         self.grpc_address
     }

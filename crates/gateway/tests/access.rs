@@ -1,4 +1,4 @@
-//! Keys, rates, management's password, TLS.
+//! Tests of keys, rates, management's password and TLS.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Calls over HTTP: what is passed on, and what every answer has.
+//! Tests of calls over HTTP: forwarded data, and headers of every response.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn a_function_is_called_and_its_answer_has_every_header() {
     for part in ["queue;dur=", "cold;dur=", "device;dur=", "total;dur="] {
         assert!(answer.header("server-timing").contains(part), "{answer:?}");
     }
-    // Replies to other requests have them too.
+    // Responses to other requests have them too.
     for path in ["/healthz", "/nowhere", "/function/nothing"] {
         let answer = gateway.get(path);
         assert_eq!(answer.header("x-request-id").len(), 32, "{path}");
@@ -102,7 +102,7 @@ fn encoded_bodies_are_decoded_or_refused() {
     let unknown = call(path, "br", &text);
     assert_eq!(unknown.status, 415, "{}", unknown.text());
     assert_eq!(unknown.header("accept-encoding"), "gzip, deflate, zstd");
-    // More than the function takes, decoded.
+    // The decoded body exceeds the function's limit.
     let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     bomb.write_all(&vec![b'a'; 2 << 20]).unwrap();
     assert_eq!(call(path, "gzip", &bomb.finish().unwrap()).status, 413);
@@ -184,7 +184,7 @@ fn a_large_body_that_is_announced_is_refused_before_it_is_sent() {
 #[test]
 fn a_call_beyond_its_deadline_is_504_and_a_failed_one_says_why() {
     let gateway = Gateway::start();
-    // Time enough for the next one's worker to start where many others want the processor.
+    // Long enough for the next call's worker to start on a busy machine.
     gateway.deploy(&NAP.replace("500", "5000"));
     let failed = gateway.post("/function/nap?ms=0", b"");
     assert_eq!(failed.status, 500, "{}", failed.text());
@@ -195,7 +195,7 @@ fn a_call_beyond_its_deadline_is_504_and_a_failed_one_says_why() {
     );
     let late = gateway.post("/function/nap?ms=60000", b"");
     assert_eq!(late.status, 504, "{}", late.text());
-    // The next one is none the worse for it.
+    // The next call is unaffected.
     let answer = gateway.post("/function/nap?ms=1", b"");
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
@@ -207,7 +207,7 @@ fn more_calls_than_may_run_are_503_with_retry_after() {
         options.limits.calls_max = 2;
     });
     gateway.deploy(&NAP.replace("500", "60000"));
-    // Loaded first: the calls below are all on their way at once.
+    // Loaded first, so that the calls below run concurrently.
     assert_eq!(gateway.post("/function/nap?ms=1", b"").status, 200);
     let mut clients: Vec<Client> = (0..2).map(|_| Client::connect(gateway.address())).collect();
     for client in &mut clients {

@@ -1,5 +1,5 @@
-//! gRPC's door against peers that announce much, send little, or have no key. The real clients are
-//! in `crates/tests`.
+//! Tests of the gRPC listener with peers that announce long messages, send little, or lack a key.
+//! `crates/tests` uses the real clients.
 
 mod support;
 
@@ -30,7 +30,7 @@ const RESOURCE_EXHAUSTED: u32 = 8;
 const UNAVAILABLE: u32 = 14;
 const UNAUTHENTICATED: u32 = 16;
 
-/// A body whose frames the test sends, and which ends with the sender.
+/// A body whose frames the test sends; it ends when the sender is dropped.
 struct ChannelBody(mpsc::UnboundedReceiver<Bytes>);
 
 impl hyper::body::Body for ChannelBody {
@@ -52,7 +52,7 @@ struct Answer {
     body: Bytes,
 }
 
-/// Sends the pieces of a body, which ends only where `ends`, and waits for the answer.
+/// Sends the pieces of a body, ends it if `ends` is set, and waits for the response.
 async fn send(
     gateway: &Gateway,
     path: &str,
@@ -81,7 +81,7 @@ async fn send(
     let request = request.body(ChannelBody(receiver)).unwrap();
     let answered = async {
         let (head, body) = sender.send_request(request).await.unwrap().into_parts();
-        // A refused stream is reset behind its answer.
+        // A rejected stream is reset after its response.
         let collected = body.collect().await.ok();
         let trailers = collected.as_ref().and_then(|c| c.trailers().cloned());
         let field = |name: &str| {
@@ -188,14 +188,14 @@ async fn a_message_is_as_long_as_its_function_takes() {
         gateway.deploy(UPPERCASE);
         gateway
     });
-    // Its length and the model's name suffice for the decision.
+    // The length and the model's name suffice for the decision.
     let head = &infer("uppercase", vec![0; 100])[..40];
     let answer = send(&gateway, INFER, None, vec![framed(150 << 20, head)], false).await;
     assert_eq!(answer.status, RESOURCE_EXHAUSTED, "{}", answer.message);
     let head = &infer("nothing", vec![0; 100])[..40];
     let answer = send(&gateway, INFER, None, vec![framed(150 << 20, head)], false).await;
     assert_eq!(answer.status, NOT_FOUND, "{}", answer.message);
-    // A field that hides the name.
+    // A long unknown field in front of the name.
     let hidden = [&b"\x3a\x80\x80\x40"[..], &[0; 8192]].concat();
     let answer = send(&gateway, INFER, None, vec![framed(2 << 20, &hidden)], false).await;
     assert_eq!(answer.status, INVALID_ARGUMENT, "{}", answer.message);
@@ -224,7 +224,7 @@ async fn a_message_that_stops_is_given_up_in_time() {
     let answer = send(&gateway, INFER, None, half, false).await;
     assert_eq!(answer.status, DEADLINE_EXCEEDED, "{}", answer.message);
     until("nothing is held", || is_free(&gateway));
-    // What all may hold, at once.
+    // The maximum that all requests together may hold.
     let body = vec![framed(whole.len(), &whole)];
     let answer = send(&gateway, INFER, None, body, true).await;
     assert_eq!(answer.status, UNAVAILABLE, "{}", answer.message);
@@ -309,7 +309,7 @@ async fn the_service_describes_itself() {
     let gateway = tokio::task::block_in_place(Gateway::start);
     for version in ["v1", "v1alpha"] {
         let path = format!("/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo");
-        // `list_services`
+        // The reflection request `list_services`.
         let body = vec![framed(3, b"\x3a\x01\x2a")];
         let answer = send(&gateway, &path, None, body, true).await;
         let text = String::from_utf8_lossy(&answer.body);
@@ -317,7 +317,8 @@ async fn the_service_describes_itself() {
             text.contains("inference.GRPCInferenceService"),
             "{version}: {text}"
         );
-        // `file_containing_symbol`: contents are what the protocol has, not bytes.
+        // The reflection request `file_containing_symbol`: contents have the protocol's type, not
+        // bytes.
         let symbol = b"inference.GRPCInferenceService";
         let request = [&[0x22, symbol.len() as u8][..], symbol].concat();
         let body = vec![framed(request.len(), &request)];

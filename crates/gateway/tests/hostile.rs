@@ -1,4 +1,5 @@
-//! Peers that are slow, many, gone, or that want to be misunderstood.
+//! Tests with hostile peers: slow, many, disconnecting, or with requests that parsers
+//! misunderstand.
 
 mod support;
 
@@ -12,7 +13,7 @@ fn smuggling_shapes_are_refused_on_the_wire() {
     let gateway = Gateway::start();
     gateway.deploy(UPPERCASE);
     let head = "POST /function/uppercase HTTP/1.1\r\nhost: a\r\n";
-    // Behind each lies what a fooled parser would take for a request.
+    // Each is followed by bytes that a confused parser would take for a request.
     let inner = "GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
     let shapes = [
         "content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -125,7 +126,7 @@ fn what_requests_hold_is_counted_bounded_and_given_back() {
         let line = metrics.lines().find_map(|l| l.strip_prefix(name));
         line.unwrap().parse::<f64>().unwrap()
     };
-    // A body of one-byte chunks holds its bytes, and not its chunks.
+    // A body of one-byte chunks is accounted with its bytes, not with its chunks.
     let mut drip = Client::connect(gateway.address());
     drip.raw(b"POST /function/uppercase HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n");
     drip.raw(&b"1\r\na\r\n".repeat(200 << 10));
@@ -177,7 +178,7 @@ fn a_head_or_a_body_that_drips_ends_the_connection_and_holds_nobody_up() {
         .0
         .raw(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\nGET /healthz HTTP/1.1\r\nx: ");
     let ended = |client: &mut Client, byte: &[u8]| {
-        // A byte now and then keeps no connection open.
+        // Occasional bytes do not keep a connection open.
         let sent = client.stream.write_all(byte);
         client.stream.set_nonblocking(true).unwrap();
         let mut buffer = [0; 4096];
@@ -213,7 +214,7 @@ fn who_does_not_take_its_answer_is_let_go() {
     let mut client = Client::connect(gateway.address());
     let body = vec![b'a'; 32 << 20];
     client.send("POST", "/function/uppercase", &[], &body);
-    // Nothing is read: the kernel's buffers are full long before the end.
+    // The client reads nothing: the kernel's buffers fill long before the end.
     until("only the asking connection is open", || {
         let metrics = gateway.get("/metrics").text();
         metrics.contains("baltra_gateway_connections 1.0\n")
@@ -251,7 +252,7 @@ fn a_vanished_caller_is_counted_as_such_and_pays_for_its_device_time() {
     let before = usage()["device_ns"].as_u64().unwrap_or(0);
     let mut client = Client::connect(gateway.address());
     client.send("POST", "/function/nap?ms=300", &[], b"");
-    // It has to be under way: what waits is given up with its caller.
+    // The call must run, because a waiting call is dropped when its caller disconnects.
     until("the call runs", || {
         gateway.get("/system/function/nap").json()["running"] == 1
     });
@@ -288,7 +289,7 @@ fn one_connection_too_many_is_refused_politely() {
     });
 }
 
-/// Both ends of each connection are this process's: as many as its descriptors allow, up to
+/// Both ends of each connection are in this process: as many as its descriptors allow, up to
 /// 10,000.
 #[test]
 fn ten_thousand_idle_connections_leave_room_for_calls() {
@@ -314,7 +315,7 @@ fn ten_thousand_idle_connections_leave_room_for_calls() {
     for i in 0..count {
         let mut stream = TcpStream::connect(gateway.address()).unwrap();
         if i % 10 == 0 {
-            // Some have been used.
+            // Some connections have been used.
             stream
                 .write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n")
                 .unwrap();
@@ -334,7 +335,7 @@ fn ten_thousand_idle_connections_leave_room_for_calls() {
     for _ in 0..20 {
         assert!(gateway.get("/function/empty").status < 300);
     }
-    // They are alive.
+    // The connections still work.
     let last = idle.last_mut().unwrap();
     last.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n")
         .unwrap();
@@ -364,7 +365,7 @@ fn running_calls_end_before_the_gateway_does() {
     assert!(TcpStream::connect(address).is_err());
 }
 
-/// Anything at all: the gateway answers or hangs up, and serves the next one.
+/// Random bytes: the gateway responds or disconnects, and serves the next client.
 #[test]
 fn random_requests_are_survived() {
     let gateway = Gateway::start();

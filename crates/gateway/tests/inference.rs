@@ -1,4 +1,5 @@
-//! The Open Inference Protocol over HTTP, byte by byte. The real clients are in `crates/tests`.
+//! Tests of the Open Inference Protocol over HTTP at byte level. `crates/tests` uses the real
+//! clients.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! Deploying, listing, scaling, logs, asynchronous calls: what an operator and faas-cli do.
+//! Tests of deployment, listing, scaling, logs and asynchronous calls, as operators and faas-cli
+//! use them.
 
 mod support;
 
@@ -58,7 +59,7 @@ fn a_function_is_uploaded_deployed_by_another_name_scaled_and_removed() {
         gateway.get("/system/function/loud").json()["availableReplicas"],
         0
     );
-    // It comes back on demand.
+    // The function is loaded again on demand.
     assert_eq!(gateway.post("/function/loud", b"c").text(), "C");
     let used = gateway.send("DELETE", "/system/store/uppercase", &[], b"");
     assert_eq!(used.status, 409, "{}", used.text());
@@ -140,7 +141,7 @@ fn an_upload_replaces_a_function_whole_or_not_at_all() {
     );
     assert_eq!(other.status, 415);
     assert_eq!(gateway.post("/function/uppercase", b"a").text(), "A");
-    // The same name, another function.
+    // Another function with the same name.
     gateway.deploy(&EMPTY.replace("name: empty", "name: uppercase"));
     assert_eq!(gateway.post("/function/uppercase", b"").text(), "");
     let left = std::fs::read_dir(gateway.home.path().join("state/functions")).unwrap();
@@ -160,7 +161,7 @@ fn container_images_are_refused_clearly() {
 
 #[test]
 fn a_full_disk_is_507_and_leaves_the_gateway_serving() {
-    // A file system of 256 KiB, if this user may make one.
+    // A file system of 256 KiB, if this user may mount one.
     let home = tempfile::tempdir().unwrap();
     let state = home.path().join("state");
     std::fs::create_dir(&state).unwrap();
@@ -259,13 +260,13 @@ fn logs_are_lines_of_json_and_can_be_followed() {
         seen += &String::from_utf8_lossy(&client.chunk().unwrap_or_default());
         seen.contains(" 415 in ")
     });
-    // Removed: the end of its log.
+    // Removal ends the log.
     let body = json!({"functionName": "uppercase"}).to_string();
     gateway.send("DELETE", "/system/functions", &[JSON], body.as_bytes());
     while client.chunk().is_some() {}
 }
 
-/// Answers one request with 200; what was asked.
+/// Responds to one request with 200; returns the request.
 fn receive_one(listener: &TcpListener) -> String {
     let (mut stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
@@ -365,7 +366,7 @@ fn callbacks_that_nobody_answers_hold_up_no_calls() {
         options.callback_hosts = vec!["127.0.0.1".into(), "localhost".into()];
     });
     gateway.deploy(UPPERCASE);
-    // It accepts, and never answers.
+    // A host that accepts and never responds.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let call = |host: &str| {
@@ -387,7 +388,8 @@ fn callbacks_that_nobody_answers_hold_up_no_calls() {
             gateway.get(&path).json()["state"] == "done"
         });
     };
-    // A lane is a tenth of all: two wait for their answers, and a third is not even begun.
+    // The lane has two places, a tenth of the limit: two callbacks occupy them, and a third is
+    // rejected.
     accepted("the first is accepted", &|| call("127.0.0.1"));
     accepted("its place in the queue is free", &|| call("127.0.0.1"));
     until("the host's lane is full", || {
@@ -419,7 +421,7 @@ fn callbacks_go_only_where_the_operator_says() {
     let gateway = Gateway::start_with(|options| options.callback_hosts = vec!["*".into()]);
     gateway.deploy(UPPERCASE);
     assert_eq!(call(&gateway, "http://169.254.169.254/").status, 400);
-    // By its name it is found out when it is called.
+    // A forbidden address behind a name is detected at the connection.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let url = format!(
@@ -480,7 +482,7 @@ fn what_cannot_be_loaded_is_not_deployed() {
         !detail.contains(&home) && !detail.contains("/tmp"),
         "{detail}"
     );
-    // What was there is there, also for the next start.
+    // The earlier function still works, also after a restart.
     assert_eq!(gateway.post("/function/uppercase", b"a").text(), "A");
     let gateway = gateway.restart();
     assert_eq!(gateway.post("/function/uppercase", b"a").text(), "A");

@@ -1,4 +1,4 @@
-//! The page's files, from `web/`, in the binary.
+//! The files of the console's page, from `web/`, embedded in the binary.
 
 use axum::http::HeaderValue;
 use sha2::{Digest, Sha256};
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 /// A file of the page.
 #[derive(Debug)]
 pub struct Asset {
-    /// Below `/ui/`.
+    /// The path below `/ui/`.
     pub path: &'static str,
     /// Its content type.
     pub kind: &'static str,
@@ -45,7 +45,7 @@ macro_rules! assets {
 
 const FILES: usize = 19;
 
-/// All of them.
+/// All files.
 pub fn all() -> &'static [Asset] {
     static ALL: [Asset; FILES] = assets![
         HTML "index.html",
@@ -71,7 +71,7 @@ pub fn all() -> &'static [Asset] {
     &ALL
 }
 
-/// The file of a path below `/ui/`; the empty path is the page.
+/// Finds the file of a path below `/ui/`; the empty path is the page.
 pub fn find(path: &str) -> Option<&'static Asset> {
     let path = match path {
         "" => "index.html",

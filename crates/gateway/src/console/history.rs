@@ -1,14 +1,14 @@
-//! Makes rates of counters, and keeps the last ten minutes of them.
+//! Computes rates from counters and keeps their last ten minutes.
 //!
-//! A [`History`] is fed one [`State`] a second. Each fed state is a tick; a series has a point a
-//! tick, and a gap where nothing was known. Memory is bounded: [`SERIES_MAX`] devices and
-//! functions have series, the others have a present only.
+//! A [`History`] receives one [`State`] per second. Each state is a tick. A series has one point
+//! per tick, or a gap if the state has no value. Memory is bounded: [`SERIES_MAX`] devices and
+//! functions have series; the others have only current values.
 
 use super::model::{Device, Function, Histogram, State};
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-/// Ten minutes at a point a second.
+/// Points of ten minutes, at one point per second.
 pub const POINTS: usize = 600;
 
 /// Most devices, and most functions, with a series.
@@ -23,7 +23,7 @@ pub const WINDOW_LONG: usize = 60;
 /// A series whose subject is missing for this number of ticks is dropped.
 const FORGET: u64 = POINTS as u64;
 
-/// The last points of something; not-a-number where nothing was known.
+/// The last points of a series; NaN for a missing value.
 #[derive(Debug, Clone, Default)]
 pub struct Ring(VecDeque<f32>);
 
@@ -35,7 +35,7 @@ impl Ring {
         self.0.push_back(value as f32);
     }
 
-    /// Gaps for the ticks that passed since it was last fed, at `seen`; none before the first.
+    /// Adds gaps for the ticks since the last point, at `seen`; none before the first point.
     fn skip(&mut self, seen: u64, tick: u64) {
         if seen > 0 {
             (seen + 1..tick)
@@ -50,7 +50,7 @@ impl Ring {
     }
 }
 
-/// A counter's growth; one that went back has started again from nothing.
+/// The growth of a counter; a counter that decreased has restarted from zero.
 fn grown(new: u64, old: u64) -> u64 {
     match new >= old {
         true => new - old,
@@ -69,15 +69,16 @@ pub struct DeviceSeries {
 }
 
 impl DeviceSeries {
-    /// The utilization since the counter's last reading, which may be older than a tick.
+    /// Computes the utilization since the previous reading of the counter, which may be older than
+    /// a tick.
     fn feed(&mut self, device: &Device, tick: u64) -> f64 {
         let slots = f64::from(device.slots.max(1));
         self.now = match self.last {
             _ if device.utilization.is_some() => device.utilization.unwrap_or(f64::NAN),
             None => f64::NAN,
-            // No newer report: the last values still count.
+            // No newer report: the last value still applies.
             Some((at, _)) if device.at_ns == at => self.now,
-            // The clock went back: another manager's, whose counter cannot be compared.
+            // The clock went back: another manager reports, and its counter cannot be compared.
             Some((at, _)) if device.at_ns < at => f64::NAN,
             Some((at, busy)) => {
                 let used = grown(device.busy_ns, busy) as f64;
@@ -92,17 +93,18 @@ impl DeviceSeries {
     }
 }
 
-/// Counts by upper bound, without the empty ones. The longest has no bound: `u64::MAX`.
+/// The nonzero counts of a histogram, by upper bound; `u64::MAX` for the last count, which has no
+/// bound.
 pub type Sparse = Vec<(u64, u64)>;
 
-/// The counts of a histogram that are not zero.
+/// The nonzero counts of a histogram.
 pub fn sparse(histogram: &Histogram) -> Sparse {
     let bounds = histogram.bounds_ns.iter().copied().chain([u64::MAX]);
     let pairs = bounds.zip(histogram.counts.iter().copied());
     pairs.filter(|(_, count)| *count > 0).collect()
 }
 
-/// Adds up.
+/// Adds counts by bound.
 fn merge<'a>(parts: impl IntoIterator<Item = &'a Sparse>) -> Sparse {
     let mut sum = std::collections::BTreeMap::new();
     for (bound, count) in parts.into_iter().flatten() {
@@ -111,8 +113,8 @@ fn merge<'a>(parts: impl IntoIterator<Item = &'a Sparse>) -> Sparse {
     sum.into_iter().collect()
 }
 
-/// The duration that the part `q` of the counted is not longer than, nanoseconds: the bound of the
-/// count that it falls into, less what linear interpolation from the bound below takes off it.
+/// The quantile `q` of the counts, in nanoseconds: linear interpolation within the bucket that
+/// contains it.
 fn quantile(counts: &Sparse, bounds: &[u64], q: f64) -> f64 {
     let total: u64 = counts.iter().map(|c| c.1).sum();
     if total == 0 {
@@ -142,9 +144,9 @@ pub struct FunctionSeries {
     pub rate: Ring,
     /// Failed calls a second.
     pub errors: Ring,
-    /// Of a tick's calls, nanoseconds.
+    /// Median latency of a tick's calls, nanoseconds.
     pub p50_ns: Ring,
-    /// Of a tick's calls, nanoseconds.
+    /// 99th percentile of the latency of a tick's calls, nanoseconds.
     pub p99_ns: Ring,
     /// Waiting calls.
     pub queued: Ring,
@@ -194,26 +196,26 @@ impl FunctionSeries {
         now
     }
 
-    /// Counts of the last [`WINDOW_LONG`] ticks.
+    /// The sum of the counts of the last [`WINDOW_LONG`] ticks.
     pub fn recent(&self) -> Sparse {
         merge(&self.recent)
     }
 }
 
-/// A function's present; not-a-number where it is not known.
+/// A function's current values; NaN if unknown.
 #[derive(Debug, Clone)]
 pub struct FunctionNow {
     /// Calls a second in the last tick.
     pub rate: f64,
     /// Failed calls a second in the last tick.
     pub errors_rate: f64,
-    /// Of the last ten ticks' calls, nanoseconds.
+    /// Median latency over the last ten ticks, nanoseconds.
     pub p50_ns: f64,
-    /// Of the last ten ticks' calls, nanoseconds.
+    /// 99th percentile of the latency over the last ten ticks, nanoseconds.
     pub p99_ns: f64,
-    /// Of the last tick's calls, nanoseconds.
+    /// Median latency in the last tick, nanoseconds.
     pub tick_p50_ns: f64,
-    /// Of the last tick's calls, nanoseconds.
+    /// 99th percentile of the latency in the last tick, nanoseconds.
     pub tick_p99_ns: f64,
     spent: Sparse,
 }
@@ -232,18 +234,18 @@ impl Default for FunctionNow {
     }
 }
 
-/// All devices, all functions.
+/// The series of all devices and all functions together.
 #[derive(Debug, Clone, Default)]
 pub struct TotalSeries {
-    /// Mean over the devices that serve, 0 to 1.
+    /// Mean over the ready devices, 0 to 1.
     pub utilization: Ring,
     /// Calls a second.
     pub rate: Ring,
     /// Failed calls a second.
     pub errors: Ring,
-    /// Of a tick's calls, nanoseconds.
+    /// Median latency of a tick's calls, nanoseconds.
     pub p50_ns: Ring,
-    /// Of a tick's calls, nanoseconds.
+    /// 99th percentile of the latency of a tick's calls, nanoseconds.
     pub p99_ns: Ring,
     /// Calls that wait at the gateway and commands that wait at devices.
     pub queued: Ring,
@@ -251,29 +253,29 @@ pub struct TotalSeries {
     pub cold: Ring,
 }
 
-/// The present, beside the state that it was made of: one entry for each of its lists' entries.
+/// Current values computed from a state: one entry for each entry of the state's lists.
 #[derive(Debug, Clone, Default)]
 pub struct Now {
     /// Utilization of each device.
     pub devices: Vec<f64>,
-    /// Device time over time of each tenant.
+    /// Device time of each tenant divided by elapsed time.
     pub tenants: Vec<f64>,
     /// Calls a second of each tenant.
     pub tenant_rates: Vec<f64>,
-    /// Each function.
+    /// Current values of each function.
     pub functions: Vec<FunctionNow>,
 }
 
 /// The last ten minutes.
 #[derive(Debug, Default)]
 pub struct History {
-    /// States fed so far.
+    /// Number of states received.
     pub tick: u64,
-    /// By node and name.
+    /// Series by node and device name.
     pub devices: HashMap<(String, String), DeviceSeries>,
-    /// By name.
+    /// Series by function name.
     pub functions: HashMap<String, FunctionSeries>,
-    /// Everything.
+    /// Series of all devices and functions together.
     pub total: TotalSeries,
     tenants: HashMap<String, (u64, u64, u64)>,
     cold: HashMap<String, (u64, u64)>,
@@ -281,7 +283,7 @@ pub struct History {
 }
 
 impl History {
-    /// Takes the state of a tick.
+    /// Adds the state of a tick.
     pub fn feed(&mut self, state: &State, at: Instant) -> Now {
         let elapsed_s = self
             .fed
@@ -358,7 +360,7 @@ impl History {
             }
         }
         let spent = merge(now.functions.iter().map(|f| &f.spent));
-        // Functions may have different bounds; the finest answer is by all of them.
+        // Functions may have different bounds; the totals use the union of them.
         let mut bounds: Vec<u64> = state
             .functions
             .iter()

@@ -1,9 +1,9 @@
-//! Looks at the source once a second, for however many pages watch.
+//! Polls the source once a second, independently of the number of open pages.
 //!
-//! One task takes the state, feeds the history and makes the page's JSON once; each stream is a
-//! task of its own that sends what is newest, so a page that reads slowly misses moments and
-//! never holds more than two. The number of streams is bounded, and one whose reader takes nothing
-//! for [`STALL`] ends.
+//! One task takes the state, adds it to the history and makes the page's JSON once. Each stream has
+//! its own task, which sends the newest state: a page that reads slowly misses states, and at most
+//! two are buffered for it. The number of streams is limited, and a stream whose reader takes
+//! nothing for [`STALL`] is closed.
 
 use super::history::{History, Now};
 use super::model::{Source, State};
@@ -18,15 +18,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, watch, OwnedSemaphorePermit, Semaphore};
 use tokio::time::MissedTickBehavior;
 
-/// Most concurrent pages.
+/// Most concurrent streams.
 pub const STREAMS_MAX: usize = 64;
 
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// A page that has taken nothing for so long is gone.
+/// A stream whose page has received nothing for this time is closed.
 const STALL: Duration = Duration::from_secs(20);
 
-/// The newest look.
+/// The newest state and its JSON.
 #[derive(Default)]
 struct Look {
     state: State,
@@ -36,7 +36,7 @@ struct Look {
     at_ms: u64,
 }
 
-/// What pages are answered from.
+/// The data for responses to pages.
 pub struct Hub {
     look: Mutex<Look>,
     ticks: watch::Sender<Bytes>,
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Hub {
 }
 
 impl Hub {
-    /// Takes the first look and goes on until the hub is dropped. Needs a runtime.
+    /// Polls once and then periodically until the hub is dropped. Needs a runtime.
     pub fn start(source: Arc<dyn Source>) -> Arc<Hub> {
         let hub = Arc::new(Hub {
             look: Mutex::default(),
@@ -84,7 +84,7 @@ impl Hub {
         self.ticks.send_replace(event);
     }
 
-    /// The present.
+    /// The current state.
     pub fn state_json(&self) -> String {
         self.locked(|l| view::state_json(&l.state, l.left_out, &l.history, &l.now, l.at_ms))
     }
@@ -131,7 +131,7 @@ fn event(name: &str, json: &str) -> Bytes {
     format!("event: {name}\ndata: {json}\n\n").into()
 }
 
-/// Sends until the page is gone, or the hub.
+/// Sends events until the page disconnects or the hub is dropped.
 async fn feed(
     page: mpsc::Sender<Bytes>,
     mut ticks: watch::Receiver<Bytes>,
@@ -140,7 +140,7 @@ async fn feed(
 ) {
     let mut next = first;
     loop {
-        // A look that was made before anyone watched has no event.
+        // The state is empty if no page was connected when it was polled.
         if !next.is_empty() && page.send_timeout(next, STALL).await.is_err() {
             return;
         }

@@ -1,23 +1,23 @@
 //! The console's model, as its sources provide it: counters, not rates.
 //!
-//! The pool's and the functions' owners implement [`Source`]. Counters only ever grow; the
-//! console makes rates, utilization and percentiles of them ([`super::history`]), so a source
-//! keeps no windows. A counter that went back is taken for a restart.
+//! The pool's and the functions' owners implement [`Source`]. Counters only grow; the console
+//! computes rates, utilization and percentiles from them ([`super::history`]), so a source keeps no
+//! windows. A counter that decreases indicates a restart.
 
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// Where the console's state comes from.
+/// The source of the console's state.
 pub trait Source: Send + Sync + 'static {
     /// The current state. Called once a second on a thread of the runtime: it must not block, so a
     /// source that polls others returns their last replies.
     fn state(&self) -> State;
 }
 
-/// Everything at one moment.
+/// The state of everything at one time.
 #[derive(Debug, Clone, Default)]
 pub struct State {
-    /// The registry that the gateway routes by; none: it serves without one.
+    /// The registry that the gateway uses for routing; `None`: no registry is configured.
     pub registry: Option<Registry>,
     /// Hosts with a Device Manager.
     pub nodes: Vec<Node>,
@@ -25,13 +25,13 @@ pub struct State {
     pub devices: Vec<Device>,
     /// Owners of sessions and functions.
     pub tenants: Vec<Tenant>,
-    /// What can be called.
+    /// Functions that can be called.
     pub functions: Vec<Function>,
 }
 
 impl State {
-    /// Adds functions to the devices where programs run side by side: only the loading gateway has
-    /// this information.
+    /// Adds functions to devices that hold several programs: only the gateway that loads programs
+    /// has this information.
     pub fn show_loaded(&mut self) {
         let mut by_device: HashMap<(&str, &str), Vec<&str>> = HashMap::new();
         for function in &self.functions {
@@ -60,17 +60,17 @@ impl State {
 /// The registry as the gateway sees it.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Registry {
-    /// Where it is.
+    /// Its address.
     pub address: String,
     /// Whether it responded to the last request.
     pub reachable: bool,
-    /// Why it did not.
+    /// Reason of the failure.
     pub reason: String,
-    /// For how long that has been so, seconds.
+    /// Duration of the current condition, seconds.
     pub since_s: u64,
 }
 
-/// How a node or a device is.
+/// Health of a node or a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
@@ -83,7 +83,7 @@ pub enum Health {
     Cordoned,
     /// Its instances are being moved away.
     Draining,
-    /// Its driver does not answer.
+    /// Its driver does not respond.
     Failed,
     /// Its node has sent no heartbeat for longer than its lease.
     Lost,
@@ -94,7 +94,7 @@ pub enum Health {
 pub struct Node {
     /// Its name in the pool.
     pub name: String,
-    /// Where its manager is.
+    /// Address of its manager.
     pub address: String,
     /// The manager's version.
     pub version: String,
@@ -102,13 +102,13 @@ pub struct Node {
     pub state: Health,
     /// Why it is not ready.
     pub reason: String,
-    /// Since its last heartbeat, milliseconds.
+    /// Time since its last heartbeat, milliseconds.
     pub heard_ms: u64, // text-ok
-    /// Since its manager started, seconds, where that is known.
+    /// Time since its manager started, seconds; `None` if unknown.
     pub uptime_s: Option<u64>,
     /// Open sessions.
     pub sessions: u32,
-    /// Executor processes, where they are known.
+    /// Number of executor processes; `None` if unknown.
     pub executors: Option<u32>,
 }
 
@@ -119,7 +119,7 @@ pub struct Device {
     pub node: String,
     /// Its name on that node.
     pub name: String,
-    /// The driver's name for it.
+    /// The driver's name for the device.
     pub model: String,
     /// The vendor.
     pub vendor: String,
@@ -129,9 +129,9 @@ pub struct Device {
     pub state: Health,
     /// Why it is not ready.
     pub reason: String,
-    /// How many executors may use it at once: what a full utilization is.
+    /// Number of executors that may use it at once, which corresponds to full utilization.
     pub slots: u32,
-    /// A region of it holds one accelerator; otherwise programs live side by side.
+    /// Whether a region holds one accelerator; otherwise programs coexist.
     pub exclusive: bool,
     /// Its regions; an OpenCL device has one.
     pub regions: Vec<Region>,
@@ -139,27 +139,27 @@ pub struct Device {
     /// it is computed from the next two fields.
     #[serde(skip)]
     pub utilization: Option<f64>,
-    /// Device time used so far, all tenants, nanoseconds.
+    /// Device time used so far by all tenants, nanoseconds.
     #[serde(skip)]
     pub busy_ns: u64,
-    /// The clock that `busy_ns` was read at, nanoseconds since any moment.
+    /// The time at which `busy_ns` was read, in nanoseconds since an arbitrary start.
     #[serde(skip)]
     pub at_ns: u64,
     /// Tasks so far.
     pub tasks: u64,
     /// Its memory, bytes.
     pub memory_bytes: u64,
-    /// What sessions hold of it, bytes.
+    /// Memory allocated by sessions, bytes.
     pub memory_used_bytes: u64,
     /// Commands or tasks that wait for it.
     pub queued: u64,
     /// Open sessions.
     pub sessions: u32,
-    /// Executor processes, where they are known.
+    /// Number of executor processes; `None` if unknown.
     pub executors: Option<u32>,
-    /// Executors that died unasked, so far, where they are known.
+    /// Number of executors that ended unexpectedly; `None` if unknown.
     pub deaths: Option<u64>,
-    /// Times that an image was changed, so far, where they are known.
+    /// Number of image changes; `None` if unknown.
     pub reconfigurations: Option<u64>,
 }
 
@@ -168,11 +168,11 @@ pub struct Device {
 pub struct Region {
     /// Loaded accelerators; several if programs coexist; empty: blank.
     pub loaded: Vec<Accelerator>,
-    /// An image is being loaded.
+    /// Whether an image is being loaded.
     pub loading: bool,
 }
 
-/// An accelerator where it is loaded.
+/// A loaded accelerator.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Accelerator {
     /// Its name.
@@ -186,7 +186,7 @@ pub struct Accelerator {
 pub struct Tenant {
     /// Its name.
     pub name: String,
-    /// Its share against others', where that is known.
+    /// Its scheduling weight relative to other tenants; `None` if unknown.
     pub weight: Option<u32>,
     /// Device time used so far, all devices, nanoseconds.
     #[serde(skip)]
@@ -199,7 +199,7 @@ pub struct Tenant {
     pub queued: u64,
 }
 
-/// Something that can be called.
+/// A function that can be called.
 #[derive(Debug, Clone, Default)]
 pub struct Function {
     /// Its name.
@@ -212,40 +212,41 @@ pub struct Function {
     pub implementations: Vec<String>,
     /// The inputs and outputs of a call.
     pub contract: Contract,
-    /// Copies that serve it.
+    /// Number of replicas.
     pub replicas: u32,
     /// Its replicas' devices.
     pub placements: Vec<Placement>,
-    /// Calls ended so far, failed ones too.
+    /// Number of calls ended, including failed ones.
     pub calls: u64,
-    /// Calls that ended with a status of 500 or more, so far.
+    /// Number of calls that ended with a status of 500 or more.
     pub errors: u64,
-    /// Calls that run.
+    /// Calls in progress.
     pub running: u64,
     /// Calls that wait.
     pub queued: u64,
-    /// Of every ended call, from its last header to its answer's first byte.
+    /// Latency of ended calls, from the last header of the request to the first byte of the
+    /// response.
     pub latency: Histogram,
     /// Cold starts so far.
     pub cold_starts: u64,
-    /// The last of them, the newest last; a source keeps at most sixteen.
+    /// The most recent cold starts, oldest first; a source keeps at most sixteen.
     pub cold_recent: Vec<ColdStart>,
-    /// Why it cannot be called, if so.
+    /// Why it cannot be called; empty if it can.
     pub reason: String,
 }
 
-/// Where a function is.
+/// A place of a function's replica.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Placement {
     /// The node.
     pub node: String,
     /// Its device; empty: native code.
     pub device: String,
-    /// Whether a call needs no cold start there.
+    /// Whether a call needs no cold start at this place.
     pub loaded: bool,
 }
 
-/// How a function is called, for a form.
+/// The interface of a function, for a form.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Contract {
     /// Methods, the preferred first.
@@ -270,15 +271,15 @@ pub struct Field {
     /// Its element type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its shape, as the manifest writes it; empty: one number.
+    /// Its shape, as the manifest writes it; empty: a scalar.
     pub shape: String,
     /// `raw`, `json`, `npy`, `png`, `jpeg`, the preferred first.
     pub codecs: Vec<String>,
-    /// The value where the request has none.
+    /// The default value.
     pub default: Option<f64>,
 }
 
-/// A cold start and where its time went.
+/// A cold start, with the durations of its steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ColdStart {
     /// Milliseconds since 1970.
@@ -287,16 +288,16 @@ pub struct ColdStart {
     pub node: String,
     /// The device.
     pub device: String,
-    /// Its steps in order and how long each took, nanoseconds: they add up to the whole.
+    /// Its steps in order, each with its duration in nanoseconds; the sum is the total.
     pub parts: Vec<(String, u64)>,
 }
 
-/// Counts by duration. `bounds_ns[i]` is the longest that `counts[i]` counts; what is longer than
-/// every bound is in one more, last count.
+/// Counts by duration. `counts[i]` counts durations of at most `bounds_ns[i]`; one more, last count
+/// has the longer ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// Rising upper bounds, nanoseconds.
+    /// Ascending upper bounds, nanoseconds.
     pub bounds_ns: Vec<u64>,
-    /// One more than bounds.
+    /// One entry more than the bounds.
     pub counts: Vec<u64>,
 }

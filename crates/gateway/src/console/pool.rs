@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Between an answer and the next question.
+/// Pause between a reply and the next request.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A registry that takes longer counts as unreachable.
+/// Timeout of a request; a slower registry counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Regions with a higher number are ignored.
@@ -74,7 +74,7 @@ impl Pool {
         let devices = snapshot.pool.devices.iter();
         state.devices.extend(devices.map(|d| device(d, reachable)));
         state.nodes.extend(nodes(&snapshot.pool, age_ms));
-        // Before its first answer nothing is known.
+        // The state has no nodes before the first reply.
         if !snapshot.pool.nodes.is_empty() {
             for tenant in &mut state.tenants {
                 tenant.weight = Some(weight(&snapshot.pool, &tenant.name));
@@ -159,7 +159,7 @@ fn device(device: &proto::Device, reachable: bool) -> Device {
     }
 }
 
-/// Its regions in order: what is loaded, and what is to be.
+/// A device's regions in order: loaded and requested accelerators.
 fn regions(device: &proto::Device, count: u32) -> Vec<Region> {
     let count = (count.max(1) as usize).min(REGIONS_MAX);
     let mut regions = vec![Region::default(); count];
@@ -182,13 +182,13 @@ fn regions(device: &proto::Device, count: u32) -> Vec<Region> {
     regions
 }
 
-/// A tenant's share: the greatest of all nodes; 1 if no node reports it.
+/// A tenant's share: the maximum of all nodes; 1 if no node reports it.
 fn weight(pool: &DevicesReply, tenant: &str) -> u32 {
     let described = pool.nodes.iter().filter_map(|n| n.weights.get(tenant));
     described.copied().max().unwrap_or(1)
 }
 
-/// A node is as its best device is.
+/// A node's health is that of its best device.
 fn nodes(pool: &DevicesReply, age_ms: u64) -> Vec<Node> {
     let mut nodes: BTreeMap<&str, Node> = BTreeMap::new();
     for device in &pool.devices {

@@ -48,7 +48,7 @@ fn device(busy_ns: u64, at_ns: u64) -> Device {
     }
 }
 
-/// Feeds states a second apart.
+/// Adds states one second apart.
 struct Fed {
     history: History,
     at: Instant,
@@ -89,15 +89,15 @@ fn utilization_is_device_time_over_time_and_slots() {
     let mut fed = Fed::new();
     let second = 1_000_000_000;
     assert!(fed.devices(&[device(5, second)])[0].is_nan());
-    // Half of what two slots can do.
+    // Half of the time of two slots.
     assert_eq!(fed.devices(&[device(5 + second, 2 * second)]), [0.5]);
-    // No newer report: the last values still count.
+    // No newer report: the last value still applies.
     assert_eq!(fed.devices(&[device(5 + second, 2 * second)]), [0.5]);
-    // Two seconds later, all of it used; never more than all.
+    // After two seconds at full use; the value is capped at 1.
     assert_eq!(fed.devices(&[device(9 * second, 4 * second)]), [1.0]);
-    // Its manager began again: the counter is from nothing.
+    // The manager has restarted: its counter begins at zero.
     assert_eq!(fed.devices(&[device(second, 5 * second)]), [0.5]);
-    // Another clock: nothing can be said.
+    // Another clock: the utilization is unknown.
     assert!(fed.devices(&[device(second, second)])[0].is_nan());
 }
 
@@ -109,17 +109,17 @@ fn rates_and_percentiles_are_of_what_was_added() {
         .is_nan());
     let now = &fed.functions(&[function("f", 1100, [1000, 100, 0, 0])])[0];
     assert_eq!(now.rate, 100.0);
-    // All of them between 1 and 10 µs: the middle is half-way.
+    // All calls took between 1 and 10 µs: the median is interpolated half-way.
     assert_eq!(now.p50_ns, 5_500.0);
     assert_eq!(now.tick_p99_ns, 9_910.0);
-    // None in this second; the last ten seconds have some.
+    // No calls in this second; the last ten seconds have some.
     let now = &fed.functions(&[function("f", 1100, [1000, 100, 0, 0])])[0];
     assert_eq!((now.rate, now.p50_ns), (0.0, 5_500.0));
     assert!(now.tick_p50_ns.is_nan());
-    // What has no upper bound counts as the last bound.
+    // Durations above all bounds count as the last bound.
     let now = &fed.functions(&[function("f", 1101, [1000, 100, 0, 1])])[0];
     assert_eq!(now.tick_p99_ns, 100_000.0);
-    // A gateway's counters that began again.
+    // The gateway's counters have restarted.
     let now = &fed.functions(&[function("f", 7, [7, 0, 0, 0])])[0];
     assert_eq!(now.rate, 7.0);
 }
@@ -148,7 +148,7 @@ fn history_is_bounded_and_aligned() {
         fed.functions(std::slice::from_ref(&one));
     }
     fed.functions(&[one.clone(), other.clone()]);
-    // A function that was away has gaps, so that its last point is everyone's last point.
+    // A function that was missing has gaps, so that the last points of all series align.
     assert_eq!(fed.history.functions["other"].rate.points().count(), 12);
     for _ in 0..2 * POINTS {
         fed.functions(std::slice::from_ref(&one));
@@ -279,8 +279,8 @@ async fn files_have_tags_types_and_the_policy() {
     }
 }
 
-/// What the page loads is in the binary: every module that a file imports, and every file of the
-/// directory.
+/// Everything that the page loads is in the binary: every module that a file imports, and every
+/// file of the directory.
 #[test]
 fn every_file_is_there() {
     let web = concat!(env!("CARGO_MANIFEST_DIR"), "/../../web");
@@ -376,7 +376,7 @@ async fn streams_are_bounded_and_given_back() {
     drop(streams);
     tokio::time::sleep(Duration::from_secs(2)).await;
     let kept: Vec<_> = (0..STREAMS_MAX).map(|_| hub.stream().unwrap()).collect();
-    // These are open and take nothing: they are given up after a while.
+    // These streams are open and their readers take nothing: they are closed after the timeout.
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(hub.stream().is_some());
     drop(kept);

@@ -1,7 +1,7 @@
 //! The page's JSON: the state with rates in place of counters, and the series.
 //!
-//! Numbers are rounded to what a page can show, and what is not known is `null`; durations are
-//! microseconds. Lists are cut at [`ROWS_MAX`] and say how many they left out.
+//! Numbers are rounded to the precision that a page shows; unknown values are `null`; durations are
+//! in microseconds. Lists are cut at [`ROWS_MAX`] rows and have the number of omitted rows.
 
 use super::history::{sparse, FunctionNow, FunctionSeries, History, Now, Ring, Sparse};
 use super::model::{
@@ -13,7 +13,7 @@ use std::collections::HashSet;
 /// Most rows of each list in a page.
 pub const ROWS_MAX: usize = 2000;
 
-/// Cuts the lists of a state; how many entries were left out in all.
+/// Cuts the lists of a state; returns the number of omitted entries.
 pub fn bound(state: &mut State) -> usize {
     fn cut<T>(list: &mut Vec<T>) -> usize {
         let more = list.len().saturating_sub(ROWS_MAX);
@@ -26,7 +26,7 @@ pub fn bound(state: &mut State) -> usize {
         + cut(&mut state.functions)
 }
 
-/// A number with at most four decimals; `null` if there is none.
+/// A number with at most four decimals; `null` for NaN.
 #[derive(Debug, Clone, Copy)]
 struct Number(f64);
 
@@ -146,7 +146,7 @@ fn function_view<'a>((function, now): (&'a Function, &FunctionNow)) -> FunctionV
     }
 }
 
-/// The present.
+/// The current state.
 pub fn state_json(
     state: &State,
     left_out: usize,
@@ -252,7 +252,7 @@ fn function_points<'a>((name, series): (&'a String, &FunctionSeries)) -> Functio
     }
 }
 
-/// The last ten minutes of what the state still names.
+/// The last ten minutes of the state's devices and functions.
 pub fn history_json(state: &State, history: &History) -> String {
     let devices: HashSet<(&str, &str)> = state
         .devices
@@ -299,7 +299,7 @@ struct Details<'a> {
     /// Pairs of an upper bound in microseconds (`null`: none) and a count.
     latency_recent: Vec<(Number, u64)>,
     latency_all: Vec<(Number, u64)>,
-    /// Every bound that a count may have, microseconds.
+    /// All bounds of the counts, microseconds.
     bounds_us: Vec<Number>,
     cold: Vec<ColdView<'a>>,
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Management: with a password, or from this host only.
+/// Allows management with a password, or without one from this host only.
 pub(crate) async fn guard(
     State(gateway): State<Arc<Gateway>>,
     request: Request,
@@ -32,8 +32,9 @@ pub(crate) async fn guard(
     }
 }
 
-/// Without a password, a page that a browser of this host shows must not manage functions: not
-/// across sites, and not under a name that was made to point here.
+/// Without a password, a page in a browser on this host must not be able to manage functions,
+/// neither by a cross-site request nor through a DNS name that resolves to this host (DNS
+/// rebinding).
 fn check_local(headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
     let refused = |why: &str| {
         let detail =

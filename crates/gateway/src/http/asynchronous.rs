@@ -1,6 +1,6 @@
-//! Asynchronous calls: accepted at once, run when there is room, reported to a callback.
+//! Asynchronous calls: accepted at once, run when capacity is free, reported to a callback.
 //!
-//! They live as long as the gateway: a shutdown waits for running calls and drops the others.
+//! They do not survive the gateway: a shutdown waits for running calls and drops the others.
 
 use crate::http::body::{collect, Body, Payload};
 use crate::http::call;
@@ -24,14 +24,14 @@ use std::time::{Duration, Instant};
 
 const X_CALLBACK_URL: HeaderName = HeaderName::from_static("x-callback-url");
 
-/// Given back however the call ends.
+/// A place in the queue, released when dropped.
 struct Place {
     gateway: Arc<Gateway>,
     bytes: u64,
 }
 
 impl Place {
-    /// A place in the queue, and room for the body.
+    /// Reserves a place in the queue and memory for the body.
     fn reserve(gateway: &Arc<Gateway>, bytes: u64) -> Result<Place, Problem> {
         gateway.queue.enter(bytes, &gateway.options.limits)?;
         Ok(Place {
@@ -47,7 +47,7 @@ impl Drop for Place {
     }
 }
 
-/// `/async-function/{name}`: 202, or why not.
+/// `/async-function/{name}`: 202, or an error.
 pub(crate) async fn accept(
     gateway: &Arc<Gateway>,
     name: &str,

@@ -1,4 +1,5 @@
-//! Bodies: requests' as the frames that came, answers' as the frames that an engine gave.
+//! Bodies as lists of frames: a request's frames as received, a response's frames as the engine
+//! returns them.
 
 use crate::http::budget::Held;
 use crate::http::problem::Problem;
@@ -10,14 +11,14 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Frames of that many bytes are kept as they came; smaller ones are put together, so that a body
-/// holds little more than its bytes, however it was cut.
+/// Frames of at least this size are kept as received; smaller ones are merged, so that the memory
+/// of a body is close to its size for any fragmentation.
 const FRAME_KEPT: usize = 64 << 10;
-/// The largest block that small frames are put together in.
+/// The largest block into which small frames are merged.
 const BLOCK_MAX: usize = 1 << 20;
 const BLOCK_MIN: usize = 4 << 10;
 
-/// An answer's body. What a call gives needs no box.
+/// A response's body. The result of a call needs no box.
 #[derive(Debug, Default)]
 pub(crate) enum Body {
     #[default]
@@ -26,14 +27,14 @@ pub(crate) enum Body {
     Frames {
         frames: VecDeque<Bytes>,
         left: u64,
-        /// What the answer holds until it is sent.
+        /// Memory accounted to the response until it has been sent.
         held: Option<Held>,
     },
     Other(axum::body::Body),
 }
 
 impl Body {
-    /// One after the other, without putting them together.
+    /// A body of several frames, sent without merging them.
     pub fn frames(frames: Vec<Bytes>) -> Body {
         let mut frames: VecDeque<Bytes> = frames.into();
         frames.retain(|frame| !frame.is_empty());
@@ -48,7 +49,7 @@ impl Body {
         }
     }
 
-    /// The same, and what it holds is given back when it was sent.
+    /// Attaches accounted memory, which is released after the body has been sent.
     pub fn holding(self, held: Option<Held>) -> Body {
         let frames = match (self, held.is_some()) {
             (Body::One(bytes), true) => VecDeque::from([bytes]),
@@ -119,11 +120,11 @@ impl HttpBody for Body {
     }
 }
 
-/// A body's frames while they come.
+/// A body's frames during reception.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     frames: Vec<Bytes>,
-    /// Small frames, put together.
+    /// Merged small frames.
     block: BytesMut,
     bytes: u64,
 }
@@ -135,7 +136,7 @@ impl Gathered {
             return;
         }
         if self.bytes == 0 {
-            // Mostly the only one.
+            // Usually the only frame.
             self.bytes = data.len() as u64;
             self.frames.push(data);
             return;
@@ -177,19 +178,19 @@ impl Gathered {
         }
     }
 
-    /// All bytes so far.
+    /// Number of bytes so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The frames, none of them empty.
+    /// The frames; none is empty.
     pub fn finish(mut self) -> Vec<Bytes> {
         self.end_block();
         self.frames
     }
 }
 
-/// A request's body, and what it holds.
+/// A request's body and its accounted memory.
 #[derive(Debug)]
 pub(crate) struct Payload {
     pub frames: Vec<Bytes>,
@@ -203,8 +204,8 @@ impl Payload {
     }
 }
 
-/// Reads a request's body to its end, `bytes_max` at most, which `held` counts. How long it may
-/// take is the connection's business.
+/// Reads a request's body of at most `bytes_max` bytes to its end and accounts for it in `held`.
+/// The connection enforces the time limit.
 pub(crate) async fn collect<B>(body: B, bytes_max: u64, mut held: Held) -> Result<Payload, Problem>
 where
     B: HttpBody<Data = Bytes> + Unpin,
@@ -214,7 +215,7 @@ where
     Ok(Payload { frames, held })
 }
 
-/// A small body in one piece: what all of them hold is bounded by the number of connections.
+/// Reads a small body in one piece. Not accounted for: the number of connections bounds the memory.
 pub(crate) async fn whole<B>(body: B, bytes_max: u64) -> Result<Bytes, Problem>
 where
     B: HttpBody<Data = Bytes> + Unpin,
@@ -244,7 +245,7 @@ where
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| broken(&error))?;
         let Ok(data) = frame.into_data() else {
-            continue; // trailers say nothing to anyone here
+            continue; // trailers are not used
         };
         if gathered.bytes() + data.len() as u64 > bytes_max {
             return Err(too_large());

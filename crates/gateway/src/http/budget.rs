@@ -1,7 +1,7 @@
-//! Memory that requests and answers hold, all together and by tenant.
+//! Memory accounting of requests and responses, in total and by tenant.
 //!
-//! A request's first [`FREE_BYTES`] are not counted: they are bounded by the numbers of connections
-//! and calls, and a small call touches no shared counter.
+//! A request's first [`FREE_BYTES`] are not counted: the limits on connections and calls bound
+//! them, and small calls thus touch no shared counter.
 
 use crate::http::keys::TenantIndex;
 use crate::http::problem::Problem;
@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes that a request may hold uncounted.
+/// Bytes that a request may use without accounting.
 pub(crate) const FREE_BYTES: u64 = 64 << 10;
-/// Taken where the host does not say how much memory it has.
+/// Assumed if the host's memory size cannot be read.
 const HOST_BYTES: u64 = 8 << 30;
 
-/// What may be held, and what is.
+/// The limits and the accounted memory.
 #[derive(Debug)]
 pub(crate) struct Budget {
     bytes_max: u64,
-    /// Of one tenant: with several of them, half.
+    /// Limit of one tenant: half of the total if there are several tenants.
     tenant_bytes_max: u64,
     used: AtomicU64,
     by_tenant: Box<[AtomicU64]>,
@@ -43,12 +43,12 @@ impl Budget {
         })
     }
 
-    /// What is held.
+    /// Accounted bytes.
     pub fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }
 
-    /// What may be held.
+    /// The limit in bytes.
     pub fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
@@ -83,17 +83,17 @@ impl Budget {
     }
 }
 
-/// What one request holds; given back when it is dropped.
+/// The accounted memory of one request, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     budget: Arc<Budget>,
-    /// None: management's.
+    /// `None`: a management request.
     tenant: Option<TenantIndex>,
     bytes: u64,
 }
 
 impl Held {
-    /// Nothing yet.
+    /// A new account of zero bytes.
     pub fn new(budget: &Arc<Budget>, tenant: Option<TenantIndex>) -> Held {
         Held {
             budget: budget.clone(),
@@ -106,7 +106,7 @@ impl Held {
         self.bytes.saturating_sub(FREE_BYTES)
     }
 
-    /// Holds that many bytes more, or says that there is no room for them now.
+    /// Adds bytes, or returns an error if a limit is reached.
     pub fn grow(&mut self, bytes: u64) -> Result<(), Problem> {
         let before = self.counted();
         let after = self.bytes.saturating_add(bytes).saturating_sub(FREE_BYTES);
@@ -123,7 +123,7 @@ impl Held {
         Ok(())
     }
 
-    /// Holds that many bytes less.
+    /// Releases bytes.
     pub fn shrink(&mut self, bytes: u64) {
         let before = self.counted();
         self.bytes = self.bytes.saturating_sub(bytes);
@@ -133,7 +133,7 @@ impl Held {
         }
     }
 
-    /// Holds that many bytes in all.
+    /// Sets the accounted bytes.
     pub fn set(&mut self, bytes: u64) -> Result<(), Problem> {
         match bytes.checked_sub(self.bytes) {
             Some(more) => self.grow(more),
@@ -144,12 +144,12 @@ impl Held {
         }
     }
 
-    /// The bytes that are held.
+    /// Number of accounted bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Itself, where something of it is counted: what an answer has to keep until it is sent.
+    /// Returns the account if any of it is counted; the response keeps it until it has been sent.
     pub fn if_counted(self) -> Option<Held> {
         (self.counted() > 0).then_some(self)
     }
@@ -161,7 +161,7 @@ impl Drop for Held {
     }
 }
 
-/// This host's memory, or what the control group leaves of it.
+/// This host's memory, or the control group's limit if that is smaller.
 fn host_bytes() -> u64 {
     let about = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = about

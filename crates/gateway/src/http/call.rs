@@ -1,4 +1,4 @@
-//! One call: bound, carried out, answered, counted and logged, whichever way it came.
+//! One call, independent of the protocol: binding, execution, response, counters and log.
 
 use crate::http::body::Payload;
 use crate::http::budget::Held;
@@ -19,20 +19,20 @@ use http::StatusCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bodies from here on are decoded and encoded where they hold nobody up.
+/// Bodies of at least this size are decoded and encoded on threads that serve no connections.
 const HEAVY_BYTES: u64 = 64 << 10;
 
-/// A call that was carried out.
+/// The result of a call.
 pub(crate) struct Done {
     pub answer: Answer,
     pub timing: Timing,
-    /// When.
+    /// End of the call.
     pub ended: Instant,
-    /// What the answer holds until it is sent.
+    /// Memory accounted to the response until it has been sent.
     pub held: Option<Held>,
 }
 
-/// Binds a request, has it carried out, and makes the answer; counts and logs it.
+/// Binds a request, runs it and makes the response; counts and logs the call.
 pub(crate) async fn run(
     gateway: &Gateway,
     deployed: &Arc<Deployed>,
@@ -107,7 +107,7 @@ async fn run_bound(
     held.grow(function.unpacked_bytes(&request, &body))?;
     let call = bind(deployed, request, body).await?;
     let accept = request.headers.get(ACCEPT).and_then(|v| v.to_str().ok());
-    // From here on: what goes in, what comes out, and the answer that is made of it.
+    // From here on, account for the inputs, the outputs, and the encoded response.
     held.set(
         call.bytes()
             .saturating_add(function.answer_bytes(&call, accept)?),
@@ -162,7 +162,7 @@ async fn bind(
     Ok(bound.await??)
 }
 
-/// What the engine could not do, as callers see it.
+/// Converts an error of the engine into a caller's error.
 pub(crate) fn problem_of(error: CallError) -> Problem {
     match &error {
         CallError::Overload { retry_after } | CallError::HeldOff { retry_after } => {
@@ -179,7 +179,7 @@ pub(crate) fn problem_of(error: CallError) -> Problem {
     }
 }
 
-/// A call that is counted however it ends, its caller's leaving included.
+/// A call that is counted when it ends, also if the caller disconnects.
 pub(crate) struct Metered<'a> {
     meter: &'a Meter,
     began: Instant,
@@ -204,7 +204,7 @@ impl<'a> Metered<'a> {
         }
     }
 
-    /// It ended now.
+    /// Ends the call now.
     pub fn end(mut self) -> Instant {
         let now = Instant::now();
         self.now = Some(now);
@@ -225,7 +225,7 @@ impl Drop for Metered<'_> {
     }
 }
 
-/// A call in the function's log: where it ran, and what became of it.
+/// Writes a call to the function's log: its place and outcome.
 fn line(
     request: &FunctionRequest<'_>,
     problem: Option<&Problem>,

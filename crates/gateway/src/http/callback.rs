@@ -14,20 +14,20 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// One attempt.
+/// Timeout of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Before the second attempt, and before the third.
+/// Pauses before the second and the third attempt.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 
 /// The target of a callback.
 #[derive(Debug)]
 pub(crate) struct Callback {
     url: Uri,
-    /// Addresses of this host and its links that may be called.
+    /// Allowed addresses of this host and its links.
     local: Local,
 }
 
-/// Addresses of this host and its links that the configuration names.
+/// Addresses of this host and its links that the configuration allows.
 #[derive(Clone, Debug, Default)]
 struct Local {
     addresses: Vec<IpAddr>,
@@ -45,7 +45,8 @@ impl Local {
         }
     }
 
-    /// Whether an address may be called: one beyond this host and its links, or one that is named.
+    /// Whether an address may be called: an address beyond this host and its links, or an allowed
+    /// one.
     fn allows(&self, address: IpAddr) -> bool {
         let address = unwrapped(address);
         let own_link = match address {
@@ -95,7 +96,7 @@ pub(crate) struct Outcome<'a> {
 }
 
 impl Callback {
-    /// An URL of a host that the configuration allows.
+    /// Parses the URL; its host must be one that the configuration allows.
     pub fn new(url: &HeaderValue, hosts: &[String]) -> Result<Callback, Problem> {
         let wrong = || {
             Problem::bad_request(
@@ -118,7 +119,7 @@ impl Callback {
             )));
         }
         let local = Local::of(hosts);
-        // A name's addresses are looked at when they are known.
+        // The addresses of a name are checked after its resolution.
         if bare(host)
             .parse()
             .is_ok_and(|address| !local.allows(address))
@@ -130,12 +131,12 @@ impl Callback {
         Ok(Callback { url, local })
     }
 
-    /// The host that it goes to.
+    /// The target host.
     pub fn host(&self) -> &str {
         self.url.host().unwrap_or_default()
     }
 
-    /// A connection to an address of the host that may be called.
+    /// Connects to an allowed address of the host.
     async fn connect(&self, host: &str, port: u16) -> anyhow::Result<TcpStream> {
         let mut refused = None;
         let mut failed = None;
@@ -158,7 +159,7 @@ impl Callback {
         }
     }
 
-    /// Until it was taken, three times at most. The status, or what was wrong.
+    /// Sends the callback, with at most three attempts. Returns the status or the error.
     pub async fn send(&self, outcome: &Outcome<'_>) -> Result<u16, String> {
         let mut pauses = PAUSES.iter();
         loop {
@@ -233,12 +234,12 @@ where
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let mut answered = std::pin::pin!(sender.send_request(request));
-    // The connection is driven as long as the answer's head is waited for, and no longer.
+    // The connection is driven only until the head of the response has arrived.
     tokio::select! {
         answer = &mut answered => return Ok(answer?.status()),
         ended = connection => ended?,
     }
-    // It may have ended right behind the answer.
+    // The connection may have ended directly after the response.
     Ok(answered.await?.status())
 }
 

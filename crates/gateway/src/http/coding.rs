@@ -1,5 +1,5 @@
-//! `Content-Encoding` of requests' bodies: `gzip`, `deflate` and `zstd` are decoded, others refused
-//! with 415.
+//! `Content-Encoding` of requests' bodies: `gzip`, `deflate` and `zstd` are decoded; others are
+//! rejected with 415.
 
 use crate::http::body::{Gathered, Payload};
 use crate::http::budget::Held;
@@ -14,19 +14,19 @@ use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::collections::VecDeque;
 use std::io::{self, BufRead, Read};
 
-/// What is decoded, as a refusal names it.
+/// Supported codings, for error messages.
 const CODINGS: &str = "gzip, deflate, zstd";
 /// The largest window of a zstd frame (RFC 9659, 3).
 const ZSTD_WINDOW_MAX: u64 = 8 << 20;
-/// What a zstd decoder holds: its window twice, a block and its tables.
+/// Memory of a zstd decoder: twice its window, a block and its tables.
 const ZSTD_BYTES: u64 = 2 * ZSTD_WINDOW_MAX + (1 << 20);
-/// Decoded bytes that are counted and kept at a time.
+/// Decoded bytes per step of accounting.
 const BLOCK: usize = 64 << 10;
 
-/// How a body is encoded.
+/// The coding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Coding {
-    /// As it is.
+    /// Not encoded.
     Identity,
     /// RFC 1952.
     Gzip,
@@ -37,7 +37,7 @@ pub(crate) enum Coding {
 }
 
 impl Coding {
-    /// What the headers name; 415 for more than one coding, and for others.
+    /// The coding in the headers; 415 for more than one coding and for unsupported ones.
     pub fn of(headers: &HeaderMap) -> Result<Coding, Problem> {
         let mut values = headers.get_all(CONTENT_ENCODING).iter();
         let Some(value) = values.next() else {
@@ -65,7 +65,7 @@ impl Coding {
         }
     }
 
-    /// Decodes a body of `bytes_max` bytes at most.
+    /// Decodes a body to at most `bytes_max` bytes.
     pub async fn decode(self, payload: Payload, bytes_max: u64) -> Result<Payload, Problem> {
         if self == Coding::Identity {
             return Ok(payload);
@@ -78,7 +78,7 @@ impl Coding {
         .await?
     }
 
-    /// What `held` counts afterwards are the decoded bytes in place of the encoded ones.
+    /// Afterwards, `held` counts the decoded bytes in place of the encoded ones.
     fn decode_now(
         self,
         frames: Vec<Bytes>,
@@ -117,7 +117,7 @@ fn broken(why: impl std::fmt::Display) -> Problem {
     ))
 }
 
-/// Where decoded bytes go.
+/// Destination of decoded bytes.
 struct Sink<'a> {
     gathered: Gathered,
     bytes_max: u64,
@@ -141,7 +141,7 @@ impl Sink<'_> {
         }
     }
 
-    /// Frames one after the other; those to be skipped are.
+    /// Decodes consecutive frames; skippable frames are skipped.
     fn take_zstd(&mut self, source: &mut Frames) -> Result<(), Problem> {
         while !source.is_empty() {
             let mut decoder = FrameDecoder::new();
@@ -173,7 +173,7 @@ impl Sink<'_> {
     }
 }
 
-/// Frames, one after the other; each is given up once it is read.
+/// Consecutive frames; each is dropped after it has been read.
 struct Frames(VecDeque<Bytes>);
 
 impl Frames {
@@ -192,7 +192,7 @@ impl Read for Frames {
     }
 }
 
-// Decoders that read through this take no byte beyond their end.
+// Decoders that read through this type consume no byte beyond their end.
 impl BufRead for Frames {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         while self.0.front().is_some_and(Bytes::is_empty) {
@@ -244,7 +244,7 @@ mod tests {
         let budget = Budget::new(&options, 1);
         let mut held = Held::new(&budget, None);
         held.grow(bytes.len() as u64).unwrap();
-        // Cut anywhere.
+        // Cut at arbitrary places.
         let frames = bytes.chunks(7).map(Bytes::copy_from_slice).collect();
         let frames = coding.decode_now(frames, bytes_max, &mut held)?;
         let decoded = frames.concat();
@@ -295,7 +295,7 @@ mod tests {
             let both = [encode(coding, b"one "), encode(coding, b"two")].concat();
             assert_eq!(decode(coding, &both, 100).unwrap(), b"one two");
         }
-        // A frame to be skipped, and one whose window is larger than any may be.
+        // A skippable frame, and a frame with a window above the limit.
         let skipped = [
             &b"\x50\x2a\x4d\x18\x03\0\0\0abc"[..],
             &encode(Coding::Zstd, b"x"),

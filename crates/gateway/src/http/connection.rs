@@ -14,10 +14,10 @@ use std::task::{ready, Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How often workers look.
+/// Interval of a worker's checks of its connections.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
 
-/// A worker's clock: ticks since it started, from 1 on.
+/// A worker's coarse clock: ticks since its start, from 1 on.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock(Arc<AtomicU32>);
 
@@ -35,27 +35,28 @@ impl Clock {
     }
 }
 
-/// The state of a connection for its worker. 0 means "none".
+/// The state of a connection, read by its worker. Times are ticks; 0 means "none".
 #[derive(Debug)]
 pub(crate) struct Watch {
     clock: Clock,
-    /// Since when a head is under way.
+    /// Start of the head in progress.
     head: AtomicU32,
-    /// Since when a body is.
+    /// Start of the body in progress.
     body: AtomicU32,
-    /// Since when the peer has taken nothing.
+    /// Time since which the peer has accepted no bytes.
     blocked: AtomicU32,
-    /// When bytes came or went last.
+    /// Time of the last transfer in either direction.
     active: AtomicU32,
-    /// Requests of it that are being answered.
+    /// Number of requests in progress.
     busy: AtomicU32,
-    /// It has no name for its end yet: TLS is being agreed on.
+    /// Whether the TLS handshake has ended, or the connection has none.
     pub greeted: AtomicBool,
-    /// When something of each answer was taken last, where several are under way (HTTP/2).
+    /// Times of the last progress of each response, if several are in progress (HTTP/2).
     answers: Mutex<Vec<Weak<AtomicU32>>>,
 }
 
-/// An answer that is under way beside others: its request is busy until it is dropped.
+/// The progress of one of several concurrent responses; its request counts as busy until this is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Progress {
     watch: Arc<Watch>,
@@ -63,7 +64,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Something of it was taken.
+    /// Records progress.
     pub fn note(&self) {
         self.last.store(self.watch.clock.now(), Relaxed);
     }
@@ -75,7 +76,7 @@ impl Drop for Progress {
     }
 }
 
-/// Why a connection is ended.
+/// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overdue {
     Greeting,
@@ -85,7 +86,7 @@ pub(crate) enum Overdue {
     Idle,
 }
 
-/// [`LimitOptions`] in ticks.
+/// [`LimitOptions`] converted to ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     head: u32,
@@ -96,7 +97,7 @@ pub(crate) struct Patience {
 
 impl Patience {
     pub fn new(limits: &LimitOptions) -> Patience {
-        // One more: the tick under way may end at once.
+        // One more tick, because the current tick may end at once.
         let ticks = |ms: u64| (ms.div_ceil(TICK.as_millis() as u64) + 1).min(1 << 30) as u32;
         Patience {
             head: ticks(limits.head_timeout_ms),
@@ -122,7 +123,7 @@ impl Watch {
         }
     }
 
-    /// An answer is under way now.
+    /// Registers a response in progress.
     pub fn progress(watch: &Arc<Watch>) -> Progress {
         watch.enter();
         let last = Arc::new(AtomicU32::new(watch.clock.now()));
@@ -137,18 +138,18 @@ impl Watch {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request is being answered.
+    /// A request begins.
     pub fn enter(&self) {
         self.busy.fetch_add(1, Relaxed);
     }
 
-    /// It is answered, or nobody waits any more.
+    /// A request ends: its response was sent, or the client disconnected.
     pub fn leave(&self) {
         self.active.store(self.clock.now(), Relaxed);
         self.busy.fetch_sub(1, Relaxed);
     }
 
-    /// Nothing is under way: it may be closed at a shutdown.
+    /// Whether no request is in progress, so that a shutdown may close the connection.
     pub fn is_idle(&self) -> bool {
         self.busy.load(Relaxed) == 0
             && self.head.load(Relaxed) == 0
@@ -156,7 +157,7 @@ impl Watch {
             && self.blocked.load(Relaxed) == 0
     }
 
-    /// Whether it took longer than it may.
+    /// The exceeded limit, if any.
     pub fn overdue(&self, patience: &Patience) -> Option<Overdue> {
         let now = self.clock.now();
         let over = |since: &AtomicU32, ticks: u32| match since.load(Relaxed) {
@@ -208,18 +209,18 @@ impl Watch {
     }
 }
 
-/// A stream whose every byte is looked at before it is parsed.
+/// A stream whose bytes are checked before they reach the parser.
 #[derive(Debug)]
 pub(crate) struct Watched<S> {
     stream: S,
     watch: Arc<Watch>,
-    /// None: the protocol above frames itself (HTTP/2).
+    /// `None`: HTTP/2, which needs no scanner because its frames have lengths.
     scanner: Option<Scanner>,
-    /// Bytes of HTTP/2's preface that have not come.
+    /// Missing bytes of HTTP/2's preface.
     preface: usize,
 }
 
-/// What an HTTP/2 client sends first (RFC 9113, 3.4).
+/// The client's first bytes in HTTP/2 (RFC 9113, 3.4).
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 
 impl<S> Watched<S> {
@@ -248,7 +249,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Watched<S> {
         ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
         let bytes = &buffer.filled()[before..];
         let Some(scanner) = &mut this.scanner else {
-            // Frames of HTTP/2 keep no connection open: requests do, and answers.
+            // HTTP/2 frames do not keep a connection open; requests and responses do.
             this.preface = this.preface.saturating_sub(bytes.len());
             if this.preface == 0 {
                 this.watch.begin(Within::Nothing);
@@ -256,8 +257,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Watched<S> {
             return Poll::Ready(Ok(()));
         };
         if let Err(refusal) = scanner.feed(bytes) {
-            // The answer goes out now or never: the peer is not waited for. Behind an answer that
-            // is under way it would be taken for a part of it.
+            // Write the response without waiting for the peer. After a response in progress, the
+            // peer would take the bytes for a part of that response.
             if this.watch.busy.load(Relaxed) == 0 && this.watch.blocked.load(Relaxed) == 0 {
                 let text = refusal.response();
                 let _ = Pin::new(&mut this.stream).poll_write(context, text.as_bytes());
@@ -275,7 +276,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Watched<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Watched<S> {
-    /// Notes whether the peer takes what it gets.
+    /// Records whether the peer accepts data.
     fn note_write<T>(&self, result: &Poll<io::Result<T>>) {
         let watch = &self.watch;
         match result {
@@ -323,7 +324,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let result = Pin::new(&mut this.stream).poll_flush(context);
-        // A flush with nothing to flush says nothing about the peer.
+        // A flush of an empty buffer carries no information about the peer.
         if result.is_pending() {
             this.note_write(&result);
         }
@@ -336,7 +337,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 }
 
 impl Refusal {
-    /// The whole answer: the parser above will not see what it answers to.
+    /// The whole response, because the parser never sees the rejected request.
     fn response(self) -> String {
         let (status, title, detail) = match self {
             Refusal::HeadTooLarge => (

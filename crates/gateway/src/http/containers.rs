@@ -1,9 +1,9 @@
-//! Functions in containers: calls are forwarded to ready replicas of the registry's list, and wait
-//! if there is none.
+//! Functions in containers: calls are forwarded to ready replicas in the registry's list, and wait
+//! if there are none.
 //!
-//! A gateway reports its calls to the registry and receives the endpoints that may take them. A
-//! waiting call makes the registry's controller start a replica. An endpoint is valid for [`VALID`]
-//! only: the controller that stops a container relies on it.
+//! A gateway reports its calls to the registry and receives the endpoints for them. A waiting call
+//! makes the registry's controller start a replica. An endpoint is valid for [`VALID`] only; the
+//! controller that stops a container relies on that.
 
 use crate::http::keys::{Keys, TenantIndex};
 use crate::http::meters::{Meter, Meters};
@@ -24,35 +24,35 @@ use tokio::sync::{watch, Notify};
 const VALID: Duration = Duration::from_secs(3);
 /// How long a function is kept after the registry stops listing it.
 const GRACE: Duration = Duration::from_secs(30);
-/// A connection to a container.
+/// Timeout of connecting to a container.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
-/// Between attempts to find one that answers.
+/// Pause between attempts to find a replica that responds.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// All of them.
+/// All container functions.
 #[derive(Debug, Default)]
 pub(crate) struct Containers {
     by_name: ArcSwap<HashMap<String, Arc<Container>>>,
-    /// Calls that wait for one.
+    /// Number of calls that wait for a replica.
     held: AtomicUsize,
-    /// A call has begun to wait.
+    /// Signaled when a call begins to wait.
     waits: Notify,
 }
 
-/// One.
+/// A container function.
 #[derive(Debug)]
 pub(crate) struct Container {
-    /// The function's: `NAME.NAMESPACE`.
+    /// The function's name: `NAME.NAMESPACE`.
     pub name: String,
-    /// Calls that wait or run, and all that ever began.
+    /// Number of calls in progress (waiting or running), and of all calls begun.
     calls: AtomicU32,
     begun: AtomicU64,
-    /// Calls that wait.
+    /// Number of waiting calls.
     held: AtomicUsize,
     /// Round-robin counter.
     turn: AtomicUsize,
     state: watch::Sender<PublishedState>,
-    /// By tenant, made when the tenant first calls.
+    /// Meters by tenant, created at a tenant's first call.
     meters: Box<[OnceLock<Arc<Meter>>]>,
 }
 
@@ -66,12 +66,12 @@ struct PublishedState {
     named: Instant,
 }
 
-/// A call that waits or runs, until its answer's last byte.
+/// A call in progress, until the last byte of its response.
 pub(crate) struct InFlight(Arc<Container>);
 
 impl InFlight {
-    /// The call is counted before its endpoint is chosen, so a report without a call proves that
-    /// none begins.
+    /// The call is counted before its endpoint is chosen, so a report without calls proves that no
+    /// call is about to begin.
     pub fn begin(container: &Arc<Container>) -> InFlight {
         container.calls.fetch_add(1, SeqCst);
         container.begun.fetch_add(1, SeqCst);
@@ -85,7 +85,7 @@ impl Drop for InFlight {
     }
 }
 
-/// A call that waits.
+/// A call that waits for a replica.
 struct Held<'a>(&'a Containers, &'a Container);
 
 impl<'a> Held<'a> {
@@ -118,12 +118,12 @@ impl Drop for Held<'_> {
 }
 
 impl Containers {
-    /// By the name in the path.
+    /// Finds a function by the name in the path.
     pub fn find(&self, name: &str) -> Option<Arc<Container>> {
         self.by_name.load().get(name).cloned()
     }
 
-    /// All, by name.
+    /// All functions, by name.
     pub fn list(&self) -> Vec<Arc<Container>> {
         let mut all: Vec<_> = self.by_name.load().values().cloned().collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
@@ -151,7 +151,7 @@ impl Containers {
             container.state.send_replace(state);
             next.insert(published.name, container);
         }
-        // A registry that has lost its state receives them again.
+        // A registry that has lost its state receives the functions again.
         for (name, container) in before.iter() {
             let named = container.state.borrow().named;
             if named.elapsed() < GRACE {
@@ -162,7 +162,7 @@ impl Containers {
         self.by_name.store(Arc::new(next));
     }
 
-    /// Calls that wait for one.
+    /// Number of calls that wait for a replica.
     pub fn held(&self) -> usize {
         self.held.load(SeqCst)
     }
@@ -183,7 +183,7 @@ impl Containers {
     }
 }
 
-/// Of the cluster's network: nothing that only this host has.
+/// Parses an endpoint, which must be an address of the cluster's network, not one of this host.
 fn endpoint(text: &str) -> Option<SocketAddr> {
     let at: SocketAddr = text.parse().ok()?;
     let local = match at.ip() {
@@ -215,22 +215,22 @@ impl Container {
         }
     }
 
-    /// Calls that wait for a replica.
+    /// Number of calls that wait for a replica.
     pub fn held(&self) -> usize {
         self.held.load(SeqCst)
     }
 
-    /// Calls that ever began.
+    /// Number of calls begun.
     pub fn begun(&self) -> u64 {
         self.begun.load(SeqCst)
     }
 
-    /// How long a call of it may take.
+    /// Time limit of a call.
     pub fn timeout(&self) -> Duration {
         self.state.borrow().timeout
     }
 
-    /// Where it is ready.
+    /// Number of ready replicas.
     pub fn endpoints(&self) -> usize {
         self.state.borrow().endpoints.len()
     }
@@ -239,7 +239,7 @@ impl Container {
         self.meters[caller.0].get_or_init(|| meters.meter(keys.name(caller), &self.name))
     }
 
-    /// Where one of its replicas is now.
+    /// The next replica's endpoint, round-robin.
     fn endpoint(&self) -> Option<SocketAddr> {
         let state = self.state.borrow();
         let valid = state.until > Instant::now() && !state.endpoints.is_empty();
@@ -249,7 +249,7 @@ impl Container {
         })
     }
 
-    /// A connection to a replica, waited for until `deadline` where there is none.
+    /// Connects to a replica; waits for one until `deadline`.
     pub async fn connect(
         &self,
         all: &Containers,
@@ -273,7 +273,7 @@ impl Container {
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
-                // The sender is this container's: it does not go away.
+                // This container owns the sender, so the channel cannot close.
                 let _ = news.changed().await;
             }
         };

@@ -13,9 +13,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Callbacks at a time of one tenant to one host.
 const RUNNING_MAX: usize = 16;
-/// One tenant's callbacks to one host are at most this part of all.
+/// One tenant's callbacks to one host are at most this fraction (1/N) of the limit.
 const LANE_PART: usize = 10;
-/// A callback that has not begun after so long is given up.
+/// A callback that has not started after this time is dropped.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 type Key = (usize, String);
@@ -24,7 +24,7 @@ type Key = (usize, String);
 #[derive(Debug)]
 pub(crate) struct Deliveries {
     max: usize,
-    /// Of one tenant: with several of them, half.
+    /// Limit of one tenant: half of the total if there are several tenants.
     tenant_max: usize,
     lanes: Mutex<Lanes>,
 }
@@ -42,7 +42,7 @@ struct Lane {
     running: Arc<Semaphore>,
 }
 
-/// A callback's place; given back when it is dropped.
+/// A callback's place, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     all: Arc<Deliveries>,
@@ -63,7 +63,7 @@ impl Deliveries {
         f(&mut self.lanes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Callbacks that wait or run.
+    /// Number of callbacks that wait or run.
     pub fn open(&self) -> usize {
         self.locked(|lanes| lanes.open)
     }
@@ -75,8 +75,8 @@ impl Deliveries {
         lanes.open < self.max && tenant < self.tenant_max && lane < self.max.div_ceil(LANE_PART)
     }
 
-    /// Whether another call of the tenant's may name this host: not while those of earlier calls
-    /// have no room.
+    /// Whether another call of the tenant may name this host: not while the callbacks of earlier
+    /// calls fill its lane.
     pub fn check(&self, tenant: TenantIndex, host: &str) -> Result<(), Problem> {
         let key = (tenant.0, host.to_ascii_lowercase());
         match self.locked(|lanes| self.has_room(lanes, &key)) {
@@ -88,7 +88,7 @@ impl Deliveries {
         }
     }
 
-    /// A place among the callbacks, if there is one.
+    /// Takes a place among the callbacks, if one is free.
     pub fn enter(self: &Arc<Self>, tenant: TenantIndex, host: &str) -> Result<Delivery, String> {
         let key = (tenant.0, host.to_ascii_lowercase());
         self.locked(|lanes| {

@@ -1,4 +1,4 @@
-//! A deployment of a function, as the store keeps it.
+//! A deployment of a function, as stored.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 /// A deployment, as stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
-    /// The name that it is called by.
+    /// The name under which the function is called.
     pub name: String,
     /// The function in the store.
     pub image: String,
-    /// For tools.
+    /// Labels, for tools.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// For tools.
+    /// Annotations, for tools.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
     /// Desired number of replicas; 0: none until the first call.

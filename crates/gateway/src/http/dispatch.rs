@@ -1,8 +1,8 @@
 //! The path from a request to its response.
 //!
-//! A call's way takes no lock and writes no log (a bounded number of lines a second aside): the
-//! function is found in a table that is replaced whole, counters are the thread's own, and the
-//! request's header map becomes the answer's.
+//! The path of a call takes no lock, and writes no log except for a bounded number of lines per
+//! second: the table of functions is replaced as a whole, each thread has its own counters, and the
+//! request's header map is reused for the response.
 
 use crate::http::body::{collect, Body};
 use crate::http::budget::Held;
@@ -24,24 +24,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tower_service::Service as _;
 
-/// Where a call's time went (a W3C specification of its own).
+/// Response header with the durations of a call's phases (W3C Server Timing).
 pub(crate) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// State shared by the connections of a thread.
 pub(crate) struct Worker {
     pub gateway: Arc<Gateway>,
     pub router: Router,
-    /// Calls in progress, which are limited.
+    /// Number of calls in progress, which is limited.
     pub calls: AtomicUsize,
     pub calls_max: usize,
 }
 
-/// An answer before its headers are written.
+/// A response before its headers are written.
 struct Answered {
     status: StatusCode,
     content: Content,
     timing: Timing,
-    /// None: now.
+    /// End of the call; `None`: now.
     ended: Option<Instant>,
 }
 
@@ -60,7 +60,7 @@ impl EchoedHeaders {
     }
 }
 
-/// Where the time went.
+/// Value of the header with the durations of a call's phases.
 fn server_timing(timing: &Timing, total: Duration) -> HeaderValue {
     let mut text = Text::<160>::new();
     for (name, ns) in [
@@ -76,10 +76,10 @@ fn server_timing(timing: &Timing, total: Duration) -> HeaderValue {
 }
 
 enum Content {
-    /// And what it holds until it is sent.
+    /// A function's response, with its accounted memory.
     Function(Answer, Option<Held>),
     Problem(Problem),
-    /// Comes with headers of its own.
+    /// A response that has its own headers.
     Whole(Box<Response<Body>>),
 }
 
@@ -95,7 +95,7 @@ impl From<Problem> for Answered {
 }
 
 impl Worker {
-    /// Answers one request. Nothing that is wrong with it is an error of the connection.
+    /// Responds to one request. A faulty request is not an error of the connection.
     pub async fn answer(
         self: &Arc<Self>,
         request: Request<Incoming>,
@@ -132,7 +132,7 @@ impl Worker {
         response
     }
 
-    /// One call of a function.
+    /// Runs one call of a function.
     async fn function(
         &self,
         name: &str,
@@ -178,7 +178,7 @@ impl Worker {
             query: parts.uri.query().unwrap_or_default(),
             headers: &parts.headers,
         };
-        // A body may have taken its time to come.
+        // Reception of a body may have taken long.
         let began = match payload.frames.is_empty() {
             true => began,
             false => Instant::now(),
@@ -192,7 +192,7 @@ impl Worker {
         })
     }
 
-    /// One of the calls that this thread may carry out at a time.
+    /// Takes one of the thread's limited call slots.
     fn slot(&self) -> Result<Slot<'_>, Problem> {
         let before = self.calls.fetch_add(1, Relaxed);
         let slot = Slot(&self.calls);
@@ -217,7 +217,7 @@ impl Worker {
         let echoed = EchoedHeaders::of(&parts.headers);
         let mut request = Request::from_parts(parts, axum::body::Body::new(body));
         request.extensions_mut().insert(*trace);
-        // Boxed: what a connection keeps for a request is as large as the largest way through here.
+        // Boxed: a connection's state for a request is as large as its largest future.
         let called = Box::pin(self.router.clone().call(request)).await;
         let response = match called {
             Ok(response) => response.map(Body::Other),
@@ -228,7 +228,7 @@ impl Worker {
         response
     }
 
-    /// Writes the headers that every answer has.
+    /// Writes the headers that every response has.
     fn finish(
         &self,
         mut headers: HeaderMap,
@@ -292,7 +292,7 @@ fn check_host(parts: &Parts) -> Result<(), Problem> {
     }
 }
 
-/// `uri-host [ ":" port ]` (RFC 9110, 7.2); empty where the target has no authority.
+/// `uri-host [ ":" port ]` (RFC 9110, 7.2); empty if the target has no authority.
 fn valid_host(host: &[u8]) -> bool {
     let (name, port) = match host.iter().rposition(|byte| matches!(byte, b':' | b']')) {
         Some(at) if host[at] == b':' => host.split_at(at),
@@ -317,7 +317,7 @@ fn whole(response: Response<Body>) -> Answered {
     }
 }
 
-/// Given back when it is dropped, however the call ends.
+/// A call slot, released when dropped.
 struct Slot<'a>(&'a AtomicUsize);
 
 impl Drop for Slot<'_> {
@@ -332,7 +332,7 @@ enum Route<'a> {
     Other,
 }
 
-/// Name and sub-path of a call's path.
+/// Splits the path of a call into name and sub-path.
 fn route(path: &str) -> Route<'_> {
     let split = |rest: &'static str| {
         let rest = path.strip_prefix(rest)?;

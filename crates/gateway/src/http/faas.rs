@@ -1,7 +1,7 @@
-//! OpenFaaS's management, as its command line speaks it.
+//! The management API of OpenFaaS, as its command line uses it.
 //!
-//! `image` names a function of this node's store. A function itself is uploaded to the same path
-//! in one of the types of [`upload`], which stores it and deploys it under its own name.
+//! `image` names a function of this node's store. An upload to the same path, in one of the types
+//! of [`upload`], stores a function and deploys it under its own name.
 
 use crate::http::body::{collect, whole, Payload};
 use crate::http::coding::Coding;
@@ -83,13 +83,13 @@ async fn upload(
     body: Body,
 ) -> Answer {
     let bytes_max = gateway.options.limits.upload_bytes_max;
-    // Base64 and tar's blocks are larger than what they hold.
+    // Encodings as base64 or tar are larger than their contents.
     let body_bytes_max = bytes_max.saturating_mul(2);
     let coding = Coding::of(headers)?;
     let payload = collect(body, body_bytes_max, gateway.hold(None)).await?;
     let Payload { frames, mut held } = coding.decode(payload, body_bytes_max).await?;
     let body = baltra_functions::Body(frames);
-    // In one piece, and as files.
+    // Held twice: in one piece, and as files.
     held.grow(body.len().saturating_mul(2))?;
     let unpacked = blocking(move || form.unpack(&body.to_bytes(), bytes_max)).await?;
     let wanted = query.get("deploy").is_none_or(|v| v != "false");
@@ -106,7 +106,7 @@ async fn upload(
     Ok((StatusCode::CREATED, json(&about)).into_response())
 }
 
-/// Whether it takes calls, and if not, why.
+/// Adds whether the function accepts calls, and if not, the reason.
 fn readiness(about: &mut Value, readiness: &Readiness) {
     about["ready"] = (*readiness == Readiness::Ready).into();
     if let Readiness::Building(why) | Readiness::Failed(why) = readiness {
@@ -114,7 +114,7 @@ fn readiness(about: &mut Value, readiness: &Readiness) {
     }
 }
 
-/// `PUT /system/functions`: 404 when it is not deployed yet, which makes `faas-cli` deploy it.
+/// `PUT /system/functions`: 404 for a function that is not deployed; `faas-cli` then deploys it.
 pub(crate) async fn update(State(gateway): Door, headers: HeaderMap, body: Body) -> Answer {
     let request: Request = read_json(&headers, body).await?;
     if gateway.table.find(&request.service).is_none() {
@@ -245,7 +245,7 @@ struct Scaling {
     namespace: String,
 }
 
-/// More than any pool has devices.
+/// Above the number of devices of any pool.
 const REPLICAS_MAX: u32 = 10_000;
 
 /// `POST /system/scale-function/{name}`

@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{broadcast, mpsc};
 
-/// Interval of empty lines to a follower without new lines.
+/// Interval of empty lines to a follower while there are no new lines.
 const QUIET_MAX: Duration = Duration::from_secs(15);
-/// How often the engine's lines are looked for.
+/// Polling interval of the engine's lines.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Deserialize)]
@@ -36,7 +36,7 @@ pub(crate) struct LogQuery {
     since: String,
 }
 
-/// `GET /system/logs`: a line of JSON each, as long as the caller listens with `follow`.
+/// `GET /system/logs`: lines of JSON, with `follow` until the client disconnects.
 pub(crate) async fn logs(
     State(gateway): State<Arc<Gateway>>,
     Params(query): Params<LogQuery>,
@@ -80,7 +80,7 @@ pub(crate) async fn logs(
     Ok((kind, Body::new(Stream(receiver))).into_response())
 }
 
-/// The function's own lines from a number on, and the number after the last.
+/// The function's own lines from a number on, and the next number.
 fn engine_lines(gateway: &Gateway, deployed: &Deployed, from: u64) -> (Vec<Line>, u64) {
     let Some(log) = gateway.engine.log(&deployed.function) else {
         return (Vec::new(), from);
@@ -95,7 +95,7 @@ fn engine_lines(gateway: &Gateway, deployed: &Deployed, from: u64) -> (Vec<Line>
     (lines.into_iter().map(line).collect(), next)
 }
 
-/// Until the listener leaves, the function is removed, or the gateway stops.
+/// Follows until the client disconnects, the function is removed, or the gateway stops.
 async fn follow_log(
     gateway: Arc<Gateway>,
     name: String,

@@ -1,6 +1,6 @@
-//! Calls of functions that are containers, passed on to where these are; and the exchange with the registry about them.
+//! Forwards calls of container functions to replicas, and exchanges their state with the registry.
 //!
-//! A waiting call keeps its body with its caller: nothing of it is read before it can be passed on.
+//! The body of a waiting call is not read before it can be forwarded.
 
 use crate::http::body::Body;
 use crate::http::call::Metered;
@@ -27,12 +27,12 @@ use std::time::{Duration, Instant};
 /// Interval of requests to the registry; waiting calls cause further ones.
 const EVERY: Duration = Duration::from_secs(1);
 const EVERY_HELD: Duration = Duration::from_millis(100);
-/// At least so long apart.
+/// Least time between requests.
 const APART: Duration = Duration::from_millis(20);
-/// An answer of the registry: shorter than [`VALID`].
+/// Timeout of a request to the registry; shorter than [`VALID`].
 const ASK_MAX: Duration = Duration::from_millis(900);
 
-/// Between two peers only (RFC 9110, 7.6.1).
+/// Hop-by-hop headers (RFC 9110, 7.6.1), which are not forwarded.
 const HOP_BY_HOP: [HeaderName; 8] = [
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-authenticate"),
@@ -125,7 +125,7 @@ async fn pass_on(
     };
     let greeted = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = greeted.map_err(|error| broken(&error))?;
-    // Beyond its time the connection ends, whoever may still wait for the rest of the answer.
+    // The connection ends at the deadline, even if a client still reads the response.
     tokio::spawn(tokio::time::timeout_at(deadline.into(), connection));
     let answered = tokio::time::timeout_at(deadline.into(), sender.send_request(request)).await;
     let answered = answered.map_err(|_| {
@@ -144,7 +144,7 @@ async fn pass_on(
     Ok((response, timing))
 }
 
-/// The request as the container sees it: without what was for this gateway alone.
+/// The forwarded request: without the headers that are meant for this gateway only.
 fn request<B>(
     asked: Forwarding<'_>,
     at: SocketAddr,
@@ -182,7 +182,7 @@ fn request<B>(
     Ok(request)
 }
 
-/// Removes what is between two peers only, and what their `Connection` names.
+/// Removes hop-by-hop headers and those named by `Connection`.
 fn end_to_end(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -263,7 +263,7 @@ mod tests {
         names.sort_unstable();
         assert_eq!(names, ["accept", "host", "traceparent", "x-request-id"]);
         assert_eq!(passed.headers()[HOST], "10.0.0.1:80");
-        // Where nobody shows a key, what looks like one is the container's.
+        // If no keys are configured, a header that looks like a key belongs to the container.
         let passed = request(asked(""), at, false, ()).unwrap();
         assert_eq!(passed.headers()[X_API_KEY], "secret");
         assert_eq!(passed.uri(), "/?b=c");

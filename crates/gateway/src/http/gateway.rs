@@ -1,4 +1,4 @@
-//! What all doors and workers share: the state of one gateway.
+//! The state of a gateway, shared by all listeners and workers.
 
 use crate::http::budget::{Budget, Held};
 use crate::http::containers::Containers;
@@ -44,32 +44,33 @@ pub(crate) struct Gateway {
     pub started: Instant,
     pub draining: AtomicBool,
     pub connections: AtomicUsize,
-    /// Inferences that are being carried out.
+    /// Number of inferences in progress.
     pub inferences: AtomicUsize,
-    /// Where what no connection waits for is done.
+    /// Runs work that no connection waits for.
     pub runtime: tokio::runtime::Handle,
-    /// One change of a name at a time.
+    /// Serializes changes of a name.
     changes: Changes,
-    /// One change of the list of deployments at a time, for moments only.
+    /// Serializes changes of the list of deployments; held briefly.
     listing: tokio::sync::Mutex<()>,
 }
 
-/// Work past its deadline usually ends sooner: longer work is reported to probes.
+/// Work past its deadline usually ends sooner; work that is overdue for longer is reported to
+/// probes.
 const OVERDUE_MIN: Duration = Duration::from_secs(2);
 
-/// A lock for each name that is being changed: of a deployment, or of a function in the store.
+/// A lock for each name (of a deployment, or of a function in the store) that is being changed.
 #[derive(Debug, Default)]
 struct Changes(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
 
 impl Changes {
-    /// Locks names, always in the same order.
+    /// Locks names in a fixed order, to avoid deadlocks.
     async fn lock(&self, names: &[&str]) -> Vec<OwnedMutexGuard<()>> {
         let names: BTreeSet<&str> = names.iter().copied().collect();
         let mut guards = Vec::with_capacity(names.len());
         for name in names {
             let lock = {
                 let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                // Whoever holds or awaits a lock has a clone of it.
+                // Each holder or waiter of a lock has a clone of it.
                 locks.retain(|_, lock| Arc::strong_count(lock) > 1);
                 locks.entry(name.to_owned()).or_default().clone()
             };
@@ -79,28 +80,28 @@ impl Changes {
     }
 }
 
-/// Whether a deployed function takes calls.
+/// Whether a deployed function accepts calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
     /// It is loaded, or its next call loads it.
     Ready,
-    /// It has never been loaded, and that goes on; or nothing can load it now.
+    /// It has never been loaded, and loading is in progress or currently impossible.
     Building(String),
-    /// It cannot be loaded, the function's own fault; or work of it does not end.
+    /// It cannot be loaded because of its own fault, or its work does not end.
     Failed(String),
 }
 
-/// A function that was uploaded.
+/// An uploaded function.
 pub(crate) struct Uploaded {
     pub name: String,
     pub digest: String,
-    /// None: it is stored only.
+    /// `None`: the function is stored but not deployed.
     pub deployed: Option<Arc<Deployed>>,
 }
 
-/// A deployment answers without waiting for a build that takes longer; the build goes on.
+/// Longest time that a deployment request waits for a build; the build continues in the background.
 const BUILD_WAIT: Duration = Duration::from_secs(10);
-/// The longest pause between attempts to load a function that nothing could load.
+/// Longest pause between attempts to load a function that could not be loaded.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// A request to deploy a function.
@@ -113,8 +114,8 @@ pub(crate) struct DeployRequest {
 }
 
 impl Gateway {
-    /// Opens the state directory; nothing is deployed yet. To be called within the runtime that
-    /// does what no connection waits for.
+    /// Opens the state directory; no function is deployed yet. Must be called within the runtime
+    /// that runs background work.
     pub fn new(options: Options, engine: Engine) -> Result<Gateway> {
         let state = &options.state;
         let store = Store::open(state).with_context(|| {
@@ -151,17 +152,18 @@ impl Gateway {
         })
     }
 
-    /// A new memory account for a request of the tenant; `None`: of management.
+    /// Creates a memory account for a request of the tenant; `None`: a management request.
     pub fn hold(&self, tenant: Option<TenantIndex>) -> Held {
         Held::new(&self.budget, tenant)
     }
 
-    /// Whether calls are taken.
+    /// Whether the gateway accepts calls.
     pub fn is_ready(&self) -> bool {
         !self.draining.load(Relaxed)
     }
 
-    /// Why no probe should send calls here; `None`: all is well, or mends itself at once.
+    /// Why probes should report that this gateway is not ready; `None` if it is ready, or recovers
+    /// by itself at once.
     pub fn why_not_ready(&self) -> Option<String> {
         if !self.is_ready() {
             return Some("draining".into());
@@ -179,7 +181,8 @@ impl Gateway {
         })
     }
 
-    /// Restores the deployments. A function that has changed is skipped with a log line.
+    /// Restores the deployments. A function that is missing from the store or no longer valid is
+    /// skipped with a log line.
     pub async fn restore(self: &Arc<Self>) -> Result<()> {
         let deployments = self.store.deployments();
         for deployment in deployments.context("cannot read the deployed functions")? {
@@ -203,7 +206,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Takes it into the table, in place of what had its name.
+    /// Inserts a deployment into the table, in place of one with the same name.
     fn insert(&self, deployment: Deployment, function: Arc<Function>) -> Arc<Deployed> {
         let log = self.logs.of(&deployment.name);
         log.push(
@@ -219,9 +222,9 @@ impl Gateway {
         deployed
     }
 
-    /// Builds a function, then deploys it in place of what has its name; what cannot be built changes
-    /// nothing. A build that takes long goes on in the background, and so does one that nothing can
-    /// begin now. The name is locked.
+    /// Builds a function, then deploys it in place of one with the same name; a failed build
+    /// changes nothing. A build that takes long, or cannot begin yet, continues in the background.
+    /// The caller holds the lock of the name.
     async fn place(
         self: &Arc<Self>,
         deployment: Deployment,
@@ -251,7 +254,7 @@ impl Gateway {
         Ok(deployed)
     }
 
-    /// Goes on loading a function until it is loaded, cannot be, or is not deployed any more.
+    /// Retries loading a function until it is loaded, cannot be loaded, or is no longer deployed.
     fn build_aside(self: &Arc<Self>, deployed: Arc<Deployed>) {
         let gateway = Arc::downgrade(self);
         self.runtime.spawn(async move {
@@ -278,7 +281,7 @@ impl Gateway {
         });
     }
 
-    /// Whether a deployed function takes calls.
+    /// Whether a deployed function accepts calls.
     pub fn readiness(&self, deployed: &Deployed) -> Readiness {
         let Some(status) = self.engine.status(&deployed.function) else {
             return Readiness::Building("it is being deployed".to_owned());
@@ -306,7 +309,7 @@ impl Gateway {
         ))
     }
 
-    /// Deploys a function of the store, or replaces what has its name.
+    /// Deploys a function of the store, in place of one with the same name.
     pub async fn deploy(
         self: &Arc<Self>,
         request: DeployRequest,
@@ -388,7 +391,7 @@ impl Gateway {
         })
     }
 
-    /// Removes a function from the store; `false`: it is not there.
+    /// Removes a function from the store; `false` if it does not exist.
     pub async fn remove_stored(self: &Arc<Self>, name: &str) -> Result<bool, Problem> {
         let _changing = self.changes.lock(&[name]).await;
         let list = self.table.list();
@@ -479,7 +482,7 @@ impl Gateway {
         Ok(true)
     }
 
-    /// Writes to disk first: acknowledged changes survive a crash.
+    /// Writes to disk before the table changes: acknowledged changes survive a crash.
     async fn save_with(
         &self,
         change: impl FnOnce(&mut BTreeMap<String, Deployment>),
@@ -496,7 +499,7 @@ impl Gateway {
         saved.map_err(|error| Problem::storage("the deployment", &error))
     }
 
-    /// Keeps the usage so far; called now and then, and at the end.
+    /// Saves usage records; called periodically and at shutdown.
     pub fn save_usage(&self) {
         if let Err(error) = self.meters.save(&self.store.usage_file()) {
             tracing::error!(%error, "cannot record usage");
@@ -504,7 +507,7 @@ impl Gateway {
     }
 }
 
-/// The function of the store that an image names: `sobel`, `baltra/sobel` or `sobel:latest`.
+/// The name of a stored function in an image name: `sobel`, `baltra/sobel` or `sobel:latest`.
 fn image_name(image: &str) -> Result<String, Problem> {
     let name = image.strip_prefix("baltra/").unwrap_or(image);
     let name = name.strip_suffix(":latest").unwrap_or(name);

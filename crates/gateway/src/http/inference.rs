@@ -1,6 +1,6 @@
 //! The Open Inference Protocol, version 2: a function is a model, its arrays are tensors.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`http`] | paths |
 //! | [`message`] | JSON and the binary tensor extension |
@@ -71,7 +71,7 @@ pub(crate) struct Input {
     pub data: Data,
 }
 
-/// Where an input's elements are.
+/// Place of an input's elements.
 #[derive(Debug)]
 pub(crate) enum Data {
     Bytes(Body),
@@ -85,17 +85,17 @@ pub(crate) struct RequestedOutput {
     pub shared: Option<Span>,
 }
 
-/// One inference, whichever way it came.
+/// One inference request, independent of the protocol.
 #[derive(Debug)]
 pub(crate) struct Inference {
     pub inputs: Vec<Input>,
-    /// Empty: all.
+    /// Requested outputs; empty: all.
     pub wanted: Vec<RequestedOutput>,
     /// The caller's time limit, if it sent one.
     pub timeout: Option<Duration>,
 }
 
-/// What an inference came to.
+/// The result of an inference.
 pub(crate) struct Inferred {
     pub tensors: Vec<Output>,
     pub timing: Timing,
@@ -103,7 +103,7 @@ pub(crate) struct Inferred {
     pub held: Held,
 }
 
-/// The function of a model's name and version, and the caller's tenant.
+/// Resolves a model's name and version, and the caller's tenant.
 pub(crate) fn model(
     gateway: &Gateway,
     headers: &HeaderMap,
@@ -245,7 +245,7 @@ impl Gateway {
         let texts = inputs.iter().any(|i| i.datatype == Datatype::Bytes);
         let call = self.bind_inputs(deployed, caller, inputs).await?;
         let outputs = call.outputs.iter().map(|output| output.bytes);
-        // As they come, and in the answer.
+        // Accounted twice: the tensors, and their encoding in the response.
         let outputs = outputs.fold(0, u64::saturating_add).saturating_mul(2);
         held.grow(outputs)?;
         let timeout = timeout.map_or(deployed.timeout, |own| own.min(deployed.timeout));
@@ -326,7 +326,7 @@ impl Gateway {
         }
     }
 
-    /// One of the calls that the whole gateway may carry out at a time: before its body is read.
+    /// Takes one of the gateway's call slots, before the body is read.
     pub(crate) fn slot(self: &Arc<Self>) -> Result<Slot, Problem> {
         let before = self.inferences.fetch_add(1, Relaxed);
         let slot = Slot(self.clone());
@@ -340,7 +340,7 @@ impl Gateway {
     }
 }
 
-/// Given back when it is dropped.
+/// A call slot, released when dropped.
 pub(crate) struct Slot(Arc<Gateway>);
 
 impl Drop for Slot {

@@ -26,7 +26,7 @@ type Bucket = RateLimiter<
     NoOpMiddleware<<MonotonicClock as Clock>::Instant>,
 >;
 
-/// A tenant's number: what per-tenant tables are indexed with.
+/// A tenant's index in per-tenant tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TenantIndex(pub usize);
 
@@ -46,7 +46,7 @@ struct Tenant {
 }
 
 impl Keys {
-    /// Of a checked configuration.
+    /// Takes a validated configuration.
     pub fn new(options: &Options) -> Keys {
         let mut tenants: Vec<Tenant> = Vec::new();
         let mut keys = Vec::new();
@@ -76,12 +76,12 @@ impl Keys {
         }
     }
 
-    /// How many tenants there are.
+    /// Number of tenants.
     pub fn tenant_count(&self) -> usize {
         self.tenants.len()
     }
 
-    /// Whether callers show keys.
+    /// Whether callers need keys.
     pub fn are_wanted(&self) -> bool {
         !self.keys.is_empty()
     }
@@ -113,7 +113,7 @@ impl Keys {
         found.ok_or_else(Problem::unauthorized_key)
     }
 
-    /// Takes one call from the tenant's allowance.
+    /// Takes one call from the tenant's rate allowance.
     pub fn admit(&self, tenant: TenantIndex) -> Result<(), Problem> {
         let tenant = &self.tenants[tenant.0];
         let Some(bucket) = &tenant.bucket else {
@@ -129,7 +129,7 @@ impl Keys {
         })
     }
 
-    /// Whether management may be used.
+    /// Whether the caller may use management.
     pub fn check_admin(&self, headers: &HeaderMap) -> Result<(), Problem> {
         let Some(password) = &self.password else {
             return Ok(());
@@ -148,7 +148,7 @@ impl Keys {
     }
 }
 
-/// `Bearer KEY`, or the header of its own.
+/// The key in `Authorization: Bearer KEY` or in the alternative header.
 fn shown_key(headers: &HeaderMap) -> Option<&[u8]> {
     if let Some(key) = headers.get(X_API_KEY) {
         return Some(key.as_bytes());
@@ -160,7 +160,7 @@ fn shown_key(headers: &HeaderMap) -> Option<&[u8]> {
         .then_some(key.trim_ascii())
 }
 
-/// User and password.
+/// User and password of basic authentication.
 fn basic(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, text) = value.split_at_checked(6)?;
@@ -171,13 +171,13 @@ fn basic(headers: &HeaderMap) -> Option<String> {
     String::from_utf8(standard.decode(text.trim_ascii()).ok()?).ok()
 }
 
-/// In a time that does not depend on where they differ.
+/// Compares in constant time.
 fn equal(one: &[u8; 32], other: &[u8; 32]) -> bool {
     let differing = one.iter().zip(other).fold(0u8, |all, (a, b)| all | (a ^ b));
     std::hint::black_box(differing) == 0
 }
 
-/// Of 64 digits that were checked.
+/// Decodes 64 validated digits.
 fn digest(hex: &str) -> [u8; 32] {
     let mut bytes = [0; 32];
     for (i, byte) in bytes.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Doors: binding, accepting, and what becomes of a connection.
+//! Listeners: binding, accepting, and distribution of connections.
 //!
 //! One task per listener accepts connections and distributes them to the workers in turn. A worker
 //! is a thread with its own runtime: a connection stays with its worker, and only the engine shares
@@ -30,7 +30,7 @@ use tower_service::Service as _;
 const BACKLOG: u32 = 4096;
 /// Calls at a time on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
-/// Threads of a worker for what computes long.
+/// Threads of a worker for long computations.
 const BLOCKING_THREADS_MAX: usize = 16;
 
 /// Response to a connection beyond the limit.
@@ -54,7 +54,7 @@ pub(crate) struct Door {
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// Listens on the address of a key of the configuration.
+/// Binds the address of a configuration key.
 pub(crate) fn bind(address: SocketAddr, key: &str) -> Result<TcpListener> {
     let bound = || {
         let socket = match address {
@@ -68,7 +68,7 @@ pub(crate) fn bind(address: SocketAddr, key: &str) -> Result<TcpListener> {
     bound().with_context(|| format!("cannot listen on {address} ('gateway.{key}')"))
 }
 
-/// A connection on its way to a worker.
+/// An accepted connection, sent to a worker.
 struct Arrival {
     stream: std::net::TcpStream,
     protocol: Protocol,
@@ -76,11 +76,11 @@ struct Arrival {
     counted: Counted,
 }
 
-/// Counted as long as it lives.
+/// An open connection, counted until dropped.
 struct Counted(Arc<Gateway>);
 
 impl Counted {
-    /// `None` if the limit is reached.
+    /// Returns `None` if the limit is reached.
     fn new(gateway: &Arc<Gateway>) -> Option<Counted> {
         let before = gateway.connections.fetch_add(1, Relaxed);
         let counted = Counted(gateway.clone());
@@ -94,7 +94,7 @@ impl Drop for Counted {
     }
 }
 
-/// The workers, as those who accept see them.
+/// The workers, for the acceptors.
 #[derive(Clone)]
 pub(crate) struct Workers(Vec<mpsc::UnboundedSender<Arrival>>);
 
@@ -108,7 +108,7 @@ pub(crate) fn start_workers(
     let count = gateway.options.worker_count();
     let (mut senders, mut threads) = (Vec::new(), Vec::new());
     for index in 0..count {
-        // Bounded by the number of connections.
+        // The limit on connections bounds the channel.
         let (sender, arrivals) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -150,7 +150,7 @@ pub(crate) async fn accept(
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Out of descriptors, most likely: others' ends are what helps.
+                // The process is probably out of descriptors; other connections have to end first.
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
@@ -229,7 +229,7 @@ async fn serve(worker: Arc<Worker>, arrival: Arrival, watch: Arc<Watch>) {
         watch.greeted.store(true, Relaxed);
         return speak(worker, stream, arrival.protocol, watch).await;
     };
-    // The watch limits its time.
+    // The worker enforces the time limit.
     if let Ok(stream) = acceptor.accept(stream).await {
         watch.greeted.store(true, Relaxed);
         speak(worker, stream, arrival.protocol, watch).await;
@@ -258,7 +258,7 @@ where
     });
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.pipeline_flush(true);
-    // An error is the peer's: it is gone, or was refused.
+    // Errors are the peer's: it disconnected or was rejected.
     let _ = builder
         .serve_connection(TokioIo::new(stream), service)
         .await;
@@ -303,7 +303,7 @@ async fn speak_grpc<S>(
         .await;
 }
 
-/// A stream of a connection that is being answered, however it ends.
+/// A stream in progress, until dropped.
 struct Busy(Arc<Watch>);
 
 impl Busy {

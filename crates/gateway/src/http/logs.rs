@@ -1,6 +1,6 @@
 //! Log lines of functions: deployments, cold starts, errors, and calls at a bounded rate.
 //!
-//! The last lines of each function are kept in memory; who follows gets new ones as they come.
+//! The last lines of each function are kept in memory; followers receive new ones.
 
 use super::rfc3339;
 use serde::Serialize;
@@ -14,23 +14,23 @@ use tokio::sync::broadcast;
 pub const LINES_MAX: usize = 1000;
 /// The longest line, bytes.
 const TEXT_BYTES_MAX: usize = 4096;
-/// Lines about calls that a function may write each second; the others are left out.
+/// Limit of lines per second about a function's calls; more are dropped.
 const CALL_LINES_PER_S: u64 = 20;
-/// Lines that a follower may be behind before it misses some.
+/// Lines that a follower may lag behind before it loses some.
 const BEHIND_MAX: usize = 256;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// When.
+    /// Time.
     pub at: SystemTime,
-    /// Which copy: node and device, or `gateway`.
+    /// The replica: node and device, or `gateway`.
     pub instance: String,
-    /// What.
+    /// Message.
     pub text: String,
 }
 
-/// A line as OpenFaaS has it.
+/// A line in OpenFaaS's format.
 #[derive(Debug, Serialize)]
 pub struct Message<'a> {
     name: &'a str,
@@ -41,7 +41,7 @@ pub struct Message<'a> {
 }
 
 impl Line {
-    /// As JSON and a line's end.
+    /// The line as JSON, with a line end.
     pub fn json(&self, function: &str) -> String {
         let message = Message {
             name: function,
@@ -56,13 +56,13 @@ impl Line {
     }
 }
 
-/// One function's.
+/// The log of one function.
 #[derive(Debug)]
 pub struct Log {
     started: Instant,
     lines: Mutex<VecDeque<Line>>,
     news: broadcast::Sender<Line>,
-    /// The second (since the start) in the upper half, lines written in it in the lower.
+    /// Upper half: the second (since the start); lower half: the number of lines in it.
     allowance: AtomicU64,
 }
 
@@ -99,11 +99,11 @@ impl Log {
             lines.pop_front();
         }
         lines.push_back(line.clone());
-        // Sent under the lock, so that who subscribes under it misses nothing and gets nothing twice.
+        // Sent under the lock, so that a subscriber misses no line and receives none twice.
         let _ = self.news.send(line);
     }
 
-    /// A line about a call, unless there were many in this second.
+    /// Adds a line about a call, within the rate limit.
     pub fn call(&self, now: Instant, line: impl FnOnce() -> (String, String)) {
         let second = now.saturating_duration_since(self.started).as_secs();
         let before = self.allowance.load(Relaxed);
@@ -123,7 +123,7 @@ impl Log {
         }
     }
 
-    /// The last `tail` lines (0: all that are kept) since a time, and what comes after them.
+    /// The last `tail` lines (0: all) since a time, and a subscription to later ones.
     pub fn read(
         &self,
         tail: usize,
@@ -142,18 +142,18 @@ impl Log {
     }
 }
 
-/// All functions'.
+/// The logs of all functions.
 #[derive(Debug, Default)]
 pub struct Logs(Mutex<BTreeMap<String, Arc<Log>>>);
 
 impl Logs {
-    /// A function's; the same over its redeployments.
+    /// The log of a function, which survives redeployments.
     pub fn of(&self, function: &str) -> Arc<Log> {
         let mut logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         logs.entry(function.to_owned()).or_default().clone()
     }
 
-    /// The function is gone: who follows it comes to the end.
+    /// Removes the log of a removed function; its followers receive the end.
     pub fn forget(&self, function: &str) {
         let mut logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         logs.remove(function);

@@ -1,7 +1,8 @@
-//! Counting calls: per tenant and function, in shards that only one thread writes, read together.
+//! Counts calls by tenant and function. Each thread writes its own shard; readers add up the
+//! shards.
 //!
-//! The same numbers are metrics (since the start) and usage (since the tenant first called the
-//! function, kept over restarts).
+//! The same numbers are metrics (since the start) and usage (since the tenant's first call of the
+//! function, across restarts).
 
 use crate::http::task::now_ms;
 use crate::http::usage::{Usage, UsageLine};
@@ -12,28 +13,28 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Latency buckets: bucket `i` counts what took less than 2^i microseconds, the last the rest.
+/// Latency buckets: bucket `i` counts calls of less than 2^i microseconds, the last one the rest.
 pub const BUCKETS: usize = 26;
 
-/// How a call ended.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// 2xx
+    /// 2xx.
     Done,
     /// 4xx: the caller's fault.
     Refused,
-    /// 500: the function's or the gateway's.
+    /// 500: a fault of the function or the gateway.
     Failed,
-    /// 503
+    /// 503.
     Overload,
-    /// 504
+    /// 504.
     Deadline,
-    /// The caller left before its answer.
+    /// The caller disconnected before the response.
     Abandoned,
 }
 
 impl Ending {
-    /// Every ending, in the order of their numbers.
+    /// All outcomes, in the order of their numbers.
     pub const ALL: [Ending; 6] = [
         Ending::Done,
         Ending::Refused,
@@ -43,7 +44,7 @@ impl Ending {
         Ending::Abandoned,
     ];
 
-    /// As a metric's label.
+    /// The outcome as a metric's label.
     pub fn name(self) -> &'static str {
         match self {
             Ending::Done => "done",
@@ -55,7 +56,7 @@ impl Ending {
         }
     }
 
-    /// The outcome that a status means.
+    /// The outcome for a status.
     pub fn of(status: http::StatusCode) -> Ending {
         match status.as_u16() {
             503 => Ending::Overload,
@@ -71,7 +72,7 @@ thread_local! {
     static SHARD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Makes this thread count in its own shard; 0 is shared.
+/// Selects this thread's shard; shard 0 is shared.
 pub(crate) fn use_shard(index: usize) {
     SHARD.with(|shard| shard.set(index));
 }
@@ -94,18 +95,18 @@ struct Shard {
     begun: AtomicU64,
 }
 
-/// A call that ended.
+/// An ended call.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// How.
+    /// Its outcome.
     pub ending: Ending,
-    /// From its last header to its answer, nanoseconds.
+    /// Time from its last header to its response, nanoseconds.
     pub ns: u64,
-    /// Of the request's body.
+    /// Bytes of the request's body.
     pub bytes_in: u64,
-    /// Of the answer's.
+    /// Bytes of the response's body.
     pub bytes_out: u64,
-    /// Where the time went; zeros where it did not run.
+    /// Durations of its phases; zero for phases that did not take place.
     pub timing: Timing,
 }
 
@@ -127,12 +128,12 @@ impl Meter {
         self.shards.get(index).unwrap_or(&self.shards[0])
     }
 
-    /// A call begins; it must end with [`Meter::end`].
+    /// Counts the beginning of a call, which must end with [`Meter::end`].
     pub fn begin(&self) {
         self.shard().begun.fetch_add(1, Relaxed);
     }
 
-    /// It ended.
+    /// Counts the end of a call.
     pub fn end(&self, ended: &Ended) {
         let shard = self.shard();
         shard.endings[ended.ending as usize].fetch_add(1, Relaxed);
@@ -207,35 +208,35 @@ pub struct Counts {
     pub endings: [u64; Ending::ALL.len()],
     /// See [`BUCKETS`].
     pub buckets: [u64; BUCKETS],
-    /// Of all calls, nanoseconds.
+    /// Total time of all calls, nanoseconds.
     pub sum_ns: u64,
-    /// Of all calls that were not [`Ending::Done`], nanoseconds.
+    /// Total time of all calls that were not [`Ending::Done`], nanoseconds.
     pub failed_ns: u64,
-    /// When the last one ended, milliseconds since 1970; 0: none has.
+    /// End of the last call, milliseconds since 1970; 0: no call has ended.
     pub last_ms: u64,
-    /// Time before the device.
+    /// Time before the device, nanoseconds.
     pub queue_ns: u64,
-    /// Loading.
+    /// Loading time, nanoseconds.
     pub cold_ns: u64,
-    /// On the device.
+    /// Device time, nanoseconds.
     pub device_ns: u64,
-    /// Calls that had to wait for loading.
+    /// Calls that waited for loading.
     pub cold_starts: u64,
-    /// Of requests' bodies.
+    /// Bytes of requests' bodies.
     pub bytes_in: u64,
-    /// Of answers'.
+    /// Bytes of responses' bodies.
     pub bytes_out: u64,
-    /// Calls that run.
+    /// Calls in progress.
     pub running: u64,
 }
 
 impl Counts {
-    /// Calls that ended.
+    /// Number of ended calls.
     pub fn ended(&self) -> u64 {
         self.endings.iter().sum()
     }
 
-    /// Calls that ended so.
+    /// Number of calls with this outcome.
     pub fn of(&self, ending: Ending) -> u64 {
         self.endings[ending as usize]
     }
@@ -265,7 +266,7 @@ impl Meters {
         }
     }
 
-    /// Takes over what was used before, from a file that [`Meters::save`] wrote.
+    /// Loads earlier usage from a file of [`Meters::save`].
     pub fn load(&self, path: &Path) -> std::io::Result<()> {
         let text = match std::fs::read(path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -277,20 +278,20 @@ impl Meters {
         Ok(())
     }
 
-    /// Writes the usage so far, whole or not at all.
+    /// Writes usage atomically.
     pub fn save(&self, path: &Path) -> std::io::Result<()> {
         let text = serde_json::to_vec(&self.usage())?;
         super::store::write_atomically(path, &text)
     }
 
-    /// The meter of a tenant and function; the same one every time.
+    /// Returns the meter of a tenant and function, creating it once.
     pub fn meter(&self, tenant: &str, function: &str) -> Arc<Meter> {
         let key = (tenant.to_owned(), function.to_owned());
         let new = || Arc::new(Meter::new(self.shards));
         self.locked(|books| books.meters.entry(key).or_insert_with(new).clone())
     }
 
-    /// Every meter: tenant, function, sums.
+    /// Reads all meters: tenant, function, sums.
     pub fn read(&self) -> Vec<(String, String, Counts)> {
         self.locked(|books| {
             let lines = books.meters.iter();
@@ -324,7 +325,7 @@ impl Meters {
         all
     }
 
-    /// Usage by tenant and function, restarts included.
+    /// Usage by tenant and function, including earlier runs.
     pub fn usage(&self) -> Vec<UsageLine> {
         self.locked(|books| {
             let mut all = books.before.clone();
@@ -349,7 +350,7 @@ impl Meters {
 }
 
 impl Usage {
-    /// And what was counted since.
+    /// Adds the counts since the start.
     pub fn plus(self, counts: &Counts) -> Usage {
         let done = counts.of(Ending::Done);
         Usage {

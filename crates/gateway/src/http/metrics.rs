@@ -48,7 +48,7 @@ impl std::fmt::Debug for GatewayCollector {
 /// Tenant, function, sums.
 type Line = (String, String, Counts);
 
-/// A metric's name, help, unit and how it is read.
+/// A metric's name, help, unit and accessor.
 type Row<T> = (&'static str, &'static str, Option<Unit>, fn(&T) -> f64);
 
 fn labels(line: &Line) -> [(&'static str, &str); 2] {
@@ -253,7 +253,7 @@ impl GatewayCollector {
         Ok(())
     }
 
-    /// Functions that are containers.
+    /// Metrics of container functions.
     fn encode_containers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let all = self.0.containers.list();
         let rows: [Row<Container>; 2] = [

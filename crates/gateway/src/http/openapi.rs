@@ -1,4 +1,4 @@
-//! `/openapi.json`: what this gateway serves, the functions that are deployed now among it.
+//! `/openapi.json`: describes this gateway, including the deployed functions.
 
 use crate::http::gateway::Gateway;
 use crate::http::request::json;
@@ -9,8 +9,8 @@ use baltra_functions::manifest::{Codec, Source};
 use serde_json::{json, Map, Value};
 use std::sync::{Arc, LazyLock};
 
-/// The description without functions. `PROBLEM` in a list of responses stands for the problems
-/// that any path may answer with.
+/// The description without functions. `PROBLEM` in a list of responses stands for the errors that
+/// any path may return.
 static TEXT: &str = include_str!("openapi.json");
 
 static DESCRIPTION: LazyLock<Value> =
@@ -36,7 +36,7 @@ fn describe(functions: &[Arc<Deployed>], keys: bool) -> Value {
     all
 }
 
-/// Path variables get values that lead somewhere.
+/// Gives path variables values that exist.
 fn add_examples(at: &mut Value, deployed: &Deployed) {
     match at {
         Value::Object(fields) => {
@@ -75,7 +75,7 @@ fn media_type(codec: Codec) -> &'static str {
 fn content(codecs: &[Codec]) -> Value {
     let raw = [Codec::Raw];
     let codecs = if codecs.is_empty() { &raw } else { codecs };
-    // No schema: any bytes of the type. Their content depends on the function.
+    // No schema: any bytes of the type are valid, and the function defines their content.
     let content = codecs
         .iter()
         .map(|c| (media_type(*c).to_owned(), json!({})));

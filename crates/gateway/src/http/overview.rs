@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// The console's source.
 pub(crate) struct Overview {
-    /// Weak: the console's task lives in the gateway's router.
+    /// Weak, because the gateway's router owns the console's task.
     gateway: Weak<Gateway>,
     /// The registry's pool, if there is one.
     pool: Option<Pool>,
@@ -31,7 +31,7 @@ pub(crate) struct Overview {
 }
 
 impl Overview {
-    /// Must be called in a runtime.
+    /// Must be called within a runtime.
     pub fn start(gateway: &Arc<Gateway>) -> Result<Overview> {
         let engine = &gateway.options.engine;
         let registry = client::Options {
@@ -127,7 +127,7 @@ fn function(gateway: &Gateway, deployed: &Deployed) -> Function {
     let manifest = &deployed.function.manifest;
     let counts = gateway.meters.read_function(deployed.name());
     let status = gateway.engine.status(&deployed.function);
-    // Of the engine: a call that finds what another has loaded waits for nothing.
+    // The engine's count: a call that finds a function already loaded is not a cold start.
     let (replicas, cold_starts) = status.map_or_else(Default::default, |status| {
         (status.replicas, status.stats.cold_starts)
     });

@@ -17,9 +17,9 @@ use tonic::Status;
 
 /// Interval of requests to the registry.
 const EVERY: Duration = Duration::from_secs(1);
-/// A function that the registry no longer has is served for so long.
+/// A function is served for this long after the registry has stopped listing it.
 const GRACE: Duration = Duration::from_secs(30);
-/// Of a deployment: the digest of what the registry had.
+/// Annotation of a deployment: the digest of the registry's content.
 const DIGEST: &str = "baltra.io/digest";
 
 struct Pool {
@@ -27,14 +27,14 @@ struct Pool {
     functions: Functions,
     /// Functions that cannot be served, by name, to log them once.
     refused: HashMap<String, String>,
-    /// Since when the registry lacks it.
+    /// Time since which the registry has not listed a function.
     missing: HashMap<String, Instant>,
 }
 
-/// Follows the registry that the options name; does nothing where they name none.
+/// Follows the registry in the options, if there is one.
 ///
 /// # Errors
-/// When the options cannot work.
+/// The options are invalid.
 pub(crate) fn follow(gateway: &Arc<Gateway>) -> anyhow::Result<()> {
     let engine = &gateway.options.engine;
     if engine.registry.is_empty() {
@@ -109,7 +109,7 @@ impl Pool {
         let name = function.name.clone();
         let request = FunctionGetRequest { name: name.clone() };
         let got = self.functions.function_get(request).await?.into_inner();
-        // It may have changed since the list was made.
+        // The content may have changed since the list was made.
         let digest = got.function.map(|f| f.digest).unwrap_or_default();
         let bytes_max = self.gateway.options.limits.upload_bytes_max;
         let files = Form::Json.unpack(&got.content, bytes_max);
@@ -134,7 +134,8 @@ impl Pool {
     }
 }
 
-/// Whether it has content for gateways: functions without are for applications with their own code.
+/// Whether the function has content for gateways. Functions without content belong to applications
+/// that run their own code.
 fn is_served(function: &Function) -> bool {
     function.content_bytes > 0 && function.name.contains('.')
 }

@@ -1,4 +1,4 @@
-//! Errors as callers see them: `application/problem+json` (RFC 9457).
+//! Error responses: `application/problem+json` (RFC 9457).
 
 use crate::http::body::Body;
 use baltra_functions::BindError;
@@ -16,13 +16,13 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 pub struct Problem {
     /// The HTTP status.
     pub status: StatusCode,
-    /// For people.
+    /// Description for people.
     pub detail: String,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Problem {
-    /// With no headers of its own.
+    /// A problem without headers.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
         Problem {
             status,
@@ -31,12 +31,12 @@ impl Problem {
         }
     }
 
-    /// 400
+    /// 400.
     pub fn bad_request(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::BAD_REQUEST, detail)
     }
 
-    /// 401, asking for management's password.
+    /// 401 for management's password.
     pub fn unauthorized_admin() -> Problem {
         let detail = "management requires the password of 'gateway.admin' (basic authentication)";
         Problem::new(StatusCode::UNAUTHORIZED, detail).with(
@@ -45,7 +45,7 @@ impl Problem {
         )
     }
 
-    /// 401, asking for a key.
+    /// 401 for a key.
     pub fn unauthorized_key() -> Problem {
         let detail = "this gateway requires a key: 'Authorization: Bearer KEY' or 'X-API-Key: KEY'";
         Problem::new(StatusCode::UNAUTHORIZED, detail)
@@ -61,7 +61,7 @@ impl Problem {
         )
     }
 
-    /// 405 with the methods that there are.
+    /// 405 with the supported methods.
     pub fn method_not_allowed(allow: &str) -> Problem {
         Problem::new(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -70,7 +70,7 @@ impl Problem {
         .with(ALLOW, allow)
     }
 
-    /// 413
+    /// 413.
     pub fn too_large(what: &str, bytes_max: u64) -> Problem {
         Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -78,7 +78,7 @@ impl Problem {
         )
     }
 
-    /// 415 with what would be read.
+    /// 415 with the supported types.
     pub fn unsupported_type(wanted: &str) -> Problem {
         Problem::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -86,12 +86,12 @@ impl Problem {
         )
     }
 
-    /// 422
+    /// 422.
     pub fn unprocessable(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
 
-    /// 503, and when to try again.
+    /// 503 with the time after which to retry.
     pub fn overload(detail: impl Into<String>, retry_after: std::time::Duration) -> Problem {
         let seconds = retry_after.as_millis().div_ceil(1000).max(1);
         let mut problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail);
@@ -122,7 +122,7 @@ impl Problem {
         }
     }
 
-    /// With a header; `value` must be one that HTTP allows.
+    /// Adds a header; `value` must be valid in HTTP.
     pub fn with(mut self, name: HeaderName, value: &str) -> Problem {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.push((name, value));
@@ -130,12 +130,12 @@ impl Problem {
         self
     }
 
-    /// Ends the connection after the answer.
+    /// Closes the connection after the response.
     pub fn closing(self) -> Problem {
         self.with(CONNECTION, "close")
     }
 
-    /// The body.
+    /// The response's body.
     pub fn json(&self) -> Bytes {
         let value = json!({
             "type": "about:blank",
@@ -146,7 +146,7 @@ impl Problem {
         Bytes::from(value.to_string())
     }
 
-    /// Its headers, the content type among them, into `headers`.
+    /// Writes the problem's headers, including the content type, into `headers`.
     pub(crate) fn fill(&self, headers: &mut http::HeaderMap) {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         for (name, value) in &self.headers {
@@ -154,7 +154,7 @@ impl Problem {
         }
     }
 
-    /// The whole answer.
+    /// The whole response.
     pub(crate) fn response(&self) -> Response<Body> {
         let mut response = Response::new(Body::from(self.json()));
         *response.status_mut() = self.status;
@@ -179,7 +179,7 @@ impl From<BindError> for Problem {
 impl axum::response::IntoResponse for Problem {
     fn into_response(self) -> axum::response::Response {
         let mut response = self.response().map(axum::body::Body::new);
-        // For protocols whose clients read it in another form.
+        // For protocols with another format of errors.
         response.extensions_mut().insert(self);
         response
     }

@@ -1,4 +1,4 @@
-//! Where asynchronous calls stand, and how many there may be.
+//! The status and the limits of asynchronous calls.
 
 use crate::http::problem::Problem;
 use crate::options::LimitOptions;
@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// The name of a call.
+/// Header with the id of a call.
 pub(crate) const X_CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
 
-/// Ended calls whose status is kept.
+/// Number of ended calls whose status is kept.
 const ENDED_MAX: usize = 10_000;
 
-/// Where an asynchronous call is.
+/// State of an asynchronous call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
@@ -35,14 +35,14 @@ pub(crate) struct Status {
     /// HTTP status of the call's response; `None` until it ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// What was wrong.
+    /// Reason of a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// Milliseconds since 1970.
     pub accepted_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
-    /// The callback's status, or what became of it.
+    /// The callback's status or failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback: Option<String>,
 }
@@ -72,7 +72,7 @@ impl Queue {
         }
     }
 
-    /// Calls that wait or run.
+    /// Number of calls that wait or run.
     pub fn open(&self) -> usize {
         self.open.load(Relaxed)
     }
@@ -93,7 +93,7 @@ impl Queue {
         self.locked(|calls| calls.by_id.insert(status.call_id.clone(), status));
     }
 
-    /// Records the end of a call; drops the oldest ones.
+    /// Records the end of a call; drops the oldest ended ones.
     pub fn end(&self, id: &str) {
         self.locked(|calls| {
             calls.ended.push_back(id.to_owned());
@@ -108,7 +108,7 @@ impl Queue {
         f(&mut self.calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A place in the queue, and room for the body. To be given back ([`Queue::leave`]).
+    /// Takes a place in the queue and memory for the body; release with [`Queue::leave`].
     pub fn enter(&self, bytes: u64, limits: &LimitOptions) -> Result<(), Problem> {
         let open = self.open.fetch_add(1, Relaxed);
         let held = self.bytes.fetch_add(bytes, Relaxed);
@@ -124,13 +124,13 @@ impl Queue {
         }
     }
 
-    /// Gives a place back.
+    /// Releases a place.
     pub fn leave(&self, bytes: u64) {
         self.open.fetch_sub(1, Relaxed);
         self.bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// Turns at being carried out.
+    /// The semaphore that bounds running calls.
     pub fn running(&self) -> Arc<Semaphore> {
         self.running.clone()
     }

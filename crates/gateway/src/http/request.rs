@@ -1,4 +1,4 @@
-//! Requests and answers of the paths that are not calls: parameters, JSON, what is refused everywhere.
+//! Requests and responses of the paths that are not calls: parameters, JSON, common errors.
 
 use crate::http::body::whole;
 use crate::http::problem::Problem;
@@ -11,7 +11,7 @@ use http::{HeaderMap, StatusCode, Uri};
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 
-/// Bodies of management's requests, uploads aside.
+/// Limit of the bodies of management requests, except uploads.
 pub(crate) const SMALL_BYTES_MAX: u64 = 1 << 20;
 
 pub(crate) async fn unknown(uri: Uri) -> Problem {
@@ -29,7 +29,7 @@ pub(crate) async fn wrong_method() -> Problem {
     )
 }
 
-/// The query's parameters; what is wrong with them is a problem.
+/// The query's parameters; invalid ones are rejected with a problem.
 pub(crate) struct Params<T>(pub T);
 
 impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
@@ -43,7 +43,7 @@ impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// The path's variables; what is wrong with them is a problem.
+/// The path's variables; invalid ones are rejected with a problem.
 pub(crate) struct At<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for At<T> {
@@ -57,7 +57,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for At<T> {
     }
 }
 
-/// Any value as JSON.
+/// A response with any value as JSON.
 pub(crate) fn json(value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
@@ -68,14 +68,14 @@ pub(crate) fn json(value: &impl Serialize) -> Response {
     }
 }
 
-/// The essence of a content type, in lower case; empty where there is none.
+/// The content type without parameters, in lower case; empty if there is none.
 pub(crate) fn media_type(headers: &HeaderMap) -> String {
     let text = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok());
     let essence = text.unwrap_or_default().split(';').next();
     essence.unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// A JSON body. One without a content type is taken for it.
+/// Reads a JSON body. A body without a content type is treated as JSON.
 pub(crate) async fn read_json<T: DeserializeOwned>(
     headers: &HeaderMap,
     body: Body,

@@ -1,8 +1,8 @@
-//! Times as logs write them: `2026-01-31T23:59:59.000000001Z`.
+//! Times in RFC 3339 format: `2026-01-31T23:59:59.000000001Z`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// In UTC.
+/// Formats a time in UTC.
 pub fn format(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, rest) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
@@ -12,7 +12,7 @@ pub fn format(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z")
 }
 
-/// With any offset; none: it is no such time, or one before 1970.
+/// Parses a time with any offset; `None` if it is malformed or before 1970.
 pub fn parse(text: &str) -> Option<SystemTime> {
     let (date, time) = text.split_once(['T', 't', ' '])?;
     let [year, month, day] = numbers(date, '-')?;
@@ -54,7 +54,7 @@ fn numbers(text: &str, between: char) -> Option<[i64; 3]> {
     parts.next().is_none().then_some(numbers)
 }
 
-/// Days since 1970 of a date of the Gregorian calendar, whose years are taken to begin in March.
+/// Days since 1970 of a Gregorian date. Years are counted from March.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));

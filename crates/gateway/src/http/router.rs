@@ -1,4 +1,4 @@
-//! Everything that is not a call: health, management, inference, metrics, the console.
+//! Routes other than calls: health, management, inference, metrics, the console.
 
 use crate::http::access::guard;
 use crate::http::gateway::Gateway;

@@ -1,11 +1,11 @@
-//! What a lenient parser would let pass.
+//! Rejects malformed requests that lenient parsers accept.
 //!
-//! Two parsers that disagree about where a request ends let one smuggle requests past the other.
-//! The server's parser follows RFC 9112 where it allows leniency; this scanner, which sees every
-//! byte before it, refuses the shapes that others read otherwise: a length beside chunks, several
-//! lengths, a line that ends without a carriage return, a continued line, a space before a colon, a
-//! transfer coding that is not `chunked`. It also tracks at every byte whether a head, a body or
-//! nothing is in progress, which timeouts need.
+//! If two parsers disagree about the end of a request, an attacker can smuggle requests past one of
+//! them. The server's parser is lenient where RFC 9112 allows it. This scanner checks every byte
+//! before the parser and rejects constructs that parsers interpret differently: a length beside
+//! chunks, several lengths, a line that ends without a carriage return, a continued line, a space
+//! before a colon, a transfer coding that is not `chunked`. It also tracks at every byte whether a
+//! head, a body or nothing is in progress, which timeouts need.
 
 use memchr::memchr;
 
@@ -14,12 +14,12 @@ const CHUNK_LINE_MAX: usize = 256;
 /// The longest trailer section.
 const TRAILERS_MAX: usize = 4096;
 
-/// Why a connection is refused.
+/// Why a connection is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Larger than it may be: 431.
+    /// 431: the head exceeds its limit.
     HeadTooLarge,
-    /// Another parser would see another request: 400.
+    /// 400: parsers may disagree about the request.
     Ambiguous(&'static str),
 }
 
@@ -43,7 +43,7 @@ pub struct Scanner {
 
 #[derive(Debug)]
 enum State {
-    /// Before a request's first byte; empty lines are skipped there.
+    /// Before a request's first byte; empty lines are skipped.
     Start,
     Head(Head),
     /// Remaining bytes of a body with a length.
@@ -59,7 +59,7 @@ enum State {
     },
 }
 
-/// The beginning of a line: as much as a name that matters is long, and a length's digits.
+/// The beginning of a line, long enough for the relevant header names and a length's digits.
 #[derive(Debug)]
 struct Line {
     start: [u8; LINE_KEPT],
@@ -92,7 +92,7 @@ struct Head {
 const LINE_KEPT: usize = 64;
 
 impl Line {
-    /// Takes bytes up to the line's end; how many, and whether the end was among them.
+    /// Takes bytes up to the line's end; returns their number and whether the end is among them.
     fn take(&mut self, bytes: &[u8]) -> (usize, bool) {
         let end = memchr(b'\n', bytes);
         let taken = end.map_or(bytes.len(), |at| at + 1);
@@ -111,7 +111,7 @@ impl Line {
         (self.kept, self.bytes, self.last) = (0, 0, 0);
     }
 
-    /// The line without its carriage return, which must be there.
+    /// The line without its required carriage return.
     fn content(&self) -> Result<&[u8], Refusal> {
         if self.last != b'\r' {
             return Err(Refusal::Ambiguous("line feed without carriage return"));
@@ -121,7 +121,7 @@ impl Line {
 }
 
 impl Scanner {
-    /// At a connection's beginning.
+    /// The state at a connection's beginning.
     pub fn new(head_bytes_max: usize) -> Scanner {
         Scanner {
             state: State::Start,
@@ -138,7 +138,7 @@ impl Scanner {
         }
     }
 
-    /// Looks at the next bytes. After a refusal nothing more is to be read.
+    /// Scans the next bytes. After a rejection, nothing more must be read.
     pub fn feed(&mut self, mut bytes: &[u8]) -> Result<(), Refusal> {
         while !bytes.is_empty() {
             let taken = self.step(bytes)?;
@@ -238,7 +238,7 @@ impl Scanner {
 }
 
 impl Head {
-    /// Whether it was the last.
+    /// Handles a line's end; returns whether the line ends the head.
     fn end_line(&mut self) -> Result<bool, Refusal> {
         let line = self.line.content()?;
         if line.is_empty() {
@@ -250,7 +250,7 @@ impl Head {
             match line[0] | 0x20 {
                 b'c' => self.length = length(line, self.line.bytes, self.length)?,
                 b't' => self.chunked |= chunked(line, self.line.bytes, self.chunked)?,
-                // 0x20 and 0x09 | 0x20
+                // Both characters after `| 0x20`: space (0x20) and tab (0x09, thus 0x29).
                 0x20 | 0x29 if matches!(line[0], b' ' | b'\t') => {
                     return Err(Refusal::Ambiguous("folded header line"));
                 }
@@ -266,7 +266,7 @@ impl Head {
     }
 }
 
-/// The value, if the line has that name. A space between name and colon is refused.
+/// The value if the line has that name. A space between name and colon is rejected.
 fn value<'a>(line: &'a [u8], name: &str) -> Result<Option<&'a [u8]>, Refusal> {
     let Some((start, rest)) = line.split_at_checked(name.len()) else {
         return Ok(None);
@@ -281,8 +281,8 @@ fn value<'a>(line: &'a [u8], name: &str) -> Result<Option<&'a [u8]>, Refusal> {
     }
 }
 
-/// The length after this line. The same one twice is refused too: one parser adds them up, one
-/// reads the first.
+/// The length after this line. A repeated equal length is rejected too: parsers may add the two up
+/// or use the first.
 fn length(line: &[u8], bytes: usize, before: Option<u64>) -> Result<Option<u64>, Refusal> {
     let Some(value) = value(line, "content-length")? else {
         return Ok(before);
@@ -308,7 +308,7 @@ fn chunked(line: &[u8], bytes: usize, before: bool) -> Result<bool, Refusal> {
     Ok(true)
 }
 
-/// The size before any extension.
+/// The size in front of any extension.
 fn chunk_size(line: &[u8]) -> Result<u64, Refusal> {
     let end = memchr(b';', line).unwrap_or(line.len());
     let digits = &line[..end];

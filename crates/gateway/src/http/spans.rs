@@ -4,7 +4,7 @@
 //! call NAME           child of the caller's span
 //! ├ load              until the function was loaded, or a container was ready
 //! ├ queue             until the device, or the native process, received the call
-//! └ device            there; a manager exports the part spent waiting at the gate. In a
+//! └ device            device time; a manager exports the part spent waiting at the gate. In a
 //!                     container: until the head of its reply
 //! ```
 
@@ -12,7 +12,7 @@ use baltra_engine::{Timing, Trace};
 use baltra_trace::{span_id, Clock, Kind, Span, Spans, Value};
 use std::time::{Duration, Instant};
 
-/// A call that ended.
+/// An ended call.
 pub(crate) struct Called<'a> {
     pub trace: &'a Trace,
     pub function: &'a str,
@@ -25,7 +25,7 @@ pub(crate) struct Called<'a> {
     pub error: Option<&'a str>,
     /// Node and device that ran it.
     pub place: Option<(&'a str, &'a str)>,
-    /// Name of the span of its own downstream request.
+    /// Name of the span for the call's downstream request.
     pub asked: &'static str,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn export(spans: &Spans, called: &Called<'_>) {
         let (queue, cold) = (timing.queue_ns, timing.cold_ns);
         let came = before(pushed, queue);
         let over = match timing.device_ns {
-            // A container's time is not device time and is not counted as such.
+            // A container's time does not count as device time.
             0 => called.ended,
             ns => pushed + Duration::from_nanos(ns),
         };

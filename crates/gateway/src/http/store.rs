@@ -1,8 +1,8 @@
 //! The node's functions and their deployments, on disk.
 //!
-//! `functions/NAME/` holds a manifest and its files; a name is there whole or not at all, because
-//! a directory is made beside and renamed (exchanged, where there was one). `NAME.NAMESPACE` is a
-//! function that the registry has ([`crate::http::pool`]).
+//! `functions/NAME/` holds a manifest and its files; changes are atomic, because a new directory is
+//! written under a temporary name and then renamed, or exchanged with an existing one.
+//! `NAME.NAMESPACE` is a function of the registry ([`crate::http::pool`]).
 
 use crate::http::deployment::Deployment;
 use baltra_functions::manifest::Implementation;
@@ -16,45 +16,45 @@ use std::io::{self, Write};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// The manifest's file.
+/// File name of the manifest.
 pub const MANIFEST: &str = "function.yaml";
-/// Files of one function.
+/// Most files of one function.
 const FILES_MAX: usize = 1000;
-/// Directories above a file.
+/// Most directories above a file.
 const DEPTH_MAX: usize = 8;
 
 /// Why a function is not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file's name is one that is not taken.
+    /// A file name is not allowed.
     #[error("invalid file name '{0}': use a relative path of letters, digits, '.', '_', '-' and '+', no part of which begins with a dot")]
     Name(String),
-    /// A name stands for a file and for a directory above another.
+    /// A name is both a file and a directory.
     #[error("'{0}' is both a file and a directory")]
     Both(String),
-    /// More files, or more bytes, than a function may have.
+    /// Too many files or bytes.
     #[error("{0}")]
     TooLarge(String),
     /// There is no manifest among the files.
     #[error("'{MANIFEST}' is missing among the files")]
     NoManifest,
-    /// The manifest is wrong.
+    /// The manifest is invalid.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// The disk.
+    /// An I/O error.
     #[error("state directory ('gateway.state'): {0}")]
     Io(#[from] io::Error),
 }
 
-/// A function that was stored, and what it replaced until this is dropped.
+/// A stored function, with the one that it replaced until this is dropped.
 #[derive(Debug)]
 pub struct Stored {
     /// The function.
     pub function: Arc<Function>,
     target: PathBuf,
-    /// Whether there was one.
+    /// Whether it replaced one.
     before: bool,
-    /// Where it is.
+    /// The directory of the replaced function.
     place: tempfile::TempDir,
 }
 
@@ -70,7 +70,7 @@ impl Stored {
                 RenameFlags::EXCHANGE,
             )?,
             false => {
-                // Out of sight first, as in `Store::remove`.
+                // Moved away first, as in `Store::remove`.
                 fs::create_dir_all(self.place.path())?;
                 fs::rename(&self.target, self.place.path().join("undone"))?;
             }
@@ -86,13 +86,13 @@ pub type Files = BTreeMap<String, Bytes>;
 #[derive(Debug)]
 pub struct Store {
     root: PathBuf,
-    /// Held as long as the gateway lives.
+    /// The lock file, held while the gateway runs.
     _lock: File,
 }
 
 impl Store {
-    /// Creates missing directories and removes the rest of an interrupted upload. A directory
-    /// belongs to one gateway.
+    /// Opens the directory: creates missing directories and removes the rest of an interrupted
+    /// upload. A directory belongs to one gateway.
     pub fn open(root: &Path) -> io::Result<Store> {
         fs::create_dir_all(root)?;
         let lock = File::create(root.join("lock"))?;
@@ -121,7 +121,7 @@ impl Store {
         self.root.join("functions")
     }
 
-    /// Where usage is kept.
+    /// The file for usage records.
     pub fn usage_file(&self) -> PathBuf {
         self.root.join("usage.json")
     }
@@ -130,18 +130,18 @@ impl Store {
         self.root.join("deployments.json")
     }
 
-    /// The function that files are; nothing is stored.
+    /// Parses a function from its files without storing it.
     pub fn read(&self, files: &Files) -> Result<Function, Error> {
         read(files, None)
     }
 
-    /// Stores a function under its manifest's name, in place of one that had it. One change of a
-    /// name at a time.
+    /// Stores a function under its manifest's name, in place of one with that name. Changes of the
+    /// same name must not overlap.
     pub fn put(&self, files: &Files) -> Result<Stored, Error> {
         self.put_as(files, None)
     }
 
-    /// Stores a function under the name that the registry has for it.
+    /// Stores a function under the registry's name.
     pub fn put_pooled(&self, name: &str, files: &Files) -> Result<Stored, Error> {
         self.put_as(files, Some(name))
     }
@@ -163,7 +163,8 @@ impl Store {
         let name = &function.manifest.name;
         let target = self.directory(name).ok_or(Error::NoManifest)?;
         sync(incoming.path())?;
-        // Exchanged, the old one lies where the temporary directory's owner clears it away.
+        // After the exchange, the old directory is where the temporary directory's owner deletes
+        // it.
         let before = target.exists();
         let flags = match before {
             true => RenameFlags::EXCHANGE,
@@ -179,11 +180,11 @@ impl Store {
         })
     }
 
-    /// A function, if it is there.
+    /// A function, if it exists.
     pub fn get(&self, name: &str) -> Option<Result<Function, ManifestError>> {
         let directory = self.directory(name).filter(|d| d.is_dir())?;
         let function = Function::load(&directory).map_err(|error| ManifestError {
-            // Where the server keeps it is the server's business.
+            // Callers do not need the server's path.
             file: Some(MANIFEST.into()),
             ..error
         });
@@ -193,7 +194,7 @@ impl Store {
         })
     }
 
-    /// The names of all.
+    /// The names of all functions.
     pub fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(self.functions())? {
@@ -211,7 +212,7 @@ impl Store {
         let Some(directory) = self.directory(name).filter(|d| d.is_dir()) else {
             return Ok(false);
         };
-        // Out of sight first: half a function is never there.
+        // Moved away first, so that a partially deleted function is never visible.
         let away = tempfile::Builder::new()
             .prefix(".removed-")
             .tempdir_in(self.functions())?;
@@ -228,7 +229,7 @@ impl Store {
         valid.then(|| self.functions().join(name))
     }
 
-    /// The deployments after the last change.
+    /// Reads the saved deployments.
     pub fn deployments(&self) -> io::Result<Vec<Deployment>> {
         match fs::read(self.deployments_file()) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -237,15 +238,16 @@ impl Store {
         }
     }
 
-    /// Keeps what is deployed.
+    /// Saves the deployments.
     pub fn save_deployments(&self, deployments: &[Deployment]) -> io::Result<()> {
         let text = serde_json::to_vec_pretty(deployments)?;
         write_atomically(&self.deployments_file(), &text)
     }
 }
 
-/// Converts a function of the registry, whose manifest's name is the first part of `name`. It
-/// belongs to its namespace, so it names no other tenant, and its native code is not loaded here.
+/// Converts a function of the registry; the name in its manifest is the first part of `name`. The
+/// function belongs to its namespace, so it must not name another tenant, and its native code is
+/// not loaded here.
 fn pooled(name: &str, mut function: Function) -> Result<Function, ManifestError> {
     let manifest = &mut function.manifest;
     let wrong = |reason: String| Err(ManifestError::new(reason));
@@ -270,7 +272,7 @@ fn pooled(name: &str, mut function: Function) -> Result<Function, ManifestError>
     Ok(function)
 }
 
-/// Names of functions, as manifests have them.
+/// Whether a name is a valid function name, as in manifests.
 pub fn valid_name(name: &str) -> bool {
     let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     (1..=63).contains(&name.len())
@@ -279,7 +281,7 @@ pub fn valid_name(name: &str) -> bool {
         && name.chars().all(|c| ends(c) || c == '-')
 }
 
-/// A relative path that leads nowhere else, in the form that it is stored under.
+/// Checks that a path is relative and stays below the directory; returns it in the stored form.
 pub fn file_name(path: &Path) -> Result<String, Error> {
     let refused = || Error::Name(path.to_string_lossy().chars().take(100).collect());
     let mut parts = Vec::new();
@@ -304,7 +306,7 @@ pub fn file_name(path: &Path) -> Result<String, Error> {
     }
 }
 
-/// The function that files are, under the name that the registry has for it, if it has one.
+/// Parses a function from its files, under the registry's name if it has one.
 fn read(files: &Files, name: Option<&str>) -> Result<Function, Error> {
     check(files)?;
     let text = files.get(MANIFEST).ok_or(Error::NoManifest)?;
@@ -342,12 +344,12 @@ fn check(files: &Files) -> Result<(), Error> {
     }
 }
 
-/// A directory's entries are on disk.
+/// Flushes a directory's entries to disk.
 fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// The file has the old content or the new, whatever happens.
+/// Replaces a file atomically: it has either the old or the new content after a crash.
 pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()
@@ -418,7 +420,7 @@ mod tests {
         let again = store.get("id.red").unwrap().unwrap();
         assert_eq!(again.manifest.name, "id.red");
         assert_eq!(again.digest, function.digest);
-        // It cannot be deployed, and does not prevent deploying others.
+        // The function cannot be deployed, and does not prevent the deployment of others.
         assert!(store.list().unwrap().is_empty());
         assert_eq!(store.put(&files).unwrap().function.manifest.name, "id");
         for name in ["other.red", "id", "../id.red", "id.red.x", "id."] {

@@ -1,4 +1,4 @@
-//! The deployed functions: read by every call without a lock, replaced as a whole by a change.
+//! The deployed functions: calls read the table without a lock; a change replaces the whole table.
 
 use crate::http::deployment::Deployment;
 use crate::http::keys::{Keys, TenantIndex, ANYONE};
@@ -12,23 +12,23 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// A function that can be called.
+/// A deployed function.
 #[derive(Debug)]
 pub struct Deployed {
-    /// Under which conditions.
+    /// Its deployment.
     pub deployment: Deployment,
     /// The function.
     pub function: Arc<Function>,
-    /// The value of `Allow`.
+    /// The value of the header `Allow`.
     pub allow: String,
-    /// The longest body, the gateway's own limit included.
+    /// Limit of a body, bytes: the smaller of the function's and the gateway's limits.
     pub body_bytes_max: u64,
-    /// How long a call may take.
+    /// Time limit of a call.
     pub timeout: Duration,
     /// Its log.
     pub log: Arc<Log>,
     methods: Vec<Method>,
-    /// By tenant, made when the tenant first calls.
+    /// Meters by tenant, created at a tenant's first call.
     meters: Box<[OnceLock<Arc<Meter>>]>,
 }
 
@@ -60,12 +60,12 @@ impl Deployed {
         }
     }
 
-    /// The name that it is called by.
+    /// The name under which it is called.
     pub fn name(&self) -> &str {
         &self.deployment.name
     }
 
-    /// Whether it takes this method.
+    /// Whether it accepts this method.
     pub fn takes(&self, method: &Method) -> bool {
         self.methods.contains(method)
     }
@@ -79,23 +79,23 @@ impl Deployed {
         }
     }
 
-    /// Where a call of `caller` is counted.
+    /// The meter for a call of `caller`.
     pub fn meter(&self, caller: TenantIndex, keys: &Keys, meters: &Meters) -> &Arc<Meter> {
         self.meters[caller.0].get_or_init(|| meters.meter(self.payer(caller, keys), self.name()))
     }
 }
 
-/// By name.
+/// Functions by name.
 pub type Functions = HashMap<String, Arc<Deployed>>;
 
-/// All of them.
+/// The table of deployed functions.
 #[derive(Debug, Default)]
 pub struct Table {
     functions: ArcSwap<Functions>,
 }
 
 impl Table {
-    /// By the name in the path; a namespace behind it is this node's only one.
+    /// Finds a function by the name in the path, whose optional namespace must be this node's.
     pub fn find(&self, name: &str) -> Option<Arc<Deployed>> {
         let functions = self.functions.load();
         let plain = || functions.get(name.strip_suffix(NAMESPACE)?.strip_suffix('.')?);
@@ -109,12 +109,12 @@ impl Table {
         all
     }
 
-    /// Whether anything is deployed at all, and how much.
+    /// Number of deployed functions.
     pub fn count(&self) -> usize {
         self.functions.load().len()
     }
 
-    /// Adds or replaces; what was replaced.
+    /// Adds or replaces a function; returns the replaced one.
     pub fn insert(&self, deployed: Arc<Deployed>) -> Option<Arc<Deployed>> {
         let name = deployed.name().to_owned();
         let mut before = None;
@@ -126,7 +126,7 @@ impl Table {
         before
     }
 
-    /// Removes; what was there.
+    /// Removes a function and returns it.
     pub fn remove(&self, name: &str) -> Option<Arc<Deployed>> {
         let mut before = None;
         self.functions.rcu(|functions| {

@@ -1,4 +1,4 @@
-//! Work beside the event loop, and the clock of records.
+//! Blocking work off the event loop, and the clock for records.
 
 use crate::http::problem::Problem;
 use std::time::{SystemTime, UNIX_EPOCH};

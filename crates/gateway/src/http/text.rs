@@ -1,6 +1,6 @@
-//! Short texts on the stack: header values are made of them without a detour.
+//! Short texts on the stack, from which header values are made.
 
-/// At most `N` bytes; what is too long is cut.
+/// A text of at most `N` bytes; longer texts are cut.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Text<const N: usize> {
     bytes: [u8; N],
@@ -25,7 +25,7 @@ impl<const N: usize> Text<N> {
         self.length += taken;
     }
 
-    /// Two digits a byte, lower case.
+    /// Appends bytes as hexadecimal digits, lower case.
     pub fn put_hex<const B: usize>(&mut self, bytes: [u8; B]) {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         for byte in bytes {
@@ -36,7 +36,7 @@ impl<const N: usize> Text<N> {
         }
     }
 
-    /// Nanoseconds as milliseconds with three places.
+    /// Appends nanoseconds as milliseconds with three decimals.
     pub fn put_ms(&mut self, ns: u64) {
         let mut digits = [b'0'; 24];
         let (mut at, mut left, mut places) = (digits.len(), ns / 1000, 0);
@@ -55,13 +55,13 @@ impl<const N: usize> Text<N> {
 }
 
 impl<const N: usize> From<Text<N>> for http::HeaderValue {
-    /// Only digits, letters and signs are ever put.
+    /// Texts contain only digits, letters and punctuation.
     fn from(text: Text<N>) -> http::HeaderValue {
         http::HeaderValue::from_bytes(text.as_bytes()).expect("printable characters")
     }
 }
 
-/// A text without the directories of this host's files: an error is for a caller, a path is not.
+/// Removes the directories of this host's files from an error message for callers.
 pub(crate) fn without_paths(text: &str) -> String {
     let in_name = |c: char| c.is_alphanumeric() || "._+-@%~=".contains(c);
     let mut out = String::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! Certificates.
+//! TLS configurations.
 
 use crate::options::Options;
 use anyhow::{Context, Result};
@@ -7,7 +7,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::sync::Arc;
 
-/// For a door whose protocol has this name in TLS; none: it is served without TLS.
+/// The configuration of a listener for a protocol (its ALPN name); `None`: TLS is disabled.
 pub(crate) fn server(options: &Options, protocol: &[u8]) -> Result<Option<Arc<ServerConfig>>> {
     let (Some(cert), Some(key)) = (&options.tls_cert, &options.tls_key) else {
         return Ok(None);
@@ -27,7 +27,7 @@ pub(crate) fn server(options: &Options, protocol: &[u8]) -> Result<Option<Arc<Se
     Ok(Some(Arc::new(config)))
 }
 
-/// For callbacks: the world's roots.
+/// The configuration for callbacks, with the public root certificates.
 pub(crate) fn client() -> Result<Arc<ClientConfig>> {
     let roots = RootCertStore {
         roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),

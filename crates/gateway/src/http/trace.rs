@@ -10,14 +10,14 @@ use baltra_trace::{span_id, trace_id, Context, Spans};
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
 
-/// `traceparent`
+/// The header `traceparent`.
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// `tracestate`: passed on, never read.
+/// The header `tracestate`, which is forwarded unread.
 pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
-/// `x-request-id`
+/// The header `x-request-id`.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The longest request id that is taken over.
+/// Length limit of a caller's request id.
 const ID_BYTES_MAX: usize = 128;
 
 /// The request's trace, continued or begun.
@@ -63,14 +63,14 @@ pub fn header(trace: &Trace) -> String {
     String::from_utf8_lossy(text(trace).as_bytes()).into_owned()
 }
 
-/// The request's id where its caller sends none: the trace's, so that one leads to the other.
+/// The request's id if the caller sends none: the trace id, so that each can be found by the other.
 pub(crate) fn request_id(trace: &Trace) -> HeaderValue {
     let mut text = Text::<32>::new();
     text.put_hex(trace.id);
     text.into()
 }
 
-/// The caller's own request id, where it is a decent one.
+/// The caller's own request id, if it is valid.
 pub(crate) fn given_id(headers: &HeaderMap) -> Option<&HeaderValue> {
     headers.get(X_REQUEST_ID).filter(|value| {
         (1..=ID_BYTES_MAX).contains(&value.len())
@@ -78,7 +78,7 @@ pub(crate) fn given_id(headers: &HeaderMap) -> Option<&HeaderValue> {
     })
 }
 
-/// An unguessable name for a later request: a UUID of version 4.
+/// An unguessable id for a later request: a UUID of version 4.
 pub(crate) fn secret_id() -> Result<String, getrandom::Error> {
     let mut bytes = [0u8; 16];
     getrandom::fill(&mut bytes)?;

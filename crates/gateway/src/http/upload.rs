@@ -10,28 +10,28 @@ use std::io::Read;
 
 /// A tar archive of the function's directory.
 pub const TAR: &str = "application/vnd.baltra.function+tar";
-/// `{"files": {"function.yaml": "…", "lib.so": {"base64": "…"}}}`
+/// JSON: `{"files": {"function.yaml": "…", "lib.so": {"base64": "…"}}}`.
 pub const JSON: &str = "application/vnd.baltra.function+json";
 /// Supported content types, for error messages.
 pub const TYPES: &str = "application/json (an OpenFaaS deployment), \
     application/vnd.baltra.function+tar (or application/x-tar, application/gzip), \
     application/vnd.baltra.function+json or application/yaml";
 
-/// How a function came.
+/// The format of an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// [`TAR`]
+    /// [`TAR`].
     Tar,
     /// [`TAR`], compressed.
     TarGz,
-    /// [`JSON`]
+    /// [`JSON`].
     Json,
     /// A manifest that needs no other file.
     Yaml,
 }
 
 impl Form {
-    /// Of a media type, parameters aside.
+    /// The format for a media type without parameters.
     pub fn of(media_type: &str) -> Option<Form> {
         let essence = media_type.split(';').next().unwrap_or_default().trim();
         match essence.to_ascii_lowercase().as_str() {
@@ -43,7 +43,7 @@ impl Form {
         }
     }
 
-    /// The files; `bytes_max` of them, unpacked.
+    /// Unpacks the files, at most `bytes_max` in total.
     pub fn unpack(self, body: &[u8], bytes_max: u64) -> Result<Files, Error> {
         match self {
             Form::Tar => unpack_tar(body, bytes_max),
@@ -64,7 +64,7 @@ fn too_large(bytes_max: u64) -> Error {
 }
 
 fn unpack_tar(archive: impl Read, bytes_max: u64) -> Result<Files, Error> {
-    // Headers and padding are read too: an archive of nothing but headers ends as well.
+    // The bound includes headers and padding, so an archive of headers only ends too.
     let bounded = archive.take(bytes_max.saturating_mul(2).saturating_add(1 << 20));
     let mut archive = tar::Archive::new(bounded);
     let (mut files, mut bytes) = (Files::new(), 0u64);
@@ -76,7 +76,7 @@ fn unpack_tar(archive: impl Read, bytes_max: u64) -> Result<Files, Error> {
             continue;
         }
         if kind.is_dir() {
-            // Directories exist through their files; the archive's root has no name.
+            // Directories exist through their files; the root of an archive has no name.
             directories.extend(file_name(&entry.path()?));
             if directories.len() > 10_000 {
                 return Err(too_large(bytes_max));
@@ -109,7 +109,7 @@ fn unpack_tar(archive: impl Read, bytes_max: u64) -> Result<Files, Error> {
     }
 }
 
-/// An archive of a directory has the directory's name before every file's.
+/// Removes a common directory's name from all files.
 fn without_directory(files: Files) -> Files {
     if files.contains_key(MANIFEST) {
         return files;
@@ -208,7 +208,7 @@ mod tests {
             let mut header = tar::Header::new_gnu();
             header.set_size(bytes.len() as u64);
             header.set_mode(0o644);
-            // Past the checks of the library that writes archives: hostile ones are not made by it.
+            // Written directly, because the archive library refuses hostile names.
             header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
             header.set_cksum();
             builder.append(&header, *bytes).unwrap();

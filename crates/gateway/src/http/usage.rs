@@ -1,4 +1,4 @@
-//! What tenants used: what a bill is made from.
+//! Usage records of tenants, the basis of billing.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,31 +8,31 @@ use serde::{Deserialize, Serialize};
 pub struct Usage {
     /// Calls that succeeded.
     pub calls: u64,
-    /// Calls that did not.
+    /// Calls that failed.
     pub failed: u64,
     /// Device time, nanoseconds.
     pub device_ns: u64,
-    /// Of requests' bodies.
+    /// Bytes of requests' bodies.
     pub bytes_in: u64,
-    /// Of answers'.
+    /// Bytes of responses' bodies.
     pub bytes_out: u64,
-    /// Calls that had to wait for loading.
+    /// Calls that waited for loading.
     pub cold_starts: u64,
 }
 
-/// Of one tenant and function.
+/// Usage of one tenant and function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageLine {
     /// The calling tenant.
     pub tenant: String,
-    /// What.
+    /// The function.
     pub function: String,
-    /// How much.
+    /// The totals.
     #[serde(flatten)]
     pub usage: Usage,
 }
 
-/// Usage as comma-separated values. Names hold no character that would need quoting.
+/// Formats usage as comma-separated values. Names contain no character that needs quoting.
 pub fn csv(lines: &[UsageLine]) -> String {
     let mut text =
         String::from("tenant,function,calls,failed,device_ns,bytes_in,bytes_out,cold_starts\n");

@@ -1,4 +1,4 @@
-//! A gateway in this process, functions in C, and an HTTP client that sends raw bytes.
+//! Starts a gateway in this process, with functions in C, and an HTTP client that sends raw bytes.
 #![allow(dead_code)]
 
 use baltra_gateway::{Options, Service};
@@ -10,17 +10,17 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes on a busy machine.
+/// Longer than any step takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// `empty`: nothing in, nothing out.
+/// `empty`: no inputs, no outputs.
 pub const EMPTY: &str = "name: empty
 methods: [POST, GET]
 implementations:
   - native: {library: test.so, symbol: empty}
 ";
 
-/// `uppercase`: a text in upper case.
+/// `uppercase`: converts text to upper case.
 pub const UPPERCASE: &str = "name: uppercase
 inputs:
   - {name: text, type: u8, shape: [length], codecs: [raw, json], json: text}
@@ -32,7 +32,7 @@ implementations:
 limits: {body_bytes: 1MiB, timeout_ms: 60000}
 ";
 
-/// `scale`: numbers times a number of the query.
+/// `scale`: multiplies numbers by a number of the query.
 pub const SCALE: &str = "name: scale
 inputs:
   - {name: values, type: f32, shape: [n], codecs: [raw, json]}
@@ -57,7 +57,7 @@ limits: {timeout_ms: 500}
 
 const SOURCE: &str = include_str!("functions.c");
 
-/// The library of all of them, built once.
+/// The library of all functions, built once.
 pub static LIBRARY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let dir = tempfile::tempdir().unwrap();
     let (source, library) = (dir.path().join("test.c"), dir.path().join("test.so"));
@@ -98,14 +98,14 @@ pub fn archive_of(files: &[(&str, &[u8])]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-/// A gateway with a directory of its own.
+/// A gateway with its own directory.
 pub struct Gateway {
     pub service: Service,
     pub home: tempfile::TempDir,
     pub options: Options,
 }
 
-/// On free ports, with a state directory of its own.
+/// Options with free ports and a state directory.
 pub fn options(home: &Path) -> Options {
     let mut options = Options {
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -115,18 +115,18 @@ pub fn options(home: &Path) -> Options {
         ..Options::default()
     };
     options.engine.native_program = PathBuf::from(env!("CARGO_BIN_EXE_baltra-native-worker"));
-    // Nobody listens there: native functions need no manager.
+    // No manager listens there: native functions need none.
     options.engine.endpoints = vec![format!("unix:{}", home.join("none.sock").display())];
     options
 }
 
 impl Gateway {
-    /// With the defaults.
+    /// Starts with the default options.
     pub fn start() -> Gateway {
         Gateway::start_with(|_| {})
     }
 
-    /// With options changed.
+    /// Starts with changed options.
     pub fn start_with(change: impl FnOnce(&mut Options)) -> Gateway {
         let home = tempfile::tempdir().unwrap();
         let mut options = options(home.path());
@@ -139,7 +139,7 @@ impl Gateway {
         }
     }
 
-    /// Stops it and starts another on the same directory.
+    /// Stops the gateway and starts another on the same directory.
     pub fn restart(self) -> Gateway {
         let Gateway {
             service,
@@ -159,7 +159,7 @@ impl Gateway {
         self.service.address()
     }
 
-    /// Uploads and deploys.
+    /// Uploads and deploys a function.
     pub fn deploy(&self, manifest: &str) {
         let archive = archive(manifest);
         let answer = self.send(
@@ -171,7 +171,7 @@ impl Gateway {
         assert_eq!(answer.status, 201, "{}", answer.text());
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a new connection.
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         let mut client = Client::connect(self.address());
         client.send(method, path, headers, body);
@@ -187,7 +187,7 @@ impl Gateway {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -209,7 +209,7 @@ impl Answer {
     }
 }
 
-/// A connection that sends given bytes exactly.
+/// A connection that sends exact bytes.
 pub struct Client {
     pub stream: TcpStream,
     reader: BufReader<TcpStream>,
@@ -225,7 +225,7 @@ impl Client {
         Client { stream, reader }
     }
 
-    /// Bytes as they are. The peer may have closed already.
+    /// Sends raw bytes. The peer may have closed the connection already.
     pub fn raw(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
@@ -243,7 +243,7 @@ impl Client {
         self.raw(body);
     }
 
-    /// The next answer; none: the connection has ended.
+    /// The next response; `None`: the connection has ended.
     pub fn receive(&mut self) -> Option<Answer> {
         let mut line = String::new();
         if self.reader.read_line(&mut line).ok()? == 0 {
@@ -281,7 +281,7 @@ impl Client {
         })
     }
 
-    /// The next chunk; none: the last was there, or the connection has ended.
+    /// The next chunk; `None`: after the last chunk, or if the connection has ended.
     pub fn chunk(&mut self) -> Option<Vec<u8>> {
         let mut line = String::new();
         self.reader.read_line(&mut line).ok()?;
@@ -292,7 +292,7 @@ impl Client {
         (size > 0).then_some(chunk)
     }
 
-    /// The head of an answer whose body is read chunk by chunk.
+    /// The status of a response whose body is read chunk by chunk.
     pub fn head(&mut self) -> u16 {
         let mut status = 0;
         loop {
@@ -307,7 +307,7 @@ impl Client {
         }
     }
 
-    /// Whether the peer has ended the connection, or does in time.
+    /// Waits for the peer to close the connection; `false` after the timeout.
     pub fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.reader.read_to_end(&mut rest) {
@@ -326,7 +326,7 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// sha256 in hexadecimal.
+/// sha256 of a text, hexadecimal.
 pub fn sha256(text: &str) -> String {
     use sha2::Digest;
     let digest = sha2::Sha256::digest(text.as_bytes());

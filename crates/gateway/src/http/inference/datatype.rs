@@ -1,22 +1,22 @@
-//! The protocol's datatypes, and how those that functions have no type for are bound to one.
+//! The protocol's datatypes, and the binding of those that functions have no type for.
 //!
 //! | datatype | bound to | as |
 //! |---|---|---|
 //! | `BOOL` | `u8` | 0 and 1 |
 //! | `BYTES`, one element | `u8`, one dimension | its bytes |
-//! | `FP16`, `BF16` | `f32`, `f64` | the same numbers, which those have all of |
+//! | `FP16`, `BF16` | `f32`, `f64` | the same numbers (exact) |
 //!
-//! Where an input came as `BYTES`, outputs of text (`json: text`) go as `BYTES`, too.
+//! If an input is sent as `BYTES`, text outputs (`json: text`) are returned as `BYTES`.
 
 use crate::http::problem::Problem;
 use crate::http::table::Deployed;
 use baltra_functions::manifest::JsonForm;
 use baltra_functions::{Body, Tensor, Type};
 
-/// A tensor's elements as the protocol names them.
+/// An element type of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Datatype {
-    /// A function's own type.
+    /// A type that functions have.
     Own(Type),
     Bool,
     Bytes,
@@ -24,11 +24,11 @@ pub(crate) enum Datatype {
     Bf16,
 }
 
-/// A `BYTES` element's length before it.
+/// Size of the length before an element of `BYTES`.
 const LENGTH: u64 = 4;
 
 impl Datatype {
-    /// Of a name; what is none is refused with those there are.
+    /// Parses a name; an unsupported one is rejected with the list of supported ones.
     pub fn of(input: &str, name: &str) -> Result<Datatype, Problem> {
         let others = [
             ("BOOL", Datatype::Bool),
@@ -70,7 +70,7 @@ impl Datatype {
         }
     }
 
-    /// Elements of JSON, which come to `bytes` at most.
+    /// Parses elements from JSON, at most `bytes` in total.
     pub fn parse_json(self, input: &str, json: &str, bytes: u64) -> Result<Body, Problem> {
         let wrong = |why: String| Problem::unprocessable(format!("input '{input}': {why}"));
         match self {
@@ -166,13 +166,13 @@ impl Datatype {
     }
 }
 
-/// An element of `BYTES`: its length before it.
+/// An element of `BYTES`, with its length prefix.
 pub(crate) fn element(bytes: Vec<u8>) -> Body {
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     Body(vec![length.to_le_bytes().to_vec().into(), bytes.into()])
 }
 
-/// The number of a binary16 (IEEE 754), of which every one is a binary32.
+/// Converts binary16 (IEEE 754) to binary32, exactly.
 fn from_half(half: u16) -> f32 {
     let sign = u32::from(half >> 15) << 31;
     let (exponent, fraction) = (u32::from(half >> 10) & 31, u32::from(half) & 0x3ff);
@@ -180,7 +180,7 @@ fn from_half(half: u16) -> f32 {
         (31, _) => 0xff << 23 | fraction << 13,
         (0, 0) => 0,
         (0, _) => {
-            // Subnormal here, but not there.
+            // Subnormal in binary16, normal in binary32.
             let float = fraction as f32 / (1u32 << 24) as f32;
             float.to_bits()
         }
@@ -189,7 +189,7 @@ fn from_half(half: u16) -> f32 {
     f32::from_bits(sign | bits)
 }
 
-/// Lists of true and false in any nesting, as bytes.
+/// Parses lists of booleans in any nesting into bytes.
 fn bools(json: &str) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let words = json.split(|c: char| c.is_ascii_whitespace() || matches!(c, '[' | ']' | ','));
@@ -204,14 +204,14 @@ fn bools(json: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// An output as it is sent.
+/// An output in the form in which it is sent.
 pub(crate) struct Output {
     pub tensor: Tensor,
     pub datatype: &'static str,
 }
 
 impl Output {
-    /// Texts go as `BYTES` where `texts` did come so.
+    /// Text is sent as `BYTES` if `texts` is set: the request then has inputs of `BYTES`.
     pub fn of(deployed: &Deployed, tensor: Tensor, texts: bool) -> Output {
         let outputs = &deployed.function.manifest.outputs;
         let manifest = outputs.iter().find(|output| output.name == tensor.name);
@@ -246,10 +246,10 @@ impl Output {
         serde_json::to_writer(out, &[String::from_utf8_lossy(&text)])
     }
 
-    /// How long that may be.
+    /// Upper bound of the length of that JSON.
     pub fn json_bytes_max(&self) -> u64 {
         match self.datatype == Datatype::Bytes.name() {
-            // A control character is six.
+            // A control character takes six bytes in JSON.
             true => self.tensor.data.len().saturating_mul(6).saturating_add(4),
             false => self.tensor.json_bytes_max(),
         }
@@ -278,7 +278,7 @@ mod tests {
         }
         assert!(from_half(0x7e00).is_nan());
         assert_eq!(from_half(0x8000).to_bits(), (-0f32).to_bits());
-        // Each has another value, in the order of its bits.
+        // Values ascend strictly with their bits.
         let all: Vec<f32> = (0..0x7c00).map(from_half).collect();
         assert!(all.windows(2).all(|pair| pair[0] < pair[1]));
     }

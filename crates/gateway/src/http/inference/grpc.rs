@@ -1,4 +1,4 @@
-//! The same over gRPC.
+//! The Open Inference Protocol over gRPC.
 
 use super::datatype::{self, Datatype, Output};
 use super::memory::Description;
@@ -170,7 +170,7 @@ fn read_inputs(
     }
 }
 
-/// Elements in the field of their datatype.
+/// Converts elements from the field of their datatype.
 fn typed(name: &str, datatype: Datatype, given: &[u8], bytes: u64) -> Result<Body, Status> {
     let kind = match datatype {
         Datatype::Own(kind) => kind,
@@ -225,7 +225,7 @@ fn check_parameters(parameters: &Parameters, supported: &[&str]) -> Result<(), S
     }
 }
 
-/// How long the caller waits; sequences and priorities are refused.
+/// The caller's time limit; sequences and priorities are rejected.
 fn timeout(parameters: &Parameters) -> Result<Option<Duration>, Status> {
     let is_sequence = |name: &String| name.starts_with("sequence_");
     if parameters.keys().any(is_sequence) {
@@ -277,7 +277,7 @@ fn write_output(output: &Output, shared: Option<&Span>) -> (InferOutputTensor, B
     (output, raw)
 }
 
-/// The headers that answers over HTTP have too.
+/// Adds the headers that HTTP responses have.
 fn with_metadata<T>(message: T, timing: &Timing, trace: &baltra_engine::Trace) -> Response<T> {
     let ms = |ns: u64| ns as f64 / 1e6;
     let timing = format!(

@@ -1,10 +1,10 @@
 //! Admission of gRPC requests: the keys, limits and deadlines of HTTP, applied before a message is
 //! read.
 //!
-//! Of a request without a key nothing is read. A message's length is in front of it: one that is
-//! longer than its function takes is refused then, and what comes is counted ([`Held`]) and must
-//! have come within `body_timeout_ms`. An answer counts until it is sent, and its connection ends
-//! where the peer takes nothing of it for `write_timeout_ms`.
+//! The body of a request without a valid key is not read. A message begins with its length: one
+//! longer than the function's limit is rejected at once; others are accounted for ([`Held`]) as
+//! they arrive and must be complete within `body_timeout_ms`. A response is accounted for until it
+//! has been sent; its connection is closed if the peer accepts no bytes for `write_timeout_ms`.
 
 use super::wire::{model_name, Model};
 use super::Slot;
@@ -25,15 +25,15 @@ use tokio::time::Sleep;
 use tonic::body::Body;
 use tonic::Status;
 
-/// Messages that carry no tensors.
+/// Limit of messages without tensors.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
-/// In a larger message, the model's name lies within this many bytes.
+/// In a larger message, the model's name must lie within this many bytes.
 const NAME_WITHIN: usize = 4 << 10;
-/// Room for a message's own fields beside its tensors.
+/// Allowance for a message's fields other than tensors.
 pub(crate) const FIELDS_BYTES: u64 = 1 << 20;
 /// A message's compression flag and length.
 const PREFIX: usize = 5;
-/// An answer goes out in pieces of that many bytes, so that its progress is seen.
+/// Responses are sent in pieces of this size, so that their progress is visible.
 const PIECE: usize = 256 << 10;
 
 /// Resources of a request, from its first byte to its response's last.
@@ -45,11 +45,11 @@ struct Ticket {
 /// The access rule of a method.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Method {
-    /// Anyone: probes, and what describes the service.
+    /// No key: probes, and descriptions of the service.
     Open,
-    /// Management.
+    /// Management's password.
     Admin,
-    /// Callers with a key.
+    /// A caller's key.
     Small,
     Infer,
 }
@@ -71,7 +71,7 @@ impl Method {
     }
 }
 
-/// A request that may be read, or why it is refused.
+/// Checks a request before its body is read; returns the admitted request or the error.
 pub(crate) fn admit(
     gateway: &Arc<Gateway>,
     request: Request<Incoming>,
@@ -110,15 +110,15 @@ fn ticket(gateway: &Arc<Gateway>, method: Method, headers: &HeaderMap) -> Result
     })
 }
 
-/// Where in a request's body the next byte is.
+/// Position in a request's body.
 #[derive(Debug, Default)]
 struct At {
     prefix: [u8; PREFIX],
-    /// Bytes of the prefix that are there.
+    /// Received bytes of the prefix.
     prefix_bytes: usize,
-    /// Bytes of the message that are not.
+    /// Missing bytes of the message.
     left: u64,
-    /// Its beginning, as long as the model's name is not known.
+    /// The beginning of the message, until the model's name has been found.
     head: Option<Vec<u8>>,
     length: u64,
 }
@@ -166,7 +166,7 @@ impl<B> Guarded<B> {
         Ok(())
     }
 
-    /// A message's length is known.
+    /// Handles a complete prefix, which has the message's length.
     fn begin(&mut self) -> Result<(), Status> {
         let [_, length @ ..] = self.at.prefix;
         let length = u64::from(u32::from_be_bytes(length));
@@ -196,7 +196,8 @@ impl<B> Guarded<B> {
         }
     }
 
-    /// A message that is larger than any name needs must be no larger than its function takes.
+    /// Finds the model's name in a message larger than [`SMALL_BYTES_MAX`], and checks the
+    /// message's length against its function's limit.
     fn look_for_name(&mut self, data: &[u8]) -> Result<(), Status> {
         let Some(head) = &mut self.at.head else {
             return Ok(());
@@ -210,7 +211,7 @@ impl<B> Guarded<B> {
         };
         let found = self.gateway.table.find(name);
         let deployed = found.ok_or_else(|| Problem::unknown_function(name))?;
-        // Typed contents are longer than their elements; what they come to is bounded again.
+        // Typed contents are longer than their elements, which are bounded separately.
         let bytes_max = deployed.body_bytes_max.saturating_mul(2);
         let bytes_max = bytes_max.saturating_add(FIELDS_BYTES);
         if self.at.length > bytes_max {
@@ -267,11 +268,11 @@ where
     }
 }
 
-/// An answer's part of what its request holds.
+/// A response's reference to the accounts of its request.
 pub(crate) struct Sent(Arc<Ticket>);
 
 impl Sent {
-    /// The answer, which holds what its request does until it is sent.
+    /// Attaches the request's accounts to the response until it has been sent.
     pub fn with(self, watch: &Arc<Watch>, response: Response<Body>) -> Response<Answering> {
         let (mut parts, inner) = response.into_parts();
         let body = Answering {
@@ -284,7 +285,7 @@ impl Sent {
         Response::from_parts(parts, body)
     }
 
-    /// An answer to a request that was refused.
+    /// The response to a rejected request.
     pub fn refused(watch: &Arc<Watch>, response: Response<Body>) -> Response<Answering> {
         response.map(|inner| Answering {
             inner,
@@ -296,13 +297,13 @@ impl Sent {
     }
 }
 
-/// An answer's body on its way.
+/// A response's body during transmission.
 pub(crate) struct Answering {
     inner: Body,
-    /// Of the frame that is being sent.
+    /// Rest of the current frame.
     rest: Bytes,
     progress: Progress,
-    /// What its outputs hold.
+    /// Account of its outputs.
     own: Option<Arc<Held>>,
     _ticket: Option<Arc<Ticket>>,
 }

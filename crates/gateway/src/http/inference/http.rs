@@ -1,4 +1,4 @@
-//! `/v2/…`: elements come as JSON numbers, as binary data behind the JSON, or in shared memory.
+//! `/v2/…`: elements are JSON numbers, binary data after the JSON, or in shared memory.
 
 use super::memory::Description;
 use super::message::{self, read_request, write_response, HEADER_LENGTH};
@@ -34,7 +34,7 @@ const HEAVY_BYTES: u64 = 64 << 10;
 
 type Door = State<Arc<Gateway>>;
 
-/// A problem as this protocol's clients read it: with a member `error`.
+/// Converts an error to this protocol's form, with a member `error`.
 async fn name_errors(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let Some(problem) = response.extensions_mut().remove::<Problem>() else {
@@ -49,7 +49,7 @@ async fn name_errors(request: Request, next: Next) -> Response {
 
 type Answer = Result<Response, Problem>;
 
-/// Everything below `/v2`.
+/// Routes below `/v2`.
 pub(crate) fn router(gateway: &Arc<Gateway>) -> Router<Arc<Gateway>> {
     let management = Router::new()
         .route("/repository/models/{name}/load", post(load))
@@ -108,7 +108,7 @@ pub(crate) fn router(gateway: &Arc<Gateway>) -> Router<Arc<Gateway>> {
         .layer(from_fn(name_errors))
 }
 
-/// Interval of readiness checks of a function that takes no calls.
+/// Polling interval of the readiness of a function that accepts no calls.
 const READY_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Deserialize)]
@@ -173,7 +173,7 @@ struct IndexRequest {
     ready: bool,
 }
 
-/// A body that may be left out.
+/// Parses an optional body.
 async fn optional<T: DeserializeOwned + Default>(body: Body) -> Result<T, Problem> {
     let body = whole(body, SMALL_BYTES_MAX).await?;
     match body.is_empty() {
@@ -182,7 +182,7 @@ async fn optional<T: DeserializeOwned + Default>(body: Body) -> Result<T, Proble
     }
 }
 
-/// The deployed functions, or those of them that take calls.
+/// Lists the deployed functions, or only those that accept calls.
 async fn index(State(gateway): Door, headers: HeaderMap, body: Body) -> Answer {
     gateway.keys.caller(&headers)?;
     let request: IndexRequest = optional(body).await?;
@@ -265,7 +265,7 @@ async fn no_regions(State(gateway): Door, headers: HeaderMap) -> Answer {
     Ok(json(&json!([])))
 }
 
-/// Clients unregister all regions before they begin.
+/// Clients unregister all regions when they start, so this request succeeds without effect.
 async fn no_unregister(State(gateway): Door, headers: HeaderMap) -> Answer {
     gateway.keys.caller(&headers)?;
     Ok(StatusCode::OK.into_response())
@@ -307,7 +307,7 @@ async fn register(
     body: Body,
 ) -> Answer {
     let caller = gateway.keys.caller(&headers)?;
-    // Clients of this protocol send JSON under whatever type their library has.
+    // Clients of this protocol send JSON with any content type.
     let mut plain = headers;
     plain.remove(CONTENT_TYPE);
     let registration: Registration = read_json(&plain, body).await?;
@@ -340,13 +340,13 @@ async fn infer(
         "text/plain",
     ];
     let media_type = media_type(&headers);
-    // `curl -d` calls it a form.
+    // `curl -d` sends JSON as a form.
     if !supported.contains(&media_type.as_str())
         && media_type != "application/x-www-form-urlencoded"
     {
         return Err(Problem::unsupported_type("application/json"));
     }
-    // Numbers in JSON are longer than their bytes; what they come to is bounded again.
+    // Numbers are longer in JSON than in memory; the decoded size is bounded separately.
     let bytes_max = deployed
         .body_bytes_max
         .saturating_mul(8)
@@ -382,7 +382,7 @@ async fn infer(
     Ok(response)
 }
 
-/// Where the JSON ends and the binary data begins.
+/// Length of the JSON before the binary data.
 fn header_length(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(value) = headers.get(HEADER_LENGTH) else {
         return Ok(None);

@@ -17,9 +17,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where the C library has them.
+/// The directory of the C library's shared memory objects.
 const DIRECTORY: &str = "/dev/shm";
-/// Regions of one tenant.
+/// Most regions of one tenant.
 const REGIONS_MAX: usize = 1024;
 
 /// A region, as in its status.
@@ -56,7 +56,7 @@ impl Regions {
         f(&mut self.by_name.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Opens an object and names a part of it.
+    /// Opens an object and registers a part of it under a name.
     pub fn register(&self, owner: TenantIndex, region: Description) -> Result<(), Problem> {
         if !self.allowed {
             return Err(Problem::new(
@@ -110,7 +110,7 @@ impl Regions {
         })
     }
 
-    /// Forgets one (an error when there is none), or all of the tenant's.
+    /// Unregisters one region (an error if it does not exist), or all regions of the tenant.
     pub fn unregister(&self, owner: TenantIndex, name: Option<&str>) -> Result<(), Problem> {
         let Some(name) = name else {
             self.locked(|regions| regions.retain(|(o, _), _| *o != owner.0));
@@ -120,7 +120,7 @@ impl Regions {
         removed.map(|_| ()).ok_or_else(|| unknown(name))
     }
 
-    /// One, or all of the tenant's.
+    /// Status of one region, or of all regions of the tenant.
     pub fn status(
         &self,
         owner: TenantIndex,
@@ -139,7 +139,7 @@ impl Regions {
         }
     }
 
-    /// The object, and where in it the span lies.
+    /// The object, and the offset of the span in it.
     fn find(&self, owner: TenantIndex, span: &Span) -> Result<(Arc<File>, u64), Problem> {
         self.locked(|regions| {
             let region = regions.get(&(owner.0, span.region.clone()));
@@ -156,7 +156,7 @@ impl Regions {
         })
     }
 
-    /// An input's bytes.
+    /// Reads an input's bytes.
     pub fn read(&self, owner: TenantIndex, span: &Span) -> Result<Vec<u8>, Problem> {
         let (file, from) = self.find(owner, span)?;
         let mut bytes = vec![0; span.bytes as usize];
@@ -165,7 +165,7 @@ impl Regions {
         Ok(bytes)
     }
 
-    /// An output's bytes; there must be room for them.
+    /// Writes an output's bytes, which must fit into the span.
     pub fn write(&self, owner: TenantIndex, span: &Span, body: &Body) -> Result<(), Problem> {
         if body.len() > span.bytes {
             return Err(Problem::bad_request(format!(
@@ -176,7 +176,7 @@ impl Regions {
             )));
         }
         let (file, mut at) = self.find(owner, span)?;
-        // A write behind the object's end would make it larger than its owner did.
+        // A write beyond the object's end would extend the object.
         let size = file.metadata().map_or(0, |about| about.len());
         if at + body.len() > size {
             let gone = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
@@ -202,7 +202,7 @@ fn shrunk(region: &str, error: &std::io::Error) -> Problem {
     ))
 }
 
-/// The file of a key such as `/input0`, or `input0` as some clients write it.
+/// The file for a key such as `/input0`, or `input0` as some clients write it.
 fn path(key: &str) -> Option<PathBuf> {
     let name = key.strip_prefix('/').unwrap_or(key);
     let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | ':');

@@ -1,4 +1,4 @@
-//! Requests and answers of `/infer`: JSON, and the binary data behind it.
+//! Requests and responses of `/infer`: JSON, followed by binary data.
 
 use super::datatype::{Datatype, Output};
 use super::{shape, Data, Inference, Input, RequestedOutput, Span, DIMENSIONS_MAX, TENSORS_MAX};
@@ -22,7 +22,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// Where the JSON ends and the binary data begins.
+/// Header with the length of the JSON before the binary data.
 pub(crate) const HEADER_LENGTH: HeaderName =
     HeaderName::from_static("inference-header-content-length");
 
@@ -69,7 +69,7 @@ struct Parameters {
     shared_memory_byte_size: Option<u64>,
     classification: Option<u64>,
     priority: Option<u64>,
-    /// Microseconds.
+    /// Time limit, microseconds.
     timeout: Option<u64>,
     sequence_id: Option<IgnoredAny>,
     sequence_start: Option<IgnoredAny>,
@@ -92,14 +92,14 @@ impl Parameters {
     }
 }
 
-/// Calls that belong together.
+/// The error for sequences of dependent calls.
 pub(crate) fn sequences() -> Problem {
     Problem::bad_request(
         "sequences are not supported ('sequence_id', 'sequence_start', 'sequence_end')",
     )
 }
 
-/// How long the caller waits, of microseconds; 0: as long as the function may take.
+/// Parses the caller's time limit in microseconds; 0: the function's limit.
 pub(crate) fn timeout(us: Option<u64>, priority: Option<u64>) -> Result<Option<Duration>, Problem> {
     if priority.is_some_and(|priority| priority > 0) {
         return Err(Problem::bad_request("'priority' is not supported"));
@@ -107,8 +107,9 @@ pub(crate) fn timeout(us: Option<u64>, priority: Option<u64>) -> Result<Option<D
     Ok(us.filter(|us| *us > 0).map(Duration::from_micros))
 }
 
-/// What [`read_request`] may hold beside a body: its JSON in one piece, with its odd floats quoted
-/// and its data apart, and the elements, in lists that double.
+/// Upper bound of the memory that [`read_request`] needs in addition to the body: the JSON in one
+/// piece, with special floats quoted and data apart, and the elements in lists that grow by
+/// doubling.
 pub(crate) fn read_bytes(body: u64, length: Option<u64>, input_bytes_max: u64) -> u64 {
     let json = length.unwrap_or(body).min(body);
     let elements = json
@@ -117,7 +118,7 @@ pub(crate) fn read_bytes(body: u64, length: Option<u64>, input_bytes_max: u64) -
     elements.saturating_add(json.saturating_mul(4))
 }
 
-/// What [`write_response`] may hold beside the tensors.
+/// Upper bound of the memory that [`write_response`] needs in addition to the tensors.
 pub(crate) fn written_bytes(form: &Form, tensors: &[Output]) -> u64 {
     let texts = tensors
         .iter()
@@ -129,7 +130,7 @@ pub(crate) fn written_bytes(form: &Form, tensors: &[Output]) -> u64 {
     texts.fold(0, u64::saturating_add)
 }
 
-/// A list of at most `MAX` items: more are not even read.
+/// A list of at most `MAX` items; parsing stops at one more.
 fn few<'de, D, T, const MAX: usize>(from: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -159,16 +160,16 @@ where
     from.deserialize_seq(Few::<T, MAX>(PhantomData))
 }
 
-/// How the answer is to be written.
+/// The requested form of the response.
 pub(crate) struct Form {
     id: Option<String>,
-    /// By output name.
+    /// By output name: whether it is binary, and its shared memory.
     outputs: HashMap<String, (bool, Option<Span>)>,
     binary: bool,
 }
 
 impl Form {
-    /// Whether it is written as JSON.
+    /// Whether the tensor is written as JSON.
     fn is_text(&self, tensor: &Tensor) -> bool {
         let parameters = self.outputs.get(&tensor.name);
         let (binary, shared) = parameters.map_or((self.binary, &None), |(b, s)| (*b, s));
@@ -176,7 +177,8 @@ impl Form {
     }
 }
 
-/// `length` bytes of JSON (none: all), and binary data; inputs of `input_bytes_max` together.
+/// Parses `length` bytes of JSON (`None`: all) and binary data. The inputs are at most
+/// `input_bytes_max` bytes in total.
 pub(crate) fn read_request(
     body: &Bodies,
     length: Option<u64>,
@@ -340,7 +342,7 @@ pub(crate) fn write_response(
         };
         serde_json::to_writer(&mut text, &about)?;
         if form.is_text(tensor) {
-            // Inside the object that was just written.
+            // Continue inside the object that was just written.
             text.pop();
             text.extend(b",\"data\":");
             output.data_to_json(&mut text)?;

@@ -46,7 +46,7 @@ pub(crate) fn config(deployed: &Deployed) -> ModelConfig {
         name: deployed.name().to_owned(),
         platform: metadata.platform.to_owned(),
         backend: metadata.platform.to_owned(),
-        // The batching dimension, where there is one, is a tensor's own.
+        // The batching dimension, if any, is part of a tensor's shape.
         max_batch_size: 0,
         input: inputs.collect(),
         output: outputs.collect(),
@@ -81,7 +81,7 @@ pub(crate) fn config_json(deployed: &Deployed) -> Value {
     })
 }
 
-/// Calls of some functions so far, all tenants together.
+/// Statistics of calls of some functions, over all tenants.
 pub(crate) fn statistics(gateway: &Gateway, functions: &[Arc<Deployed>]) -> Vec<ModelStatistics> {
     let functions = functions.iter().map(|deployed| {
         let counts = gateway.meters.read_function(deployed.name());
@@ -98,7 +98,7 @@ pub(crate) fn statistics(gateway: &Gateway, functions: &[Arc<Deployed>]) -> Vec<
                 success: part(done, counts.sum_ns - counts.failed_ns),
                 fail: part(counts.ended() - done, counts.failed_ns),
                 queue: part(done, counts.queue_ns),
-                // Copies are within the device's time.
+                // Copies are part of the device's time.
                 compute_input: part(0, 0),
                 compute_infer: part(done, counts.device_ns),
                 compute_output: part(0, 0),
@@ -140,7 +140,7 @@ pub(crate) fn statistics_json(statistics: &[ModelStatistics]) -> Value {
     json!({"model_stats": models.collect::<Vec<Value>>()})
 }
 
-/// Deploys a stored function under its own name, in place of what has it.
+/// Deploys a stored function under its own name, in place of one with the same name.
 pub(crate) async fn load(
     gateway: &Arc<Gateway>,
     name: &str,
@@ -166,7 +166,7 @@ pub(crate) async fn load(
     gateway.deploy(request).await.map(|_| ())
 }
 
-/// Removes a deployed function; it stays stored.
+/// Undeploys a function; it remains stored.
 pub(crate) async fn unload(
     gateway: &Arc<Gateway>,
     name: &str,
@@ -184,7 +184,7 @@ pub(crate) async fn unload(
     }
 }
 
-/// A model's state and its reason, as the repository's index has them.
+/// A model's state and its reason, for the repository's index.
 pub(crate) fn state(readiness: Readiness) -> (&'static str, String) {
     match readiness {
         Readiness::Ready => ("READY", String::new()),
@@ -193,7 +193,7 @@ pub(crate) fn state(readiness: Readiness) -> (&'static str, String) {
     }
 }
 
-/// How calls are traced.
+/// Trace settings.
 pub(crate) fn trace_settings(gateway: &Gateway) -> [(&'static str, String); 6] {
     let level = if gateway.spans.is_on() {
         "TIMESTAMPS"
@@ -222,17 +222,17 @@ pub(crate) fn log_settings() -> [(&'static str, Value); 6] {
     ]
 }
 
-/// Why trace settings are not changed.
+/// The error for a change of trace settings.
 pub(crate) fn fixed_trace() -> Problem {
     fixed("tracing is configured in the gateway's environment (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER)")
 }
 
-/// Why log settings are not changed.
+/// The error for a change of log settings.
 pub(crate) fn fixed_log() -> Problem {
     fixed("logging is configured in the gateway's environment (RUST_LOG)")
 }
 
-/// Why no region of a GPU's memory is registered.
+/// The error for a registration of GPU memory.
 pub(crate) fn no_cuda() -> Problem {
     fixed("CUDA shared memory is not supported: use system shared memory, or send the data")
 }

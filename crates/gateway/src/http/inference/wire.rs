@@ -1,8 +1,8 @@
-//! gRPC messages before they are decoded: protobuf's fields, read where they lie.
+//! Checks gRPC messages before they are decoded, by reading protobuf fields in place.
 //!
 //! A decoded message may take many times its size: an empty tensor is two bytes of a message and
-//! hundreds in memory. So [`Codec`] counts an inference's tensors first, and their typed contents
-//! stay encoded until [`contents`] writes them as elements of the input's own type.
+//! hundreds in memory. [`Codec`] therefore counts an inference's tensors first, and their typed
+//! contents stay encoded until [`contents`] writes them as elements of the input's own type.
 
 use super::{DIMENSIONS_MAX, TENSORS_MAX};
 use crate::proto::ModelInferRequest;
@@ -19,7 +19,7 @@ const PARAMETERS_MAX: usize = 64;
 /// A varint's bytes, at most.
 const VARINT_MAX: usize = 10;
 
-/// Prost's codec, but for [`check`].
+/// Prost's codec, with [`check`] before decoding.
 pub(crate) struct Codec<T, U>(PhantomData<(T, U)>);
 
 impl<T, U> Default for Codec<T, U> {
@@ -47,7 +47,7 @@ where
     }
 }
 
-/// Decodes what [`check`] lets pass.
+/// Decodes messages that pass [`check`].
 pub(crate) struct Checked<U>(PhantomData<U>);
 
 impl<U: Message + Default + 'static> Decoder for Checked<U> {
@@ -77,12 +77,12 @@ enum Value<'a> {
     Fixed32([u8; 4]),
 }
 
-/// Takes a varint off the front; `None`: it is cut short or too long.
+/// Takes a varint off the front; `None`: it is truncated or too long.
 fn varint(from: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for at in 0..VARINT_MAX.min(from.len()) {
         let byte = from[at];
-        // The tenth byte has room for one bit.
+        // The tenth byte may contain one bit only.
         if at == VARINT_MAX - 1 && byte > 1 {
             return None;
         }
@@ -101,7 +101,8 @@ fn take<'a>(from: &mut &'a [u8], bytes: u64) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// Takes a field off the front: its number and value; `None`: it is malformed, or cut short.
+/// Takes a field off the front and returns its number and value; `None`: it is malformed or
+/// truncated.
 fn field<'a>(from: &mut &'a [u8]) -> Option<(u64, Value<'a>)> {
     let tag = varint(from)?;
     let value = match tag & 7 {
@@ -112,7 +113,7 @@ fn field<'a>(from: &mut &'a [u8]) -> Option<(u64, Value<'a>)> {
             Value::Bytes(take(from, length)?)
         }
         5 => Value::Fixed32(take(from, 4)?.try_into().ok()?),
-        // Groups are of a protobuf before this protocol's.
+        // Groups do not exist in proto3.
         _ => return None,
     };
     Some((tag >> 3, value))
@@ -140,7 +141,7 @@ pub(crate) enum Model<'a> {
     Malformed,
 }
 
-/// The model's name, if the part of a [`ModelInferRequest`] that is there has it.
+/// Finds the model's name in the beginning of a [`ModelInferRequest`].
 pub(crate) fn model_name(mut head: &[u8]) -> Model<'_> {
     while !head.is_empty() {
         match field(&mut head) {
@@ -185,7 +186,7 @@ fn check_tensor(tensor: &[u8], is_input: bool) -> Result<(), Status> {
             (4, true, _) | (2, false, _) => parameters += 1,
             _ => {}
         }
-        // Packed, a dimension is one byte at least.
+        // A packed dimension takes at least one byte.
         let wide = matches!(value, Value::Bytes(packed)
             if number == 3 && packed.len() > DIMENSIONS_MAX * VARINT_MAX);
         if wide || dimensions > DIMENSIONS_MAX {
@@ -202,7 +203,8 @@ fn check_tensor(tensor: &[u8], is_input: bool) -> Result<(), Status> {
     })
 }
 
-/// The elements of an input's encoded `InferTensorContents`, little endian; `bytes` of them.
+/// Decodes the elements of an input's encoded `InferTensorContents` to `bytes` bytes, little
+/// endian.
 pub(crate) fn contents(
     input: &str,
     datatype: &str,
@@ -270,7 +272,7 @@ fn padded(float: [u8; 4]) -> [u8; 8] {
     bytes
 }
 
-/// An integer's bytes, if it is one of the type's. Negative ones are varints of 64 bits.
+/// Encodes an integer if it is in the type's range. Negative numbers are varints of 64 bits.
 fn integer(datatype: &str, kind: Type, value: u64) -> Option<[u8; 8]> {
     if datatype == "BOOL" {
         return (value <= 1).then(|| value.to_le_bytes());
