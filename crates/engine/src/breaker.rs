@@ -1,5 +1,5 @@
-//! Keeps calls away from what is sick: after some failures in a row nothing is let through for a
-//! while, then one call to see.
+//! Circuit breakers: after some consecutive failures, calls are blocked for a while, then one probe
+//! call is let through.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
@@ -12,20 +12,20 @@ pub enum Position {
     Closed,
     /// Lets none through.
     Open,
-    /// One is let through to see, or is on its way.
+    /// One probe call may pass, or is in progress.
     HalfOpen,
 }
 
 #[derive(Debug)]
 struct State {
     failures: u32,
-    /// Open until then.
+    /// The time until which the breaker is open.
     until: Option<Instant>,
-    /// The call that is to see went then.
+    /// The time at which the probe call began.
     probe: Option<Instant>,
 }
 
-/// One node's, or one replica's.
+/// The breaker of a node or a replica.
 #[derive(Debug)]
 pub struct Breaker {
     /// Fast path: closed, without recent failures.
@@ -36,7 +36,7 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// Opens after `failures_max` failures in a row, for `open`.
+    /// Creates a breaker that opens for `open` after `failures_max` consecutive failures.
     pub fn new(failures_max: u32, open: Duration) -> Breaker {
         Breaker {
             well: AtomicBool::new(true),
@@ -54,7 +54,7 @@ impl Breaker {
         self.state.lock().expect("no panic under this lock")
     }
 
-    /// Whether a call may go through at `now`; changes nothing.
+    /// Whether a call may pass at `now`; does not change the state.
     pub fn allows(&self, now: Instant) -> bool {
         if self.well.load(Ordering::Relaxed) {
             return true;
@@ -68,7 +68,7 @@ impl Breaker {
         }
     }
 
-    /// A call goes through.
+    /// Records that a call passes.
     pub fn goes(&self, now: Instant) {
         if self.well.load(Ordering::Relaxed) {
             return;
@@ -79,7 +79,7 @@ impl Breaker {
         }
     }
 
-    /// It worked.
+    /// Records a success.
     pub fn worked(&self) {
         if self.well.load(Ordering::Relaxed) {
             return;
@@ -91,7 +91,7 @@ impl Breaker {
         self.well.store(true, Ordering::Relaxed);
     }
 
-    /// It did not.
+    /// Records a failure.
     pub fn failed(&self, now: Instant) {
         let mut state = self.lock();
         self.well.store(false, Ordering::Relaxed);
@@ -102,7 +102,7 @@ impl Breaker {
         }
     }
 
-    /// For people.
+    /// The state, for display.
     pub fn position(&self, now: Instant) -> Position {
         let state = self.lock();
         match state.until {

@@ -1,31 +1,32 @@
-//! Ends work on devices that is past its deadline. A caller's wait ends by itself; what runs for
-//! it on a device ends only with the session's executor, which costs others their sessions: so it
-//! has to be certain whose work it is.
+//! Detects and ends work on devices that is past its deadline. A caller's wait ends by itself, but
+//! its work on a device ends only with the session's executor, which also costs other clients their
+//! sessions. The work must therefore be attributed without doubt.
 //!
-//! A call may hold its device for as long as its deadline was away when it came. That time begins
-//! when it is the next one in its queue, and anew while an older call runs on the same device:
-//! drivers run the kernels of several queues one after another, and who waits there is not late.
+//! A call may hold its device for the time that was left until its deadline when the call arrived.
+//! That time begins when the call becomes the next one in its queue, and restarts while an older
+//! call runs on the same device: drivers run the kernels of several queues one after another, and a
+//! call that waits for another queue's kernel is not late.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Calls that began within this of each other may have come to the device in any order.
+/// Calls that began within this time of each other may have reached the device in any order.
 const TOGETHER: Duration = Duration::from_secs(1);
 
 /// The call that a queue runs, or that waits in the driver behind other queues' calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Running {
-    /// Names the queue in this process.
+    /// Identifies the queue in this process.
     pub lane: usize,
     /// The node and device.
     pub place: String,
-    /// Since when it is the next one in its queue.
+    /// The time at which it became the next one in its queue.
     pub since: Instant,
-    /// How long it may hold the device.
+    /// The time for which it may hold the device.
     pub allowed: Duration,
 }
 
-/// What was seen of each queue.
+/// The state of each queue.
 #[derive(Debug, Default)]
 pub struct Deadlines {
     seen: HashMap<usize, Seen>,
@@ -33,9 +34,9 @@ pub struct Deadlines {
 
 #[derive(Debug)]
 struct Seen {
-    /// As [`Running::since`]: another call has another one.
+    /// [`Running::since`], which differs between calls.
     since: Instant,
-    /// Its time on the device began then at the earliest.
+    /// The earliest time at which its time on the device began.
     began: Instant,
 }
 
@@ -93,7 +94,7 @@ mod tests {
         let endless = [running(1, "a", start, 2)];
         assert_eq!(deadlines.look(start + SECOND, &endless), NONE);
         assert_eq!(deadlines.look(start + 2 * SECOND, &endless), [0]);
-        // The queue's next call has its own time.
+        // The queue's next call has its own time limit.
         let next = [running(1, "a", start + 2 * SECOND, 2)];
         assert_eq!(deadlines.look(start + 3 * SECOND, &next), NONE);
     }
@@ -108,7 +109,7 @@ mod tests {
         let all = [long, short.clone(), elsewhere];
         assert_eq!(deadlines.look(start + 3 * SECOND, &all), NONE);
         assert_eq!(deadlines.look(start + 20 * SECOND, &all), [2]);
-        // The long one has ended at 21 s: now the short one's time begins.
+        // The long call ended at 21 s; the short call's time begins then.
         assert_eq!(
             deadlines.look(start + 21 * SECOND, std::slice::from_ref(&short)),
             NONE

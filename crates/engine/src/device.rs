@@ -1,13 +1,13 @@
 //! A function on an OpenCL device.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`session`] | sessions with Device Managers, some of them ahead of their use |
-//! | [`binaries`] | programs as drivers built them, for functions that come back |
+//! | [`session`] | sessions with Device Managers, including spare ones |
+//! | [`binaries`] | built programs, for functions that are loaded again |
 //! | [`program`] | the function's program in a session, and its constants |
-//! | [`slot`] | what one call occupies on the device |
-//! | [`lane`] | a command queue and the calls on their way in it |
-//! | [`error`] | why a function is not ready; OpenCL's numbers |
+//! | [`slot`] | the buffers and kernels of one call |
+//! | [`lane`] | a command queue and its calls in flight |
+//! | [`error`] | errors of loading a function; OpenCL's constants |
 
 pub mod binaries;
 pub mod error;
@@ -34,37 +34,37 @@ use std::sync::atomic::{fence, AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Inputs of more bytes are copied by a thread that may be busy for a while.
+/// Inputs above this size are copied by a thread that may be busy for a while.
 const ASIDE_BYTES: u64 = 256 << 10;
-/// Queues that short calls go to: one is filled while the other's batch ends. Drivers take commands of one thread at a
-/// time, so a third one only makes batches smaller (an empty kernel on an H100: 145 thousand calls a second by two
-/// queues, 125 by four).
+/// Number of queues for short calls: one is filled while the other's batch ends. Drivers take
+/// commands of one thread at a time, so a third one only makes batches smaller (an empty kernel on
+/// an H100: 145 thousand calls a second by two queues, 125 by four).
 const SHORT_LANES_MAX: usize = 2;
-/// Queues of a function whose calls are merged: more would halve the batches.
+/// Number of queues of a function whose calls are merged; more queues would halve the batches.
 const MERGING_LANES_MAX: usize = 2;
 
 /// Time limit of an executor for a request to abort a session.
 const ABORT_MAX: Duration = Duration::from_secs(1);
 
-/// What getting ready took.
+/// Durations of loading a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ColdStart {
-    /// Opening the session; next to nothing where one was kept ready.
+    /// Time to open the session; close to zero for a spare session.
     pub session: Duration,
-    /// Building the program; the driver's cache decides.
+    /// Time to build the program, which depends on the driver's cache.
     pub program: Duration,
-    /// Making the command queues.
+    /// Time to create the command queues.
     pub queues: Duration,
 }
 
 impl ColdStart {
-    /// All of it.
+    /// The total time.
     pub fn total(&self) -> Duration {
         self.session + self.program + self.queues
     }
 }
 
-/// Sessions that a function tries in a row where their executors end for others' sake.
+/// Consecutive attempts to start a function whose executors end because of other sessions.
 const STARTS_MAX: u32 = 3;
 
 /// Longest time between a driver's error and the end of its session.
@@ -80,7 +80,7 @@ fn is_over_soon(client: &Client) -> bool {
     client.is_lost().is_some()
 }
 
-/// Whether a session's end had nothing to do with it, its device or its node.
+/// Whether a session's end was caused neither by itself nor by its device or node.
 fn is_preempted(reason: &str) -> bool {
     reason.starts_with(EXECUTOR_ENDED)
 }
@@ -88,11 +88,11 @@ fn is_preempted(reason: &str) -> bool {
 /// The cause of a lost session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
-    /// The device's or the node's, as far as is known.
+    /// The device or the node, unless proven otherwise.
     Place,
-    /// Other sessions' work ended the executor: the place is well.
+    /// Another session's work ended the executor; the place is healthy.
     Others,
-    /// The function's own work ended it.
+    /// The function's own work.
     Function,
 }
 
@@ -104,9 +104,9 @@ pub struct Runner {
     listener: Arc<Listener>,
     lost: Arc<AtomicBool>,
     pace: Arc<Pace>,
-    /// Its work is past its deadline since then.
+    /// Time since which its work has been past its deadline.
     aborted: Mutex<Option<Instant>>,
-    /// What getting ready took.
+    /// Durations of loading.
     pub cold_start: ColdStart,
 }
 
@@ -135,7 +135,7 @@ impl Runner {
                 options,
                 stats,
             );
-            // A session that was kept ready may be one of an executor that is ending.
+            // A spare session may belong to an executor that is ending.
             let ended = || is_over_soon(&client) && client.lost_reason().is_some_and(is_preempted);
             match started {
                 Err(StartError::Node(_)) if tries < STARTS_MAX && ended() => tries += 1,
@@ -199,8 +199,8 @@ impl Runner {
         })
     }
 
-    /// Takes a call; gives it back where too many wait. `alone`: no other call is here, and the
-    /// caller may wait a moment for the end of its own.
+    /// Accepts a call, or returns it if too many calls wait. `alone`: there is no other call, so
+    /// that the caller may poll briefly for the end of its own.
     #[expect(clippy::result_large_err, reason = "the call itself is returned")]
     pub fn submit(self: &Arc<Self>, pending: Pending, alone: bool) -> Result<(), Pending> {
         let aside = input_bytes(&pending.call) > ASIDE_BYTES;
@@ -237,7 +237,8 @@ impl Runner {
                 false => lane.pump(),
             }
             if self.backlog.len() >= before {
-                // It waits for company; or others came as fast, whose own turn it is.
+                // The call waits to be merged with others, or other callers have arrived and have
+                // their own turn.
                 return;
             }
         }
@@ -254,7 +255,7 @@ impl Runner {
         reason.unwrap_or_else(|| "the session with the device ended".into())
     }
 
-    /// What its queues run, each with its own number.
+    /// The calls that its queues run, each with the number of its queue.
     pub fn running(&self) -> Vec<(usize, Instant, Duration)> {
         let lanes = self.lanes.iter();
         let running = lanes.filter_map(|lane| {
@@ -264,7 +265,8 @@ impl Runner {
         running.collect()
     }
 
-    /// Has its session ended, since its work is past its deadline; again, if that has not helped.
+    /// Requests the end of its session because its work is past its deadline; repeats the request
+    /// if the work continues.
     pub fn abort(&self, reason: &str) {
         let mut aborted = self.aborted.lock().expect("no panic under this lock");
         let first = *aborted.get_or_insert_with(Instant::now);
@@ -277,7 +279,7 @@ impl Runner {
         }
     }
 
-    /// Since when its work is past its deadline; `None`: it is not, or has ended.
+    /// Time since which its work has been past its deadline; `None`: it is not, or has ended.
     pub fn overdue_since(&self) -> Option<Instant> {
         let aborted = *self.aborted.lock().expect("no panic under this lock");
         aborted.filter(|_| !self.is_lost())
@@ -295,12 +297,12 @@ impl Runner {
         }
     }
 
-    /// Calls that wait.
+    /// Number of waiting calls.
     pub fn waiting(&self) -> usize {
         self.backlog.len()
     }
 
-    /// What remains to be done once it is ready: keeps the program's binary.
+    /// Work for after the start: caching the program's binary.
     pub fn afterwards(&self) -> impl FnOnce(&Binaries) + Send + 'static {
         let program = self.program.clone();
         move |binaries| program.keep_binary(binaries)
@@ -336,7 +338,7 @@ fn bounds(function: &Function, options: &Options, on_processors: bool) -> (usize
     (lanes, bounds)
 }
 
-/// Bytes that the caller sends.
+/// Bytes of the call's inputs.
 pub fn input_bytes(call: &Call) -> u64 {
     let bodies = call.buffers.iter().filter_map(|buffer| match buffer {
         Buffer::Input(body) | Buffer::InOut(body, _) => Some(body.len()),

@@ -1,31 +1,31 @@
-//! Runs calls on devices, and native code beside them.
+//! Runs calls on devices and in native functions' processes.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`placement`] | devices that functions can run on |
 //! | [`unit`] | a deployed function: choosing a replica for a call |
 //! | [`replica`] | a function at one place: loaded, unloaded, loaded again |
 //! | [`device`] | a function on an OpenCL device |
 //! | [`native`] | a function in a separate process |
-//! | [`pace`] | number of calls that a thread gets before another one is woken |
-//! | [`pending`] | a call on its way; the bounded queue |
+//! | [`pace`] | number of calls for a thread before another one is woken |
+//! | [`pending`] | a call in progress; the bounded queue |
 //! | [`deadline`] | calls that hold a device past their deadline |
 //! | [`breaker`] | circuit breakers of failing replicas |
 //! | [`stats`], [`log`] | statistics of calls, logs of functions |
 //! | [`reply`], [`options`] | results for callers, configuration |
 //!
-//! # A call's way
+//! # The path of a call
 //!
-//! [`Engine::call`] picks a replica, loads it if need be, and puts the call on it; the caller's
-//! own thread copies the body into the session's arena and pushes the commands. The end comes back
-//! over a one-shot channel. A call is tried again, once, on another replica when it was certainly
-//! not started, or when running it twice does no harm: OpenCL kernels see nothing but their
-//! buffers, which are written anew; native code only where its manifest says so (the label
-//! `retry: safe`; `retry: never` forbids it to kernels too). A call whose executor ended for
-//! another session's sake is tried again more often: nothing is wrong with it or its place. The
-//! answer is always one of the attempts' alone.
+//! [`Engine::call`] selects a replica, loads it if necessary, and submits the call to it; the
+//! caller's own thread copies the body into the session's arena and pushes the commands. The result
+//! returns over a one-shot channel. A call is retried once on another replica if it was certainly
+//! not started, or if running it twice is harmless. The latter holds for OpenCL kernels, which
+//! access only their buffers, and those are written again; for native code only with the label
+//! `retry: safe` in its manifest. `retry: never` forbids retries of kernels too. A call whose
+//! executor ended because of another session is retried more often, since neither the call nor its
+//! place is at fault. The result is always that of a single attempt.
 //!
-//! A call that holds a device past its deadline is ended there ([`deadline`]), with its session.
+//! A call that holds a device past its deadline is ended with its session ([`deadline`]).
 #![forbid(unsafe_code)]
 
 pub mod breaker;
@@ -64,22 +64,22 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use unit::Unit;
 
-/// How often places, idle functions and missing replicas are looked after.
+/// Interval of checks of places, idle functions and missing replicas.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Interval of queries for devices.
 const PLACES_EVERY: Duration = Duration::from_secs(5);
-/// Attempts at one call, the first included.
+/// Most attempts at a call, including the first.
 const ATTEMPTS_MAX: u32 = 2;
-/// Attempts at one call where its executor ended for another's sake.
+/// Most attempts at a call whose executors ended because of other sessions.
 const ATTEMPTS_PREEMPTED_MAX: u32 = 4;
-/// How often calls on devices are compared with their deadlines.
+/// Interval of comparisons of running calls with their deadlines.
 const WATCH_EVERY: Duration = Duration::from_millis(100);
-/// Replicas that a call may find impossible to load before it gives up.
+/// Failed replicas after which a call gives up loading.
 const LOADS_MAX: usize = 8;
-/// Longest `Retry-After` for a refused caller.
+/// Longest `Retry-After` in a rejection.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
-/// Runs calls. Clones are handles of the same engine; it ends with the last one.
+/// Runs calls. Clones are handles of the same engine, which ends with the last one.
 #[derive(Clone)]
 pub struct Engine(Arc<Inner>);
 
@@ -89,12 +89,13 @@ struct Inner {
     sessions: Arc<Sessions>,
     binaries: Arc<Binaries>,
     breakers: Breakers,
-    /// By the function's address, which its unit keeps alive: read by every call without a lock.
+    /// Units by the address of the function, which the unit keeps alive. Calls read the map without
+    /// a lock.
     units: arc_swap::ArcSwap<HashMap<usize, Arc<Unit>>>,
     changing: Mutex<()>,
 }
 
-/// A breaker for each node.
+/// The breakers of all nodes.
 #[derive(Debug)]
 pub struct Breakers {
     failures_max: u32,
@@ -116,8 +117,8 @@ fn key(function: &Arc<Function>) -> usize {
 }
 
 impl Engine {
-    /// An engine over the registry or the managers that the options name. To be called within a
-    /// Tokio runtime.
+    /// An engine for the registry or the managers in the options. Must be called within a Tokio
+    /// runtime.
     pub fn new(options: Options) -> Result<Engine, String> {
         if !options.registry.is_empty() {
             let registry = Registry::new(&options)?;
@@ -190,7 +191,7 @@ impl Engine {
         });
     }
 
-    /// Gives a function up. Calls under way end as they would have.
+    /// Removes a function. Its calls in progress continue.
     pub fn remove(&self, function: &Arc<Function>) {
         let unit = self.unit(function);
         self.change(|units| {
@@ -214,15 +215,15 @@ impl Engine {
         }
     }
 
-    /// Loads a deployed function where its next call would go, and waits for that: how long each
-    /// part took, or what is wrong with it.
+    /// Loads a deployed function at the place of its next call, and waits until it is loaded.
+    /// Returns the durations of loading, or the error.
     pub async fn warm(&self, function: &Arc<Function>) -> Result<Option<Cold>, CallError> {
         let unit = self.deployed(function)?;
         let (replica, _, _) = self.load(&unit, &mut Vec::new()).await?;
         Ok(replica.status().cold)
     }
 
-    /// How a deployed function stands.
+    /// The status of a deployed function.
     pub fn status(&self, function: &Arc<Function>) -> Option<Status> {
         Some(self.unit(function)?.status())
     }
@@ -246,7 +247,7 @@ impl Engine {
         all
     }
 
-    /// Why a deployed function cannot be called now; `None`: it can, as far as is known.
+    /// Why a deployed function cannot be called now; `None`: there is no known obstacle.
     pub fn why_not_ready(&self, function: &Arc<Function>) -> Option<String> {
         let unit = self.unit(function)?;
         if let Some(left) = unit.held_for(Instant::now()) {
@@ -293,8 +294,8 @@ impl Engine {
         })
     }
 
-    /// Carries out a call. Dropping the future gives the call up: if it has not been started it
-    /// never is.
+    /// Runs a call. Dropping the future abandons the call; if it has not been started, it is not
+    /// started afterwards.
     pub async fn call(
         &self,
         function: &Arc<Function>,
@@ -305,7 +306,8 @@ impl Engine {
         self.call_for(function, call, deadline, trace, None).await
     }
 
-    /// As [`Engine::call`]; device time that is known only after the call's end goes to `late`.
+    /// Like [`Engine::call`]; device time that becomes known after the call's end is charged to
+    /// `late`.
     pub async fn call_for(
         &self,
         function: &Arc<Function>,
@@ -321,7 +323,7 @@ impl Engine {
         }
         let guard = unit.common.stats.begin(device::input_bytes(&call));
         let run = self.run(&unit, call, deadline, (trace, late));
-        // One timer for everything: waiting, loading, running, trying again.
+        // One timer covers waiting, loading, running and retries.
         let ended = match tokio::time::timeout_at(deadline.into(), run).await {
             Ok(ended) => ended,
             Err(_) => Err(CallError::Deadline),
@@ -389,7 +391,7 @@ impl Engine {
                 }
                 Ok(Outcome::Failed(error)) => {
                     if error != CallError::Deadline {
-                        // The function's error, not the node's.
+                        // The function's error, not a failure of the node.
                         replica.worked();
                     }
                     return Err(error);
@@ -420,7 +422,8 @@ impl Engine {
                     unit.common.stats.retry();
                     attempt += 1;
                     call = *back;
-                    // Elsewhere if there is an elsewhere; the same place starts anew.
+                    // Retry at another place if there is one; otherwise the same place starts
+                    // again.
                     tried.push(replica);
                     if unit.route(Instant::now(), &tried).is_none() {
                         tried.clear();
@@ -431,7 +434,7 @@ impl Engine {
         }
     }
 
-    /// The replica for a call, loaded. Those that could not be loaded join `tried`.
+    /// A loaded replica for a call. Replicas that could not be loaded are added to `tried`.
     async fn load(
         &self,
         unit: &Arc<Unit>,
@@ -448,7 +451,7 @@ impl Engine {
                 if asked || !unit.wants_devices() || !unit.may_query(now) {
                     break;
                 }
-                // There may be others by now.
+                // Other replicas may exist by now.
                 asked = true;
                 self.0.place(unit).await;
                 continue;
@@ -475,7 +478,7 @@ impl Engine {
     }
 }
 
-/// Whether running it twice does no harm.
+/// Whether running the call twice is harmless.
 fn retry_is_safe(unit: &Unit, replica: &Replica) -> bool {
     let label = unit.common.function.manifest.labels.get("retry");
     match (label.map(String::as_str), replica.kind()) {
@@ -496,8 +499,8 @@ fn lost(replica: &Replica, started: bool, reason: &str) -> CallError {
     }
 }
 
-/// A call at a replica whose deadline may pass: then the replica counts as sick, since the node
-/// may be cut off.
+/// Watches a call at a replica: if its deadline passes, the replica counts as failed, because the
+/// node may be disconnected.
 struct Watch<'a> {
     replica: &'a Replica,
     deadline: Instant,
@@ -564,7 +567,7 @@ fn load_aside(replica: Arc<Replica>) {
     });
 }
 
-/// Looks after what is deployed, as long as the engine lives.
+/// Maintains the deployed functions while the engine exists.
 async fn look_after(engine: Weak<Inner>) {
     let mut asked = Instant::now();
     loop {
@@ -594,7 +597,7 @@ async fn look_after(engine: Weak<Inner>) {
     }
 }
 
-/// Ends what runs on devices past its deadline, as long as the engine lives.
+/// Ends work on devices that is past its deadline, while the engine exists.
 async fn watch_deadlines(engine: Weak<Inner>) {
     let mut deadlines = Deadlines::default();
     loop {
@@ -606,16 +609,16 @@ async fn watch_deadlines(engine: Weak<Inner>) {
     }
 }
 
-/// Work that is past its deadline and has not ended yet.
+/// Work past its deadline that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overdue {
     /// The function.
     pub function: String,
-    /// The tenant whose session it is.
+    /// The tenant of its session.
     pub tenant: String,
     /// The node and device.
     pub place: String,
-    /// For how long.
+    /// The time since its deadline.
     pub time: Duration,
 }
 
@@ -655,8 +658,8 @@ impl Inner {
                 let in_a_row = unit.overran(now, allowed);
                 let (tenant, place) = (unit.tenant(), &running[index].place);
                 tracing::warn!(function = name, tenant, place, in_a_row, "{text}");
-                // Calls that timed out behind it are not a sign that their replicas are sick. Once
-                // only: if the work does not end, the node may be cut off.
+                // Calls that timed out behind this work do not indicate failed replicas. Done once
+                // only: if the work does not end, the node may be disconnected.
                 for unit in self.units.load().values() {
                     let replicas = unit.replicas();
                     let here = replicas

@@ -1,23 +1,23 @@
-//! What a function said lately: its kernels' `printf`, its library's standard error, and what
-//! became of its sessions. Bounded; the oldest goes first.
+//! A function's recent output: its kernels' `printf`, its library's standard error, and events of
+//! its sessions. Bounded; the oldest lines are dropped first.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::SystemTime;
 
-/// Lines kept.
+/// Most lines kept.
 const LINES_MAX: usize = 2000;
-/// Bytes of a line; what is longer is cut into several.
+/// Most bytes of a line; longer lines are split.
 const LINE_BYTES_MAX: usize = 4096;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// When it was complete.
+    /// The time at which it was complete.
     pub at: SystemTime,
     /// The node, or `native`.
     pub from: String,
-    /// Without its end.
+    /// The text without its line end.
     pub text: String,
     /// Number of the line, never reused, so that a reader can resume.
     pub number: u64,
@@ -37,7 +37,7 @@ struct Inner {
 }
 
 impl Log {
-    /// Bytes that were printed; lines are made of them.
+    /// Adds printed bytes, split into lines.
     pub fn print(&self, from: &str, bytes: &[u8]) {
         let mut inner = self.inner.lock().expect("no panic under this lock");
         for byte in bytes {
@@ -52,7 +52,7 @@ impl Log {
         }
     }
 
-    /// A line of the engine's own.
+    /// Adds a line of the engine itself.
     pub fn line(&self, from: &str, text: &str) {
         let mut inner = self.inner.lock().expect("no panic under this lock");
         if !inner.rest.is_empty() {
@@ -64,7 +64,7 @@ impl Log {
         }
     }
 
-    /// The lines from number `from` on that are still there.
+    /// The kept lines from number `from` on.
     pub fn since(&self, from: u64) -> Vec<Line> {
         let inner = self.inner.lock().expect("no panic under this lock");
         let lines = inner.lines.iter().filter(|line| line.number >= from);

@@ -1,14 +1,14 @@
-//! A function in a process beside the gateway: native code, sandboxed.
+//! A function as native code in a sandboxed process of its own.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`process`] | starts the process and notices its end |
-//! | [`lane`] | one of its threads: a pair of rings and the calls on their way |
+//! | [`process`] | starts the process and detects its end |
+//! | [`lane`] | one of its threads: a pair of rings and the calls in flight |
 //!
-//! A caller's thread writes its call into a ring itself, and handles all answers in the other ring:
-//! under load the work is spread over all threads. Answers without a caller's thread are handled by
-//! a task of the event loop, which a byte on a socket wakes, so that a waiting call occupies no
-//! thread of the gateway.
+//! A caller's thread writes its call into a ring itself, and handles all replies in the other ring,
+//! so that under load all threads share the work. If no caller's thread is active, a task of the
+//! event loop handles the replies. A byte on a socket wakes that task, so that a waiting call
+//! occupies no thread of the gateway.
 
 mod lane;
 mod process;
@@ -28,11 +28,11 @@ use std::sync::atomic::{fence, AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-/// How often calls that hang are looked for.
+/// Interval of checks for calls that hang.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time after a call's deadline at which its process is killed.
 const GRACE: Duration = Duration::from_secs(1);
-/// Calls on their way in one lane.
+/// Most calls in flight in one lane.
 const FLYING_MAX: usize = 64;
 
 /// A function that is loaded in a process. Dropping it ends the process.
@@ -47,7 +47,7 @@ pub struct Runner {
     cold: ColdStart,
 }
 
-/// The native implementation of this index.
+/// The native implementation with this index.
 fn native(function: &Function, implementation: usize) -> Option<&Native> {
     match function.manifest.implementations.get(implementation)? {
         Implementation::Native(native) => Some(native),
@@ -56,7 +56,7 @@ fn native(function: &Function, implementation: usize) -> Option<&Native> {
 }
 
 impl Runner {
-    /// Starts the process and loads the library. Blocks; within a Tokio runtime.
+    /// Starts the process and loads the library. Blocks; must be called within a Tokio runtime.
     pub fn start(
         function: &Arc<Function>,
         implementation: usize,
@@ -100,12 +100,12 @@ impl Runner {
         Ok(runner)
     }
 
-    /// What getting ready took.
+    /// Durations of loading.
     pub fn cold_start(&self) -> ColdStart {
         self.cold
     }
 
-    /// Takes a call; gives it back where too many wait.
+    /// Accepts a call, or returns it if too many calls wait.
     #[expect(clippy::result_large_err, reason = "the call itself is returned")]
     pub fn submit(self: &Arc<Self>, pending: Pending) -> Result<(), Pending> {
         let large = Lane::is_large(&pending.call);
@@ -118,7 +118,7 @@ impl Runner {
         }
         match (large, tokio::runtime::Handle::try_current()) {
             (true, Ok(handle)) => {
-                // The ring may have to be emptied in between.
+                // The ring may have to be drained in between.
                 let runner = self.clone();
                 handle.spawn_blocking(move || runner.pump(true));
             }
@@ -127,7 +127,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Puts calls that wait into rings; `patient`: this thread may wait for room.
+    /// Moves waiting calls into rings; `patient`: this thread may wait for room.
     fn pump(self: &Arc<Self>, patient: bool) {
         let stop = || self.is_lost();
         let fill = self.pace.fill();
@@ -166,7 +166,7 @@ impl Runner {
         self.lost.load(Ordering::SeqCst)
     }
 
-    /// Why it has ended.
+    /// Why the process has ended.
     pub fn reason(&self) -> String {
         let reason = self.reason.lock().expect("no panic under this lock");
         reason
@@ -174,7 +174,7 @@ impl Runner {
             .unwrap_or_else(|| "the native worker ended".into())
     }
 
-    /// Calls that wait.
+    /// Number of waiting calls.
     pub fn waiting(&self) -> usize {
         self.backlog.len()
     }
@@ -192,7 +192,7 @@ impl Runner {
     }
 }
 
-/// Handles answers when the process signals them, until it exits.
+/// Handles replies when the process signals them, until it exits.
 async fn watch(runner: Weak<Runner>, socket: tokio::net::UnixStream) {
     let mut looked = Instant::now();
     let mut words = [0; 256];
@@ -210,7 +210,7 @@ async fn watch(runner: Weak<Runner>, socket: tokio::net::UnixStream) {
             },
         };
         for lane in &runner.lanes {
-            // Answers that keep coming must not keep this thread from its other tasks.
+            // A continuous flow of replies must not starve the thread's other tasks.
             loop {
                 match lane.take_answers() {
                     Ok(true) => break,

@@ -5,42 +5,42 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How calls are carried out.
+/// Options of the engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Device Managers to use without a registry, as `BALTRA_ENDPOINT` has them
+    /// Device Managers to use without a registry, in the format of `BALTRA_ENDPOINT`
     /// (`unix:/run/baltra/baltra.sock`, `tcp://host:port`, `tls://host:port`). Empty, and no
-    /// registry: this user's own.
+    /// registry: this user's manager.
     pub endpoints: Vec<String>,
-    /// Shown to managers over TCP.
+    /// The token for managers over TCP.
     pub token: String,
-    /// Shown instead to the managers of these nodes of a registry's pool, by name.
+    /// Tokens for the managers of single nodes of a registry's pool, by node name.
     pub tokens: BTreeMap<String, String>,
-    /// The registry that allocates devices, `http://host:port`; empty: none.
+    /// The registry that allocates devices, `http://host:port`; empty: no registry.
     pub registry: String,
-    /// Shown to the registry.
+    /// The token for the registry.
     pub registry_token: String,
-    /// For a registry at `https://…`: certificates that vouch for it, PEM.
+    /// For a registry at `https://…`: the root certificates, PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registry_ca: Option<PathBuf>,
-    /// Command queues of a function on a device; 0: by the number of processors.
+    /// Command queues of a function on a device; 0: derived from the number of processors.
     pub lanes: usize,
-    /// Calls on their way in one command queue.
+    /// Calls in flight in one command queue.
     pub slots: usize,
-    /// Bytes of inputs and outputs on their way in one command queue, beyond one call.
+    /// Bytes of inputs and outputs in flight in one command queue, in addition to one call.
     pub flying_bytes_max: u64,
-    /// Calls of a function that may wait, all its queues together; more are refused.
+    /// Waiting calls of a function in all its queues together; more are rejected.
     pub queue_calls_max: usize,
-    /// Consecutive failures after which a node gets no calls for a while.
+    /// Consecutive failures after which a node receives no calls for a while.
     pub breaker_failures: u32,
-    /// That while, milliseconds; then one call is let through to see.
+    /// Duration of that, milliseconds; then one probe call is let through.
     pub breaker_open_ms: u64,
-    /// Sessions kept open ahead of their use, for each device and tenant in use.
+    /// Spare sessions for each device and tenant in use.
     pub spare_sessions: usize,
-    /// Threads of a native function's worker process; 0: by the number of processors.
+    /// Threads of a native function's worker process; 0: derived from the number of processors.
     pub native_threads: usize,
-    /// The program that `native-worker` is a subcommand of; empty: this one.
+    /// The program with the subcommand `native-worker`; empty: the running program.
     pub native_program: PathBuf,
     /// Whether native workers are sandboxed.
     pub sandbox: bool,
@@ -70,7 +70,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Refuses what cannot work, with the key at fault.
+    /// Rejects invalid values, with the key at fault.
     pub fn check(&self) -> Result<(), String> {
         for text in &self.endpoints {
             let parsed = text.parse::<baltra_session::Endpoint>();
@@ -97,8 +97,9 @@ impl Options {
         self.tokens.get(node).unwrap_or(&self.token)
     }
 
-    /// Command queues of a function on a device. A second one hides the gap between a batch's
-    /// end and the next one's copies; on few processors its threads cost more than that.
+    /// Number of command queues of a function on a device. A second one hides the gap between a
+    /// batch's end and the next one's copies; with few processors, its threads cost more than they
+    /// gain.
     pub(crate) fn lane_count(&self) -> usize {
         match self.lanes {
             0 => (processors() / 4).clamp(1, 4),

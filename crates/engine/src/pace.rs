@@ -1,5 +1,5 @@
-//! How many calls a thread that runs them is given before the next thread is: a native function's
-//! process has several, and a function on a device a command queue each.
+//! Decides how many calls one thread receives before the next thread is used. A native function's
+//! process has several threads; a function on a device has one command queue for each.
 //!
 //! Waking a sleeping thread costs time, and on a busy host an awake one takes time slices from the
 //! threads that serve connections: an empty function on 16 threads of 16 cores had a 99th
@@ -7,12 +7,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Work that may wait for a thread before another one is woken, nanoseconds: about the cost of a
+/// Amount of queued work below which no further thread is woken, nanoseconds: about the cost of a
 /// wake-up.
 const WORTH_WAKING_NS: u64 = 20_000;
-/// Decay of a long call's time with each further call: divided by this.
+/// Decay of the longest time with each further call: it is reduced by a fraction of 1 / FORGET.
 const FORGET: u64 = 16;
-/// Calls that are ever given so.
+/// Upper limit of the number of calls.
 const FILL_MAX: u64 = 64;
 
 /// The longest recent call of a function.
@@ -22,8 +22,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Records a call's time, on a thread that had other calls before it. Concurrent updates may
-    /// lose one: that is harmless.
+    /// Records the duration of a call. Concurrent updates may lose one, which is harmless.
     pub fn ran(&self, ns: u64) {
         let longest = self.run_ns.load(Ordering::Relaxed);
         let now = ns.max(longest - longest / FORGET);
@@ -32,10 +31,10 @@ impl Pace {
         }
     }
 
-    /// Calls that a thread is given while others have none.
+    /// Number of calls for a thread while other threads have none.
     pub fn fill(&self) -> usize {
         match self.run_ns.load(Ordering::Relaxed) {
-            // Nothing is known of it.
+            // Nothing has been recorded.
             0 => 1,
             ns => (WORTH_WAKING_NS / ns).clamp(1, FILL_MAX) as usize,
         }
@@ -56,7 +55,7 @@ mod tests {
         assert_eq!(pace.fill(), 21);
         pace.ran(30_000_000);
         assert_eq!(pace.fill(), 1);
-        // One long call in a hundred keeps them apart.
+        // One long call in a hundred keeps calls on separate threads.
         (0..99).for_each(|_| pace.ran(1_000));
         assert_eq!(pace.fill(), 1);
         (0..200).for_each(|_| pace.ran(1_000));

@@ -1,4 +1,4 @@
-//! A call on its way through the engine.
+//! A call in progress.
 
 use super::reply::{CallError, Timing, Trace};
 use baltra_functions::Call;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// A call that waits for its turn.
+/// A waiting call.
 pub struct Pending {
-    /// What to do.
+    /// The call.
     pub call: Call,
     /// The waiting caller.
     pub waiter: Waiter,
@@ -20,11 +20,12 @@ pub struct Pending {
 /// The waiting caller of a call. If dropped without a reply, the caller is notified that the call
 /// is lost.
 pub struct Waiter {
-    /// When the answer is worth nothing any more.
+    /// The time after which the response is useless.
     pub deadline: Instant,
-    /// How long the call may hold a device: its whole time, however much of it is left.
+    /// The time for which the call may hold a device: its whole time limit, independent of the
+    /// remaining time.
     pub allowed: Duration,
-    /// When the call came.
+    /// Arrival of the call.
     pub came: Instant,
     /// The trace that it belongs to, if its spans are collected.
     pub traced: Option<Traced>,
@@ -35,39 +36,39 @@ pub struct Waiter {
 
 /// An account that calls are charged to.
 pub trait Account: Send + Sync {
-    /// Takes device time, nanoseconds, that becomes known after its call's end.
+    /// Charges device time, nanoseconds, that becomes known after its call's end.
     fn charge(&self, device_ns: u64);
 }
 
 /// The part of a call's trace context that a node receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traced {
-    /// `trace-id`
+    /// The `trace-id`.
     pub trace: [u8; 16],
     /// The span of the call on the device.
     pub parent: [u8; 8],
 }
 
-/// A call's end, as its runner saw it.
+/// The outcome of a call at its runner.
 pub enum Outcome {
-    /// Carried out.
+    /// The call succeeded.
     Done {
-        /// In the manifest's order.
+        /// Outputs in the manifest's order.
         outputs: Vec<Bytes>,
-        /// Requests that ran together.
+        /// Number of requests that ran together.
         batch: u32,
         /// The times; the caller sets `cold_ns`.
         timing: Timing,
     },
-    /// The function's own error, or one that would come again.
+    /// The function's own error, or an error that a retry would repeat.
     Failed(CallError),
-    /// The runner went away.
+    /// The runner ended.
     Lost {
-        /// The call, to be tried elsewhere.
+        /// The call, for a retry.
         call: Box<Call>,
         /// Whether it may have started.
         started: bool,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -95,7 +96,7 @@ impl Pending {
         (Pending { call, waiter }, outcome)
     }
 
-    /// The runner went away.
+    /// Fails the call because the runner ended.
     pub fn lose(self, started: bool, reason: &str) {
         self.waiter.answer(Outcome::Lost {
             call: Box::new(self.call),
@@ -118,12 +119,12 @@ impl Pending {
 }
 
 impl Waiter {
-    /// Whether a caller still waits.
+    /// Whether the caller still waits.
     pub fn is_there(&self) -> bool {
         !self.reply.is_closed()
     }
 
-    /// Answers the caller. If it has gone, its account is still charged.
+    /// Replies to the caller. If the caller has gone, its account is charged.
     pub fn answer(self, outcome: Outcome) {
         if let Err(Outcome::Done { timing, .. }) = self.reply.send(outcome) {
             if let Some(account) = self.late {
@@ -132,7 +133,7 @@ impl Waiter {
         }
     }
 
-    /// The call held its device for so long and had to be ended there, past its deadline.
+    /// Records that the call held its device for this time and had to be ended past its deadline.
     pub fn overran(self, device_ns: u64) {
         if let Some(account) = &self.late {
             account.charge(device_ns);
@@ -140,18 +141,18 @@ impl Waiter {
         self.fail(CallError::Deadline);
     }
 
-    /// The function's own error.
+    /// Fails the call with the function's own error.
     pub fn fail(self, error: CallError) {
         self.answer(Outcome::Failed(error));
     }
 
-    /// How long the call has waited.
+    /// Time for which the call has waited.
     pub fn waited(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.came)
     }
 }
 
-/// Calls that wait, first come first served; bounded.
+/// Waiting calls in order of arrival; bounded.
 pub struct Backlog {
     calls: SegQueue<Pending>,
     len: AtomicUsize,
@@ -159,7 +160,7 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Room for `max` calls.
+    /// A queue for at most `max` calls.
     pub fn new(max: usize) -> Backlog {
         Backlog {
             calls: SegQueue::new(),
@@ -168,7 +169,7 @@ impl Backlog {
         }
     }
 
-    /// Appends a call; gives it back where there is no room.
+    /// Appends a call, or returns it if there is no room.
     #[expect(clippy::result_large_err, reason = "the call itself is returned")]
     pub fn push(&self, pending: Pending) -> Result<(), Pending> {
         if self.len.fetch_add(1, Ordering::Relaxed) >= self.max {
@@ -190,7 +191,7 @@ impl Backlog {
         None
     }
 
-    /// Calls that wait.
+    /// Number of waiting calls.
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }
@@ -200,7 +201,7 @@ impl Backlog {
         self.calls.is_empty()
     }
 
-    /// Loses all that wait: they were not started.
+    /// Fails all waiting calls, which were not started.
     pub fn lose(&self, reason: &str) {
         while let Some(pending) = self.calls.pop() {
             self.len.fetch_sub(1, Ordering::Relaxed);

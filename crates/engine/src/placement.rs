@@ -1,4 +1,4 @@
-//! Devices on which functions can run: those of configured nodes, or those of a registry.
+//! Devices on which functions can run, from configured nodes or from a registry.
 
 mod registry;
 
@@ -22,15 +22,15 @@ use std::time::{Duration, Instant};
 pub struct Candidate {
     /// The node's name.
     pub node: String,
-    /// Its manager.
+    /// The endpoint of its manager.
     pub endpoint: Endpoint,
-    /// Shown to the manager over TCP.
+    /// The token for the manager over TCP.
     pub token: String,
     /// The device.
     pub device: Arc<DeviceDescription>,
-    /// Digests and names of the accelerators that are loaded there already.
+    /// Digests and names of the accelerators that are loaded on the device.
     pub loaded: Vec<String>,
-    /// Somebody else has seen to it that the device suits.
+    /// Whether the registry has already matched the device to the query.
     pub chosen: bool,
 }
 
@@ -40,13 +40,12 @@ impl Candidate {
         self.endpoint == other.endpoint && self.device.name == other.device.name
     }
 
-    /// For people: the node and the device.
+    /// The node and the device, for display.
     pub fn name(&self) -> String {
         format!("{}/{}", self.node, self.device.name)
     }
 
-    /// Whether the device is one of those that the query means. The accelerator is a wish: it
-    /// can be loaded.
+    /// Whether the device matches the query. The accelerator need not be loaded.
     pub fn suits(&self, query: &DeviceQuery) -> bool {
         if self.chosen {
             return true;
@@ -75,7 +74,7 @@ impl Candidate {
             .is_none_or(|info| info.value.iter().any(|byte| *byte != 0))
     }
 
-    /// Whether the accelerator that the query wishes for is loaded there.
+    /// Whether the accelerator in the query is loaded.
     pub fn has_loaded(&self, query: &DeviceQuery) -> bool {
         let wanted = query.accelerator.as_ref();
         wanted.is_some_and(|wanted| self.loaded.contains(wanted))
@@ -97,10 +96,10 @@ fn needs_compiler(function: &Function, implementation: usize) -> bool {
     matches!(implementation, Some(Implementation::Opencl(opencl)) if opencl.source.is_some())
 }
 
-/// Devices, or why they cannot be determined.
+/// Devices, or the reason why there are none.
 pub type Places<'a> = Pin<Box<dyn Future<Output = Result<Vec<Candidate>, String>> + Send + 'a>>;
 
-/// A request for devices.
+/// A request for devices for an implementation of a function.
 #[derive(Clone, Debug)]
 pub struct DeviceRequest {
     /// The function.
@@ -122,16 +121,16 @@ pub trait Placement: Send + Sync {
     /// All devices that a tenant may use, for display.
     fn all<'a>(&'a self, tenant: &'a str) -> Places<'a>;
 
-    /// A function is given up.
+    /// Releases the devices of a removed function.
     fn forget(&self, function: &Function) {
         let _ = function;
     }
 }
 
-/// How long a reply is cached: many functions query at once.
+/// Time for which a reply is cached: many functions query at once.
 const ANSWER_HOLDS: Duration = Duration::from_secs(1);
 
-/// Devices of configured managers. Managers that do not respond are omitted.
+/// Devices of configured managers. Managers that do not respond are left out.
 pub struct Local {
     endpoints: Vec<Endpoint>,
     token: String,
@@ -139,7 +138,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// The managers at these endpoints; none: this user's own.
+    /// The managers at these endpoints; empty: this user's manager.
     pub fn new(endpoints: Vec<Endpoint>, token: String) -> Local {
         let own = || vec![Endpoint::Unix(default_runtime_dir().join("baltra.sock"))];
         Local {
@@ -179,7 +178,7 @@ fn query_devices(endpoint: &Endpoint, tenant: &str, token: &str) -> Result<Vec<C
     Ok(places.collect())
 }
 
-/// Asks several managers at once.
+/// Queries several managers concurrently.
 async fn ask_all(
     endpoints: impl IntoIterator<Item = Endpoint>,
     tenant: &str,

@@ -1,5 +1,5 @@
-//! A function at one place: loaded when it is first called, unloaded when it is idle, loaded
-//! again after its session was lost.
+//! A function at one place: loaded at its first call, unloaded when idle, and loaded again after
+//! the loss of its session.
 
 use super::breaker::{Breaker, Position};
 use super::device::binaries::Binaries;
@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What was found wrong with a function is not looked for again so soon.
+/// Time for which a fault of a function is cached, before loading is tried again.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// What every replica of a function has in common.
+/// The common data of a function's replicas.
 pub struct Common {
     /// The function.
     pub function: Arc<Function>,
@@ -29,11 +29,11 @@ pub struct Common {
     pub stats: Arc<Stats>,
     /// Its log.
     pub log: Arc<Log>,
-    /// How calls are carried out.
+    /// Options of the engine.
     pub options: Arc<Options>,
     /// Sessions with devices.
     pub sessions: Arc<Sessions>,
-    /// What drivers made of programs.
+    /// The cache of program binaries.
     pub binaries: Arc<Binaries>,
 }
 
@@ -55,7 +55,7 @@ pub enum Runner {
 }
 
 impl Runner {
-    /// Takes a call; gives it back where too many wait. `alone`: no other call is here.
+    /// Accepts a call, or returns it if too many calls wait. `alone`: there is no other call.
     #[expect(clippy::result_large_err, reason = "the call itself is returned")]
     pub fn submit(&self, pending: Pending, alone: bool) -> Result<(), Pending> {
         match self {
@@ -95,16 +95,16 @@ impl Runner {
     }
 }
 
-/// How the last loading went.
+/// Durations of the last loading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cold {
     /// Opening the session or starting the process, microseconds.
     pub session_us: u64,
     /// Building the program or loading the library, microseconds.
     pub program_us: u64,
-    /// Making command queues or shared memory, microseconds.
+    /// Creating command queues or shared memory, microseconds.
     pub buffers_us: u64,
-    /// The first call after that, microseconds; 0: none came yet.
+    /// The first call after loading, microseconds; 0: there was none.
     pub first_call_us: u64,
 }
 
@@ -121,33 +121,33 @@ impl Cold {
 
 /// A function at one place.
 pub struct Replica {
-    /// Which of the manifest's implementations.
+    /// The index of its implementation in the manifest.
     pub implementation: usize,
-    /// Where.
+    /// The place.
     pub site: Site,
-    /// This function's here.
+    /// The breaker of this replica.
     pub breaker: Breaker,
-    /// All functions' on the node.
+    /// The breaker of the node, for all functions.
     pub node: Arc<Breaker>,
     common: Arc<Common>,
     ready: ArcSwapOption<Runner>,
     starting: tokio::sync::Mutex<()>,
-    /// How loading last failed.
+    /// The last failure of loading.
     refused: Mutex<Option<(Instant, StartError)>>,
-    /// Whether that was the function's own fault: every call asks.
+    /// Whether that was a fault of the function; every call checks this.
     was_refused: AtomicBool,
     outstanding: AtomicUsize,
-    /// A call's time here, smoothed, nanoseconds.
+    /// Smoothed time of a call, nanoseconds.
     service_ns: AtomicU64,
-    /// Milliseconds since `born` when the last call ended.
+    /// End of the last call, milliseconds since `born`.
     used_ms: AtomicU64,
     born: Instant,
     cold: Mutex<Option<Cold>>,
-    /// Loaded, and no call has been served since.
+    /// Whether no call has been served since loading.
     fresh: AtomicBool,
 }
 
-/// A replica as people see it.
+/// The status of a replica, for display.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplicaStatus {
     /// `opencl` or `native`.
@@ -158,28 +158,28 @@ pub struct ReplicaStatus {
     pub device: String,
     /// Whether it is loaded.
     pub loaded: bool,
-    /// Whether calls are let through.
+    /// The state of its breaker.
     pub breaker: Position,
-    /// Calls that wait or run.
+    /// Number of calls that wait or run.
     pub outstanding: usize,
     /// Of these, calls that wait.
     pub waiting: usize,
-    /// A call's time here, smoothed, microseconds.
+    /// Smoothed time of a call, microseconds.
     pub service_us: u64,
-    /// How the last loading went.
+    /// Durations of the last loading.
     pub cold: Option<Cold>,
-    /// Why it could not be loaded, lately.
+    /// Why it could not be loaded recently.
     pub refused: Option<String>,
-    /// For how long work of it has been past its deadline without an end, milliseconds.
+    /// Time since its work has been past its deadline, milliseconds.
     pub overdue_ms: Option<u64>,
-    /// Why it could not be loaded last, where that was the function's own fault.
+    /// The reason of the last failure of loading, if the function was at fault.
     pub failure: Option<String>,
-    /// The same, where it was the node's.
+    /// The reason of the last failure of loading, if the node was at fault.
     pub unavailable: Option<String>,
 }
 
 impl Replica {
-    /// A replica that is not loaded.
+    /// Creates a replica that is not loaded.
     pub fn new(
         common: &Arc<Common>,
         implementation: usize,
@@ -214,7 +214,7 @@ impl Replica {
         }
     }
 
-    /// Where its device is.
+    /// Its device.
     pub fn place(&self) -> Option<&Candidate> {
         match &self.site {
             Site::Device(place) => Some(place),
@@ -238,29 +238,29 @@ impl Replica {
         }
     }
 
-    /// Whether calls are let through.
+    /// Whether calls may pass.
     pub fn allows(&self, now: Instant) -> bool {
         self.breaker.allows(now) && self.node.allows(now)
     }
 
-    /// It worked.
+    /// Records a success.
     pub fn worked(&self) {
         self.breaker.worked();
         self.node.worked();
     }
 
-    /// It did not, and the node may be to blame.
+    /// Records a failure that the node may have caused.
     pub fn failed(&self, now: Instant) {
         self.breaker.failed(now);
         self.node.failed(now);
     }
 
-    /// The loaded function, if it is.
+    /// The loaded function; `None` if it is not loaded.
     pub fn loaded(&self) -> Option<Arc<Runner>> {
         self.ready.load_full().filter(|runner| !runner.is_lost())
     }
 
-    /// Since when work of it is past its deadline and has not ended.
+    /// Time since which its work has been past its deadline.
     pub fn overdue_since(&self) -> Option<Instant> {
         self.loaded()?.on_device()?.overdue_since()
     }
@@ -273,7 +273,7 @@ impl Replica {
             .is_some_and(|runner| !runner.is_lost())
     }
 
-    /// What was wrong with it a moment ago.
+    /// A recent failure of loading.
     pub fn refusal(&self, now: Instant) -> Option<StartError> {
         if !self.was_refused.load(Relaxed) {
             return None;
@@ -283,16 +283,16 @@ impl Replica {
         (now < *at + REFUSED_FOR).then(|| error.clone())
     }
 
-    /// The error of another thread's attempt since `begun`: a thread that waited for it need not
-    /// repeat it.
+    /// The error of another thread's attempt since `begun`: a thread that waited for that attempt
+    /// need not repeat it.
     fn failure_since(&self, begun: Instant) -> Option<StartError> {
         let refused = self.refused.lock().expect("no panic under this lock");
         let (at, error) = refused.as_ref()?;
         (*at > begun).then(|| error.clone())
     }
 
-    /// The function, loaded if it is not; whoever comes meanwhile waits for the same loading.
-    /// Also: how long loading took, for who caused it.
+    /// The function, loaded if necessary. Concurrent callers wait for the same loading. Also
+    /// returns the duration of loading, to the caller that caused it.
     pub async fn load(self: &Arc<Self>) -> Result<(Arc<Runner>, Duration), StartError> {
         if let Some(runner) = self.loaded() {
             return Ok((runner, Duration::ZERO));
@@ -352,7 +352,7 @@ impl Replica {
                     sessions.refill(&place, &tenant);
                     afterwards(&binaries);
                 };
-                // The next function to be loaded there finds a session open.
+                // A thread opens a spare session for the next function.
                 let _ = std::thread::Builder::new()
                     .name("sessions".into())
                     .spawn(refill);
@@ -372,12 +372,12 @@ impl Replica {
         }
     }
 
-    /// Unloads it: when the last call that uses it has ended, its session ends.
+    /// Unloads it: its session ends with the last call that uses it.
     pub fn unload(&self) {
         self.ready.store(None);
     }
 
-    /// How long no call has been here; `None` while there is one, or it is not loaded.
+    /// Time without calls; `None` while there is a call, or if it is not loaded.
     pub fn idle(&self) -> Option<Duration> {
         if !self.is_loaded() || self.outstanding.load(Relaxed) > 0 {
             return None;
@@ -391,29 +391,29 @@ impl Replica {
         self.used_ms.store(now, Relaxed);
     }
 
-    /// What a further call here would wait for, nanoseconds.
+    /// Load of the replica: time until a further call would run, nanoseconds.
     pub fn load_ns(&self) -> u64 {
         let calls = self.outstanding.load(Relaxed) as u64;
         calls.saturating_mul(self.service_ns.load(Relaxed).max(1000))
     }
 
-    /// A call's time here, smoothed.
+    /// Smoothed time of a call.
     pub fn service(&self) -> Duration {
         Duration::from_nanos(self.service_ns.load(Relaxed))
     }
 
-    /// A call is here as long as the guard lives.
+    /// Counts a call until the guard is dropped.
     pub fn enter(self: &Arc<Self>) -> Here {
         self.outstanding.fetch_add(1, Relaxed);
         Here(self.clone())
     }
 
-    /// A call took so long on the device.
+    /// Records the time of a call on the device.
     pub fn served(&self, took_ns: u64) {
         let old = self.service_ns.load(Relaxed);
         let new = match old {
             0 => took_ns,
-            // Threads that overtake each other lose a sample: no harm.
+            // Concurrent updates may lose a sample, which is harmless.
             old => old - old / 8 + took_ns / 8,
         };
         self.service_ns.store(new, Relaxed);
@@ -425,7 +425,7 @@ impl Replica {
         }
     }
 
-    /// How it stands.
+    /// The current status.
     pub fn status(&self) -> ReplicaStatus {
         let now = Instant::now();
         let worse = match self.node.position(now) {
@@ -464,7 +464,7 @@ impl Replica {
 pub struct Here(Arc<Replica>);
 
 impl Here {
-    /// Whether there is no other.
+    /// Whether this is the only call.
     pub fn is_alone(&self) -> bool {
         self.0.outstanding.load(Relaxed) == 1
     }

@@ -1,13 +1,13 @@
-//! What a function's calls came to: counters that the data path adds to without a lock, and a
-//! snapshot of them for whoever shows metrics.
+//! Counters of a function's calls, which the data path updates without a lock, and a snapshot of
+//! them for metrics.
 //!
-//! Threads have counters of their own, in cache lines of their own: at a million calls a second
-//! those that all share would be the slowest thing that a call meets.
+//! Each thread has counters in its own cache lines: at a million calls a second, shared counters
+//! would be the slowest part of a call.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Sets of counters; threads beyond share.
+/// Number of sets of counters; further threads share these.
 const SHARDS: usize = 16;
 
 thread_local! {
@@ -25,20 +25,20 @@ pub const LATENCY_BOUNDS_US: [u64; 20] = [
 /// Upper bounds of the batch histogram's buckets, requests; the last bucket has none.
 pub const BATCH_BOUNDS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 
-/// How calls end.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Carried out.
+    /// Success.
     Done,
     /// The function's own error.
     Failed,
-    /// Refused: the queues were full.
+    /// Rejected because the queues were full.
     Overload,
-    /// Too late.
+    /// Deadline passed.
     Deadline,
-    /// Nothing could run it.
+    /// No replica could run it.
     Unavailable,
-    /// The caller left.
+    /// The caller disconnected.
     Abandoned,
 }
 
@@ -66,44 +66,45 @@ struct Shard {
     begun: AtomicU64,
 }
 
-/// The counters at one moment.
+/// The values of the counters at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Calls carried out.
+    /// Successful calls.
     pub done: u64,
     /// Calls that ended with the function's own error.
     pub failed: u64,
-    /// Calls refused because the queues were full.
+    /// Calls rejected because the queues were full.
     pub overload: u64,
-    /// Calls that were too late.
+    /// Calls whose deadline passed.
     pub deadline: u64,
-    /// Calls that nothing could run.
+    /// Calls that no replica could run.
     pub unavailable: u64,
-    /// Calls whose caller left.
+    /// Calls whose caller disconnected.
     pub abandoned: u64,
-    /// Calls by latency, not cumulated: a bucket for each of [`LATENCY_BOUNDS_US`] and one more.
+    /// Calls by latency, not cumulative: a bucket for each of [`LATENCY_BOUNDS_US`], and one more.
     pub latency: Vec<u64>,
-    /// All latencies together, nanoseconds.
+    /// Sum of the latencies, nanoseconds.
     pub latency_ns: u64,
-    /// Time on devices, all calls together, nanoseconds.
+    /// Sum of the device times, nanoseconds.
     pub device_ns: u64,
-    /// Launches by requests in them, not cumulated: a bucket for each of [`BATCH_BOUNDS`] and one more.
+    /// Launches by number of requests, not cumulative: a bucket for each of [`BATCH_BOUNDS`], and
+    /// one more.
     pub batches: Vec<u64>,
-    /// Requests in all launches.
+    /// Sum of the requests in all launches.
     pub requests_ran: u64,
-    /// Times that the function was loaded.
+    /// Number of loadings.
     pub cold_starts: u64,
-    /// Time that loading took, nanoseconds.
+    /// Total loading time, nanoseconds.
     pub cold_ns: u64,
-    /// Calls tried again on another node.
+    /// Calls retried on another node.
     pub retries: u64,
-    /// Calls that held a device past their deadline and were ended there.
+    /// Calls that held a device past their deadline and were ended.
     pub overruns: u64,
     /// Bytes of bodies.
     pub bytes_in: u64,
     /// Bytes of outputs.
     pub bytes_out: u64,
-    /// Calls that wait or run now.
+    /// Calls in progress.
     pub waiting: u64,
 }
 
@@ -116,7 +117,7 @@ impl Stats {
         &self.shards[SHARD.with(|shard| *shard)]
     }
 
-    /// Records a call's begin; dropping the guard records its end.
+    /// Records a call's start; dropping the guard records its end.
     pub fn begin(&self, bytes_in: u64) -> Guard<'_> {
         let shard = self.shard();
         shard.begun.fetch_add(1, Relaxed);
@@ -134,14 +135,14 @@ impl Stats {
         shard.requests_ran.fetch_add(requests as u64, Relaxed);
     }
 
-    /// The function was loaded.
+    /// Records a loading.
     pub fn cold_start(&self, took: Duration) {
         let shard = self.shard();
         shard.cold_starts.fetch_add(1, Relaxed);
         shard.cold_ns.fetch_add(took.as_nanos() as u64, Relaxed);
     }
 
-    /// A call is tried again elsewhere.
+    /// Records a retry.
     pub fn retry(&self) {
         self.shard().retries.fetch_add(1, Relaxed);
     }
@@ -151,7 +152,7 @@ impl Stats {
         self.shard().overruns.fetch_add(1, Relaxed);
     }
 
-    /// What they came to so far.
+    /// The current values.
     pub fn snapshot(&self) -> Snapshot {
         let sum = |of: &dyn Fn(&Shard) -> &AtomicU64| -> u64 {
             self.shards
@@ -160,7 +161,8 @@ impl Stats {
                 .sum()
         };
         let end = |end: End| sum(&|shard| &shard.ends[end as usize]);
-        // Ends first: a call that ends meanwhile waits once more rather than less than never.
+        // Ends first: a call that ends during the read is counted as in progress, so that the
+        // difference is never negative.
         let ended: u64 = (0..6).map(|n| sum(&|shard| &shard.ends[n])).sum();
         let begun = sum(&|shard| &shard.begun);
         let buckets = |count: usize, of: &dyn Fn(&Shard, usize) -> u64| -> Vec<u64> {
@@ -194,19 +196,19 @@ impl Stats {
     }
 }
 
-/// A call under way. Dropped without [`Guard::end`], it counts as abandoned.
+/// A call in progress. Dropped without [`Guard::end`], it counts as abandoned.
 pub struct Guard<'a> {
     stats: &'a Stats,
     end: End,
 }
 
 impl Guard<'_> {
-    /// The call ended other than well.
+    /// Records an unsuccessful outcome.
     pub fn end(mut self, end: End) {
         self.end = end;
     }
 
-    /// The call was carried out.
+    /// Records a success.
     pub fn done(mut self, latency: Duration, device_ns: u64, bytes_out: u64) {
         self.end = End::Done;
         let shard = self.stats.shard();

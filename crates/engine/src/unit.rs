@@ -1,4 +1,4 @@
-//! A deployed function: its replicas, and which of them gets a call.
+//! A deployed function: its replicas, and the selection of one for a call.
 
 use super::placement::{Candidate, DeviceRequest};
 use super::replica::{Common, Replica, ReplicaStatus, Site};
@@ -10,51 +10,51 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Calls that find no replica ask for places so often at most.
+/// Least time between queries for places by calls that find no replica.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// A function whose calls ran past their deadline so often in a row is held off.
+/// Number of consecutive calls past their deadline after which a function is held off.
 const HELD_AFTER: u32 = 2;
-/// A function is held off for its calls' time, doubled each time; that time counts as this at least.
+/// Least hold-off time. A function is held off for its calls' time limit, doubled each time.
 const HELD_MIN: Duration = Duration::from_secs(1);
-/// The longest that it is held off at once.
+/// Longest hold-off time.
 const HELD_MAX: Duration = Duration::from_secs(300);
 
 /// A deployed function.
 pub struct Unit {
-    /// What its replicas share.
+    /// The common data of its replicas.
     pub common: Arc<Common>,
-    /// Every place where it could run, the preferred ones first.
+    /// All places where it could run, the preferred ones first.
     replicas: ArcSwap<Vec<Arc<Replica>>>,
     desired: AtomicUsize,
-    /// Whether places have ever been known.
+    /// Whether places have ever been determined.
     placed: AtomicBool,
     placing: Mutex<()>,
-    /// Why there are none.
+    /// Why there are no places.
     why: Mutex<Option<String>>,
-    /// When a call that found no replica last asked for places.
+    /// The last query for places by a call that found no replica.
     last_query: Mutex<Option<Instant>>,
-    /// Calls in a row that ran past their deadline on a device.
+    /// Number of consecutive calls that ran past their deadline on a device.
     overruns: AtomicU32,
-    /// No call is let through before.
+    /// End of the hold-off time.
     held_until: Mutex<Option<Instant>>,
 }
 
-/// A deployed function as people see it.
+/// The status of a deployed function, for display.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
-    /// How many replicas are wanted.
+    /// Desired number of replicas.
     pub desired: usize,
-    /// Every place where it could run, the preferred ones first.
+    /// All places where it could run, the preferred ones first.
     pub replicas: Vec<ReplicaStatus>,
     /// Its counters.
     pub stats: Snapshot,
-    /// No call is let through for so long, milliseconds: its calls ran past their deadlines.
+    /// Remaining hold-off time, milliseconds, after calls ran past their deadlines.
     pub held_ms: Option<u64>,
 }
 
 impl Unit {
-    /// A function without a place.
+    /// Creates a function without places.
     pub fn new(common: Common, desired: usize) -> Unit {
         Unit {
             common: Arc::new(common),
@@ -69,9 +69,9 @@ impl Unit {
         }
     }
 
-    /// A call of it held a device for longer than the `allowed` time, and others had to give their
-    /// sessions up for its end. From the second in a row on it is held off for a while, which
-    /// doubles: a function whose calls never end must not take the device from others for good.
+    /// Records a call that held a device for longer than the `allowed` time; ending it cost other
+    /// clients their sessions. From the second consecutive one on, the function is held off for a
+    /// time that doubles: a function whose calls never end must not occupy the device permanently.
     pub fn overran(&self, now: Instant, allowed: Duration) -> u32 {
         let in_a_row = self.overruns.fetch_add(1, Relaxed).saturating_add(1);
         if in_a_row >= HELD_AFTER {
@@ -83,7 +83,7 @@ impl Unit {
         in_a_row
     }
 
-    /// A call of it was carried out.
+    /// Records a successful call.
     pub fn worked(&self) {
         if self.overruns.load(Relaxed) > 0 {
             self.overruns.store(0, Relaxed);
@@ -91,7 +91,7 @@ impl Unit {
         }
     }
 
-    /// How long no call is let through.
+    /// Remaining hold-off time.
     pub fn held_for(&self, now: Instant) -> Option<Duration> {
         if self.overruns.load(Relaxed) < HELD_AFTER {
             return None;
@@ -102,18 +102,18 @@ impl Unit {
             .filter(|left| !left.is_zero())
     }
 
-    /// Every place where it could run.
+    /// All places where it could run.
     pub fn replicas(&self) -> Arc<Vec<Arc<Replica>>> {
         self.replicas.load_full()
     }
 
-    /// The tenant whose sessions run it.
+    /// The tenant of its sessions.
     pub fn tenant(&self) -> &str {
         let tenant = &self.common.function.manifest.tenant;
         tenant.as_deref().unwrap_or_default()
     }
 
-    /// How many replicas are wanted.
+    /// Desired number of replicas.
     pub fn desired(&self) -> usize {
         self.desired.load(Relaxed)
     }
@@ -131,18 +131,18 @@ impl Unit {
         replicas.iter().filter(|r| r.is_loaded()).cloned().collect()
     }
 
-    /// Whether places have ever been known.
+    /// Whether places have ever been determined.
     pub fn is_placed(&self) -> bool {
         self.placed.load(Relaxed)
     }
 
-    /// Whether it needs a device at all.
+    /// Whether it needs a device.
     pub fn wants_devices(&self) -> bool {
         let mut implementations = self.common.function.manifest.implementations.iter();
         implementations.any(|implementation| implementation.device().is_some())
     }
 
-    /// What is looked for: one entry for each implementation that needs a device.
+    /// Requests for devices: one for each implementation that needs a device.
     pub fn wanted(&self) -> Vec<DeviceRequest> {
         let now = Instant::now();
         let replicas = self.replicas.load();
@@ -163,8 +163,8 @@ impl Unit {
         wanted.collect()
     }
 
-    /// The places of each implementation are these now; of one that is not named they are what
-    /// they were. Replicas that stay are kept as they are.
+    /// Sets the places of implementations; those of implementations that are not in the map are
+    /// unchanged. Replicas at unchanged places are kept.
     pub fn place(&self, found: &HashMap<usize, Vec<Candidate>>, breakers: &Breakers) {
         let _placing = self.placing.lock().expect("no panic under this lock");
         let old = self.replicas.load_full();
@@ -202,13 +202,13 @@ impl Unit {
         self.replicas.store(Arc::new(new));
     }
 
-    /// The replica that gets a call: of the wanted ones that work, a loaded one before others,
-    /// the least loaded first. Implementations come in the manifest's order: a later one only
-    /// where no earlier one works. `tried` have failed this call.
+    /// Selects the replica for a call among the desired ones that work: loaded ones first, then the
+    /// least loaded. Implementations are considered in the manifest's order, a later one only if no
+    /// earlier one works. `tried` have failed this call.
     pub fn route(&self, now: Instant, tried: &[Arc<Replica>]) -> Option<Arc<Replica>> {
         let replicas = self.replicas.load();
         if let [only] = &replicas[..] {
-            // Nothing else can run it: an open breaker still answers at once.
+            // This is the only replica, so an open breaker does not exclude it.
             let free = only.allows(now) && !tried.iter().any(|t| Arc::ptr_eq(t, only));
             return free.then(|| only.clone());
         }
@@ -223,7 +223,7 @@ impl Unit {
             .cloned()
     }
 
-    /// Wanted replicas that are not loaded.
+    /// Desired replicas that are not loaded.
     pub fn missing(&self, now: Instant) -> Vec<Arc<Replica>> {
         let replicas = self.replicas.load();
         let usable = |r: &&Arc<Replica>| r.allows(now) && r.refusal(now).is_none();
@@ -240,7 +240,7 @@ impl Unit {
             .collect()
     }
 
-    /// Whether a call that finds no replica may ask for places: not all of them at once.
+    /// Whether a call that finds no replica may query for places; limits the rate of queries.
     pub fn may_query(&self, now: Instant) -> bool {
         let mut last_query = self.last_query.lock().expect("no panic under this lock");
         let may = last_query.is_none_or(|at| now > at + ASK_EVERY);
@@ -250,7 +250,7 @@ impl Unit {
         may
     }
 
-    /// Nobody could be asked for places, or there are none.
+    /// Records why there are no places.
     pub fn not_placed(&self, why: &str) {
         let mut before = self.why.lock().expect("no panic under this lock");
         if before.as_deref() != Some(why) {
@@ -259,7 +259,7 @@ impl Unit {
         }
     }
 
-    /// Why nothing can run it now.
+    /// Why no replica can run it now.
     pub fn why_not(&self, now: Instant) -> String {
         let replicas = self.replicas.load();
         let name = &self.common.function.manifest.name;
@@ -289,7 +289,7 @@ impl Unit {
         reasons.collect::<Vec<_>>().join("; ")
     }
 
-    /// Unloads what has been idle for so long.
+    /// Unloads replicas that have been idle for this time.
     pub fn unload_idle(&self, limit: Duration) {
         for replica in self.replicas.load().iter() {
             if replica.idle().is_some_and(|idle| idle >= limit) {
@@ -298,12 +298,12 @@ impl Unit {
         }
     }
 
-    /// Unloads everything.
+    /// Unloads all replicas.
     pub fn unload(&self) {
         self.replicas.load().iter().for_each(|r| r.unload());
     }
 
-    /// How it stands.
+    /// The current status.
     pub fn status(&self) -> Status {
         let replicas = self.replicas.load();
         Status {

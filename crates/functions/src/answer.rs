@@ -1,4 +1,4 @@
-//! Answers: outputs in the form that the client accepts.
+//! Responses: outputs in the format that the client accepts.
 
 use crate::call::{Body, Call, OutputShape};
 use crate::codec::{json, npy, picture};
@@ -9,17 +9,18 @@ use crate::request::Answer;
 use crate::types::Scalar;
 use bytes::Bytes;
 
-/// The longest JSON of an array without elements.
+/// Longest JSON of an array without elements, bytes.
 const EMPTY_JSON_MAX: u64 = 64 << 10;
 
-/// An output as it is sent, with its actual first dimension if another output has its length.
+/// An output for the response; its first dimension is the actual one if another output has the
+/// length.
 pub(crate) struct Shown {
     pub index: usize,
     pub shape: Vec<u64>,
     pub bytes: Bytes,
 }
 
-/// Checks what came back and leaves out what is not sent.
+/// Checks the outputs and omits those that are not sent.
 pub(crate) fn shown(
     plan: &Plan,
     call: &Call,
@@ -73,7 +74,7 @@ pub(crate) fn shown(
     Ok(all)
 }
 
-/// The answer in the best form of those that the client accepts.
+/// Makes the response in the best format that the client accepts.
 pub(crate) fn make(
     plan: &Plan,
     outputs: Vec<Shown>,
@@ -110,7 +111,7 @@ pub(crate) fn make(
                 if text.len() > 1 {
                     text.push(b',');
                 }
-                // Names are letters, digits and underscores.
+                // Names consist of letters, digits and underscores and need no escapes.
                 text.extend_from_slice(format!("\"{}\":", about.name).as_bytes());
                 json::write(
                     &mut text,
@@ -140,7 +141,8 @@ pub(crate) fn make(
     })
 }
 
-/// What an answer in the form that the client accepts may hold beside the outputs' own bytes while it is made.
+/// Memory needed to make the response in the format that the client accepts, in addition to the
+/// outputs' own bytes.
 pub(crate) fn bytes_max(plan: &Plan, call: &Call, accept: Option<&str>) -> Result<u64, BindError> {
     let shown = plan.outputs.iter().zip(&call.outputs);
     let shown = shown.filter(|(output, _)| !output.hidden);
@@ -161,7 +163,7 @@ pub(crate) fn bytes_max(plan: &Plan, call: &Call, accept: Option<&str>) -> Resul
     }
 }
 
-/// Of an output as JSON. Brackets around nothing are refused where they are more than any array without elements needs.
+/// Longest JSON of an output. Shapes without elements but with many brackets are rejected.
 fn json_bytes_max(output: &OutputPlan, shape: &[u64]) -> Result<u64, BindError> {
     let bytes = json::bytes_max(output.kind, output.json, shape);
     let empty = shape.contains(&0);
@@ -175,8 +177,8 @@ fn json_bytes_max(output: &OutputPlan, shape: &[u64]) -> Result<u64, BindError> 
     }
 }
 
-/// The outputs whose bytes, one after the other, are the answer in the form that the client accepts;
-/// `None`: it takes more than that.
+/// The outputs whose concatenated bytes are the response in the format that the client accepts;
+/// `None` if the response needs encoding.
 pub(crate) fn plain(plan: &Plan, accept: Option<&str>) -> Option<Vec<usize>> {
     let outputs = plan.outputs.iter().enumerate();
     let visible: Vec<_> = outputs.filter(|(_, output)| !output.hidden).collect();
@@ -194,7 +196,8 @@ fn shapes(plan: &Plan, outputs: &[Shown]) -> String {
     outputs.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-/// RFC 9110, 12.5.1: the codec of the highest weight, the earlier one of equals.
+/// Content negotiation by RFC 9110, 12.5.1: the codec of the highest weight, the first one of
+/// equals.
 fn choose(codecs: &[Codec], accept: Option<&str>) -> Result<Codec, BindError> {
     let first = codecs.first().copied().unwrap_or(Codec::Raw);
     let Some(accept) = accept
@@ -216,7 +219,7 @@ fn choose(codecs: &[Codec], accept: Option<&str>) -> Result<Codec, BindError> {
     })
 }
 
-/// In thousandths. The most specific range counts.
+/// The weight in thousandths, by the most specific range.
 fn weight(accept: &str, content_type: &str) -> u32 {
     let (group, _) = content_type.split_once('/').unwrap_or((content_type, ""));
     let mut found = (0, 0);

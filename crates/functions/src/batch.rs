@@ -1,4 +1,4 @@
-//! Several calls as one: arrays are put together along the batching dimension, without copying.
+//! Merging of calls: arrays are concatenated along the batching dimension, without copying.
 
 use crate::call::{Body, Buffer, Call};
 use crate::plan::{Bound, BufferPlan};
@@ -7,14 +7,14 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 impl Call {
-    /// Whether [`Call::merge`] may put `self` and `other` together: the same function, and all but the batching
-    /// dimension and the arrays equal.
+    /// Whether [`Call::merge`] may merge `self` and `other`: they call the same function, and are
+    /// equal except for the batching dimension and the arrays.
     pub fn mergeable(&self, other: &Call) -> bool {
         let Some(batch) = self.plan.batch else {
             return false;
         };
         let same_number = |a: &Option<Scalar>, b: &Option<Scalar>| match (a, b) {
-            // Bit for bit, so that zeros of different signs differ.
+            // Compared bit for bit, so that zeros of different signs differ.
             (Some(a), Some(b)) => a.kind() == b.kind() && a.bytes() == b.bytes(),
             (None, None) => true,
             _ => false,
@@ -33,7 +33,7 @@ impl Call {
                 .all(|(a, b)| same_number(a, b))
     }
 
-    /// One call that does the work of all; `None` where they are not mergeable, or the sum is beyond the function's
+    /// Merges calls into one; `None` if they cannot be merged, or the sum exceeds the function's
     /// limits.
     pub fn merge(calls: &[Call]) -> Option<Call> {
         let first = calls.first()?;
@@ -72,8 +72,8 @@ impl Call {
         Some(merged)
     }
 
-    /// A merged call's outputs, for each of the calls that it was made of, without copying; `None` where an output has
-    /// the wrong size. A call that is not merged has all for itself.
+    /// Splits the outputs of a merged call for its parts, without copying; `None` if an output has
+    /// the wrong size. A call that is not merged receives all outputs.
     pub fn split(&self, outputs: &[Bytes]) -> Option<Vec<Vec<Bytes>>> {
         let right = outputs.len() == self.outputs.len()
             && outputs

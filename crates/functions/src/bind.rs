@@ -1,4 +1,4 @@
-//! Binding: from a request to a [`Call`].
+//! Binding: converts a request to a [`Call`].
 
 mod body;
 mod query;
@@ -18,14 +18,14 @@ pub(crate) use query::shown;
 
 type Bind<T> = Result<T, BindError>;
 
-/// A request half understood.
+/// A partially bound request.
 pub(crate) struct Binding<'p> {
     pub plan: &'p Plan,
-    /// By variable.
+    /// Values by variable.
     pub values: Vec<Option<i128>>,
-    /// By input.
+    /// Scalars by input.
     scalars: Vec<Option<Scalar>>,
-    /// By input.
+    /// Bodies by input.
     bodies: Vec<Option<Body>>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn request(plan: &Arc<Plan>, request: &Request<'_>, body: Body) -> Bi
     plan.launch(binding.finish()?)
 }
 
-/// What unpacking a body may hold beside it.
+/// Memory needed for unpacking a body, in addition to the body.
 pub(crate) fn unpacked_bytes(plan: &Plan, request: &Request<'_>, body: &Body) -> u64 {
     if plan.body_codecs == [Codec::Raw] || body.is_empty() {
         return 0;
@@ -63,7 +63,8 @@ pub(crate) fn unpacked_bytes(plan: &Plan, request: &Request<'_>, body: &Body) ->
     let length = body.len();
     match codec {
         Codec::Raw | Codec::Npy => 0,
-        // A copy in one piece and one with its odd floats quoted; "0," is an element of 8 bytes, in a list that doubles.
+        // A copy in one piece, and one with special floats quoted. The shortest element is "0,",
+        // which becomes up to 8 bytes in a list that grows by doubling.
         Codec::Json => {
             let elements = length.saturating_mul(8);
             let elements = elements.min(plan.body_bytes.saturating_mul(2));
@@ -71,7 +72,7 @@ pub(crate) fn unpacked_bytes(plan: &Plan, request: &Request<'_>, body: &Body) ->
         }
         Codec::Png | Codec::Jpeg => {
             let pixels = picture::pixel_bytes(codec, &body.to_bytes());
-            // As they come, converted, and as little-endian bytes.
+            // The decoded pixels, their conversion, and the little-endian bytes.
             let pixels = pixels.min(plan.body_bytes).saturating_mul(4);
             pixels.saturating_add(length)
         }
@@ -88,7 +89,7 @@ impl<'p> Binding<'p> {
         }
     }
 
-    /// A variable's value; it must be the same wherever it comes from.
+    /// Sets a variable's value; all sources must agree on it.
     pub(crate) fn set_variable(&mut self, variable: usize, value: i128, what: &str) -> Bind<()> {
         let about = &self.plan.variables[variable];
         let name = &about.name;
@@ -106,7 +107,7 @@ impl<'p> Binding<'p> {
         }
     }
 
-    /// A number's value.
+    /// Sets a scalar's value.
     pub(crate) fn set_scalar(&mut self, input: usize, scalar: Scalar) -> Bind<()> {
         let plan = &self.plan.inputs[input];
         let name = &plan.name;
@@ -115,7 +116,7 @@ impl<'p> Binding<'p> {
             Scalar::F64(v) => v,
             whole => whole.integer().unwrap_or_default() as f64,
         };
-        // Written so that what is not a number is out of every bound.
+        // Written so that NaN is outside all bounds.
         let low = plan.min.is_none_or(|min| float >= min);
         let high = plan.max.is_none_or(|max| float <= max);
         if !low || !high {
@@ -136,7 +137,7 @@ impl<'p> Binding<'p> {
         Ok(())
     }
 
-    /// An array of a known shape. A leading batch of one may be left out.
+    /// Sets an array of a known shape. A leading batch dimension of 1 may be omitted.
     pub(crate) fn set_array(&mut self, input: usize, shape: &[u64], body: Body) -> Bind<()> {
         let plan = &self.plan.inputs[input];
         let name = &plan.name;
@@ -186,7 +187,7 @@ impl<'p> Binding<'p> {
         Ok(())
     }
 
-    /// Fills in values from shapes and defaults, and checks that none is missing.
+    /// Derives values from shapes and defaults, and checks that none is missing.
     pub(crate) fn finish(mut self) -> Bind<Bound> {
         let plan = self.plan;
         for (index, input) in plan
@@ -243,7 +244,7 @@ impl<'p> Binding<'p> {
     }
 }
 
-/// A shape as the manifest has it.
+/// A shape in the manifest's notation.
 pub(crate) fn describe(shape: &[Expression]) -> String {
     let dimensions: Vec<&str> = shape.iter().map(|dimension| &*dimension.text).collect();
     format!("[{}]", dimensions.join(", "))

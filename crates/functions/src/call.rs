@@ -5,27 +5,27 @@ use crate::types::{Scalar, Type};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 
-/// Bytes as they came: frames are put together only where a codec must see them in one piece.
+/// Bytes in received frames, which are merged only if a codec needs one piece.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Body(pub Vec<Bytes>);
 
 impl Body {
-    /// Of one frame.
+    /// A body of one frame.
     pub fn from_bytes(bytes: Bytes) -> Body {
         Body(vec![bytes])
     }
 
-    /// All bytes of all frames.
+    /// Number of bytes of all frames.
     pub fn len(&self) -> u64 {
         self.0.iter().map(|frame| frame.len() as u64).sum()
     }
 
-    /// Whether there is no byte.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|frame| frame.is_empty())
     }
 
-    /// In one piece; copies only where there is more than one frame.
+    /// The bytes in one piece; copies only if there is more than one frame.
     pub fn to_bytes(&self) -> Bytes {
         match self.0.as_slice() {
             [] => Bytes::new(),
@@ -40,7 +40,7 @@ impl Body {
         }
     }
 
-    /// The part from `from`, `bytes` long, without copying; shorter where the body ends before.
+    /// The part of `bytes` bytes from `from` on, without copying; shorter if the body ends before.
     pub fn slice(&self, from: u64, bytes: u64) -> Body {
         let (mut skip, mut left) = (from, bytes);
         let mut frames = Vec::new();
@@ -63,7 +63,7 @@ impl Body {
     /// Copies everything to the start of `to`.
     ///
     /// # Panics
-    /// When `to` is shorter than the body.
+    /// `to` is shorter than the body.
     pub fn copy_to(&self, to: &mut [u8]) {
         let mut at = 0;
         for frame in &self.0 {
@@ -79,17 +79,17 @@ impl From<Vec<u8>> for Body {
     }
 }
 
-/// A request that fits its function, ready to run on any of the function's implementations.
+/// A checked and bound request, ready to run on any of the function's implementations.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// All blocks of device memory that the call uses. Sizes are checked: a body's length matches
-    /// its shape.
+    /// All device buffers of the call. Sizes are checked: a body's length matches its shape.
     pub buffers: Vec<Buffer>,
-    /// What to start, for each implementation in the manifest's order.
+    /// The launch for each implementation, in the manifest's order.
     pub launches: Vec<Launch>,
-    /// What comes out, in the manifest's order; [`Buffer::Output`] and [`Buffer::InOut`] point into it.
+    /// The outputs in the manifest's order; the indices in [`Buffer::Output`] and [`Buffer::InOut`]
+    /// refer to this list.
     pub outputs: Vec<OutputShape>,
-    /// How many requests this call answers: 1, or more after [`Call::merge`].
+    /// Number of requests that this call serves: 1, or more after [`Call::merge`].
     pub items: u32,
     /// The batching dimension's size in each merged request; empty for a call that is not merged.
     pub(crate) parts: Vec<u64>,
@@ -101,7 +101,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Bytes of what goes in and of what comes out.
+    /// Total bytes of the inputs and outputs.
     pub fn bytes(&self) -> u64 {
         let inputs = self.buffers.iter().map(|buffer| match buffer {
             Buffer::Input(body) | Buffer::InOut(body, _) => body.len(),
@@ -112,13 +112,13 @@ impl Call {
     }
 }
 
-/// A block of device memory.
+/// A device buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Buffer {
     /// Written before the first step.
     Input(Body),
-    /// The function's constant of this index ([`crate::Function::constant`]): the same for every call, so that it is
-    /// written once a device.
+    /// The function's constant with this index ([`crate::Function::constant`]): equal for all
+    /// calls, so that it is written once per device.
     Constant(usize),
     /// Read after the last step; undefined before the first.
     Output(usize),
@@ -126,12 +126,13 @@ pub enum Buffer {
     InOut(Body, usize),
 }
 
-/// How one implementation carries a call out.
+/// The launch of one implementation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Launch {
-    /// Kernels, one after the other. A native implementation has one step, whose `kernel` is the symbol; a board has one.
+    /// Kernels in sequence. A native implementation has one step, whose `kernel` is the symbol; a
+    /// board has one step.
     pub steps: Vec<Step>,
-    /// Bytes of the device memory that only this implementation uses, between steps; undefined before the first.
+    /// Bytes of this implementation's scratch buffers; undefined before the first step.
     pub scratch: Vec<u64>,
 }
 
@@ -140,22 +141,22 @@ pub struct Launch {
 pub struct Step {
     /// The kernel's name, or the native library's symbol.
     pub kernel: Arc<str>,
-    /// In the kernel's order.
+    /// Arguments in the kernel's order.
     pub arguments: Vec<Argument>,
-    /// Work-items; 1 beyond `dimensions`. A zero means: nothing to do, leave the step out.
+    /// Work-items; 1 beyond `dimensions`. If one is zero, the step is skipped.
     pub global: [u64; 3],
     /// Work-items per group; `None`: the driver chooses. If given, `global` is a multiple of it.
     pub local: Option<[u64; 3]>,
-    /// 1 to 3.
+    /// Number of dimensions, 1 to 3.
     pub dimensions: u8,
 }
 
 /// The value of a kernel's argument.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Argument {
-    /// The buffer of this index in [`Call::buffers`].
+    /// The buffer with this index in [`Call::buffers`].
     Buffer(usize),
-    /// The scratch buffer of this index in [`Launch::scratch`].
+    /// The scratch buffer with this index in [`Launch::scratch`].
     Scratch(usize),
     /// A value.
     Scalar(Scalar),
@@ -166,10 +167,10 @@ pub enum Argument {
 /// An output's size, type and shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputShape {
-    /// `shape` × the type's size. May be 0.
+    /// The product of `shape` and the type's size. May be 0.
     pub bytes: u64,
     /// The type of an element.
     pub kind: Type,
-    /// Row major; empty for one value.
+    /// Row major; empty for a scalar.
     pub shape: Vec<u64>,
 }

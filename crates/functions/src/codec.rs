@@ -1,4 +1,4 @@
-//! Codecs: between what travels and what a device computes on.
+//! Codecs: conversions between encodings of requests and arrays in memory.
 
 pub(crate) mod json;
 pub(crate) mod npy;

@@ -1,25 +1,25 @@
-//! What can be wrong with a manifest, and with a request.
+//! Errors of manifests and of requests.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// A manifest that is refused: where, and why.
+/// Why and where a manifest is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ManifestError {
-    /// The file, where the manifest was read from one.
+    /// The file, if the manifest was read from one.
     pub file: Option<PathBuf>,
-    /// The line, from 1; 0 where no line is at fault (a file is missing, for example).
+    /// The line, from 1; 0 if no line is at fault (a file is missing, for example).
     pub line: u32,
     /// The column, from 1; 0 with line 0.
     pub column: u32,
-    /// The entry, such as `outputs[0].shape`; empty for the whole.
+    /// The entry, such as `outputs[0].shape`; empty for the whole manifest.
     pub entry: String,
     /// The error and the remedy.
     pub reason: String,
 }
 
 impl ManifestError {
-    /// About the whole, without a position.
+    /// An error of the whole manifest, without a position.
     pub fn new(reason: impl Into<String>) -> ManifestError {
         ManifestError {
             file: None,
@@ -30,7 +30,7 @@ impl ManifestError {
         }
     }
 
-    /// About one entry; the position is looked up in the text later.
+    /// An error of one entry; its position is determined later.
     pub fn at(entry: impl Into<String>, reason: impl Into<String>) -> ManifestError {
         ManifestError {
             entry: entry.into(),
@@ -54,34 +54,34 @@ impl fmt::Display for ManifestError {
     }
 }
 
-/// A request that is refused. Each kind has its HTTP status.
+/// Why a request is rejected. Each kind has its HTTP status.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// 400: a parameter is missing, unknown or not a number.
     #[error("{0}")]
     BadRequest(String),
-    /// 404: the function takes no sub-path.
+    /// 404: the function has no sub-paths.
     #[error("{0}")]
     NotFound(String),
     /// 405: `allow` is the value of the `Allow` header.
     #[error("method not allowed: use one of {allow}")]
     MethodNotAllowed {
-        /// The methods that the function takes, separated by commas.
+        /// The methods that the function accepts, separated by commas.
         allow: String,
     },
-    /// 406: nothing that the client accepts can be made from the outputs.
+    /// 406: the outputs have no format that the client accepts.
     #[error("{0}")]
     NotAcceptable(String),
-    /// 413: the body, or what it unpacks to, is larger than the function's limit.
+    /// 413: the body, encoded or decoded, is larger than the function's limit.
     #[error("{0}")]
     TooLarge(String),
-    /// 415: no codec of the function reads this content type.
+    /// 415: the function has no codec for this content type.
     #[error("{0}")]
     UnsupportedType(String),
-    /// 422: understood, but the shapes or values do not fit.
+    /// 422: well-formed, but the shapes or values do not fit.
     #[error("{0}")]
     Unprocessable(String),
-    /// 500: the function did what its manifest does not allow (an output of the wrong size, for example).
+    /// 500: the function violated its manifest (an output of the wrong size, for example).
     #[error("{0}")]
     BadOutput(String),
 }

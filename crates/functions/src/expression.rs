@@ -1,5 +1,5 @@
-//! Sizes: expressions over a function's variables, checked when the manifest is read and bounded when they are
-//! evaluated.
+//! Expressions for sizes over a function's variables. They are checked when the manifest is read;
+//! their values are bounded.
 //!
 //! ```text
 //! sum     = product { ("+" | "-") product }
@@ -7,16 +7,16 @@
 //! factor  = number | variable | "(" sum ")" | ("min" | "max" | "ceil_div" | "align") "(" sum "," sum ")"
 //! ```
 //!
-//! Numbers are whole; `/` rounds towards zero; `ceil_div(a, b)` rounds up; `align(a, b)` is the least multiple of `b`
-//! that is not below `a`. No intermediate value goes beyond ±2^64: what would is an error, never a wrong size.
+//! Numbers are whole; `/` rounds towards zero; `ceil_div(a, b)` rounds up; `align(a, b)` is the
+//! least multiple of `b` that is not below `a`. An intermediate value beyond ±2^64 is an error.
 
 use std::fmt;
 
-/// Characters in an expression, at most.
+/// Most characters of an expression.
 const LENGTH_MAX: usize = 256;
-/// Parentheses in parentheses, at most: bounds the parser's recursion.
+/// Most levels of parentheses; bounds the parser's recursion.
 const DEPTH_MAX: u32 = 32;
-/// No value is beyond this, in either direction.
+/// Bound of all values, in both directions.
 const VALUE_MAX: i128 = 1 << 64;
 
 /// A parsed expression.
@@ -24,7 +24,7 @@ const VALUE_MAX: i128 = 1 << 64;
 pub(crate) struct Expression {
     /// The source text, for messages.
     pub(crate) text: Box<str>,
-    /// In reverse Polish notation.
+    /// The code in reverse Polish notation.
     code: Box<[Operation]>,
 }
 
@@ -54,9 +54,9 @@ pub(crate) const WORDS: [&str; 4] = ["min", "max", "ceil_div", "align"];
 /// Why an expression has no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoValue {
-    /// A division by zero, or by less.
+    /// A division by zero or a negative number.
     Division,
-    /// Beyond 2^64.
+    /// A value beyond 2^64.
     Overflow,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for NoValue {
 }
 
 impl Expression {
-    /// Reads an expression; `variable` finds a name's index.
+    /// Parses an expression; `variable` resolves a name to its index.
     pub(crate) fn parse(
         text: &str,
         variable: &dyn Fn(&str) -> Option<usize>,
@@ -100,7 +100,7 @@ impl Expression {
         }
     }
 
-    /// The constant that it is, if it has no variable.
+    /// The constant value, if it has no variable.
     pub(crate) fn constant(&self) -> Option<i128> {
         let fixed = self
             .code
@@ -111,7 +111,7 @@ impl Expression {
             .flatten()
     }
 
-    /// The variable that it is, if it is nothing else.
+    /// The variable, if the expression consists of it alone.
     pub(crate) fn variable(&self) -> Option<usize> {
         match *self.code {
             [Operation::Variable(index)] => Some(index),
@@ -127,12 +127,12 @@ impl Expression {
         })
     }
 
-    /// Its value; `Ok(None)` where a variable has none.
+    /// Its value; `Ok(None)` if a variable has none.
     pub(crate) fn value(
         &self,
         variable: &dyn Fn(usize) -> Option<i128>,
     ) -> Result<Option<i128>, NoValue> {
-        // The common case: no stack needed.
+        // The common case needs no stack.
         if let [only] = *self.code {
             return Ok(match only {
                 Operation::Number(n) => Some(n),
@@ -171,7 +171,7 @@ impl Operator {
             _ if b <= 0 => return Err(NoValue::Division),
             Operator::Divide => a.checked_div(b),
             Operator::Remainder => a.checked_rem(b),
-            // Both operands are within ±2^64 here, so that nothing below overflows.
+            // Both operands are within ±2^64, so nothing below overflows.
             Operator::CeilDivide => Some(ceil_div(a, b)),
             Operator::Align => ceil_div(a, b).checked_mul(b),
         };
@@ -295,7 +295,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Letters, digits and underscores from here on.
+    /// Takes letters, digits and underscores.
     fn word(&mut self) -> &'a str {
         let rest = &self.text[self.at..];
         let end = rest

@@ -1,24 +1,24 @@
-//! The files that a manifest names: beside it or below it, never elsewhere.
+//! The files that a manifest names: in its directory or below it, never elsewhere.
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-/// Bytes of a file that a manifest names, at most.
+/// Most bytes of such a file.
 const BYTES_MAX: u64 = 1 << 30;
 
 /// Files by the name that the manifest uses.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
-    /// The directory that they were read from; none where they came over the network.
+    /// The directory that they were read from; `None` if they arrived over the network.
     pub directory: Option<PathBuf>,
     /// Contents, including native libraries: to load one, write it to a file, or use `directory`.
     pub contents: BTreeMap<String, Bytes>,
 }
 
 impl Files {
-    /// Files that came otherwise than as a directory.
+    /// Files that were not read from a directory.
     pub fn from_contents(contents: BTreeMap<String, Bytes>) -> Files {
         Files {
             directory: None,
@@ -26,14 +26,14 @@ impl Files {
         }
     }
 
-    /// Where the file lies, if it was read from a directory.
+    /// The path of a file, if it was read from a directory.
     pub fn path(&self, name: &str) -> Option<PathBuf> {
         self.directory
             .as_ref()
             .map(|directory| directory.join(name))
     }
 
-    /// The contents of a file that the manifest names; reads it from the directory the first time.
+    /// The contents of a file that the manifest names; read from the directory at the first time.
     pub(crate) fn open(&mut self, name: &str) -> Result<Bytes, String> {
         valid_name(name)?;
         if let Some(bytes) = self.contents.get(name) {
@@ -47,7 +47,7 @@ impl Files {
         Ok(bytes)
     }
 
-    /// Only the files of these names are kept.
+    /// Keeps only the files that match.
     pub(crate) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.contents.retain(|name, _| keep(name));
     }
@@ -71,7 +71,7 @@ impl Files {
     }
 }
 
-/// A relative path of plain names: no `..`, no root, no backslash.
+/// Accepts relative paths of plain names: no `..`, no root, no backslash.
 pub(crate) fn valid_name(name: &str) -> Result<(), String> {
     let plain = !name.is_empty()
         && name.len() <= 255
@@ -92,7 +92,7 @@ fn read(directory: &Path, name: &str) -> Result<Vec<u8>, String> {
     let root = directory
         .canonicalize()
         .map_err(|e| format!("{}: {e}", directory.display()))?;
-    // A link may lead outside, so it is the resolved path that counts.
+    // A link may lead outside, so check the resolved path.
     let real = path
         .canonicalize()
         .map_err(|e| format!("cannot read {shown}: {e}"))?;

@@ -20,9 +20,9 @@ pub const MANIFEST_FILE: &str = "function.yaml";
 pub struct Function {
     /// The manifest.
     pub manifest: Manifest,
-    /// sha256 of the manifest and its files, in hexadecimal: what makes two functions the same.
+    /// sha256 of the manifest and its files, hexadecimal; functions with equal digests are equal.
     pub digest: String,
-    /// The manifest as it was written.
+    /// The manifest's original text.
     pub text: String,
     /// The files that the manifest names, by the name that it uses.
     pub files: Files,
@@ -65,8 +65,8 @@ impl Function {
         })
     }
 
-    /// From a manifest's text and files that came otherwise than as a directory. Files that the manifest does not name
-    /// are left out.
+    /// From a manifest's text and files that were not read from a directory. Files that the
+    /// manifest does not name are dropped.
     pub fn from_files(text: &str, mut files: Files) -> Result<Function, ManifestError> {
         let manifest = yaml::manifest(text)?;
         let plan =
@@ -83,7 +83,7 @@ impl Function {
         })
     }
 
-    /// The names of the files that a manifest needs, without looking at anything else: what a client must send along.
+    /// The names of the files that a manifest needs, which a client must upload; no other checks.
     pub fn file_names(text: &str) -> Result<Vec<String>, ManifestError> {
         let manifest = yaml::manifest(text)?;
         let names = named_files(&manifest);
@@ -93,25 +93,26 @@ impl Function {
         Ok(names.into_iter().map(str::to_owned).collect())
     }
 
-    /// The bytes of a constant ([`crate::Buffer::Constant`]); those from a seed are made at the first call.
+    /// The bytes of a constant ([`crate::Buffer::Constant`]); those from a seed are generated at
+    /// the first call.
     ///
     /// # Panics
-    /// When the index is not one that a call of this function has.
+    /// No call of this function has the index.
     pub fn constant(&self, index: usize) -> Bytes {
         self.plan.constants[index].bytes()
     }
 
-    /// How many constants there are.
+    /// Number of constants.
     pub fn constants(&self) -> usize {
         self.plan.constants.len()
     }
 
-    /// Binds a request: every refusal names the parameter and has an HTTP status.
+    /// Binds a request. Each error names the parameter and has an HTTP status.
     pub fn bind(&self, request: &Request<'_>, body: Body) -> Result<Call, BindError> {
         bind::request(&self.plan, request, body)
     }
 
-    /// Puts outputs into the form that the client accepts (`Accept`, where it was sent).
+    /// Encodes outputs in the format that the client accepts (header `Accept`, if present).
     pub fn answer(
         &self,
         call: &Call,
@@ -125,27 +126,27 @@ impl Function {
         )
     }
 
-    /// What [`Function::bind`] may hold beside the body while it unpacks it.
+    /// Memory that [`Function::bind`] may need for unpacking, in addition to the body.
     pub fn unpacked_bytes(&self, request: &Request<'_>, body: &Body) -> u64 {
         bind::unpacked_bytes(&self.plan, request, body)
     }
 
-    /// Memory that [`Function::answer`] may need in addition to the outputs; an error if the call
-    /// already shows that the answer will fail.
+    /// Memory that [`Function::answer`] may need in addition to the outputs; an error if the
+    /// response is certain to fail.
     pub fn answer_bytes(&self, call: &Call, accept: Option<&str>) -> Result<u64, BindError> {
         answer::bytes_max(&self.plan, call, accept)
     }
 
-    /// The kernels that an implementation starts, and how many arguments each is given; several times, where several
-    /// steps start it.
+    /// The kernels that an implementation starts, each with the number of its arguments; once for
+    /// each step.
     pub fn kernels(&self, implementation: usize) -> impl Iterator<Item = (&str, usize)> {
         let implementation = self.plan.implementations.get(implementation);
         let steps = implementation.into_iter().flat_map(|i| &i.steps);
         steps.map(|step| (&*step.kernel, step.arguments.len()))
     }
 
-    /// Where every answer in the form that the client accepts is outputs' bytes and nothing else: those
-    /// outputs, in their order. Then [`Function::answer`] can be left out.
+    /// If the response in the format that the client accepts is always the concatenation of
+    /// outputs: these outputs in order. [`Function::answer`] is then unnecessary.
     pub fn plain_answer(&self, accept: Option<&str>) -> Option<Vec<usize>> {
         answer::plain(&self.plan, accept)
     }

@@ -1,7 +1,8 @@
-//! Functions: what can be called over a door. A manifest says what a function is given and gives, and what can carry it
-//! out; binding turns a request into a [`Call`], codecs turn pictures and arrays into buffers and back.
+//! Functions, which clients call. A manifest describes a function's inputs, outputs and
+//! implementations; binding converts a request to a [`Call`]; codecs convert pictures and arrays to
+//! buffers and back.
 //!
-//! Nothing here runs anything. The only I/O is reading a function's own files.
+//! This crate does not run functions. Its only I/O is reading a function's own files.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The manifest as it is written: one YAML document, unknown fields refused. What the fields mean together is
-//! checked in [`crate::plan`].
+//! The manifest's schema: one YAML document without unknown fields. [`crate::plan`] checks the
+//! fields' combination.
 
 mod scalars;
 

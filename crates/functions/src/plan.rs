@@ -1,4 +1,4 @@
-//! The manifest, checked and compiled: names resolved, expressions parsed, arguments bound.
+//! The checked and compiled manifest: names are resolved, expressions parsed, arguments bound.
 
 mod arguments;
 mod check;
@@ -24,10 +24,10 @@ pub(crate) struct Plan {
     pub inputs: Vec<InputPlan>,
     pub outputs: Vec<OutputPlan>,
     pub constants: Vec<ConstantPlan>,
-    /// What each buffer of a call is.
+    /// The kind of each buffer of a call.
     pub buffers: Vec<BufferPlan>,
     pub implementations: Vec<ImplementationPlan>,
-    /// Inputs from the body, in order.
+    /// Indices of the inputs from the body, in order.
     pub body: Vec<usize>,
     /// Codecs for the body: those that all of its inputs support.
     pub body_codecs: Vec<Codec>,
@@ -46,7 +46,7 @@ pub(crate) struct Variable {
     pub min: i128,
     pub max: i128,
     pub default: Option<i128>,
-    /// The whole-number input of the same name.
+    /// The integer input of the same name.
     pub input: Option<usize>,
 }
 
@@ -59,18 +59,18 @@ pub(crate) struct InputPlan {
     pub from: Source,
     pub header: Option<HeaderName>,
     pub json: JsonForm,
-    /// Numbers only.
+    /// The default of a scalar.
     pub default: Option<Scalar>,
     pub min: Option<f64>,
     pub max: Option<f64>,
-    /// Whole numbers only: what expressions call it.
+    /// The expressions' variable of an integer.
     pub variable: Option<usize>,
-    /// Arrays only.
+    /// The buffer of an array.
     pub buffer: Option<usize>,
 }
 
 impl InputPlan {
-    /// Whether it is one number.
+    /// Whether it is a scalar.
     pub fn is_scalar(&self) -> bool {
         self.shape.is_empty()
     }
@@ -82,9 +82,9 @@ pub(crate) struct OutputPlan {
     pub kind: Type,
     pub shape: Vec<Expression>,
     pub json: JsonForm,
-    /// The output that holds the first dimension's real size.
+    /// The output with the actual size of the first dimension.
     pub length: Option<usize>,
-    /// Whether it is the length of another output, and not sent.
+    /// Whether it is the length of another output, and therefore not sent.
     pub hidden: bool,
 }
 
@@ -113,9 +113,9 @@ pub(crate) struct ScratchPlan {
 pub(crate) struct StepPlan {
     pub kernel: Arc<str>,
     pub arguments: Vec<ArgumentPlan>,
-    /// 1 to 3.
+    /// Work-items, in 1 to 3 dimensions.
     pub global: Vec<Expression>,
-    /// As many, or none.
+    /// Work-items per group, in as many dimensions; empty: the driver chooses.
     pub local: Vec<Expression>,
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct StepPlan {
 pub(crate) enum ArgumentPlan {
     Buffer(usize),
     Scratch(usize),
-    /// The number of an input.
+    /// The index of an input.
     Input(usize),
     Fixed(Scalar),
     Computed(Type, Expression),
@@ -131,14 +131,14 @@ pub(crate) enum ArgumentPlan {
 }
 
 impl Plan {
-    /// The variable of a name.
+    /// Resolves a variable's name.
     pub fn variable(&self, name: &str) -> Option<usize> {
         self.variables
             .iter()
             .position(|variable| variable.name == name)
     }
 
-    /// Shape and bytes of an array whose variables all have values. `what` names it in messages.
+    /// Shape and size of an array whose variables all have values. `what` is its name for messages.
     pub fn shape(
         &self,
         what: &str,
@@ -162,7 +162,7 @@ impl Plan {
         Ok((dimensions, bytes))
     }
 
-    /// A size whose variables all have values.
+    /// The value of a size whose variables all have values.
     pub fn size(
         &self,
         what: &str,

@@ -1,22 +1,22 @@
-//! The parts of a request that a gateway passes to a function, and the answer.
+//! The parts of a request that a gateway passes to a function, and the response.
 
 use crate::call::Body;
 use http::{HeaderMap, Method};
 
-/// A request, less its body. Everything in it is as the client sent it.
+/// A request without its body, as the client sent it.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The method.
     pub method: &'a Method,
-    /// What follows the function's name: empty, or from the slash on, percent-encoded.
+    /// The path after the function's name: empty, or beginning with a slash; percent-encoded.
     pub path: &'a str,
-    /// What follows the question mark, percent-encoded; empty where there is none.
+    /// The query, percent-encoded; empty if there is none.
     pub query: &'a str,
     /// All headers.
     pub headers: &'a HeaderMap,
 }
 
-/// The answer.
+/// The response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The body, in frames; raw outputs are not copied.

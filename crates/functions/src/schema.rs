@@ -6,7 +6,7 @@ use schemars::generate::SchemaSettings;
 /// The schema that `schema/function.schema.json` publishes (draft 2020-12), as text.
 pub const SCHEMA: &str = include_str!("../schema/function.schema.json");
 
-/// The schema of the types as they are.
+/// The schema generated from the types.
 pub fn schema() -> serde_json::Value {
     let schema = SchemaSettings::draft2020_12()
         .into_generator()

@@ -1,10 +1,10 @@
-//! What `baltra function init` starts from. `NAME` stands for the function's name, in files' names and contents; in C
-//! it becomes an identifier.
+//! Templates for `baltra function init`. `NAME` in files' names and contents is replaced with the
+//! function's name, which becomes an identifier in C.
 
-/// Files to begin a function with.
+/// The initial files of a function.
 #[derive(Clone, Copy, Debug)]
 pub struct Template {
-    /// How the command line calls it.
+    /// The name on the command line.
     pub name: &'static str,
     /// A one-line description.
     pub about: &'static str,
@@ -43,12 +43,12 @@ pub const TEMPLATES: [Template; 3] = [
 ];
 
 impl Template {
-    /// The template of a name.
+    /// The template with a name.
     pub fn find(name: &str) -> Option<Template> {
         TEMPLATES.into_iter().find(|template| template.name == name)
     }
 
-    /// The files for a function of a name: their names and contents.
+    /// The files for a function with a name: their names and contents.
     pub fn files_for(&self, name: &str) -> Vec<(String, String)> {
         let word = name.replace('-', "_");
         let fill = |text: &str| text.replace("NAME_WORD", &word).replace("NAME", name);

@@ -19,21 +19,22 @@ pub struct Tensor {
     pub name: String,
     /// The type of an element.
     pub kind: Type,
-    /// Row major; `[1]` for one number.
+    /// Row major; `[1]` for a scalar.
     pub shape: Vec<u64>,
     /// Little endian elements, row major.
     pub data: Body,
 }
 
 impl Tensor {
-    /// Elements from the protocol's JSON `data`: numbers, flat or nested. `limit` bounds their bytes.
+    /// Parses elements from the protocol's JSON `data`: numbers, flat or nested. `limit` bounds
+    /// their bytes.
     pub fn data_from_json(kind: Type, json: &[u8], limit: u64) -> Result<Body, BindError> {
         json::flat(json, kind, limit)
             .map(Body::from)
             .map_err(BindError::Unprocessable)
     }
 
-    /// How long the elements may be as JSON.
+    /// Upper bound of the length of the elements as JSON.
     pub fn json_bytes_max(&self) -> u64 {
         let count = self.data.len() / self.kind.size();
         json::bytes_max(self.kind, JsonForm::Array, &[count])
@@ -43,12 +44,12 @@ impl Tensor {
     pub fn data_to_json(&self, out: &mut Vec<u8>) {
         let data = self.data.to_bytes();
         let count = data.len() as u64 / self.kind.size();
-        // Only text can fail, and numbers are none.
+        // Only text can fail to be written, and this form writes numbers.
         let _ = json::write(out, self.kind, JsonForm::Array, &[count], &data);
     }
 }
 
-/// What `GET /v2/models/NAME` answers.
+/// The response to `GET /v2/models/NAME`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Metadata {
     /// The function's name.
@@ -70,7 +71,7 @@ pub struct TensorMetadata {
     pub name: String,
     /// The protocol's name of its type.
     pub datatype: &'static str,
-    /// -1 where the size depends on the call.
+    /// The shape; -1 for a size that depends on the call.
     pub shape: Vec<i64>,
 }
 
@@ -118,7 +119,7 @@ impl Function {
         }
     }
 
-    /// Binds named tensors; those that are missing must have defaults, and unknown ones are refused.
+    /// Binds named tensors. Missing ones must have defaults; unknown ones are rejected.
     pub fn bind_tensors(&self, tensors: Vec<Tensor>) -> Result<Call, BindError> {
         let plan = &self.plan;
         let total = tensors.iter().fold(0u64, |total, tensor| {

@@ -86,12 +86,13 @@ impl Type {
         }
     }
 
-    /// The type that a manifest's name names.
+    /// The type with a name in manifests.
     pub fn from_name(name: &str) -> Option<Type> {
         Type::ALL.into_iter().find(|t| t.name() == name)
     }
 
-    /// The type that the Open Inference Protocol's name names; BOOL, BYTES and the half floats have none.
+    /// The type with a name in the Open Inference Protocol; `None` for BOOL, BYTES and the half
+    /// floats.
     pub fn from_datatype(datatype: &str) -> Option<Type> {
         Type::ALL.into_iter().find(|t| t.datatype() == datatype)
     }
@@ -165,7 +166,7 @@ impl Scalar {
         }
     }
 
-    /// The integer as a value of a type; `None` where it does not fit.
+    /// The integer as a value of a type; `None` if it is out of range.
     pub fn from_integer(kind: Type, value: i128) -> Option<Scalar> {
         Some(match kind {
             Type::U8 => Scalar::U8(value.try_into().ok()?),
@@ -211,7 +212,7 @@ impl Scalar {
         to.extend_from_slice(&bytes[..size]);
     }
 
-    /// Its bytes, little endian, and how many of them count: what `clSetKernelArg` is given.
+    /// Its bytes, little endian, and their number, as `clSetKernelArg` takes them.
     pub fn bytes(self) -> ([u8; 8], usize) {
         let mut bytes = [0; 8];
         let size = self.kind().size() as usize;
@@ -230,7 +231,7 @@ impl Scalar {
         (bytes, size)
     }
 
-    /// The value at the start of `bytes`; `None` where they are too few.
+    /// The value at the start of `bytes`; `None` if there are too few.
     pub fn from_bytes(kind: Type, bytes: &[u8]) -> Option<Scalar> {
         Some(match kind {
             Type::U8 => Scalar::U8(u8::from_le_bytes(*bytes.first_chunk()?)),

@@ -8,7 +8,7 @@ use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAcces
 use serde_saphyr::{budget, options, DuplicateKeyPolicy, MergeKeyPolicy, Options, Spanned};
 use std::fmt;
 
-/// Bytes of a manifest, at most.
+/// Most bytes of a manifest.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
 fn limits() -> Options {
@@ -28,7 +28,7 @@ fn limits() -> Options {
     }
 }
 
-/// The manifest in a text.
+/// Parses a manifest.
 pub(crate) fn manifest(text: &str) -> Result<Manifest, ManifestError> {
     if text.len() > BYTES_MAX {
         return Err(ManifestError::new(format!(
@@ -47,7 +47,7 @@ pub(crate) fn manifest(text: &str) -> Result<Manifest, ManifestError> {
     })
 }
 
-/// The error without its position, which is a field of ours.
+/// The error without its position, which is a separate field.
 fn reason(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let text = text.lines().next().unwrap_or_default();
@@ -57,7 +57,7 @@ fn reason(error: &serde_saphyr::Error) -> String {
     }
 }
 
-/// Adds line and column of the entry that the error is about, or of the nearest entry around it that is written.
+/// Adds line and column of the entry of the error, or of the nearest existing entry around it.
 pub(crate) fn locate(mut error: ManifestError, text: &str) -> ManifestError {
     if error.line > 0 || error.entry.is_empty() {
         return error;
@@ -92,7 +92,7 @@ pub(crate) fn locate(mut error: ManifestError, text: &str) -> ManifestError {
     error
 }
 
-/// Where things stand; values do not matter.
+/// Positions of a document's nodes, without values.
 enum Node {
     Map(Vec<(String, Spanned<Node>)>),
     List(Vec<Spanned<Node>>),

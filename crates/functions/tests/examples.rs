@@ -1,4 +1,4 @@
-//! The example functions compute what independent references compute, on PoCL and natively.
+//! The example functions give the same results as independent references, on PoCL and natively.
 
 mod common;
 
@@ -12,11 +12,12 @@ use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 
-/// The outputs on the device. Where there is a native function, its answer is the same.
+/// The outputs of the device, after a comparison with those of the native implementation, if there
+/// is one.
 fn run(function: &Function, call: &Call) -> Vec<Bytes> {
     let outputs = opencl::run(function, call);
     if let Some(native) = native::run(function, call) {
-        // What is beyond a length is not sent, and may differ.
+        // Contents beyond the length are not sent, and may differ.
         let [native, device] = [native.unwrap(), outputs.clone()]
             .map(|outputs| answer(function, call, outputs, "*/*"));
         assert!(
@@ -28,7 +29,7 @@ fn run(function: &Function, call: &Call) -> Vec<Bytes> {
     outputs
 }
 
-/// From a raw body to a raw answer.
+/// Calls with a raw body and returns the raw response.
 fn raw(function: &Function, query: &str, body: &[u8]) -> Bytes {
     let call = bind(function, query, "application/octet-stream", body.to_vec());
     let outputs = run(function, &call);
@@ -141,7 +142,7 @@ fn factorial_and_fibonacci_count() {
     assert_eq!(json, "{\"factorial\":[2432902008176640000]}\n");
 }
 
-/// VirtFun's two, which exist natively only.
+/// VirtFun's two functions, which have only native implementations.
 #[test]
 fn repeated_functions_give_what_one_repetition_gives() {
     let value = |name: &str, query: &str| {
@@ -221,7 +222,7 @@ fn sobel_finds_the_edges_that_plain_loops_find() {
             edges,
             "{width} x {height}"
         );
-        // The same picture as a PNG, to and fro.
+        // The same picture, encoded and decoded as PNG.
         let picture =
             image::GrayImage::from_raw(width as u32, height as u32, pixels.clone()).unwrap();
         let mut png = std::io::Cursor::new(Vec::new());
@@ -243,7 +244,7 @@ fn sobel_finds_the_edges_that_plain_loops_find() {
 fn matmul_multiplies_matrices_of_any_shape() {
     let function = example("matmul");
     for (rows, inner, columns) in [(1, 1, 1), (3, 5, 2), (16, 16, 16), (33, 40, 17)] {
-        // Whole numbers: every order of the sum gives the same.
+        // Integers: the sum is the same in every order.
         let whole = |count: usize, seed| {
             noise(count, seed)
                 .iter()
@@ -356,7 +357,8 @@ fn merged_calls_give_what_single_ones_give() {
     }
 }
 
-/// The program in apps/cnn, whose scores its own `--check` holds against loops on the host, computes the same.
+/// The program in apps/cnn, whose `--check` compares its scores with loops on the host, computes
+/// the same scores.
 #[test]
 fn alexnet_gives_the_scores_of_the_program() {
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("apps");

@@ -1,5 +1,6 @@
-//! Hostile manifests, requests and bodies, mutated from valid ones: nothing panics, and nothing takes more memory than
-//! the function's limits say. `BALTRA_FUZZ_SECONDS` each (default 1), replayed with `BALTRA_FUZZ_SEED`.
+//! Hostile manifests, requests and bodies, mutated from valid ones: no panic, and no more memory
+//! than the function's limits allow. Each test runs for `BALTRA_FUZZ_SECONDS` (default 1);
+//! `BALTRA_FUZZ_SEED` replays a run.
 
 use baltra_functions::{Body, Files, Function, Request, Tensor, Type};
 use bytes::Bytes;
@@ -9,26 +10,26 @@ use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 thread_local! {
-    /// Bytes that this thread holds, and the most that it ever held.
+    /// Bytes that this thread holds, and their maximum.
     static HELD: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
 }
 
-/// The system's allocator, counting.
+/// The system's allocator with counters.
 struct Counting;
 
 fn count(bytes: i64) {
-    // At a thread's end there is nothing to count in any more.
+    // During a thread's exit, the counter is gone.
     let _ = HELD.try_with(|held| {
         let now = held.get().0 + bytes;
         held.set((now, held.get().1.max(now)));
     });
 }
 
-// SAFETY: all is the system allocator's; counting allocates nothing.
+// SAFETY: calls the system's allocator; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`.
         unsafe { System.alloc(layout) }
     }
 
@@ -52,7 +53,7 @@ fn most_held(work: impl FnOnce()) -> i64 {
     HELD.with(|held| held.get().1) - before
 }
 
-/// xorshift64*
+/// The generator xorshift64*.
 struct Random(u64);
 
 impl Random {
@@ -141,7 +142,7 @@ fn files() -> Files {
     )
 }
 
-/// A function whose bodies and calls may have `limit` bytes.
+/// A function whose bodies and calls are limited to `limit` bytes.
 fn limited(manifest: &str, limit: u64) -> Function {
     let mut text: String = manifest.split("limits:").next().unwrap().into();
     text.push_str(&format!(
@@ -235,7 +236,7 @@ fn requests() {
         if let Ok(value) = HeaderValue::from_str(types[random.below(types.len())]) {
             headers.insert("content-type", value);
         }
-        // In frames, as they may come.
+        // Split into frames of random sizes.
         let (mut rest, mut frames) = (Bytes::from(body), Vec::new());
         while !rest.is_empty() {
             frames.push(rest.split_to(1 + random.below(rest.len())));
@@ -259,7 +260,8 @@ fn requests() {
             }
             Err(error) => assert!((400..500).contains(&error.status()), "{error}"),
         });
-        // A decoder's own tables, and text that is several times its numbers.
+        // Allowance for a decoder's own tables, and for text that is several times longer than its
+        // numbers.
         assert!(
             held < 4 << 20,
             "{held} bytes for a body of {} and '{query}'",

@@ -1,8 +1,8 @@
-/* A native function: what a shared library exports so that Baltra can call it.
+/* A native function: the symbol that a shared library exports for Baltra.
  *
  * The library is loaded into a process of its own, which may read the system's files and little
- * else. Calls come from several threads at once, each with memory of its own: the function keeps
- * nothing between calls but what it guards itself. */
+ * else. Several threads call the function concurrently, each with separate argument memory; the
+ * function must synchronize any state that it keeps between calls. */
 #ifndef BALTRA_FUNCTION_H
 #define BALTRA_FUNCTION_H
 
@@ -12,15 +12,15 @@
 extern "C" {
 #endif
 
-/* One argument, in the order of the manifest's `args`: a buffer, or a number. */
+/* One argument, in the order of the manifest's `args`: a buffer or a number. */
 typedef struct baltra_argument {
-    void *data;     /* a buffer's first byte, or the number; aligned for any type, 16 at least */
+    void *data;     /* a buffer's first byte, or the number; aligned to at least 16 */
     uint64_t bytes; /* the buffer's bytes, or the number's */
 } baltra_argument;
 
-/* What a symbol of the manifest names. Inputs may be written to, to no effect; outputs are zero
- * at first. Returns 0. Anything else fails the call; then `error` may hold why, as a text that
- * ends with a zero byte, of at most `error_bytes` bytes in all. */
+/* The type of the symbol that the manifest names. Writes to inputs have no effect; outputs are
+ * initially zero. Returns 0 on success. Any other value fails the call; `error` may then contain
+ * the reason, a zero-terminated text of at most `error_bytes` bytes including the zero. */
 typedef int32_t baltra_function(const baltra_argument *arguments, uint32_t count, char *error,
                                 uint64_t error_bytes);
 

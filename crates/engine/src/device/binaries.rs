@@ -1,7 +1,8 @@
-//! Programs as a device's driver built them: a function that comes back does not go through the
-//! compiler's front end again, which takes PoCL some 60 ms even where its cache has the rest.
+//! A cache of program binaries: loading a function again does not run the compiler's front end,
+//! which takes about 60 ms in PoCL even if PoCL's own cache has the rest.
 //!
-//! They are kept in memory only. A driver may refuse one at any time: then the source is built.
+//! Binaries are kept in memory only. A driver may reject a binary at any time; then the source is
+//! built.
 
 use baltra_functions::Function;
 use baltra_wire::opencl::{DEVICE_NAME, DEVICE_VENDOR, DEVICE_VERSION, DRIVER_VERSION};
@@ -9,11 +10,11 @@ use baltra_wire::DeviceDescription;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// A binary is for devices that agree in all of these.
+/// Devices that agree in all of these properties can share a binary.
 const SAME: [u32; 4] = [DEVICE_VENDOR, DEVICE_NAME, DRIVER_VERSION, DEVICE_VERSION];
-/// A larger binary is not kept, bytes.
+/// Size limit of a cached binary, bytes.
 const BINARY_BYTES_MAX: usize = 32 << 20;
-/// All of them together, bytes; when it is reached, all go.
+/// Size limit of the cache, bytes; when it is reached, the cache is cleared.
 const ALL_BYTES_MAX: usize = 256 << 20;
 
 /// Binaries by function and device.
@@ -33,13 +34,13 @@ pub fn key(device: &DeviceDescription, function: &Function, implementation: usiz
 }
 
 impl Binaries {
-    /// The binary, if it is kept.
+    /// The cached binary, if any.
     pub fn get(&self, key: &str) -> Option<Arc<[u8]>> {
         let kept = self.kept.lock().expect("no panic under this lock");
         kept.get(key).cloned()
     }
 
-    /// Keeps a binary.
+    /// Adds a binary to the cache.
     pub fn put(&self, key: String, binary: Vec<u8>) {
         if binary.is_empty() || binary.len() > BINARY_BYTES_MAX {
             return;
@@ -52,7 +53,7 @@ impl Binaries {
         kept.insert(key, binary.into());
     }
 
-    /// The driver has refused it.
+    /// Removes a binary that the driver has rejected.
     pub fn remove(&self, key: &str) {
         let mut kept = self.kept.lock().expect("no panic under this lock");
         kept.remove(key);

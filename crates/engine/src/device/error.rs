@@ -1,15 +1,15 @@
-//! Why a function is not ready.
+//! Errors of loading a function.
 
 use baltra_session::client::{ConnectError, Lost};
 use baltra_wire::opencl::text_of;
 
-/// A function could not be made ready on a device.
+/// Why a function could not be loaded on a device.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StartError {
-    /// The node's doing: another node may do.
+    /// A fault of the node; another node may succeed.
     #[error("{0}")]
     Node(String),
-    /// The function's own fault: it would be the same everywhere.
+    /// A fault of the function, which would fail on every node.
     #[error("{0}")]
     Function(String),
 }

@@ -1,23 +1,23 @@
 //! A command queue of a function on a device, and its calls in flight.
 //!
-//! The thread that has a call submits it: the thread takes a free slot, copies the body in, pushes
-//! the commands and flushes, so that a call costs no hop to another thread before the executor. A
-//! thread whose call is the only one also waits for its end for a moment, which saves the hop
+//! The thread that has a call submits it: it takes a free slot, copies the body in, pushes the
+//! commands and flushes. A call thus reaches the executor without a switch to another thread. A
+//! thread whose call is the only one also polls briefly for its end, which saves the switch
 //! afterwards. The lane's one thread only *completes* calls: it waits for the count of completed
 //! commands, copies outputs out, replies, and refills the slots from the backlog; while no call is
 //! in flight it sleeps.
 //!
-//! Calls that came while the device was busy are submitted together, and where the function allows
-//! it they become one. How many callers there are shows when a merged call ends: those that were in
-//! it and those that came meanwhile. The next one waits for as many, but never longer than the
-//! manifest's `batching.wait_us`, nor than a part of what a merged call takes where the device idles
-//! meanwhile ([`COMPANY_SHARE`]); a sole caller waits for nobody.
+//! Calls that arrived while the device was busy are submitted together and, if the function allows
+//! it, merged into one. When a merged call ends, the number of callers is estimated: the merged
+//! calls and those that arrived meanwhile. The next merged call waits for that number of calls, but
+//! at most for the manifest's `batching.wait_us` and, if the device idles meanwhile, for a fraction
+//! of a merged call's duration ([`COMPANY_SHARE`]). A sole caller does not wait.
 //!
 //! # Failures
 //!
-//! A failing command publishes its number, but a later failure overwrites it. So after a failure,
-//! every call that was in flight is repeated alone, which identifies the failing call. Its inputs
-//! are copied in again, so the repetition costs time but has no other effect.
+//! A failing command publishes its number, but a later failure overwrites that number. After a
+//! failure, every call that was in flight is therefore repeated alone, which identifies the failing
+//! call. Its inputs are copied in again, so the repetition costs time but has no other effect.
 
 use super::program::Program;
 use super::slot::{Slot, SlotError};
@@ -34,7 +34,7 @@ use std::sync::atomic::{fence, AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Merged calls on their way: one runs while the next is copied in.
+/// Merged calls in flight: one runs while the inputs of the next are copied.
 const MERGED_DEPTH: usize = 2;
 /// Longest idle time of a device while it waits for further calls to merge, as a divisor of a
 /// merged call's time. On an H100 an empty call of 64 callers took 45 µs, and waiting 300, 50 or 1
@@ -46,18 +46,18 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Limit of the device memory that a lane's idle slots keep, bytes.
 const IDLE_BYTES_MAX: u64 = 256 << 20;
 
-/// What bounds a lane.
+/// Limits of a lane.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Calls on their way.
+    /// Calls in flight.
     pub slots: usize,
-    /// Bytes on their way, beyond one call.
+    /// Bytes in flight, in addition to one call.
     pub flying_bytes_max: u64,
-    /// Requests in one merged call; 1: none are merged.
+    /// Most requests in one merged call; 1: calls are not merged.
     pub merge_max: usize,
-    /// How long a merged call waits for those that were there the last time.
+    /// Longest time that a merged call waits for further callers.
     pub merge_wait: Duration,
-    /// The device computes on processors, as callers do.
+    /// Whether the device computes on the processors that the callers use.
     pub on_processors: bool,
 }
 
@@ -71,7 +71,7 @@ pub struct Lane {
     stats: Arc<Stats>,
     pace: Arc<Pace>,
     state: Mutex<State>,
-    /// Ends the sleep of the lane's thread.
+    /// Wakes the lane's thread.
     called: Condvar,
     room: AtomicBool,
     flying: AtomicUsize,
@@ -81,36 +81,36 @@ pub struct Lane {
 struct State {
     free: Vec<Slot>,
     flights: VecDeque<Flight>,
-    /// Calls whose inputs are being copied in.
+    /// Number of calls whose inputs are being copied.
     filling: usize,
     flying_bytes: u64,
-    /// Popped off the backlog, but did not fit the merged call before it.
+    /// A call taken off the backlog that did not fit into the merged call before it.
     next: Option<Pending>,
-    /// The failure last seen.
+    /// The failure seen last.
     failure: Option<(u64, i32)>,
-    /// Calls with commands up to this one may have failed.
+    /// Calls with commands up to this number may have failed.
     tainted: u64,
     /// Calls to repeat alone.
     suspects: Vec<Flight>,
-    /// There are or were suspects: nothing else is started until they are done with.
+    /// Whether suspects are being repeated: no other call starts until that is done.
     alone: bool,
-    /// The suspect that runs now: since when, and how long it may.
+    /// The suspect that runs now: its start and its time limit.
     suspect: Option<(Instant, Duration)>,
     lost: bool,
     rest: Rest,
-    /// Callers when the last merged call ended.
+    /// Estimated number of callers when the last merged call ended.
     company: usize,
-    /// Since when a merged call waits for as many.
+    /// Time since which a merged call has waited for further calls.
     waits_since: Option<Instant>,
-    /// When calls were last seen to have ended.
+    /// Time at which calls were last seen to have ended.
     settled: Option<Instant>,
     /// Time of the last merged call, from its submission to the notification of its end.
     merged_took: Duration,
 }
 
-/// A call on its way.
+/// A call in flight.
 struct Flight {
-    /// Its last command's number.
+    /// The number of its last command.
     last: u64,
     slot: Slot,
     /// `None`: no caller waits, only the slot is freed.
@@ -120,15 +120,15 @@ struct Flight {
 }
 
 impl Flight {
-    /// Whether it has held the device for its time limit, counted from when the calls before it
-    /// ended.
+    /// Whether it has exceeded its time limit on the device, counted from the end of the calls
+    /// before it.
     fn is_late(&self, settled: Option<Instant>, now: Instant) -> bool {
         let allowed = self.load.as_ref().map(Load::allowed);
         let held = now.saturating_duration_since(self.since(settled));
         allowed.is_some_and(|allowed| held >= allowed)
     }
 
-    /// Since when it has been the next one; `settled`: when those before it had ended.
+    /// Time since which it has been the next one; `settled`: the end of the calls before it.
     fn since(&self, settled: Option<Instant>) -> Instant {
         settled.map_or(self.pushed, |at| at.max(self.pushed))
     }
@@ -142,7 +142,7 @@ impl Flight {
     }
 }
 
-// One call is the common case, and a box for it is an allocation for each call.
+// A single call is the common case; boxing it would allocate for each call.
 #[allow(clippy::large_enum_variant)]
 enum Load {
     One(Pending),
@@ -161,7 +161,7 @@ impl Load {
         }
     }
 
-    /// How long it may hold the device: as long as any of its callers would have waited.
+    /// The time for which it may hold the device: the maximum of its callers' limits.
     fn allowed(&self) -> Duration {
         let allowed = match self {
             Load::One(pending) => Some(pending.waiter.allowed),
@@ -170,7 +170,7 @@ impl Load {
         allowed.unwrap_or_default()
     }
 
-    /// The traces that it belongs to.
+    /// The traces of its calls.
     fn traces(&self) -> Vec<Traced> {
         match self {
             Load::One(pending) => pending.waiter.traced.into_iter().collect(),
@@ -206,12 +206,12 @@ impl Load {
 /// The state of the lane's thread without a call in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Rest {
-    /// It is about to check for work.
+    /// It checks for work.
     #[default]
     None,
-    /// It waits until a merged call has company enough, or has waited long enough.
+    /// A merged call waits for further calls, up to its limit.
     ForCompany,
-    /// It waits for anything.
+    /// It sleeps until it is woken.
     Sleep,
 }
 
@@ -223,7 +223,7 @@ impl State {
 }
 
 impl Lane {
-    /// A lane over a fresh queue; [`Lane::run`] serves it.
+    /// A lane for a new queue; [`Lane::run`] serves it.
     pub fn new(
         program: &Arc<Program>,
         queue: Arc<Queue>,
@@ -251,20 +251,20 @@ impl Lane {
         self.state.lock().expect("no panic under this lock")
     }
 
-    /// Whether it may take another call. A thread that pushes to the backlog checks this afterwards
-    /// (with a fence between), and a thread that makes room checks the backlog afterwards, so one
-    /// of the two sees the other.
+    /// Whether it may accept another call. A thread that pushes to the backlog checks this
+    /// afterwards (with a fence between), and a thread that makes room checks the backlog
+    /// afterwards, so one of the two sees the other's change.
     pub fn has_room(&self) -> bool {
         self.room.load(Ordering::SeqCst)
     }
 
-    /// Calls on their way.
+    /// Number of calls in flight.
     pub fn flying(&self) -> usize {
         self.flying.load(Ordering::Relaxed)
     }
 
-    /// The call that it runs, or that waits in the driver behind other queues': since when, and how
-    /// long it may hold the device.
+    /// The call that it runs, or that waits in the driver behind other queues' calls: the start and
+    /// the time limit.
     pub fn running(&self) -> Option<(Instant, Duration)> {
         let state = self.lock();
         if state.suspect.is_some() {
@@ -275,14 +275,14 @@ impl Lane {
         Some((since, flight.load.as_ref()?.allowed()))
     }
 
-    /// Submits calls of the backlog as far as there is room.
+    /// Submits calls of the backlog while there is room.
     pub fn pump(&self) {
         self.submit_all();
         self.rouse();
     }
 
-    /// As [`Lane::pump`], for who has nothing better to do than to wait a moment for the end of
-    /// what is on its way: that spares two wake-ups, of the lane's thread and of the caller's.
+    /// Like [`Lane::pump`], for a thread that may then poll briefly for the end of the calls in
+    /// flight. Polling saves two wake-ups: of the lane's thread and of the caller's.
     pub fn pump_and_poll(&self) {
         self.submit_all();
         let first = self.lock().flights.front().map(|flight| flight.last);
@@ -306,7 +306,7 @@ impl Lane {
         }
     }
 
-    /// Wakes the lane's thread if there is something for it.
+    /// Wakes the lane's thread if it has work.
     fn rouse(&self) {
         let state = self.lock();
         let wanted = match state.rest {
@@ -336,7 +336,7 @@ impl Lane {
         fence(Ordering::SeqCst);
     }
 
-    /// A slot and something to run in it.
+    /// Takes a free slot and one or more calls for it.
     fn take(&self, state: &mut State) -> Option<(Slot, Load)> {
         self.show(state);
         if !self.has_room() {
@@ -345,7 +345,7 @@ impl Lane {
         let now = Instant::now();
         let most = self.bounds.merge_max;
         if most > 1 && self.backlog.len() < most {
-            // While the device is busy a merged call is worth waiting for until it is full.
+            // While the device is busy, a merged call may wait until it is full.
             let busy = !state.flights.is_empty() || state.filling > 0;
             if busy || self.wants_company(state, now) {
                 return None;
@@ -363,7 +363,7 @@ impl Lane {
         Some((state.free.pop().unwrap_or_default(), load))
     }
 
-    /// Whether a merged call waits for those that were there when the last one ended.
+    /// Whether a merged call waits for the callers that were present when the last one ended.
     fn wants_company(&self, state: &mut State, now: Instant) -> bool {
         let here = self.backlog.len() + usize::from(state.next.is_some());
         if here == 0 || here >= state.company || self.bounds.merge_wait.is_zero() {
@@ -373,7 +373,7 @@ impl Lane {
         now.saturating_duration_since(since) < self.patience(state)
     }
 
-    /// How long a merged call waits for company.
+    /// Longest wait of a merged call for further calls.
     fn patience(&self, state: &State) -> Duration {
         match self.bounds.on_processors {
             true => self.bounds.merge_wait,
@@ -387,8 +387,8 @@ impl Lane {
     fn gather(&self, state: &mut State, first: Pending, most: usize, now: Instant) -> Load {
         let mut calls = vec![first.call];
         let mut waiters = vec![first.waiter];
-        // Powers of two: drivers that compile a kernel anew for every size of work-group meet
-        // few of them.
+        // Use powers of two: drivers that compile a kernel for each work-group size then see few
+        // sizes.
         let there = (self.backlog.len() + 1).min(most);
         let wanted = 1 << there.ilog2();
         while calls.len() < wanted {
@@ -411,8 +411,8 @@ impl Lane {
                 };
             }
         }
-        // Too large when merged: run the first alone, and requeue the others behind the waiting
-        // ones.
+        // The merged call would exceed a limit: run the first call alone, and requeue the others
+        // before the waiting ones.
         let mut pairs = calls.into_iter().zip(waiters);
         let (call, waiter) = pairs.next().expect("a batch has at least one call");
         for (call, waiter) in pairs {
@@ -438,7 +438,7 @@ impl Lane {
         slot.fill(&self.program, call, launch)
     }
 
-    /// Copies in and pushes; false where there is nothing to flush.
+    /// Copies the inputs and pushes the commands; `false` if there is nothing to flush.
     fn submit(&self, mut slot: Slot, load: Load) -> bool {
         let filled = self.fill(&mut slot, load.call());
         let mut state = self.lock();
@@ -454,7 +454,7 @@ impl Lane {
                     .and_then(|()| slot.push(&self.program, &self.queue, call, steps));
                 let (last, load, refused) = match pushed {
                     Ok(last) => (last, Some(load), None),
-                    // The slot is free when those commands that went are complete.
+                    // The slot is free when the pushed commands are complete.
                     Err(lost) => (self.queue.pushed().max(before), None, Some((load, lost))),
                 };
                 let bytes = slot.bytes();
@@ -488,7 +488,7 @@ impl Lane {
     /// Handles completions until the session ends.
     pub fn run(&self) {
         if !self.bounds.merge_wait.is_zero() {
-            // The kernel's default slack is as long as what is waited for.
+            // The kernel's default timer slack is as long as this wait.
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
         }
         loop {
@@ -523,8 +523,8 @@ impl Lane {
         self.program.client.is_lost().is_some()
     }
 
-    /// Returns when there is something to do: the last command of the first call on its way, if
-    /// there is one.
+    /// Returns when the lane's thread has work; returns the last command's number of the first call
+    /// in flight, if there is one.
     fn rest(&self) -> Option<u64> {
         let mut state = self.lock();
         while !state.has_work() && !self.is_over() {
@@ -546,7 +546,7 @@ impl Lane {
         state.flights.front().map(|flight| flight.last)
     }
 
-    /// Answers what is complete, and submits what has waited.
+    /// Replies to completed calls, and submits waiting ones.
     fn settle(&self) {
         let mut ended = Vec::new();
         let done = self.queue.completed();
@@ -567,7 +567,7 @@ impl Lane {
             }
         }
         if let Some(first) = ended.first() {
-            // Counted from the end of the calls before it.
+            // The time limit counts from the end of the calls before it.
             let now = Instant::now();
             let began = state
                 .settled
@@ -582,7 +582,7 @@ impl Lane {
         }
         self.show(&state);
         drop(state);
-        // The device first, then those who wait.
+        // Supply the device first, then reply to the callers.
         self.pump();
         let mut slots = Vec::with_capacity(ended.len());
         for flight in ended {
@@ -654,7 +654,7 @@ impl Lane {
         }
     }
 
-    /// Runs a call of which it is not known whether it has failed. The lane is empty.
+    /// Repeats a call that may have failed. The lane is empty.
     fn run_alone(&self, flight: Flight) {
         let Flight { mut slot, load, .. } = flight;
         for pending in load.map_or(Vec::new(), Load::pendings) {
@@ -709,11 +709,11 @@ impl Lane {
         Ok(())
     }
 
-    /// The session has ended: all calls in flight are lost.
+    /// Fails all calls in flight after the session has ended.
     fn lose(&self, reason: &str) {
         let mut state = self.lock();
         state.lost = true;
-        // Its work would not end elsewhere either.
+        // Such work would not end elsewhere either.
         let now = Instant::now();
         let settled = state.settled;
         let late = state

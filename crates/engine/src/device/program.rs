@@ -1,4 +1,4 @@
-//! A function's program in a session: built once, its kernels looked up, its constants written.
+//! A function's program in a session: the built program, its kernels and its constants.
 
 use super::binaries::{self, Binaries};
 use super::error::StartError;
@@ -12,10 +12,10 @@ use baltra_wire::{Backing, Control, Id, KernelDescription, Query, Reply, Request
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Characters of a compiler's log in an error.
+/// Most characters of a compiler's log in an error.
 const LOG_CHARS_MAX: usize = 4096;
 
-/// The program and what belongs to it.
+/// The program, its context and its session.
 pub struct Program {
     /// The session.
     pub client: Arc<Client>,
@@ -26,17 +26,17 @@ pub struct Program {
     kernels: HashMap<String, KernelDescription>,
     function: Arc<Function>,
     constants: Mutex<HashMap<usize, Arc<Constant>>>,
-    /// It was built from its source: what its binary is to be kept as.
+    /// The key for caching the program's binary, if the program was built from its source.
     new_key: Option<String>,
 }
 
 type Built = (Id, Vec<KernelDescription>);
 
-/// An array of the manifest's, on the device.
+/// A constant array of the manifest, on the device.
 pub struct Constant {
     /// The buffer.
     pub id: Id,
-    /// Its bytes, where the device works on host memory.
+    /// Its memory, if the device works on host memory.
     _block: OnceLock<Block>,
 }
 
@@ -98,7 +98,8 @@ impl Program {
         Ok(program)
     }
 
-    /// Whether every kernel that the manifest starts is there, with as many arguments as it is given.
+    /// Checks that every kernel that the manifest starts exists and takes the given number of
+    /// arguments.
     fn check_kernels(&self, implementation: usize) -> Result<(), StartError> {
         for (name, given) in self.function.kernels(implementation) {
             let taken = self.kernel(name)?.args.len();
@@ -111,7 +112,7 @@ impl Program {
         Ok(())
     }
 
-    /// Keeps what the driver made of the source. Blocks.
+    /// Caches the binary that the driver built from the source. Blocks.
     pub fn keep_binary(&self, binaries: &Binaries) {
         let Some(key) = &self.new_key else {
             return;
@@ -125,7 +126,7 @@ impl Program {
         }
     }
 
-    /// The kernel's description; an error that lists those there are.
+    /// The kernel's description; the error lists the existing ones.
     pub fn kernel(&self, name: &str) -> Result<&KernelDescription, StartError> {
         self.kernels.get(name).ok_or_else(|| {
             let mut names: Vec<_> = self.kernels.keys().map(String::as_str).collect();
@@ -165,7 +166,7 @@ impl Program {
         if host {
             let _ = kept.set(block);
         } else {
-            // The device has its copy when the control channel has got so far.
+            // The device has its copy when the control channel has processed this request.
             client.call_then(Request::Sync, Box::new(move |_| drop(block)))?;
         }
         let constant = Arc::new(Constant { id, _block: kept });
@@ -174,7 +175,7 @@ impl Program {
     }
 }
 
-/// `None`: the driver does not take it.
+/// Returns `None` if the driver rejects the binary.
 fn from_binary(
     client: &Client,
     context: Id,
@@ -207,7 +208,7 @@ fn from_binary(
     })
 }
 
-/// A board's image, which is the program as it is.
+/// Creates the program from a board's image.
 fn from_image(
     client: &Client,
     context: Id,
@@ -239,7 +240,7 @@ fn from_image(
     built(client, id, name, reply)
 }
 
-/// A file of the function's.
+/// A file of the function.
 fn file<'a>(function: &'a Function, name: &str) -> Result<&'a [u8], StartError> {
     let contents = function.files.contents.get(name);
     let missing = || StartError::Function(format!("'{name}' is not among the function's files"));
@@ -286,7 +287,7 @@ fn built(client: &Client, id: Id, source: &str, reply: Reply) -> Result<Built, S
             let log = devices.into_iter().next().map(|d| d.3).unwrap_or_default();
             Err(build_error(source, code, &log))
         }
-        // The second: the session is about to be.
+        // After DEVICE_NOT_AVAILABLE, the session is about to be lost.
         Reply::Error(code) if client.is_lost().is_some() || code == DEVICE_NOT_AVAILABLE => {
             Err(Lost(code).into())
         }

@@ -1,5 +1,5 @@
-//! Sessions with Device Managers: opened ahead of their use where a device is in use already, so
-//! that a function that comes back does not wait for one.
+//! Sessions with Device Managers. Spare sessions are opened for devices in use, so that loading a
+//! function does not wait for one.
 
 use super::error::StartError;
 use crate::log::Log;
@@ -30,7 +30,7 @@ impl Session {
     }
 }
 
-/// A hello of the gateway's.
+/// A hello message of the gateway.
 pub fn hello(tenant: &str, token: &str, device: &str) -> Hello {
     Hello {
         version: VERSION,
@@ -83,7 +83,7 @@ impl Handler for Listener {
 
 type Key = (String, String, String);
 
-/// Sessions without a function.
+/// Spare sessions, which no function uses yet.
 pub struct Sessions {
     spare_max: usize,
     spares: Mutex<HashMap<Key, Vec<Session>>>,
@@ -98,7 +98,7 @@ impl Sessions {
         })
     }
 
-    /// A session of the tenant's with the place's device. Blocks while one is opened.
+    /// Takes a session of the tenant with the place's device. Blocks if it has to be opened.
     pub fn take(&self, place: &Candidate, tenant: &str) -> Result<Session, StartError> {
         let key = key(place, tenant);
         loop {
@@ -114,7 +114,7 @@ impl Sessions {
         }
     }
 
-    /// Opens spare ones where some are missing. Blocks.
+    /// Opens missing spare sessions. Blocks.
     pub fn refill(&self, place: &Candidate, tenant: &str) {
         let key = key(place, tenant);
         let missing = || {

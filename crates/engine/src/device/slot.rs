@@ -1,10 +1,10 @@
-//! What one call occupies on a device while it is on its way: its buffers, and kernels whose
-//! arguments name them.
+//! The resources of one call in flight on a device: its buffers, and kernels with these as
+//! arguments.
 //!
-//! Where the device works on host memory a buffer *is* a block of the session's arena: a body is
-//! copied once, from the frames that it came in. Elsewhere a block stages the transfer. A slot
-//! keeps its buffers for the next call and grows them when that is larger. What an output holds
-//! before its kernel runs is undefined: another call's bytes of the same function, perhaps.
+//! On a device that works on host memory, a buffer *is* a block of the session's arena: a body is
+//! copied once, from its received frames. On other devices, a block stages the transfer. A slot
+//! keeps its buffers for the next call and enlarges them if needed. The contents of an output
+//! before its kernel runs are undefined; they may be from another call of the same function.
 
 use super::program::Program;
 use crate::pending::Traced;
@@ -16,10 +16,10 @@ use baltra_wire::{encode, Arg, Backing, Control, Direction, Id, Operation, Versi
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// [`Operation::Trace`] is known since.
+/// The first version with [`Operation::Trace`].
 const TRACE_SINCE: Version = Version { major: 1, minor: 1 };
 
-/// Buffers of at least this size start at a page and grow by pages.
+/// Buffers of at least this size are page-aligned and sized in pages.
 const PAGE_BYTES: u64 = 4096;
 
 /// One buffer.
@@ -27,16 +27,17 @@ struct Place {
     id: Id,
     /// Bytes of device memory.
     size: u64,
-    /// The bytes themselves (host memory), or where they are staged; scratch elsewhere has none.
+    /// The buffer's memory (host memory), or its staging memory; scratch buffers of other devices
+    /// have none.
     block: Option<Block>,
 }
 
-/// One call's room.
+/// The buffers and kernels of one call.
 #[derive(Default)]
 pub struct Slot {
-    /// For each of the call's buffers, where it is not a constant.
+    /// For each of the call's buffers that is not a constant.
     places: Vec<Option<Place>>,
-    /// Memory between steps.
+    /// Scratch buffers.
     scratch: Vec<Option<Place>>,
     /// Constants are buffers that all slots share.
     constants: Vec<Option<Id>>,
@@ -44,11 +45,11 @@ pub struct Slot {
     args: Vec<u8>,
 }
 
-/// A call cannot be put on the device.
+/// Why a call cannot be submitted.
 pub enum SlotError {
     /// The session has ended.
     Lost(Lost),
-    /// The call's fault.
+    /// The call is at fault.
     Call(CallError),
 }
 
@@ -59,13 +60,13 @@ impl From<Lost> for SlotError {
 }
 
 impl Slot {
-    /// Bytes of device memory that it holds.
+    /// Bytes of device memory that the slot holds.
     pub fn bytes(&self) -> u64 {
         let places = self.places.iter().chain(&self.scratch);
         places.flatten().map(|place| place.size).sum()
     }
 
-    /// Makes room for the call and copies its inputs in. Nothing of the slot is on its way.
+    /// Allocates buffers for the call and copies its inputs. The slot must not be in flight.
     pub fn fill(
         &mut self,
         program: &Program,
@@ -121,8 +122,8 @@ impl Slot {
         Ok(id)
     }
 
-    /// Makes the kernels that the steps need and checks their arguments' number, so that
-    /// [`Slot::push`] has nothing to refuse.
+    /// Creates the kernels of the steps and checks the number of their arguments, so that
+    /// [`Slot::push`] cannot fail for that reason.
     pub fn prepare(&mut self, program: &Program, steps: &[Step]) -> Result<(), SlotError> {
         for step in steps {
             self.kernel(program, &step.kernel)?;
@@ -166,7 +167,7 @@ impl Slot {
         Ok(())
     }
 
-    /// How many commands [`Slot::push`] appends.
+    /// Number of commands that [`Slot::push`] appends.
     fn command_count(&self, host: bool, call: &Call, steps: &[Step]) -> usize {
         let moved = |index: usize, bytes: u64| {
             let place = self.places[index].as_ref();
@@ -186,7 +187,7 @@ impl Slot {
         (transfers + launches).max(1)
     }
 
-    /// Appends the call's commands to the queue; the number of the last one.
+    /// Appends the call's commands to the queue; returns the number of the last one.
     pub fn push(
         &mut self,
         program: &Program,
@@ -278,7 +279,7 @@ impl Slot {
         queue.push(0, &[], &operation)
     }
 
-    /// Copies the outputs of a complete call out.
+    /// Copies the outputs of a completed call.
     pub fn outputs(&self, call: &Call) -> Vec<Bytes> {
         let mut outputs = vec![Bytes::new(); call.outputs.len()];
         for (index, buffer) in call.buffers.iter().enumerate() {
@@ -296,7 +297,7 @@ impl Slot {
         outputs
     }
 
-    /// Gives the buffers back; the kernels stay.
+    /// Releases the buffers and keeps the kernels.
     pub fn shrink(&mut self, client: &Client) {
         let places = self.places.iter_mut().chain(&mut self.scratch);
         for place in places.filter_map(Option::take) {
@@ -305,13 +306,13 @@ impl Slot {
     }
 }
 
-/// Whether there is anything to do in it.
+/// Whether the step has work-items.
 fn is_launched(step: &Step) -> bool {
     let dimensions = usize::from(step.dimensions.clamp(1, 3));
     !step.global[..dimensions].contains(&0)
 }
 
-/// Makes the place, or a larger one, where it is too small.
+/// Allocates the buffer, or replaces a buffer that is too small.
 fn room<'a>(
     place: &'a mut Option<Place>,
     program: &Program,
@@ -324,7 +325,7 @@ fn room<'a>(
         if let Some(old) = place.take() {
             old.release(client);
         }
-        // A call that is a little larger than the last one is usual; then no more than that.
+        // Calls slightly larger than the last one are common: grow by at least a quarter.
         let size = size.max(had + had / 4).max(64);
         let made = Place::new(client, program.context, size, host);
         *place = Some(made.map_err(|lost| match client.is_lost() {
@@ -375,10 +376,10 @@ impl Place {
         }
     }
 
-    /// The block is the arena's again when the driver has let go of the buffer.
+    /// The block returns to the arena when the driver has released the buffer.
     fn release(self, client: &Client) {
         let Place { id, block, .. } = self;
-        // A session that has ended has released everything.
+        // A session that has ended has released everything already.
         let _ = client.release(id, Some(Box::new(move || drop(block))));
     }
 }

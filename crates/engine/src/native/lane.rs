@@ -1,5 +1,5 @@
-//! One thread of a native function's process, as its callers see it: a ring of calls, a ring of
-//! answers, and the calls on their way. Answers come in the order of the calls.
+//! One thread of a native function's process, from the callers' side: a ring of calls, a ring of
+//! replies, and the calls in flight. Replies arrive in the order of the calls.
 
 use crate::device::error::StartError;
 use crate::device::input_bytes;
@@ -18,21 +18,22 @@ use std::time::{Duration, Instant};
 
 /// Data bytes of a ring.
 pub const RING_BYTES: usize = 1 << 20;
-/// Calls with more bytes are pushed by a thread that may wait.
+/// Calls above this size are pushed by a thread that may wait.
 const LARGE_BYTES: u64 = 128 << 10;
-/// Calls that have waited so long for an answer are behind one that is not short, whatever was so far.
+/// If calls have waited this long for a reply, the call in front of them counts as long, whatever
+/// the function's statistics say.
 const LONG: Duration = Duration::from_millis(1);
-/// A pause while the process empties the ring.
+/// Pause while the process drains the ring.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// What became of a pump.
+/// The result of a pump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pumped {
     /// All calls were submitted, or the ring is full.
     Done,
-    /// The next call is one for a thread that may wait.
+    /// The next call needs a thread that may wait.
     NeedsPatience,
-    /// Another thread is at it, and goes on with what is there.
+    /// Another thread is pumping and will handle the remaining calls.
     Busy,
 }
 
@@ -48,11 +49,11 @@ pub struct Lane {
     answers: Mutex<Consumer>,
     flying: AtomicUsize,
     born: Instant,
-    /// When the oldest call on its way became that, nanoseconds since `born`.
+    /// Time since which the oldest call in flight has been the oldest, nanoseconds since `born`.
     oldest_ns: AtomicU64,
-    /// The ring of calls is full until an answer comes.
+    /// Whether the ring of calls is full until a reply arrives.
     full: AtomicBool,
-    /// A call was taken off the backlog, and is not in the ring yet.
+    /// Whether a call has been taken off the backlog and is not in the ring yet.
     stashed: AtomicBool,
     lost: AtomicBool,
 }
@@ -76,7 +77,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Lane {
-    /// A lane over fresh rings.
+    /// A lane for new rings.
     pub fn new(
         function: &Arc<Function>,
         implementation: usize,
@@ -118,7 +119,7 @@ impl Lane {
         constants || input_bytes(call) > LARGE_BYTES
     }
 
-    /// Calls on their way.
+    /// Number of calls in flight.
     pub fn flying(&self) -> usize {
         self.flying.load(Ordering::Relaxed)
     }
@@ -133,15 +134,15 @@ impl Lane {
         self.born.elapsed().as_nanos() as u64
     }
 
-    /// Whether it may take another call. A thread that pushes to the backlog checks this afterwards
-    /// (with a fence between), and a thread that makes room checks the backlog afterwards, so one
-    /// of the two sees the other.
+    /// Whether it may accept another call. A thread that pushes to the backlog checks this
+    /// afterwards (with a fence between), and a thread that makes room checks the backlog
+    /// afterwards, so one of the two sees the other's change.
     pub fn has_room(&self) -> bool {
         let flying = self.flying.load(Ordering::SeqCst);
         flying < self.flying_max && !self.full.load(Ordering::SeqCst)
     }
 
-    /// Whether a call waits here for room or for a patient thread.
+    /// Whether a call waits here for room or for a thread that may wait.
     pub fn waits(&self) -> bool {
         self.stashed.load(Ordering::SeqCst)
     }
@@ -175,7 +176,7 @@ impl Lane {
         pumped
     }
 
-    /// A large call is not so large where only its constants are, and the process has them.
+    /// Whether a large call is small without its constants, and the process has these.
     fn is_prepared(&self, out: &Out, call: &Call) -> bool {
         let known = |buffer: &Buffer| match buffer {
             Buffer::Constant(index) => out.constants.contains(index),
@@ -201,7 +202,7 @@ impl Lane {
         if fits && out.producer.try_push(&out.message).is_ok() {
             self.takes_off(id, pending);
         } else if fits && !patient {
-            // Some answers later there is room again.
+            // Some replies later there is room again.
             self.full.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             out.next = Some(pending);
@@ -210,13 +211,13 @@ impl Lane {
             }
             return;
         } else {
-            // The answer may come before the push returns.
+            // The reply may arrive before the push returns.
             self.takes_off(id, pending);
             let pause = || {
                 std::thread::sleep(PAUSE);
                 !stop()
             };
-            // The process is gone, or goes: all that flies is lost together.
+            // The process has ended or is ending; all calls in flight are lost together.
             let _ = out.producer.push_large(&out.message, pause);
         }
         out.next_id += 1;
@@ -297,14 +298,14 @@ impl Lane {
         Ok(())
     }
 
-    /// Answers what the process has carried out, as many calls as may fly at once; whether that was
-    /// all. `Err`: the process broke the rules.
+    /// Handles replies, at most as many as calls may be in flight; returns whether that was all.
+    /// `Err`: the process violated the protocol.
     pub fn take_answers(&self) -> Result<bool, String> {
         self.take(lock(&self.answers))
     }
 
-    /// As [`Lane::take_answers`], unless another thread is doing it; that thread handles all
-    /// remaining answers.
+    /// Like [`Lane::take_answers`], unless another thread is doing it; that thread handles all
+    /// remaining replies.
     pub fn help_answer(&self) -> Result<(), String> {
         match self.answers.try_lock() {
             Ok(answers) => self.take(answers).map(drop),
@@ -396,13 +397,13 @@ impl Lane {
         Ok(())
     }
 
-    /// How long the oldest call has been on its way.
+    /// Age of the oldest call in flight.
     pub fn oldest(&self) -> Option<Duration> {
         let flights = lock(&self.flights);
         flights.front().map(|flight| flight.pushed.elapsed())
     }
 
-    /// The process has ended.
+    /// Fails all calls after the process has ended.
     pub fn lose(&self, reason: &str) {
         let flights = {
             let mut flights = lock(&self.flights);
@@ -412,7 +413,7 @@ impl Lane {
         for flight in flights {
             flight.pending.lose(true, reason);
         }
-        // Whoever pushes right now sees that the process is gone.
+        // A thread that pushes at the same time detects the end of the process.
         if let Some(next) = lock(&self.out).next.take() {
             next.lose(false, reason);
         }

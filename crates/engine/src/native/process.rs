@@ -1,4 +1,4 @@
-//! Starts a native function's process and notices its end.
+//! Starts a native function's process and detects its end.
 
 use super::lane::RING_BYTES;
 use crate::device::error::StartError;
@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long a process may take to load its library.
+/// Timeout of a process for loading its library.
 const START_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a process's thread spins for the next call before it sleeps; unsuccessful spins make
 /// further spins rarer.
@@ -30,7 +30,7 @@ const ENVIRONMENT: [&str; 5] = ["PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH
 /// The process.
 pub struct Process {
     child: Mutex<Child>,
-    /// A byte: there are answers. Its end is the process's.
+    /// A byte on it signals replies; its end is the end of the process.
     pub socket: UnixStream,
     _dir: tempfile::TempDir,
 }
@@ -39,7 +39,7 @@ fn node(what: &str) -> impl Fn(io::Error) -> StartError + '_ {
     move |e| StartError::Node(format!("cannot start a native worker: {what}: {e}"))
 }
 
-/// Each lane's rings: calls and answers.
+/// The rings of each lane: calls and replies.
 type Rings = Vec<(Range, Range)>;
 
 impl Process {
@@ -103,7 +103,7 @@ impl Process {
         Ok((process, rings, cold))
     }
 
-    /// Says what is to be loaded, and waits until it is.
+    /// Sends the description of the function to load, and waits until it is loaded.
     fn introduce(
         &self,
         library: &std::path::Path,
@@ -128,7 +128,7 @@ impl Process {
             work_dir: self._dir.path().to_string_lossy().into_owned(),
         });
         let start = start.map_err(node("sending the first message"))?;
-        // The length goes with the descriptors; the rest follows plainly.
+        // The length is sent with the descriptors; the rest follows without them.
         let sent = send_with_fds(&self.socket, &start[..4], &[fd.as_fd()]);
         let sent = sent.and_then(|()| io::Write::write_all(&mut &self.socket, &start[4..]));
         let answered = sent.and_then(|()| self.started());
@@ -166,16 +166,16 @@ impl Process {
         postcard::from_bytes(&body).map_err(io::Error::other)
     }
 
-    /// Ends it.
+    /// Kills the process.
     pub fn kill(&self) {
-        // One that has ended already is as dead as it gets.
+        // An error means that the process has ended already.
         let _ = self.child.lock().expect("no panic under this lock").kill();
     }
 
-    /// Waits for its end: how it came to it.
+    /// Waits for the end of the process; returns its cause.
     pub fn wait(&self) -> String {
-        // Its socket may close a moment before it dies: a lock held while waiting would keep
-        // `kill` out.
+        // The socket may close shortly before the process exits. Poll, because a lock held while
+        // waiting would block `kill`.
         let deadline = Instant::now() + Duration::from_secs(2);
         loop {
             let ended = self
@@ -209,7 +209,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         let child = self.child.get_mut().expect("no panic under this lock");
         let _ = child.kill();
-        // Killed, it takes no time to end.
+        // A killed process ends at once.
         let _ = child.wait();
     }
 }
@@ -229,7 +229,7 @@ fn signal_name(signal: i32) -> String {
     format!("signal {signal} ({name})")
 }
 
-/// A private copy of the library, which cannot be changed meanwhile.
+/// Makes a private copy of the library, which cannot change meanwhile.
 fn library(
     function: &Function,
     wanted: &Native,
@@ -253,7 +253,7 @@ fn listen(mut out: impl Read + Send + 'static, log: &Arc<Log>) {
             log.print("native", &bytes[..n]);
         }
     };
-    // Without the thread the function's words are lost, nothing else.
+    // Without the thread, only the function's output is lost.
     let _ = std::thread::Builder::new()
         .name("native log".into())
         .spawn(listen);

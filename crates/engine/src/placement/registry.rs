@@ -1,5 +1,5 @@
-//! Devices allocated by a registry: each implementation of a function is an instance, which keeps
-//! its devices while it is renewed.
+//! Devices allocated by a registry: each implementation of a function is an instance with a lease,
+//! which the engine renews.
 //!
 //! The registry's last reply stays in use while it is unreachable.
 
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use tonic::Code;
 
-/// Lease of an instance without renewal, for gateways that have exited, seconds.
+/// Lease of an instance, seconds: the registry releases the devices of a gateway that has exited.
 const LEASE_S: u32 = 60;
 
 /// A registry's pool.
@@ -26,14 +26,14 @@ pub struct Registry {
     operators: Operators,
     gateway: String,
     options: Options,
-    /// Which node answers at a socket of this host.
+    /// The node behind each socket of this host.
     sockets: Mutex<HashMap<Endpoint, String>>,
-    /// By function and implementation: the instance's name and how many devices it has.
+    /// The instance's name and its number of devices, by function and implementation.
     allocated: Mutex<HashMap<(Identity, usize), (String, usize)>>,
 }
 
 impl Registry {
-    /// The registry that the options name. It need not be there yet.
+    /// The registry in the options, which need not be reachable yet.
     pub fn new(options: &Options) -> Result<Registry, String> {
         let registry = client::Options {
             url: options.registry.clone(),
@@ -53,7 +53,7 @@ impl Registry {
         })
     }
 
-    /// The instance with its devices, renewed or newly allocated.
+    /// Renews or allocates the instance; returns it with its devices.
     async fn instance(&self, wanted: &DeviceRequest) -> Result<Instance, String> {
         let key = (identity(&wanted.function), wanted.implementation);
         let cached = {
@@ -99,7 +99,7 @@ impl Registry {
             query: text_of(query, compiles),
             count: wanted.count as u32,
             lease_s: Some(LEASE_S),
-            // A copy is reached wherever it is.
+            // A replica may be on any node.
             apart: true,
             ..AllocateRequest::default()
         };
@@ -138,8 +138,8 @@ impl Registry {
         })
     }
 
-    /// The best of a node's endpoints that lead to it from here: a socket's path means something
-    /// else on each host.
+    /// The best of a node's endpoints that is reachable from this host: a socket's path may belong
+    /// to another process on each host.
     async fn endpoint(&self, node: &str, endpoints: &[String]) -> Option<Endpoint> {
         for text in endpoints {
             let Ok(endpoint) = text.parse::<Endpoint>() else {
@@ -184,7 +184,7 @@ impl Placement for Registry {
         Box::pin(async move {
             let instance = self.instance(wanted).await?;
             let mut places = Vec::new();
-            // Those that have yet to be loaded come last.
+            // Devices without the accelerator come last.
             let mut devices: Vec<&Assignment> = instance.devices.iter().collect();
             devices.sort_by_key(|device| (device.silent, device.reconfigure));
             for device in devices {
@@ -239,7 +239,7 @@ impl Placement for Registry {
             mine.map(|(_, (name, _))| name).collect()
         };
         let mut instances = self.instances.clone();
-        // Without a runtime, or a registry, the lease runs out.
+        // Without a runtime or a registry, the lease expires.
         if let Ok(handle) = tokio::runtime::Handle::try_current() {
             handle.spawn(async move {
                 for instance in names {
@@ -264,7 +264,7 @@ fn reason(status: &tonic::Status) -> String {
     }
 }
 
-/// Letters, digits and dashes.
+/// Replaces characters other than letters, digits and dashes with dashes; at most 32 characters.
 fn plain(text: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
     text.chars()

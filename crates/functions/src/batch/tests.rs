@@ -124,11 +124,11 @@ fn a_function_without_arrays_batches_too() {
 }
 
 proptest! {
-    /// What a device would compute on the whole, cut into parts, is what it computes on the parts.
+    /// The parts of a result computed on the whole equal the results computed on the parts.
     #[test]
     fn parts_of_the_whole_are_the_parts(sizes in prop::collection::vec(0u64..12, 1..8), width in 1u64..5) {
         let function = rows();
-        // The first column's sum and low bytes of a row stand for the kernel.
+        // In place of the kernel: the first column's sum and the low bytes of a row.
         let compute = |call: &Call| {
             let Buffer::Input(body) = &call.buffers[0] else { panic!() };
             let bytes = body.to_bytes();

@@ -1,4 +1,4 @@
-//! The body: choosing its codec, and decoding it.
+//! The body: selects its codec and decodes it.
 
 use super::{describe, Bind, Binding};
 use crate::call::Body;
@@ -10,7 +10,7 @@ use crate::types::Type;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 
-/// The essence of the content type, in lower case.
+/// The content type without parameters, in lower case.
 pub(super) fn content_type(request: &Request<'_>) -> Bind<Option<String>> {
     let Some(value) = request.headers.get(CONTENT_TYPE) else {
         return Ok(None);
@@ -64,11 +64,12 @@ impl Binding<'_> {
         }
     }
 
-    /// The codec: by the content type, by the first bytes, or the first codec without a signature.
+    /// Selects the codec by the content type, by the first bytes, or as the first codec without a
+    /// signature.
     pub(super) fn codec(&self, content_type: Option<&str>, body: &Body) -> Bind<Codec> {
         let codecs = &self.plan.body_codecs;
         let named = match content_type {
-            // curl's default.
+            // The default content type of curl.
             None | Some("" | "application/x-www-form-urlencoded") => None,
             Some("application/octet-stream") => codecs.contains(&Codec::Raw).then_some(Codec::Raw),
             Some("application/json") => Some(Codec::Json),
@@ -132,7 +133,7 @@ impl Binding<'_> {
         if let Some(unknown) = self.unknown()? {
             let about = &plan.variables[unknown];
             let (mut low, mut high) = (about.min.max(0), about.max);
-            // Mostly there is one array, and its length a multiple of the unknown.
+            // Usually there is one array, and its length is a multiple of the unknown dimension.
             let guess = i128::from(length)
                 / i128::try_from(self.total(Some((unknown, 1))))
                     .unwrap_or(i128::MAX)
@@ -142,7 +143,7 @@ impl Binding<'_> {
             {
                 (low, high) = (guess, guess);
             }
-            // The total does not descend in the unknown, so that halving finds it.
+            // The total is monotonic in the unknown dimension: search by bisection.
             while low < high {
                 let middle = low + (high - low) / 2;
                 match self.total(Some((unknown, middle))) < u128::from(length) {
@@ -188,7 +189,8 @@ impl Binding<'_> {
         Ok(())
     }
 
-    /// The one variable of the body's shapes that has no value; defaults are used where there are several.
+    /// The one variable of the body's shapes that has no value; defaults apply if there are
+    /// several.
     fn unknown(&mut self) -> Bind<Option<usize>> {
         let plan = self.plan;
         let list = |values: &[Option<i128>]| {
@@ -238,7 +240,7 @@ impl Binding<'_> {
         Ok(unknown.first().copied())
     }
 
-    /// Bytes of all arrays of the body, saturating.
+    /// Bytes of all arrays of the body; the sum saturates.
     fn total(&self, assumed: Option<(usize, i128)>) -> u128 {
         let value = |variable: usize| {
             assumed
@@ -281,7 +283,7 @@ impl Binding<'_> {
             .join(", ")
     }
 
-    /// NumPy files one after the other.
+    /// Concatenated NumPy files.
     fn npy(&mut self, body: Body) -> Bind<()> {
         let plan = self.plan;
         let length = body.len();

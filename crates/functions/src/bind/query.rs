@@ -1,4 +1,4 @@
-//! Parameters, headers and the sub-path.
+//! Query parameters, headers and the sub-path.
 
 use super::text::{number, numbers};
 use super::{Bind, Binding};
@@ -8,7 +8,7 @@ use crate::request::Request;
 use std::borrow::Cow;
 
 impl Binding<'_> {
-    /// The sub-path, for a function that reads it; for others there must be none.
+    /// Binds the sub-path, which must be empty for functions that do not read it.
     pub(super) fn path(&mut self, path: &str) -> Bind<()> {
         let Some(input) = self
             .plan
@@ -32,7 +32,7 @@ impl Binding<'_> {
         self.set_array(input, &[text.len() as u64], text.to_vec().into())
     }
 
-    /// Every parameter is a number or a symbol that the function names; nothing else is let through.
+    /// Binds the query's parameters; each must be a scalar or a symbol of the function.
     pub(super) fn query(&mut self, query: &str) -> Bind<()> {
         let mut seen: Vec<Cow<'_, str>> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -115,7 +115,7 @@ impl Binding<'_> {
         self.set_array(input, &[count], bytes.into())
     }
 
-    /// For the message about an unknown parameter.
+    /// The existing parameters, for an error message.
     fn known(&self) -> String {
         let inputs = self
             .plan
@@ -136,12 +136,13 @@ impl Binding<'_> {
     }
 }
 
-/// Text of a request in a message: not too much of it.
+/// Shortens a request's text for a message.
 pub(crate) fn shown(text: &str) -> String {
     text.chars().take(64).flat_map(char::escape_debug).collect()
 }
 
-/// Percent-decoding; `None` where a percent sign is not followed by two digits or the bytes are not UTF-8.
+/// Percent-decoding; `None` if a percent sign is not followed by two digits, or the bytes are not
+/// UTF-8.
 fn decode(text: &str, plus_is_space: bool) -> Option<Cow<'_, str>> {
     if !text.contains(['%', '+']) {
         return Some(Cow::Borrowed(text));

@@ -44,7 +44,7 @@ fn bind(
     )
 }
 
-/// Status and reason of a refusal.
+/// Status and reason of a rejection.
 fn refusal(result: Result<Call, BindError>) -> (u16, String) {
     let error = result.expect_err("refused");
     (error.status(), error.to_string())
@@ -270,7 +270,7 @@ fn the_first_bytes_decide_without_a_content_type() {
         input(&bind(&function, "POST", "", &npy).unwrap(), 0).len(),
         6
     );
-    // Said to be raw, it is raw.
+    // The content type takes precedence over the signature.
     let raw = bind(
         &function,
         &format!("POST?width={}", npy.len()),

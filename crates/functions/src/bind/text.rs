@@ -1,12 +1,12 @@
-//! Numbers as text, strictly: what a board's parser reads, and nothing else.
+//! Parsing of numbers, as strict as a board's parser.
 
 use crate::types::{Scalar, Type};
 
-/// Characters of a number, at most.
+/// Most characters of a number.
 const LENGTH_MAX: usize = 64;
 
-/// A decimal number: an optional minus where the type has a sign, digits; for floats also a fraction and an exponent.
-/// No plus, no space, no hexadecimal, no infinity.
+/// A decimal number: an optional minus where the type has a sign, digits; for floats also a
+/// fraction and an exponent. No plus, no space, no hexadecimal, no infinity.
 pub(crate) fn number(kind: Type, text: &str) -> Option<Scalar> {
     if text.len() > LENGTH_MAX {
         return None;
@@ -50,7 +50,7 @@ pub(crate) fn number(kind: Type, text: &str) -> Option<Scalar> {
     }
 }
 
-/// Numbers separated by commas; none for empty text. The error is the part that is not a number.
+/// Parses numbers separated by commas; empty text has none. The error is the invalid part.
 pub(crate) fn numbers(kind: Type, text: &str) -> Result<(u64, Vec<u8>), String> {
     let mut bytes = Vec::new();
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! Arrays in JSON: read straight into elements, without a tree in between.
+//! Arrays in JSON, parsed directly into elements without an intermediate tree.
 
 mod write;
 
@@ -12,16 +12,16 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use std::borrow::Cow;
 use std::fmt;
 
-/// Arrays in arrays, at most.
+/// Most levels of nesting.
 const DEPTH_MAX: usize = 32;
-/// A dimension that no array has shown yet.
+/// A dimension that no array has determined yet.
 const UNKNOWN: u64 = u64::MAX;
 
 /// An array: its shape and its elements, little endian.
 pub(crate) type Array = (Vec<u64>, Vec<u8>);
 
-/// The arrays of a body: an object with the inputs' names, or the only input's value. `None` for an input that is
-/// not there; `limit` is how many bytes the elements may have in all.
+/// Parses the arrays of a body: an object with the inputs' names, or the only input's value. `None`
+/// for a missing input; `limit` bounds the total bytes of the elements.
 pub(crate) fn body(
     text: &[u8],
     inputs: &[&InputPlan],
@@ -50,7 +50,7 @@ pub(crate) fn body(
     }
 }
 
-/// The elements of an array in any nesting, as the Open Inference Protocol's `data` is.
+/// Parses the elements of an array in any nesting, as in the Open Inference Protocol's `data`.
 pub(crate) fn flat(text: &[u8], kind: Type, limit: u64) -> Result<Vec<u8>, String> {
     let mut array = Reader::new(kind, JsonForm::Array, limit);
     array.any_shape = true;
@@ -66,8 +66,8 @@ pub(crate) fn flat(text: &[u8], kind: Type, limit: u64) -> Result<Vec<u8>, Strin
         .map_err(|error| error.to_string())
 }
 
-/// `NaN`, `Infinity` and `-Infinity`, which Python writes where JSON has no number, as the texts that stand for them
-/// here. Inside of texts nothing changes.
+/// Replaces `NaN`, `Infinity` and `-Infinity`, which Python writes although JSON lacks them, with
+/// the strings that represent them here. Strings are unchanged.
 pub fn quote_odd_floats(text: &[u8]) -> Cow<'_, [u8]> {
     const ODD: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
     let mut quoted = Vec::new();
@@ -106,7 +106,7 @@ struct Top<'a> {
     arrays: Vec<Option<Array>>,
     left: u64,
     overflow: bool,
-    /// The input whose value is read.
+    /// The input whose value is being read.
     at: Option<usize>,
 }
 
@@ -131,7 +131,7 @@ impl Top<'_> {
         result?;
         self.at = None;
         self.left -= array.out.len() as u64;
-        // An empty array does not show how deep it would be.
+        // An empty array does not determine its inner dimensions.
         while array.out.is_empty() && array.shape.len() < plan.shape.len() {
             let size = plan.shape[array.shape.len()]
                 .constant()
@@ -194,7 +194,7 @@ impl<'de> Visitor<'de> for &mut Top<'_> {
     }
 }
 
-/// An array while it is read.
+/// An array during parsing.
 struct Reader {
     kind: Type,
     form: JsonForm,
@@ -202,7 +202,7 @@ struct Reader {
     left: u64,
     overflow: bool,
     shape: Vec<u64>,
-    /// How deep the elements are, once one was seen.
+    /// The depth of the elements, after the first one.
     leaf: Option<usize>,
     any_shape: bool,
 }
@@ -232,7 +232,7 @@ impl Reader {
         Ok(())
     }
 
-    /// An integer as it was written: exact in the array's type, or refused.
+    /// An integer literal: exact in the array's type, or rejected.
     fn integer<E: Error>(&mut self, depth: usize, value: i128) -> Result<(), E> {
         let scalar = Scalar::from_integer(self.kind, value).filter(|scalar| match scalar {
             Scalar::F32(float) => *float as i128 == value,
@@ -321,7 +321,7 @@ impl<'de> Visitor<'de> for Level<'_> {
             Type::F32 => Some(value as f32)
                 .filter(|value| value.is_finite())
                 .map(Scalar::F32),
-            // From 2^53 on it may be another number than the one that was written.
+            // From 2^53 on, the value may differ from the literal.
             _ if value.fract() == 0.0 && value.abs() < (1u64 << 53) as f64 => {
                 Scalar::from_integer(kind, value as i128)
             }

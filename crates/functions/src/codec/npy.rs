@@ -3,7 +3,7 @@
 use crate::types::Type;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// Bytes of a header, at most, with what stands before it.
+/// Most bytes of a header, including the magic and version.
 pub(crate) const HEADER_MAX: u64 = 64 << 10;
 const DIMENSIONS_MAX: usize = 32;
 
@@ -12,7 +12,7 @@ const DIMENSIONS_MAX: usize = 32;
 pub(crate) struct Header {
     pub kind: Type,
     pub shape: Vec<u64>,
-    /// Where the elements begin.
+    /// Offset of the elements.
     pub data: usize,
 }
 
@@ -25,7 +25,7 @@ impl Header {
     }
 }
 
-/// Reads the header at the start of a file.
+/// Parses the header at the start of a file.
 pub(crate) fn header(file: &[u8]) -> Result<Header, String> {
     let rest = file.strip_prefix(MAGIC).ok_or("not a NumPy file")?;
     let (length, begin) = match rest {
@@ -52,7 +52,7 @@ pub(crate) fn header(file: &[u8]) -> Result<Header, String> {
     })
 }
 
-/// A file's header, version 1, so long that the elements begin at a multiple of 64.
+/// Makes a version 1 header, padded so that the elements begin at a multiple of 64.
 pub(crate) fn write_header(kind: Type, shape: &[u64]) -> Vec<u8> {
     let class = match kind {
         Type::F32 | Type::F64 => 'f',
@@ -81,7 +81,7 @@ pub(crate) fn write_header(kind: Type, shape: &[u64]) -> Vec<u8> {
     header
 }
 
-/// The subset of Python's literals that headers are made of.
+/// Parser of the subset of Python's literals that headers use.
 struct Dictionary<'a> {
     rest: &'a str,
 }

@@ -1,4 +1,4 @@
-//! PNG and JPEG to arrays of height, width and channels, and back.
+//! Converts PNG and JPEG to arrays of height, width and channels, and back.
 
 use crate::error::BindError;
 use crate::manifest::Codec;
@@ -11,13 +11,13 @@ use image::{
 };
 use std::io::Cursor;
 
-/// Pixels along a side, at most.
+/// Most pixels along a side.
 const SIDE_MAX: u32 = 65_535;
 const JPEG_QUALITY: u8 = 90;
 
 /// Decodes a picture to `kind` (u8 or u16) with the shape's channels: 1 gray, 2 gray and alpha, 3
-/// colors, 4 colors and alpha; `None`: one, without its own dimension. Pictures of more than
-/// `limit` bytes are refused by their header.
+/// colors, 4 colors and alpha; `None`: one, without a dimension for it. Pictures of more than
+/// `limit` bytes are rejected after their header.
 pub(crate) fn decode(
     codec: Codec,
     bytes: &[u8],
@@ -68,7 +68,7 @@ pub(crate) fn decode(
     Ok((shape, pixels))
 }
 
-/// Bytes of a picture's pixels, from its header; 0 where it has none that can be read.
+/// Bytes of a picture's pixels, from its header; 0 if the header cannot be read.
 pub(crate) fn pixel_bytes(codec: Codec, bytes: &[u8]) -> u64 {
     let format = match codec {
         Codec::Png => ImageFormat::Png,
@@ -82,7 +82,7 @@ pub(crate) fn pixel_bytes(codec: Codec, bytes: &[u8]) -> u64 {
     pixels.unwrap_or(0).saturating_mul(8)
 }
 
-/// Packs an array of height, width and perhaps channels.
+/// Encodes an array of height, width and optionally channels.
 pub(crate) fn encode(
     codec: Codec,
     kind: Type,

@@ -69,7 +69,7 @@ fn wrong_expressions_say_where() {
     assert!(parse(&"1+".repeat(200)).unwrap_err().contains("256"));
 }
 
-/// An expression as text and what it is worth, computed with saturation far beyond the bound.
+/// An expression as text, and its value, computed with saturation far beyond the bound.
 fn expressions() -> impl Strategy<Value = (String, Option<i128>)> {
     let leaf = (0u32..1000).prop_map(|n| (n.to_string(), Some(i128::from(n))));
     leaf.prop_recursive(4, 24, 2, |inner| {
@@ -104,7 +104,8 @@ fn expressions() -> impl Strategy<Value = (String, Option<i128>)> {
 proptest! {
     #[test]
     fn values_are_those_of_plain_arithmetic((text, expected) in expressions()) {
-        // Where the model gave up (too large, a division by zero), any verdict but a panic will do.
+        // If the model has no value (too large, a division by zero), any result without a panic is
+        // correct.
         if let (Ok(parsed), Some(expected)) = (parse(&text), expected) {
             prop_assert_eq!(parsed.value(&|_| None).unwrap(), Some(expected), "{}", text);
         }

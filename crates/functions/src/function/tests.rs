@@ -90,7 +90,7 @@ fn a_manifest_with_everything_is_read() {
     );
 }
 
-/// What is wrong, where it stands (line, column), and what the reason says.
+/// A wrong manifest, the position of the error (line, column), and a part of the reason.
 #[test]
 fn a_wrong_manifest_is_refused_with_line_column_and_reason() {
     let whole = WHOLE;
@@ -355,9 +355,9 @@ fn a_wrong_manifest_is_refused_with_line_column_and_reason() {
         assert_eq!(error.entry, entry, "{wrong}: {error}");
         assert!(error.reason.contains(reason), "{wrong}: {error}");
         assert!(error.line > 0 && error.column > 0, "{wrong}: {error}");
-        // The line is the one that was changed; an entry that is missing is looked for where it would be.
+        // The error is on the changed line; a missing entry is reported at its parent.
         let changed = text[..whole.find(right).unwrap()].lines().count().max(1) as u32;
-        // What is unbound is so in the whole implementation.
+        // An unbound argument is reported for the whole implementation.
         let back = if error.reason.contains("not an argument") {
             10
         } else {

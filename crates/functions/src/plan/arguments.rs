@@ -1,10 +1,10 @@
-//! A kernel's arguments, from their text.
+//! Parses a kernel's arguments.
 
 use super::ArgumentPlan;
 use crate::expression::Expression;
 use crate::types::{Scalar, Type};
 
-/// What argument names mean.
+/// Resolves names in arguments.
 pub(super) struct Names<'a> {
     pub buffer: &'a dyn Fn(&str) -> Option<usize>,
     pub scratch: &'a dyn Fn(&str) -> Option<usize>,
@@ -23,7 +23,7 @@ pub(super) fn parse(text: &str, names: &Names<'_>) -> Result<ArgumentPlan, Strin
         let kind = Type::from_name(word).ok_or_else(|| {
             format!("unknown type '{word}': write a name, TYPE(EXPRESSION) or local(EXPRESSION)")
         })?;
-        // Fractions and signs are allowed in single numbers only; expressions are sizes.
+        // Only single numbers may have fractions and signs; expressions are sizes.
         if let Some(fixed) = number(kind, inner.trim()) {
             return Ok(ArgumentPlan::Fixed(fixed));
         }

@@ -1,4 +1,5 @@
-//! The manifest's checks, entry by entry. Each error names its entry, so that its line can be found.
+//! Checks of the manifest, entry by entry. Each error names its entry, from which its line is
+//! determined.
 
 mod fields;
 mod implementations;
@@ -15,9 +16,9 @@ use crate::types::Type;
 use fields::{header, input_codecs, input_source, limits, methods, output_codecs};
 use symbols::variables;
 
-/// Dimensions of an array, at most.
+/// Most dimensions of an array.
 const DIMENSIONS_MAX: usize = 8;
-/// Inputs, and outputs, of a function, at most.
+/// Most inputs, and most outputs, of a function.
 const ARRAYS_MAX: usize = 64;
 
 type Checked<T> = Result<T, ManifestError>;
@@ -120,7 +121,7 @@ impl Plan {
                 if self.body.is_empty() {
                     self.body_codecs = codecs;
                 } else {
-                    // Several pictures in one body have no format of their own.
+                    // Several pictures in one body have no common format.
                     self.body_codecs
                         .retain(|codec| codecs.contains(codec) && !codec.is_picture());
                 }

@@ -1,4 +1,4 @@
-//! Constant arrays: from the manifest, a file, or a seed.
+//! Constant arrays, from the manifest, a file or a seed.
 
 use crate::codec::npy;
 use crate::files::Files;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// Bytes of all of a function's constants, at most.
+/// Most bytes of a function's constants.
 const BYTES_MAX: u64 = 1 << 30;
 
 /// A constant array; one from a seed is generated at its first use.
@@ -22,7 +22,7 @@ pub(crate) struct ConstantPlan {
 struct Random {
     seed: u64,
     range: f64,
-    /// Numbers of the sequence that earlier constants took.
+    /// Numbers of the sequence that earlier constants use.
     skip: u64,
     count: u64,
 }
@@ -105,8 +105,8 @@ impl Taken {
     }
 }
 
-/// A number of the manifest as a value of a type. YAML's numbers are read as `f64`, which holds whole numbers up to
-/// 2^53.
+/// Converts a number of the manifest to a type. YAML numbers are parsed as `f64`, which represents
+/// integers up to 2^53 exactly.
 pub(super) fn number(kind: Type, value: f64) -> Result<Scalar, String> {
     if let Some(scalar) = Scalar::from_float(kind, value) {
         return Ok(scalar);
@@ -170,7 +170,8 @@ fn step(mut state: u64) -> u64 {
     state ^ state << 17
 }
 
-/// `steps` steps at once. A step is linear over bits, so that many are a power of a 64 × 64 bit matrix.
+/// `steps` steps at once. A step is linear over bits, so that many steps are a power of a 64 × 64
+/// bit matrix.
 fn jump(mut state: u64, mut steps: u64) -> u64 {
     let mut matrix: [u64; 64] = std::array::from_fn(|bit| step(1 << bit));
     let apply = |matrix: &[u64; 64], vector: u64| {

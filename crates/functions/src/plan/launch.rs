@@ -1,4 +1,4 @@
-//! From values to a call: shapes, sizes and arguments of every implementation.
+//! Converts values to a call: shapes, sizes and arguments of every implementation.
 
 use super::{ArgumentPlan, BufferPlan, Plan, StepPlan};
 use crate::call::{Argument, Body, Buffer, Call, Launch, OutputShape, Step};
@@ -7,19 +7,19 @@ use crate::expression::Expression;
 use crate::types::Scalar;
 use std::sync::Arc;
 
-/// A request's values, checked.
+/// Checked values of a request.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    /// By input; numbers and constants have none.
+    /// Bodies by input; `None` for numbers and constants.
     pub bodies: Vec<Option<Body>>,
-    /// By input; arrays have none.
+    /// Scalars by input; `None` for arrays.
     pub scalars: Vec<Option<Scalar>>,
-    /// By variable.
+    /// Values by variable.
     pub values: Vec<i128>,
 }
 
 impl Plan {
-    /// The call that does what is bound.
+    /// The call for bound values.
     pub fn launch(self: &Arc<Plan>, mut bound: Bound) -> Result<Call, BindError> {
         let values = &bound.values;
         let mut memory = 0u64;
@@ -157,7 +157,7 @@ impl Plan {
         })
     }
 
-    /// A number, of any sign.
+    /// The value of an integer expression, of any sign.
     fn computed(
         &self,
         what: &str,

@@ -1,4 +1,4 @@
-//! The example functions, assembled as a user would, and what runs them.
+//! Builds and runs the example functions, as a user would.
 #![allow(dead_code)]
 
 pub mod native;
@@ -18,7 +18,7 @@ pub fn repository() -> PathBuf {
         .unwrap()
 }
 
-/// `make`, with its output in the panic when it fails.
+/// Runs `make`; panics with its output if it fails.
 pub fn make(directory: &Path, args: &[String]) {
     let output = Command::new("make")
         .arg("-C")
@@ -69,7 +69,7 @@ pub fn answer(function: &Function, call: &Call, outputs: Vec<Bytes>, accept: &st
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Bytes that look like nothing in particular, the same ones every time.
+/// Pseudo-random bytes, the same ones for a seed.
 pub fn noise(count: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..count)

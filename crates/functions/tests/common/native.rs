@@ -1,4 +1,4 @@
-//! Calls on a function's shared library, loaded into this process.
+//! Runs calls in a function's shared library, loaded into this process.
 
 use baltra_functions::manifest::Implementation;
 use baltra_functions::{Argument, Buffer, Call, Function};
@@ -14,7 +14,7 @@ struct CArgument {
 
 type CFunction = unsafe extern "C" fn(*const CArgument, u32, *mut c_char, u64) -> i32;
 
-/// Runs a call on the function's native implementation; `None` where it has none.
+/// Runs a call on the function's native implementation; `None` if it has none.
 pub fn run(function: &Function, call: &Call) -> Option<Result<Vec<Bytes>, String>> {
     let native = function
         .manifest
@@ -36,7 +36,7 @@ pub fn run(function: &Function, call: &Call) -> Option<Result<Vec<Bytes>, String
     )
     .unwrap();
     let symbol = CString::new(native.symbol.as_str()).unwrap();
-    // SAFETY: C strings; the library is one of ours and stays loaded.
+    // SAFETY: the arguments are C strings; the library is part of the tests and stays loaded.
     let address = unsafe {
         let library = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
         assert!(
@@ -47,7 +47,7 @@ pub fn run(function: &Function, call: &Call) -> Option<Result<Vec<Bytes>, String
         libc::dlsym(library, symbol.as_ptr())
     };
     assert!(!address.is_null(), "{symbol:?}");
-    // SAFETY: the manifest says that the symbol is such a function.
+    // SAFETY: the manifest declares that the symbol has this type.
     let run: CFunction = unsafe { std::mem::transmute(address) };
 
     let words = |bytes: &[u8]| {
@@ -97,7 +97,8 @@ pub fn run(function: &Function, call: &Call) -> Option<Result<Vec<Bytes>, String
         })
         .collect();
     let mut error = [0u8; 256];
-    // SAFETY: every argument points to as many bytes as it says, which live until the end of this function.
+    // SAFETY: every argument points to the given number of bytes, which live until the end of this
+    // function.
     let status = unsafe {
         run(
             arguments.as_ptr(),

@@ -1,4 +1,4 @@
-//! Calls on PoCL, through the system's loader: the plainest way to run one.
+//! Runs calls on PoCL, through the system's loader.
 
 use baltra_functions::manifest::{Implementation, Opencl};
 use baltra_functions::{Argument, Buffer, Call, Function};
@@ -117,7 +117,7 @@ struct Device {
     queue: Handle,
 }
 
-// SAFETY: OpenCL's objects may be used from any thread; the mutex around the device keeps calls apart.
+// SAFETY: OpenCL objects may be used from any thread; the mutex around the device serializes calls.
 unsafe impl Send for Device {}
 
 fn ok(code: i32, what: &str) {
@@ -128,7 +128,7 @@ impl Device {
     fn open() -> Device {
         let mut platforms = [null_mut(); 16];
         let mut count = 0;
-        // SAFETY: every pointer is to a local that lives through its call, with the size that is said.
+        // SAFETY: every pointer is to a local that outlives its call, with the given size.
         unsafe {
             ok(
                 clGetPlatformIDs(16, platforms.as_mut_ptr(), &mut count),
@@ -163,7 +163,7 @@ impl Device {
     fn program(&self, source: &[u8], options: &str) -> Handle {
         let options = CString::new(options).unwrap();
         let (mut error, text, length) = (0, source.as_ptr().cast::<c_char>(), source.len());
-        // SAFETY: as above; the text has the length that is said.
+        // SAFETY: as above; the text has the given length.
         unsafe {
             let program = clCreateProgramWithSource(self.context, 1, &text, &length, &mut error);
             ok(error, "program");
@@ -204,7 +204,7 @@ impl Device {
                 &mut error,
             );
             ok(error, "buffer");
-            // What nobody wrote is not zero.
+            // Buffers are not zeroed before the first step.
             let rubbish = vec![0xa5; bytes as usize];
             let content = content.unwrap_or(&rubbish);
             assert_eq!(content.len() as u64, bytes);

@@ -25,9 +25,9 @@ pub enum Ending {
     Refused,
     /// 500: a fault of the function or the gateway.
     Failed,
-    /// 503.
+    /// Status 503.
     Overload,
-    /// 504.
+    /// Status 504.
     Deadline,
     /// The caller disconnected before the response.
     Abandoned,

@@ -31,7 +31,7 @@ impl Problem {
         }
     }
 
-    /// 400.
+    /// Status 400.
     pub fn bad_request(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::BAD_REQUEST, detail)
     }
@@ -70,7 +70,7 @@ impl Problem {
         .with(ALLOW, allow)
     }
 
-    /// 413.
+    /// Status 413.
     pub fn too_large(what: &str, bytes_max: u64) -> Problem {
         Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -86,7 +86,7 @@ impl Problem {
         )
     }
 
-    /// 422.
+    /// Status 422.
     pub fn unprocessable(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }

@@ -175,7 +175,7 @@ proptest! {
         let kind = if float { Type::F32 } else { Type::U32 };
         let columns = values.len() as u64 / rows;
         let bytes: Vec<u8> = values[..(rows * columns) as usize].iter().flat_map(|v| {
-            // One NaN is as good as another.
+            // All NaN count as equal.
             let value = if float && f32::from_bits(*v).is_nan() { f32::NAN.to_bits() } else { *v };
             value.to_le_bytes()
         }).collect();

@@ -4,8 +4,8 @@ use crate::manifest::JsonForm;
 use crate::types::{Scalar, Type};
 use std::io::Write;
 
-/// Appends an array as JSON. Infinities and NaN are text, since JSON has no numbers for them; the error is
-/// that bytes which should be text are not.
+/// Appends an array as JSON. Infinities and NaN become strings, since JSON has no numbers for them.
+/// The error: text that is not UTF-8.
 pub(crate) fn write(
     out: &mut Vec<u8>,
     kind: Type,
@@ -47,7 +47,7 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// How long an array's JSON may be.
+/// Upper bound of the length of an array's JSON.
 pub(crate) fn bytes_max(kind: Type, form: JsonForm, shape: &[u64]) -> u64 {
     let width = match kind {
         Type::U8 => 3,
@@ -63,10 +63,10 @@ pub(crate) fn bytes_max(kind: Type, form: JsonForm, shape: &[u64]) -> u64 {
     let element = match (form, shape) {
         (_, []) | (JsonForm::Array, _) => width + 1,
         (JsonForm::Hex, _) => 2,
-        // A control character is six.
+        // A control character takes six bytes.
         (JsonForm::Text, _) => 6,
     };
-    // Brackets or quotes, and a comma, of each level.
+    // Each level adds brackets or quotes, and a comma.
     let (mut arrays, mut bytes) = (1u64, 0u64);
     for size in shape {
         bytes = bytes.saturating_add(arrays.saturating_mul(3));

@@ -1,4 +1,4 @@
-//! Fields of the manifest that are checked by themselves.
+//! Checks of single fields of the manifest.
 
 use super::Checked;
 use crate::error::ManifestError;
@@ -50,7 +50,7 @@ pub(super) fn header(input: &Input) -> Result<Option<HeaderName>, String> {
         .map_err(|_| format!("'{name}' is not a valid header name"))
 }
 
-/// What each source can hold.
+/// The types that each source can provide.
 pub(super) fn input_source(input: &Input, entry: &str) -> Checked<()> {
     let at = |field: &str, reason: &str| Err(ManifestError::at(format!("{entry}.{field}"), reason));
     let scalar = input.shape.is_empty();
@@ -84,7 +84,7 @@ pub(super) fn input_source(input: &Input, entry: &str) -> Checked<()> {
         return at("json", "hex and text are for arrays of u8");
     }
     if let (Some(min), Some(max)) = (input.min, input.max) {
-        // NaN is not a bound.
+        // NaN is not a valid bound.
         if min.partial_cmp(&max).is_none_or(|order| order.is_gt()) {
             return at("min", "above max");
         }
@@ -97,7 +97,7 @@ pub(super) fn input_source(input: &Input, entry: &str) -> Checked<()> {
     Ok(())
 }
 
-/// Those that are listed, or raw, JSON and NPY.
+/// The listed codecs, or raw, JSON and NPY.
 pub(super) fn input_codecs(input: &Input, entry: &str) -> Checked<Vec<Codec>> {
     codecs(&input.codecs, input.kind, &input.shape, entry)
 }

@@ -1,4 +1,5 @@
-//! Implementations: their files, kernels and arguments, and that nothing is left unbound.
+//! Checks of implementations: their files, kernels and arguments, and that all inputs and outputs
+//! are used.
 
 use super::{names::is_identifier, Checked};
 use crate::error::ManifestError;
@@ -9,11 +10,11 @@ use crate::plan::{ArgumentPlan, BufferPlan, ImplementationPlan, Plan, ScratchPla
 use baltra_board::Image;
 use std::collections::BTreeSet;
 
-/// Bytes of OpenCL C, at most.
+/// Most bytes of OpenCL C.
 const SOURCE_BYTES_MAX: usize = 4 << 20;
-/// Kernels, or scratch buffers, of an implementation, at most.
+/// Most kernels, or scratch buffers, of an implementation.
 const STEPS_MAX: usize = 1024;
-/// Arguments of a kernel, at most.
+/// Most arguments of a kernel.
 const ARGUMENTS_MAX: usize = 256;
 
 impl Plan {
@@ -146,7 +147,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// One step: a call of the image's kernel, with a work-item for each byte of the body.
+    /// The step of a board: a call of the image's kernel, with a work-item for each byte of the
+    /// body.
     fn board(
         &self,
         manifest: &Manifest,
@@ -243,7 +245,7 @@ impl Plan {
         })
     }
 
-    /// The arguments of one kernel; without a list, inputs and outputs as they stand in the manifest.
+    /// The arguments of one kernel; without a list, inputs and outputs in the manifest's order.
     fn arguments(
         &self,
         manifest: &Manifest,
@@ -293,7 +295,7 @@ impl Plan {
         args.iter().enumerate().map(parse).collect()
     }
 
-    /// The buffer of an array's name.
+    /// The buffer with an array's name.
     fn buffer(&self, name: &str) -> Option<usize> {
         self.buffers.iter().position(|buffer| match *buffer {
             BufferPlan::Input(input) => self.inputs[input].name == name,
@@ -313,7 +315,7 @@ impl Plan {
         })
     }
 
-    /// Every array is some kernel's argument, and every number is used somewhere: what is not is a mistake.
+    /// Checks that every array is an argument of a kernel, and that every number is used.
     fn nothing_unbound(&self, plan: &ImplementationPlan, entry: &str) -> Checked<()> {
         let mut buffers = BTreeSet::new();
         let mut scratches = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Names: what they may look like, and that each means one thing.
+//! Checks of names: their syntax, and that they are unique.
 
 use super::{Checked, ARRAYS_MAX};
 use crate::error::ManifestError;
@@ -7,7 +7,7 @@ use crate::manifest::{Implementation, Manifest};
 use crate::types::Type;
 use std::collections::BTreeSet;
 
-/// Letters, digits and underscores, no digit first.
+/// Letters, digits and underscores, not beginning with a digit.
 pub(super) fn is_identifier(name: &str) -> bool {
     let plain = |c: u8| c.is_ascii_alphanumeric() || c == b'_';
     (1..=63).contains(&name.len())
@@ -76,7 +76,7 @@ pub(super) fn check(manifest: &Manifest) -> Checked<()> {
             ));
         }
     }
-    // An array and a symbol of one name would make an argument's meaning a guess.
+    // An array and a symbol of the same name would make arguments ambiguous.
     let arrays = manifest
         .inputs
         .iter()

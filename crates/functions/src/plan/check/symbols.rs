@@ -1,4 +1,4 @@
-//! Symbols: where they come from, their bounds, and the one that calls are put together along.
+//! Checks of symbols: their sources and bounds, and the batching dimension.
 
 use super::{names, Checked, ARRAYS_MAX};
 use crate::error::ManifestError;
@@ -6,7 +6,8 @@ use crate::expression::Expression;
 use crate::manifest::{Manifest, Source};
 use crate::plan::{Plan, Variable};
 
-/// Symbols of inputs' shapes, whole-number inputs, and what is under `symbols` or is the batching dimension.
+/// Collects symbols of inputs' shapes, integer inputs, entries of `symbols`, and the batching
+/// dimension.
 pub(super) fn variables(manifest: &Manifest) -> Checked<Vec<Variable>> {
     let mut variables: Vec<Variable> = Vec::new();
     let mut add = |name: &str| {
@@ -59,7 +60,7 @@ pub(super) fn variables(manifest: &Manifest) -> Checked<Vec<Variable>> {
             .iter_mut()
             .find(|variable| variable.name == input.name)
         {
-            // The number and the dimension are one and the same.
+            // The number and the dimension are the same variable.
             Some(variable) => variable.input = Some(index),
             None => variables.push(Variable {
                 name: input.name.clone(),
