@@ -1,15 +1,15 @@
 //! A Pod's device request, from its annotations.
 //!
 //! The thesis's spellings (`blastfunction.io/device`, `vendor`, `platform`, `accelerator`,
-//! `acceleratorhash`) mean the same as ours. Unknown annotations are refused by name: a typing
-//! error must not start a Pod without its device.
+//! `acceleratorhash`) are synonyms of this crate's annotations. Unknown annotations are rejected by
+//! name, so that a misspelled one does not start a Pod without its device.
 
 use baltra_api::query::{Field, Query};
 use std::collections::BTreeMap;
 
-/// Before each of ours.
+/// Prefix of this crate's annotations.
 pub const PREFIX: &str = "baltra.io/";
-/// Before each of the thesis's.
+/// Prefix of the thesis's annotations.
 const THESIS: &str = "blastfunction.io/";
 
 const OURS: [&str; 12] = [
@@ -63,7 +63,7 @@ pub struct DeviceRequest {
 pub struct Share {
     /// Guaranteed share under contention; 0: a share of the rest.
     pub request: u32,
-    /// Limit; 0: none.
+    /// Limit; 0: no limit.
     pub limit: u32,
 }
 
@@ -108,7 +108,7 @@ pub fn asking(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String
 /// The device request of annotations; `None` if there is none.
 ///
 /// # Errors
-/// The first that makes no sense, and why.
+/// The first invalid annotation, with the reason.
 pub fn device_request(
     annotations: &BTreeMap<String, String>,
 ) -> Result<Option<DeviceRequest>, Error> {
@@ -207,7 +207,7 @@ fn take(
     Ok(())
 }
 
-/// A whole quantity as Kubernetes writes them; `None`: it is none.
+/// Parses an integer quantity in Kubernetes' notation; `None` if it is malformed.
 pub fn quantity(text: &str) -> Option<u64> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit())

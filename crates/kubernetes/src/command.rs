@@ -1,4 +1,4 @@
-//! `baltra kubernetes …`
+//! The subcommands of `baltra kubernetes`.
 
 use crate::registry::RegistryAt;
 use crate::{controller, node, resources, webhook};
@@ -36,7 +36,7 @@ const EXAMPLES: &str = "Examples:
   baltra kubernetes crds | kubectl apply -f -
   kubectl get devices,accelerators,functions";
 
-/// Arguments of each daemon.
+/// Options of all daemons.
 #[derive(Clone, Debug, Args)]
 pub struct Common {
     /// The registry.

@@ -1,12 +1,12 @@
-//! The controller: objects follow the registry, the registry follows objects.
+//! The controller, which synchronizes the cluster's objects and the registry in both directions.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`plan`] | what has to happen to a Pod and its instance, pure |
-//! | [`pods`] | carries it out: instances live as long as their Pods, Pods that have to move are replaced first |
-//! | [`mirror`] | devices and accelerators as objects; what operators write on Device objects |
-//! | [`functions`] | Function objects become the registry's |
-//! | [`containers`] | Functions that are containers are started when they are called, and stopped when they are not |
+//! | [`plan`] | the next steps for a Pod and its instance, as pure functions |
+//! | [`pods`] | executes these steps; Pods that have to move are replaced first |
+//! | [`mirror`] | devices and accelerators as objects; operators' settings of Device objects |
+//! | [`functions`] | copies Function objects to the registry |
+//! | [`containers`] | starts container functions when they are called, and stops them when they are idle |
 //!
 //! One replica leads. Each round reconciles the whole state, so a replica may fail after any step.
 
@@ -37,10 +37,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// `baltra kubernetes controller`
+/// Options of `baltra kubernetes controller`.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
-    /// What each daemon here takes.
+    /// Options of all daemons.
     #[command(flatten)]
     pub common: Common,
     /// The Lease by which one of several copies leads
@@ -122,7 +122,7 @@ pub(crate) struct Controller {
 /// Runs until it fails.
 ///
 /// # Errors
-/// When it cannot begin to.
+/// It cannot start, or it fails.
 pub async fn run(options: Options) -> Result<()> {
     let client = Client::try_default()
         .await
@@ -171,7 +171,7 @@ pub async fn run(options: Options) -> Result<()> {
         if leads.wait_for(|leads| *leads).await.is_err() {
             anyhow::bail!("the task that renews the lease has ended");
         }
-        // Whoever stops leading stops at once, wherever it is.
+        // A replica that loses leadership stops at once, at any point.
         let stopped = async {
             let _ = leads.clone().wait_for(|leads| !*leads).await;
         };
@@ -197,7 +197,7 @@ async fn rounds(controller: &Controller, news: &Notify) {
 }
 
 impl Controller {
-    /// Looks at everything and does what is missing.
+    /// Reconciles the whole state.
     async fn round(&self) -> Result<()> {
         self.put_functions().await?;
         self.follow_cordons().await?;

@@ -8,26 +8,26 @@ use std::collections::BTreeMap;
 
 /// An annotation of a Namespace: a query that each device of its Pods meets, or `none`.
 pub const NAMESPACE_DEVICES: &str = "baltra.io/devices";
-/// An annotation of a Namespace: how many instances it may have.
+/// Annotation of a Namespace: the most instances that it may have.
 pub const NAMESPACE_INSTANCES: &str = "baltra.io/instances-max";
 /// Prefix of the hostname of a Pod's instance.
 pub const POD: &str = "pod/";
 /// Prefix of the hostname of a claim's instance.
 pub const CLAIM: &str = "claim/";
-/// How long an instance keeps its devices before its Pod appears, seconds. An API server ends a
-/// request after 34 s: a Pod that does not exist by then was refused by another webhook.
+/// Lease of an instance until its Pod appears, seconds. An API server ends a request after 34 s; a
+/// Pod that does not exist by then was rejected by another webhook.
 pub const LEASE_S: u32 = 40;
 
 /// The policy of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// `None`: no device at all.
+    /// The permitted devices; `None`: no devices.
     devices: Option<Query>,
-    /// Instances at once; `None`: no bound.
+    /// Most concurrent instances; `None`: no limit.
     pub instances_max: Option<usize>,
 }
 
-/// Why a namespace's policy refuses its Pod's request.
+/// Why a namespace's policy rejects its Pod's request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The namespace may not use devices.
@@ -63,7 +63,7 @@ impl Policy {
     /// Reads the policy from a namespace's annotations.
     ///
     /// # Errors
-    /// When an annotation is invalid: the namespace's Pods then get no devices.
+    /// An annotation is invalid; the namespace's Pods then get no devices.
     pub fn of(namespace: &str, annotations: &BTreeMap<String, String>) -> Result<Policy, Error> {
         let wrong = |name, value: &str, reason: String| Error::Policy {
             namespace: namespace.to_owned(),
@@ -95,7 +95,7 @@ impl Policy {
     /// Combines the query of a Pod with the policy of its namespace.
     ///
     /// # Errors
-    /// When those exclude each other.
+    /// The query and the policy exclude each other.
     pub fn narrow(&self, namespace: &str, requested: &Query) -> Result<Query, Error> {
         let Some(allowed) = &self.devices else {
             return Err(Error::None(namespace.to_owned()));
@@ -142,7 +142,7 @@ pub struct Asker {
 /// The allocation request of a Pod.
 ///
 /// # Errors
-/// When the policy refuses the request.
+/// The policy rejects the request.
 pub fn request(
     asker: &Asker,
     wanted: &DeviceRequest,
@@ -169,25 +169,25 @@ pub fn request(
     })
 }
 
-/// What came of asking.
+/// The result of a request for devices.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// It has these: `node/device`, and the node of the first.
+    /// Allocated.
     Given {
-        /// node/device
+        /// The devices, `node/device`.
         devices: Vec<String>,
-        /// Where the Pod has to run.
+        /// The node for the Pod.
         node: String,
-        /// A device has to be reconfigured first.
+        /// Whether a device has to be reconfigured first.
         reconfigure: bool,
     },
-    /// Later perhaps: there are devices that would do.
+    /// Matching devices exist, but none is free; a retry may succeed.
     Later(String),
-    /// No device would ever do.
+    /// No device matches.
     Never(String),
 }
 
-/// Reads the registry's answer.
+/// Converts the registry's response.
 pub fn answer(reply: AllocateReply) -> Answer {
     match (reply.instance, reply.refusal) {
         (Some(instance), _) if !instance.devices.is_empty() => {
@@ -215,21 +215,21 @@ fn is_final(refusal: &Refusal) -> bool {
 /// A new name for an instance: the namespace's name and a random part.
 ///
 /// # Errors
-/// When the kernel gives no random bytes.
+/// The kernel provides no random bytes.
 pub fn instance_name(namespace: &str) -> Result<String, getrandom::Error> {
     let mut bytes = [0u8; 5];
     getrandom::fill(&mut bytes)?;
     Ok(named(namespace, &hex(&bytes)))
 }
 
-/// An instance's name: at most 63 characters, as a label's value and a tenant's name are.
+/// An instance's name: at most 63 characters, the limit of labels' values and of tenants' names.
 pub fn named(namespace: &str, unique: &str) -> String {
     let namespace: String = namespace.chars().take(40).collect();
     let unique: String = unique.chars().take(20).collect();
     format!("{}.{unique}", namespace.trim_end_matches('-'))
 }
 
-/// Lower-case hexadecimal.
+/// Formats bytes as lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
@@ -269,7 +269,7 @@ mod tests {
             narrowed("vendor=Intel*", "vendor=NVIDIA"),
             Err(Error::NotThese { .. })
         ));
-        // A pattern that may match more than is allowed.
+        // A pattern that may match more than the policy permits.
         assert!(matches!(
             narrowed("vendor=Intel*", "vendor=*"),
             Err(Error::NotThese { .. })
@@ -311,11 +311,11 @@ mod tests {
             })
         };
         assert!(matches!(refused(&["query", "query"]), Answer::Never(_)));
-        // More devices than there are.
+        // More devices than exist.
         assert!(matches!(refused(&["other", "query"]), Answer::Never(_)));
         assert!(matches!(refused(&["query", "state"]), Answer::Later(_)));
         assert!(matches!(refused(&["accelerator"]), Answer::Later(_)));
-        // Nothing has joined yet.
+        // No node has joined yet.
         assert!(matches!(refused(&[]), Answer::Later(_)));
     }
 

@@ -1,4 +1,4 @@
-//! Events: why something was decided, where `kubectl describe` shows it.
+//! Events with the reasons of decisions, which `kubectl describe` shows.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -9,7 +9,7 @@ use kube::Client;
 pub struct Events(Recorder);
 
 impl Events {
-    /// Events with a daemon as their source.
+    /// Events whose source is a daemon.
     pub fn new(client: Client, daemon: &str) -> Events {
         let reporter = Reporter {
             controller: format!("baltra-{daemon}"),
@@ -18,12 +18,12 @@ impl Events {
         Events(Recorder::new(client, reporter))
     }
 
-    /// Something went as it should.
+    /// Publishes an event of type Normal.
     pub async fn normal(&self, about: &ObjectReference, reason: &str, note: &str) {
         self.publish(EventType::Normal, about, reason, note).await;
     }
 
-    /// Something did not.
+    /// Publishes an event of type Warning.
     pub async fn warning(&self, about: &ObjectReference, reason: &str, note: &str) {
         self.publish(EventType::Warning, about, reason, note).await;
     }
@@ -32,7 +32,7 @@ impl Events {
         let event = Event {
             type_: kind,
             reason: reason.to_owned(),
-            // An event holds a kilobyte.
+            // The API server limits notes to 1 KiB.
             note: Some(note.chars().take(1_000).collect()),
             action: reason.to_owned(),
             secondary: None,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// Counters that a daemon keeps, by name; each is exported as `baltra_kubernetes_NAME_total`.
+/// Named counters of a daemon; each is exported as `baltra_kubernetes_NAME_total`.
 #[derive(Debug)]
 pub struct Counters<const N: usize> {
     names: [(&'static str, &'static str); N],
@@ -31,7 +31,7 @@ impl<const N: usize> Counters<N> {
         })
     }
 
-    /// One more.
+    /// Increments a counter.
     pub fn count(&self, which: usize) {
         self.values[which].fetch_add(1, Ordering::Relaxed);
     }
@@ -51,24 +51,24 @@ impl<const N: usize> Counters<N> {
     }
 }
 
-/// The buckets of [`Durations`], by their upper bounds, microseconds.
+/// Upper bounds of the buckets of [`Durations`], microseconds.
 const BOUNDS_US: [u64; 16] = [
     500, 1_000, 1_500, 2_000, 3_000, 4_000, 5_000, 7_500, 10_000, 15_000, 20_000, 30_000, 50_000,
     100_000, 1_000_000, 5_000_000,
 ];
 
-/// How long something took, each time: a histogram, exported as `baltra_kubernetes_NAME_seconds`.
+/// A histogram of durations, exported as `baltra_kubernetes_NAME_seconds`.
 #[derive(Debug)]
 pub struct Durations {
     name: &'static str,
     help: &'static str,
-    /// By bucket; the last one is beyond all bounds.
+    /// Counts by bucket; the last one is beyond all bounds.
     counts: [AtomicU64; BOUNDS_US.len() + 1],
     sum_us: AtomicU64,
 }
 
 impl Durations {
-    /// None yet.
+    /// An empty histogram.
     pub fn new(name: &'static str, help: &'static str) -> Durations {
         Durations {
             name,
@@ -78,7 +78,7 @@ impl Durations {
         }
     }
 
-    /// One more.
+    /// Adds a duration.
     pub fn count(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = BOUNDS_US.partition_point(|bound| *bound < us);
@@ -106,7 +106,7 @@ impl Durations {
 /// Serves until the runtime ends; `metrics` renders `/metrics`. Returns the address.
 ///
 /// # Errors
-/// When the address cannot be bound.
+/// The address cannot be bound.
 pub async fn serve(
     address: SocketAddr,
     metrics: impl Fn() -> String + Clone + Send + 'static,

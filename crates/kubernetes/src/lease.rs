@@ -1,8 +1,8 @@
 //! Leader election: of several replicas of a daemon, the holder of a Lease leads.
 //!
-//! The holder renews four times in the Lease's duration and stops leading when it cannot. Other
-//! replicas take the Lease after a whole duration without a renewal, by their own monotonic clock:
-//! clocks of other hosts do not count.
+//! The holder renews four times in the Lease's duration and stops leading when renewals fail. Other
+//! replicas take the Lease after a whole duration without a renewal, measured by their own
+//! monotonic clocks, independent of other hosts' clocks.
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -12,14 +12,14 @@ use kube::{Api, Client};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How long a holder keeps the Lease without a renewal.
+/// Duration of the Lease without a renewal.
 const DURATION: Duration = Duration::from_secs(6);
-/// Between looks.
+/// Interval of checks and renewals.
 const LOOK: Duration = Duration::from_millis(1_500);
 /// A holder that could not renew for this long stops leading, before another replica may take over.
 const STAND_DOWN: Duration = Duration::from_secs(4);
 
-/// Takes part for as long as the runtime lives; true while this one leads.
+/// Takes part in the election while the runtime exists; the value is true while this replica leads.
 pub fn lead(client: Client, namespace: &str, name: &str, identity: &str) -> watch::Receiver<bool> {
     let (leads, leading) = watch::channel(false);
     let leases: Api<Lease> = Api::namespaced(client, namespace);
@@ -66,7 +66,7 @@ pub fn lead(client: Client, namespace: &str, name: &str, identity: &str) -> watc
 struct Seen(Option<(String, Option<MicroTime>, Instant)>);
 
 impl Seen {
-    /// Whether the Lease may be taken: it is ours, has no holder, or has expired.
+    /// Whether the Lease may be taken: this replica holds it, it has no holder, or it has expired.
     fn may_take(&mut self, spec: &LeaseSpec, identity: &str, now: Instant) -> bool {
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         if holder.is_empty() || holder == identity {
@@ -84,7 +84,7 @@ impl Seen {
     }
 }
 
-/// Takes or renews the Lease if that may be; whether it is ours then.
+/// Takes or renews the Lease if permitted; returns whether this replica holds it.
 async fn turn(
     leases: &Api<Lease>,
     name: &str,
@@ -113,7 +113,7 @@ async fn turn(
     };
     match written {
         Ok(_) => Ok(true),
-        // Somebody was faster.
+        // Another replica was faster.
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
         Err(error) => Err(error),
     }
@@ -135,7 +135,7 @@ mod tests {
     fn test_another_s_lease_is_taken_only_when_it_was_not_renewed_for_its_duration() {
         let mut seen = Seen::default();
         let start = Instant::now();
-        // However old its time is: the clock there may be wrong.
+        // The time in the Lease is ignored: that host's clock may be wrong.
         assert!(!seen.may_take(&spec("other", 0), "own", start));
         assert!(!seen.may_take(&spec("other", 0), "own", start + DURATION));
         assert!(!seen.may_take(&spec("other", 9), "own", start + DURATION * 2));

@@ -1,12 +1,12 @@
 //! Baltra in a Kubernetes cluster: accelerators for Pods, by annotation or claim.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`resources`] | the custom resources: devices, accelerators, functions |
 //! | [`annotations`] | a Pod's device request, checked |
 //! | [`webhook`] | admission: a device, a node and a session's credentials for Pods that request one |
-//! | [`controller`] | objects follow the registry and the registry follows objects; Pods that have to move do |
-//! | [`node`] | on each node: who a Pod is to its manager; labels; the driver of claims |
+//! | [`controller`] | synchronizes objects and the registry; moves Pods |
+//! | [`node`] | on each node: Pods' identities for the manager; labels; the driver of claims |
 //!
 //! The registry decides on allocations. Persistent state is in the cluster's own objects: a Pod's
 //! allocated devices in its annotations, whether a device is cordoned in the Device, and functions
@@ -28,7 +28,7 @@ pub mod webhook;
 
 pub use command::{command, Command};
 
-/// The cluster's name for the group of everything here, and the driver's name.
+/// The API group of all objects, and the driver's name.
 pub const GROUP: &str = "baltra.io";
 /// The label of a Pod that has an instance: the instance's name.
 pub const INSTANCE: &str = "baltra.io/instance";
@@ -38,7 +38,7 @@ pub const ALLOCATED: &str = "baltra.io/allocated";
 pub const GATE: &str = "baltra.io/device";
 /// Subdirectory of the manager's runtime directory with one directory per instance.
 pub const INSTANCES_DIR: &str = "instances";
-/// Where that directory is in a Pod.
+/// Mount path of that directory in a Pod.
 pub const MOUNT: &str = "/baltra";
-/// The label by which a Pod's node is chosen.
+/// The label for selecting a Pod's node.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";

@@ -1,6 +1,6 @@
 //! The node agent, which runs beside the Device Manager.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`instances`] | a directory for each Pod and claim: token, socket, library; the manager receives its owner |
 //! | [`claims`] | the driver of ResourceClaims: prepares them for the kubelet |
@@ -44,10 +44,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tonic::transport::{Channel, Endpoint};
 
-/// `baltra kubernetes node`
+/// Options of `baltra kubernetes node`.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
-    /// What each daemon here takes.
+    /// Options of all daemons.
     #[command(flatten)]
     pub common: Common,
     /// This node's name in the cluster, which is its manager's, too
@@ -75,7 +75,7 @@ pub struct Options {
     pub no_dra: bool,
 }
 
-/// Between rounds in which nothing calls for one.
+/// Interval of rounds without changes.
 const ROUND: Duration = Duration::from_secs(1);
 
 pub(crate) const MADE: usize = 0;
@@ -95,10 +95,10 @@ const COUNTERS: [(&str, &str); 4] = [
     ("node_failures", "Failed reconciliations"),
 ];
 
-/// A connection to the manager, made when it is needed.
+/// A connection to the manager, established at the first request.
 ///
 /// # Errors
-/// When the path makes no address.
+/// The path cannot be converted to an address.
 pub fn control(runtime_dir: &std::path::Path) -> Result<ControlClient<Channel>> {
     let path = runtime_dir.join("control.sock");
     let endpoint = Endpoint::from_shared(format!("unix:{}", path.display()))?;
@@ -111,7 +111,7 @@ pub fn control(runtime_dir: &std::path::Path) -> Result<ControlClient<Channel>> 
 /// Runs until it fails.
 ///
 /// # Errors
-/// When it cannot begin to.
+/// It cannot start, or it fails.
 pub async fn run(options: Options) -> Result<()> {
     let client = Client::try_default()
         .await
@@ -202,7 +202,7 @@ where
     Ok(store)
 }
 
-/// Pods of this node have a directory and a token, and those that are gone have none.
+/// Ensures that Pods of this node have a directory and a token, and removes those of other Pods.
 async fn follow(
     options: &Options,
     instances: &tokio::sync::Mutex<Instances>,
@@ -221,7 +221,8 @@ async fn follow(
     Ok(())
 }
 
-/// A Pod's identity for this node's manager; `None` if it has ended or waits.
+/// A Pod's identity for this node's manager; `None` if the Pod has terminated or waits for a
+/// device.
 fn identity(pod: &Pod, node: &str) -> Option<Identity> {
     let view = View::of(pod)?;
     if view.finished || view.allocated.is_empty() {
@@ -250,8 +251,8 @@ fn identity(pod: &Pod, node: &str) -> Option<Identity> {
     })
 }
 
-/// The devices of the node's manager. Without a response there are none, so nothing new is
-/// allocated on it.
+/// The devices of the node's manager; none if it does not respond, so that nothing new is allocated
+/// on it.
 async fn devices(mut manager: ControlClient<Channel>) -> Vec<Device> {
     match manager.devices(DevicesRequest {}).await {
         Ok(reply) => reply.into_inner().devices,
@@ -262,7 +263,8 @@ async fn devices(mut manager: ControlClient<Channel>) -> Vec<Device> {
     }
 }
 
-/// Events of the Node for devices that have failed, or are ready again; `failed` are those of the rounds before.
+/// Publishes events of the Node for devices that have failed or are ready again; `failed` are the
+/// failed devices of the previous round.
 async fn report(node: &str, devices: &[Device], failed: &mut BTreeSet<String>, events: &Events) {
     let object = ObjectReference {
         kind: Some("Node".into()),

@@ -28,14 +28,14 @@ pub struct RegistryAt {
     pub registry_ca: Option<PathBuf>,
 }
 
-/// Its services. Clones share one connection each.
+/// The clients of the registry's services. Clones share the connections.
 #[derive(Clone)]
 pub struct Registry {
-    /// Devices for instances.
+    /// The service that allocates devices.
     pub instances: Instances,
-    /// Functions.
+    /// The service of functions.
     pub functions: Functions,
-    /// For operators and controllers.
+    /// The service of operators and controllers.
     pub operators: Operators,
 }
 
@@ -43,7 +43,7 @@ impl Registry {
     /// Connects at the first request.
     ///
     /// # Errors
-    /// When the arguments are invalid.
+    /// The arguments are invalid.
     pub fn new(at: &RegistryAt) -> Result<Registry> {
         let token = match &at.registry_token_file {
             None => at.registry_token.clone(),

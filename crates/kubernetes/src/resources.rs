@@ -1,7 +1,8 @@
 //! The custom resources, `baltra.io/v1alpha1`.
 //!
-//! A [`Device`] and an [`Accelerator`] mirror the registry's objects; an operator may mark a device so that it
-//! is cordoned or to be drained. A [`Function`] is the user's: the controller makes it the registry's.
+//! A [`Device`] and an [`Accelerator`] mirror the registry's objects; operators mark devices as
+//! cordoned or draining. Users create [`Function`] objects, which the controller copies to the
+//! registry.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -180,8 +181,8 @@ pub struct FunctionStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Conditions as every object has them. (The generated schema has keywords that an API server takes no
-/// definition with.)
+/// Conditions with a schema that the API server accepts. (The generated schema has keywords that it
+/// rejects in a definition.)
 fn conditions(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({
         "type": "array",
@@ -205,7 +206,7 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
     vec![Device::crd(), Accelerator::crd(), Function::crd()]
 }
 
-/// The name of a device's object: a DNS name made of `node/name`.
+/// The name of a device's object: a DNS name derived from `node/name`.
 pub fn device_name(id: &str) -> String {
     let plain = |c: char| match c.to_ascii_lowercase() {
         c if c.is_ascii_alphanumeric() => c,

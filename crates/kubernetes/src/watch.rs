@@ -1,4 +1,4 @@
-//! Caches of the cluster's objects that follow it, for daemons of which there are few.
+//! Caches of the cluster's objects, for daemons with few replicas.
 
 use anyhow::Result;
 use futures_util::StreamExt;
@@ -11,11 +11,11 @@ use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// A cache that follows the cluster while the runtime lives; `on_event` is called for every event
+/// A cache that follows the cluster while the runtime exists; `on_event` is called for every event
 /// of an object, after the cache has applied it.
 ///
 /// # Errors
-/// When it cannot begin to.
+/// The cache cannot be started.
 pub async fn cache<K>(
     api: Api<K>,
     config: watcher::Config,
@@ -42,8 +42,9 @@ where
     Ok(store)
 }
 
-/// Between attempts to watch: soon at first, and never long, so that an API server that is back is not waited for. A
-/// cluster has a few such daemons. (Of agents there is one on each node: they are content with the longer default.)
+/// Pauses between attempts to watch: short at first and bounded, so that a recovered API server is
+/// detected soon. A cluster has only a few such daemons. (Agents, which run on every node, use the
+/// longer default.)
 #[derive(Debug, Default)]
 struct Again(u32);
 

@@ -1,16 +1,16 @@
 //! The admission webhook: allocates a device and a node to Pods that request one, with the
 //! credentials of a session.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`certificate`] | its certificate, created and renewed by itself |
+//! | [`certificate`] | the webhook's self-issued certificate |
 //! | [`server`] | HTTPS |
 //! | [`review`] | decisions on Pods, Deployments, StatefulSets |
 //! | [`pod`] | changes of a Pod |
-//! | [`scaling`] | over the same port: the registry's signals for the cluster's autoscaler |
+//! | [`scaling`] | the registry's signals for the cluster's autoscaler, on the same port |
 //!
 //! The cluster calls it only for objects that refer to Baltra (the configuration's
-//! `matchConditions`), so its absence does not affect others.
+//! `matchConditions`), so its failure does not affect other objects.
 
 pub mod certificate;
 pub mod pod;
@@ -28,10 +28,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// `baltra kubernetes webhook`
+/// Options of `baltra kubernetes webhook`.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
-    /// What each daemon here takes.
+    /// Options of all daemons.
     #[command(flatten)]
     pub common: Common,
     /// Where the API server reaches it over HTTPS
@@ -57,7 +57,7 @@ pub struct Options {
     pub node_runtime_dir: PathBuf,
 }
 
-/// Its counters.
+/// Indices of its counters.
 pub(crate) const ADMITTED: usize = 0;
 pub(crate) const WAITING: usize = 1;
 pub(crate) const REFUSED: usize = 2;
@@ -76,7 +76,7 @@ const COUNTERS: [(&str, &str); 3] = [
 /// Serves until it fails.
 ///
 /// # Errors
-/// When it cannot begin to.
+/// It cannot start, or it fails.
 pub async fn run(options: Options) -> Result<()> {
     let client = Client::try_default()
         .await

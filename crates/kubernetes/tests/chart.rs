@@ -1,5 +1,5 @@
-//! The chart's schema of values: it has every value of `values.yaml` and the templates, and rejects
-//! all others.
+//! The chart's schema of values: it lists every value of `values.yaml` and the templates, and
+//! rejects all others.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -19,14 +19,15 @@ fn keys(of: &Value) -> BTreeSet<&str> {
     members.map(|(key, _)| key.as_str()).collect()
 }
 
-/// Objects whose members the schema names: they have those of the values, and no others.
+/// Compares objects with a fixed list of members in the schema: they must have exactly the members
+/// of the values.
 fn compare(schema: &Value, values: &Value, path: &str, compared: &mut usize) {
     let Some(properties) = schema.get("properties") else {
         return;
     };
     assert_eq!(schema["additionalProperties"], false, "{path}");
     let mut known = keys(properties);
-    // Helm's own, of umbrella charts.
+    // Helm's own value in umbrella charts.
     known.remove("global");
     assert_eq!(known, keys(values), "{path}");
     for key in known {
@@ -59,7 +60,7 @@ fn test_what_templates_use_is_in_the_schema() {
             let path = rest[..end.unwrap_or(rest.len())].trim_end_matches('.');
             let mut at = &schema;
             for key in path.split('.') {
-                // Below what is Kubernetes' own, its API server looks.
+                // The API server checks values of Kubernetes' own types.
                 if at.get("properties").is_none() {
                     break;
                 }

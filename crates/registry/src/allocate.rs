@@ -1,20 +1,21 @@
-//! Allocation: which devices an instance gets. Algorithm 1 of BlastFunction's thesis (4.4.1).
+//! Allocation of devices to instances: Algorithm 1 of BlastFunction's thesis (4.4.1).
 //!
-//! 1. Devices that take instances, meet the query's terms about what cannot change (vendor,
-//!    platform, …) and have as much memory left as is to be promised stay; the others are refused
-//!    with what they fail.
-//! 2. Devices within the configured metric bounds stay.
-//! 3. Those left are ordered: first those that hold the accelerator, then by the configured
-//!    metrics (utilization, then occupation), then by id, so that the same snapshot gives the same
-//!    answer everywhere. An instance that was placed after a device's utilization was last reported
-//!    counts as the mean of all instances.
-//! 4. If the first one holds the accelerator, it is allocated. Otherwise the first device is allocated whose load can be redistributed: the other places with the accelerator that it would lose have, all together, **at least** as much free time as that accelerator uses (Σ (100 % − utilization) ≥ its
-//!    utilization; the thesis prints ≤, which would evict load that fits nowhere). A blank place loses
-//!    nothing.
+//! 1. Devices that accept instances, match the query's fixed properties (vendor, platform, …) and
+//!    have enough unreserved memory are candidates; the others are rejected with the reason.
+//! 2. Candidates outside the configured metric bounds are rejected.
+//! 3. The remaining candidates are ordered: first those that hold the accelerator, then by the
+//!    configured metrics (utilization, then occupation), then by id, so that the result depends
+//!    only on the snapshot. An instance that was placed after its device's last report of
+//!    utilization counts with the mean load of all instances.
+//! 4. If the first one holds the accelerator, it is allocated. Otherwise the first device is
+//!    allocated whose load can be redistributed: the other places with the accelerator that it
+//!    would lose have, all together, **at least** as much free time as that accelerator uses (Σ
+//!    (100 % − utilization) ≥ its utilization; the thesis prints ≤, which would evict load that
+//!    fits nowhere). A blank place loses nothing.
 //! 5. If there is none, a [`Refusal`] lists the reason and the margin for every device.
 //!
-//! A *place* is a region of a device that holds one image at a time; a board has one or several.
-//! The sum includes every place within the metric bounds on a device that accepts instances, on any
+//! A *place* is a region of a device that holds one image at a time; a board has one or more. The
+//! sum includes every place within the metric bounds on a device that accepts instances, on any
 //! node: the new instance's requirements on vendor or node do not apply to the instances that move.
 //! (Boards that can hold one bitstream are of one model, so for those terms the thesis's sum over
 //! filtered devices is the same.)
@@ -46,27 +47,29 @@ use baltra_api::DEVICES_MAX;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
-/// Bounds on a metric: devices outside are not allocated. A metric that is not reported is 0.
+/// Bounds of a metric: devices outside are not allocated. A metric that is not reported counts
+/// as 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bound {
-    /// Which metric.
+    /// The metric's name.
     pub metric: String,
-    /// The least value allowed.
+    /// The minimum allowed value.
     #[serde(default)]
     pub min: Option<f64>,
-    /// The greatest value allowed.
+    /// The maximum allowed value.
     #[serde(default)]
     pub max: Option<f64>,
 }
 
-/// What allocation follows, from the registry's configuration.
+/// The configured rules of allocation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
     /// Filters on metrics; none by default.
     pub filters: Vec<Bound>,
-    /// Metrics in order of precedence, the least first; `-free_memory` puts the greatest first.
+    /// Metrics in order of precedence; smaller values come first, and with a `-` (such as
+    /// `-free_memory`) larger ones.
     pub order: Vec<String>,
 }
 
@@ -131,7 +134,7 @@ impl Policy {
         })
     }
 
-    /// Whether a device accepts instances at all.
+    /// Whether a device accepts instances.
     fn admits(&self, device: &Device) -> bool {
         device.state == DeviceState::Ready && self.outside(device).is_none()
     }
@@ -155,7 +158,7 @@ impl Policy {
     }
 }
 
-/// A finite number, ordered.
+/// A finite number with a total order.
 #[derive(Clone, Copy, Debug)]
 struct Number(f64);
 
@@ -181,11 +184,11 @@ impl Ord for Number {
 
 type Rank = Vec<Number>;
 
-/// One place's whole time, in the unit in which free time is added up: sums of integers do not
-/// depend on the order, so that an index and a scan never differ by a rounding.
+/// The whole time of one place, in the unit of free time: sums of integers do not depend on the
+/// order, so that the index and the scan agree exactly.
 const WHOLE: u64 = 100_000_000;
 
-/// Percent in that unit: millionths.
+/// Percent converted to that unit: millionths.
 fn millionths(percent: f64) -> u64 {
     (percent * 1e6).round() as u64
 }
@@ -193,28 +196,27 @@ fn millionths(percent: f64) -> u64 {
 /// A request for devices.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Which devices will do.
+    /// Conditions on the devices.
     pub query: &'a Query,
-    /// How many; 0 counts as 1, and [`DEVICES_MAX`] is the most.
+    /// Number of devices; 0 counts as 1, at most [`DEVICES_MAX`].
     pub devices: u32,
-    /// Whether they are presented as one device: all alike, and fewer than requested if there are
-    /// no more.
+    /// Whether the devices are presented as one: they must be alike, and may be fewer than
+    /// requested.
     pub pooled: bool,
-    /// The node that the instance runs on, where that is decided.
+    /// The node that the instance runs on, if it is decided.
     pub node: Option<&'a str>,
     /// How the instance's node restricts the devices.
     pub locality: Locality,
-    /// Devices that must not be given: those that the instance is moved away from.
+    /// Devices that must not be allocated, because the instance is moved away from them.
     pub except: &'a [DeviceId],
-    /// Memory that each of them has to have left.
+    /// Memory that each device must have unreserved.
     pub memory_bytes: u64,
-    /// The requesting instance, if it exists already: its own reservation does not count against
-    /// it.
+    /// The requesting instance, if it exists: its own reservation does not count against it.
     pub instance: Option<&'a str>,
 }
 
 impl<'a> Request<'a> {
-    /// One device, anywhere.
+    /// A request for one device on any node.
     pub fn of(query: &'a Query) -> Request<'a> {
         Request {
             query,
@@ -246,7 +248,7 @@ impl<'a> Request<'a> {
         self.devices.clamp(1, DEVICES_MAX) as usize
     }
 
-    /// The next device, after those `taken`; only on `node` if there is one.
+    /// The requirement for the next device after `taken`; only on `node` if there is one.
     fn requirement(&self, node: Option<&'a str>, taken: &'a [Placement]) -> Requirement<'a> {
         let near = self.node.or(taken.first().map(|t| t.node.as_str()));
         Requirement {
@@ -262,54 +264,55 @@ impl<'a> Request<'a> {
     }
 }
 
-/// One device given.
+/// One allocated device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// Which device.
+    /// The device.
     pub device: DeviceId,
     /// Its node.
     pub node: String,
-    /// The region that holds the accelerator or will; `None` where that means nothing.
+    /// The region that holds or will hold the accelerator; `None` if the device has no exclusive
+    /// regions.
     pub region: Option<usize>,
     /// Set if the region must be reconfigured: the accelerator that it loses (inner `None`: it is
     /// blank).
     pub reconfigures: Option<Option<Accelerator>>,
 }
 
-/// What an instance was given.
+/// The result of an allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// The instance's node: its own if it had one, otherwise its first device's.
     pub node: String,
-    /// The devices, all different, at least one.
+    /// The devices, at least one, without duplicates.
     pub devices: Vec<Placement>,
 }
 
-/// A device's place in the order, and how it would be used.
+/// A candidate's position in the order, and its use.
 struct Found {
     key: (bool, Rank, DeviceId),
     placement: Placement,
 }
 
-/// One step of an allocation: the next device.
+/// The requirement for one step of an allocation: the next device.
 #[derive(Clone, Copy)]
 struct Requirement<'a> {
     query: &'a Query,
-    /// Only on this node.
+    /// Only devices of this node.
     node: Option<&'a str>,
-    /// Rather on this node.
+    /// Preferably devices of this node.
     prefer: Option<&'a str>,
     except: &'a [DeviceId],
     memory_bytes: u64,
     instance: Option<&'a str>,
-    /// Given to the same instance already.
+    /// Devices allocated to the same instance already.
     taken: &'a [Placement],
-    /// Only like this one, and loaded.
+    /// Only loaded devices like this one.
     alike: Option<&'a Placement>,
 }
 
 impl Requirement<'_> {
-    /// Why a device cannot be a candidate, regardless of its load and accelerators.
+    /// Why a device cannot be a candidate, independent of its load and accelerators.
     fn unfit(&self, snapshot: &Snapshot, device: &Device) -> Option<Reason> {
         if self.except.contains(&device.id) {
             return Some(Reason::Excepted);
@@ -333,7 +336,7 @@ impl Requirement<'_> {
         }
     }
 
-    /// The reservation that exceeds a device's memory.
+    /// Why a device lacks unreserved memory.
     fn lacking(&self, snapshot: &Snapshot, device: &Device) -> Option<Reason> {
         if self.memory_bytes == 0 {
             return None;
@@ -347,7 +350,7 @@ impl Requirement<'_> {
     }
 }
 
-/// Whether two devices can be offered as one.
+/// Whether two devices can be presented as one.
 fn alike(a: &Device, b: &Device) -> bool {
     a.exclusive == b.exclusive
         && a.vendor == b.vendor
@@ -357,10 +360,10 @@ fn alike(a: &Device, b: &Device) -> bool {
         && a.name == b.name
 }
 
-/// Which of two accelerators on it a pooled device is used for, and whether it can be at all.
+/// The properties that all devices of a pool must share.
 struct Alike<'a> {
     model: &'a Device,
-    /// The accelerator's key that all hold; `None`: it does not matter.
+    /// The key of the common accelerator; `None`: any.
     key: Option<String>,
 }
 
@@ -399,22 +402,22 @@ fn as_loaded(
     }
 }
 
-/// Where devices are looked for.
+/// A source of candidates.
 trait Source {
-    /// The first device in order that [`Policy`] and `want` admit.
+    /// The first device in order that satisfies [`Policy`] and `requirement`.
     fn best(&self, requirement: &Requirement<'_>) -> Option<Found>;
 
-    /// Every node that has a device.
+    /// All nodes that have devices.
     fn nodes(&self) -> Vec<&str>;
 }
 
-/// The devices that a request gets, or `None`.
+/// Allocates the devices of a request, or returns `None`.
 fn assign(source: &impl Source, request: &Request<'_>) -> Option<Decision> {
     let required = request.locality == Locality::Require;
     let devices = match (required, request.node) {
         (true, None) if request.devices > 1 => {
-            // All on one node, and it is not decided which: the node whose first device is the
-            // first in order among the nodes that have enough.
+            // All devices must be on one node that is not decided: the node whose first device is
+            // the first in order among the nodes with enough devices.
             let of_node = |node| assign_on(source, request, Some(node));
             let all = source.nodes().into_iter().filter_map(of_node);
             all.min_by(|(a, _), (b, _)| a.cmp(b))?.1

@@ -1,4 +1,4 @@
-//! What comes from a socket, checked once.
+//! Checks of values received over the network.
 
 use crate::records::StoredQuery;
 use baltra_api::query::Query;
@@ -8,10 +8,10 @@ use tonic::Status;
 
 /// Default limit of texts, bytes.
 pub const TEXT_BYTES_MAX: usize = 256;
-/// Labels of one thing.
+/// Most labels of one object.
 pub const LABELS_MAX: usize = 64;
 
-/// A name that something is known by.
+/// Checks a name.
 pub fn name(what: &str, name: &str) -> Result<(), Status> {
     if valid_name(name) {
         return Ok(());
@@ -22,7 +22,7 @@ pub fn name(what: &str, name: &str) -> Result<(), Status> {
     )))
 }
 
-/// A name, or nothing.
+/// Checks a name, which may be empty.
 pub fn name_or_none(what: &str, text: &str) -> Result<(), Status> {
     match text {
         "" => Ok(()),
@@ -30,7 +30,7 @@ pub fn name_or_none(what: &str, text: &str) -> Result<(), Status> {
     }
 }
 
-/// Any text that fits.
+/// Checks the length of a text.
 pub fn text(what: &str, text: &str) -> Result<(), Status> {
     if text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control) {
         return Ok(());
@@ -41,7 +41,7 @@ pub fn text(what: &str, text: &str) -> Result<(), Status> {
     )))
 }
 
-/// Not too many.
+/// Checks a number against its limit.
 pub fn count(what: &str, n: usize, max: usize) -> Result<(), Status> {
     if n <= max {
         return Ok(());
@@ -61,7 +61,7 @@ pub fn labels(labels: &BTreeMap<String, String>) -> Result<(), Status> {
     Ok(())
 }
 
-/// A digest, or nothing.
+/// Checks a digest, which may be empty.
 pub fn digest_or_none(what: &str, digest: &str) -> Result<(), Status> {
     let hexadecimal = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
     if digest.is_empty() || digest.len() == 64 && digest.bytes().all(hexadecimal) {
@@ -73,13 +73,13 @@ pub fn digest_or_none(what: &str, digest: &str) -> Result<(), Status> {
     )))
 }
 
-/// A device query.
+/// Parses a device query.
 pub fn query(text: &str) -> Result<Query, Status> {
     text.parse()
         .map_err(|e| Status::invalid_argument(format!("the query: {e}")))
 }
 
-/// A query of the store, to be joined with others.
+/// Parses a stored query, to be combined with others.
 pub fn stored<'a>(what: &str, name: &str, query: &'a StoredQuery) -> Result<&'a Query, Status> {
     match query.error() {
         None => Ok(query.query()),
@@ -89,7 +89,7 @@ pub fn stored<'a>(what: &str, name: &str, query: &'a StoredQuery) -> Result<&'a 
     }
 }
 
-/// The start of a foreign text, escaped for a message.
+/// The beginning of a received text, escaped for a message.
 pub fn shown(text: &str) -> String {
     let clean = text.chars().map(|c| if c.is_control() { '?' } else { c });
     let mut shown: String = clean.take(64).collect();

@@ -1,18 +1,18 @@
-//! Time as the registry sees it.
+//! Clocks of the registry.
 //!
-//! Leases run on the monotonic clock, never on the wall clock, which people and NTP move. And they
-//! run on it in steps ([`LeaseClock`]): when the registry itself was stopped for an hour (a paused
-//! virtual machine, a debugger, a host that swaps), heartbeats could not reach it, and the hour
-//! must not count as its nodes' silence.
+//! Leases use the monotonic clock, because operators and NTP change the wall clock. They advance in
+//! bounded steps ([`LeaseClock`]): if the registry itself was stopped for an hour (a paused virtual
+//! machine, a debugger, a swapping host), heartbeats could not reach it, and the hour must not
+//! count as its nodes' silence.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Where time comes from; tests bring their own.
+/// A source of time; tests have their own.
 pub trait Clock: Send + Sync + Debug {
-    /// Since some moment that stays the same; never goes back.
+    /// Time since a fixed start; never decreases.
     fn monotonic(&self) -> Duration;
-    /// For people to read. Nothing is decided by it.
+    /// Wall-clock time for display; no decision depends on it.
     fn wall(&self) -> SystemTime;
 }
 
@@ -67,7 +67,7 @@ impl LeaseClock {
         self.now
     }
 
-    /// The time at the last look.
+    /// The time of the last step.
     pub fn now(&self) -> Duration {
         self.now
     }

@@ -1,5 +1,5 @@
-//! Functions that run in containers: the endpoints for gateways, and which containers to start or
-//! stop.
+//! Functions that run in containers: endpoints for gateways, and orders to start or stop
+//! containers.
 //!
 //! A controller reports the containers and receives the ones to start and stop; gateways report
 //! their calls and receive endpoints for them. Reports repeat, so all state is kept in memory only.
@@ -41,7 +41,7 @@ struct Container {
     endpoints: Vec<String>,
     idle: Duration,
     timeout: Duration,
-    /// When a call was last reported.
+    /// Time of the last reported call.
     active: Duration,
     phase: Phase,
 }
@@ -52,7 +52,7 @@ enum Phase {
     Open,
     /// Gateways receive no endpoints from this number on; calls in progress may end.
     Closing(u64),
-    /// The controller is to stop it.
+    /// The controller shall stop it.
     Stopping,
     /// It was stopped and has not been called since.
     Stopped,
@@ -61,7 +61,7 @@ enum Phase {
 #[derive(Debug, Default)]
 struct Gateway {
     last_report: Duration,
-    /// Number of the last reply that it received.
+    /// Number of the last reply that the gateway received.
     seen: u64,
     /// By function: calls waiting or running, and the total of calls begun.
     calls: HashMap<String, (u32, u64)>,
@@ -74,7 +74,8 @@ impl Gateway {
 }
 
 impl Containers {
-    /// Empty. Numbers start after `number`, which must exceed all numbers of earlier registries.
+    /// Creates an empty state. Numbers start after `number`, which must exceed all numbers of
+    /// earlier registries.
     pub(crate) fn new(number: u64) -> Containers {
         Containers {
             containers: HashMap::new(),
@@ -146,7 +147,7 @@ impl Containers {
                 Phase::Stopping
             }
             Phase::Stopping if empty => Phase::Stopped,
-            // It was called, or was started by others.
+            // It was called, or another component started it.
             Phase::Stopped if calls > 0 || !empty => {
                 container.active = now;
                 Phase::Open
@@ -176,7 +177,7 @@ impl Containers {
     /// Whether no gateway has or can have a call of a closing container.
     fn quiet(&self, now: Duration, name: &str, number: u64, timeout: Duration) -> bool {
         let over = |since: Duration| now.saturating_sub(since) > timeout + SILENT;
-        // A registry that has just started has no reports of gateways yet.
+        // A registry that has just started has no gateways' reports yet.
         over(Duration::ZERO)
             && self.gateways.values().all(|gateway| {
                 let silent = now.saturating_sub(gateway.last_report) > SILENT;
@@ -249,7 +250,7 @@ mod tests {
     use super::*;
 
     const NAME: &str = "edges.red";
-    /// Long after the start.
+    /// A time long after the start.
     const BEGIN: Duration = Duration::from_secs(100);
 
     fn s(seconds: u64) -> Duration {
@@ -289,7 +290,7 @@ mod tests {
     fn test_a_call_starts_it_and_idleness_stops_it() {
         let mut all = Containers::new(0);
         assert_eq!(update(&mut all, s(0), &[]).state, "idle");
-        // Idle from the beginning: the controller makes sure that it is stopped.
+        // Idle from the beginning: the controller ensures that it is stopped.
         assert_eq!(update(&mut all, s(10), &[]).state, "closing");
         assert!(update(&mut all, s(11), &[]).stop);
         assert_eq!(update(&mut all, s(12), &[]).state, "stopped");
@@ -324,10 +325,10 @@ mod tests {
         update(&mut all, s(0), &["10.0.0.1:80"]);
         let (seen, _) = report(&mut all, s(0), 0, 0);
         assert_eq!(update(&mut all, s(10), &["10.0.0.1:80"]).state, "closing");
-        // A call that began meanwhile opens it again, for its caller, too.
+        // A call that began meanwhile opens it again, also for the calling gateway.
         assert_eq!(report(&mut all, s(11), seen, 1).1.len(), 1);
         assert_eq!(update(&mut all, s(11), &["10.0.0.1:80"]).state, "serving");
-        // A gateway that falls silent may have calls until they are over by their time limit.
+        // A silent gateway may have calls until their time limit.
         assert_eq!(update(&mut all, s(11), &["10.0.0.1:80"]).calls, 1);
     }
 

@@ -1,46 +1,46 @@
-//! What happened since the start.
+//! Counters of events since the start.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-/// The filter that most devices failed.
+/// The label of refusals: the filter that rejected most devices.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RefusalLabels {
     /// Its name, as in a `Rejection`.
     pub filter: &'static str,
 }
 
-/// How a request for reconfiguration was answered.
+/// The label of reconfigurations: the response to the request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ReconfigurationLabels {
-    /// `allowed`, `unchanged`, `refused`, `failed`
+    /// The response: `allowed`, `unchanged`, `refused` or `failed`.
     pub answer: &'static str,
 }
 
 /// Counters, in the order in which `/metrics` shows them.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Nodes that registered.
+    /// Registrations of nodes.
     pub registrations: Counter,
     /// Heartbeats received.
     pub heartbeats: Counter,
-    /// Nodes whose lease ended.
+    /// Nodes whose lease expired.
     pub nodes_silent: Counter,
-    /// Instances that were given devices.
+    /// Successful allocations.
     pub allocations: Counter,
-    /// Instances that were refused.
+    /// Refused allocations.
     pub refusals: Family<RefusalLabels, Counter>,
-    /// Instances that were released.
+    /// Released instances.
     pub releases: Counter,
-    /// Instances whose lease ended.
+    /// Instances whose lease expired.
     pub instances_expired: Counter,
     /// Requests to reconfigure a device.
     pub reconfigurations: Family<ReconfigurationLabels, Counter>,
-    /// Instances that were moved.
+    /// Moved instances.
     pub migrations: Counter,
-    /// Writes that failed.
+    /// Failed writes to the store.
     pub store_failures: Counter,
-    /// Queries of a Prometheus server that failed.
+    /// Failed queries of a Prometheus server.
     pub metrics_failures: Counter,
 }

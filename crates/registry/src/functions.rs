@@ -11,12 +11,12 @@ use baltra_api::registry as proto;
 use sha2::{Digest, Sha256};
 use tonic::Status;
 
-/// The longest content, bytes.
+/// Size limit of the content, bytes.
 pub const CONTENT_BYTES_MAX: usize = 16 << 20;
 /// Limit of a function's replicas.
 const REPLICAS_MAX: u32 = 1_000_000;
 
-/// Makes or replaces a function.
+/// Creates or replaces a function.
 pub(crate) fn put(
     registry: &Registry,
     request: proto::FunctionPutRequest,
@@ -56,8 +56,8 @@ pub(crate) fn put(
             if functions.get(&function.name) == Some(&function) {
                 return Ok((Vec::new(), function));
             }
-            // Revisions are unique over all functions, so a new greatest one shows that a function
-            // changed.
+            // Revisions are unique over all functions, so that a new maximum indicates a changed
+            // function.
             function.revision = state.image().revision + 1;
             let change = Change::PutFunction(function.clone(), request.content);
             Ok((vec![change], function))
@@ -99,7 +99,7 @@ fn record(function: proto::Function) -> Result<FunctionRecord, Status> {
     })
 }
 
-/// A function as others see it.
+/// The message for a function.
 pub(crate) fn message(function: &FunctionRecord) -> proto::Function {
     proto::Function {
         name: function.name.clone(),
@@ -116,7 +116,7 @@ pub(crate) fn message(function: &FunctionRecord) -> proto::Function {
     }
 }
 
-/// Forgets a function.
+/// Removes a function.
 pub(crate) fn remove(
     registry: &Registry,
     request: proto::FunctionRemoveRequest,
@@ -138,7 +138,7 @@ pub(crate) fn get(registry: &Registry, name: &str) -> Result<proto::FunctionGetR
         let shown = check::shown(name);
         Status::not_found(format!("function '{shown}' not found: deploy it"))
     };
-    // Put between the two looks: both must be of one version.
+    // A function may be replaced between the two reads; both must be of one version.
     for _ in 0..8 {
         let function = {
             let state = registry.state();
@@ -160,13 +160,13 @@ pub(crate) fn get(registry: &Registry, name: &str) -> Result<proto::FunctionGetR
     )))
 }
 
-/// The functions.
+/// Lists the functions.
 pub(crate) fn list(state: &State, tenant: &str) -> proto::FunctionsReply {
     let functions = &state.image().functions;
     let wanted = functions
         .values()
         .filter(|f| tenant.is_empty() || f.tenant == tenant);
-    // A change moves the greatest revision, a removal the number.
+    // A change increases the maximum revision, a removal changes the count.
     let newest = functions.values().map(|f| f.revision).max().unwrap_or(0);
     let revision = newest
         .wrapping_mul(1 << 20)
@@ -177,7 +177,7 @@ pub(crate) fn list(state: &State, tenant: &str) -> proto::FunctionsReply {
     }
 }
 
-/// Makes or replaces a pool.
+/// Creates or replaces a pool.
 pub(crate) fn pool_put(registry: &Registry, pool: proto::Pool) -> Result<proto::Pool, Status> {
     check::name("the pool", &pool.name)?;
     let query = check::query(&pool.query)?;
@@ -208,7 +208,7 @@ pub(crate) fn pool_put(registry: &Registry, pool: proto::Pool) -> Result<proto::
     found.ok_or_else(|| Status::aborted("the pool was removed meanwhile"))
 }
 
-/// Forgets a pool. Its instances keep their devices.
+/// Removes a pool. Its instances keep their devices.
 pub(crate) fn pool_remove(
     registry: &Registry,
     request: proto::PoolRemoveRequest,
@@ -224,7 +224,7 @@ pub(crate) fn pool_remove(
     Ok(proto::PoolRemoveReply { removed })
 }
 
-/// The pools with their members.
+/// Lists the pools with their members.
 pub(crate) fn pools(state: &State) -> proto::PoolsReply {
     let devices = &state.index().snapshot().devices;
     let members = |pool: &PoolRecord| {
@@ -241,7 +241,7 @@ pub(crate) fn pools(state: &State) -> proto::PoolsReply {
     }
 }
 
-/// How many replicas each function should have.
+/// The desired number of replicas of each function.
 pub(crate) fn signals(state: &State, targets: &Targets) -> Vec<proto::Signal> {
     let image = state.image();
     let mut gathered = std::collections::BTreeMap::new();

@@ -1,5 +1,5 @@
-//! The gRPC services: each request is handed to what carries it out, off the reactor where that
-//! may wait for the disk.
+//! The gRPC services. Each forwards a request to its implementation, outside the reactor if that
+//! may block on the disk.
 
 use crate::options::{Options, Role};
 use crate::registry::Registry;
@@ -27,7 +27,7 @@ const FUNCTION_BYTES_MAX: usize = functions::CONTENT_BYTES_MAX + (1 << 20);
 #[derive(Clone, Debug)]
 pub(crate) struct Doors {
     registry: Arc<Registry>,
-    /// Requests that may wait for the disk at once.
+    /// Limits the number of requests that may block on the disk.
     room: Arc<Semaphore>,
 }
 
@@ -56,7 +56,7 @@ impl Doors {
         // 100,000 instances with their devices are some 30 MB.
         let operators = OperatorsServer::new(self.clone());
         Ok(server
-            // Health checks need no token: probes have none.
+            // Health checks need no token, because probes have none.
             .add_service(health_service)
             .add_service(InterceptedService::new(reflection, everybody.clone()))
             .add_service(NodesServer::with_interceptor(
@@ -67,7 +67,7 @@ impl Doors {
                 self.clone(),
                 only(&[Role::Application]),
             ))
-            // Methods of these two that change nothing are open to all roles, see `operator`.
+            // The read-only methods of these two services are open to all roles; see `operator`.
             .add_service(InterceptedService::new(functions, everybody.clone()))
             .add_service(InterceptedService::new(operators, everybody)))
     }
@@ -104,7 +104,7 @@ struct Guard {
 #[derive(Clone, Copy, Debug)]
 struct ByOperator;
 
-/// Marks those of an application.
+/// Marks the requests of an application.
 #[derive(Clone, Copy, Debug)]
 struct ByApplication;
 
@@ -135,7 +135,7 @@ impl Interceptor for Guard {
             ));
         };
         let shown: [u8; 32] = Sha256::digest(shown.as_bytes()).into();
-        // One token may be several roles'.
+        // Several roles may have the same token.
         let is = |role: &Role| tokens.contains(&(*role, shown));
         if is(&Role::Operator) {
             request.extensions_mut().insert(ByOperator);
@@ -161,7 +161,7 @@ fn not_yours(role: Role) -> Status {
     ))
 }
 
-/// Refuses all callers but operators: the method changes shared state.
+/// Rejects all callers but operators: the method changes shared state.
 fn operator<T>(request: &Request<T>) -> Result<(), Status> {
     match request.extensions().get::<ByOperator>() {
         Some(ByOperator) => Ok(()),
@@ -169,7 +169,7 @@ fn operator<T>(request: &Request<T>) -> Result<(), Status> {
     }
 }
 
-/// Refuses all callers but applications (a gateway is one) and operators.
+/// Rejects all callers but applications (such as gateways) and operators.
 fn application<T>(request: &Request<T>) -> Result<(), Status> {
     match request.extensions().get::<ByApplication>() {
         Some(ByApplication) => Ok(()),

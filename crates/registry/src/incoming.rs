@@ -14,7 +14,7 @@ use tonic::transport::server::{Connected, TcpConnectInfo};
 
 type Accepted = Pin<Box<dyn Future<Output = io::Result<Connection>> + Send>>;
 
-/// Accepts while there is room; who comes then waits in the kernel's queue.
+/// Accepts connections up to the limit; further ones wait in the kernel's queue.
 pub(crate) struct Incoming {
     listener: Arc<TcpListener>,
     room: Arc<Semaphore>,
@@ -42,7 +42,7 @@ async fn accept(listener: Arc<TcpListener>, room: Arc<Semaphore>) -> io::Result<
                     _permit: permit,
                 });
             }
-            // No descriptors left, or a peer that went: neither ends the registry.
+            // Out of descriptors, or a peer that disconnected: the registry continues.
             Err(error) => {
                 tracing::debug!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -66,7 +66,7 @@ impl Stream for Incoming {
     }
 }
 
-/// One of them.
+/// An accepted connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,

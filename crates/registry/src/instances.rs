@@ -1,4 +1,4 @@
-//! Instances get devices, keep them, and give them back.
+//! Allocation, renewal and release of instances.
 
 use crate::allocate::{Placement, Reason, Refusal, Request};
 use crate::check;
@@ -12,11 +12,11 @@ use baltra_api::registry as proto;
 use std::collections::{BTreeMap, BTreeSet};
 use tonic::Status;
 
-/// Rejections that one answer names.
+/// Most rejections listed in a response.
 const REJECTIONS_MAX: usize = 1_000;
-/// Rejections that an answer's one sentence names.
+/// Most rejections in a response's summary.
 const SUMMARY_MAX: usize = 5;
-/// Devices that one renewal may turn down.
+/// Most devices that one renewal may exclude.
 const EXCEPT_MAX: usize = 256;
 
 /// Allocates devices to an instance, or returns the refusal.
@@ -90,7 +90,7 @@ pub(crate) fn allocate(
     }
 }
 
-/// A new name of 64 random bits.
+/// A new name from 64 random bits.
 fn made_up() -> Result<String, Status> {
     let mut bytes = [0u8; 8];
     getrandom::fill(&mut bytes)
@@ -175,7 +175,7 @@ fn is_same_demand(a: &InstanceRecord, b: &InstanceRecord) -> bool {
         && a.memory_bytes == b.memory_bytes
 }
 
-/// Whether an instance has these devices and no others.
+/// Whether an instance has exactly these devices.
 fn has(instance: &InstanceRecord, devices: &[DeviceId]) -> bool {
     let had: BTreeSet<DeviceId> = instance
         .devices
@@ -185,8 +185,8 @@ fn has(instance: &InstanceRecord, devices: &[DeviceId]) -> bool {
     had.iter().eq(devices.iter().collect::<BTreeSet<_>>())
 }
 
-/// Records the devices that an instance already uses. The only error is a device that is not
-/// registered (yet).
+/// Records the devices that an instance already uses. Fails only if a device is not registered
+/// (yet).
 fn adopt(
     state: &State,
     mut wanted: InstanceRecord,
@@ -220,7 +220,7 @@ fn adopt(
 
 type Placed = Result<(), Box<Refusal>>;
 
-/// Gives a demand its devices beside those that it keeps, none of them among `except`.
+/// Allocates devices for a demand in addition to those that it keeps, excluding `except`.
 fn place(
     state: &State,
     mut wanted: InstanceRecord,
@@ -267,7 +267,7 @@ fn place(
     Ok((changes, Ok(())))
 }
 
-/// A device given, as the store keeps it.
+/// The store's record of an allocated device.
 pub(crate) fn assignment(placement: &Placement) -> AssignmentRecord {
     let id = placement.device.split_once('/');
     let (node, device) = id.unwrap_or((&placement.node, &placement.device));
@@ -278,7 +278,7 @@ pub(crate) fn assignment(placement: &Placement) -> AssignmentRecord {
     }
 }
 
-/// Nodes whose devices' plans change, written once each.
+/// Nodes whose devices' plans change; each is written once.
 pub(crate) struct Nodes<'a> {
     state: &'a State,
     changed: BTreeMap<String, NodeRecord>,
@@ -292,7 +292,7 @@ impl<'a> Nodes<'a> {
         }
     }
 
-    /// A node as it will be.
+    /// The future record of a node.
     pub(crate) fn get(&mut self, node: &str) -> Option<&mut NodeRecord> {
         let existing = self.state.image().nodes.get(node)?;
         Some(
@@ -302,7 +302,7 @@ impl<'a> Nodes<'a> {
         )
     }
 
-    /// Regions that are to be reconfigured for a new instance.
+    /// Plans the regions that are to be reconfigured for a new instance.
     fn plan(&mut self, placements: &[Placement], accelerator: &AcceleratorRecord) {
         for placement in placements.iter().filter(|p| p.reconfigures.is_some()) {
             let a = assignment(placement);
@@ -345,8 +345,8 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Keeps an instance for another lease. One that waits for a device, or that cannot use some of
-/// its devices, is given others if there are any.
+/// Renews the lease of an instance. One that waits for a device, or cannot use some of its devices,
+/// gets others if there are any.
 pub(crate) fn renew(
     registry: &Registry,
     request: proto::RenewRequest,
@@ -379,7 +379,7 @@ pub(crate) fn renew(
             },
             |_| {},
         );
-        // It keeps its devices if the store cannot be written, or if there are no better ones.
+        // It keeps its devices if the store cannot be written or there are no better ones.
         match replaced {
             Err(status) if status.code() == tonic::Code::NotFound => return Err(status),
             Err(status) => tracing::debug!(instance = name, %status, "not moved"),
@@ -391,7 +391,7 @@ pub(crate) fn renew(
     Ok(message(&state, instance))
 }
 
-/// Gives an instance another lease, in whatever else becomes of it.
+/// Renews an instance's lease, independent of other changes.
 fn lease(changes: &mut Vec<Change>, instance: &InstanceRecord, lease_s: u32) {
     let own = changes.iter_mut().find_map(|change| match change {
         Change::PutInstance(changed) if changed.name == instance.name => Some(changed),
@@ -418,7 +418,7 @@ fn wants_others(state: &State, instance: &InstanceRecord, except: &[String]) -> 
         || devices.any(|a| except.contains(&device_id(&a.node, &a.device)) || is_draining(state, a))
 }
 
-/// Gives an instance others for the devices that it cannot keep.
+/// Replaces the devices that an instance cannot keep.
 fn replace(state: &State, instance: &InstanceRecord, except: &[String]) -> Decided<()> {
     let keep = |a: &&AssignmentRecord| {
         !except.contains(&device_id(&a.node, &a.device)) && !is_draining(state, a)
@@ -430,12 +430,12 @@ fn replace(state: &State, instance: &InstanceRecord, except: &[String]) -> Decid
     let had = instance.devices.iter();
     let mut avoid: Vec<DeviceId> = had.map(|a| device_id(&a.node, &a.device)).collect();
     avoid.extend(except.iter().cloned());
-    // Refused: it keeps its devices.
+    // If refused, it keeps its devices.
     let (changes, _) = place(state, instance.clone(), &kept, &avoid)?;
     Ok((changes, ()))
 }
 
-/// Takes an instance's devices back.
+/// Releases an instance's devices.
 pub(crate) fn release(
     registry: &Registry,
     request: proto::ReleaseRequest,
@@ -459,7 +459,7 @@ pub(crate) fn release(
     Ok(proto::ReleaseReply { released })
 }
 
-/// Removes nodes, and instances whose lease expired.
+/// Removes nodes, and instances whose lease has expired.
 pub(crate) fn bury(state: &State, nodes: &[String], instances: &[String]) -> Decided<()> {
     let mut gone = BTreeSet::new();
     for node in nodes {
@@ -485,7 +485,7 @@ pub(crate) fn bury(state: &State, nodes: &[String], instances: &[String]) -> Dec
     Ok((changes, ()))
 }
 
-/// The instances that lose devices which are no more.
+/// Changes of the instances whose devices no longer exist.
 pub(crate) fn without(state: &State, devices: &[DeviceId], reason: &str) -> Vec<Change> {
     let holders = devices.iter().flat_map(|d| state.holders(d));
     let names: BTreeSet<&String> = holders.collect();
@@ -506,7 +506,7 @@ pub(crate) fn without(state: &State, devices: &[DeviceId], reason: &str) -> Vec<
     changed.collect()
 }
 
-/// An instance as others see it.
+/// The message for an instance.
 pub(crate) fn message(state: &State, instance: &InstanceRecord) -> proto::Instance {
     proto::Instance {
         name: instance.name.clone(),
@@ -525,13 +525,13 @@ pub(crate) fn message(state: &State, instance: &InstanceRecord) -> proto::Instan
     }
 }
 
-/// Devices given, with where they are and how much of the load each should get: as much as it has
-/// free time, so that a device that is half free gets half as much as an idle one.
+/// The messages for allocated devices: their places, and weights that are proportional to their
+/// free time, so that a half-free device gets half the load of an idle one.
 pub(crate) fn assignments(state: &State, devices: &[AssignmentRecord]) -> Vec<proto::Assignment> {
     let existing = &state.index().snapshot().devices;
     let free = |a: &AssignmentRecord| {
         let device = existing.get(&device_id(&a.node, &a.device));
-        // A full device counts as a hundredth free, one that is unknown as full.
+        // A fully used device counts as 1 % free, a missing one as fully used.
         device.map_or(1.0, |d| (100.0 - d.utilization()).max(1.0))
     };
     let all: f64 = devices.iter().map(free).sum();
@@ -551,7 +551,7 @@ pub(crate) fn assignments(state: &State, devices: &[AssignmentRecord]) -> Vec<pr
     devices.iter().map(message).collect()
 }
 
-/// A refusal as others see it.
+/// The message for a refusal.
 fn refused(state: &State, refusal: Refusal) -> proto::Refusal {
     let more = refusal.devices.len().saturating_sub(REJECTIONS_MAX) as u32;
     let named = refusal.devices.into_iter().take(REJECTIONS_MAX);
@@ -592,13 +592,13 @@ fn refused(state: &State, refusal: Refusal) -> proto::Refusal {
     }
 }
 
-/// Which of the algorithm's filters a reason belongs to.
+/// The algorithm's filter that a reason belongs to.
 fn filter(reason: &Reason) -> &'static str {
     match reason {
         Reason::State(_) => "state",
         Reason::Metric { .. } => "metric",
         Reason::Query { .. } => "query",
-        // A device never has more than all of its memory.
+        // A device never has more than its total memory.
         Reason::Memory { wanted, all, .. } if wanted > all => "query",
         Reason::Memory { .. } => "memory",
         Reason::Node { .. } | Reason::NodeShort { .. } => "node",
@@ -607,7 +607,7 @@ fn filter(reason: &Reason) -> &'static str {
     }
 }
 
-/// The filter that most devices failed.
+/// The filter that rejected most devices.
 fn most(refusal: &proto::Refusal) -> &'static str {
     const FILTERS: [&str; 7] = [
         "state",

@@ -1,9 +1,9 @@
 //! The Accelerators Registry: the pool's devices, their accelerators, and their allocation to
 //! instances.
 //!
-//! Managers register their node's devices and report their load; applications request devices
-//! by query; operators cordon, drain and look. The decisions are pure functions over a snapshot
-//! ([`allocate`], [`baltra_api::query`], [`signals`]); the rest of the crate maintains the
+//! Managers register their node's devices and report their load; applications request devices by
+//! query; operators cordon, drain and query devices. The decisions are pure functions over a
+//! snapshot ([`allocate`], [`baltra_api::query`], [`signals`]); the rest of the crate maintains the
 //! snapshot: persistent state in [`store`], current state in [`state`].
 //!
 //! [`Options`] builds a [`Service`], which runs until its handle stops it. Sessions never wait for

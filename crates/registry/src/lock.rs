@@ -1,14 +1,14 @@
-//! One registry for one store.
+//! The lock of a store's directory, for one registry at a time.
 
 use rustix::fs::{flock, FlockOperation};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// Why a store's directory cannot be taken.
+/// Why a store's directory cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Another registry serves it.
+    /// Another registry uses it.
     #[error("another registry (process {pid}) serves the store in {}: stop it, or set another 'registry.state'", path.display())]
     Taken {
         /// The directory.
@@ -16,22 +16,22 @@ pub enum Error {
         /// The process that holds the lock.
         pid: String,
     },
-    /// The directory cannot be made or written.
+    /// The directory cannot be created or written.
     #[error("cannot use the directory {} ('registry.state')", path.display())]
     Io {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
 }
 
-/// Held as long as the registry lives; the kernel lets go of it however that ends.
+/// The lock, held while the registry runs; the kernel releases it at any end of the process.
 #[derive(Debug)]
 pub struct Lock(#[allow(dead_code)] File);
 
 impl Lock {
-    /// Makes the directory and takes it.
+    /// Creates and locks the directory.
     pub fn take(directory: &Path) -> Result<Lock, Error> {
         let io = |source| Error::Io {
             path: directory.to_owned(),
@@ -53,7 +53,7 @@ impl Lock {
                 pid: pid.trim().to_owned(),
             });
         }
-        // Whom to name to others is a courtesy: a full disk must not keep a registry from starting.
+        // Writing the process id is optional: a full disk must not prevent the start.
         let _ = file.set_len(0).and_then(|()| file.rewind());
         let _ = writeln!(file, "{}", std::process::id());
         Ok(Lock(file))

@@ -55,7 +55,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// The whole page, in OpenMetrics.
+/// Renders the metrics in OpenMetrics format.
 pub fn render(registry: &Arc<Registry>) -> String {
     let mut page = Page::with_prefix("baltra_registry");
     let c = &registry.counters;

@@ -1,8 +1,7 @@
 //! The registry's model: devices, accelerators, functions, instances.
 //!
-//! Plain values that serialise the same way into the store and into answers. Nothing here reads a
-//! clock or a socket. The fields are those that BlastFunction's thesis lists in section 4.4;
-//! regions, pools and device states are beyond it.
+//! Plain values without I/O. The fields are those of section 4.4 of BlastFunction's thesis,
+//! extended with regions, pools and device states.
 
 pub use baltra_api::query::Accelerator;
 
@@ -10,11 +9,11 @@ use baltra_api::query::{self, Field, Query};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names a device in the whole system.
+/// The id of a device, unique in the system.
 pub type DeviceId = String;
-/// Names a deployment in the whole system.
+/// The id of a deployment, unique in the system.
 pub type FunctionId = String;
-/// Names one running copy of a deployment in the whole system.
+/// The id of an instance, unique in the system.
 pub type InstanceId = String;
 
 /// The metric of a device's utilization, percent: 0 to 100.
@@ -27,8 +26,8 @@ pub const OCCUPATION: &str = "occupation";
 pub struct Region {
     /// The loaded accelerator; `None`: blank.
     pub accelerator: Option<Accelerator>,
-    /// What an allocation decided to load and the device has not reported yet. Until then the
-    /// region counts as holding this.
+    /// The accelerator that an allocation decided to load, until the device reports it. The region
+    /// counts as holding it.
     #[serde(default)]
     pub planned: Option<Accelerator>,
     /// Utilization of this region, percent, if the device reports it per region; otherwise the
@@ -44,16 +43,16 @@ impl Region {
     }
 }
 
-/// Whether a device takes instances.
+/// Whether a device accepts instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceState {
-    /// It does.
+    /// It accepts instances.
     #[default]
     Ready,
-    /// It keeps those it has and gets no more.
+    /// It keeps its instances and accepts no new ones.
     Cordoned,
-    /// It gets no more, and those it has are moved away.
+    /// It accepts no new instances, and its instances are moved away.
     Draining,
     /// Its manager is silent.
     Lost,
@@ -62,13 +61,13 @@ pub enum DeviceState {
 /// One accelerator card, GPU or CPU that a Device Manager owns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Device {
-    /// Names it in the whole system.
+    /// Its id, unique in the system.
     pub id: DeviceId,
-    /// What its node calls it.
+    /// Its name on its node.
     pub name: String,
-    /// The node that it is in.
+    /// Its node.
     pub node: String,
-    /// Where its Device Manager is reached, the best first.
+    /// Endpoints of its Device Manager, the best first.
     pub endpoints: Vec<String>,
     /// The board's vendor.
     pub vendor: String,
@@ -78,18 +77,18 @@ pub struct Device {
     pub profile: String,
     /// The board's model.
     pub model: String,
-    /// The pool that it belongs to; empty: none.
+    /// Its pool; empty: none.
     #[serde(default)]
     pub pool: String,
-    /// What an operator wrote on it.
+    /// Labels from the operator.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Whether each region holds one image at a time, as on an FPGA. Where not (CPU, GPU) the
-    /// programs of many tenants live side by side and every accelerator fits.
+    /// Whether each region holds one image at a time, as on an FPGA. Otherwise (CPU, GPU), programs
+    /// of many tenants coexist and every accelerator fits.
     pub exclusive: bool,
-    /// At least one where `exclusive`.
+    /// Its regions, at least one if `exclusive`.
     pub regions: Vec<Region>,
-    /// Its memory, bytes; 0: not reported, so no reservation fits.
+    /// Its memory, bytes; 0: not reported, so that no reservation fits.
     #[serde(default)]
     pub memory_bytes: u64,
     /// Whether it accepts instances.
@@ -108,14 +107,14 @@ pub struct Device {
 }
 
 impl Device {
-    /// A metric's value; `None` where it was not reported. Utilization is bounded to 0–100, and
+    /// A metric's value; `None` if it was not reported. Utilization is limited to 0–100, and
     /// occupation is counted.
     pub fn metric(&self, name: &str) -> Option<f64> {
         if name == OCCUPATION {
             return Some(self.instances.len() as f64);
         }
         let value = self.metrics.get(name).copied().filter(|v| v.is_finite())?;
-        // Adding zero turns -0.0 into 0.0: the two order differently otherwise.
+        // Adding zero turns -0.0 into 0.0, which would be ordered differently.
         Some(match name {
             UTILIZATION => value.clamp(0.0, 100.0) + 0.0,
             _ => value + 0.0,
@@ -127,7 +126,7 @@ impl Device {
         self.metric(UTILIZATION).unwrap_or(0.0)
     }
 
-    /// Percent of the time that a region works: its own figure or the device's.
+    /// Utilization of a region, percent: its own or the device's.
     pub fn region_utilization(&self, region: usize) -> f64 {
         let own = self.regions.get(region).and_then(|r| r.utilization);
         match own.filter(|v| v.is_finite()) {
@@ -144,8 +143,8 @@ impl Device {
 }
 
 impl Device {
-    /// Whether a query's accelerator is there, or needs no place of its own: no reconfiguration.
-    /// Says nothing about [`Query::unmet`].
+    /// Whether a query needs no reconfiguration: its accelerator is loaded or needs no region. Does
+    /// not check [`Query::unmet`].
     pub fn has_loaded(&self, query: &Query) -> bool {
         !self.exclusive
             || query.term(Field::Accelerator).is_none()
@@ -155,8 +154,8 @@ impl Device {
                 .any(|r| r.holds().is_some_and(|a| query.wants(a)))
     }
 
-    /// The first region that holds what a query asks for; `None` also where it asks for nothing or
-    /// the device holds programs of many at once.
+    /// The first region with the requested accelerator; `None` also if none is requested or the
+    /// device holds programs of many tenants.
     pub fn region_for(&self, query: &Query) -> Option<usize> {
         query.term(Field::Accelerator).filter(|_| self.exclusive)?;
         let wanted = |r: &Region| r.holds().is_some_and(|a| query.wants(a));
@@ -199,26 +198,27 @@ pub enum Locality {
     Require,
 }
 
-/// A deployment: the specification that its instances share.
+/// A deployment: the common specification of its instances.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Function {
-    /// Names it in the whole system.
+    /// Its id, unique in the system.
     pub id: FunctionId,
     /// The tenant that deployed it.
     #[serde(default)]
     pub tenant: String,
-    /// Which devices will do.
+    /// Conditions on its devices.
     pub query: Query,
-    /// How many devices each instance gets; at least 1.
+    /// Number of devices of each instance; at least 1.
     #[serde(default = "one")]
     pub devices: u32,
-    /// Whether those are offered as one: all alike, as many of `devices` as there are.
+    /// Whether the devices are presented as one: they must be alike, and may be fewer than
+    /// `devices`.
     #[serde(default)]
     pub pooled: bool,
-    /// Where they may be.
+    /// Restriction of the devices' nodes.
     #[serde(default)]
     pub locality: Locality,
-    /// Memory that each instance is promised, of each of its devices; 0: none.
+    /// Memory reserved for each instance on each of its devices, bytes; 0: none.
     #[serde(default)]
     pub memory_bytes: u64,
     /// The accelerator that its instances load on a device that lacks it. Without it, a
@@ -234,9 +234,9 @@ fn one() -> u32 {
 /// One running copy of a function.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Instance {
-    /// Names it in the whole system.
+    /// Its id, unique in the system.
     pub id: InstanceId,
-    /// Which function.
+    /// Its function.
     pub function: FunctionId,
     /// The container's or the host's name.
     #[serde(default)]
@@ -244,7 +244,7 @@ pub struct Instance {
     /// The node that it runs on; empty: not decided.
     #[serde(default)]
     pub node: String,
-    /// The devices that it was given.
+    /// Its allocated devices.
     #[serde(default)]
     pub devices: Vec<DeviceId>,
 }
@@ -252,16 +252,16 @@ pub struct Instance {
 /// The input of an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// By id.
+    /// Devices by id.
     pub devices: BTreeMap<DeviceId, Device>,
-    /// By id.
+    /// Functions by id.
     pub functions: BTreeMap<FunctionId, Function>,
-    /// By id.
+    /// Instances by id.
     pub instances: BTreeMap<InstanceId, Instance>,
 }
 
 impl Snapshot {
-    /// A device's memory that is promised to no instance other than `own`.
+    /// A device's memory that is not reserved by instances other than `own`.
     pub fn memory_free(&self, device: &Device, own: Option<&str>) -> u64 {
         let others = device.instances.iter().filter(|i| Some(i.as_str()) != own);
         let expected = others.filter_map(|i| self.functions.get(&self.instances.get(i)?.function));

@@ -1,4 +1,4 @@
-//! Nodes: registration, heartbeats, departure.
+//! Nodes: registration, heartbeats, deregistration.
 
 use crate::check;
 use crate::instances;
@@ -13,15 +13,15 @@ use tonic::Status;
 
 /// Most regions of one device in a report.
 const REGIONS_MAX: usize = 64;
-/// Addresses of one node.
+/// Most addresses of one node.
 const ENDPOINTS_MAX: usize = 16;
-/// Instances on one device that a heartbeat names.
+/// Most instances on one device in a heartbeat.
 const CONNECTED_MAX: usize = 4_096;
 
 /// Most tenants' shares in a heartbeat.
 const WEIGHTS_MAX: usize = 1_024;
 
-/// Takes a node with its devices into the pool.
+/// Registers a node with its devices.
 pub(crate) fn register(
     registry: &Registry,
     request: proto::RegisterRequest,
@@ -110,7 +110,7 @@ fn device_record(device: proto::DeviceDescription) -> Result<DeviceRecord, Statu
     })
 }
 
-/// The store keeps no secret.
+/// The store contains only a hash of the secret.
 fn hashed(id: &str) -> Result<String, Status> {
     if !(16..=128).contains(&id.len()) || !id.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(Status::invalid_argument(
@@ -250,7 +250,7 @@ fn check_loads(devices: &[proto::DeviceLoad], devices_max: usize) -> Result<(), 
     Ok(())
 }
 
-/// Strikes out what was to be loaded and is. Blocks on the disk.
+/// Removes the plans of accelerators that have been loaded. Blocks on the disk.
 pub(crate) fn settle(registry: &Registry, node: &str) {
     let decide = |state: &State| {
         let Some((record, live)) = state.node(node) else {
@@ -273,7 +273,7 @@ pub(crate) fn settle(registry: &Registry, node: &str) {
             (),
         ))
     };
-    // A full disk: the next heartbeat tries again.
+    // On a full disk, the next heartbeat retries.
     let _ = registry.change(decide, |_| {});
 }
 

@@ -11,7 +11,7 @@ use baltra_api::registry as proto;
 use std::collections::{BTreeMap, BTreeSet};
 use tonic::Status;
 
-/// How the registry is.
+/// The registry's status.
 pub(crate) fn status(registry: &Registry) -> proto::StatusReply {
     let state = registry.state();
     let image = state.image();
@@ -40,7 +40,7 @@ pub(crate) fn status(registry: &Registry) -> proto::StatusReply {
     }
 }
 
-/// The devices that fit a query.
+/// The devices that match a query.
 pub(crate) fn devices(
     state: &State,
     request: &proto::DevicesRequest,
@@ -146,7 +146,7 @@ fn description(device: &DeviceRecord) -> proto::DeviceDescription {
     }
 }
 
-/// Where an accelerator is loaded, and who was given it there.
+/// The places of an accelerator, and the instances that use them.
 #[derive(Default)]
 struct Loaded<'a> {
     devices: BTreeSet<String>,
@@ -188,7 +188,7 @@ pub(crate) fn accelerators(state: &State) -> proto::AcceleratorsReply {
     }
 }
 
-/// The instances that fit.
+/// The instances that match a request.
 pub(crate) fn instances(state: &State, request: &proto::InstancesRequest) -> proto::InstancesReply {
     let all = state.image().instances.values();
     let wanted = all.filter(|i| {

@@ -16,14 +16,14 @@ use std::time::Duration;
 pub struct Options {
     /// Address for gRPC. Beyond loopback, a token or `open` is required.
     pub address: SocketAddr,
-    /// Allow access without a token from other hosts, too.
+    /// Allow access from other hosts without a token.
     pub open: bool,
-    /// What callers must show (`authorization: Bearer …`); empty: nothing.
+    /// Token that callers must send (`authorization: Bearer …`); empty: none.
     pub token: String,
-    /// Its first line is the token; instead of `token`.
+    /// File whose first line is the token; instead of `token`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
-    /// `[registry.tokens]`: for callers of one role, instead of `token`.
+    /// `[registry.tokens]`: tokens for single roles, instead of `token`.
     pub tokens: TokenOptions,
     /// Certificate chain, PEM; with `tls_key`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,26 +31,25 @@ pub struct Options {
     /// Private key, PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_key: Option<PathBuf>,
-    /// Where the store lies.
+    /// Directory of the store.
     pub state: PathBuf,
-    /// Where `/metrics` and `/healthz` are served; empty: nowhere.
+    /// Address of `/metrics` and `/healthz`; empty: disabled.
     pub metrics: String,
-    /// A node that is silent for longer is taken out of the pool.
+    /// Seconds without a heartbeat after which a node leaves the pool.
     pub lease_s: f64,
-    /// After a start, how long to wait for the nodes of the store.
+    /// Grace period for the store's nodes after a start, seconds.
     pub grace_s: f64,
-    /// A node without heartbeats for longer is removed, with its allocations.
+    /// Seconds without a heartbeat after which a node is removed with its allocations.
     pub forget_s: f64,
-    /// Default lease: how long an instance keeps its devices without a renewal. 0: until it is
-    /// released.
+    /// Default lease of instances without a renewal, seconds. 0: until they are released.
     pub instance_lease_s: u32,
-    /// Devices whose metrics lie outside are not allocated.
+    /// Bounds of metrics; devices outside are not allocated.
     pub filters: Vec<Bound>,
-    /// The metrics by which candidates are ordered, the most important first; lower is better,
-    /// with a `-` before the name higher is.
+    /// The metrics by which candidates are ordered, in order of precedence; smaller values come
+    /// first, and with a `-` before the name larger ones.
     pub order: Vec<String>,
-    /// Where the devices of an instance with a known node may be: `any`, `prefer` (its own node, if
-    /// that matches the accelerator as well) or `require`.
+    /// Allowed nodes for the devices of an instance with a known node: `any`, `prefer` (its own
+    /// node, if that matches the accelerator as well) or `require`.
     pub locality: Locality,
     /// A Prometheus server's URL (`http://host:port`); empty: use the load in heartbeats.
     pub prometheus: String,
@@ -58,9 +57,9 @@ pub struct Options {
     pub prometheus_interval_s: f64,
     /// A metric's name and its PromQL expression, see [`crate::prometheus`].
     pub queries: BTreeMap<String, String>,
-    /// `[registry.scaling]`: what the autoscaling signal aims at.
+    /// `[registry.scaling]`: targets of the autoscaling signal.
     pub scaling: Targets,
-    /// `[registry.limits]`
+    /// `[registry.limits]`.
     pub limits: LimitOptions,
 }
 
@@ -95,16 +94,16 @@ impl Default for Options {
 /// A caller's role, which decides what it may change. Reading needs no role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// People and their tools: everything.
+    /// People and their tools: all changes.
     Operator,
-    /// Managers: that their nodes are there, and what to load.
+    /// Managers: registration of their nodes, and reconfigurations.
     Node,
-    /// Applications and gateways: devices for instances.
+    /// Applications and gateways: allocation of devices.
     Application,
 }
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Role; 3] = [Role::Operator, Role::Node, Role::Application];
 
     /// The key of its token in `[registry.tokens]`.
@@ -117,7 +116,7 @@ impl Role {
     }
 }
 
-/// A token for each role; empty: `registry.token` is its, too. A file's first line may hold it.
+/// A token for each role; empty: `registry.token` applies. A file's first line may contain it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TokenOptions {
@@ -138,7 +137,7 @@ pub struct TokenOptions {
     pub application_file: Option<PathBuf>,
 }
 
-/// How much a registry holds; what is beyond is refused.
+/// Limits of the registry's content; more is rejected.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitOptions {
@@ -152,9 +151,9 @@ pub struct LimitOptions {
     pub functions: usize,
     /// Pools.
     pub pools: usize,
-    /// Requests that wait for the disk at once; the others wait for them.
+    /// Requests that may block on the disk concurrently; further ones wait.
     pub requests: usize,
-    /// Connections at once; the others wait.
+    /// Concurrent connections; further ones wait.
     pub connections: usize,
 }
 
@@ -172,13 +171,13 @@ impl Default for LimitOptions {
     }
 }
 
-/// A configuration that cannot work.
+/// An invalid configuration value.
 #[derive(Debug, thiserror::Error, PartialEq)]
 #[error("'registry.{key}' {reason}")]
 pub struct Invalid {
     /// The key.
     pub key: String,
-    /// What is wrong.
+    /// The reason.
     pub reason: String,
 }
 
@@ -256,8 +255,7 @@ impl Options {
         }
     }
 
-    /// Checks what can be checked without touching the host, apart from tokens' files, which are
-    /// read.
+    /// Checks everything that does not depend on the host, but reads the files of tokens.
     pub fn validate(mut self) -> Result<Options, Invalid> {
         self.validate_tokens()?;
         let closed = !self.token_of(Role::Operator).is_empty();
@@ -331,7 +329,7 @@ impl Options {
             .map_err(|reason| invalid("scaling", reason))
     }
 
-    /// What allocation follows.
+    /// The rules of allocation.
     pub fn policy(&self) -> Policy {
         Policy {
             filters: self.filters.clone(),
@@ -353,7 +351,7 @@ impl Options {
         ))
     }
 
-    /// Where metrics are served, if anywhere.
+    /// The address of metrics; `None` if disabled.
     pub fn metrics_address(&self) -> Result<Option<SocketAddr>, std::net::AddrParseError> {
         match self.metrics.as_str() {
             "" | "off" => Ok(None),
@@ -361,7 +359,7 @@ impl Options {
         }
     }
 
-    /// How long a node may be silent.
+    /// The lease of a node.
     pub fn lease(&self) -> Duration {
         Duration::from_secs_f64(self.lease_s)
     }
@@ -385,8 +383,8 @@ fn default_queries() -> BTreeMap<String, String> {
     BTreeMap::from([("utilization".to_owned(), utilization.to_owned())])
 }
 
-/// `$XDG_STATE_HOME/baltra/registry`, `/var/lib/baltra/registry` for root, otherwise in the home
-/// directory.
+/// `$XDG_STATE_HOME/baltra/registry`; without that variable, `/var/lib/baltra/registry` for root,
+/// and a path in the home directory for others.
 fn default_state() -> PathBuf {
     let absolute = |variable: &str| {
         let path = PathBuf::from(std::env::var_os(variable)?);

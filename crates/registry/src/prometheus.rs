@@ -1,10 +1,10 @@
 //! Devices' metrics from a Prometheus server, as BlastFunction's metrics gatherer reads them.
 //!
-//! Each configured query is an instant query of the HTTP API (`/api/v1/query`). Its samples say by
-//! their labels which device they are about: `device`, and `node`; where there is no `node`,
-//! `instance` is compared with the address at which the node's manager serves metrics; where there
-//! is neither, the name must be that of one device only. A query that contains `{device}` or
-//! `{node}` is asked once for each device, with those replaced, and its first sample counts.
+//! Each configured query is an instant query of the HTTP API (`/api/v1/query`). The labels of a
+//! sample identify its device: `device` and `node`. Without `node`, `instance` must be the address
+//! at which the node's manager serves metrics; without both, only one device may have the name. A
+//! query that contains `{device}` or `{node}` is sent once for each device with these replaced, and
+//! its first sample counts.
 //!
 //! `utilization` is in percent, 0 to 100, so a rate of busy seconds needs `100 *`.
 
@@ -17,44 +17,44 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tonic::codegen::{http::Uri, Bytes};
 
-/// The longest answer, bytes: 10,000 devices with long labels need 4 MB.
+/// Limit of a response, bytes: 10,000 devices with long labels need 4 MB.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
-/// How long one query may take.
+/// Timeout of a query.
 const QUERY_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A device as a sample's labels may name it.
+/// The names of a device in samples' labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Named {
     /// Its node.
     pub node: String,
-    /// On the node.
+    /// Its name on the node.
     pub device: String,
-    /// Where the node's manager serves metrics; empty: nowhere.
+    /// The address at which the node's manager serves metrics; empty: none.
     pub metrics: String,
 }
 
 /// Values by node and device.
 pub type Values = BTreeMap<(String, String), f64>;
 
-/// A query was not answered.
+/// Why a query failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server cannot be reached, or broke off.
+    /// The server cannot be reached, or disconnected.
     #[error("cannot query {url}: {reason}")]
     Unreachable {
         /// The query.
         url: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It answered, and not with samples.
+    /// The response has no samples.
     #[error("{url} refused the query '{query}': {reason}")]
     Refused {
         /// The query.
         url: String,
         /// The query.
         query: String,
-        /// Its words.
+        /// The server's message.
         reason: String,
     },
 }
@@ -73,7 +73,7 @@ pub fn check_url(url: &str) -> Result<Uri, String> {
     }
 }
 
-/// Asks one server.
+/// A client of one server.
 #[derive(Debug)]
 pub struct Prometheus {
     url: String,
@@ -95,7 +95,7 @@ struct Data {
     result: serde_json::Value,
 }
 
-/// A line of a vector: its labels, and when and what.
+/// An entry of a vector: labels, time and value.
 #[derive(Deserialize)]
 struct Sample {
     metric: BTreeMap<String, String>,
@@ -111,7 +111,7 @@ impl Prometheus {
         }
     }
 
-    /// A metric's values, by device, for all devices that the server has it for.
+    /// The values of a metric for all devices for which the server has them.
     pub async fn values(&self, query: &str, devices: &[Named]) -> Result<Values, Error> {
         if !query.contains("{device}") && !query.contains("{node}") {
             return Ok(assign(&self.vector(query).await?, devices));
@@ -201,7 +201,7 @@ fn number(sample: &Sample) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// Names are checked at registration; this keeps a query whole even so.
+/// Names are checked at registration; quoting protects the query in any case.
 fn quoted(name: &str) -> String {
     name.replace('\\', "\\\\").replace('"', "\\\"")
 }

@@ -1,9 +1,10 @@
-//! Reconfiguration and what it does to the instances of a device; draining, which does it to all.
+//! Reconfiguration of a device and its effect on instances; draining, which affects all instances
+//! of a device.
 //!
-//! The flow of BlastFunction's section 4.4.2: a manager asks before it loads an accelerator; the
-//! registry looks whether the device is the asking instance's, gives the instances that no longer
-//! fit other devices, and allows it. When the load fails half-way, who was moved stays where it
-//! was put, and the region counts as blank.
+//! The flow of BlastFunction's section 4.4.2: before a manager loads an accelerator, it requests
+//! permission. The registry checks that the device is allocated to the requesting instance, moves
+//! instances that no longer match to other devices, and permits the load. If the load fails, moved
+//! instances stay at their new devices, and the region counts as blank.
 
 use crate::allocate::{evacuate, plan, Plan};
 use crate::check;
@@ -19,7 +20,7 @@ use baltra_api::registry as proto;
 use std::collections::BTreeMap;
 use tonic::Status;
 
-/// Answers a manager that is to load an accelerator for an instance.
+/// Responds to a manager that shall load an accelerator for an instance.
 pub(crate) fn reconfiguration(
     registry: &Registry,
     request: proto::ReconfigurationRequest,
@@ -177,7 +178,7 @@ fn validate(
         note(device, target, &accelerator, anywhere.is_some());
     }
     let mut changes = carry_out(state, &moved, &id, &mut nodes, true, &mut reply.migrations);
-    // From now on the instance is where its accelerator is.
+    // The instance's accelerator is in this region from now on.
     if assigned.region != target {
         let mut here = instance.clone();
         for a in here.devices.iter_mut().filter(|a| own(&&**a)) {
@@ -205,7 +206,7 @@ fn note(device: &mut DeviceRecord, region: u32, accelerator: &Accelerator, is_th
     }
 }
 
-/// Moves instances as planned. Those that cannot move lose the device if `force`.
+/// Moves instances according to a plan. With `force`, instances that cannot move lose the device.
 fn carry_out(
     state: &State,
     plan: &Plan,
@@ -269,7 +270,7 @@ fn carry_out(
     changes
 }
 
-/// Takes note of how an allowed reconfiguration ended.
+/// Records the result of a permitted reconfiguration.
 pub(crate) fn end(
     registry: &Registry,
     request: proto::ReconfigurationEndRequest,
@@ -286,7 +287,7 @@ pub(crate) fn end(
             })?;
             let planned = device.pending.get(&request.region);
             let name = planned.map(|p| p.name.clone()).unwrap_or_default();
-            // A failed load stays planned: its instance may retry.
+            // The plan remains after a failed load: the instance may retry.
             if !failed && planned.is_some_and(|p| p.digest == request.digest) {
                 device.pending.remove(&request.region);
             }
@@ -320,7 +321,7 @@ pub(crate) fn end(
     Ok(proto::ReconfigurationEndReply {})
 }
 
-/// Takes no new instances on a device, or takes them again.
+/// Cordons or uncordons a device.
 pub(crate) fn cordon(registry: &Registry, device: &str, on: bool) -> Result<(), Status> {
     registry.change(
         |state| {
@@ -338,8 +339,8 @@ pub(crate) fn cordon(registry: &Registry, device: &str, on: bool) -> Result<(), 
     Ok(())
 }
 
-/// Cordons a device and gives its instances others. Those for which there is none keep it, and
-/// try again whenever they renew.
+/// Cordons a device and moves its instances. Those without another device keep it and retry at each
+/// renewal.
 pub(crate) fn drain(registry: &Registry, device: &str) -> Result<proto::DrainReply, Status> {
     let reply = registry.change(
         |state| {

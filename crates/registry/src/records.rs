@@ -4,10 +4,10 @@ use baltra_api::query::{Query, QueryError};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 
-/// A query as the store keeps it, with the text that was stored.
+/// A stored query with its text.
 ///
-/// Queries are checked before they are stored. A text that does not parse, because a later release
-/// stored it, is the query that fits no device; the text stays as it is.
+/// Queries are checked before they are stored. A text that cannot be parsed, because a later
+/// release stored it, matches no device; the text is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredQuery {
     text: String,
@@ -16,7 +16,7 @@ pub struct StoredQuery {
 }
 
 impl StoredQuery {
-    /// From a text of the store.
+    /// Reads a stored text.
     pub fn read(text: String) -> StoredQuery {
         let (query, error) = match text.parse() {
             Ok(query) => (query, None),
@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for StoredQuery {
     }
 }
 
-/// A node that registered.
+/// A registered node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeRecord {
@@ -71,13 +71,13 @@ pub struct NodeRecord {
     pub name: String,
     /// SHA-256 of the node's secret id, hexadecimal.
     pub id_sha256: String,
-    /// Where sessions are opened, best first.
+    /// Endpoints for sessions, the best first.
     pub endpoints: Vec<String>,
     /// The manager's version.
     pub version: String,
-    /// Where the manager serves metrics; empty: nowhere.
+    /// The address at which the manager serves metrics; empty: none.
     pub metrics: String,
-    /// By name.
+    /// Its devices, by name.
     pub devices: BTreeMap<String, DeviceRecord>,
 }
 
@@ -95,27 +95,27 @@ pub struct DeviceRecord {
     pub profile: String,
     /// The driver's name for it.
     pub model: String,
-    /// From the driver.
+    /// The device's version, from the driver.
     pub device_version: String,
-    /// From the driver.
+    /// The driver's version.
     pub driver_version: String,
-    /// Device memory.
+    /// Device memory, bytes.
     pub memory_bytes: u64,
-    /// From the driver.
+    /// Number of compute units, from the driver.
     pub compute_units: u32,
-    /// Executors that may use it at once.
+    /// Executors that may use it concurrently.
     pub slots: u32,
     /// Slots for accelerators, at least 1.
     pub regions: u32,
-    /// A region holds one accelerator at a time.
+    /// Whether a region holds one accelerator at a time.
     pub exclusive: bool,
-    /// The operator's.
+    /// Labels from the operator.
     pub labels: BTreeMap<String, String>,
-    /// Takes no new instances.
+    /// Whether it accepts no new instances.
     pub cordoned: bool,
-    /// Its instances are to go elsewhere.
+    /// Whether its instances are to be moved.
     pub draining: bool,
-    /// By region: what instances that it is allocated to will load.
+    /// Accelerators that allocated instances will load, by region.
     pub pending: BTreeMap<u32, AcceleratorRecord>,
 }
 
@@ -125,7 +125,7 @@ pub struct DeviceRecord {
 pub struct AcceleratorRecord {
     /// sha256, hexadecimal; empty: only the name is known.
     pub digest: String,
-    /// Empty: it has none.
+    /// The name; empty: none.
     pub name: String,
 }
 
@@ -137,34 +137,34 @@ pub struct InstanceRecord {
     pub name: String,
     /// The owning tenant.
     pub tenant: String,
-    /// The function that it is a copy of; empty: none.
+    /// Its function; empty: none.
     pub function: String,
-    /// Which devices it can use, its pool's terms included.
+    /// Conditions on its devices, including those of its pool.
     pub query: StoredQuery,
     /// The accelerator that it loads on a device that lacks it: sha256, hexadecimal; empty: the
     /// query's accelerator.
     pub accelerator: String,
-    /// How many it needs; 0 in a pool: all members.
+    /// Number of its devices; 0 in a pool: all members.
     pub count: u32,
-    /// The pool that it was given; empty: none.
+    /// Its pool; empty: none.
     pub pool: String,
-    /// Where it runs.
+    /// The node on which it runs.
     pub node: String,
-    /// Where it runs.
+    /// The host on which it runs.
     pub hostname: String,
-    /// 0: until it is released.
+    /// Its lease, seconds; 0: until it is released.
     pub lease_s: u32,
-    /// Counts changes of its devices.
+    /// Number of changes of its devices.
     pub revision: u64,
     /// Seconds since 1970, for display.
     pub created_at_s: u64,
-    /// Its devices may be on several nodes whatever the locality is.
+    /// Whether its devices may be on several nodes, independent of the locality.
     pub apart: bool,
-    /// Memory that it is promised, of each of its devices; 0: none.
+    /// Memory reserved on each of its devices, bytes; 0: none.
     pub memory_bytes: u64,
-    /// In the allocator's order.
+    /// Its devices in the allocator's order.
     pub devices: Vec<AssignmentRecord>,
-    /// Why it has no devices at the moment.
+    /// Why it currently has no devices.
     pub pending: String,
 }
 
@@ -176,7 +176,7 @@ pub struct AssignmentRecord {
     pub node: String,
     /// The device on it.
     pub device: String,
-    /// Where on the device its accelerator is, or will be.
+    /// The region that holds or will hold its accelerator.
     pub region: u32,
 }
 
@@ -188,23 +188,23 @@ pub struct FunctionRecord {
     pub name: String,
     /// The owning tenant.
     pub tenant: String,
-    /// Which devices its instances can use.
+    /// Conditions on the devices of its instances.
     pub query: StoredQuery,
-    /// Devices an instance, at least 1.
+    /// Devices per instance, at least 1.
     pub count: u32,
-    /// sha256, hexadecimal; empty: none yet.
+    /// sha256 of its accelerator, hexadecimal; empty: none yet.
     pub accelerator: String,
-    /// For the autoscaling signal.
+    /// Minimum for the autoscaling signal.
     pub replicas_min: u32,
-    /// For the autoscaling signal; 0: no bound.
+    /// Maximum for the autoscaling signal; 0: no limit.
     pub replicas_max: u32,
     /// SHA-256 of the content, hexadecimal.
     pub digest: String,
     /// The content's length.
     pub content_bytes: u64,
-    /// Counts changes.
+    /// The revision of its last change, unique over all functions.
     pub revision: u64,
-    /// The operator's.
+    /// Labels from the operator.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -214,24 +214,24 @@ pub struct FunctionRecord {
 pub struct PoolRecord {
     /// Its name.
     pub name: String,
-    /// Its members: every device that fits.
+    /// Its members: all matching devices.
     pub query: StoredQuery,
 }
 
-/// Everything in the store but the functions' contents.
+/// The store's content without the functions' contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    /// Counts transactions.
+    /// Number of transactions.
     pub revision: u64,
-    /// Counts starts.
+    /// Number of starts.
     pub generation: u64,
-    /// By name.
+    /// Nodes by name.
     pub nodes: BTreeMap<String, NodeRecord>,
-    /// By name.
+    /// Instances by name.
     pub instances: BTreeMap<String, InstanceRecord>,
-    /// By name.
+    /// Functions by name.
     pub functions: BTreeMap<String, FunctionRecord>,
-    /// By name.
+    /// Pools by name.
     pub pools: BTreeMap<String, PoolRecord>,
 }
 
@@ -257,7 +257,7 @@ pub enum Change {
 }
 
 impl Image {
-    /// Does in memory what [`crate::store::Store::commit`] does on the disk.
+    /// Applies to memory what [`crate::store::Store::commit`] applies to the disk.
     pub fn apply(&mut self, changes: Vec<Change>) {
         self.revision += 1;
         for change in changes {

@@ -1,7 +1,7 @@
-//! The one place where the registry's state changes: decided in memory, written, then applied.
+//! Changes of the registry's state: decided in memory, written, then applied.
 //!
-//! Changes happen one after the other. Each is decided on the state, made durable by the store,
-//! applied to the state, and only then acknowledged. Reads and heartbeats never wait for the disk.
+//! Changes are serialized. Each is decided on the state, made durable by the store, applied to the
+//! state, and only then acknowledged. Reads and heartbeats never wait for the disk.
 
 use crate::clock::{unix_s, Clock, LeaseClock};
 use crate::containers::Containers;
@@ -14,24 +14,24 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuar
 use std::time::Duration;
 use tonic::Status;
 
-/// Everything that requests work on.
+/// The state that requests work on.
 #[derive(Debug)]
 pub struct Registry {
-    /// As given and checked.
+    /// The checked options.
     pub options: Options,
-    /// What happened since the start.
+    /// Counters of events since the start.
     pub counters: Counters,
     clock: Arc<dyn Clock>,
     started: Duration,
     store: Store,
     state: RwLock<State>,
-    /// Held while something is changed. True: memory may differ from the disk.
+    /// Held during a change. True: memory may differ from the disk.
     writer: Mutex<bool>,
     failures: Mutex<Failures>,
     containers: Mutex<Containers>,
 }
 
-/// What does not work at the moment; empty: it works.
+/// Current failures; empty texts: none.
 #[derive(Clone, Debug, Default)]
 pub struct Failures {
     /// Why the last write failed.
@@ -96,7 +96,7 @@ impl Registry {
         let (changes, reply) = decide(&self.state())?;
         if !changes.is_empty() {
             if let Err(error) = self.store.commit(&changes) {
-                // It may have been written after all: the state on the disk decides.
+                // The failed write may have taken effect; the state on the disk decides.
                 *differs = true;
                 let _ = self.reload(&mut differs);
                 return Err(self.unwritten(error));
@@ -140,7 +140,7 @@ impl Registry {
         self.failures.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Functions that are containers.
+    /// The state of container functions.
     pub(crate) fn containers(&self) -> MutexGuard<'_, Containers> {
         self.containers.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -173,7 +173,7 @@ impl Registry {
     pub fn sweep(&self) {
         let swept = {
             let mut state = self.live();
-            // After three rounds without a response, heartbeats count again.
+            // After three rounds without a response, values from heartbeats apply again.
             let stale = Duration::from_secs_f64(3.0 * self.options.prometheus_interval_s);
             state.forget_measured(stale.max(self.options.lease()));
             state.sweep(self.clock.monotonic())
@@ -204,7 +204,7 @@ impl Registry {
     }
 }
 
-/// Logs what [`State`] treats as fitting no device.
+/// Logs records that [`State`] treats as matching no device.
 fn report_unreadable(image: &Image) {
     let instances = image.instances.values();
     let instances = instances.map(|i| ("instance", &i.name, &i.query));

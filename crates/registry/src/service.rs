@@ -1,4 +1,4 @@
-//! The daemon: ports, rounds, and a quiet end.
+//! The daemon: its ports, periodic work and shutdown.
 
 use crate::clock::{Clock, SystemClock};
 use crate::grpc::Doors;
@@ -18,12 +18,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 
-/// How long requests may go on when the registry stops.
+/// Time for requests in progress at shutdown.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long a request may take: 16 MiB over a slow line.
+/// Timeout of a request: long enough for 16 MiB over a slow connection.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(300);
 
-/// A registry that owns its store and its ports and does not serve yet.
+/// A registry that owns its store and ports and does not serve yet.
 #[derive(Debug)]
 pub struct Service {
     registry: Arc<Registry>,
@@ -32,7 +32,7 @@ pub struct Service {
     tls: Option<Identity>,
 }
 
-/// A registry that serves. Dropping it stops it at once.
+/// A running registry. Dropping it stops it at once.
 #[derive(Debug)]
 pub struct Handle {
     address: SocketAddr,
@@ -43,18 +43,18 @@ pub struct Handle {
 }
 
 impl Service {
-    /// Checks and takes everything that only one registry can have.
+    /// Checks the options, opens the store and binds the ports.
     ///
     /// # Errors
-    /// When the options, the store or a port cannot be used.
+    /// The options are invalid, or the store or a port cannot be used.
     pub fn new(options: Options) -> Result<Service> {
         Service::with_clock(options, Arc::new(SystemClock::default()))
     }
 
-    /// As [`Service::new`], with another clock.
+    /// Like [`Service::new`], with another clock.
     ///
     /// # Errors
-    /// As [`Service::new`].
+    /// As for [`Service::new`].
     pub fn with_clock(options: Options, clock: Arc<dyn Clock>) -> Result<Service> {
         let options = options.validate().context("in the configuration")?;
         let tls = identity(&options)?;
@@ -81,7 +81,7 @@ impl Service {
     /// Serves on the current runtime.
     ///
     /// # Errors
-    /// When a port cannot be used.
+    /// A port cannot be used.
     pub async fn start(options: Options) -> Result<Handle> {
         Service::new(options)?.serve().await
     }
@@ -89,13 +89,13 @@ impl Service {
     /// Serves on the current runtime.
     ///
     /// # Errors
-    /// When a port or the certificate cannot be used.
+    /// A port or the certificate cannot be used.
     pub async fn serve(self) -> Result<Handle> {
         self.serving().await
     }
 
-    /// A trait object, so that the server is compiled here and not again in each crate that awaits
-    /// it: that is most of what compiling such a crate costs.
+    /// A trait object, so that the server is compiled here and not in each crate that awaits it,
+    /// which dominated those crates' compile time.
     fn serving(self) -> Pin<Box<dyn Future<Output = Result<Handle>> + Send>> {
         Box::pin(self.open())
     }
@@ -158,7 +158,7 @@ impl Service {
     /// Serves until SIGTERM or SIGINT.
     ///
     /// # Errors
-    /// When it cannot begin to serve.
+    /// It cannot start to serve.
     pub fn run(self) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -168,7 +168,7 @@ impl Service {
         runtime.block_on(async {
             let mut terminate = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
-            // Beyond a file size limit a write is to fail, not to end the process.
+            // A write beyond a file size limit must fail without ending the process.
             let file_too_long = rustix::process::Signal::XFSZ.as_raw();
             let _caught = signal(SignalKind::from_raw(file_too_long))?;
             let handle = self.serve().await?;
@@ -190,7 +190,7 @@ impl Handle {
         self.address
     }
 
-    /// As a URL for [`baltra_api::client::Client`].
+    /// The URL for [`baltra_api::client::Client`].
     pub fn url(&self) -> String {
         match self.registry.options.tls_cert.is_some() {
             true => format!("https://{}", self.address),
@@ -203,7 +203,7 @@ impl Handle {
         self.metrics
     }
 
-    /// Ends: no new requests, those that run are waited for, the store is free afterwards.
+    /// Stops: rejects new requests, waits for those in progress, and releases the store.
     pub async fn stop(mut self) {
         let _ = self.stop.send(true);
         let tasks = std::mem::take(&mut self.tasks);
@@ -218,7 +218,7 @@ impl Handle {
                 task.abort();
             }
         }
-        // An idle connection may keep the registry running, but not keep the store locked.
+        // An idle connection may keep the registry running, but must not keep the store locked.
         let registry = self.registry.clone();
         let _ = tokio::task::spawn_blocking(move || registry.close()).await;
         tracing::info!("stopped");
@@ -267,7 +267,7 @@ async fn rounds(registry: Arc<Registry>, stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Asks a Prometheus server how busy devices are.
+/// Queries a Prometheus server for devices' metrics.
 async fn measure(registry: Arc<Registry>, stopped: watch::Receiver<bool>) {
     let options = &registry.options;
     let prometheus = Prometheus::new(&options.prometheus);

@@ -1,17 +1,17 @@
-//! Autoscaling signals: how many replicas a function should have.
+//! Autoscaling signals: the desired number of replicas of a function.
 //!
-//! The horizontal autoscaler's formula, for two signals at once. With `n` replicas, each signal
-//! asks for `n × measured ÷ target`; the greater one counts, rounded up. Within the tolerance of
-//! the target nothing changes, so that noise does not start and stop replicas.
+//! Uses the horizontal autoscaler's formula for two signals. With `n` replicas, each signal
+//! requires `n × measured ÷ target`, rounded up; the maximum applies. Within the tolerance of the
+//! target nothing changes, so that noise does not start and stop replicas.
 //!
-//! - **Utilization**: percent of the time that the function's devices work, mean over its
-//!   replicas. All load on the devices counts: a replica on a device that is busy with other work
-//!   needs a second device as much as one that fills the device itself.
-//! - **Queue wait**: how long a task of the function waits for the device, mean. Utilization
+//! - **Utilization**: utilization of the function's devices, percent, mean over its replicas. All
+//!   load on the devices counts: a replica on a device that is busy with other work needs a second
+//!   device as much as one that fills the device itself.
+//! - **Queue wait**: mean time that a task of the function waits for the device. Utilization
 //!   saturates at 100 %; waiting does not.
 //!
-//! A function that was idle for long enough may go to `replicas_min`, which may be 0; the caller
-//! decides whether it was.
+//! The desired number of an idle function is `replicas_min`, which may be 0; the caller decides
+//! whether it is idle.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,15 +19,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Targets {
-    /// Percent of the time that a function's devices should work.
+    /// Target utilization of a function's devices, percent.
     pub utilization: f64,
-    /// Milliseconds that its tasks should wait for the device at most.
+    /// Target wait of its tasks for the device, milliseconds.
     pub queue_wait_ms: f64,
-    /// How far from its target a signal may be before anything changes, as a part of the target.
+    /// Relative deviation from the target within which nothing changes.
     pub tolerance: f64,
-    /// Never fewer.
+    /// Minimum number of replicas.
     pub replicas_min: u32,
-    /// Never more.
+    /// Maximum number of replicas.
     pub replicas_max: u32,
 }
 
@@ -80,42 +80,42 @@ impl Targets {
 /// Measurements of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// How many it has.
+    /// Current number of replicas.
     pub replicas: u32,
-    /// Percent; `None`: not known.
+    /// Utilization, percent; `None`: unknown.
     pub utilization: Option<f64>,
-    /// Milliseconds; `None`: not known.
+    /// Queue wait, milliseconds; `None`: unknown.
     pub queue_wait_ms: Option<f64>,
     /// Whether it has had no call for the idle time of replicas.
     pub idle: bool,
 }
 
-/// Which signal decided.
+/// The deciding signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Signal {
-    /// The devices' utilization.
+    /// Utilization of the devices.
     Utilization,
-    /// Waiting for the device.
+    /// Waiting time for the device.
     QueueWait,
-    /// Nobody calls.
+    /// The function is not called.
     Idle,
     /// No signal: within tolerance, or no values.
     Steady,
 }
 
-/// How many replicas a function should have.
+/// The desired number of replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Desired {
     /// Number of replicas.
     pub replicas: u32,
-    /// Because of this.
+    /// The deciding signal.
     pub signal: Signal,
-    /// The deciding signal's measured value over its target; 1 where nothing decides.
+    /// The deciding signal's measured value divided by its target; 1 if no signal decides.
     pub ratio: f64,
 }
 
-/// The replicas that a function should have.
+/// Computes the desired number of replicas.
 pub fn desired(measured: &Measured, targets: &Targets) -> Desired {
     let bounded = |n: u32| n.clamp(targets.replicas_min, targets.replicas_max);
     if measured.idle {
@@ -129,7 +129,7 @@ pub fn desired(measured: &Measured, targets: &Targets) -> Desired {
         let value = value.filter(|v| v.is_finite() && *v >= 0.0)?;
         Some(value / target)
     };
-    // Between equals the last one is taken: utilization.
+    // `max_by` takes the last of equals: utilization.
     let signals = [
         (
             Signal::QueueWait,
@@ -142,10 +142,10 @@ pub fn desired(measured: &Measured, targets: &Targets) -> Desired {
     ];
     let known = signals.into_iter().filter_map(|(s, r)| Some((s, r?)));
     let strongest = known.max_by(|a, b| a.1.total_cmp(&b.1));
-    // A function that is called and has no replica needs one, whatever is measured.
+    // A called function needs at least one replica, whatever is measured.
     let current = measured.replicas.max(1);
     match strongest {
-        // A short wait shows only that there is room, not that the devices idle: alone it removes
+        // A short wait shows only that there is room, not that the devices idle: alone, it removes
         // no replica.
         Some((signal, ratio))
             if (ratio - 1.0).abs() > targets.tolerance
@@ -271,7 +271,8 @@ mod tests {
         fn what_is_wanted_meets_the_target(n in 1u32..60, u in 1.0..100.0f64) {
             let targets = Targets { replicas_max: u32::MAX, tolerance: 0.0, ..Targets::default() };
             let wanted = desired(&measured(n, u, 0.0), &targets).replicas;
-            // The same work over the wanted replicas is at most the target, over one fewer not.
+            // The load per replica is within the target with the desired number, and exceeds it
+            // with one fewer.
             let spread = |m: u32| u * f64::from(n) / f64::from(m);
             prop_assert!(spread(wanted) <= targets.utilization + 1e-6);
             if wanted > 1 {

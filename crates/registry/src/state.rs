@@ -1,7 +1,7 @@
 //! Current state: the store's image, the nodes' last reports, and the running leases.
 //!
-//! Nothing here does I/O. Time is the lease clock's ([`crate::clock::LeaseClock`]). The allocator's
-//! [`Index`] is kept in step with every change.
+//! This module does no I/O. Times are those of the lease clock ([`crate::clock::LeaseClock`]).
+//! Every change also updates the allocator's [`Index`].
 
 mod live;
 #[cfg(test)]
@@ -25,15 +25,15 @@ use std::time::Duration;
 pub struct State {
     /// The store's content.
     image: Image,
-    /// By node name; the same names as in the image.
+    /// Live state by node name; the same names as in the image.
     live: BTreeMap<String, LiveNode>,
-    /// When instances' leases end; those without are held until they are released.
+    /// Ends of instances' leases; instances without an entry are held until they are released.
     leases: BTreeMap<String, Duration>,
     /// The allocator's view.
     index: Index,
     /// Queries of pools, parsed, by name.
     pools: BTreeMap<String, Query>,
-    /// By metric: when it was queried, and its values.
+    /// By metric: the time of the query, and its values.
     external: BTreeMap<String, (Duration, Values)>,
     clock: LeaseClock,
     terms: Terms,
@@ -42,13 +42,13 @@ pub struct State {
 /// The state's time limits.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// What allocation follows.
+    /// The rules of allocation.
     pub policy: Policy,
-    /// Where an instance's devices may be.
+    /// Restriction of devices' nodes for an instance.
     pub locality: Locality,
-    /// How long a node may be silent.
+    /// The lease of a node.
     pub lease: Duration,
-    /// How long to wait for the nodes of the store after a start.
+    /// Grace period for the store's nodes after a start.
     pub grace: Duration,
     /// A node without heartbeats for this long is removed.
     pub forget: Duration,
@@ -74,7 +74,7 @@ pub struct Swept {
     pub expired: Vec<String>,
 }
 
-/// Names a device in the whole system.
+/// The id of a device, unique in the system.
 pub fn device_id(node: &str, device: &str) -> DeviceId {
     format!("{node}/{device}")
 }
@@ -134,7 +134,7 @@ impl State {
         self.refresh_all();
     }
 
-    /// Takes changes that the store has made.
+    /// Applies changes that the store has written.
     pub fn apply(&mut self, changes: Vec<Change>) {
         let now = self.clock.now();
         let mut nodes = Vec::new();
@@ -214,13 +214,13 @@ impl State {
         Some((record, live, record.devices.get(device)?))
     }
 
-    /// Whom a device is allocated to.
+    /// The instances that a device is allocated to.
     pub fn holders(&self, id: &str) -> impl Iterator<Item = &String> {
         let device = self.index.snapshot().devices.get(id);
         device.into_iter().flat_map(|d| &d.instances)
     }
 
-    /// Lets the monotonic clock's time count.
+    /// Advances the lease clock.
     pub fn advance(&mut self, monotonic: Duration) {
         self.clock.advance(monotonic);
     }
@@ -384,7 +384,7 @@ impl State {
         Some((state, reason.to_owned()))
     }
 
-    /// Shows the allocator all devices as they are now.
+    /// Updates all devices in the allocator's index.
     fn refresh_all(&mut self) {
         let nodes: Vec<String> = self.image.nodes.keys().cloned().collect();
         for node in nodes {
@@ -392,7 +392,7 @@ impl State {
         }
     }
 
-    /// Shows the allocator a node's devices as they are now.
+    /// Updates a node's devices in the allocator's index.
     fn refresh(&mut self, node: &str) {
         let Some((record, live)) = self.node(node) else {
             return;
@@ -416,7 +416,7 @@ impl State {
         }
     }
 
-    /// A device as the allocator sees it, without its instances and its pool.
+    /// The allocator's model of a device, without its instances and its pool.
     fn model(&self, node: &NodeRecord, live: &LiveNode, device: &DeviceRecord) -> model::Device {
         let state = match self.trouble(live, &device.name) {
             Some(_) => DeviceState::Lost,
@@ -492,14 +492,14 @@ impl State {
     }
 }
 
-/// The first pool, by name, that a device fits.
+/// The first pool, by name, that a device matches.
 fn pool_of(pools: &BTreeMap<String, Query>, device: &model::Device) -> Option<String> {
     let mut pools = pools.iter();
     let found = pools.find(|(_, query)| query.unmet(device).is_none());
     found.map(|(name, _)| name.clone())
 }
 
-/// An instance as the allocator sees it; each has its own function there.
+/// The allocator's model of an instance; each has its own function there.
 fn placed(instance: &InstanceRecord) -> model::Instance {
     let ids = instance.devices.iter();
     model::Instance {

@@ -1,10 +1,10 @@
 //! Persistent state: nodes, allocations, functions and pools, in one file.
 //!
-//! Every change is one transaction, on the disk before its caller is notified (redb, `fsync`), so a
-//! registry that is killed at any instruction comes back with all that it acknowledged. A write
-//! that fails (a full disk) says so and leaves the file as it was; the next write opens the file
-//! anew, because redb refuses everything after a failed write. Whether the failed one took place
-//! after all is then read from the revision that every transaction counts up.
+//! Every change is one transaction that is on the disk before its caller is notified (redb,
+//! `fsync`), so a registry that is killed at any instruction restarts with all acknowledged
+//! changes. A write that fails (a full disk) returns an error and leaves the file unchanged; the
+//! next write reopens the file, because redb rejects all operations after a failed write. The
+//! revision, which every transaction increments, then shows whether the failed write took effect.
 
 use crate::lock::{self, Lock};
 use crate::records::{Change, Image};
@@ -25,13 +25,13 @@ const FUNCTIONS: Rows = TableDefinition::new("functions");
 const CONTENTS: Rows = TableDefinition::new("contents");
 const POOLS: Rows = TableDefinition::new("pools");
 
-/// The layout of the rows. A store of a later one is refused, not misread.
+/// The version of the rows' layout. A store of a later version is rejected.
 const FORMAT: u64 = 1;
 
 /// The store cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Another registry has it, or the directory cannot be used.
+    /// Another registry uses it, or the directory is unusable.
     #[error(transparent)]
     Lock(#[from] lock::Error),
     /// A later release wrote it.
@@ -42,7 +42,7 @@ pub enum Error {
         /// Its format.
         found: u64,
     },
-    /// A row is no longer what was written.
+    /// A row is corrupt.
     #[error("the store {} is corrupt: cannot read '{key}' in {table}: restore the file from a backup, or move it away to start empty", path.display())]
     Damaged {
         /// The file.
@@ -51,18 +51,18 @@ pub enum Error {
         key: String,
         /// Its table.
         table: String,
-        /// Why.
+        /// The reason.
         source: serde_json::Error,
     },
     /// The registry is stopping.
     #[error("the registry is stopping")]
     Closed,
-    /// The disk is full, broken or gone.
+    /// The disk is full or failed.
     #[error("cannot access the store {}: is the disk full?", path.display())]
     Disk {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: Box<redb::Error>,
     },
 }
@@ -76,14 +76,14 @@ pub struct Store {
 
 #[derive(Debug)]
 struct File {
-    /// None: the last write failed, the file is to be opened anew.
+    /// `None`: the last write failed, and the file has to be reopened.
     database: Option<Database>,
-    /// None: it is closed.
+    /// `None`: it is closed.
     lock: Option<Lock>,
 }
 
 impl Store {
-    /// Opens or makes the store of a directory and counts a start.
+    /// Opens or creates the store of a directory and counts a start.
     pub fn open(directory: &Path) -> Result<(Store, Image), Error> {
         let lock = Lock::take(directory)?;
         let store = Store {
@@ -107,7 +107,7 @@ impl Store {
         Ok((store, image))
     }
 
-    /// Writes all of it or nothing; it is on the disk when this returns.
+    /// Writes all changes atomically; they are on the disk when this returns.
     pub fn commit(&self, changes: &[Change]) -> Result<(), Error> {
         self.write(|write| {
             for change in changes {
@@ -120,7 +120,7 @@ impl Store {
         })
     }
 
-    /// Everything but the functions' contents.
+    /// Loads everything except the functions' contents.
     pub fn load(&self) -> Result<Image, Error> {
         let meta = self.read(|read| {
             let table = match read.open_table(META) {
@@ -206,7 +206,8 @@ impl Store {
         let database = self.opened(&mut file)?;
         let written = || -> Result<(), redb::Error> {
             let mut write = database.begin_write()?;
-            // Two-phase: a crash between the phases is seen without a checksum of the whole file.
+            // Two-phase: a crash between the phases is detected without a checksum of the whole
+            // file.
             write.set_two_phase_commit(true);
             carry_out(&write)?;
             write.commit()?;

@@ -1,4 +1,4 @@
-//! Instances get devices over gRPC, keep them, move, and give them back.
+//! Instances allocate devices over gRPC, keep them, move, and release them.
 
 mod support;
 
@@ -25,10 +25,10 @@ async fn an_instance_gets_the_idlest_device_that_fits_and_gives_it_back() {
     assert_eq!(instance.devices[0].weight, 1.0);
     assert_eq!(c.device("n2", "a").await.instances, ["app"]);
 
-    // Asked again, the answer is the same: nothing is allocated twice.
+    // A repeated request gives the same response and allocates nothing.
     let again = given(c.allocate("app", "vendor=Shader*").await);
     assert_eq!(again, instance);
-    // Another demand moves it.
+    // Another request of the instance moves it.
     let board = given(c.allocate("app", "accelerator=sobel,vendor=Acme").await);
     assert_eq!(places(&board), ["n1/b"]);
     assert!(!board.devices[0].reconfigure);
@@ -104,7 +104,7 @@ async fn a_refusal_says_which_device_failed_which_filter() {
     );
     assert!(refusal.devices[0].reason.contains("95"), "{refusal:?}");
     assert!(refusal.reason.contains("Shader"), "{refusal:?}");
-    // Nothing of it is kept.
+    // Nothing of it remains.
     let all = c
         .operators
         .instances(InstancesRequest::default())
@@ -170,8 +170,8 @@ async fn an_allocation_of_another_accelerator_plans_a_reconfiguration() {
     assert!(instance.devices[0].reconfigure);
     let planned = c.device("n1", "a").await.pending;
     assert_eq!(planned[0].name, "sobel");
-    // It counts as held: who wants the same shares it, who wants another is refused, unless
-    // nothing works there that would have to go elsewhere.
+    // The planned accelerator counts as held: another instance with the same accelerator shares it;
+    // one with another is refused, unless the region has no load that would have to move.
     c.heartbeat("n1", vec![busy("a", 30.0, Vec::new())])
         .await
         .unwrap();
@@ -185,7 +185,7 @@ async fn an_allocation_of_another_accelerator_plans_a_reconfiguration() {
         .refusal
         .unwrap();
     assert_eq!(refusal.devices[0].filter, "accelerator");
-    // When nobody waits for it any more, it is not planned any more.
+    // When the last waiting instance is gone, the plan is removed.
     for name in ["one", "two"] {
         assert_eq!(c.device("n1", "a").await.pending.len(), 1, "{name}");
         let release = ReleaseRequest {
@@ -287,7 +287,7 @@ async fn draining_moves_instances_and_who_cannot_move_does_when_it_can() {
         .orders;
     assert!(orders[0].instances.is_empty());
 
-    // With somewhere to go, it is moved at once.
+    // With another device available, the instance is moved at once.
     c.operators
         .uncordon(UncordonRequest {
             device: "n1/a".into(),
@@ -326,7 +326,7 @@ async fn an_instance_that_cannot_reach_its_device_is_given_another() {
     let moved = c.instances.renew(renew("n1/a")).await.unwrap().into_inner();
     assert_eq!(places(&moved), ["n2/a"]);
     assert_eq!(moved.revision, 2);
-    // What it does not have changes nothing.
+    // Excluding a device that the instance does not have changes nothing.
     let same = c.instances.renew(renew("n1/a")).await.unwrap().into_inner();
     assert_eq!(same, moved);
     handle.stop().await;
@@ -345,7 +345,7 @@ async fn an_instance_that_is_silent_loses_its_devices() {
         .await
         .unwrap();
     for (name, lease_s) in [("short", 1), ("held", 0)] {
-        // The node may have fallen silent on a loaded machine.
+        // The node may have become silent on a loaded machine.
         c.heartbeat("n1", vec![busy("a", 0.0, Vec::new())])
             .await
             .unwrap();
@@ -389,7 +389,7 @@ async fn what_an_instance_has_already_is_written_down_as_it_is() {
         lease_s: Some(0),
         ..AllocateRequest::default()
     };
-    // Not the idlest, and not even one that takes instances.
+    // Not the idlest device, and it does not even accept instances.
     let cordon = CordonRequest {
         device: "n1/a".into(),
     };
@@ -397,7 +397,7 @@ async fn what_an_instance_has_already_is_written_down_as_it_is() {
     let instance = given(c.ask(had.clone()).await);
     assert_eq!(places(&instance), ["n1/a"]);
     assert_eq!(given(c.ask(had.clone()).await), instance);
-    // A node that has not joined yet: later.
+    // A node that has not joined yet: retry later.
     let later = AllocateRequest {
         devices: vec!["n2/a".into()],
         ..had
@@ -447,7 +447,7 @@ async fn memory_is_promised_once_and_free_again_when_its_instance_has_gone() {
     let refusal = c.ask(request("second", 3)).await.refusal.unwrap();
     assert_eq!(refusal.devices[0].filter, "memory", "{refusal:?}");
     assert!(refusal.reason.contains("2 of its 8 bytes"), "{refusal:?}");
-    // It would have to be another device.
+    // A second device would be needed.
     let refusal = c.ask(request("second", 9)).await.refusal.unwrap();
     assert_eq!(refusal.devices[0].filter, "query", "{refusal:?}");
     given(c.ask(request("second", 2)).await);

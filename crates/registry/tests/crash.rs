@@ -1,6 +1,6 @@
-//! What a registry said is done stays done: killed at any instruction, or with a full disk.
+//! Acknowledged changes survive: the registry is killed at any instruction, or the disk is full.
 //!
-//! The registry runs in a process of its own: this program again, as one of the ignored tests.
+//! The registry runs in a separate process, which is this program with one of the ignored tests.
 
 mod support;
 
@@ -21,7 +21,7 @@ use support::{gpu, options, places, Clients};
 use tonic::Code;
 
 const STATE: &str = "BALTRA_TEST_STATE";
-/// Kills, each at another moment.
+/// Number of kills, each at another time.
 const ROUNDS: u32 = 25;
 
 #[test]
@@ -33,11 +33,11 @@ fn serves_until_it_is_killed() {
     service.run().unwrap();
 }
 
-/// A registry's process; ends with the test.
+/// A registry's process, killed when dropped.
 struct Served {
     child: Child,
     clients: Clients,
-    /// Kept open: it would end with an error otherwise.
+    /// Kept open; otherwise the process would end with an error.
     _says: std::io::Lines<BufReader<ChildStdout>>,
 }
 
@@ -87,16 +87,16 @@ impl Drop for Served {
 /// The state that one writer expects: acknowledged changes, and the one change without a reply.
 #[derive(Clone, Debug, Default)]
 struct Acknowledged {
-    /// By instance: whether it has devices.
+    /// Whether each instance has devices.
     instances: BTreeMap<String, bool>,
-    /// By function: its content.
+    /// The content of each function.
     functions: BTreeMap<String, Vec<u8>>,
     cordoned: BTreeMap<String, bool>,
-    /// The name of what was under way.
+    /// The name of the change in progress.
     open: Option<String>,
 }
 
-/// Writes until it is not answered any more.
+/// Writes until the registry no longer responds.
 async fn write(mut c: Clients, who: u32, round: u32, expected: Arc<Mutex<Acknowledged>>) {
     for n in 0u32.. {
         let name = format!("{who}-{}", n % 7);
@@ -194,7 +194,7 @@ fn whatever_was_acknowledged_is_there_after_kill_9_at_any_moment() {
                 runtime.spawn(written)
             })
             .collect();
-        // Moments spread over many writes; where in a write they fall is chance.
+        // Kill times spread over many writes, at a random point of each.
         std::thread::sleep(Duration::from_millis(40 + 23 * u64::from(round)));
         served.kill();
         runtime.block_on(async {
@@ -213,7 +213,7 @@ fn whatever_was_acknowledged_is_there_after_kill_9_at_any_moment() {
     served.kill();
 }
 
-/// The file by itself: what was acknowledged is in it, and it makes sense.
+/// Checks the store's file: it has the acknowledged changes and is consistent.
 fn check_store(state: &Path, expected: &[Arc<Mutex<Acknowledged>>]) -> u64 {
     let (store, image) = Store::open(state).unwrap();
     for expected in expected {
@@ -237,7 +237,7 @@ fn check_store(state: &Path, expected: &[Arc<Mutex<Acknowledged>>]) -> u64 {
             let (node, device) = device.split_once('/').unwrap();
             assert_eq!(image.nodes[node].devices[device].cordoned, *on, "{node}");
         }
-        // What was under way took place or did not; from now on that is known, too.
+        // The change in progress may or may not have taken effect; from now on the result is known.
         let Some(open) = expected.open.take() else {
             continue;
         };
@@ -269,7 +269,7 @@ fn check_store(state: &Path, expected: &[Arc<Mutex<Acknowledged>>]) -> u64 {
     image.revision
 }
 
-/// The restarted registry: it answers as if nothing had happened.
+/// Checks the restarted registry's responses against the expected state.
 async fn check_answers(c: &mut Clients, expected: &[Arc<Mutex<Acknowledged>>]) {
     let all = c
         .operators
@@ -307,7 +307,7 @@ async fn with_a_full_disk_writes_fail_clearly_and_everything_else_goes_on() {
     };
     c.functions.function_put(put("first", 1)).await.unwrap();
 
-    // No file may grow beyond 8 MiB: what a write meets is what it meets on a full disk.
+    // No file may grow beyond 8 MiB: writes fail as on a full disk.
     let full = Rlimit {
         current: Some(8 << 20),
         ..getrlimit(Resource::Fsize)
@@ -329,7 +329,7 @@ async fn with_a_full_disk_writes_fail_clearly_and_everything_else_goes_on() {
     }
     assert_eq!(refused, 3);
 
-    // It goes on: reads, heartbeats, renewals, asking again for what was given.
+    // Reads, heartbeats, renewals and repeated requests still work.
     let status = c
         .operators
         .status(StatusRequest {})
@@ -373,7 +373,7 @@ async fn with_a_full_disk_writes_fail_clearly_and_everything_else_goes_on() {
     assert!(status.store_failure.is_empty(), "{status:?}");
     served.kill();
 
-    // Nothing that was refused is there, everything else is.
+    // Rejected changes are absent, all others present.
     let mut served = Served::start(dir.path());
     let c = &mut served.clients;
     let after = c

@@ -1,4 +1,5 @@
-//! Access control, refusals and listings: tokens, health, reflection, metrics, functions.
+//! Tests of access control, rejections and listings: tokens, health, reflection, metrics,
+//! functions.
 
 mod support;
 
@@ -116,14 +117,14 @@ async fn a_token_lets_its_role_in_and_no_other() {
         let f = &mut other.functions;
         denied(f.function_put(put.clone()).await.unwrap_err());
         denied(f.function_remove(forgotten).await.unwrap_err());
-        // Everybody may look.
+        // All roles may read.
         other.operators.status(StatusRequest {}).await.unwrap();
         let all = FunctionsRequest::default();
         other.functions.functions(all).await.unwrap();
         assert!(!other.device("n1", "a").await.cordoned);
     }
 
-    // The operator may do what the others may, too.
+    // The operator may do what the other roles may.
     let cordon = CordonRequest { device };
     assert!(
         operator
@@ -317,7 +318,7 @@ async fn functions_are_kept_with_their_contents() {
         .unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
 
-    // What the function asks for is asked for its instances.
+    // The function's settings apply to its instances.
     c.join("n1", vec![board("a", None), gpu("b", 0.0)]).await;
     let request = AllocateRequest {
         function: "sobel".into(),
@@ -581,7 +582,7 @@ async fn bytes_that_are_no_grpc_and_connections_that_say_nothing_disturb_nobody(
                 .await
                 .unwrap(),
             _ => {
-                // A preface, then frames of nonsense.
+                // A preface, then random frames.
                 let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
                 bytes.extend([0, 0xFF, 0xFF, n, n, 0x7F, 0xFF, 0xFF, 0xFF]);
                 bytes.extend([n; 512]);

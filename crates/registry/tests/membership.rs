@@ -1,4 +1,5 @@
-//! Nodes come, fall silent, restart; the registry restarts; clocks jump.
+//! Tests of nodes that join, fall silent and restart, of restarts of the registry, and of clock
+//! changes.
 
 mod support;
 
@@ -23,7 +24,7 @@ async fn a_silent_node_leaves_the_pool_and_comes_back_with_its_allocations() {
     })
     .await;
     c.register("n1", vec![gpu("a", 0.0).0]).await.unwrap();
-    // The lease is short: on a loaded machine it may be over before the request arrives.
+    // The lease is short: on a loaded machine, it may expire before the request arrives.
     until("it is allocated", || {
         let mut c = c.clone();
         async move {
@@ -127,7 +128,7 @@ async fn allocations_and_orders_outlive_both_sides() {
             .contains("since the registry started"),
         "{refusal:?}"
     );
-    // No need to register: the heartbeat is enough, and says that the registry is another.
+    // No registration is needed: the heartbeat suffices, and its reply identifies the new registry.
     let beat = c
         .heartbeat("n1", vec![gpu("a", 0.0).1, board("b", None).1])
         .await
@@ -224,7 +225,7 @@ async fn a_name_is_one_nodes_for_as_long_as_its_lease_runs() {
     };
     let status = c.nodes.heartbeat(request).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
-    // When the first has gone, the name can be had.
+    // After the first node has gone, its name is free.
     let request = DeregisterRequest {
         node: "n1".into(),
         id: id("n1"),
@@ -315,7 +316,7 @@ async fn utilization_is_computed_from_counters_and_a_restarted_counter_is_no_loa
         (count(100, 7), 0.0),
         (count(110, 12), 25.0),
         (count(111, 22), 100.0),
-        // The manager restarted: what it was stays until there are two samples.
+        // The manager restarted: the last value remains until there are two samples.
         (count(120, 1), 100.0),
         (count(130, 1), 0.0),
     ] {
@@ -358,19 +359,20 @@ async fn clocks_that_jump_end_no_lease_and_time_that_passes_does() {
     // Rounds run in real time; `heard_ms` follows the lease clock. text-ok
     let rounds = || tokio::time::sleep(Duration::from_millis(350));
 
-    // The wall clock is set, a century back and forth.
+    // The wall clock is set back and forth by a century.
     let century = Duration::from_secs(3_155_760_000);
     for wall in [UNIX_EPOCH, wall + century, wall] {
         clock.0.lock().unwrap().1 = wall;
         rounds().await;
         assert_eq!(c.device("n1", "a").await.state, "ready");
     }
-    // The registry was stopped for a day: its nodes could not reach it, and are not silent for that.
+    // The registry was stopped for a day: its nodes could not reach it, and the day does not count
+    // as silence.
     clock.0.lock().unwrap().0 += Duration::from_secs(86_400);
     rounds().await;
     assert_eq!(c.device("n1", "a").await.state, "ready");
     assert!(c.device("n1", "a").await.heard_ms <= 200);
-    // A clock that goes back, which none should, does no harm either.
+    // A clock that goes backwards, which should not happen, is harmless.
     clock.0.lock().unwrap().0 -= Duration::from_secs(3_600);
     rounds().await;
     assert_eq!(c.device("n1", "a").await.state, "ready");
@@ -381,7 +383,7 @@ async fn clocks_that_jump_end_no_lease_and_time_that_passes_does() {
     };
     c.instances.renew(renew).await.unwrap();
 
-    // Time that passes while the registry listens counts.
+    // Time during which the registry listens counts.
     until("the lease is over", || {
         clock.0.lock().unwrap().0 += Duration::from_millis(50);
         let mut c = c.clone();

@@ -1,4 +1,4 @@
-//! The reconfiguration flow: requested, validated, executed, failed half-way.
+//! Tests of the reconfiguration flow: requested, validated, executed, failed.
 
 mod support;
 
@@ -93,7 +93,7 @@ async fn an_instance_is_its_own_tenant_s() {
             "{reply:?}"
         );
     }
-    // The node receives it, too: it decides by itself while the registry is unreachable.
+    // The node receives the order, too: it decides by itself while the registry is unreachable.
     let reply = c.heartbeat("n1", vec![busy("a", 0.0, Vec::new())]).await;
     assert_eq!(reply.unwrap().orders[0].tenants["app"], "red");
     let mut own = request("n1", "app", 'a', "sobel");
@@ -138,14 +138,14 @@ async fn who_fits_nowhere_waits_and_is_served_when_there_is_room() {
     c.join("n1", vec![board("a", Some(('b', "fft")))]).await;
     given(c.allocate("old", "accelerator=fft").await);
     given(c.allocate("flexible", "vendor=Acme").await);
-    // The device was given to `flexible`, too, and it may load what it likes.
+    // The device is also allocated to `flexible`, which may load any accelerator.
     let reply = reconfigure(&mut c, request("n1", "flexible", 'a', "sobel")).await;
     assert!(reply.allowed, "{reply:?}");
     assert_eq!(reply.migrations[0].instance, "old");
     assert!(reply.migrations[0].devices.is_empty());
     assert!(!reply.migrations[0].reason.is_empty());
 
-    // As long as something works there, it is not taken back.
+    // The plan is kept while the region has load.
     c.heartbeat("n1", vec![busy("a", 30.0, holding('a', "sobel"))])
         .await
         .unwrap();
@@ -191,7 +191,7 @@ async fn a_reconfiguration_that_fails_half_way_leaves_a_blank_region_and_everybo
     assert_eq!(device.instances, ["new"]);
     assert_eq!(c.device("n2", "a").await.instances, ["old"]);
 
-    // Tried again, it works.
+    // A retry succeeds.
     let reply = reconfigure(&mut c, request("n1", "new", 'a', "sobel")).await;
     assert!(
         reply.allowed && !reply.unchanged && reply.migrations.is_empty(),

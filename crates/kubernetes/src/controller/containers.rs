@@ -1,7 +1,8 @@
 //! Functions that run in containers: the registry receives the endpoints of their ready replicas
 //! and returns the Deployments to start and to stop, because it has the gateways' reports of calls.
 //!
-//! A Deployment is scaled from none to one and from any number to none; in between it is somebody else's affair.
+//! A Deployment is scaled from zero to one and from any number to zero. Other scaling is left to
+//! other controllers.
 
 use super::mirror::condition;
 use super::{Controller, CONTAINERS_STARTED, CONTAINERS_STOPPED, FAILURES};
@@ -19,7 +20,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Between looks: a call that waits waits for this, too. Without any such function, the second.
+/// Interval of reports while there are such functions; it delays waiting calls. Without any, the
+/// second interval.
 const EVERY: Duration = Duration::from_millis(200);
 const EVERY_UNUSED: Duration = Duration::from_secs(2);
 /// Shortest interval of scaling a Deployment.
@@ -183,7 +185,8 @@ impl Controller {
             if (is > 0) == order.start {
                 return Ok(None);
             }
-            // The update fails if the object changed meanwhile: others may scale it, too.
+            // The update fails if another client changed the object meanwhile, for example an
+            // autoscaler.
             let version = scale.metadata.resource_version;
             let patch =
                 json!({"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}});
@@ -216,7 +219,7 @@ impl Controller {
                 Ok(())
             }
             Err(error) => {
-                // Kubernetes' sentence, without the rest of its answer.
+                // The message of Kubernetes, without the rest of its response.
                 let reason = match error {
                     kube::Error::Api(status) => status.message,
                     other => other.to_string(),
@@ -234,7 +237,7 @@ impl Controller {
             .reported
             .lock()
             .unwrap_or_else(|e| e.into_inner());
-        // Until it is tried again what went wrong stands.
+        // The last failure is reported until the next attempt.
         let stands =
             |reported: &ReportedStatus| reported.reason == "failed" && (order.start || order.stop);
         if failure.is_none() && reported.get(&order.name).is_some_and(stands) {
@@ -270,7 +273,7 @@ impl Controller {
     }
 }
 
-/// Where a slice's endpoints are ready, at a port by its name; empty: the only one.
+/// The ready endpoints of a slice, at the port with a name; empty: the only port.
 fn ready(slice: &EndpointSlice, port: &str) -> Vec<String> {
     let ports = slice.ports.iter().flatten();
     let mut ports = ports.filter(|p| port.is_empty() || p.name.as_deref() == Some(port));

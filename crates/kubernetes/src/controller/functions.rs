@@ -1,4 +1,4 @@
-//! Function objects become the registry's functions; those with files gateways serve from there.
+//! Copies Function objects to the registry; gateways serve functions with files from there.
 
 use super::containers;
 use super::mirror::condition;
@@ -48,7 +48,7 @@ impl Controller {
             present.insert(wanted.name.clone());
             let content = match content(&object.name_any(), &object.spec) {
                 Ok(content) => content,
-                // The earlier version stays.
+                // The registry keeps the earlier version.
                 Err(error) => {
                     self.report(&object, false, &format!("{error:#}")).await?;
                     continue;
@@ -64,7 +64,7 @@ impl Controller {
                 let put = functions.function_put(request).await;
                 let (holds, message) = match &put {
                     Ok(_) => (true, String::new()),
-                    // The registry's own words; another may be put nevertheless.
+                    // The registry's message; a later version may be accepted.
                     Err(status) => (false, status.message().to_owned()),
                 };
                 self.report(&object, holds, &message).await?;
@@ -85,7 +85,7 @@ impl Controller {
         Ok(())
     }
 
-    /// The registry's function, with no devices but those that the namespace may have.
+    /// The registry's function, restricted to devices that the namespace may use.
     pub(super) fn permitted(&self, object: &Function) -> Result<proto::Function> {
         let mut wanted = wanted(object);
         let namespace = self.namespaces.get(&ObjectRef::new(&wanted.tenant));
@@ -140,7 +140,7 @@ impl Controller {
         }
     }
 
-    /// Changes a part of the status: the cache may not have the other part yet.
+    /// Changes only a part of the status, because the cache may lack changes of the other part.
     async fn write(&self, object: &Function, status: &Value) -> Result<()> {
         let namespace = object.namespace().unwrap_or_default();
         let api: Api<Function> = Api::namespaced(self.client.clone(), &namespace);
@@ -155,7 +155,7 @@ impl Controller {
     }
 }
 
-/// The registry's function that an object describes.
+/// The registry's function for an object.
 fn wanted(object: &Function) -> proto::Function {
     let namespace = object.namespace().unwrap_or_default();
     proto::Function {
@@ -171,7 +171,7 @@ fn wanted(object: &Function) -> proto::Function {
     }
 }
 
-/// A function's files as gateways read them from the registry; empty: none.
+/// A function's files in the registry's upload format; empty: it has no files.
 ///
 /// # Errors
 /// The invalid field, for the user who applied the object.
@@ -252,7 +252,7 @@ mod tests {
         let packed = content("id", &spec).unwrap();
         let read: Value = serde_json::from_slice(&packed).unwrap();
         assert_eq!(read["files"]["id.cl"], KERNEL);
-        // The same objects give the same bytes.
+        // Equal objects give equal bytes.
         assert_eq!(content("id", &spec).unwrap(), packed);
         let kernel = spec.files.remove("id.cl").unwrap();
         spec.binary_files = [("id.cl".to_owned(), BASE64_STANDARD.encode(kernel))].into();

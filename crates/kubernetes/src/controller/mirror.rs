@@ -1,4 +1,4 @@
-//! Devices and accelerators as objects, and what operators write on Device objects and Nodes.
+//! Devices and accelerators as objects; operators' settings of Device objects and Nodes.
 
 use super::Controller;
 use crate::resources::{
@@ -19,9 +19,9 @@ use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Debug;
 
-/// How long the object of a device that is gone is kept, seconds.
+/// Time after which the object of a missing device is deleted, seconds.
 const GONE_S: i64 = 600;
-/// Devices of an accelerator that are listed.
+/// Most devices listed for an accelerator.
 const LISTED_MAX: usize = 1_000;
 
 impl Controller {
@@ -48,8 +48,8 @@ impl Controller {
     }
 
     /// Marks devices that the registry does not have as gone. Their objects hold the operator's
-    /// settings and stay for a while: a registry that has lost its state has no devices until their
-    /// nodes have joined again.
+    /// settings and are kept for [`GONE_S`]: a registry that has lost its state lists no devices
+    /// until their nodes have joined again.
     async fn keep_gone(&self, present: &HashSet<String>) -> Result<()> {
         let gone = self.devices.state().into_iter();
         for device in gone.filter(|d| !present.contains(&d.name_any())) {
@@ -132,7 +132,7 @@ impl Controller {
                 .map_or("", |v| v.as_str());
             let is = status.state.as_str();
             if !matches!(is, "ready" | "cordoned" | "draining") {
-                // Nobody is there to obey.
+                // The node is silent, so an order would have no effect.
                 continue;
             }
             let holds = |state: &str| is == state || is == "draining" && state == "cordoned";
@@ -194,7 +194,7 @@ impl Controller {
     }
 }
 
-/// An annotation of a Device: what the controller has made it to the registry.
+/// Annotation of a Device: the state that the controller has set in the registry.
 const CORDONED: &str = "baltra.io/cordoned";
 
 fn status(device: &proto::Device) -> DeviceStatus {
@@ -244,7 +244,7 @@ fn shown(devices: &[String]) -> String {
     }
 }
 
-/// A condition that keeps its time while it stays as it was.
+/// A condition whose transition time is kept while its status is unchanged.
 pub(super) fn condition(
     before: &[Condition],
     kind: &str,
@@ -269,7 +269,7 @@ pub(super) fn condition(
     }
 }
 
-/// Reasons begin with a capital and are not empty.
+/// Converts a reason to CamelCase, as conditions require; never empty.
 fn camel(reason: &str) -> String {
     let mut letters = reason.chars().filter(char::is_ascii_alphanumeric);
     match letters.next() {
@@ -278,7 +278,7 @@ fn camel(reason: &str) -> String {
     }
 }
 
-/// Makes an object if it is not there, and writes its status if that is another.
+/// Creates an object if it is missing, and writes its status if it differs.
 async fn write<K, S>(
     client: &kube::Client,
     store: &Store<K>,
@@ -308,7 +308,7 @@ where
     Ok(())
 }
 
-/// Removes objects of things that are no more.
+/// Removes objects whose device or accelerator no longer exists.
 async fn remove<K>(client: &kube::Client, store: &Store<K>, present: &HashSet<String>) -> Result<()>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,

@@ -1,4 +1,4 @@
-//! What has to happen to a Pod and its instance: pure.
+//! The next steps for a Pod and its instance, as pure functions.
 
 use crate::{ALLOCATED, GATE, INSTANCE};
 use baltra_api::query::{Accelerator, Field, Query};
@@ -6,14 +6,15 @@ use baltra_api::registry as proto;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeSet;
 
-/// An annotation: why a Pod is being replaced.
+/// Annotation with the reason why a Pod is being replaced.
 pub const MOVING: &str = "baltra.io/moving";
-/// An annotation: the ReplicaSet that a Pod was taken out of, so that it makes another.
+/// Annotation with the ReplicaSet from which a Pod was removed, so that the ReplicaSet creates
+/// another.
 pub const MOVED_FROM: &str = "baltra.io/moved-from";
 /// The label by which a Deployment's ReplicaSet selects its Pods.
 pub const TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// What matters of a Pod here.
+/// The relevant state of a Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// Its namespace.
@@ -22,28 +23,28 @@ pub struct View {
     pub name: String,
     /// The name of its instance.
     pub instance: String,
-    /// node/device, from its annotation.
+    /// The allocated devices, node/device, from its annotation.
     pub allocated: Vec<String>,
-    /// It waits at our gate.
+    /// Whether the device scheduling gate holds it.
     pub gated: bool,
-    /// It is being replaced.
+    /// Whether it is being replaced.
     pub moving: bool,
-    /// It was taken out of this ReplicaSet.
+    /// The ReplicaSet that it was removed from.
     pub moved_from: Option<String>,
-    /// Its containers have ended for good.
+    /// Whether its containers have terminated permanently.
     pub finished: bool,
-    /// It is being deleted.
+    /// Whether it is being deleted.
     pub leaving: bool,
-    /// It serves.
+    /// Whether it is ready.
     pub ready: bool,
-    /// The kind and name of what makes Pods like it.
+    /// Kind and name of its controller.
     pub controller: Option<(String, String)>,
-    /// A Deployment's ReplicaSet would let go of it.
+    /// Whether its controller is a Deployment's ReplicaSet, which it can be removed from.
     pub releasable: bool,
 }
 
 impl View {
-    /// The view of a Pod with our label.
+    /// The view of a Pod that has the label [`INSTANCE`](crate::INSTANCE).
     pub fn of(pod: &Pod) -> Option<View> {
         let meta = &pod.metadata;
         let label = |key: &str| meta.labels.as_ref().and_then(|l| l.get(key));
@@ -80,7 +81,7 @@ impl View {
             .controller
             .as_ref()
             .is_some_and(|(kind, name)| kind == "ReplicaSet" && name == set);
-        // One that was taken out a moment ago has its controller yet.
+        // A Pod that was removed a moment ago still has its controller.
         own && self.namespace == namespace
             && self.moved_from.is_none()
             && self.ready
@@ -88,36 +89,36 @@ impl View {
     }
 }
 
-/// Devices in an annotation, sorted.
+/// Parses and sorts an annotation's devices.
 pub fn ids(text: &str) -> Vec<String> {
     let ids = text.split(',').map(str::trim).filter(|id| !id.is_empty());
     let ids: BTreeSet<String> = ids.map(str::to_owned).collect();
     ids.into_iter().collect()
 }
 
-/// What has to happen.
+/// A step for a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Ask for a device.
+    /// Request devices.
     Allocate,
     /// Restore its instance in the registry.
     Adopt,
-    /// Its instance stays as long as it does, from now on.
+    /// Remove the lease of its instance, which then exists as long as the Pod.
     Keep,
-    /// It needs its devices no more.
+    /// Release its devices.
     Release,
-    /// It got these while it waited.
+    /// Write the devices that were allocated while it waited.
     Place(Vec<String>),
-    /// It need not wait any more.
+    /// Remove its scheduling gate.
     Open,
-    /// It has to be replaced, because of this.
+    /// Replace it, for this reason.
     Move(String),
-    /// It has lost its device for this reason, and there is no other yet.
+    /// Report that it has lost its device for this reason, and that there is no other.
     Stranded(String),
 }
 
-/// The next steps for a Pod, given its instance in the registry; `in_the_way` is the reason why its
-/// device will hold another accelerator, `blocked` whether other instances have to leave its
+/// The next steps for a Pod, given its instance in the registry. `in_the_way` is the reason why its
+/// device will hold another accelerator; `blocked` says whether other instances have to leave its
 /// devices first.
 pub fn steps(
     pod: &View,

@@ -20,18 +20,19 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Pods that are worked on at once.
+/// Most Pods processed concurrently.
 const HANDS: usize = 16;
-/// Pods of one ReplicaSet that are being replaced at once: their replacements need room.
+/// Most Pods of one ReplicaSet that are being replaced concurrently, because their replacements
+/// need room.
 const MOVES_MAX: usize = 25;
 
-/// Instances whose Pods were deleted, kept for the lease that the webhook requests: only this
-/// records a Pod that was created and deleted between two rounds.
+/// Instances whose Pods were deleted, kept for the duration of the webhook's lease: a Pod that was
+/// created and deleted between two rounds is recorded nowhere else.
 #[derive(Default)]
 pub(crate) struct Gone(Mutex<VecDeque<(Instant, String)>>);
 
 impl Gone {
-    /// A Pod was deleted.
+    /// Records a deleted Pod.
     pub fn note(&self, pod: &Pod) {
         if let Some(instance) = pod.metadata.labels.as_ref().and_then(|l| l.get(INSTANCE)) {
             self.keep(instance, Instant::now());
@@ -65,7 +66,8 @@ impl TrackedPod {
 }
 
 impl Controller {
-    /// Instances live as long as their Pods; Pods go where their instances' devices are.
+    /// Aligns instances with the lifetime of their Pods, and Pods with the devices of their
+    /// instances.
     pub(super) async fn follow_pods(
         &self,
         devices: &[Device],
@@ -93,8 +95,8 @@ impl Controller {
             }
         }
         let present: HashSet<&str> = tracked.iter().map(|k| k.view.instance.as_str()).collect();
-        // An instance that still has a lease belongs to a Pod that was deleted, or that no round
-        // has seen yet. In the second case its lease expires if the Pod never appears.
+        // An instance with a lease belongs to a Pod that was deleted, or that no round has seen
+        // yet. In the second case, its lease expires if the Pod never appears.
         let gone = self.gone.names();
         let orphans = instances.iter().filter(|i| {
             let over = i.lease_s == 0 || gone.contains(&i.name);
@@ -188,7 +190,7 @@ impl Controller {
             }
             Step::Stranded(reason) => {
                 self.warn_once(pod, "DeviceLost", reason).await;
-                // Asked, the registry looks for another one.
+                // The renewal makes the registry look for another device.
                 let request = RenewRequest {
                     instance: view.instance.clone(),
                     ..RenewRequest::default()
@@ -265,7 +267,7 @@ impl Controller {
         Err(anyhow!(note))
     }
 
-    /// A Pod that waited gets its devices; `open`: and need not wait any more.
+    /// Writes the devices of a Pod that waited; `open`: also removes its gate.
     async fn place(
         &self,
         pod: &TrackedPod,
@@ -298,7 +300,7 @@ impl Controller {
         annotations: BTreeMap<String, String>,
         node: Option<&str>,
     ) -> Result<()> {
-        // Of a list keyed by name a strategic patch takes one away and leaves the others.
+        // A strategic merge patch removes one entry of a keyed list and keeps the others.
         let mut patch = json!({
             "metadata": {"annotations": annotations},
             "spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]},
@@ -384,7 +386,7 @@ impl Controller {
             let sets: Api<ReplicaSet> = Api::namespaced(self.client.clone(), namespace);
             let wanted = match sets.get_opt(set).await {
                 Ok(Some(found)) => found.spec.and_then(|s| s.replicas).unwrap_or(1),
-                // They are not needed any more.
+                // The ReplicaSet no longer exists, so its Pods are not needed.
                 Ok(None) => 0,
                 Err(error) => {
                     tracing::warn!(namespace, set, %error, "cannot read a ReplicaSet");
@@ -392,7 +394,8 @@ impl Controller {
                 }
             };
             pods.retain(|p| !self.is_evicted(p));
-            // Counted here: a ReplicaSet's own status lags, and has Pods among the ready that it has lost already.
+            // Counted here, because a ReplicaSet's own status lags and includes ready Pods that it
+            // has already lost.
             let inside = tracked.iter().filter(|k| k.view.serves_in(namespace, set));
             let former = pods.iter().filter(|p| p.view.ready);
             let mut spare = plan::spare(wanted, inside.count() + former.count());
@@ -425,7 +428,8 @@ impl Controller {
         }
     }
 
-    /// Whether the cluster has agreed to end a Pod that the cache may still hold as one that serves.
+    /// Whether the cluster has accepted the eviction of a Pod that the cache may still list as
+    /// ready.
     fn is_evicted(&self, pod: &TrackedPod) -> bool {
         let evicted = self.evicted.lock().unwrap_or_else(|e| e.into_inner());
         evicted.contains(&pod.view.instance)
@@ -436,7 +440,7 @@ impl Controller {
         evicted.insert(pod.view.instance.clone());
     }
 
-    /// Asks the cluster to end a Pod; whether it does.
+    /// Requests the eviction of a Pod; returns whether the cluster accepts it.
     async fn evict(&self, pod: &TrackedPod, reason: &str) -> bool {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.view.namespace);
         match pods.evict(&pod.view.name, &EvictParams::default()).await {
@@ -446,7 +450,7 @@ impl Controller {
                 self.events.normal(&pod.reference(), "Moved", reason).await;
                 true
             }
-            // A disruption budget: in a later round.
+            // A disruption budget prevents it; a later round retries.
             Err(kube::Error::Api(status)) if status.code == 429 => {
                 self.warn_once(pod, "MoveWaits", &status.message).await;
                 false

@@ -1,10 +1,10 @@
-//! The kubelet sends an `:authority` that HTTP/2 does not allow: on a plug-in's socket it is the
-//! socket's path with percent signs, and h2 resets the stream with PROTOCOL_ERROR
+//! Replaces the kubelet's `:authority`, which HTTP/2 does not allow: on a plug-in's socket, it is
+//! the percent-encoded path of the socket, and h2 resets the stream with PROTOCOL_ERROR
 //! (hyperium/h2#487).
 //!
-//! This filter replaces it by `localhost`. That needs no decoding (RFC 7541, 6): a literal whose
-//! name is entry 1 of the static table is replaced whole, so that both ends number their dynamic
-//! tables alike.
+//! This filter replaces it with `localhost`. No decoding is needed (RFC 7541, 6): a literal whose
+//! name is entry 1 of the static table is replaced as a whole, so that both ends' dynamic tables
+//! have the same numbering.
 
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -20,7 +20,7 @@ const HEADERS: u8 = 1;
 const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
 const PRIORITY: u8 = 32;
-/// Connections that wait to be served.
+/// Most connections that wait to be served.
 const WAITING: usize = 4;
 
 /// The connections of a listener, with `:authority` replaced by `localhost`.
@@ -34,7 +34,7 @@ pub(super) fn localhost(listener: UnixListener) -> ReceiverStream<io::Result<Uni
             tokio::spawn(async move {
                 let (mut from_peer, mut to_peer) = peer.into_split();
                 let (mut from_server, mut to_server) = theirs.into_split();
-                // Whoever ends first ends both.
+                // The end of either direction ends both.
                 tokio::select! {
                     _ = rewritten(&mut from_peer, &mut to_server) => {}
                     _ = tokio::io::copy(&mut from_server, &mut to_peer) => {}
@@ -48,7 +48,7 @@ pub(super) fn localhost(listener: UnixListener) -> ReceiverStream<io::Result<Uni
     ReceiverStream::new(connections)
 }
 
-/// Passes a client's frames on.
+/// Forwards a client's frames.
 async fn rewritten(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
@@ -67,7 +67,7 @@ async fn rewritten(
         from.read_exact(&mut payload).await?;
         let plain = head[4] & (END_HEADERS | PADDED | PRIORITY) == END_HEADERS;
         if head[3] == HEADERS && plain {
-            // What cannot be read is the server's to refuse.
+            // Blocks that cannot be parsed are forwarded; the server rejects them.
             if let Some(block) = named_localhost(&payload) {
                 payload = block;
                 head[..3].copy_from_slice(&(payload.len() as u32).to_be_bytes()[1..]);
@@ -78,7 +78,7 @@ async fn rewritten(
     }
 }
 
-/// A block of fields with `localhost` as the authority; none: it is not well-formed.
+/// A block of fields with `localhost` as the authority; `None` if it is malformed.
 fn named_localhost(block: &[u8]) -> Option<Vec<u8>> {
     let mut made = Vec::with_capacity(block.len());
     let mut rest = block;
@@ -128,7 +128,7 @@ fn integer(bytes: &[u8], bits: u32) -> Option<(usize, &[u8])> {
     None
 }
 
-/// What follows a string (RFC 7541, 5.2).
+/// The bytes after a string (RFC 7541, 5.2).
 fn string(bytes: &[u8]) -> Option<&[u8]> {
     let (length, rest) = integer(bytes, 7)?;
     rest.get(length..)
@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn test_the_authority_is_replaced_and_nothing_else() {
-        // RFC 7541, C.3.1 and C.4.1, with a path instead: method, scheme and path indexed, the authority a literal.
+        // RFC 7541, C.3.1 and C.4.1, with a path instead: method, scheme and path indexed, the
+        // authority a literal.
         let head = [0x82, 0x86, 0x84];
         let own = b"\x41\x09localhost";
         for value in [&b"\x0b%2Fplug.ins"[..], &b"\x8b%2Fhuffman."[..], b"\x00"] {
@@ -196,7 +197,7 @@ mod tests {
         let mut got = Vec::new();
         let end = rewritten(&mut &sent[..], &mut got).await.unwrap_err();
         assert_eq!((got, end.kind()), (wanted, io::ErrorKind::UnexpectedEof));
-        // A frame longer than any that was agreed on.
+        // A frame longer than the agreed limit.
         let long = [&sent[..PREFACE], &[1, 0, 0, 1, 4, 0, 0, 0, 1]].concat();
         let end = rewritten(&mut &long[..], &mut Vec::new())
             .await

@@ -1,9 +1,10 @@
 //! The driver of ResourceClaims: the kubelet calls it before a Pod with a claim starts and after it
 //! has ended.
 //!
-//! A claim gets what a Pod of the webhook gets: a directory with a token, made known to the manager with the share
-//! of time and memory that the scheduler counted. A CDI file instructs the container runtime to mount it and which
-//! environment goes with it; the cluster's objects hold nothing secret.
+//! A claim has the same resources as a Pod of the webhook: a directory with a token, registered
+//! with the manager together with the share of time and memory that the scheduler has accounted
+//! for. A CDI file makes the container runtime mount the directory and set the environment. The
+//! cluster's objects contain no secret.
 
 use super::authority::localhost;
 use super::instances::{Identity, Instances};
@@ -44,7 +45,7 @@ mod dra {
 use dra::dra_plugin_server::{DraPlugin, DraPluginServer};
 use registration::registration_server::{Registration, RegistrationServer};
 
-/// How long the registry may take to note an instance; the claim is prepared without it, too.
+/// Timeout of the registry for recording an instance; the claim is prepared without it, too.
 const REGISTRY_MAX: Duration = Duration::from_secs(2);
 
 /// The driver's state.
@@ -65,7 +66,7 @@ struct Configuration {
     #[serde(rename = "apiVersion")]
     _api_version: String,
     kind: String,
-    /// Percent of the device's time that it never exceeds.
+    /// Limit of its device time, percent.
     #[serde(default)]
     limit: u32,
 }
@@ -200,7 +201,7 @@ impl Driver {
             .get(&requested.name)
             .await
             .context("cannot read the claim")?;
-        // One of the same name may have been made since.
+        // Another claim with the same name may have been created since.
         if claim.metadata.uid.as_deref() != Some(&requested.uid) {
             bail!(
                 "claim {}/{} was replaced by another of that name",
@@ -322,7 +323,7 @@ impl Driver {
     }
 }
 
-/// A uid becomes a file's name.
+/// A uid becomes a file name.
 fn check(requested: &dra::Claim) -> Result<()> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if (1..=64).contains(&requested.uid.len()) && requested.uid.chars().all(plain) {
@@ -335,7 +336,7 @@ fn instance(requested: &dra::Claim) -> String {
     named(&requested.namespace, &requested.uid.replace('-', ""))
 }
 
-/// What was allocated of this node.
+/// The claim's allocated devices of this node.
 fn allocated(claim: &ResourceClaim, node: &str) -> Vec<DeviceRequestAllocationResult> {
     let status = claim.status.as_ref().and_then(|s| s.allocation.as_ref());
     let devices = status.and_then(|a| a.devices.as_ref());
@@ -356,7 +357,7 @@ fn consumed(result: &DeviceRequestAllocationResult, what: &str) -> Result<Option
     found.map(|(_, consumed)| whole(&consumed.0)).transpose()
 }
 
-/// Percent of each of its devices; of several the most counts for all.
+/// Percent of the time of each device; for several devices, the maximum.
 fn share(results: &[DeviceRequestAllocationResult]) -> Result<u32> {
     let mut most = 0;
     for result in results {
@@ -375,7 +376,7 @@ fn memory(results: &[DeviceRequestAllocationResult]) -> Result<Option<u64>> {
     Ok(all)
 }
 
-/// The limit that the claim's configuration names; 0: none.
+/// The limit in the claim's configuration; 0: no limit.
 fn limit(claim: &ResourceClaim) -> Result<u32> {
     let allocation = claim.status.as_ref().and_then(|s| s.allocation.as_ref());
     let configurations = allocation

@@ -1,6 +1,6 @@
 //! A directory for each Pod and claim, `RUNTIME/instances/NAME`, which only that Pod mounts:
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `environment` | its identity for the manager, including its token (the library reads it) |
 //! | `baltra.sock` | the manager's socket for authentication by token only |
@@ -8,9 +8,9 @@
 //! | `baltra.icd` | for images with a loader |
 //! | `claim` | marks a claim, which stays until the kubelet unprepares it |
 //!
-//! For the manager, each is a separate tenant that may use only its devices, a part of the
-//! namespace's tenant. The socket and the library are links, so that running Pods see the socket of
-//! a restarted manager.
+//! For the manager, each directory is a separate tenant that may use only its devices and belongs
+//! to the namespace's tenant. The socket and the library are hard links, so that running Pods see
+//! the socket of a restarted manager.
 
 use crate::annotations::Share;
 use crate::{INSTANCES_DIR, MOUNT};
@@ -40,9 +40,9 @@ pub struct Identity {
     pub owner: String,
     /// Devices of this node, by name.
     pub devices: Vec<String>,
-    /// Share of their time.
+    /// Share of the devices' time.
     pub share: Share,
-    /// Limit of their memory; `None`: the default of the node's configuration.
+    /// Limit of device memory; `None`: the default of the node's configuration.
     pub memory_bytes: Option<u64>,
 }
 
@@ -58,7 +58,7 @@ impl Instances {
     /// Creates the root directory, which only root may read, and copies the library there.
     ///
     /// # Errors
-    /// When the library is missing or the directory cannot be created.
+    /// The library is missing, or the directory cannot be created.
     pub fn new(
         runtime: &Path,
         library: &Path,
@@ -85,7 +85,8 @@ impl Instances {
         Ok(instances)
     }
 
-    /// Links work within one file system: the library is copied to where the directories are.
+    /// Copies the library to the directories' file system, because hard links cannot cross file
+    /// systems.
     fn bring(&self, library: &Path) -> Result<()> {
         let bytes = fs::read(library).with_context(|| {
             format!(
@@ -97,15 +98,15 @@ impl Instances {
             return Ok(());
         }
         let kept = self.library.parent().unwrap_or(&self.runtime);
-        // Whoever has the old one mapped keeps it.
+        // Processes that have mapped the old file keep it.
         replace(kept, &self.library, &bytes, 0o755)
     }
 
-    /// Creates missing directories and removes unneeded ones. Claims stay. Returns the numbers of
-    /// both.
+    /// Creates missing directories and removes unneeded ones, except those of claims. Returns the
+    /// numbers of both.
     ///
     /// # Errors
-    /// What could not be done; the rest was.
+    /// The operations that failed; all others have been carried out.
     pub async fn follow(&mut self, wanted: &[Identity]) -> Result<(usize, usize)> {
         let tenants = self.tenants().await?;
         let (mut made, mut removed, mut failure) = (0, 0, None);
@@ -137,21 +138,21 @@ impl Instances {
         }
     }
 
-    /// Makes one for a claim. Made again, it stays as it is.
+    /// Creates the directory of a claim; an existing one is unchanged.
     ///
     /// # Errors
-    /// What could not be done.
+    /// The operation that failed.
     pub async fn ensure_claim(&mut self, identity: &Identity) -> Result<PathBuf> {
         let directory = self.directory(&identity.instance)?;
         make_directory(&directory)?;
-        // First: a concurrent round must not remove it.
+        // Written first, so that a concurrent round does not remove the directory.
         fs::write(directory.join(CLAIM), b"")?;
         let tenants = self.tenants().await?;
         self.ensure_tenant(identity, &tenants).await?;
         Ok(directory)
     }
 
-    /// Ours among the manager's tenants: those that are part of another.
+    /// The manager's tenants that this agent created: those that belong to another tenant.
     async fn tenants(&mut self) -> Result<BTreeMap<String, Tenant>> {
         let reply = self.manager.tenants(TenantsRequest {}).await;
         let reply = reply.context("the manager did not list its tenants")?;
@@ -192,7 +193,7 @@ impl Instances {
             0o644,
         )?;
         let text = environment(identity, &token);
-        // Last: it completes the directory, which only its Pod can mount.
+        // Written last: it completes the directory, which only its Pod can mount.
         replace(
             &directory,
             &directory.join("environment"),
@@ -232,10 +233,10 @@ impl Instances {
         }
     }
 
-    /// Ends its sessions and removes it.
+    /// Ends the sessions of an instance and removes its directory.
     ///
     /// # Errors
-    /// What could not be done.
+    /// The operation that failed.
     pub async fn remove(&mut self, name: &str) -> Result<()> {
         let directory = self.directory(name)?;
         self.remove_tenant(name).await?;
@@ -250,7 +251,7 @@ impl Instances {
         }
     }
 
-    /// Names come from objects: one that leads elsewhere is refused.
+    /// Names come from objects: a name that leads to another directory is rejected.
     fn directory(&self, name: &str) -> Result<PathBuf> {
         if !baltra_api::valid_name(name) || name.starts_with('.') {
             bail!("'{name}' is not an instance's name");
@@ -270,7 +271,7 @@ impl Instances {
         Ok(())
     }
 
-    /// A manager that has started again listens on a new socket.
+    /// A restarted manager listens on a new socket.
     fn link_socket(&self, directory: &Path) -> Result<()> {
         let socket = self.runtime.join("token.sock");
         let link = directory.join(SOCKET);
@@ -293,7 +294,7 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|m| (m.dev(), m.ino()))
 }
 
-/// A link that takes another's place in one step.
+/// Creates or replaces a link atomically.
 fn relink(to: &Path, link: &Path) -> Result<()> {
     let fresh = link.with_extension("new");
     let _ = fs::remove_file(&fresh);
@@ -302,7 +303,7 @@ fn relink(to: &Path, link: &Path) -> Result<()> {
         .with_context(|| format!("cannot link {} to {}", link.display(), to.display()))
 }
 
-/// Writes a file in one step.
+/// Writes a file atomically.
 fn replace(directory: &Path, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let fresh = directory.join(format!(".{name}.new"));
@@ -330,7 +331,7 @@ fn is_same(tenant: &Tenant, identity: &Identity) -> bool {
         && quota.memory_bytes == identity.memory_bytes
 }
 
-/// The file that the library reads.
+/// The contents of the file that the library reads.
 fn environment(identity: &Identity, token: &str) -> String {
     let instance = &identity.instance;
     format!(
@@ -369,7 +370,7 @@ mod tests {
         let instances = instances(dir.path());
         let own = dir.path().join("instances/a");
         make_directory(&own).unwrap();
-        // No manager yet: nothing to link.
+        // There is no manager yet, so there is no socket to link.
         instances.link_socket(&own).unwrap();
         assert!(!own.join(SOCKET).exists());
         let path = dir.path().join("token.sock");

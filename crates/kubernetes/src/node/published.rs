@@ -1,8 +1,9 @@
 //! The agent's objects in the cluster: two labels of its Node, and the node's ResourceSlice.
 //!
-//! Others change them: a kubelet that starts deletes the slices of its node, a Node that is registered anew has no labels and
-//! another identity, and the garbage collector takes the slice of one that is gone. So each round compares what should be
-//! there with what the API server has, and not with what was written last.
+//! Other components change these objects: a kubelet that starts deletes the slices of its node, a
+//! newly registered Node has no labels and another identity, and the garbage collector deletes the
+//! slice of a deleted Node. Each round therefore compares the desired state with the API server's
+//! state, not with the last written state.
 
 use super::slices;
 use crate::GROUP;
@@ -17,12 +18,12 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 
-/// The slice as it was written last, and as the API server has numbered that.
+/// The slice as last written, with the identity that the API server assigned.
 struct Written {
     devices: Vec<Device>,
     /// UID of the owning Node.
     owner: Option<String>,
-    /// The slice's identity, and the number of its specification.
+    /// The slice's identity, and the generation of its specification.
     uid: Option<String>,
     generation: Option<i64>,
 }
@@ -31,7 +32,7 @@ pub struct Published {
     client: Client,
     node: String,
     nodes: Store<Node>,
-    /// None: there is no driver of claims.
+    /// `None`: the driver of claims is disabled.
     slices: Option<Store<ResourceSlice>>,
     written: Option<Written>,
 }
@@ -52,12 +53,12 @@ impl Published {
         }
     }
 
-    /// Writes what is missing or different. `pool` is what the registry has of the devices.
+    /// Writes what is missing or differs. `pool` has the registry's state of the devices.
     ///
     /// # Errors
-    /// When the API server does not take it.
+    /// The API server rejects a write.
     pub async fn reconcile(&mut self, devices: &[Managed], pool: &[Pooled]) -> Result<()> {
-        // A Node that is not registered has neither; its return is news.
+        // A Node that is not registered has no labels and no slice; its return triggers a round.
         let Some(node) = self.nodes.get(&ObjectRef::new(&self.node)) else {
             return Ok(());
         };
@@ -79,7 +80,7 @@ impl Published {
         if self.is_written(observed.as_deref(), &node, &devices) {
             return Ok(());
         }
-        // The cache may lag behind our own writes: read from the API server.
+        // The cache may lag behind this agent's own writes, so read from the API server.
         let api: Api<ResourceSlice> = Api::all(self.client.clone());
         let existing = api.get_opt(&name).await?;
         if self.is_written(existing.as_ref(), &node, &devices) {
@@ -95,8 +96,8 @@ impl Published {
         Ok(())
     }
 
-    /// Whether the existing slice is the last one written, with the current content. (Its text
-    /// cannot be compared: the API server reformats numbers and times.)
+    /// Whether the existing slice is the last written one and has the current content. (Texts
+    /// cannot be compared, because the API server reformats numbers and times.)
     fn is_written(&self, there: Option<&ResourceSlice>, node: &Node, devices: &[Device]) -> bool {
         let (Some(written), Some(there)) = (&self.written, there) else {
             return false;
@@ -108,7 +109,7 @@ impl Published {
     }
 }
 
-/// A patch of the Node's labels; `None`: it has them.
+/// A patch of the Node's labels; `None` if they are correct.
 fn labels(node: &Node, ready: usize, healthy: bool) -> Option<Value> {
     let wanted = BTreeMap::from([
         (format!("{GROUP}/devices"), ready.to_string()),
@@ -131,7 +132,7 @@ mod tests {
     use std::collections::HashMap;
     use std::sync::{Arc, Mutex};
 
-    /// An API server's objects by their paths. It numbers what it is given, and counts what is written.
+    /// A mock API server: objects by path, with numbered versions, and a count of writes.
     #[derive(Default)]
     struct Server {
         objects: HashMap<String, Value>,
@@ -227,7 +228,7 @@ mod tests {
             cluster
         }
 
-        /// The caches have what the server has.
+        /// Updates the caches from the server.
         fn watch(&mut self) {
             let server = self.server.lock().unwrap();
             self.nodes.apply_watcher_event(&Event::Init);
@@ -244,14 +245,14 @@ mod tests {
             self.slices.apply_watcher_event(&Event::InitDone);
         }
 
-        /// A round, and how much it wrote.
+        /// Runs a round; returns the number of writes.
         async fn round(&mut self, devices: &[Managed]) -> usize {
             let before = self.server.lock().unwrap().writes;
             self.published.reconcile(devices, &[]).await.unwrap();
             self.server.lock().unwrap().writes - before
         }
 
-        /// The same, after the caches have followed.
+        /// Updates the caches, then runs a round.
         async fn follows(&mut self, devices: &[Managed]) -> usize {
             self.watch();
             self.round(devices).await
@@ -279,7 +280,7 @@ mod tests {
     async fn test_what_others_delete_or_change_comes_back() {
         let mut cluster = Cluster::new();
         let ready = [device("ready")];
-        // No Node: nothing to do.
+        // Without a Node, there is nothing to do.
         assert_eq!(cluster.round(&ready).await, 0);
         cluster.change(|s| s.register(json!({})));
         assert_eq!(cluster.follows(&ready).await, 2);
@@ -288,14 +289,15 @@ mod tests {
             "1"
         );
         assert_eq!(cluster.object(SLICE)["spec"]["devices"][0]["name"], "gpu0");
-        // The cache does not have the slice yet; then it does.
+        // The cache lacks the slice in the first round and has it in the second.
         assert_eq!(cluster.round(&ready).await, 1, "labels alone");
         assert_eq!(cluster.follows(&ready).await, 0);
-        // A kubelet starts.
+        // A starting kubelet deletes the slice.
         cluster.change(|s| drop(s.objects.remove(SLICE)));
         assert_eq!(cluster.follows(&ready).await, 1);
         assert_eq!(cluster.follows(&ready).await, 0);
-        // A Node is registered anew: other labels, another owner, and its old slice still there.
+        // A Node is registered again: it has other labels and another identity, and its old slice
+        // still exists.
         cluster.change(|s| s.register(json!({"zone": "a"})));
         assert_eq!(cluster.follows(&ready).await, 2);
         let node = cluster.object(NODE);
@@ -304,7 +306,7 @@ mod tests {
         let owner = cluster.object(SLICE)["metadata"]["ownerReferences"][0]["uid"].clone();
         assert_eq!(owner, node["metadata"]["uid"]);
         assert_eq!(cluster.follows(&ready).await, 0);
-        // Somebody edits them.
+        // Another client edits them.
         cluster.change(|s| {
             drop(s.patch(SLICE, &json!({"spec": {"devices": []}})));
             drop(s.patch(
@@ -333,7 +335,7 @@ mod tests {
         assert_eq!(generation(&cluster), 2);
         assert_eq!(cluster.object(SLICE)["spec"]["devices"], json!([]));
         assert_eq!(cluster.follows(&[device("failed")]).await, 0);
-        // An agent that starts again writes it once, and goes on counting.
+        // A restarted agent writes the slice once and continues its generation.
         cluster.published.written = None;
         assert_eq!(cluster.follows(&[device("failed")]).await, 1);
         assert_eq!(generation(&cluster), 3);

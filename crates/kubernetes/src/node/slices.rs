@@ -1,7 +1,8 @@
-//! Which devices there are to claim, and what of them: one ResourceSlice a node.
+//! Publishes the node's claimable devices and their capacity in one ResourceSlice per node.
 //!
-//! Any number of claims may share a device. What they consume is counted by the cluster's scheduler: `share`,
-//! percent of the device's time, and `memory`. A claim that names neither gets a tenth of both.
+//! Any number of claims may share a device. The cluster's scheduler accounts for the capacity that
+//! they consume: `share`, percent of the device's time, and `memory`. A claim that requests neither
+//! gets a tenth of both.
 
 use crate::registry::Registry;
 use crate::GROUP;
@@ -21,15 +22,15 @@ use kube::{Api, Client, Resource, ResourceExt};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Capacity: a device's time, percent.
+/// Name of a capacity: a device's time, percent.
 pub const SHARE: &str = "share";
-/// Capacity: a device's memory, bytes.
+/// Name of a capacity: a device's memory, bytes.
 pub const MEMORY: &str = "memory";
-/// Default share of a claim: one part of this number.
+/// Default share of a claim, as a divisor of the capacity.
 const PARTS: u64 = 10;
-/// The longest string that an attribute holds.
+/// Longest string of an attribute.
 const STRING_MAX: usize = 64;
-/// Time limit of the registry; without its response devices have no taints.
+/// Timeout of the registry; without its response, devices have no taints.
 const REGISTRY_MAX: Duration = Duration::from_secs(2);
 
 /// The registry's state of the node's devices; `None` if it does not respond.
@@ -130,7 +131,7 @@ fn capacity(all: u64, least: u64) -> DeviceCapacity {
     let quantity = |n: u64| Quantity(n.to_string());
     DeviceCapacity {
         value: quantity(all),
-        // Without a default the first claim would consume the whole device.
+        // Without a default, the first claim would consume the whole device.
         request_policy: Some(CapacityRequestPolicy {
             default: Some(quantity((all / PARTS).max(1))),
             valid_range: Some(CapacityRequestPolicyRange {
@@ -143,8 +144,8 @@ fn capacity(all: u64, least: u64) -> DeviceCapacity {
     }
 }
 
-/// A device that will be reconfigured or is cordoned accepts nothing new; a draining one also
-/// evicts.
+/// The taint for a device that accepts no new instances (cordoned, or to be reconfigured), or whose
+/// instances are evicted (draining).
 fn taint(device: &Pooled) -> Option<DeviceTaint> {
     let (key, effect) = match (device.draining, device.cordoned, device.pending.is_empty()) {
         (true, _, _) => ("draining", "NoExecute"),
@@ -164,10 +165,10 @@ pub fn slice_name(node: &str) -> String {
     format!("{node}-{GROUP}")
 }
 
-/// Writes the node's slice, after the one that is there (`known`), and returns it as the API server has it.
+/// Writes the node's slice over the existing one (`known`), and returns the API server's version.
 ///
 /// # Errors
-/// When the API server does not take it.
+/// The API server rejects the write.
 pub async fn publish(
     client: &Client,
     owner: &Node,

@@ -2,9 +2,9 @@
 //!
 //! Each renewal creates a new authority and one certificate. The authority's key is discarded at
 //! once, so it cannot sign another certificate. The Secret holds the new and the previous
-//! authority, the cluster's webhook configurations trust both, and the new certificate is used only
-//! after they do: so no request meets an untrusted certificate, with any number of replicas. A
-//! replica that loses the race to renew uses the winner's Secret.
+//! authority, and the cluster's webhook configurations trust both. The new certificate is used only
+//! after the configurations have been updated, so that no request meets an untrusted certificate,
+//! with any number of replicas. A replica that loses the race to renew uses the winner's Secret.
 
 use super::Options;
 use anyhow::{anyhow, Context, Result};
@@ -26,9 +26,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// When the certificate ends, seconds since 1970: an annotation of the Secret.
+/// Annotation of the Secret with the certificate's expiry, seconds since 1970.
 const NOT_AFTER: &str = "baltra.io/not-after";
-/// How long a certificate may be valid before now: clocks differ.
+/// Allowance for clock differences: certificates are valid from this time before now.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(300);
 
 /// The content of the Secret.
@@ -41,7 +41,7 @@ struct Made {
     not_after_s: u64,
 }
 
-/// Shows the certificate of the day.
+/// Serves the current certificate.
 #[derive(Debug)]
 pub struct Keeper {
     now: RwLock<Option<Arc<CertifiedKey>>>,
@@ -54,10 +54,10 @@ impl ResolvesServerCert for Keeper {
 }
 
 impl Keeper {
-    /// Takes or makes the certificate, and keeps it for as long as the runtime lives.
+    /// Loads or creates the certificate, and renews it while the runtime exists.
     ///
     /// # Errors
-    /// When the Secret or a configuration cannot be read or written.
+    /// The Secret or a configuration cannot be read or written.
     pub async fn start(client: Client, options: &Options) -> Result<Arc<Keeper>> {
         let keeper = Arc::new(Keeper {
             now: RwLock::new(None),
@@ -77,7 +77,7 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Brings Secret, configurations and what is shown in step.
+    /// Synchronizes the Secret, the configurations and the served certificate.
     async fn look(
         &self,
         client: &Client,
@@ -85,7 +85,7 @@ impl Keeper {
         known: &mut Option<Made>,
     ) -> Result<()> {
         let made = current(client, options).await?;
-        // Every time: a configuration that was applied again has lost it.
+        // In every round, because a configuration that was applied again lacks it.
         trust(client, options, &made.authorities).await?;
         if known.as_ref() != Some(&made) {
             let shown = certified(&made)?;
@@ -133,7 +133,7 @@ async fn current(client: &Client, options: &Options) -> Result<Made> {
         };
         match written {
             Ok(_) => return Ok(made),
-            // Another copy was faster.
+            // Another replica was faster.
             Err(kube::Error::Api(status)) if status.code == 409 => continue,
             Err(error) => return Err(error).context("cannot write the webhook's Secret"),
         }
@@ -153,7 +153,7 @@ fn read(secret: &Secret) -> Option<Made> {
         key: text("tls.key")?,
         not_after_s: annotations.get(NOT_AFTER)?.parse().ok()?,
     };
-    // What cannot be used is as good as none.
+    // An unusable certificate is treated as missing.
     certified(&made).is_ok().then_some(made)
 }
 
@@ -178,18 +178,18 @@ fn secret(options: &Options, made: &Made) -> Secret {
     }
 }
 
-/// A new authority and its one certificate.
+/// Creates a new authority and its one certificate.
 fn make(options: &Options, before: Option<&str>) -> Result<Made> {
     let now = SystemTime::now();
     let not_after = now + Duration::from_secs(options.certificate_s);
     let mut authority = CertificateParams::new(Vec::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    // Two of one name would be taken for each other.
+    // Authorities with equal names would be confused.
     let name = format!("baltra webhook {}", now_s());
     authority.distinguished_name.push(DnType::CommonName, name);
     authority.not_before = (now - CLOCKS_DIFFER).into();
-    // Its certificate expires before it does.
+    // The authority outlives its certificate.
     authority.not_after = (not_after + CLOCKS_DIFFER).into();
     let authority_key = KeyPair::generate()?;
     let authority_certificate = authority.self_signed(&authority_key)?;
@@ -274,13 +274,13 @@ async fn trust(client: &Client, options: &Options, authorities: &str) -> Result<
     let name = format!("{version}.{group}");
     let found = match services.get_opt(&name).await {
         Ok(found) => found,
-        // Without the scaling signals there is no permission to read it.
+        // Without the scaling signals, the role lacks the permission to read it.
         Err(kube::Error::Api(status)) if status.code == 403 => None,
         Err(error) => {
             return Err(error).with_context(|| format!("cannot read the APIService '{name}'"))
         }
     };
-    // Another adapter's is its own.
+    // The APIService belongs to another adapter.
     let spec = found
         .and_then(|s| s.spec)
         .filter(|s| s.ca_bundle.as_ref() != Some(&wanted));

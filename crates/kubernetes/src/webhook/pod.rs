@@ -13,9 +13,9 @@ const VOLUME: &str = "baltra";
 pub struct Grant {
     /// Its instance.
     pub instance: String,
-    /// node/device; none: it waits.
+    /// The devices, node/device; empty: the Pod waits.
     pub devices: Vec<String>,
-    /// Its node; empty: not decided.
+    /// The node; empty: not decided.
     pub node: String,
     /// Whether it waits for a device, or for a reconfiguration.
     pub gated: bool,
@@ -35,27 +35,27 @@ pub enum Error {
     /// It names a container that it does not have.
     #[error("annotation baltra.io/containers lists '{0}', but the Pod has no such container")]
     NoContainer(String),
-    /// It must run where its device is not.
+    /// It must run on another node than its device's.
     #[error("the Pod's node selector requires node '{asked}', but its device is on node '{node}'")]
     Elsewhere {
-        /// The Pod's.
+        /// The Pod's node.
         asked: String,
-        /// The device's.
+        /// The device's node.
         node: String,
     },
-    /// It has a node, and would have to wait.
+    /// It is bound to a node and therefore cannot wait.
     #[error(
         "the Pod is bound to node '{0}' and cannot wait for a device there: remove spec.nodeName"
     )]
     Bound(String),
 }
 
-/// The node that a Pod can only run on; empty: any.
+/// The only node on which the Pod can run; empty: any.
 pub fn node(pod: &Value) -> String {
     let spec = &pod["spec"];
     let named = spec["nodeName"].as_str();
     let selected = spec["nodeSelector"][HOSTNAME].as_str();
-    // As a DaemonSet binds its Pods.
+    // The node affinity that a DaemonSet gives its Pods.
     let terms = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         ["nodeSelectorTerms"];
     let field = &terms[0]["matchFields"][0];
@@ -64,10 +64,10 @@ pub fn node(pod: &Value) -> String {
     first.unwrap_or_default().to_owned()
 }
 
-/// The Pod as it has to be.
+/// The changed Pod.
 ///
 /// # Errors
-/// When the Pod conflicts with the required changes.
+/// The Pod conflicts with the required changes.
 pub fn changed(
     pod: &Value,
     wanted: &DeviceRequest,
@@ -152,11 +152,12 @@ fn inject(container: &mut Value, name: &str, instance: &str) -> Result<(), Error
     Ok(())
 }
 
-/// A container's environment variables; one names the file with all other values.
+/// Environment variables of a container; one names the file with all other values.
 pub fn environment() -> [(&'static str, String); 3] {
     [
         ("BALTRA_ENVIRONMENT", format!("{MOUNT}/environment")),
-        // Both loaders take the one file; where an image has none our library is the loader.
+        // Both common loaders read this file; in an image without a loader, the library itself is
+        // the loader.
         ("OCL_ICD_VENDORS", format!("{MOUNT}/baltra.icd")),
         ("LD_LIBRARY_PATH", MOUNT.to_owned()),
     ]
@@ -360,7 +361,7 @@ mod tests {
             template["metadata"]["annotations"]["baltra.io/application"],
             "red.app"
         );
-        // Admitted again, it stays as it is.
+        // A second admission changes nothing.
         assert_eq!(
             workload(&changed, &asking, "red.app", "http://r:1"),
             changed

@@ -1,4 +1,4 @@
-//! Decisions on objects that refer to Baltra.
+//! Admission decisions on objects that refer to Baltra.
 
 use super::pod::{self, Grant};
 use super::{Options, ADMITTED, REFUSED, WAITING};
@@ -21,19 +21,19 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long the registry may take: the API server waits.
+/// Timeout of the registry, because the API server waits.
 const REGISTRY_MAX: Duration = Duration::from_secs(5);
 
-/// Decides.
+/// Reviews admission requests.
 pub struct Reviewer {
     client: Client,
     pub(super) registry: Registry,
     registry_url: String,
     runtime_dir: PathBuf,
-    /// Whoever is a service account of this namespace is one of ours.
+    /// The group of the service accounts in this namespace, which belong to Baltra.
     own_group: String,
     namespaces: Store<Namespace>,
-    /// One admission at a time in a namespace whose instances are counted.
+    /// Serializes admissions in namespaces with a limit of instances.
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     counters: Arc<Counters<3>>,
 }
@@ -50,10 +50,10 @@ impl<T: std::error::Error> From<T> for Refused {
 }
 
 impl Reviewer {
-    /// Watches namespaces from now on.
+    /// Starts watching namespaces.
     ///
     /// # Errors
-    /// When they cannot be listed.
+    /// The namespaces cannot be listed.
     pub async fn start(
         client: Client,
         registry: Registry,
@@ -74,7 +74,7 @@ impl Reviewer {
         })
     }
 
-    /// A Pod or a workload is made or changed.
+    /// Reviews the creation or change of a Pod or a workload.
     pub async fn mutate(&self, request: &Admission) -> AdmissionResponse {
         let answer = AdmissionResponse::from(request);
         let Some(object) = &request.object else {
@@ -112,7 +112,7 @@ impl Reviewer {
         }
     }
 
-    /// A Pod is changed: who it is stays.
+    /// Reviews a change of a Pod: its identity must not change.
     pub fn validate(&self, request: &Admission) -> AdmissionResponse {
         let answer = AdmissionResponse::from(request);
         let (Some(before), Some(after)) = (&request.old_object, &request.object) else {
@@ -201,7 +201,7 @@ impl Reviewer {
         }
     }
 
-    /// What would be decided, without deciding it.
+    /// Checks a request without allocating.
     fn rehearse(
         &self,
         asker: &Asker,
@@ -271,11 +271,11 @@ impl Reviewer {
         let request = ReleaseRequest {
             instance: instance.to_owned(),
         };
-        // Without a response its lease expires.
+        // If there is no response, the lease expires.
         let _ = tokio::time::timeout(REGISTRY_MAX, instances.release(request)).await;
     }
 
-    /// Refuses one instance more than the namespace may have.
+    /// Rejects an instance beyond the namespace's limit.
     async fn count(&self, namespace: &str, most: usize) -> Result<(), Refused> {
         let mut operators = self.registry.operators.clone();
         let request = InstancesRequest {
@@ -310,7 +310,7 @@ impl Reviewer {
         let known = self.namespaces.get(&ObjectRef::new(name));
         let annotations = match known {
             Some(namespace) => namespace.metadata.annotations.clone(),
-            // Made a moment ago.
+            // Created a moment ago.
             None => {
                 let api: Api<Namespace> = Api::all(self.client.clone());
                 api.get(name).await?.metadata.annotations
@@ -320,7 +320,7 @@ impl Reviewer {
     }
 }
 
-/// What of a Pod's identity differs.
+/// The difference in a Pod's identity, if any.
 fn identity_change(before: &DynamicObject, after: &DynamicObject) -> Option<&'static str> {
     let label = |o: &DynamicObject| o.metadata.labels.as_ref()?.get(INSTANCE).cloned();
     let given = |o: &DynamicObject| o.metadata.annotations.as_ref()?.get(ALLOCATED).cloned();

@@ -1,4 +1,5 @@
-//! `external.metrics.k8s.io/v1beta1`: what the cluster's horizontal autoscaler reads, from the registry's signals.
+//! `external.metrics.k8s.io/v1beta1`: the registry's signals for the cluster's horizontal
+//! autoscaler.
 //!
 //! Each metric is of a Function of the namespace, which the selector names: `function=NAME`.
 //! Without a selector the response lists all of the namespace's Functions. With
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 /// The group and version.
 pub const API: &str = "external.metrics.k8s.io/v1beta1";
-/// How long the registry may take.
+/// Timeout of the registry.
 const REGISTRY_MAX: Duration = Duration::from_secs(5);
 
 const METRICS: [&str; 4] = [
@@ -37,7 +38,7 @@ enum MetricsRequest {
     },
 }
 
-/// A refused request: the HTTP status and the reason.
+/// A rejected request: the HTTP status and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused(pub u16, pub String);
 
@@ -85,7 +86,7 @@ fn parse(path: &str, query: Option<&str>) -> Result<MetricsRequest, Refused> {
     })
 }
 
-/// Percent signs of a query.
+/// Percent-decodes a query.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
@@ -110,10 +111,10 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Answers a request.
+/// Responds to a request.
 ///
 /// # Errors
-/// Why there is no answer.
+/// The reason of a rejection.
 pub async fn answer(
     registry: &Registry,
     path: &str,
@@ -167,7 +168,7 @@ fn response(request: &MetricsRequest, signals: &[Signal]) -> Value {
     }
 }
 
-/// A quantity: in thousandths unless it is an integer.
+/// Formats a quantity, in thousandths unless it is an integer.
 fn value(metric: &str, signal: &Signal) -> String {
     let thousandths =
         |value: f64| format!("{}m", (value.clamp(0.0, 1e12) * 1_000.0).round() as u64);

@@ -1,4 +1,5 @@
-//! HTTPS: `POST /mutate` and `POST /validate`, each a review and its answer; `GET /apis/…`, the scaling signals.
+//! HTTPS: `POST /mutate` and `POST /validate`, each with a review as request and response; `GET
+//! /apis/…`, the scaling signals.
 
 use super::certificate::Keeper;
 use super::review::Reviewer;
@@ -20,10 +21,10 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
-/// A review has an object, its predecessor and the user: the cluster's own limit of an object is
-/// 1.5 MiB.
+/// Limit of a review, which contains an object, its previous version and the user: the cluster
+/// limits an object to 1.5 MiB.
 const BODY_BYTES_MAX: usize = 8 << 20;
-/// Connections at once. The API server has a few.
+/// Most concurrent connections. The API server has a few.
 const CONNECTIONS_MAX: usize = 1_024;
 /// Time limit of a TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
@@ -111,7 +112,7 @@ async fn answer(reviewer: &Reviewer, request: Request<Incoming>) -> Response<Ful
             )
         }
     };
-    // Its version goes into the answer.
+    // The request's version is repeated in the response.
     let request: AdmissionRequest<DynamicObject> = match review.try_into() {
         Ok(request) => request,
         Err(_) => {

@@ -1,12 +1,4 @@
-//! A snapshot with an index over it: the scan's answers without looking at every device.
-//!
-//! Allocatable devices are indexed by their fixed properties (a *class*: vendor, platform, profile,
-//! model, name, pool) and by their regions' accelerators, each list in the algorithm's order. A
-//! decision considers the first device of each matching list.
-//!
-//! Whether a place can be redistributed depends only on its accelerator: with `S` the free time
-//! of all places that hold it, the others have `S − (100 − u)` free, and `S − (100 − u) ≥ u` is
-//! `S ≥ 100`. So one sum for each accelerator, kept as devices change, decides it.
+//! A snapshot with an index: it gives the scan's results without visiting every device.
 
 use super::scan::Scan;
 use super::{
@@ -20,25 +12,25 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// The content of a device's region, as an index key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Slot {
-    /// Nothing is held: programs live side by side, or there is no region.
+    /// No exclusive content: programs coexist, or there is no region.
     Whole,
     Blank,
     Holds(Accelerator),
 }
 
-/// What its devices have in common.
+/// The common properties of a class.
 type Kind = ([String; 6], BTreeMap<String, String>, bool);
 
 type File = BTreeSet<(Rank, DeviceId)>;
 
 /// Devices that a query can distinguish only by id, node and accelerators.
 struct Class {
-    /// Any one of them.
+    /// Any device of the class.
     sample: Device,
     files: BTreeMap<Slot, File>,
 }
 
-/// Where a device is filed.
+/// The index entries of a device.
 #[derive(PartialEq)]
 struct Entry {
     class: usize,
@@ -48,7 +40,7 @@ struct Entry {
     free: BTreeMap<String, u64>,
 }
 
-/// A [`Snapshot`] that changes and is allocated from.
+/// An indexed [`Snapshot`] that changes and from which devices are allocated.
 pub struct Index {
     policy: Policy,
     snapshot: Snapshot,
@@ -56,15 +48,15 @@ pub struct Index {
     class_of: HashMap<Kind, usize>,
     entries: HashMap<DeviceId, Entry>,
     free: HashMap<String, u64>,
-    /// Of all devices together: the time that they work, millionths, and the instances that they have.
+    /// Totals over all devices: working time in millionths, and number of instances.
     load: (u64, u64),
     nodes: BTreeMap<String, BTreeSet<DeviceId>>,
-    /// By device, also of devices that are not there (yet, or any more).
+    /// Instances by device, including devices that do not exist (yet, or any more).
     connected: HashMap<DeviceId, BTreeSet<InstanceId>>,
 }
 
 impl Index {
-    /// Over what a snapshot has. Which instance has which device is taken from the instances.
+    /// Indexes a snapshot. The devices of instances are taken from the instances.
     pub fn new(snapshot: Snapshot, policy: Policy) -> Index {
         let mut index = Index {
             policy,
@@ -97,7 +89,7 @@ impl Index {
         &self.policy
     }
 
-    /// Follows another policy from now on.
+    /// Sets another policy.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
         let ids: Vec<DeviceId> = self.snapshot.devices.keys().cloned().collect();
@@ -118,8 +110,8 @@ impl Index {
         self.file(&id);
     }
 
-    /// Changes a device in place: its metrics, its state, what its regions hold. Its id, node and
-    /// instances stay what they are. `None` where it is not there.
+    /// Changes a device in place: its metrics, its state, the contents of its regions. Its id, node
+    /// and instances must not change. `None` if it does not exist.
     pub fn update_device<T>(
         &mut self,
         id: &str,
@@ -137,7 +129,7 @@ impl Index {
         Some(changed)
     }
 
-    /// A device goes. The instances that have it keep its name.
+    /// Removes a device. Instances that use it keep its id.
     pub fn remove_device(&mut self, id: &str) -> Option<Device> {
         self.weigh(id, false);
         let device = self.snapshot.devices.remove(id)?;
@@ -151,19 +143,19 @@ impl Index {
         Some(device)
     }
 
-    /// A function comes, or changes.
+    /// Adds or replaces a function.
     pub fn put_function(&mut self, function: Function) {
         self.snapshot
             .functions
             .insert(function.id.clone(), function);
     }
 
-    /// A function goes; its instances stay until they are removed.
+    /// Removes a function; its instances stay until they are removed.
     pub fn remove_function(&mut self, id: &str) -> Option<Function> {
         self.snapshot.functions.remove(id)
     }
 
-    /// An instance comes, or changes.
+    /// Adds or replaces an instance.
     pub fn put_instance(&mut self, instance: Instance) {
         let before = self
             .snapshot
@@ -178,7 +170,7 @@ impl Index {
         }
     }
 
-    /// An instance goes.
+    /// Removes an instance.
     pub fn remove_instance(&mut self, id: &str) -> Option<Instance> {
         let instance = self.snapshot.instances.remove(id)?;
         for device in &instance.devices {
@@ -187,12 +179,12 @@ impl Index {
         Some(instance)
     }
 
-    /// Gives a request its devices, without saying why not.
+    /// Allocates devices without computing a refusal.
     pub fn choose(&self, request: &Request<'_>) -> Option<Decision> {
         assign(self, request)
     }
 
-    /// Gives a request its devices.
+    /// Allocates devices.
     ///
     /// # Errors
     /// A [`Refusal`] that lists every device; computing it visits each.
@@ -203,8 +195,8 @@ impl Index {
         })
     }
 
-    /// Makes a decision true: the instance has the devices, and regions to be reconfigured count
-    /// as holding its function's accelerator.
+    /// Applies a decision: the instance has the devices, and regions to be reconfigured count as
+    /// holding its function's accelerator.
     pub fn commit(&mut self, mut instance: Instance, decision: &Decision) {
         let function = self.snapshot.functions.get(&instance.function);
         let accelerator = function.map(planned);
@@ -246,13 +238,13 @@ impl Index {
         }
     }
 
-    /// Percent of a device's time that an instance takes, the mean of all; 0 where there is none.
+    /// Mean device time of an instance, percent; 0 without instances.
     fn each(&self) -> f64 {
         let (busy, instances) = self.load;
         busy as f64 / 1e6 / instances.max(1) as f64
     }
 
-    /// Counts a device among all, or no more; nothing where it is not there.
+    /// Adds a device to the totals, or removes it; without effect if it does not exist.
     fn weigh(&mut self, id: &str, is: bool) {
         let Some(device) = self.snapshot.devices.get(id) else {
             return;
@@ -325,7 +317,7 @@ impl Index {
         })
     }
 
-    /// Files a device as it is now.
+    /// Indexes a device in its current state.
     fn file(&mut self, id: &str) {
         let entry = self.entry(id);
         if self.entries.get(id) == entry.as_ref() {
@@ -362,7 +354,7 @@ impl Index {
         self.entries.insert(id.to_owned(), entry);
     }
 
-    /// Whether what is on the places with an accelerator fits on one place fewer.
+    /// Whether the load of all places with an accelerator fits on one place fewer.
     fn is_redistributable(&self, accelerator: &Accelerator, taken: &[Placement]) -> bool {
         let key = accelerator.key();
         let lost = taken.iter().filter_map(|t| {
@@ -377,7 +369,7 @@ impl Index {
         free.saturating_sub(lost.sum()) >= WHOLE
     }
 
-    /// The region that is best given up.
+    /// The region whose accelerator can best be replaced.
     fn region_to_give_up(&self, device: &Device, taken: &[Placement]) -> Option<usize> {
         let can = |r: &usize| {
             let holds = device.regions[*r].holds();
@@ -390,8 +382,8 @@ impl Index {
         (0..device.regions.len()).filter(can).min_by_key(cost)
     }
 
-    /// The devices that a query or a node names, where that is so few that looking at each is
-    /// the shortest way; `None`: all.
+    /// The devices that a query or a node selects, if they are so few that visiting each is
+    /// cheaper; `None`: all.
     fn named<'a>(
         &'a self,
         requirement: &Requirement<'_>,
@@ -465,7 +457,7 @@ impl Index {
         best.map(|(rank, device)| (rank.clone(), device))
     }
 
-    /// The first loaded device in order; what a moving instance may get.
+    /// The first loaded device in order, for an instance that moves.
     pub(super) fn first_loaded(&self, requirement: &Requirement<'_>) -> Option<&Device> {
         let near = requirement
             .prefer

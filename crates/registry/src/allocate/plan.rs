@@ -1,11 +1,11 @@
-//! Where the instances go that a device can no longer serve.
+//! New devices for instances that a device can no longer serve.
 //!
-//! Reconfiguring a region takes its accelerator from whoever uses it; draining takes the device
-//! from everybody. Each such instance moves to the first device in order that holds what it asks
-//! for: nothing is reconfigured for a move, or one could set off the next. The algorithm's check
-//! counts only total load; here each instance is placed with its load (an equal part of its
-//! device's utilization), so that a hundred instances do not all move to the device that is idle
-//! now.
+//! Reconfiguring a region removes its accelerator from the instances that use it; draining removes
+//! the device from all its instances. Each such instance moves to the first device in order that
+//! holds the requested accelerator. Moves do not reconfigure devices, because one move could then
+//! cause the next. The algorithm's check counts only total load; here each instance is placed with
+//! its load (an equal part of its device's utilization), so that a hundred instances do not all
+//! move to the same idle device.
 
 use super::{Index, Placement, Request, Requirement};
 use crate::model::{
@@ -14,7 +14,7 @@ use crate::model::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// One instance's way.
+/// The move of one instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
     /// The instance.
@@ -30,16 +30,16 @@ pub struct Move {
 pub struct Stranded {
     /// The instance.
     pub instance: InstanceId,
-    /// Why, for the operator.
+    /// The reason, for the operator.
     pub reason: String,
 }
 
-/// What becomes of a device's instances.
+/// New devices for a device's instances.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Those that move.
+    /// Instances that move.
     pub moves: Vec<Move>,
-    /// Those that cannot.
+    /// Instances that cannot move.
     pub stranded: Vec<Stranded>,
 }
 
@@ -50,8 +50,8 @@ impl Plan {
     }
 }
 
-/// What becomes of a device's instances when a region gets another accelerator. Those that fit
-/// the device as it will be stay. A device or a region that is not there has none.
+/// Plans the moves when a region gets another accelerator. Instances that match the device's future
+/// state stay. The plan is empty if the device or region does not exist.
 pub fn plan(index: &Index, device: &str, region: usize, accelerator: &Accelerator) -> Plan {
     let Some(device) = index.snapshot().devices.get(device) else {
         return Plan::default();
@@ -66,7 +66,7 @@ pub fn plan(index: &Index, device: &str, region: usize, accelerator: &Accelerato
     })
 }
 
-/// What becomes of a device's instances when all of them must leave it.
+/// Plans the moves when all instances must leave a device.
 pub fn evacuate(index: &Index, device: &str) -> Plan {
     match index.snapshot().devices.get(device) {
         Some(device) => leave(index, device, |_| false),
@@ -120,10 +120,10 @@ fn leave(index: &Index, device: &Device, stays: impl Fn(&Function) -> bool) -> P
     plan
 }
 
-/// Devices as they will be with those who moved there.
+/// The future state of devices, including the instances moved there.
 struct Moved<'a> {
     index: &'a Index,
-    /// Percent that each instance brings.
+    /// Load of each moving instance, percent.
     share: f64,
     touched: BTreeMap<DeviceId, Device>,
 }
@@ -143,7 +143,7 @@ impl Moved<'_> {
             except: &skip,
             ..requirement
         });
-        // Those who moved before it are among a touched device's instances.
+        // Instances that moved earlier are among a changed device's instances.
         let snapshot = self.index.snapshot();
         let fits = |d: &&Device| {
             requirement.unfit(snapshot, d).is_none()

@@ -1,11 +1,11 @@
-//! Pools: several devices offered as one, queues spread over them by load.
+//! Pools: several devices are presented as one, and queues are distributed over them by load.
 
-/// One device of a pool, as it is when the next queue is opened.
+/// A pool's device at the time when the next queue is created.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueueLoad {
-    /// Percent of the time that it works.
+    /// Utilization, percent.
     pub utilization: f64,
-    /// Queues that this client has on it.
+    /// Number of this client's queues on it.
     pub queues: u32,
 }
 
@@ -19,7 +19,7 @@ pub fn spread(devices: &[QueueLoad]) -> Option<usize> {
         } else {
             0.0
         };
-        // A full device counts as a hundredth free: it gets a queue once the others have many.
+        // A fully used device counts as 1 % free: it gets a queue once the others have many.
         (f64::from(d.queues) + 1.0) / (100.0 - used).max(1.0)
     };
     let of = |n: &usize| crowding(&devices[*n]);

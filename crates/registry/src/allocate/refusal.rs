@@ -1,4 +1,4 @@
-//! Why an instance got no device: of every device, which filter it failed and by what number.
+//! Refusals: for every device, the filter that rejected it and the values.
 
 use crate::model::{Accelerator, DeviceId, DeviceState};
 use serde::{Deserialize, Serialize};
@@ -8,66 +8,66 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// It takes no instances.
+    /// It does not accept instances.
     State(DeviceState),
     /// A metric is outside its configured bounds.
     Metric {
-        /// Which.
+        /// The metric's name.
         metric: String,
         /// Its value; `None`: not reported, which counts as 0.
         value: Option<f64>,
-        /// The least allowed, if it is below.
+        /// The minimum, if the value is below it.
         min: Option<f64>,
-        /// The greatest allowed, if it is above.
+        /// The maximum, if the value is above it.
         max: Option<f64>,
     },
     /// The instance is being moved away from it.
     Excepted,
-    /// The same instance was given it already.
+    /// It was allocated to the same instance already.
     Taken,
-    /// A term of the query about what cannot change.
+    /// A fixed property does not match the query.
     Query {
-        /// Which field, or `label.KEY`.
+        /// The field, or `label.KEY`.
         field: String,
         /// The pattern.
         wanted: String,
         /// The device's value.
         found: String,
     },
-    /// It is on another node than the instance must be.
+    /// It is on another node than the required one.
     Node {
-        /// The instance's.
+        /// The required node.
         wanted: String,
-        /// The device's.
+        /// The device's node.
         found: String,
     },
     /// Too little of its memory is unreserved.
     Memory {
-        /// Bytes to be promised.
+        /// Bytes to reserve.
         wanted: u64,
         /// Unreserved bytes.
         free: u64,
         /// Its memory, bytes; 0 if not reported.
         all: u64,
     },
-    /// It cannot be offered as one with those given already.
+    /// It cannot be presented as one with the devices allocated already.
     Unlike,
-    /// Another accelerator is loaded and the work on it fits nowhere else.
+    /// It holds another accelerator, and the load on that fits nowhere else.
     Redistribution {
-        /// The region that comes nearest.
+        /// The region that comes closest.
         region: usize,
-        /// What would be lost.
+        /// The accelerator that would be replaced.
         accelerator: Accelerator,
-        /// Percent of a device that the region uses.
+        /// Utilization of the region, percent of a device.
         needed: f64,
-        /// Percent of a device that all other places with that accelerator have free.
+        /// Free time of all other places with that accelerator, percent of a device.
         free: f64,
     },
-    /// It has no region to load anything into.
+    /// It has no region for the accelerator.
     NoRegion,
-    /// It would do, but all devices must be on one node and its node has too few.
+    /// It matches, but all devices must be on one node, and its node has too few.
     NodeShort {
-        /// How many the node could give.
+        /// Number of matching devices on the node.
         found: u32,
     },
 }
@@ -131,29 +131,29 @@ impl fmt::Display for Reason {
     }
 }
 
-/// One device's.
+/// The rejection of one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rejection {
-    /// Which device.
+    /// The device.
     pub device: DeviceId,
     /// The reason.
     pub reason: Reason,
 }
 
-/// No device for an instance.
+/// A request that cannot be allocated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Refusal {
     /// The query, as text.
     pub query: String,
     /// Number of requested devices.
     pub requested: u32,
-    /// How many could have been given.
+    /// Number of devices that could have been allocated.
     pub found: u32,
-    /// Every device that there is, by id, but for those that could have been given.
+    /// All devices, by id, except those that could have been allocated.
     pub devices: Vec<Rejection>,
 }
 
-/// How many devices a message names.
+/// Most devices that a message names.
 const NAMED_MAX: usize = 5;
 
 impl fmt::Display for Refusal {

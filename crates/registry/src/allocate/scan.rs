@@ -8,10 +8,10 @@ use super::{
 use crate::model::{Device, DeviceState, Locality, Snapshot};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Chooses an instance's devices, or returns the refusal.
+/// Allocates an instance's devices, or returns the refusal.
 ///
 /// # Errors
-/// A [`Refusal`] that names every device.
+/// A [`Refusal`] that lists every device.
 pub fn allocate(
     snapshot: &Snapshot,
     request: &Request<'_>,
@@ -24,7 +24,7 @@ pub fn allocate(
 pub(super) struct Scan<'a> {
     snapshot: &'a Snapshot,
     policy: &'a Policy,
-    /// Free time by accelerator, on all places that count.
+    /// Free time by accelerator, over all eligible places.
     free: HashMap<String, u64>,
 }
 
@@ -47,8 +47,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Free time on the places with an accelerator other than this one, which counts. Those that
-    /// the same request is about to reconfigure no longer do.
+    /// Free time of the other eligible places with an accelerator, without those that the same
+    /// request is about to reconfigure.
     fn free_elsewhere(
         &self,
         key: &str,
@@ -69,7 +69,7 @@ impl<'a> Scan<'a> {
         all.saturating_sub(own + lost.sum::<u64>())
     }
 
-    /// The region of a device that is best given up, or why none can be.
+    /// The region of a device whose accelerator can best be replaced, or why there is none.
     fn redistributable(&self, device: &Device, taken: &[Placement]) -> Result<usize, Reason> {
         let mut order: Vec<usize> = (0..device.regions.len()).collect();
         let used = |r: usize| millionths(device.region_utilization(r));
@@ -98,7 +98,7 @@ impl<'a> Scan<'a> {
         Err(nearest.map_or(Reason::NoRegion, |(_, reason)| reason))
     }
 
-    /// The devices of a node, or of all, that a request finds before it runs short.
+    /// The devices of a node, or of all nodes, that a request finds before it runs short.
     fn found(
         &self,
         request: &Request<'_>,
@@ -115,8 +115,8 @@ impl<'a> Scan<'a> {
         taken
     }
 
-    /// Of every device why a request cannot have it. `source` gives the same answers as this scan
-    /// and may be faster.
+    /// The reason of each device's rejection. `source` gives the same results as this scan and may
+    /// be faster.
     pub fn refusal(&self, request: &Request<'_>, source: &impl Source) -> Refusal {
         let required = request.locality == Locality::Require;
         let mut short: BTreeMap<&str, Vec<Placement>> = BTreeMap::new();
@@ -163,7 +163,7 @@ impl<'a> Scan<'a> {
         if let Some(reason) = self.policy.outside(device) {
             return reason;
         }
-        // What its node would have given already counts: work cannot move to there any more.
+        // Devices that its node would have provided already count: load cannot move there any more.
         let taken = match short.get(device.node.as_str()) {
             Some(given) if given.iter().any(|t| t.device == device.id) => {
                 return Reason::NodeShort {

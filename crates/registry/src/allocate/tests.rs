@@ -1,4 +1,5 @@
-//! One property for each guarantee of the algorithm, checked against its words and not its code.
+//! Tests of the algorithm's guarantees, one property each, against its description rather than its
+//! code.
 
 mod generate;
 mod guarantees;
@@ -50,7 +51,7 @@ fn occupation_decides_between_equal_utilizations() {
 
 #[test]
 fn a_device_is_reconfigured_only_if_what_it_does_fits_elsewhere() {
-    // Two with mm: each other's free time, 40 and 70, is at least what the other uses.
+    // Two places with mm: the free time of each, 40 and 70, is at least the load of the other.
     let two = snapshot(vec![
         device("d0", "n0", Some("mm"), 30.0),
         device("d1", "n1", Some("mm"), 60.0),

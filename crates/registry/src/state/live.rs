@@ -7,12 +7,12 @@ use baltra_api::registry::{self as proto, DeviceLoad};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Whether a node can be counted on.
+/// Whether a node is usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The store has it, and it has sent no heartbeat since the registry started.
+    /// The node is in the store, and has sent no heartbeat since the registry started.
     Unconfirmed,
-    /// Its lease runs.
+    /// Its lease is valid.
     Ready,
     /// Its lease expired, or it deregistered.
     Silent,
@@ -27,9 +27,9 @@ pub struct LiveNode {
     pub last_heartbeat: Duration,
     /// Its manager's uptime at that time, seconds.
     pub uptime_s: Option<u64>,
-    /// Tenants' shares, where they are not 1.
+    /// Tenants' shares other than 1.
     pub weights: BTreeMap<String, u32>,
-    /// By name.
+    /// Reports of its devices, by name.
     pub devices: BTreeMap<String, LiveDevice>,
 }
 
@@ -49,9 +49,9 @@ impl LiveNode {
 /// A node's last report of a device.
 #[derive(Clone, Debug, Default)]
 pub struct LiveDevice {
-    /// Its words.
+    /// The reported load.
     pub load: DeviceLoad,
-    /// Percent.
+    /// Utilization, percent.
     pub utilization: f64,
 }
 
@@ -59,7 +59,7 @@ impl LiveDevice {
     /// Applies a heartbeat, and computes the values that it does not report.
     pub(super) fn update(&mut self, load: DeviceLoad, slots: u32) {
         let before = &self.load;
-        // A counter that fell counts from where it is now: its manager restarted.
+        // A counter that decreased starts from its new value: the manager restarted.
         let counts =
             before.at_ns > 0 && load.at_ns > before.at_ns && load.busy_ns >= before.busy_ns;
         self.utilization = match load.utilization {
@@ -74,7 +74,7 @@ impl LiveDevice {
     }
 }
 
-/// A device's regions as the allocator sees them.
+/// The allocator's model of a device's regions.
 pub(super) fn regions(device: &DeviceRecord, loaded: &[proto::Region]) -> Vec<model::Region> {
     let accelerator = |r: &proto::Region| model::Accelerator {
         name: r.name.clone(),
@@ -101,7 +101,7 @@ pub(super) fn regions(device: &DeviceRecord, loaded: &[proto::Region]) -> Vec<mo
     (0..device.regions.max(1)).map(region).collect()
 }
 
-/// The regions that hold by now what they were to be reconfigured to.
+/// The regions that hold their planned accelerator.
 pub fn settled(device: &DeviceRecord, load: &DeviceLoad) -> Vec<u32> {
     let holds = |index: u32, pending: &AcceleratorRecord| {
         let mut regions = load.regions.iter().filter(|r| r.index == index);
@@ -124,7 +124,7 @@ pub fn is_same(meant: &AcceleratorRecord, name: &str, digest: &str) -> bool {
         name: name.to_owned(),
         digest: digest.to_owned(),
     };
-    // The name is a pattern where the query's was one.
+    // The name is a pattern if the query's was one.
     let query = Query::any().with(Field::Accelerator, &meant.name);
     meant.name == name || query.is_ok_and(|q| q.wants(&accelerator))
 }

@@ -1,5 +1,5 @@
-//! The allocator's view is kept change by change; it must be what a fresh start would make of the
-//! same store.
+//! The allocator's view is updated change by change; it must equal the view that a fresh start
+//! computes from the same store.
 
 use super::*;
 use crate::records::{AcceleratorRecord, AssignmentRecord, PoolRecord, StoredQuery};
@@ -87,7 +87,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// All nodes say that all is well.
+/// Sends heartbeats of all nodes, with 10 % load.
 fn heartbeat(state: &mut State) {
     let nodes: Vec<NodeRecord> = state.image().nodes.values().cloned().collect();
     for node in nodes {
@@ -167,7 +167,7 @@ fn a_stored_query_that_does_not_parse_fits_no_device() {
         }
         let request = crate::allocate::Request::of(&demand.query);
         assert!(state.index().allocate(&request).is_err());
-        // What it was given stays its own.
+        // It keeps its allocation.
         assert_eq!(state.holders("n0/d0").collect::<Vec<_>>(), ["i0"]);
     }
 }

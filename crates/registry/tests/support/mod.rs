@@ -1,4 +1,4 @@
-//! A registry in this process, and what tests say to it.
+//! Starts a registry in this process and sends requests to it.
 #![allow(dead_code)]
 
 use baltra_api::client::{self, Functions, Instances, Nodes, Operators};
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Status;
 
-/// Time that anything may take on a loaded machine before a test gives up.
+/// Timeout of any step on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// On free ports, with its store in `state`.
+/// Options with free ports and a store in `state`.
 pub fn options(state: &Path) -> Options {
     Options {
         address: "127.0.0.1:0".parse().unwrap(),
@@ -26,12 +26,12 @@ pub fn options(state: &Path) -> Options {
     }
 }
 
-/// One that serves in this process.
+/// Starts a registry in this process.
 pub async fn start(state: &Path) -> (Handle, Clients) {
     start_with(options(state)).await
 }
 
-/// One that serves in this process.
+/// Starts a registry in this process.
 pub async fn start_with(options: Options) -> (Handle, Clients) {
     let token = options.token.clone();
     let handle = Service::start(options).await.unwrap();
@@ -125,7 +125,7 @@ impl Clients {
         self.instances.allocate(request).await.unwrap().into_inner()
     }
 
-    /// Also the silent ones.
+    /// All devices, including those of silent nodes.
     pub async fn devices(&mut self) -> Vec<Device> {
         let request = DevicesRequest {
             silent: true,
@@ -142,12 +142,12 @@ impl Clients {
     }
 }
 
-/// The secret of a node.
+/// The secret id of a node.
 pub fn id(node: &str) -> String {
     format!("{node:-<32}")
 }
 
-/// A digest that a letter stands for.
+/// The digest for a letter.
 pub fn digest(letter: char) -> String {
     letter.to_string().repeat(64)
 }
@@ -183,7 +183,7 @@ pub fn gpu(name: &str, utilization: f64) -> (DeviceDescription, DeviceLoad) {
     (description, busy(name, utilization, Vec::new()))
 }
 
-/// What a heartbeat says of a device.
+/// The part of a heartbeat about a device.
 pub fn busy(name: &str, utilization: f64, regions: Vec<Region>) -> DeviceLoad {
     DeviceLoad {
         name: name.into(),
@@ -193,7 +193,7 @@ pub fn busy(name: &str, utilization: f64, regions: Vec<Region>) -> DeviceLoad {
     }
 }
 
-/// Where an instance's devices are.
+/// The places of an instance's devices.
 pub fn places(instance: &Instance) -> Vec<String> {
     let devices = instance.devices.iter();
     devices
@@ -201,7 +201,7 @@ pub fn places(instance: &Instance) -> Vec<String> {
         .collect()
 }
 
-/// What was given.
+/// The instance in a response, which must be an allocation.
 pub fn given(reply: AllocateReply) -> Instance {
     let refusal = reply.refusal;
     reply
@@ -209,7 +209,7 @@ pub fn given(reply: AllocateReply) -> Instance {
         .unwrap_or_else(|| panic!("refused: {refusal:?}"))
 }
 
-/// Tries until it is so.
+/// Retries until the condition holds.
 pub async fn until<F>(what: &str, mut is_so: impl FnMut() -> F)
 where
     F: Future<Output = bool>,
@@ -221,12 +221,12 @@ where
     }
 }
 
-/// What a scraper of OpenMetrics gets.
+/// The page for a scraper that accepts OpenMetrics.
 pub async fn page(address: std::net::SocketAddr) -> String {
     page_as(address, "application/openmetrics-text").await
 }
 
-/// What a scraper gets that accepts this.
+/// The page for a scraper with this `Accept` header.
 pub async fn page_as(address: std::net::SocketAddr, accept: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let request = format!(

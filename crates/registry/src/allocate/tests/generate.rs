@@ -1,4 +1,4 @@
-//! Small worlds in which names meet often.
+//! Generates small pools in which names coincide often.
 
 use super::super::*;
 use crate::model::{Region, Snapshot};
@@ -68,7 +68,7 @@ fn state() -> impl Strategy<Value = DeviceState> {
     ]
 }
 
-/// A device but for its name.
+/// A device without its name.
 pub fn any_device() -> impl Strategy<Value = Device> {
     (
         select(vec!["n0", "n1", "n2"]),
@@ -146,7 +146,7 @@ pub fn any_snapshot() -> impl Strategy<Value = Snapshot> {
     })
 }
 
-/// To be promised; mostly nothing.
+/// Memory to reserve; mostly 0.
 fn any_memory() -> impl Strategy<Value = u64> {
     select(vec![0, 0, 0, 1, 2])
 }
@@ -195,7 +195,7 @@ pub fn any_policy() -> impl Strategy<Value = Policy> {
     })
 }
 
-/// A request that owns what it points to.
+/// A request that owns its data.
 #[derive(Clone, Debug)]
 pub struct Demand {
     pub query: Query,
@@ -250,7 +250,7 @@ pub fn any_demand() -> impl Strategy<Value = Demand> {
         )
 }
 
-/// One device for a query, as the thesis has it.
+/// A request for one device, as in the thesis.
 pub fn any_single() -> impl Strategy<Value = Demand> {
     any_query().prop_map(|query| Demand {
         query,

@@ -159,7 +159,7 @@ proptest! {
         });
         let decision = decide(&snapshot, &demand, &policy);
         prop_assert!(!blank || decision.is_some());
-        // And it is what a device gives up first.
+        // The given-up region is also the device's first choice.
         for placement in decision.iter().flat_map(|d| &d.devices) {
             if let Some(Some(_)) = placement.reconfigures {
                 let regions = &snapshot.devices[&placement.device].regions;
@@ -172,7 +172,7 @@ proptest! {
     fn the_same_snapshot_gives_the_same_devices(
         snapshot in any_snapshot(), demand in any_demand(), policy in any_policy(),
     ) {
-        // Made in another order: what was there first does not count.
+        // The same devices inserted in another order: the order must not matter.
         let backwards = Snapshot {
             devices: snapshot.devices.clone().into_iter().rev().collect(),
             ..snapshot.clone()

@@ -3,7 +3,7 @@ use super::generate::*;
 use crate::model::Snapshot;
 use proptest::prelude::*;
 
-/// What happens to a registry.
+/// A change of a registry.
 #[derive(Clone, Debug)]
 enum Change {
     Put(usize, Box<Device>),
@@ -145,7 +145,7 @@ fn what_came_since_the_last_heartbeat_counts() {
                 ..Instance::default()
             });
         }
-        // These instances were there when the load was reported.
+        // These instances existed when the load was reported.
         index.update_device(id, |d| d.foreseen = 0.0);
     }
     let query = Query::any();
@@ -161,7 +161,8 @@ fn what_came_since_the_last_heartbeat_counts() {
     let placed: Vec<String> = (0..4)
         .map(|n| place(&format!("x{n}"), &mut index))
         .collect();
-    // Of 50 percent that five instances take each new one is foreseen to take a fifth, a sixth, a seventh.
+    // Of the 50 percent load of five instances, each new instance is expected to add a fifth, a
+    // sixth, a seventh.
     assert_eq!(placed, ["c", "c", "c", "b"]);
     index.update_device("c", |d| d.foreseen = 0.0);
     assert_eq!(place("y", &mut index), "c");

@@ -48,7 +48,7 @@ fn instances_take_their_load_with_them() {
         .iter()
         .map(|m| m.to.as_ref().unwrap().device.as_str())
         .collect();
-    // Each brings 20 %: d1 has 20, d2 30, d1 40 in turn.
+    // Each moving instance brings 20 %: d1 has 20, d2 30, d1 40 in turn.
     assert_eq!(to, ["d1", "d2", "d1", "d2"]);
 }
 
@@ -137,7 +137,7 @@ proptest! {
                 prop_assert!(index.policy().admits(to));
                 prop_assert!(query.unmet(to).is_none() && to.has_loaded(query));
             }
-            // Where one move was found the first instance had the best of all.
+            // If there is a move, the first instance was placed on the best device.
             let Some(first) = plan.moves.first() else { continue };
             if plan.stranded.iter().any(|s| s.instance < first.instance) {
                 continue;
