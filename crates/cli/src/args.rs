@@ -42,7 +42,7 @@ const EXAMPLES: &str = "Examples:
   baltra top                         watch devices and tenants
   baltra down                        stop it again";
 
-/// The commands.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start the daemons of this host and wait until they serve

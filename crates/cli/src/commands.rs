@@ -1,4 +1,4 @@
-//! One file a subcommand, or a family of them.
+//! The subcommands, one file for each or for a family of them.
 
 mod accelerator;
 mod board;
@@ -22,9 +22,9 @@ use anyhow::Result;
 use clap::CommandFactory;
 use std::process::ExitCode;
 
-/// Runs a command; the result is the process's exit code.
+/// Runs a command; returns the process's exit code.
 pub fn dispatch(args: Args) -> Result<ExitCode> {
-    // Programs and daemons that are started have other working directories.
+    // Paths become absolute, because started programs and daemons have other working directories.
     let runtime_dir = args.runtime_dir.filter(|dir| !dir.as_os_str().is_empty());
     let runtime_dir = runtime_dir.map(std::path::absolute).transpose()?;
     let paths = crate::control::paths(runtime_dir.as_ref());

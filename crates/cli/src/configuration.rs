@@ -1,4 +1,4 @@
-//! The one configuration of all daemons: layers, sections, and what follows from them.
+//! The configuration of all daemons: layers, sections, and values derived from them.
 
 use crate::args::Config;
 use anyhow::{bail, Context, Result};
@@ -37,16 +37,16 @@ pub fn layers(config: &Config, runtime_dir: Option<&PathBuf>) -> Result<Loader> 
     Ok(loader)
 }
 
-/// The Device Manager's part.
+/// The Device Manager's configuration.
 pub fn manager(config: &Config, runtime_dir: Option<&PathBuf>) -> Result<Options> {
     layers(config, runtime_dir)?.finish()
 }
 
 /// Values of the common sections that the other daemons need.
 pub struct Shared {
-    /// `[paths]`
+    /// The section `[paths]`.
     pub paths: PathOptions,
-    /// `log.level`
+    /// The value of `log.level`.
     pub level: String,
 }
 
@@ -64,11 +64,11 @@ pub fn shared(loader: &Loader) -> Result<Shared> {
 pub struct Section<T> {
     /// `enabled`, if a layer sets it.
     pub enabled: Option<bool>,
-    /// The rest.
+    /// The daemon's options.
     pub options: T,
 }
 
-/// The registry's part.
+/// The registry's configuration.
 pub fn registry(loader: &Loader, state: &Path) -> Result<Section<baltra_registry::Options>> {
     let section: Section<baltra_registry::Options> = section(
         loader,
@@ -80,7 +80,7 @@ pub fn registry(loader: &Loader, state: &Path) -> Result<Section<baltra_registry
     Ok(Section { options, ..section })
 }
 
-/// The gateway's part.
+/// The gateway's configuration.
 pub fn gateway(loader: &Loader, state: &Path) -> Result<Section<baltra_gateway::Options>> {
     let section: Section<baltra_gateway::Options> = section(
         loader,
@@ -122,24 +122,24 @@ fn section<T: DeserializeOwned>(
     Ok(Section { enabled, options })
 }
 
-/// Everything that `baltra up` starts, checked.
+/// The checked configuration of everything that `baltra up` starts.
 pub struct Everything {
-    /// The Device Manager's.
+    /// The Device Manager's configuration.
     pub manager: Options,
-    /// The registry's; `None`: none is started.
+    /// The registry's configuration; `None`: it is not started.
     pub registry: Option<baltra_registry::Options>,
-    /// The gateway's; `None`: none is started.
+    /// The gateway's configuration; `None`: it is not started.
     pub gateway: Option<baltra_gateway::Options>,
 }
 
-/// Checks all daemons' parts, those that are not started included.
+/// Checks all daemons' configurations, including those of daemons that are not started.
 pub fn everything(config: &Config, runtime_dir: Option<&PathBuf>) -> Result<Everything> {
     let loader = layers(config, runtime_dir)?;
     let manager = loader.clone().finish()?;
     let state = &manager.paths.state;
     let registry = registry(&loader, state)?;
     let gateway = gateway(&loader, state)?;
-    // A node that joins another host's registry needs no own one.
+    // A node that joins another host's registry needs no local one.
     let own_registry = registry.enabled.unwrap_or(manager.node.registry.is_empty());
     Ok(Everything {
         registry: own_registry.then_some(registry.options),
@@ -169,7 +169,7 @@ fn dump<T: Serialize>(name: &str, options: Option<&T>) -> Result<String> {
     Ok(format!("\n{}", toml::to_string(&file)?))
 }
 
-/// A text as a value of the configuration, whatever it looks like.
+/// A text as a TOML string.
 pub fn quoted(text: &str) -> String {
     Value::String(text.to_owned()).to_string()
 }

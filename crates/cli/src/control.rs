@@ -1,4 +1,4 @@
-//! Asks the daemon.
+//! A client of the daemon's control socket.
 
 use anyhow::{anyhow, Result};
 use baltra_api::control::control_client::ControlClient;
@@ -30,7 +30,7 @@ impl Control {
             .enable_all()
             .build()?;
         let socket = paths.control_socket();
-        // Looked at first for a plain answer: the channel's own errors are about HTTP.
+        // Check the socket first: the channel's own errors are about HTTP.
         if let Err(error) = std::os::unix::net::UnixStream::connect(&socket) {
             use std::io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
             return Err(match error.kind() {
@@ -53,7 +53,7 @@ impl Control {
         })
     }
 
-    /// One call: its answer, or the daemon's own words.
+    /// One call: its response, or the daemon's error message.
     pub fn call<T, F>(&mut self, f: impl FnOnce(ControlClient<Channel>) -> F) -> Result<T>
     where
         F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,

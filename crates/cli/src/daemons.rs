@@ -1,5 +1,5 @@
-//! The processes that `baltra up` starts: their files in the runtime directory, starting one in
-//! the background, waiting for it, ending it.
+//! The processes that `baltra up` starts: their files in the runtime directory; starting one in the
+//! background, waiting for it, stopping it.
 
 use crate::control::Control;
 use anyhow::{bail, Context, Result};
@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a daemon that loads no driver may take to listen, on a busy machine.
+/// Longest time for a daemon that loads no driver to listen, on a busy machine.
 const LISTEN_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a daemon may take to end.
+/// Longest time for a daemon to exit.
 const END_PATIENCE: Duration = Duration::from_secs(600);
 
 /// One of the daemons.
@@ -49,10 +49,10 @@ pub struct Announcement {
 }
 
 impl Daemon {
-    /// In the order in which they start. They end in the opposite one.
+    /// All daemons in starting order; they are stopped in reverse order.
     pub const ALL: [Daemon; 3] = [Daemon::Registry, Daemon::Manager, Daemon::Gateway];
 
-    /// Its subcommand, and the section of the configuration.
+    /// Its subcommand, which is also its configuration section.
     pub fn name(self) -> &'static str {
         match self {
             Daemon::Registry => "registry",
@@ -61,7 +61,7 @@ impl Daemon {
         }
     }
 
-    /// Held as long as it lives.
+    /// Its lock file, locked while it runs.
     pub fn lock_file(self, paths: &PathOptions) -> PathBuf {
         paths.runtime.join(format!("{}.lock", self.name()))
     }
@@ -75,7 +75,7 @@ impl Daemon {
         paths.runtime.join(format!("{}.json", self.name()))
     }
 
-    /// Its process, if it runs.
+    /// Its process, if it is running.
     pub fn holder(self, paths: &PathOptions) -> Option<u32> {
         lock::holder_of(&self.lock_file(paths))
     }
@@ -87,7 +87,7 @@ impl Daemon {
         (self.holder(paths) == Some(announcement.pid)).then_some(announcement)
     }
 
-    /// Takes the daemon's place in the runtime directory, for as long as the result is kept.
+    /// Locks the daemon's place in the runtime directory until the result is dropped.
     pub fn take(self, paths: &PathOptions) -> Result<DaemonLock> {
         lock::make_directory(&paths.runtime)?;
         let lock = lock::hold(&self.lock_file(paths), self.name())?;
@@ -112,7 +112,7 @@ impl Daemon {
         }
     }
 
-    /// Waits until a process that held the daemon's lock does so no more.
+    /// Waits until a process no longer holds the daemon's lock.
     pub fn wait_end(
         self,
         paths: &PathOptions,
@@ -170,20 +170,20 @@ impl Drop for DaemonLock {
     }
 }
 
-/// How a daemon is started.
+/// How a daemon is tied to its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tie {
     /// It outlives its parent, and logs to its file.
     Loose,
-    /// It ends with its parent in any case, and logs to its file.
+    /// It always exits with its parent, and logs to its file.
     Leashed,
-    /// The same, and logs where its parent does.
+    /// Like `Leashed`, but it logs to its parent's stderr.
     Attached,
 }
 
 /// A daemon that this process started.
 pub struct Running {
-    /// Which.
+    /// The daemon.
     pub daemon: Daemon,
     child: Child,
     log: Option<PathBuf>,
@@ -191,7 +191,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts one, with `extra` arguments and variables of its environment.
+    /// Starts a daemon with additional arguments and environment variables.
     pub fn start(
         daemon: Daemon,
         paths: &PathOptions,
@@ -238,8 +238,9 @@ impl Running {
         })
     }
 
-    /// Waits until it is ready: all devices are probed (manager), or the port is open. `progress`:
-    /// prints progress on stderr if that takes long. It is stopped if it does not become ready.
+    /// Waits until it is ready: all devices are probed (manager), or the port is open. If that
+    /// takes long and `progress` is set, prints progress to stderr. A daemon that does not become
+    /// ready is stopped.
     pub fn wait_ready(mut self, patience: Option<Duration>, progress: bool) -> Result<Running> {
         match self.poll_ready(patience.unwrap_or(LISTEN_PATIENCE), progress) {
             Ok(()) => Ok(self),
@@ -327,7 +328,7 @@ impl Running {
     }
 }
 
-/// Says that something takes long, on one line.
+/// Prints progress of a long operation on one line.
 #[derive(Default)]
 struct Dots {
     shown: bool,
@@ -366,7 +367,7 @@ pub fn url(mut address: SocketAddr, tls: bool) -> String {
     format!("{scheme}://{address}")
 }
 
-/// Ends this process when its standard input does.
+/// Makes this process exit at the end of its standard input.
 pub fn leash() {
     std::thread::spawn(|| {
         use std::io::Read;
@@ -376,7 +377,7 @@ pub fn leash() {
     });
 }
 
-/// Empties the daemon's log whenever it has grown long, for as long as the process lives.
+/// Truncates the daemon's log whenever it has grown long, while the process runs.
 pub fn bound_log(daemon: Daemon, paths: &PathOptions) {
     let log = daemon.log_file(paths);
     std::thread::spawn(move || loop {
@@ -417,12 +418,12 @@ mod tests {
         );
         let error = daemon.take(&paths).unwrap_err().to_string();
         assert!(error.contains("another registry"), "{error}");
-        // Another daemon's place is another one.
+        // Each daemon has its own place.
         Daemon::Gateway.take(&paths).unwrap();
         let kept = std::fs::read(daemon.announcement_file(&paths)).unwrap();
         drop(lock);
         assert_eq!(daemon.announcement(&paths), None);
-        // The announcement of a killed daemon does not count.
+        // The announcement of a killed daemon is ignored.
         std::fs::write(daemon.announcement_file(&paths), kept).unwrap();
         assert_eq!(daemon.announcement(&paths), None);
     }

@@ -22,7 +22,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, Error as TlsError, RootCertStore};
 use tokio_rustls::TlsConnector;
 
-/// How long a gateway may take to be connected.
+/// Timeout of connecting to a gateway.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// The gateway's default address.
 const DEFAULT: &str = "http://127.0.0.1:8080";
@@ -46,7 +46,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Without a body; `path` with its query.
+    /// A request without a body; `path` includes the query.
     pub fn new(method: Method, path: impl Into<String>) -> Call {
         Call {
             method,
@@ -75,7 +75,7 @@ impl Call {
     }
 }
 
-/// An answer whose body is still to come.
+/// A response whose body has not been received yet.
 pub struct Answer {
     /// The status.
     pub status: StatusCode,
@@ -95,7 +95,7 @@ pub enum As {
 }
 
 impl Gateway {
-    /// The gateway that the command line names, or this host's.
+    /// The gateway in the arguments, or this host's.
     pub fn new(door: &Door, paths: &PathOptions) -> Result<Gateway> {
         let url = match &door.gateway {
             Some(url) => url.clone(),
@@ -140,18 +140,18 @@ impl Gateway {
         })
     }
 
-    /// Where a function is called.
+    /// The path of a function.
     pub fn function(&self, name: &str) -> String {
         let base = self.url.to_string();
         format!("{}/function/{}", base.trim_end_matches('/'), escaped(name))
     }
 
-    /// Asks; the answer's head.
+    /// Sends a request; returns the head of the response.
     pub fn send(&self, who: As, call: Call) -> Result<Answer> {
         self.runtime.block_on(self.open(who, call))
     }
 
-    /// Asks; an error, in the gateway's words, where the answer is one. Else the whole body.
+    /// Sends a request; returns the whole body, or an error with the gateway's message.
     pub fn ask(&self, who: As, call: Call) -> Result<Bytes> {
         let answer = self.send(who, call)?;
         let status = answer.status;
@@ -162,21 +162,21 @@ impl Gateway {
         }
     }
 
-    /// As [`Gateway::ask`], for a JSON response.
+    /// Like [`Gateway::ask`], for a JSON response.
     pub fn json(&self, who: As, call: Call) -> Result<serde_json::Value> {
         let call = call.header(ACCEPT, HeaderValue::from_static("application/json"));
         let body = self.ask(who, call)?;
         serde_json::from_slice(&body).context("the response is not JSON: is this a gateway?")
     }
 
-    /// The rest of an answer.
+    /// Receives the rest of a response.
     pub fn collect(&self, answer: Answer) -> Result<Bytes> {
         let body = self.runtime.block_on(answer.body.collect())?.to_bytes();
         answer.connection.abort();
         Ok(body)
     }
 
-    /// Hands an answer's body on as it comes.
+    /// Forwards a response's body as it arrives.
     pub fn stream(&self, answer: Answer, mut sink: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut body = answer.body;
         loop {
@@ -296,7 +296,7 @@ pub fn refusal(status: StatusCode, body: &[u8]) -> anyhow::Error {
     }
 }
 
-/// A text as one part of a path or query.
+/// A text, percent-encoded as one part of a path or query.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,7 +1,7 @@
 //! The `baltra` binary: every daemon and tool is a subcommand.
 #![forbid(unsafe_code)]
 
-// First: its macros hold for the modules after it.
+// First, because its macros apply to the modules after it.
 #[macro_use]
 mod output;
 

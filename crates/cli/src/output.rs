@@ -1,4 +1,4 @@
-//! What people and machines read.
+//! Output for people and programs.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
@@ -27,7 +27,7 @@ fn unless_unread<T>(done: io::Result<T>) -> io::Result<T> {
     done
 }
 
-/// For the macros below, whose callers have nothing else to do than to print.
+/// For the macros below, whose callers cannot handle errors.
 pub fn show(text: std::fmt::Arguments<'_>) {
     if let Err(cause) = Stdout.write_fmt(text) {
         error(&anyhow::Error::new(cause).context("cannot write the output"));
@@ -35,18 +35,18 @@ pub fn show(text: std::fmt::Arguments<'_>) {
     }
 }
 
-/// As the standard library's, but that it writes to [`Stdout`].
+/// Like the macro of the standard library, for [`Stdout`].
 macro_rules! print {
     ($($text:tt)*) => { $crate::output::show(format_args!($($text)*)) };
 }
 
-/// As the standard library's, but that it writes to [`Stdout`].
+/// Like the macro of the standard library, for [`Stdout`].
 macro_rules! println {
     () => { print!("\n") };
     ($($text:tt)*) => { print!("{}\n", format_args!($($text)*)) };
 }
 
-/// Says what failed and why, on stderr.
+/// Prints an error with its causes to stderr.
 pub fn error(error: &anyhow::Error) {
     let label = paint(io::stderr().is_terminal(), "1;31", "error:");
     eprintln!("{label} {error:#}");
@@ -67,7 +67,7 @@ pub fn json(value: &serde_json::Value) {
     println!("{value:#}");
 }
 
-/// Columns, as wide as they have to be. Numbers go right: columns whose head starts with `>`.
+/// A table with columns as wide as needed. Columns whose head starts with `>` are right-aligned.
 #[derive(Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -81,7 +81,7 @@ impl Table {
         }
     }
 
-    /// One more row.
+    /// Adds a row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.into());
     }
@@ -110,7 +110,7 @@ impl Table {
         (0..self.rows.len()).map(line).collect()
     }
 
-    /// On stdout; the heads stand out on a terminal.
+    /// Prints the table to stdout; a terminal shows the heads highlighted.
     pub fn print(&self) {
         let colours = io::stdout().is_terminal();
         for (i, line) in self.lines().iter().enumerate() {
@@ -137,7 +137,7 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// A number of bytes with an optional K, M, G or T (powers of 1024).
+/// Parses a number of bytes with an optional K, M, G or T (powers of 1024).
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let lower = text.trim().to_lowercase();
     let lower = lower.trim_end_matches("ib").trim_end_matches('b');

@@ -1,4 +1,4 @@
-//! Asks the registry.
+//! A client of the registry.
 
 use crate::args::RegistryAt;
 use crate::control::Control;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tonic::{Code, Response, Status};
 
-/// How long the registry may take.
+/// Timeout of a response.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// A registry's client, with its runtime.
@@ -27,13 +27,13 @@ pub struct Registry {
 /// The services of a registry.
 #[derive(Clone)]
 pub struct Services {
-    /// For applications.
+    /// The service for applications.
     pub instances: Instances,
-    /// For operators.
+    /// The service for operators.
     pub operators: Operators,
 }
 
-/// The registry that the command line names, this host's, or the one that its node has joined.
+/// The registry in the arguments, this host's, or the one that its node has joined.
 pub fn find(at: &RegistryAt, paths: &PathOptions) -> Option<String> {
     let named = at.registry.clone().filter(|url| !url.is_empty());
     named
@@ -51,7 +51,7 @@ pub fn find(at: &RegistryAt, paths: &PathOptions) -> Option<String> {
 }
 
 impl Registry {
-    /// Finds it. Says how to mend it when there is none.
+    /// Connects to the registry; the error has a remedy if there is none.
     pub fn connect(at: &RegistryAt, paths: &PathOptions) -> Result<Registry> {
         let url = find(at, paths).ok_or_else(|| {
             anyhow!(
@@ -62,7 +62,7 @@ impl Registry {
         Registry::at(url, at)
     }
 
-    /// The registry of an address.
+    /// A client of the registry at an address.
     pub fn at(url: String, at: &RegistryAt) -> Result<Registry> {
         let options = client::Options {
             url: url.clone(),
@@ -93,7 +93,7 @@ impl Registry {
         self.runtime.block_on(work)
     }
 
-    /// One call: its answer, or the registry's own words.
+    /// One call: its response, or the registry's error message.
     pub fn call<T, F>(&self, f: impl FnOnce(Services) -> F) -> Result<T>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -105,7 +105,7 @@ impl Registry {
     }
 }
 
-/// A response, with a time limit.
+/// Waits for a response, with a time limit.
 pub async fn call<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Status> {
     match tokio::time::timeout(ANSWER_MAX, call).await {
         Ok(answer) => answer.map(Response::into_inner),

@@ -1,4 +1,4 @@
-//! Which devices of which drivers are served: drivers of the tests' own beside PoCL.
+//! Selection of the served devices, with test drivers in addition to PoCL.
 
 mod common;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is installed on a host: a driver without devices, one with two GPUs, a second one for the
+/// The drivers installed on a host: one without devices, one with two GPUs, a second one for the
 /// first of these GPUs, a file that is not a library, and PoCL.
 struct Host {
     home: tempfile::TempDir,
@@ -37,7 +37,7 @@ impl Host {
         std::fs::write(file, format!("{}\n", library.display())).unwrap();
     }
 
-    /// A driver with `count` devices from this bus on.
+    /// Installs a driver with `count` devices from this PCI bus on.
     fn driver(&self, name: &str, count: usize, bus: u32) -> PathBuf {
         let library = self.home.path().join(format!("lib{name}.so"));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/driver.c");
@@ -99,7 +99,7 @@ fn test_without_configuration_every_device_of_every_driver_is_served_once() {
         &daemon,
         &[("device0", FIRST), ("device1", SECOND), ("device2", "0")],
     );
-    // The processor's works.
+    // The processor's device works.
     let stream = daemon.connect().unwrap();
     let hello = baltra_testkit::hello("device2");
     let (welcome, _) = baltra_session::handshake::hello(&stream, &hello).unwrap();

@@ -1,4 +1,4 @@
-//! A device that holds one image at a time, as its clients meet it; PoCL stands in for an FPGA.
+//! Tests of a device that holds one image at a time, from its clients' side; PoCL replaces an FPGA.
 
 #[path = "common/program.rs"]
 mod program;
@@ -51,7 +51,7 @@ fn test_an_exclusive_device_changes_its_image_when_nobody_uses_it() {
     assert_eq!(made, Reply::Binaries(vec![0]));
     assert!(reconfigured(&daemon, 1));
 
-    // The second tenant's program finds its image there, and it is kept once.
+    // The second tenant's program finds its image loaded, and the store has one copy.
     let blue = Tenant::new(&daemon, "blue", "fpga0");
     let (blues, made) = blue.binary_program(&one);
     assert_eq!(made, Reply::Binaries(vec![0]));
@@ -69,7 +69,7 @@ fn test_an_exclusive_device_changes_its_image_when_nobody_uses_it() {
     let digest = kept.split("\"digest\": \"").nth(1).unwrap();
     assert!(says(&daemon, &["devices"], &digest[..12]));
 
-    // Another image has to wait until both have released theirs.
+    // Another image has to wait until both tenants have released theirs.
     let (_, made) = blue.binary_program(&other);
     assert_eq!(made, Reply::Error(NOT_AVAILABLE));
     until("the reason arrives", || {
@@ -88,7 +88,7 @@ fn test_an_exclusive_device_changes_its_image_when_nobody_uses_it() {
     let kept = daemon.text(&["accelerator", "ls", "--json"]).unwrap();
     assert_eq!(kept.matches("\"digest\"").count(), 2, "{kept}");
 
-    // A session that ends releases all that it had; nor does the operator take it from blue.
+    // A session that ends releases its image. An operator cannot replace the image that blue uses.
     let load = ["accelerator", "load", &digest[..12], "--device", "fpga0"];
     let refused = daemon.text(&load).unwrap_err().to_string();
     assert!(refused.contains("blue"), "{refused}");
@@ -138,7 +138,7 @@ fn test_without_a_manager_the_image_that_is_there_is_the_only_one() {
     daemon.kill().unwrap();
     assert_eq!(red.binary_program(&one).1, Reply::Binaries(vec![0]));
     assert_eq!(red.binary_program(&other).1, Reply::Error(NOT_AVAILABLE));
-    // The next manager learns what is in use, and refuses what it must.
+    // A restarted manager reads which images are in use, and rejects conflicting loads.
     let options = Options {
         config: CONFIG.into(),
         ..Options::default()

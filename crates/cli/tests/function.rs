@@ -1,4 +1,5 @@
-//! `baltra function`: from a template to a call, with a native function and a real gateway.
+//! Tests of `baltra function`: from a template to a call, with a native function and a real
+//! gateway.
 
 mod common;
 
@@ -71,7 +72,7 @@ fn test_a_function_is_begun_deployed_called_and_removed() {
     let dir = home.path().join("shout");
     let at = dir.to_str().unwrap();
 
-    // A template is a function of that name; what is in it becomes another's here.
+    // The template's name becomes the function's name.
     let begun = gateway.text(&["function", "init", "shout", "--dir", at]);
     assert!(begun.unwrap().contains("function deploy"));
     let template = std::fs::read_to_string(dir.join("function.yaml")).unwrap();
@@ -81,7 +82,7 @@ fn test_a_function_is_begun_deployed_called_and_removed() {
     std::fs::remove_dir_all(&dir).unwrap();
     std::fs::create_dir(&dir).unwrap();
 
-    // What is not there yet is named, and nothing is deployed.
+    // Missing files are listed, and nothing is deployed.
     std::fs::write(dir.join("function.yaml"), MANIFEST).unwrap();
     let lacking = gateway.text(&["function", "deploy", at]).unwrap_err();
     assert!(lacking.to_string().contains("shout.so"), "{lacking}");
@@ -89,7 +90,7 @@ fn test_a_function_is_begun_deployed_called_and_removed() {
     assert_eq!(none.trim(), "[]");
 
     build(&dir);
-    // A directory of functions, too, may be given.
+    // A directory of functions is also accepted.
     let all = home.path().to_str().unwrap();
     let deployed = gateway.text(&["function", "deploy", all]).unwrap();
     let url = format!("{}/function/shout", gateway.url());

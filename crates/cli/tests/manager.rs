@@ -1,4 +1,4 @@
-//! The manager's doors: what comes in, what goes wrong, what is left behind.
+//! Tests of the manager's sockets: malformed input, failures, and cleanup.
 
 use anyhow::Result;
 use baltra_session::handshake;
@@ -15,7 +15,7 @@ fn daemon() -> Daemon {
 fn refused(daemon: &Daemon, bytes: &[u8]) -> Result<Refusal> {
     let mut stream = daemon.connect()?;
     stream.write_all(bytes)?;
-    // Not to the end: what the manager left unread makes that an error.
+    // Unread data in the manager's socket makes its close an error.
     let mut len = [0; 4];
     stream.read_exact(&mut len)?;
     let mut answer = vec![0; u32::from_le_bytes(len) as usize];

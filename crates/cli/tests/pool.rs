@@ -1,4 +1,4 @@
-//! A pool of two nodes: who is in it, who gets what, what happens when somebody goes.
+//! Tests of a pool of two nodes: membership, allocation, and departures.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::process::{Child, Stdio};
 /// Prints the environment of a program under `baltra run`.
 const PRINT_ENVIRONMENT: &str = "echo $BALTRA_DEVICE $BALTRA_ENDPOINT $BALTRA_INSTANCE";
 
-/// A program that says where it is and stays there; it is stopped when it is dropped.
+/// A program that prints its place and waits; it is stopped when dropped.
 struct Stays(Child);
 
 impl Stays {
@@ -51,7 +51,7 @@ fn test_nodes_appear_by_themselves_and_a_program_gets_a_device_by_query() {
         all[0]["platform"].as_str().unwrap().contains("Portable"),
         "{all:?}"
     );
-    // From a node, too, one sees the pool, and with --local the node alone.
+    // On a node, `devices` lists the pool, and with --local the node only.
     assert!(east.text(&["devices"]).unwrap().contains("west/device0"));
     assert!(!east.text(&["devices", "--local"]).unwrap().contains("west"));
     let status = east.text(&["status"]).unwrap();
@@ -73,7 +73,7 @@ fn test_nodes_appear_by_themselves_and_a_program_gets_a_device_by_query() {
         "{fitting}"
     );
 
-    // Two devices, both nodes.
+    // Two devices, one of each node.
     let two = run(&registry)
         .args([
             "--device",
@@ -101,14 +101,15 @@ fn test_nodes_appear_by_themselves_and_a_program_gets_a_device_by_query() {
         );
     }
 
-    // The program's code is the tool's, and what it had is given back.
+    // The exit code is the program's, and its devices are released.
     assert_eq!(
         run_line(&registry, "node=east", "exit 7").status.code(),
         Some(7)
     );
     assert_eq!(instances(&registry), Vec::<Value>::new());
 
-    // A request that no device fits is refused device by device; a malformed query is refused.
+    // A request that no device matches is refused with a reason for each device; a malformed query
+    // is rejected.
     let none = run_line(&registry, "vendor=Nobody", "true");
     let output = text(&none.stderr);
     assert_eq!(none.status.code(), Some(1));
@@ -141,7 +142,7 @@ fn test_a_registry_that_is_killed_and_comes_back_disturbs_nobody() {
         east.text(&["status"]).unwrap().contains("not joined")
     })
     .unwrap();
-    // The node goes on as before: sessions live, and new ones come.
+    // The node works as before: sessions continue, and new ones are accepted.
     let (welcome, _) = handshake::hello(&east.connect().unwrap(), &hello("device0")).unwrap();
     welcome.unwrap();
     let sessions = east.text(&["sessions", "--json"]).unwrap();
@@ -174,7 +175,7 @@ fn test_a_node_that_falls_silent_leaves_the_pool_and_may_come_back() {
     let options = node_options("east", registry.url(), "");
     let east = east.restart(&options).unwrap();
     until("it is back", || state(&registry, "east/") == "ready").unwrap();
-    // A manager that is stopped reports its departure.
+    // A manager that is stopped deregisters its node.
     east.text(&["down"]).unwrap();
     until("it is out of the pool", || {
         state(&registry, "east/") == "silent"

@@ -1,5 +1,5 @@
-//! Devices that hold one image at a time, in a pool: whose program may change the image, who has
-//! to make way, what is answered without a registry. PoCL stands in for an FPGA.
+//! Devices that hold one image at a time, in a pool: permission to change the image, moves of other
+//! instances, and operation without a registry. PoCL replaces an FPGA.
 
 mod common;
 #[path = "common/program.rs"]
@@ -46,12 +46,12 @@ where
     })
 }
 
-/// Has devices given to an instance, until it is released.
+/// Allocates devices to an instance, without a lease.
 fn allocate(registry: &Service, name: &str, query: &str) -> Instance {
     allocate_as(registry, "", name, query)
 }
 
-/// The same, for a tenant.
+/// Like [`allocate`], for a tenant.
 fn allocate_as(registry: &Service, tenant: &str, name: &str, query: &str) -> Instance {
     let request = AllocateRequest {
         instance: name.into(),
@@ -169,7 +169,7 @@ fn test_an_instance_loads_its_image_on_its_own_device_only() {
         holds(&registry, "fpga0") == "one"
     })
     .unwrap();
-    // An image that it has not asked for is refused, whatever else is so.
+    // An image that the instance has not requested is rejected in any case.
     let other = maker.binary(&source("other"));
     drop(elsewhere);
     assert_eq!(own.binary_program(&other).1, Reply::Error(NOT_AVAILABLE));
@@ -177,7 +177,7 @@ fn test_an_instance_loads_its_image_on_its_own_device_only() {
         own.messages().contains("accelerator=one")
     })
     .unwrap();
-    // On a device that nobody was given, anybody may do what disturbs nobody.
+    // On a device without an allocation, any program may load an image if that disturbs no other.
     let stranger = Tenant::new(&daemon, "blue", "fpga1");
     assert!(
         is_loaded(&stranger.binary_program(&other).1),
@@ -212,7 +212,7 @@ fn test_an_idle_session_makes_way_and_its_instance_has_another_device() {
     );
     let free = if at == "fpga0" { "fpga1" } else { "fpga0" };
 
-    // The second wants that very device for another image.
+    // The second instance requests that device for another image.
     allocate(&registry, "second", &format!("name={at},accelerator=other"));
     let second = Tenant::instance(&daemon, "blue", &at, Some("second"));
     let (_, reply) = second.binary_program(&other);
@@ -277,7 +277,7 @@ fn test_a_busy_program_stays_where_it_is() {
     .unwrap();
     assert_eq!(first.client.is_lost(), None);
     assert_eq!(device_of(&registry, "first"), at);
-    // Once its work is done it is idle, and makes way.
+    // When its work is done, the instance is idle and is moved.
     first.go_on(work);
     let (_, reply) = second.binary_program(&other);
     assert!(is_loaded(&reply), "{reply:?} {}", second.messages());
@@ -333,7 +333,7 @@ fn test_another_tenant_s_instance_is_of_no_use() {
     let (program, reply) = own.binary_program(&one);
     assert!(is_loaded(&reply), "{}", own.messages());
     own.client.release(program, None).unwrap();
-    // Nor is it while the registry cannot be asked.
+    // The change is also rejected while the registry is unreachable.
     registry.kill().unwrap();
     refused(&thief, "cannot be reached");
     assert!(
@@ -370,7 +370,7 @@ fn test_without_its_registry_a_node_decides_by_its_last_orders() {
     .unwrap();
     own.client.release(program, None).unwrap();
 
-    // A manager that starts meanwhile still has it.
+    // A manager that starts meanwhile still has the allocation.
     drop((own, unknown, maker));
     let daemon = daemon
         .restart(&node_options("east", registry.url(), CONFIG))

@@ -1,4 +1,4 @@
-//! The command line: configuration, errors, help.
+//! Tests of the command line: configuration, errors, help.
 
 use baltra_testkit::{hello, Daemon, Options};
 use std::process::{Command, Output};
@@ -137,7 +137,7 @@ fn test_output_that_nobody_reads_ends_the_tool_in_silence() {
     let scenario = dir.path().join("scenario.yaml");
     std::fs::write(&scenario, ONE_BOARD).unwrap();
     let scenario = scenario.to_str().unwrap();
-    // What was parsed is printed by clap, which takes a closed output for a read one.
+    // clap prints these, and treats a closed output as success.
     for (arguments, code) in [
         (&["--help"][..], 0),
         (&["completion", "bash"], 141),
@@ -158,7 +158,7 @@ fn test_output_that_nobody_reads_ends_the_tool_in_silence() {
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {message}");
         assert_eq!(message, "", "{arguments:?}");
     }
-    // What cannot be written for another reason is said.
+    // Other write errors are reported.
     let full = std::fs::File::options().write(true).open("/dev/full");
     let output = Command::new(BALTRA)
         .args(["function", "init", "--list"])

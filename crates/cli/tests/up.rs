@@ -1,4 +1,4 @@
-//! All daemons of a host: they start together or not at all, and end together.
+//! All daemons of a host start together or not at all, and stop together.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// A host's directories; what is still up when they go is taken down.
+/// A host's directories; daemons that still run are stopped when it is dropped.
 struct Home {
     dir: tempfile::TempDir,
 }
@@ -46,7 +46,7 @@ impl Home {
         text(&output.stdout)
     }
 
-    /// On free ports.
+    /// Runs `baltra up` on free ports.
     fn up(&self, more: &[&str]) -> Output {
         let state = self.dir.path().join("state");
         let mut arguments = vec!["up", "--state-dir", state.to_str().unwrap()];
@@ -76,7 +76,7 @@ impl Home {
         ["registry", "manager", "gateway"].map(log).join("")
     }
 
-    /// What lies in the runtime directory but for logs and locks, which stay.
+    /// The contents of the runtime directory, except logs and locks, which remain.
     fn left(&self) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.runtime()) else {
             return Vec::new();
@@ -137,7 +137,7 @@ fn test_up_starts_everything_and_down_leaves_nothing() {
         assert!(log.contains("serving"), "{daemon}: {log}");
     }
 
-    // Again, and nothing is started twice.
+    // A second `baltra up` starts nothing.
     let again = text(&home.up(&[]).stdout);
     assert!(again.contains("already running"), "{again}");
     assert_eq!(self::pids(&home.status()), pids);
@@ -220,7 +220,7 @@ fn test_what_is_switched_off_is_not_started() {
     let status = home.status();
     assert_eq!(status["daemons"], serde_json::json!({}));
     assert_eq!(status["registry"], "");
-    // One that was left out is started beside those that run.
+    // A missing daemon is started in addition to the running ones.
     assert!(home
         .up(&["--set", "gateway.enabled=false"])
         .status

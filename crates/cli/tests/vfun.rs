@@ -1,5 +1,5 @@
-//! The VM door between processes of one host: the daemon, its workers, and applications that have a
-//! VM's region by its socket. With real guests: `crates/vfun/tests/vm_test.py`.
+//! The VM door between processes of one host: the daemon, its workers, and applications that
+//! receive a VM's region through its socket. `crates/vfun/tests/vm_test.py` uses real guests.
 
 use baltra_ivshmem::region::Region;
 use baltra_ring::Memory;
@@ -119,7 +119,7 @@ fn reason(error: Error) -> Reason {
     }
 }
 
-/// A call's answer, raw.
+/// Calls a function; returns the raw result.
 fn call(client: &mut Client, function: baltra_vguest::Function, arguments: &str) -> Vec<u8> {
     let mut answer = Vec::new();
     client.set(function, &Values::of(arguments)).unwrap();
@@ -177,7 +177,8 @@ fn test_bodies_larger_than_anything_between() {
     let device = daemon.attach("web", &["--functions", "uppercase", "--parts", "4"]);
     let mut client = Client::open(&device).unwrap();
     let function = active(&mut client, "uppercase");
-    // In the ring, in the arena, answers that leave no room for themselves and are fetched.
+    // Sizes for the ring, for the arena, and for answers that exceed the arena and are fetched in
+    // pieces.
     for length in [1, 4096, 4097, 100_000, 2_500_000, 3_900_000] {
         let body: Vec<u8> = (0..length).map(|i| b'a' + (i % 26) as u8).collect();
         let values = Values {
@@ -210,7 +211,7 @@ fn test_applications_have_parts_of_their_own() {
     let function = active(&mut one, "fibonacci");
     drop(two);
     let mut three = Client::open(&device).unwrap();
-    // Handles are the connection's: another's number is nothing here.
+    // A handle belongs to its connection: another connection's handle is invalid.
     assert_eq!(
         reason(three.activate(function).unwrap_err()),
         Reason::NotActive
@@ -259,16 +260,17 @@ fn test_no_more_than_the_quotas() {
     assert_eq!(reason(second), Reason::Quota);
     let ended = one.get(slow, Some(PATIENCE), &mut Vec::new()).unwrap_err();
     assert_eq!(reason(ended), Reason::TimedOut);
-    // The other application is served as before, but the call keeps its place among those that may run.
+    // The other application is still served, but the abandoned call counts toward the limit of
+    // running calls.
     assert_eq!(two.list().unwrap().len(), 3);
     two.set(upper, &values).unwrap();
     let third = two.get(upper, Some(PATIENCE), &mut Vec::new()).unwrap_err();
     assert_eq!(reason(third), Reason::Quota);
-    // So is who takes the part after the first.
+    // The next application in this part is served, too.
     drop(one);
     let mut one = Client::open(&device).unwrap();
     assert_eq!((one.part(), one.list().unwrap().len()), (0, 3));
-    // The VM's end is the call's.
+    // The end of the VM ends the call.
     drop((one, two));
     let mut again = Client::open(&device).unwrap();
     let function = active(&mut again, "fibonacci");
@@ -299,7 +301,7 @@ fn test_a_daemon_that_comes_back_finds_its_vms() {
         matches!(lost, Err(Error::Lost))
     });
     drop(client);
-    // As a guest would: by the new daemon, but for another region its own.
+    // Like a guest that reconnects to the new daemon, with another region.
     let mut client = Client::open(&device).unwrap();
     let function = active(&mut client, "fibonacci");
     assert_eq!(call(&mut client, function, "n=10"), 55u64.to_le_bytes());
@@ -329,8 +331,8 @@ fn test_what_is_given_back_is_forgotten() {
     assert!(never.unwrap_err().contains("nonsense"));
 }
 
-/// This process's region of `parts` parts, mapped as by a hostile application: other tests have
-/// regions here too.
+/// A region of `parts` parts that this process maps, for hostile accesses. Other tests have regions
+/// in this process, too.
 fn raw_region(parts: u32) -> Region {
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
     let region = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -358,7 +360,7 @@ fn test_a_protocol_violation_ends_only_its_application() {
     let mut other = Client::open(&device).unwrap();
     let function = active(&mut other, "fibonacci");
     let region = raw_region(3);
-    // An impossible tail of its ring.
+    // Writes an invalid tail of its ring.
     let part = region.part(hostile.part());
     part.requests.copy_in(0, &3u64.to_le_bytes());
     until("the host sees it", || {
@@ -368,11 +370,11 @@ fn test_a_protocol_violation_ends_only_its_application() {
         Err(Error::Refused { reason, .. }) => reason == Reason::Protocol,
         _ => false,
     });
-    // A claim stays broken: another begins anew.
+    // A broken claim stays broken; a new one works.
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(reason(hostile.list().unwrap_err()), Reason::Protocol);
     assert_eq!(call(&mut other, function, "n=10"), 55u64.to_le_bytes());
-    // For the next daemon too: it serves whoever is left, and nobody else.
+    // The next daemon also serves the remaining application, and rejects the broken one.
     daemon.kill();
     daemon.child = Daemon::spawn(daemon.home.path(), &[]);
     daemon.wait();
@@ -386,7 +388,8 @@ fn test_a_protocol_violation_ends_only_its_application() {
     assert_eq!(again.list().unwrap(), ["fibonacci"]);
 }
 
-/// What native code may not, whoever made it: the bits of what it could all the same.
+/// Accesses that native code must not have, of any function; the result is a bit mask of those that
+/// succeeded.
 const WAYS_OUT: &str = r#"
     #include <baltra_function.h>
     #include <fcntl.h>
@@ -439,7 +442,7 @@ implementations: [{native: {library: ways.so, symbol: ways_out}}]
     let function = active(&mut client, "ways-out");
     let ways = call(&mut client, function, "");
     let ways = u32::from_le_bytes(ways[..].try_into().unwrap());
-    // Files are landlock's, which not every kernel has.
+    // File access is restricted with landlock, which some kernels lack.
     let landlock = std::fs::read_to_string("/sys/kernel/security/lsm")
         .is_ok_and(|modules| modules.contains("landlock"));
     let expected = if landlock { 256 } else { ways & 8 | 256 };
@@ -454,7 +457,7 @@ fn test_functions_on_a_device() {
     let device = daemon.attach("web", &["--functions", "sobel,matmul,factorial"]);
     let mut client = Client::open(&device).unwrap();
 
-    // Hardware where some is free; software outright.
+    // The VM gets hardware if a device is free, and software on request.
     let (function, offer) = client.request("factorial", Preference::Any).unwrap();
     assert_eq!(offer.implementation, Implementation::Hardware);
     client.activate(function).unwrap();
@@ -492,7 +495,7 @@ fn test_functions_on_a_device() {
     let mut product = Vec::new();
     client.set(matmul, &values).unwrap();
     client.get(matmul, Some(PATIENCE), &mut product).unwrap();
-    // Whole numbers, which single precision holds exactly in any order.
+    // Integers, which single precision represents exactly in any order of summation.
     let expected: Vec<u8> = (0..size * size)
         .map(|i| {
             (0..size)
@@ -504,7 +507,7 @@ fn test_functions_on_a_device() {
     assert!(product == expected);
 }
 
-/// |gx| + |gy|, saturated; outside, the picture goes on with its border.
+/// |gx| + |gy|, saturated; beyond the edges, the picture's border is repeated.
 fn sobel_of(image: &[u8], width: usize, height: usize) -> Vec<u8> {
     let at = |x: isize, y: isize| {
         let x = x.clamp(0, width as isize - 1) as usize;

@@ -1,10 +1,10 @@
 //! Finds the region and maps it.
 //!
-//! In a guest it is the memory (`resource2`) of a PCI device 1af4:1110; mapping it requires root or
-//! write access to that file. The device's registers (`resource0`) ring the host's doorbells. No
-//! driver is needed: QEMU's device works as soon as it is enabled.
+//! In a guest, the region is the memory (`resource2`) of a PCI device 1af4:1110; mapping it
+//! requires root or write access to that file. The device's registers (`resource0`) ring the host's
+//! doorbells. No driver is needed: QEMU's device works as soon as it is enabled.
 //!
-//! Outside a VM the daemon's socket for the VM passes it, by QEMU's own protocol for `ivshmem`
+//! Outside a VM, the daemon's socket for the VM passes the region, in QEMU's protocol for `ivshmem`
 //! devices: version, own number, memory, then each peer's number with a doorbell.
 
 use crate::interrupts;
@@ -42,15 +42,15 @@ pub enum Device {
 pub const VARIABLE: &str = "VFUN_DEVICE";
 /// Environment variable of the TCP address for VMs that have neither device nor port.
 pub const TCP_VARIABLE: &str = "VFUN_TCP";
-/// Names of the ports that are for this begin so.
+/// Prefix of the names of virtio-serial ports for this protocol.
 const PORT_NAME: &str = "baltra.vfun";
 const PORTS: &str = "/sys/class/virtio-ports";
 const DEVICES: &str = "/sys/bus/pci/devices";
 const VENDOR: &str = "0x1af4";
 const MODEL: &str = "0x1110";
-/// The register that rings: peer << 16 | vector.
+/// Offset of the doorbell register, which takes peer << 16 | vector.
 const RING_REGISTER: usize = 12;
-/// The one that has this peer's own number.
+/// Offset of the register with this peer's number.
 const POSITION_REGISTER: usize = 8;
 /// Time limit for each message of the daemon's socket.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -91,7 +91,7 @@ impl Device {
         }
     }
 
-    /// A stream to the host; `None`: there is a region.
+    /// A stream to the host; `None`: the device is a region.
     pub(crate) fn stream(&self) -> io::Result<Option<OwnedFd>> {
         let stream = match self {
             Device::Pci(_) | Device::Socket(_) => return Ok(None),
@@ -145,14 +145,14 @@ fn pci_devices() -> Vec<PathBuf> {
     })
 }
 
-/// The devices of the ports that are for this.
+/// The devices of the ports for this protocol.
 fn ports() -> Vec<PathBuf> {
     let named = sorted(PORTS, |path| says(path.join("name")).starts_with(PORT_NAME));
     let names = named.iter().filter_map(|path| path.file_name());
     names.map(|name| Path::new("/dev").join(name)).collect()
 }
 
-/// A port has one user at a time: any other free one for this purpose serves as well.
+/// A port has one user at a time, so use any free one.
 fn open_port(path: &Path) -> io::Result<OwnedFd> {
     let others = ports().into_iter().filter(|other| other != path);
     let mut last = None;
@@ -172,34 +172,35 @@ fn open_port(path: &Path) -> io::Result<OwnedFd> {
     Err(last.expect("one at least was tried"))
 }
 
-/// A mapped region and the ways to the host.
+/// A mapped region and the doorbells to the host.
 pub(crate) struct Opened {
     pub region: Region,
-    /// The region's file, by this connection's own file description, which holds its locks.
+    /// The region's file, with a separate open file description, which holds this connection's
+    /// locks.
     pub file: File,
     /// Own peer number plus 1; 0: the host rings no doorbell.
     pub peer: u32,
     pub ringer: Ringer,
-    /// By part.
+    /// Doorbells by part.
     bells: Vec<Bell>,
-    /// The host is another machine than this kernel's.
+    /// Whether the host is outside this kernel.
     pub in_guest: bool,
-    /// Its end is the connection's, for the daemon.
+    /// The daemon treats its end as the end of the connection.
     _socket: Option<UnixStream>,
 }
 
 /// Rings the host.
 pub(crate) enum Ringer {
-    /// No doorbell: the host polls.
+    /// There is no doorbell: the host polls.
     None,
-    /// By the device's register.
+    /// The device's register.
     Register(Range, usize),
-    /// By a descriptor a vector.
+    /// One descriptor for each vector.
     Events(Vec<OwnedFd>),
 }
 
 impl Ringer {
-    /// Wakes the host's thread that sleeps at this vector.
+    /// Wakes the host's thread of this vector.
     pub fn ring(&self, vector: u32) {
         match self {
             Ringer::None => {}
@@ -211,7 +212,7 @@ impl Ringer {
             }
             Ringer::Events(events) => {
                 if let Some(event) = events.get(vector as usize) {
-                    // Full: it has been rung often enough.
+                    // A full eventfd has pending rings already.
                     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
                 }
             }
@@ -236,12 +237,12 @@ impl Opened {
 pub struct Bell(OwnedFd);
 
 impl Bell {
-    /// One that an eventfd is.
+    /// Wraps an eventfd.
     pub fn new(event: OwnedFd) -> Bell {
         Bell(event)
     }
 
-    /// Sleeps until it rings, at most `limit`.
+    /// Sleeps until a ring, at most for `limit`.
     pub fn wait(&self, limit: Duration) {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         let limit = Timespec {
@@ -271,7 +272,7 @@ fn usable(error: LayoutError) -> io::Error {
 fn open_pci(directory: &Path) -> io::Result<Opened> {
     let enable = directory.join("enable");
     match std::fs::write(&enable, "1") {
-        // A driver has it, which has enabled it.
+        // A driver is bound to the device and has enabled it.
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
         enabled => enabled.map_err(about(&enable))?,
     }
@@ -336,7 +337,7 @@ fn open_socket(path: &Path) -> io::Result<Opened> {
     let (-1, Some(memory)) = receive(&socket)? else {
         return Err(broken());
     };
-    // The host's, then the same number of this side's.
+    // First the host's doorbells, then the same number of this side's.
     let (mut events, mut bells) = (Vec::new(), Vec::new());
     while events.is_empty() || bells.len() < events.len() {
         match receive(&socket)? {
@@ -360,7 +361,7 @@ fn open_socket(path: &Path) -> io::Result<Opened> {
     })
 }
 
-/// The next word of the daemon, perhaps with a descriptor.
+/// The next message of the daemon, optionally with a descriptor.
 pub(crate) fn receive(socket: &UnixStream) -> io::Result<(i64, Option<OwnedFd>)> {
     let mut word = [0; 8];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -1,38 +1,38 @@
-//! What can go wrong between an application and its host.
+//! Errors between an application and its host.
 
 use crate::message::Reason;
 use std::io;
 
-/// What can go wrong.
+/// An error of a call or connection.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The region cannot be used.
+    /// The region is unusable.
     #[error(transparent)]
     Device(#[from] io::Error),
-    /// All parts are taken by other applications of this VM.
+    /// Other applications of this VM use all parts.
     #[error("all parts of the region are in use by other applications of this VM")]
     Full,
-    /// The host does not answer.
+    /// The host does not respond.
     #[error("the host does not answer (does `baltra vfun` run there?)")]
     Gone,
-    /// The host started anew: everything that was asked for is forgotten. Open again.
+    /// The host restarted, and all handles are lost. Open again.
     #[error("the host restarted and this connection was lost: open a new one")]
     Lost,
-    /// The host said no.
+    /// The host rejected the request.
     #[error("{text}")]
     Refused {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// In words.
+        /// The reason as text.
         text: String,
     },
-    /// The wait was over before the answer came. The call goes on.
+    /// The wait ended before the answer arrived. The call continues.
     #[error("no answer yet")]
     NotYet,
-    /// A use that the library does not allow, such as a get without a set.
+    /// Invalid use of the library, such as a get without a set.
     #[error("{0}")]
     Misuse(&'static str),
-    /// The host's answer makes no sense.
+    /// The host's answer is malformed.
     #[error("the host broke the protocol")]
     Protocol,
 }

@@ -1,5 +1,5 @@
-//! The interrupts of the device in a guest: one process there has them (`vfun interrupts`) and gives
-//! each application the eventfd of its part's vector, over a Unix socket.
+//! The interrupts of the device in a guest: one process there (`vfun interrupts`) receives them,
+//! and passes each application the eventfd of its part's vector over a Unix socket.
 
 use crate::device::Bell;
 use std::io::Write;
@@ -7,11 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where `vfun interrupts` is to be found, unless the environment says otherwise.
+/// Default path of the socket of `vfun interrupts`.
 const SOCKET: &str = "/run/vfun-interrupts.sock";
-/// The environment's word for it.
+/// Environment variable for the socket's path.
 pub const VARIABLE: &str = "VFUN_INTERRUPTS";
-/// How long it may take to answer.
+/// Timeout of an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The socket's path.
@@ -20,7 +20,7 @@ pub fn socket() -> PathBuf {
     named.unwrap_or_else(|| SOCKET.into()).into()
 }
 
-/// What rings when the host answers this part; `None`: nobody gives the device's interrupts away.
+/// The doorbell of this part; `None` if no process serves the device's interrupts.
 pub fn bell(part: u32) -> Option<Bell> {
     let stream = UnixStream::connect(socket()).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;

@@ -1,14 +1,14 @@
-//! Memory that a VM's applications share with their host, as a QEMU `ivshmem` device inside a VM or as
-//! a Unix socket outside of one; and the streams that take its place where there is none.
+//! Memory that a VM's applications share with their host, as a QEMU `ivshmem` device inside a VM or
+//! as a Unix socket outside of one; and streams for VMs without such memory.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`region`] | the shared memory's layout, for both sides |
-//! | [`message`] | what is said in the rings, for both sides |
+//! | [`message`] | the messages in the rings, for both sides |
 //! | [`stream`] | the messages over a virtio-serial port or TCP, for both sides |
 //! | [`wait`] | waiting for the other side, for both sides |
 //! | [`device`] | finds and maps the region |
-//! | [`interrupts`] | where an application gets the device's interrupts |
+//! | [`interrupts`] | the source of the device's interrupts for applications |
 //! | [`link`] | an application's part of the region, or its stream |
 //!
 //! Few dependencies, because it is linked statically into programs of guests.

@@ -21,30 +21,31 @@ const CLAIM_PATIENCE: Duration = Duration::from_secs(10);
 const PULSE_PATIENCE: Duration = Duration::from_secs(5);
 /// Size of an application's own arena over a stream, which bounds the data in transit.
 const ARENA_BYTES: u64 = 16 << 20;
-/// What a Device Manager answers to a hello: its devices' descriptions, mostly.
+/// Size limit of a Device Manager's answer to a hello, which mostly consists of its devices'
+/// descriptions.
 const SESSION_ANSWER_BYTES_MAX: u64 = 1 << 20;
-/// How long it may take to.
+/// Timeout of that answer.
 const SESSION_PATIENCE: Duration = Duration::from_secs(60);
 /// The number of the only call of a link that becomes a session.
 const SESSION_CALL: u64 = 1;
-/// Blocks of the arena start at a multiple of it.
+/// Alignment of blocks in the arena.
 const ALIGN: u64 = 64;
-/// How long a stream is waited on before another look at the clock.
+/// Longest wait on a stream before the time limits are checked.
 const TURN: Duration = Duration::from_secs(1);
 
-/// A way to the host.
+/// A connection to the host.
 pub enum Link {
-    /// A part of the region.
+    /// Through a part of the region.
     Rings(Box<Rings>),
-    /// A virtio-serial port, or a TCP connection.
+    /// Through a virtio-serial port or a TCP connection.
     Stream(Box<Stream>),
 }
 
-/// An answer; how long it was waited for, if that was long.
+/// An answer, and the waiting time if it was long.
 pub type Next = Result<(Answer, Option<Duration>), Error>;
 
 impl Link {
-    /// Takes a free part of the region, or begins on a stream.
+    /// Claims a free part of the region, or starts on a stream.
     pub fn open(device: &Device) -> Result<Link, Error> {
         match device.stream()? {
             Some(stream) => Ok(Link::Stream(Box::new(Stream::open(stream)?))),
@@ -52,7 +53,7 @@ impl Link {
         }
     }
 
-    /// The part of the region that this is, from 0; without a region 0.
+    /// The number of the part of the region, from 0; 0 without a region.
     pub fn part(&self) -> u32 {
         match self {
             Link::Rings(rings) => rings.held.number,
@@ -60,7 +61,7 @@ impl Link {
         }
     }
 
-    /// Where bodies and answers lie.
+    /// Memory of bodies and answers.
     pub fn arena(&self) -> &Range {
         match self {
             Link::Rings(rings) => &rings.held.part.arena,
@@ -85,8 +86,8 @@ impl Link {
     }
 }
 
-/// Hands a framed hello to the host's Device Manager: its framed answer and, where that opened a
-/// session, the part, which is the session's memory from now on.
+/// Sends a framed hello to the host's Device Manager. Returns its framed answer and, if that opened
+/// a session, the part, which becomes the session's memory.
 pub fn session(device: &Device, hello: &[u8]) -> Result<(Vec<u8>, Option<Lent>), Error> {
     let mut link = Link::open(device)?;
     if hello.len() > INLINE_BYTES_MAX {
@@ -132,7 +133,7 @@ pub fn session(device: &Device, hello: &[u8]) -> Result<(Vec<u8>, Option<Lent>),
     Ok((data, lent))
 }
 
-/// What a nack says.
+/// The error of a nack.
 pub fn refused(answer: Answer, data: &[u8]) -> Error {
     match answer.reason {
         Some(reason) => Error::Refused {
@@ -143,7 +144,7 @@ pub fn refused(answer: Answer, data: &[u8]) -> Error {
     }
 }
 
-/// A part of the region, claimed. Dropping it gives it back.
+/// A claimed part of the region, released when dropped.
 struct Held {
     device: Opened,
     /// Rung by the host.

@@ -180,12 +180,12 @@ pub const REQUEST_BYTES: usize = 64;
 pub const ANSWER_BYTES: usize = 24;
 /// Bodies and answers up to this size are sent in the ring; larger ones through the arena.
 pub const INLINE_BYTES_MAX: usize = 4096;
-/// A function's name, or a call's arguments.
+/// Size limit of a function's name, or of a call's arguments.
 pub const TEXT_BYTES_MAX: usize = 8192;
-/// A whole request or answer.
+/// Size limit of a request or an answer.
 pub const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES + TEXT_BYTES_MAX + INLINE_BYTES_MAX;
 
-/// A request, less its text and body.
+/// A request without its text and body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Kind.
@@ -202,12 +202,12 @@ pub struct Request {
     pub body: Option<(u64, u64)>,
     /// Offset and size of the space for the answer.
     pub answer: (u64, u64),
-    /// From which byte of the answer on.
+    /// First byte of the answer to fetch.
     pub from: u64,
 }
 
 impl Request {
-    /// One without a body.
+    /// A request without a body.
     pub fn new(kind: Kind, handle: u32, id: u64) -> Request {
         Request {
             kind,
@@ -268,10 +268,10 @@ impl Request {
     }
 }
 
-/// An answer, less its data.
+/// An answer without its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The request's.
+    /// The request's kind.
     pub kind: Kind,
     /// The reason of a nack; `None`: ack.
     pub reason: Option<Reason>,

@@ -8,25 +8,25 @@
 //! | 4,096 + 128 i | the entry of part i: claim, peer, beat; from byte 64 on served, trouble | each its half |
 //! | [`TABLE_END`] | the parts, each: request ring, response ring, states, arena | |
 //!
-//! A part belongs to one application at a time. The application locks the byte of its number in the
-//! region's file (the kernel, the guest's or the host's for processes there, unlocks it when the
-//! application ends), and claims it by writing a new number to `claim`; the host clears the rings
-//! and writes the same number to `served`.
+//! A part belongs to one application at a time. The application locks the byte of the part's number
+//! in the region's file (its kernel unlocks the byte when the application ends), and claims the
+//! part by writing a new number to `claim`; the host clears the rings and writes the same number to
+//! `served`.
 //!
 //! Either side may write anything anywhere at any time. The host reads only the rings (checked by
-//! `baltra_ring`), the claim and the peer's number from the region, and keeps its own copy of all
-//! else.
+//! `baltra_ring`), the claim and the peer's number from the region, and has its own copy of
+//! everything else.
 
 use baltra_ring::{ring_bytes, Memory, Range};
 use std::sync::atomic::AtomicU32;
 
 /// `BALTRAVF`, as bytes in this order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BALTRAVF");
-/// Both sides must have the same.
+/// Version of the layout, which must be equal on both sides.
 pub const VERSION: u32 = 1;
-/// The most parts.
+/// Most parts of a region.
 pub const PARTS_MAX: u32 = 15;
-/// Handles of an application.
+/// Most handles of an application.
 pub const HANDLES_MAX: u32 = 32;
 /// Offset of the first part.
 pub const TABLE_END: u64 = 8192;
@@ -39,9 +39,9 @@ const PAGE: u64 = 4096;
 const STATES_BYTES: u64 = PAGE;
 /// Data bytes of a ring.
 pub const RING_BYTES: usize = 64 << 10;
-/// The least bytes of a region.
+/// Minimum size of a region.
 pub const REGION_BYTES_MIN: u64 = 1 << 20;
-/// The most bytes of a region.
+/// Maximum size of a region.
 pub const REGION_BYTES_MAX: u64 = 16 << 30;
 
 /// The host listens on doorbells ([`Layout::flags`]).
@@ -63,21 +63,21 @@ pub struct Layout {
 /// The region or its layout is not usable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// No such sizes.
+    /// The sizes are invalid.
     #[error("invalid size of a region: expected a power of two of bytes from 1 MiB to 16 GiB, 1 to {PARTS_MAX} parts, and at least 256 KiB per part")]
     Sizes,
-    /// Not (yet) written by a host.
+    /// The memory does not contain a region (yet).
     #[error(
         "the shared memory does not contain a region of the VM door (does `baltra vfun` run on the host?)"
     )]
     Magic,
-    /// Another release.
+    /// The host has another version of the layout.
     #[error("the host's region has layout {0}, this library supports {VERSION}: install the same release on both sides")]
     Version(u32),
 }
 
 impl Layout {
-    /// A region of this size and number of parts.
+    /// The layout of a region with this size and number of parts.
     pub fn new(region_bytes: u64, parts: u32, flags: u32) -> Result<Layout, LayoutError> {
         let allowed = REGION_BYTES_MIN..=REGION_BYTES_MAX;
         if !region_bytes.is_power_of_two()
@@ -167,7 +167,7 @@ impl Region {
         Region::new(memory, Layout::read(&start, memory.len())?)
     }
 
-    /// All of it.
+    /// The whole region.
     pub fn whole(&self) -> &Range {
         &self.whole
     }
@@ -176,17 +176,17 @@ impl Region {
         self.whole.word(at).expect("the table lies in the region")
     }
 
-    /// See the module's table.
+    /// The epoch; the module's table describes it.
     pub fn epoch(&self) -> &AtomicU32 {
         self.word(EPOCH)
     }
 
-    /// See the module's table.
+    /// The pulse; the module's table describes it.
     pub fn pulse(&self) -> &AtomicU32 {
         self.word(PULSE)
     }
 
-    /// A part of this number, below [`Layout::parts`].
+    /// The part with this number, below [`Layout::parts`].
     pub fn part(&self, number: u32) -> Part {
         assert!(number < self.layout.parts);
         let at = TABLE_END + u64::from(number) * self.layout.part_bytes;

@@ -1,5 +1,5 @@
-//! The rings' messages over a stream of bytes, for a VM that has no `ivshmem` device: a virtio-serial
-//! port, or TCP. Both sides.
+//! The rings' messages over a stream of bytes, for a VM that has no `ivshmem` device: a
+//! virtio-serial port, or TCP. Both sides.
 //!
 //! The stream consists of pieces: [`PIECE`], a kind, two bytes of length (little endian), and the
 //! content.
@@ -75,7 +75,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Over a non-blocking descriptor; `rest_bytes_max` bounds a frame's arena data.
+    /// A pipe over a non-blocking descriptor; `rest_bytes_max` bounds a frame's arena data.
     pub fn new(descriptor: OwnedFd, rest_bytes_max: u64) -> Pipe {
         Pipe {
             descriptor,
@@ -87,7 +87,7 @@ impl Pipe {
         }
     }
 
-    /// Begins, as an application: waits at most `patience` for the host's answer.
+    /// Starts an application's connection: waits at most `patience` for the host's answer.
     pub fn greet(&mut self, number: [u8; NUMBER_BYTES], patience: Duration) -> io::Result<()> {
         let mut out = vec![0; HEAD_BYTES + PIECE_BYTES_MAX + LOST_ZEROS];
         piece(&mut out, HELLO, &number);
@@ -143,7 +143,7 @@ impl Pipe {
         self.write(&out)
     }
 
-    /// The next item; `None`: none yet. An error is the stream's end.
+    /// The next item; `None`: there is none yet. An error means that the stream has ended.
     pub fn receive(&mut self) -> io::Result<Option<Received>> {
         loop {
             if let Some(received) = self.parse() {
@@ -201,7 +201,7 @@ impl Pipe {
                 Ok(n) => bytes = &bytes[n..],
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => {
-                    // A well-behaved peer never has more bytes outstanding.
+                    // A correct peer never has more bytes outstanding.
                     let most = 2 * (self.rest_bytes_max as usize + MESSAGE_BYTES_MAX);
                     let room = self.incoming.len() < most;
                     let wanted = if room {
@@ -269,7 +269,7 @@ impl Pipe {
         }
     }
 
-    /// A frame, if it is whole.
+    /// Takes a frame if it is complete.
     fn frame(&mut self) -> Option<Received> {
         let (head, body) = self.data.split_first_chunk::<FRAME_HEAD_BYTES>()?;
         let u64_at = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight"));
@@ -327,7 +327,7 @@ mod tests {
         }
     }
 
-    /// An application begins, and the host takes notice.
+    /// An application begins, and the host detects it.
     fn greeted(guest: &mut Pipe, host: &mut Pipe, number: u8) -> Vec<Received> {
         let mut before = Vec::new();
         std::thread::scope(|scope| {
@@ -401,7 +401,7 @@ mod tests {
             raw.set_nonblocking(false).unwrap();
             raw.write_all(&bytes).unwrap();
             raw.set_nonblocking(true).unwrap();
-            // Bytes that happen to be a beginning's end are one.
+            // Bytes that equal the end of a beginning count as one.
             greeted(&mut guest, &mut host, 2);
             guest.send(b"again", 0, &[]).unwrap();
             prop_assert!(matches!(next(&mut host), Received::Frame(frame) if frame.message == b"again"));

@@ -5,10 +5,10 @@ use crate::device::Bell;
 use baltra_ring::{Consumer, Spin};
 use std::time::{Duration, Instant};
 
-/// Polls in a row before anything else, for fast answers. Without a pause, at which an emulator
-/// leaves its loop, and without reading the clock, which is slow there.
+/// Polls in a row before other steps, for fast answers. They neither pause, because an emulator
+/// leaves its loop at a pause, nor read the clock, which is slow in an emulator.
 const LOOKS_BARE: u32 = 256;
-/// Looks with a pause between.
+/// Further polls with a pause between them.
 const LOOKS: u32 = 200;
 /// Maximum spin before a wait sleeps, unless recent spins did not succeed.
 const SPIN: Duration = Duration::from_micros(50);
@@ -30,7 +30,7 @@ const EARLY_MAX: Duration = Duration::from_millis(1);
 /// A waiter and its statistics.
 #[derive(Default)]
 pub struct Waiter {
-    /// The processors may be emulated, and the peer is not one of their threads.
+    /// Whether the processors may be emulated, and the peer does not run on them.
     in_guest: bool,
     spin: Spin,
     /// Spins at the expected end of waits.
@@ -38,7 +38,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// One in a guest, or on the host.
+    /// A waiter in a guest or on the host.
     pub fn new(in_guest: bool) -> Waiter {
         Waiter {
             in_guest,

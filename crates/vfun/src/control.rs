@@ -15,30 +15,30 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 /// Time limit of either side.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A question.
+/// A request.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Give a VM its region, or allow it other things.
+    /// Create a VM's region, or change its permissions and limits.
     Attach(Box<Definition>),
-    /// All VMs.
+    /// List all VMs.
     List,
-    /// Take a VM's region away.
+    /// Remove a VM's region.
     Detach {
         /// Its name.
         name: String,
     },
 }
 
-/// The answer to it.
+/// The answer to a request.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// The VM has its region there.
+    /// The VM's region is available.
     Attached(Box<Attached>),
     /// All VMs.
     Vms(Vec<Status>),
-    /// Done.
+    /// The request succeeded.
     Done,
-    /// Not done, and why.
+    /// The reason of a failure.
     Failed(String),
 }
 
@@ -68,7 +68,7 @@ pub struct Status {
     pub peers: Vec<u32>,
     /// The process that serves it.
     pub worker: Option<u32>,
-    /// Workers that ended when they should not have.
+    /// Workers that ended unexpectedly.
     pub restarts: u32,
     /// Its usage.
     pub usage: Usage,
@@ -94,7 +94,7 @@ pub fn ask(runtime: &Path, request: &Request) -> Result<Answer> {
     }
 }
 
-/// A line of a socket.
+/// Reads a line from a socket.
 pub(crate) fn read<T: serde::de::DeserializeOwned>(socket: &UnixStream) -> Result<Option<T>> {
     let mut line = String::new();
     BufReader::new(socket.take(LINE_BYTES_MAX)).read_line(&mut line)?;
@@ -105,7 +105,7 @@ pub(crate) fn read<T: serde::de::DeserializeOwned>(socket: &UnixStream) -> Resul
     }
 }
 
-/// Answers a question on a socket.
+/// Handles a request on a socket.
 pub(crate) fn answer(socket: &UnixStream, run: impl FnOnce(Request) -> Result<Answer>) {
     let bounds = socket
         .set_read_timeout(Some(Duration::from_secs(2)))

@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-/// VMs of a daemon.
+/// Most VMs of a daemon.
 const VMS_MAX: usize = 1024;
 
 /// The daemon's options.
@@ -25,7 +25,7 @@ pub struct Options {
     pub functions: PathBuf,
     /// Device Managers for accelerators; none: all functions run in software.
     pub endpoints: Vec<String>,
-    /// The program that `vfun-worker` is a subcommand of.
+    /// The program with the subcommand `vfun-worker`.
     pub program: PathBuf,
     /// Whether workers are sandboxed.
     pub sandbox: bool,
@@ -119,7 +119,7 @@ impl Daemon {
                 }
                 let name = definition.name.clone();
                 if let Some(vm) = self.vms.get(&name) {
-                    // Said again, it is shown again.
+                    // A repeated request with equal values only shows the VM.
                     if vm.definition != *definition {
                         bail!(
                             "VM '{name}' is already attached with other options: detach it first"

@@ -1,4 +1,4 @@
-//! What an operator allows a VM.
+//! Permissions and limits of a VM.
 
 use anyhow::{bail, ensure, Result};
 use baltra_ivshmem::region::{Layout, FLAG_DOORBELL, HANDLES_MAX};
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 /// The longest name of a VM.
 const NAME_BYTES_MAX: usize = 64;
-/// Functions that a VM may call.
+/// Most functions that a VM may call.
 const FUNCTIONS_MAX: usize = 256;
 
 /// A VM, as it was attached.
@@ -21,22 +21,22 @@ pub struct Definition {
     /// Bytes of its region, a power of two.
     #[serde(default = "defaults::memory_bytes")]
     pub memory_bytes: u64,
-    /// Applications at a time.
+    /// Concurrent applications.
     #[serde(default = "defaults::parts")]
     pub parts: u32,
-    /// Functions that an application may hold at a time.
+    /// Functions that an application may hold concurrently.
     #[serde(default = "defaults::handles_max")]
     pub handles_max: u32,
     /// Maximum concurrent calls of all the VM's applications together.
     #[serde(default = "defaults::calls_max")]
     pub calls_max: u32,
-    /// A call that takes longer is ended, milliseconds.
+    /// Time limit of a call, milliseconds.
     #[serde(default = "defaults::call_ms_max")]
     pub call_ms_max: u64,
     /// Memory of a call outside the region: inputs, outputs and scratch.
     #[serde(default = "defaults::call_bytes_max")]
     pub call_bytes_max: u64,
-    /// The tenant that is charged for its calls on devices.
+    /// The tenant to which its calls on devices are charged.
     #[serde(default = "defaults::tenant")]
     pub tenant: String,
     /// The user id that may connect to its socket, in addition to root and the daemon's own user.
@@ -77,7 +77,7 @@ mod defaults {
     }
 }
 
-/// Whether a text may name a VM: it names files, too.
+/// Whether a text is valid as a VM's name, which is also used for files.
 pub fn valid_name(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     name.len() <= NAME_BYTES_MAX
@@ -89,7 +89,7 @@ pub fn valid_name(name: &str) -> bool {
 }
 
 impl Definition {
-    /// One with the defaults.
+    /// A definition with the defaults.
     pub fn new(name: &str, functions: Vec<String>) -> Definition {
         Definition {
             name: name.to_owned(),
@@ -108,7 +108,7 @@ impl Definition {
         }
     }
 
-    /// Refuses what cannot work.
+    /// Checks the values.
     pub fn check(&self) -> Result<()> {
         if !valid_name(&self.name) {
             bail!(

@@ -15,13 +15,13 @@ const PACKET_BYTES_MAX: usize = 128 << 10;
 pub enum ToWorker {
     /// The first packet; with the region.
     Start(Box<Start>),
-    /// With the next few of the host's doorbells.
+    /// Further doorbells of the host.
     Events,
-    /// A peer came; with the next few of its doorbells.
+    /// A peer connected; with some of its doorbells.
     Peer(u32),
-    /// With streams: a virtio-serial port's other end, TCP connections.
+    /// New streams: a virtio-serial port's other end, or TCP connections.
     Stream,
-    /// A peer went.
+    /// A peer disconnected.
     PeerGone(u32),
 }
 
@@ -45,7 +45,7 @@ pub struct Start {
 /// From the worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromWorker {
-    /// It serves.
+    /// The worker is ready.
     Ready,
     /// Usage so far.
     Usage(Usage),
@@ -54,13 +54,13 @@ pub enum FromWorker {
 /// Usage of a VM since its worker started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Applications now.
+    /// Current number of applications.
     pub applications: u32,
     /// Completed calls.
     pub calls: u64,
     /// Requests that were refused.
     pub refused: u64,
-    /// Times that an application broke the protocol.
+    /// Protocol violations by applications.
     pub broken: u64,
     /// Time of calls, microseconds.
     pub busy_us: u64,
@@ -69,7 +69,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Both together; applications are the other's.
+    /// The sum of both; `applications` is taken from `other`.
     pub fn plus(self, other: Usage) -> Usage {
         Usage {
             applications: other.applications,

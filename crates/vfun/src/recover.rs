@@ -12,14 +12,14 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// The region's name, for people.
+/// The region's name, for display.
 pub const MEMFD_NAME: &str = "baltra-vfun";
 
-/// The process that maps a region.
+/// A process that maps a region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Holder {
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
     /// Start time of the process, in the kernel's ticks since boot.
     pub started: u64,
@@ -30,7 +30,7 @@ pub struct Holder {
 /// Start time of a process; `None`: the process does not exist.
 pub fn started(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; the 22nd field is the 20th after it.
+    // The name in parentheses may contain any character; field 22 is the 20th after the name.
     let (_, fields) = text.rsplit_once(')')?;
     fields.split_whitespace().nth(19)?.parse().ok()
 }
@@ -40,7 +40,7 @@ pub fn inode(memory: impl AsFd) -> io::Result<u64> {
     Ok(fstat(memory)?.st_ino)
 }
 
-/// The region that a holder holds, if it still does.
+/// The region of a holder, if it still maps it.
 pub fn region(holder: &Holder, bytes: u64) -> Option<OwnedFd> {
     if started(holder.pid) != Some(holder.started) {
         return None;
@@ -51,7 +51,7 @@ pub fn region(holder: &Holder, bytes: u64) -> Option<OwnedFd> {
         let is_ours = target.to_string_lossy().contains(MEMFD_NAME);
         is_ours.then(|| open(&entry.path(), holder.inode, bytes))?
     })?;
-    // The number was not given to another process meanwhile.
+    // The process id has not been reused meanwhile.
     (started(holder.pid) == Some(holder.started)).then_some(found)
 }
 

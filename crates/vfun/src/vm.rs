@@ -34,9 +34,9 @@ const PEERS_MAX: usize = 16;
 const PEER_PATIENCE: Duration = Duration::from_secs(1);
 /// Pause before a worker that ended is restarted; doubles with each further restart.
 const RESTART_MIN: Duration = Duration::from_millis(20);
-/// … up to this.
+/// Upper limit of that pause.
 const RESTART_MAX: Duration = Duration::from_secs(5);
-/// A worker that lived so long is forgiven its end.
+/// After a worker has run for this time, the pause starts from the minimum again.
 const FORGIVEN: Duration = Duration::from_secs(10);
 /// Offset of a region's epoch, which is 0 while the region is not served.
 const EPOCH_OFFSET: u64 = 64;
@@ -46,7 +46,7 @@ const ENVIRONMENT: [&str; 4] = ["PATH", "LANG", "LD_LIBRARY_PATH", "RUST_LOG"];
 /// State shared by all VMs of a daemon.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    /// The program that `vfun-worker` is a subcommand of.
+    /// The program with the subcommand `vfun-worker`.
     pub program: PathBuf,
     /// Directory of functions, each a directory.
     pub functions: PathBuf,
@@ -63,7 +63,7 @@ pub struct Environment {
     pub workers: Workers,
 }
 
-/// Processes, by number.
+/// Process ids.
 pub type Workers = Arc<Mutex<HashSet<u32>>>;
 
 /// The persistent record of a VM.
@@ -80,15 +80,15 @@ pub struct Record {
 /// The state that the thread publishes.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
-    /// Processes that have the region.
+    /// Processes that map the region.
     pub peers: Vec<u32>,
     /// The worker's process.
     pub worker: Option<u32>,
-    /// Workers that ended when they should not have.
+    /// Workers that ended unexpectedly.
     pub restarts: u32,
     /// Its usage.
     pub usage: Usage,
-    /// With `plain`: the region's descriptor, of the daemon.
+    /// With `plain`: the daemon's descriptor of the region.
     pub memory: Option<i32>,
 }
 
@@ -122,7 +122,7 @@ impl Vm {
             let listener = TcpListener::bind(address)
                 .with_context(|| format!("cannot listen at {address}"))?;
             listener.set_nonblocking(true)?;
-            // After a restart it is the same.
+            // The port is the same after a restart.
             definition.tcp = Some(listener.local_addr()?);
             listeners.tcp = Some(listener);
         }
@@ -218,7 +218,7 @@ pub fn records(state: &Path) -> Result<Vec<Record>> {
 struct Peer {
     id: u32,
     pid: u32,
-    /// Readable at its end.
+    /// Becomes readable at its end.
     watched: OwnedFd,
 }
 
@@ -258,23 +258,23 @@ struct Keeper {
     shown: Arc<Mutex<Shown>>,
     memory: OwnedFd,
     events: Vec<OwnedFd>,
-    /// Each peer's doorbells, one a vector.
+    /// The doorbells of each peer, one for each vector.
     bells: Vec<(u32, Vec<OwnedFd>)>,
     /// The processes that map the region, connected to this daemon or to an earlier one.
     peers: Vec<Peer>,
     /// Its streams, which the worker reads and writes; this thread only observes their ends.
     streams: Vec<OwnedFd>,
     next_peer: u32,
-    /// The region was recovered; the doorbells of its VM are lost.
+    /// Whether the region was recovered, so that its VM's doorbells are lost.
     recovered: bool,
     worker: Option<Worker>,
     restart: Option<Instant>,
     patience: Duration,
     restarts: u32,
     epoch: u32,
-    /// Of workers that have ended.
+    /// Usage of workers that have ended.
     used: Usage,
-    /// Of the present one.
+    /// Usage of the current worker.
     usage: Usage,
 }
 
@@ -300,7 +300,7 @@ impl Keeper {
             restart: None,
             patience: RESTART_MIN,
             restarts: 0,
-            // Another one than any daemon before this had.
+            // A value that differs from those of earlier daemons.
             epoch: now.as_nanos() as u32,
             used: Usage::default(),
             usage: Usage::default(),
@@ -319,7 +319,7 @@ impl Keeper {
             let Some(watched) = watched else {
                 continue;
             };
-            // All of them have the same one.
+            // All of them map the same region.
             if self.recovered && recover::inode(&memory).ok() != recover::inode(&self.memory).ok() {
                 continue;
             }
@@ -348,7 +348,7 @@ impl Keeper {
                 PollFd::new(stop, PollFlags::IN),
                 PollFd::new(&listeners.regions, PollFlags::IN),
                 PollFd::new(&listeners.streams, PollFlags::IN),
-                // Without TCP the same again.
+                // Without TCP, a socket that is already in the list.
                 match &listeners.tcp {
                     Some(tcp) => PollFd::new(tcp, PollFlags::IN),
                     None => PollFd::new(&listeners.streams, PollFlags::IN),
@@ -383,7 +383,7 @@ impl Keeper {
             if has_worker && events[from_worker] {
                 self.receive();
             }
-            // From the last on: those before keep their places.
+            // From the last one on, so that earlier indices remain valid.
             for place in (0..events.len() - first_stream).rev() {
                 if events[first_stream + place] {
                     self.drop_stream(place);
@@ -469,7 +469,7 @@ impl Keeper {
         }
     }
 
-    /// A peer connects.
+    /// Accepts a peer.
     fn admit(&mut self, listener: &UnixListener) {
         let Some((socket, pid)) = self.caller(listener) else {
             return;
@@ -538,7 +538,7 @@ impl Keeper {
     /// Closes a stream.
     fn drop_stream(&mut self, place: usize) {
         self.streams.remove(place);
-        // With `plain` only streams show that the VM runs.
+        // With `plain`, only streams indicate that the VM runs.
         if self.peers.is_empty() && self.streams.is_empty() && !self.definition.plain {
             self.renew();
         }
@@ -764,7 +764,7 @@ fn copy_functions(from: &Path, names: &[String], to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A function of this name.
+/// Loads the function with a name.
 pub fn load_function(from: &Path, name: &str) -> Result<Function> {
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     anyhow::ensure!(plain && !name.is_empty(), "invalid function name '{name}'");

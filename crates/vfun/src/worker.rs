@@ -116,7 +116,7 @@ fn receive_peers(shared: &Shared, socket: &OwnedFd) {
             }
             Ok(Some((ToWorker::Stream, fds))) => shared.new_streams().extend(fds),
             Ok(Some((ToWorker::PeerGone(id), _))) => drop(shared.bells().remove(&id)),
-            // Threads may be in a library's code: they end with the process.
+            // Threads may be in a library's code; they end with the process.
             _ => std::process::exit(0),
         }
     }
@@ -128,7 +128,7 @@ pub(crate) struct Shared {
     region: Region,
     functions: Functions,
     bridge: Bridge,
-    /// Each peer's, one a part.
+    /// The doorbells of each peer, one for each part.
     bells: Mutex<HashMap<u32, Vec<Arc<OwnedFd>>>>,
     /// Streams that have no thread yet.
     new_streams: Mutex<Vec<OwnedFd>>,
@@ -167,7 +167,7 @@ impl Shared {
         self.new_streams.lock().expect("no panic under this lock")
     }
 
-    /// Counts one more running call; `None`: the limit is reached.
+    /// Counts a further running call; `None`: the limit is reached.
     fn enter(&self) -> Option<Running<'_>> {
         let max = self.definition.calls_max;
         let entered = self
@@ -203,13 +203,13 @@ impl Drop for Running<'_> {
 /// State shared by a part's thread and the table.
 #[derive(Default)]
 pub(crate) struct Link {
-    /// The thread is to end.
+    /// Whether the thread shall end.
     stop: AtomicBool,
-    /// Start of the present call, nanoseconds after the worker's; 0: none; [`ABANDONED`].
+    /// Start of the current call, nanoseconds after the worker's start; 0: no call; [`ABANDONED`].
     since_ns: AtomicU64,
-    /// Of a stream: an application has begun.
+    /// For a stream: whether an application has begun.
     greeted: AtomicBool,
-    /// The kernel's id of the thread; 0: it has not begun.
+    /// The kernel's id of the thread; 0: the thread has not started.
     thread: AtomicI32,
 }
 
@@ -221,13 +221,13 @@ impl Link {
         self.since_ns.store(since_ns.max(1), Ordering::Relaxed);
     }
 
-    /// This thread is the one.
+    /// Registers the calling thread.
     fn runs_here(&self) {
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         self.thread.store(tid, Ordering::Relaxed);
     }
 
-    /// The call has returned; false: too late.
+    /// Ends the call; `false` if it was abandoned.
     fn finish(&self) -> bool {
         let end = |since| (since != ABANDONED).then_some(0);
         self.since_ns
@@ -235,7 +235,7 @@ impl Link {
             .is_ok()
     }
 
-    /// Abandons a call that began that long ago, unless it has returned.
+    /// Abandons a call that began at this time, unless it has returned.
     fn abandon(&self, since_ns: u64) -> bool {
         self.since_ns
             .compare_exchange(since_ns, ABANDONED, Ordering::AcqRel, Ordering::Relaxed)
@@ -265,7 +265,7 @@ struct Table {
     shared: Arc<Shared>,
     /// One for each part; the last is the table's own. Empty: there are no doorbells.
     bells: Vec<Arc<Bell>>,
-    /// The same, for waking the parts' threads from here.
+    /// The same eventfds, for waking the parts' threads.
     events: Vec<OwnedFd>,
     parts: Vec<Part>,
     served: Vec<Option<Served>>,
@@ -365,7 +365,7 @@ impl Table {
             }
             served.link.stop.store(true, Ordering::Relaxed);
             if !served.thread.is_finished() {
-                // It may be in a call, which ends first.
+                // The thread may be in a call, which ends first.
                 if let Some(event) = self.events.get(number) {
                     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
                 }
@@ -384,7 +384,7 @@ impl Table {
             return Ok(false);
         }
         if !self.shared.bridge.is_free(number as u32) {
-            // An executor still has it, from before this worker.
+            // An executor from before this worker still uses the part.
             return Ok(true);
         }
         self.begin(number, claim)?;
@@ -428,7 +428,7 @@ impl Table {
         Ok(())
     }
 
-    /// Applications that are served.
+    /// Number of served applications.
     fn applications(&self) -> u32 {
         let greeted = |stream: &&Streamed| stream.link.greeted.load(Ordering::Relaxed);
         let streams = self.streams.iter().filter(greeted).count();
@@ -489,7 +489,7 @@ impl Table {
         })
     }
 
-    /// Whether a call takes too long, which is given up then.
+    /// Whether a call exceeds its time limit and has therefore been abandoned.
     fn has_abandoned(&self, link: &Link) -> bool {
         let since_ns = link.since_ns.load(Ordering::Relaxed);
         if matches!(since_ns, 0 | ABANDONED)
@@ -505,7 +505,7 @@ impl Table {
         );
         let tid = link.thread.load(Ordering::Relaxed);
         if let Some(tid) = rustix::process::Pid::from_raw(tid) {
-            // As it was, if that cannot be.
+            // The priority is unchanged if this fails.
             let _ = rustix::process::setpriority_process(Some(tid), 19);
         }
         true

@@ -17,9 +17,9 @@ use baltra_ivshmem::wait::Guess;
 use baltra_ivshmem::{Device, Error};
 use std::time::{Duration, Instant};
 
-/// Time limit of administrative requests, which may load a library or compile kernels.
+/// Timeout of administrative requests, which may load a library or compile kernels.
 const ADMINISTRATION_PATIENCE: Duration = Duration::from_secs(60);
-/// Blocks of the arena start at a multiple of it.
+/// Alignment of blocks in the arena.
 const ALIGN: u64 = 64;
 
 /// What the host offers for a function.
@@ -116,12 +116,12 @@ pub struct Client {
     message: Vec<u8>,
     answer: Vec<u8>,
     next_id: u64,
-    /// By handle.
+    /// Calls by handle.
     flights: Vec<Flight>,
 }
 
 impl Client {
-    /// Takes a free part of the region, or a way beside it.
+    /// Claims a free part of the region, or opens a stream.
     pub fn open(device: &Device) -> Result<Client, Error> {
         Ok(Client {
             link: Link::open(device)?,
@@ -143,7 +143,7 @@ impl Client {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// Asks for a function by its name.
+    /// Requests a function by its name.
     pub fn request(
         &mut self,
         name: &str,
@@ -174,7 +174,7 @@ impl Client {
         flight.ok_or(Error::Misuse("the handle does not name an open function"))
     }
 
-    /// Has it loaded.
+    /// Loads the function.
     pub fn activate(&mut self, function: Function) -> Result<(), Error> {
         self.administer(Request::new(Kind::Activate, function.0, 0), "")?;
         Ok(())
@@ -189,7 +189,7 @@ impl Client {
         Ok(())
     }
 
-    /// Gives the function back.
+    /// Releases the function.
     pub fn release(&mut self, function: Function) -> Result<(), Error> {
         self.flight(function)?;
         self.administer(Request::new(Kind::Release, function.0, 0), "")?;
@@ -215,7 +215,7 @@ impl Client {
             Link::Stream(_) => Some(State::Wait),
         };
         match shown {
-            // On its way to the host.
+            // The request is in transit to the host.
             Some(State::Wait) if busy => State::Busy,
             Some(state) => state,
             None => State::Wait,
@@ -273,7 +273,7 @@ impl Client {
             inline = &[];
         }
         self.flight(function)?.blocks = blocks;
-        // Functions that are given much mostly give much.
+        // Functions with large inputs mostly have large outputs.
         let (at, free) = self.largest();
         let wanted = (values.body.len() as u64).max(1 << 16);
         request.answer = (at, free.min(wanted.next_multiple_of(ALIGN)));
@@ -334,7 +334,7 @@ impl Client {
         }
     }
 
-    /// Puts an answer's data together.
+    /// Assembles an answer's data.
     fn take(
         &mut self,
         answer: Answer,
@@ -358,7 +358,7 @@ impl Client {
         Ok(codec)
     }
 
-    /// Gets a large answer piece by piece.
+    /// Fetches a large answer in pieces.
     fn fetch(&mut self, answer: Answer, to: &mut Vec<u8>) -> Result<(), Error> {
         let mut from = 0;
         while from < answer.bytes {
@@ -393,7 +393,7 @@ impl Client {
         taken
     }
 
-    /// The gaps between them: where, and how many bytes.
+    /// The free blocks of the arena: offset and size.
     fn gaps(&self) -> impl Iterator<Item = (u64, u64)> {
         let end = self.link.arena().len() as u64;
         let mut gaps = Vec::new();
@@ -457,10 +457,10 @@ impl Client {
         }
     }
 
-    /// Keeps the answer that came last.
+    /// Stores an answer for its call.
     fn keep(&mut self, answer: Answer) {
         let flight = self.flights.get_mut(answer.handle as usize);
-        // A call that was reset meanwhile has none.
+        // A call that was reset meanwhile has no flight.
         if let Some(flight) = flight.filter(|flight| flight.id == answer.id) {
             flight.answer = Some(answer);
             flight.data = self.answer[ANSWER_BYTES..].to_vec();

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::ffi::{c_char, c_void, CStr, CString};
 use std::time::Duration;
 
-/// A connection, and what C needs kept of it.
+/// A connection, and its state for the C interface.
 pub struct Door {
     client: Client,
     reason: CString,
-    /// Answers that were got and did not fit.
+    /// Answers that did not fit the caller's buffer.
     kept: HashMap<u32, Vec<u8>>,
     /// The last answer.
     answer: Vec<u8>,
@@ -73,14 +73,14 @@ unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
     if text.is_null() {
         return Some("");
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { CStr::from_ptr(text) }.to_str().ok()
 }
 
 /// # Safety
 /// `door` is null, or came from `vfun_open`, was not closed, and no other thread uses it.
 unsafe fn with(door: *mut Door, run: impl FnOnce(&mut Door) -> Result<(), Error>) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let Some(door) = (unsafe { door.as_mut() }) else {
         return MISUSE;
     };
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn vfun_open(device: *const c_char, door: *mut DoorHandle)
     if door.is_null() {
         return MISUSE;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let device = unsafe { text(device) };
     let opened = match device {
         None => Err(Error::Misuse("the device's name is not valid UTF-8")),
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn vfun_open(device: *const c_char, door: *mut DoorHandle)
             (std::ptr::null_mut(), number(&error))
         }
     };
-    // SAFETY: the caller's promise; not null.
+    // SAFETY: `door` is not null, and the caller upholds this function's contract.
     unsafe { door.write(DoorHandle { door: handle }) };
     status
 }
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn vfun_open(device: *const c_char, door: *mut DoorHandle)
 #[no_mangle]
 pub unsafe extern "C" fn vfun_close(door: DoorHandle) {
     if !door.door.is_null() {
-        // SAFETY: it came from `Box::into_raw` in `vfun_open`, by the caller's promise.
+        // SAFETY: the pointer is from `Box::into_raw` in `vfun_open`, by this function's contract.
         drop(unsafe { Box::from_raw(door.door) });
     }
 }
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn vfun_close(door: DoorHandle) {
 /// As [`with`].
 #[no_mangle]
 pub unsafe extern "C" fn vfun_reason(door: DoorHandle) -> *const c_char {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     match unsafe { door.door.as_ref() } {
         Some(door) => door.reason.as_ptr(),
         None => OPEN_REASON.with(|reason| reason.borrow().as_ptr()),
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn vfun_request(
     function: *mut FunctionHandle,
     got: *mut i32,
 ) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let name = unsafe { text(name) };
     let preference = u8::try_from(preference)
         .ok()
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn vfun_request(
     let run = |owner: &mut Door| {
         let (made, offer) = owner.client.request(name, preference)?;
         owner.kept.remove(&made.number());
-        // SAFETY: not null; the caller's promise.
+        // SAFETY: the pointers are not null, and the caller upholds this function's contract.
         unsafe {
             function.write(FunctionHandle {
                 door: door.door,
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn vfun_request(
         }
         Ok(())
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { with(door.door, run) }
 }
 
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn vfun_request(
 #[no_mangle]
 pub unsafe extern "C" fn vfun_activate(function: FunctionHandle) -> i32 {
     let handle = Function::from_number(function.number);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { with(function.door, |door| door.client.activate(handle)) }
 }
 
@@ -216,14 +216,14 @@ pub unsafe extern "C" fn vfun_set(
     body: *const c_void,
     bytes: usize,
 ) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let Some(arguments) = (unsafe { text(arguments) }) else {
         return MISUSE;
     };
     let body = match (body.is_null(), bytes) {
         (_, 0) => &[],
         (true, _) => return MISUSE,
-        // SAFETY: not null; the caller's promise.
+        // SAFETY: `body` is not null, and the caller upholds this function's contract.
         (false, _) => unsafe { std::slice::from_raw_parts(body.cast::<u8>(), bytes) },
     };
     let run = |door: &mut Door| {
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn vfun_set(
         let handle = Function::from_number(function.number);
         door.client.set(handle, &values)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { with(function.door, run) }
 }
 
@@ -273,8 +273,8 @@ pub unsafe extern "C" fn vfun_get(
                 door.client.get(handle, patience, &mut answer)?;
             }
         }
-        // SAFETY: pointers are not null where they are written to, and there is room for what is
-        // written, by the caller's promise.
+        // SAFETY: the written pointers are not null, and their memory is large enough by this
+        // function's contract.
         unsafe {
             if !bytes.is_null() {
                 bytes.write(answer.len());
@@ -292,7 +292,7 @@ pub unsafe extern "C" fn vfun_get(
         }
         Ok(())
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     match unsafe { with(function.door, run) } {
         0 if !fits => TOO_SMALL,
         status => status,
@@ -309,7 +309,7 @@ pub unsafe extern "C" fn vfun_rst(function: FunctionHandle) -> i32 {
         door.kept.remove(&function.number);
         door.client.reset(Function::from_number(function.number))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { with(function.door, run) }
 }
 
@@ -323,7 +323,7 @@ pub unsafe extern "C" fn vfun_release(function: FunctionHandle) -> i32 {
         door.kept.remove(&function.number);
         door.client.release(Function::from_number(function.number))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { with(function.door, run) }
 }
 
@@ -333,12 +333,12 @@ pub unsafe extern "C" fn vfun_release(function: FunctionHandle) -> i32 {
 /// As [`with`].
 #[no_mangle]
 pub unsafe extern "C" fn vfun_status(function: FunctionHandle) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     match unsafe { function.door.as_mut() } {
         Some(door) => door.client.state(Function::from_number(function.number)) as i32,
         None => State::Wait as i32,
     }
 }
 
-/// The header's numbers of reasons are the protocol's.
+/// The reasons' numbers in the header equal those of the protocol.
 const _: () = assert!(Reason::NotAllowed as i32 == 1 && Reason::Unavailable as i32 == 10);

@@ -20,7 +20,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long an application may take to ask.
+/// Timeout of an application's request.
 const PATIENCE: Duration = Duration::from_secs(2);
 const VECTORS_MAX: usize = 16;
 /// `VFIO_TYPE1_IOMMU`
@@ -31,7 +31,7 @@ const CONFIG: u32 = 7;
 const MSIX: u32 = 2;
 /// `VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER`
 const BY_EVENTFD: u32 = 1 << 2 | 1 << 5;
-/// In the command register: answer memory accesses, and send interrupts, which are writes.
+/// Bits of the command register: respond to memory accesses, and send interrupts (bus mastering).
 const MEMORY_AND_MASTER: u16 = 6;
 
 const SET_IOMMU: Opcode = opcode::none(b';', 102);
@@ -68,7 +68,7 @@ const _: () = assert!(size_of::<RegionInfo>() == 32 && size_of::<IrqSet>() == 20
 /// `VFIO_SET_IOMMU`: its argument is a number.
 struct SetIommu;
 
-// SAFETY: the kernel takes the argument for a number, and writes nothing.
+// SAFETY: the kernel treats the argument as a number and writes nothing.
 unsafe impl Ioctl for SetIommu {
     type Output = ();
     const IS_MUTATING: bool = false;
@@ -89,7 +89,7 @@ unsafe impl Ioctl for SetIommu {
 /// `VFIO_GROUP_GET_DEVICE_FD`
 struct GetDevice(CString);
 
-// SAFETY: the kernel reads a C string, and returns a descriptor that is the caller's.
+// SAFETY: the kernel reads a C string and returns a descriptor, which the caller owns.
 unsafe impl Ioctl for GetDevice {
     type Output = OwnedFd;
     const IS_MUTATING: bool = false;
@@ -132,7 +132,7 @@ pub fn serve(directory: &Path, ready: impl FnOnce(&Path)) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the device to vfio's driver.
+/// Binds the device to vfio's driver.
 fn claim(directory: &Path, address: &str) -> io::Result<()> {
     let driver = directory.join("driver");
     if std::fs::read_link(&driver).is_ok_and(|path| path.ends_with("vfio-pci")) {

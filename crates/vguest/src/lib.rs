@@ -7,7 +7,8 @@
 //! | [`client`] | the four phases: negotiate, activate, compute, release |
 //! | [`ffi`] | the same for C (`include/vfun.h`) |
 //!
-//! The region and the messages in it are [`baltra_ivshmem`]'s. Few dependencies, because it is linked statically into programs of guests.
+//! The region and the messages in it are [`baltra_ivshmem`]'s. Few dependencies, because it is
+//! linked statically into programs of guests.
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 pub mod client;

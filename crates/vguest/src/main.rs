@@ -1,4 +1,4 @@
-//! `vfun`: the host's functions from a guest's command line.
+//! `vfun`: a command line for calling the host's functions from a guest.
 #![forbid(unsafe_code)]
 
 use baltra_vguest::{interrupts, Client, Codec, Device, Error, Preference, Values};
@@ -191,7 +191,7 @@ fn call(client: &mut Client, options: &Options) -> Result<(), String> {
         .map_err(|e| e.to_string())
 }
 
-/// Times of sequential calls, each from just before `set` to just after `get`.
+/// Measures sequential calls, each from just before `set` to just after `get`.
 fn times(
     client: &mut Client,
     function: baltra_vguest::client::Function,
@@ -234,7 +234,7 @@ fn times(
     ))
 }
 
-/// Values by their order, or by name, as an URL's query.
+/// Converts values, in order or by name, to a URL's query.
 fn arguments(values: &[String], names: &[String]) -> Result<String, String> {
     let mut query = String::new();
     let mut names = names.iter();

@@ -63,7 +63,7 @@ pub fn accelerator(paths: &PathOptions, command: Accelerator) -> Result<()> {
     Ok(())
 }
 
-/// The file, a piece at a time: it may be longer than memory bears twice.
+/// The file in pieces, because two copies of a long file may not fit into memory.
 fn chunks(
     path: &Path,
     metadata: proto::AcceleratorMetadata,

@@ -9,16 +9,16 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Names the model, wherever it is.
+/// Environment variable with the path of the model.
 const VARIABLE: &str = "BALTRA_BOARD";
 
-/// Relative to the program's directory: a build tree's, and where packages put it.
+/// Candidate paths relative to the program's directory: in a build tree, and as packaged.
 const PLACES: [&str; 2] = ["../board", "../lib/baltra/board"];
 
 /// Default number of regions of the built model.
 const USUAL_REGIONS: u8 = 4;
 
-/// Runs the model in this process's place; returns only if that fails.
+/// Replaces this process with the model; returns only on failure.
 pub fn board(args: &Board) -> Result<Infallible> {
     let own = std::env::current_exe().ok();
     let named = std::env::var_os(VARIABLE).map(PathBuf::from);
@@ -31,7 +31,7 @@ pub fn board(args: &Board) -> Result<Infallible> {
     Err(error).with_context(|| format!("running {}", model.display()))
 }
 
-/// The model for that many regions.
+/// The model with that many regions.
 fn find(regions: u8, beside: Option<&Path>, named: Option<PathBuf>) -> Result<PathBuf> {
     let (name, option) = match regions {
         USUAL_REGIONS => ("board".to_owned(), String::new()),
@@ -48,7 +48,7 @@ fn find(regions: u8, beside: Option<&Path>, named: Option<PathBuf>) -> Result<Pa
     })
 }
 
-/// The model that keeps waveforms: beside the one that is named, or where that is looked for.
+/// The model that records waveforms: beside the configured model, or in the usual places.
 fn find_trace(beside: Option<&Path>, named: Option<PathBuf>) -> Result<PathBuf> {
     let named = named.map(|path| path.with_file_name("trace"));
     existing(places("trace", beside, named)).map_err(|list| {
@@ -66,7 +66,7 @@ fn places(name: &str, beside: Option<&Path>, named: Option<PathBuf>) -> Vec<Path
     }
 }
 
-/// The first that is there, or where it was looked for.
+/// The first existing path, or the candidates for an error.
 fn existing(places: Vec<PathBuf>) -> Result<PathBuf, String> {
     if let Some(path) = places.iter().find(|p| p.is_file()) {
         return Ok(path.clone());
@@ -75,7 +75,7 @@ fn existing(places: Vec<PathBuf>) -> Result<PathBuf, String> {
     Err(list.join(" or "))
 }
 
-/// The command line of the model that keeps waveforms.
+/// The command line of the model that records waveforms.
 fn trace_arguments(args: &Trace) -> Vec<OsString> {
     let mut all: Vec<OsString> = args.call.iter().map(Into::into).collect();
     let mut put = |option: &str, value: Option<OsString>| {

@@ -1,4 +1,4 @@
-//! `baltra manager`, `baltra registry`, `baltra gateway`: the daemons themselves.
+//! `baltra manager`, `baltra registry`, `baltra gateway`: the daemons in the foreground.
 
 mod gateway;
 mod registry;
@@ -16,7 +16,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use tokio::signal::unix::{signal, SignalKind};
 
-/// `tracing` on stderr; `RUST_LOG` wins over the configuration.
+/// Configures `tracing` to stderr; `RUST_LOG` has precedence over the configuration.
 pub fn log_to_stderr(level: &str) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .or_else(|_| tracing_subscriber::EnvFilter::try_new(level))
@@ -41,7 +41,7 @@ pub fn manager(args: &Manager, runtime_dir: Option<&PathBuf>) -> Result<()> {
     Service::new(options)?.run()
 }
 
-/// What becomes of a process that serves.
+/// Applies the options of a background process: a separate session, and exit with its parent.
 fn enter(background: &Background) {
     if background.detach {
         let _ = rustix::process::setsid();
@@ -51,7 +51,7 @@ fn enter(background: &Background) {
     }
 }
 
-/// Each session or connection takes a few descriptors for a moment, each executor for its life.
+/// Each session or connection needs a few descriptors briefly, each executor some permanently.
 fn raise_descriptor_limit() {
     use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -64,7 +64,7 @@ fn raise_descriptor_limit() {
     );
 }
 
-/// Shared by all daemons but the manager: runtime directory, log, and exit on a signal.
+/// Common start of all daemons but the manager: runtime directory, log, and exit on a signal.
 fn prepare(daemon: Daemon, paths: &PathOptions, level: &str) -> Result<daemons::DaemonLock> {
     log_to_stderr(level);
     raise_descriptor_limit();
@@ -73,7 +73,7 @@ fn prepare(daemon: Daemon, paths: &PathOptions, level: &str) -> Result<daemons::
     Ok(place)
 }
 
-/// Ends with SIGTERM or SIGINT.
+/// Completes at SIGTERM or SIGINT.
 pub async fn end_requested() -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -79,7 +79,7 @@ pub fn status(paths: &PathOptions, as_json: bool) -> Result<()> {
     Ok(())
 }
 
-/// A daemon beside the manager: its process, and where it listens.
+/// A daemon other than the manager: its process, and its addresses.
 type Beside = (Daemon, u32, Option<Announcement>);
 
 fn daemons(all: &[Beside]) {
@@ -126,7 +126,7 @@ pub fn devices(args: &Devices, paths: &PathOptions) -> Result<()> {
     if named.is_empty() || args.local {
         match Control::connect(paths) {
             Ok(control) => return operators(control, as_json),
-            // Another user's daemon: its public devices can still be listed.
+            // Another user's daemon: only its public devices can be listed.
             Err(error) if !paths.session_socket().exists() => return Err(error),
             Err(_) => {
                 return clients(
@@ -190,7 +190,7 @@ fn operators(mut control: Control, as_json: bool) -> Result<()> {
     Ok(())
 }
 
-/// A device for machines.
+/// A device as JSON.
 pub fn device_json(d: &proto::Device) -> serde_json::Value {
     json!({
         "name": d.name, "state": d.state, "reason": d.reason, "model": d.model,

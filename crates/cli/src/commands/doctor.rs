@@ -1,4 +1,4 @@
-//! `baltra doctor`: what this host allows and lacks, with the mend.
+//! `baltra doctor`: checks this host's configuration and prints remedies.
 
 mod daemons;
 mod devices;
@@ -12,32 +12,32 @@ use serde_json::json;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Correct.
     Good,
-    /// Works, but less well or less safely.
+    /// Works, but with reduced performance or safety.
     Weak,
-    /// Nothing works without it.
+    /// Required, and does not work.
     Bad,
 }
 
 /// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What.
+    /// The checked item.
     pub what: &'static str,
-    /// How bad.
+    /// Its severity.
     pub verdict: Verdict,
-    /// What was found.
+    /// The observed state.
     pub found: String,
-    /// What to do; empty where nothing is to be done.
+    /// The remedy; empty if there is nothing to do.
     pub mend: String,
 }
 
 impl Finding {
-    /// All is well.
+    /// A finding without a problem.
     pub fn good(what: &'static str, found: impl Into<String>) -> Finding {
         Finding {
             what,
@@ -47,7 +47,7 @@ impl Finding {
         }
     }
 
-    /// Works, but …
+    /// A finding that reduces performance or safety.
     pub fn weak(what: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Finding {
         Finding {
             what,
@@ -57,7 +57,7 @@ impl Finding {
         }
     }
 
-    /// Does not work.
+    /// A finding that prevents operation.
     pub fn bad(what: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Finding {
         Finding {
             verdict: Verdict::Bad,
@@ -66,7 +66,7 @@ impl Finding {
     }
 }
 
-/// Looks at everything; 1 when something that is needed is missing.
+/// Runs all checks; returns 1 if something required is missing.
 pub fn doctor(paths: &PathOptions, as_json: bool) -> Result<ExitCode> {
     let mut findings = devices::findings(paths);
     findings.extend(opencl::findings());

@@ -1,6 +1,6 @@
-//! `baltra executor`, `baltra relay` and `baltra probe`: processes that the manager starts, for a
-//! tenant, for a client elsewhere and for the list of a driver's devices. The first two have their
-//! socket to the manager as their standard input; a probe prints its answer.
+//! `baltra executor`, `baltra relay` and `baltra probe`: processes that the manager starts for a
+//! tenant, for a remote client, and for listing a driver's devices. The first two have their socket
+//! to the manager as their standard input; a probe prints its result.
 
 use crate::args::{Executor, Probe, Relay};
 use anyhow::{Context, Result};
@@ -28,7 +28,7 @@ pub fn executor(args: Executor) -> Result<()> {
     })
 }
 
-/// Prints the devices of a driver, or why it cannot be used.
+/// Prints the devices of a driver, or the reason why it cannot be used.
 pub fn probe(args: Probe) -> Result<()> {
     let answer = rustix::io::fcntl_dupfd_cloexec(std::io::stdout(), 3)?;
     let options = baltra_executor::Options {
@@ -43,8 +43,8 @@ pub fn probe(args: Probe) -> Result<()> {
     )?)
 }
 
-/// Runs a relay for the connection that the manager passes over the standard input, some time
-/// after the start.
+/// Runs a relay for the connection that the manager sends over the standard input, some time after
+/// the start.
 pub fn relay(args: Relay) -> Result<()> {
     super::daemon::log_to_stderr("warn");
     let mut options = relay::Options::new(args.manager);

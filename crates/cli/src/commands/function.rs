@@ -1,4 +1,4 @@
-//! `baltra function`: what can be called over HTTP.
+//! `baltra function`: manages functions, which are called over HTTP.
 
 mod deploy;
 mod init;
@@ -14,7 +14,7 @@ use http::Method;
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Runs `baltra function`; the result is the process's exit code.
+/// Runs `baltra function`; returns the process's exit code.
 pub fn function(command: Function, paths: &PathOptions) -> Result<ExitCode> {
     match command {
         Function::Init {

@@ -1,4 +1,4 @@
-//! Finds our OpenCL library and shows it to the ICD loaders.
+//! Finds Baltra's OpenCL library and makes the ICD loaders use it.
 
 use anyhow::{bail, Context, Result};
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use std::process::Command;
 /// The library's file name.
 pub const LIBRARY: &str = "libbaltra_opencl.so";
 
-/// Relative to the program's directory; the last two are a build's other profile.
+/// Paths relative to the program's directory; the last two are for a build's other profile.
 const PLACES: [&str; 7] = [
     "",
     "../lib",
@@ -51,12 +51,12 @@ pub fn find() -> Result<PathBuf> {
     }
 }
 
-/// The name that programs are linked with.
+/// The loader's file name, which programs are linked with.
 const LOADER: &str = "libOpenCL.so.1";
 
 /// A directory with one `.icd` file, which both loaders take as `OCL_ICD_VENDORS`: programs then
-/// see the shared devices and no others. Our library lies there under the loader's name, too (see
-/// [`stand_in`]).
+/// see the shared devices and no others. The directory also contains Baltra's library under the
+/// loader's name (see [`stand_in`]).
 pub fn vendors(library: &Path) -> Result<PathBuf> {
     let root = baltra_session::default_runtime_dir();
     let name: String = library
@@ -91,10 +91,10 @@ pub fn vendors(library: &Path) -> Result<PathBuf> {
         .context("cannot create a directory for the ICD loader")
 }
 
-/// `LD_LIBRARY_PATH` with `vendors` in front, unless the loader that a program would get is known
-/// to obey `OCL_ICD_VENDORS`: our library then takes its place. Debian's (ocl-icd) obeys, and
-/// Khronos' own does; older ones lack the variable, and CUDA 13's loader contains its name but
-/// ignores it.
+/// `LD_LIBRARY_PATH` with `vendors` in front, so that Baltra's library replaces the loader; `None`
+/// if the loader that a program would use is known to honor `OCL_ICD_VENDORS`. Debian's loader
+/// (ocl-icd) and Khronos' loader honor it; older ones lack the variable, and CUDA 13's loader
+/// contains its name but ignores it.
 pub fn stand_in(vendors: &Path) -> Option<OsString> {
     let path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let mut installed = std::env::split_paths(&path)
@@ -112,13 +112,13 @@ pub fn stand_in(vendors: &Path) -> Option<OsString> {
     std::env::join_paths(std::iter::once(vendors.to_owned()).chain(dirs)).ok()
 }
 
-/// Each of the two also has a variable of its own.
+/// Each of these two loaders also contains another variable's name.
 fn is_known(loader: &[u8]) -> bool {
     let names = |name: &str| loader.windows(name.len()).any(|b| b == name.as_bytes());
     names("OCL_ICD_VENDORS") && (names("OCL_ICD_PLATFORM_SORT") || names("OCL_ICD_ENABLE_TRACE"))
 }
 
-/// The loader in the linker's cache.
+/// The path of the loader in the linker's cache.
 fn cached() -> Option<PathBuf> {
     let list = ["ldconfig", "/sbin/ldconfig", "/usr/sbin/ldconfig"]
         .iter()

@@ -8,10 +8,10 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::time::Duration;
 
-/// As much of the file's end as is looked through for the newest lines.
+/// Bytes at the file's end that are searched for the newest lines.
 const TAIL_BYTES: u64 = 4 << 20;
 
-/// Prints the newest lines, and what comes.
+/// Prints the newest lines and, with `follow`, further ones.
 pub fn logs(paths: &PathOptions, daemon: Daemon, follow: bool, lines: usize) -> Result<()> {
     let path = daemon.log_file(paths);
     let mut file = File::open(&path).with_context(|| {
@@ -32,7 +32,7 @@ pub fn logs(paths: &PathOptions, daemon: Daemon, follow: bool, lines: usize) -> 
     loop {
         out.flush()?;
         std::thread::sleep(Duration::from_millis(200));
-        // The daemon empties a log that has grown long.
+        // The daemon truncates a log that has grown long.
         if file.metadata()?.len() < file.stream_position()? {
             file.rewind()?;
         }

@@ -1,4 +1,4 @@
-//! `baltra device`, `baltra instances`, `baltra pool`, and the pool's side of `baltra devices`.
+//! `baltra device`, `baltra instances`, `baltra pool`, and `baltra devices` for the pool.
 
 use crate::args::{Device, Devices, Instances, Pool};
 use crate::output::{self, Table};
@@ -10,13 +10,13 @@ use serde_json::{json, Value};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Digits of an accelerator's digest that people read.
+/// Digits of an accelerator's digest that are displayed.
 const DIGITS: usize = 12;
 
 /// Interval of checks of a draining device.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// `baltra devices`, of the pool.
+/// Implements `baltra devices` for the pool.
 pub fn devices(registry: &Registry, args: &Devices) -> Result<()> {
     let request = proto::DevicesRequest {
         query: args.query.clone().unwrap_or_default(),
@@ -155,9 +155,9 @@ pub fn device(command: Device, paths: &PathOptions) -> Result<ExitCode> {
 /// request.
 #[derive(Default)]
 struct Left {
-    /// Instances with a session open.
+    /// Instances with an open session.
     instances: Vec<String>,
-    /// Open sessions, theirs included.
+    /// Number of open sessions, including those of the instances.
     sessions: u32,
 }
 
@@ -190,7 +190,7 @@ fn drain(registry: &Registry, device: &str, wait: Duration, as_json: bool) -> Re
     }
     let left = loop {
         let left = left(registry, device, started)?;
-        // Those that have to stay are not waited for.
+        // Instances that cannot move are not waited for.
         let going = left.as_ref().is_none_or(|left| {
             let fixed = reply.migrations.iter().filter(stays);
             let fixed = fixed.filter(|m| left.instances.contains(&m.instance));

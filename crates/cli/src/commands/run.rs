@@ -1,4 +1,4 @@
-//! `baltra run`: a program on the shared device.
+//! `baltra run`: runs a program on the shared device.
 
 mod allocated;
 mod child;
@@ -15,23 +15,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::Duration;
 
-/// Between two starts of a program that fails, doubled from the first to the last; after it has
-/// run steadily, the first again.
+/// Pause before a failed program is restarted. It doubles with each restart, up to the maximum, and
+/// starts from the minimum again after the program has run for [`STEADY`].
 const PAUSE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 const STEADY: Duration = Duration::from_secs(60);
 
 /// The devices and endpoints of a program, for its environment.
 struct DaemonLock {
-    /// `BALTRA_ENDPOINT`
+    /// The value of `BALTRA_ENDPOINT`.
     endpoint: String,
-    /// `BALTRA_DEVICE`
+    /// The value of `BALTRA_DEVICE`.
     device: Option<String>,
-    /// `BALTRA_INSTANCE`
+    /// The value of `BALTRA_INSTANCE`.
     instance: Option<String>,
 }
 
-/// Runs it; the code is its own.
+/// Runs the program; returns its exit code.
 pub fn run(args: &Run, paths: &PathOptions, runtime_dir: Option<&PathBuf>) -> Result<ExitCode> {
     let library = library::find()?;
     let vendors = library::vendors(&library)?;
@@ -48,7 +48,7 @@ pub fn run(args: &Run, paths: &PathOptions, runtime_dir: Option<&PathBuf>) -> Re
     if args.count != 1 || args.instance.is_some() {
         bail!("--count and --instance require a query: --device KEY=VALUE,…");
     }
-    // Endpoints elsewhere are the user's own business; a local daemon has to be there.
+    // Endpoints of other hosts are not checked; a local daemon must be running.
     let endpoint = match (&args.connect, std::env::var("BALTRA_ENDPOINT")) {
         (Some(endpoint), _) => endpoint.to_string(),
         (None, Ok(named)) if !named.is_empty() && runtime_dir.is_none() => named,
@@ -116,7 +116,7 @@ fn failed_to_start(args: &Run, error: &std::io::Error) -> anyhow::Error {
     anyhow!("cannot run {}: {error}", args.program[0].display())
 }
 
-/// Starts the program again whenever it fails, as it does when its device was taken away.
+/// Restarts the program whenever it fails, for example because its device was removed.
 fn restart(args: &Run, command: impl Fn() -> Command) -> Result<ExitCode> {
     let mut pause = PAUSE_MIN;
     loop {
@@ -137,7 +137,7 @@ fn restart(args: &Run, command: impl Fn() -> Command) -> Result<ExitCode> {
     }
 }
 
-/// Runs a child, which alone receives the terminal's interrupts.
+/// Runs the program as a child; only the child handles the terminal's interrupts.
 fn supervise(args: &Run, command: Command) -> Result<ExitStatus> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

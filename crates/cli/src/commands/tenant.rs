@@ -170,7 +170,7 @@ fn usage(control: &mut Control, name: Option<String>, as_json: bool) -> Result<(
     Ok(())
 }
 
-/// A tenant's usage of a device, for machines.
+/// A tenant's usage of a device, as JSON.
 pub fn usage_json(u: &proto::Usage) -> serde_json::Value {
     json!({
         "tenant": u.tenant, "device": u.device, "busy_ns": u.busy_ns, "tasks": u.tasks,

@@ -1,4 +1,4 @@
-//! `baltra top`: devices and tenants, live on a terminal or once as a table.
+//! `baltra top`: devices and tenants, live on a terminal, or once as a table.
 
 mod screen;
 mod view;
@@ -12,14 +12,14 @@ use std::io::IsTerminal;
 use std::time::Duration;
 use view::{Sample, View};
 
-/// Shows it until `q`, or once if the output is not a terminal.
+/// Shows the table until `q`, or once if the output is not a terminal.
 pub fn top(paths: &PathOptions, once: bool, interval_ms: u64, as_json: bool) -> Result<()> {
     let mut control = Control::connect(paths)?;
     let interval = Duration::from_millis(interval_ms);
     if !once && !as_json && std::io::stdout().is_terminal() {
         return screen::run(&mut control, interval);
     }
-    // Utilization is a difference: two looks.
+    // Utilization is the difference of two samples.
     let first = sample(&mut control)?;
     std::thread::sleep(interval.min(Duration::from_millis(500)));
     let second = sample(&mut control)?;

@@ -1,4 +1,4 @@
-//! `baltra up` and `baltra down`: all daemons of this host.
+//! `baltra up` and `baltra down`: start and stop all daemons of this host.
 
 use crate::args::Up;
 use crate::configuration::{self, quoted, Everything};
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long the node may take to join the registry beside it.
+/// Longest time for the node to join the registry of this host.
 const JOIN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// `baltra up`
@@ -45,8 +45,8 @@ pub fn up(args: &Up, runtime_dir: Option<&PathBuf>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts what does not run yet, one after the other. If one does not come up, those that were
-/// started before it are ended again.
+/// Starts the daemons that are not running, one after the other. If one fails, those started before
+/// it are stopped.
 fn start(everything: &Everything, arguments: &[String], tie: Tie) -> Result<Vec<Running>> {
     let paths = &everything.manager.paths;
     let mut started: Vec<Running> = Vec::new();
@@ -169,7 +169,7 @@ fn follows(daemon: Daemon, everything: &Everything) -> Vec<(&'static str, String
     variables
 }
 
-/// In the foreground: until a signal, or until one daemon ends. Then all end.
+/// Stays in the foreground until a signal, or until one daemon exits; then all are stopped.
 fn stay(mut started: Vec<Running>, paths: &PathOptions) -> Result<ExitCode> {
     announce(paths)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -198,7 +198,7 @@ fn stay(mut started: Vec<Running>, paths: &PathOptions) -> Result<ExitCode> {
     }
 }
 
-/// Prints the served devices, and how to use them.
+/// Prints the served devices, and their use.
 fn announce(paths: &PathOptions) -> Result<()> {
     let mut control = Control::connect(paths)?;
     let status = control.call(|mut c| async move { c.status(proto::StatusRequest {}).await })?;

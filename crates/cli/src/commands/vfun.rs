@@ -33,7 +33,7 @@ pub fn daemon(args: &Vfun, paths: &PathOptions) -> Result<()> {
             .enable_all()
             .build()?;
         let end_requested = runtime.block_on(crate::commands::daemon::end_requested());
-        // Closed, the other end is readable.
+        // Closing this end makes the other end readable.
         drop(stopped);
         end_requested
     })?;
@@ -84,7 +84,7 @@ fn attach(args: Attach, paths: &PathOptions) -> Result<()> {
     Ok(())
 }
 
-/// The lines for QEMU and libvirt.
+/// The options for QEMU and libvirt.
 fn lines(attached: &Attached) -> String {
     let stream = attached.stream.display();
     let mut lines = region_lines(attached);

@@ -1,5 +1,6 @@
-/* An OpenCL driver that has devices and nothing else, with as many of them as COUNT says: all have one name with digits in
-   it, each a UUID and a position on the PCI bus. A context can be made, since an executor makes one before it serves. */
+/* An OpenCL driver with COUNT devices and without further functions: all devices have the same
+   name, which contains digits, and each has a UUID and a position on the PCI bus. Contexts can be
+   created, because an executor creates one before it serves. */
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl_ext.h>
 #include <CL/cl_icd.h>

@@ -1,4 +1,4 @@
-//! What these tests have in common.
+//! Common parts of these tests.
 #![allow(dead_code)]
 
 use baltra_testkit::{Daemon, Options, Service};
@@ -7,15 +7,15 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output};
 
-/// The tool.
+/// The path of the binary.
 pub const BALTRA: &str = env!("CARGO_BIN_EXE_baltra");
 
-/// What somebody printed.
+/// Output as text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Whether a process runs; one that has ended and that nobody has asked about does not.
+/// Whether a process runs; a zombie does not.
 pub fn runs(pid: u64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
@@ -35,7 +35,7 @@ pub fn registry_options() -> Options {
     }
 }
 
-/// How a node of a pool is started.
+/// Options of a node of a pool.
 pub fn node_options(name: &str, registry: &str, config: &str) -> Options {
     Options {
         set: vec![
@@ -46,7 +46,7 @@ pub fn node_options(name: &str, registry: &str, config: &str) -> Options {
     }
 }
 
-/// A node of a pool, which has joined it.
+/// Starts a node and waits until it has joined the pool.
 pub fn node(name: &str, registry: &Service, config: &str) -> Daemon {
     let options = node_options(name, registry.url(), config);
     let daemon = Daemon::start_with(BALTRA, &options).unwrap();
@@ -63,14 +63,14 @@ pub fn devices(registry: &Service) -> Vec<Value> {
     serde_json::from_str(&text).unwrap()
 }
 
-/// One of them, by the start of its name.
+/// The pool's device whose name starts with a text.
 pub fn device(registry: &Service, name: &str) -> Option<Value> {
     let named = |d: &Value| Some(format!("{}/{}", d["node"].as_str()?, d["name"].as_str()?));
     let mut all = devices(registry).into_iter();
     all.find(|d| named(d).is_some_and(|n| n.starts_with(name)))
 }
 
-/// How one of them is; empty: it is not there.
+/// A device's state; empty if it does not exist.
 pub fn state(registry: &Service, name: &str) -> String {
     let state = device(registry, name).map(|d| d["state"].as_str().unwrap().to_owned());
     state.unwrap_or_default()
@@ -82,8 +82,8 @@ pub fn instances(registry: &Service) -> Vec<Value> {
     serde_json::from_str(&text).unwrap()
 }
 
-/// `baltra run`, asking a registry, of programs that do not use OpenCL: the library that they
-/// would be given need only be a file.
+/// `baltra run` with a registry, for programs that do not use OpenCL: the library need only be a
+/// file.
 pub fn run(registry: &Service) -> Command {
     let mut command = Command::new(BALTRA);
     command
@@ -97,7 +97,7 @@ pub fn run(registry: &Service) -> Command {
     command
 }
 
-/// A shell's line under `baltra run --device QUERY`.
+/// Runs a shell command under `baltra run --device QUERY`.
 pub fn run_line(registry: &Service, query: &str, line: &str) -> Output {
     run(registry)
         .args(["--device", query, "--", "sh", "-c", line])
@@ -105,7 +105,7 @@ pub fn run_line(registry: &Service, query: &str, line: &str) -> Output {
         .unwrap()
 }
 
-/// What an HTTP server answers.
+/// The response of an HTTP server.
 pub fn get(url: &str, path: &str) -> String {
     let address = url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).unwrap();

@@ -1,4 +1,4 @@
-//! A client that has programs, below any OpenCL library.
+//! A client with programs, which uses the protocol directly instead of an OpenCL library.
 #![allow(dead_code)]
 
 use baltra_session::client::{Client, Handler, Queue};
@@ -37,7 +37,7 @@ impl Tenant {
         Tenant::instance(daemon, name, device, None)
     }
 
-    /// One that says which instance of a pool it is.
+    /// A session that names its instance in a pool.
     pub fn instance(daemon: &Daemon, name: &str, device: &str, instance: Option<&str>) -> Tenant {
         let messages = Arc::new(Messages::default());
         let mut hello = hello(device);
@@ -63,7 +63,7 @@ impl Tenant {
         self.messages.0.lock().unwrap().clone()
     }
 
-    /// Has a command in a queue that cannot begin before [`Tenant::go_on`].
+    /// Enqueues a command that waits until [`Tenant::go_on`].
     pub fn be_busy(&self) -> (Arc<Queue>, Event) {
         let queue = self.client.open_queue(self.context, 0, 0).unwrap();
         let gate = self.client.new_event().unwrap();
@@ -72,7 +72,7 @@ impl Tenant {
         (queue, gate)
     }
 
-    /// Lets that command begin, and waits for its end.
+    /// Starts that command, and waits for its end.
     pub fn go_on(&self, (queue, gate): (Arc<Queue>, Event)) {
         let done = Control::UserEvent {
             event: gate,
@@ -126,7 +126,7 @@ impl Tenant {
     }
 }
 
-/// A program with one kernel of that name.
+/// The source of a program with one kernel of that name.
 pub fn source(kernel: &str) -> String {
     format!("kernel void {kernel}(global int *a) {{ a[get_global_id(0)] += 1; }}")
 }

@@ -37,7 +37,7 @@ const INSTANCE_CHARS_MAX: usize = 100;
 
 const _: () = assert!(LOCKS > PARTS_MAX as u64);
 
-/// The way to the Device Manager.
+/// The connection to the Device Manager.
 pub(crate) struct Bridge {
     region: OwnedFd,
     manager: Option<PathBuf>,
@@ -53,7 +53,7 @@ fn failed(error: io::Error) -> Refusal {
 }
 
 impl Bridge {
-    /// To the first of these that is on this host.
+    /// Uses the first of these endpoints that is on this host.
     pub fn new(region: OwnedFd, endpoints: &[String]) -> Bridge {
         let manager = endpoints.iter().find_map(|text| match text.parse() {
             Ok(Endpoint::Unix(path)) => Some(path),
@@ -62,7 +62,8 @@ impl Bridge {
         Bridge { region, manager }
     }
 
-    /// Opens the region's file anew and takes the part's lock with it; `None`: an executor has it.
+    /// Opens the region's file again and takes the part's lock with it; `None`: an executor holds
+    /// the lock.
     fn lock(&self, number: u32) -> io::Result<Option<File>> {
         let path = format!("/proc/self/fd/{}", self.region.as_raw_fd());
         let file = OpenOptions::new().read(true).write(true).open(path)?;
@@ -72,7 +73,7 @@ impl Bridge {
 
     /// Whether no executor of this or an earlier worker uses the part.
     pub fn is_free(&self, number: u32) -> bool {
-        // In case of an error the part counts as used.
+        // After an error, the part counts as used.
         matches!(self.lock(number), Ok(Some(_)))
     }
 
@@ -141,7 +142,7 @@ impl Bridge {
         Ok((answer, opened.then_some(Bridged { socket })))
     }
 
-    /// Waits for the executor to let go of a part.
+    /// Waits until the executor has released a part.
     pub fn wait_until_free(&self, number: u32) {
         while !self.is_free(number) {
             std::thread::sleep(LOOK_EVERY);

@@ -12,12 +12,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// A refusal, with words.
+/// A refusal with its text.
 pub(crate) type Refusal = (Reason, String);
 
-/// A function with one way to carry it out.
+/// A loaded function with one implementation.
 pub(crate) struct Loaded {
-    /// Its manifest has one implementation: this one.
+    /// The function, whose manifest has this implementation only.
     pub function: Arc<Function>,
     /// Its implementation.
     pub runner: Runner,
@@ -64,7 +64,7 @@ impl Functions {
         })
     }
 
-    /// The names, a line each.
+    /// The names, one per line.
     pub fn names(&self) -> String {
         let names: Vec<&str> = self.allowed.keys().map(String::as_str).collect();
         names.join("\n")
@@ -78,7 +78,7 @@ impl Functions {
     }
 
     /// The implementation that an application gets, and its description: a line of text, then the
-    /// arguments' names, a line each.
+    /// arguments' names, one per line.
     pub fn negotiate(
         &self,
         name: &str,
@@ -115,7 +115,7 @@ impl Functions {
         Ok((got, text))
     }
 
-    /// Loads a function, unless it is.
+    /// Loads a function if it is not loaded.
     pub fn load(&self, name: &str, how: Implementation) -> Result<Arc<Loaded>, Refusal> {
         // Under the lock: a concurrent request finds the loaded function.
         let mut loaded = self.loaded.lock().expect("no panic under this lock");
@@ -144,7 +144,7 @@ impl Functions {
         Ok(new)
     }
 
-    /// The function with one implementation, and within what this VM may use.
+    /// The function with one implementation, and with the limits of this VM.
     fn restricted(&self, function: &Function, how: Implementation) -> Result<Function> {
         let mut manifest: Manifest = function.manifest.clone();
         let wanted = |way: &Way| match how {
@@ -166,7 +166,7 @@ impl Functions {
         Ok(Function::from_files(&text, function.files.clone())?)
     }
 
-    /// The way to accelerators.
+    /// The accelerators, if any.
     pub fn hardware(&self) -> Option<&Hardware> {
         self.hardware.as_ref()
     }

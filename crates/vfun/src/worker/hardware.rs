@@ -1,5 +1,5 @@
-//! A call on an accelerator: through the gateway's engine, which is an ordinary client of the
-//! Device Manager.
+//! Calls on accelerators, through the gateway's engine, which is an ordinary client of the Device
+//! Manager.
 
 use super::functions::Refusal;
 use anyhow::Result;
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The engine, and the threads that it lives on.
+/// The engine, and its runtime.
 pub(crate) struct Hardware {
     runtime: tokio::runtime::Runtime,
     engine: Engine,
@@ -27,7 +27,7 @@ fn refusal(error: CallError) -> Refusal {
 }
 
 impl Hardware {
-    /// An engine over Device Managers.
+    /// An engine for Device Managers.
     pub fn new(endpoints: &[String]) -> Result<Hardware> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -44,13 +44,13 @@ impl Hardware {
         Ok(Hardware { runtime, engine })
     }
 
-    /// Whether there is a device that a tenant may use now.
+    /// Whether a tenant may currently use a device.
     pub fn is_free(&self, tenant: &str) -> bool {
         let places = self.runtime.block_on(self.engine.places(tenant));
         places.is_ok_and(|places| !places.is_empty())
     }
 
-    /// Has a function's kernels built.
+    /// Builds a function's kernels.
     pub fn load(&self, function: &Arc<Function>) -> Result<(), Refusal> {
         let warm = async {
             self.engine.deploy(function, 1).await;
@@ -65,7 +65,7 @@ impl Hardware {
         }
     }
 
-    /// Carries a call out; its outputs in the manifest's order.
+    /// Runs a call; returns its outputs in the manifest's order.
     pub fn call(&self, function: &Arc<Function>, call: Call) -> Result<Vec<Bytes>, Refusal> {
         let limit = Duration::from_millis(function.manifest.limits.timeout_ms);
         let (deadline, trace) = (Instant::now() + limit, Trace::default());

@@ -1,4 +1,4 @@
-//! A call of native code, on the caller's own thread.
+//! Calls of native code, on the caller's own thread.
 
 use super::functions::Refusal;
 use anyhow::{bail, Result};
@@ -10,13 +10,13 @@ use baltra_native::protocol::Arg;
 use bytes::Bytes;
 use std::path::Path;
 
-/// Inputs and outputs of a call that is kept ready, each.
+/// Size limit of the inputs, and of the outputs, of a prepared call.
 const AGAIN_BYTES_MAX: u64 = 4096;
 
-/// A function's library, loaded.
+/// A loaded library of a function.
 pub(crate) struct Native {
     library: Library,
-    /// By their index; the library is trusted not to change them.
+    /// Constants by index; the library is trusted not to change them.
     constants: Vec<Aligned>,
 }
 
@@ -35,7 +35,7 @@ impl Native {
         })
     }
 
-    /// Prepares a call whose answer is the bytes of these outputs. `None`: preparing does not pay.
+    /// Prepares a call whose answer consists of these outputs. `None`: preparation does not pay.
     pub fn again(&self, call: &Call, outputs: &[usize]) -> Option<Again> {
         let (launch, step) = step(call).ok()?;
         let small = |bytes: u64| bytes <= AGAIN_BYTES_MAX;
@@ -64,7 +64,7 @@ impl Native {
         })
     }
 
-    /// Carries a call out; its outputs in the manifest's order.
+    /// Runs a call; returns its outputs in the manifest's order.
     pub fn call(&self, call: &Call, room: &mut Room) -> Result<Vec<Bytes>, Refusal> {
         let (launch, step) = step(call)?;
         let blocks = call.buffers.len() + launch.scratch.len();
@@ -82,7 +82,7 @@ impl Native {
                     continue;
                 }
             };
-            // Nothing of the last call is left in it.
+            // Clears the data of the last call.
             block.resize(0);
             block.resize(len);
             if let Buffer::Input(body) | Buffer::InOut(body, _) = buffer {
@@ -144,7 +144,7 @@ fn arguments<'a>(
     arguments.collect()
 }
 
-/// A small call that lies ready to be made again.
+/// A small call that is prepared for repetition.
 pub(crate) struct Again {
     prepared: Prepared,
     /// The blocks that form the answer.
@@ -152,7 +152,7 @@ pub(crate) struct Again {
 }
 
 impl Again {
-    /// Makes the call, and writes the answer's data.
+    /// Runs the call, and writes the answer's data.
     pub fn call(&mut self, to: &mut [u8]) -> Result<(), Refusal> {
         let called = self.prepared.call();
         called.map_err(|text| (Reason::Failed, text))?;
@@ -167,7 +167,7 @@ impl Again {
     }
 }
 
-/// A thread's memory for calls, kept from one to the next.
+/// A thread's memory for calls, reused for the next call.
 #[derive(Default)]
 pub(crate) struct Room {
     blocks: Vec<Aligned>,

@@ -1,4 +1,4 @@
-//! One application: its rings, its handles. Its messages are copied, checked, and then used.
+//! One application: its rings and its handles. Messages are copied, then checked, then used.
 
 use super::bridge::Bridged;
 use super::functions::{Loaded, Refusal, Runner};
@@ -35,14 +35,14 @@ struct Handle {
     implementation: Implementation,
     loaded: Option<Arc<Loaded>>,
     method: Method,
-    /// The last answer, if it was too large to be sent at once.
+    /// The last answer, if it was too large to be sent in one piece.
     kept: Vec<Bytes>,
     /// The last arguments without a body, and the resulting call: calls in a loop mostly repeat
     /// their arguments.
     bound: Option<(String, Call)>,
-    /// They came twice.
+    /// Whether the arguments were repeated.
     twice: bool,
-    /// A request that came twice.
+    /// A prepared request that was repeated.
     again: Option<Box<RepeatedRequest>>,
 }
 
@@ -62,17 +62,17 @@ fn alike(one: &[u8], other: &[u8]) -> bool {
 
 /// The connection to an application.
 enum Transport {
-    /// By the part's rings.
+    /// Through the part's rings.
     Rings {
         requests: Consumer,
         answers: Producer,
         waiter: Waiter,
-        /// Rung by the application.
+        /// The doorbell that the application rings.
         bell: Option<Arc<Bell>>,
-        /// Rings the application.
+        /// The application's doorbell.
         rings: Option<Arc<OwnedFd>>,
     },
-    /// By a stream; the part is this process's own.
+    /// Through a stream; the part is memory of this process.
     Stream(Box<Pipe>),
 }
 
@@ -83,9 +83,9 @@ pub(crate) struct Session {
     part: Part,
     link: Arc<Link>,
     began: Instant,
-    /// Rung by the application; for an executor.
+    /// The doorbell that the application rings, for an executor.
     rung: Option<OwnedFd>,
-    /// The part is an OpenCL session's memory.
+    /// The OpenCL session whose memory the part is.
     bridged: Option<Bridged>,
     transport: Transport,
     handles: Vec<Option<Handle>>,
@@ -284,7 +284,8 @@ impl Session {
         }
     }
 
-    /// Carries out a request and answers it; `None`: it is malformed, or the answer cannot be sent.
+    /// Executes a request and sends its answer; `None`: the request is malformed, or the answer
+    /// cannot be sent.
     fn carry_out(&mut self, message: &[u8]) -> Option<()> {
         let mut again = None;
         if let Some(repeated) = self.take_again(message) {
@@ -340,7 +341,7 @@ impl Session {
         pushed
     }
 
-    /// The call of a request that came before.
+    /// Takes the prepared call of a repeated request.
     fn take_again(&mut self, message: &[u8]) -> Option<Box<RepeatedRequest>> {
         let head: &[u8; REQUEST_BYTES] = message.first_chunk()?;
         let number = u32::from_le_bytes(head[4..8].try_into().expect("four"));
@@ -354,7 +355,7 @@ impl Session {
         handle.again.take()
     }
 
-    /// Makes it and answers it.
+    /// Runs a prepared call and sends its answer.
     fn call_again(
         &mut self,
         mut repeated: Box<RepeatedRequest>,
@@ -377,7 +378,7 @@ impl Session {
         Ok(pushed)
     }
 
-    /// Keeps a repeated request, with its call and the form of its answer.
+    /// Prepares a repeated request, with its call and the form of its answer.
     fn prepare_again(&mut self, request: &Request, message: &[u8], answer: &[u8]) {
         let Ok(handle) = self.handle(request) else {
             return;
@@ -424,7 +425,7 @@ impl Session {
         }
         if answers.show() {
             if let Some(rings) = rings {
-                // Full: it has been rung often enough.
+                // A full eventfd has pending rings already.
                 let _ = rustix::io::write(rings, &1u64.to_ne_bytes());
             }
         }
@@ -530,7 +531,7 @@ impl Session {
         self.link.begin((started - self.began).as_nanos() as u64);
         let done = compute(self);
         if !self.link.finish() {
-            // The part may be another application's by now.
+            // The part may belong to another application by now.
             return refused(
                 Reason::TimedOut,
                 "the application no longer waits for this call",
@@ -652,7 +653,7 @@ impl Session {
         Ok((answer, Bytes::new()))
     }
 
-    /// A piece of an answer that was kept.
+    /// Returns a piece of a kept answer.
     fn fetch(&mut self, request: &Request) -> Result<(Answer, Bytes), Refusal> {
         let arena = self.part.arena.clone();
         let handle = self.handle(request)?;

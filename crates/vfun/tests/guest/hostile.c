@@ -69,7 +69,7 @@ static void random_bytes(double seconds) {
   for (double end = now() + seconds; now() < end;) {
     for (int i = 0; i < 20000; i++) {
       uint64_t at = next() % (region_bytes / 8);
-      /* Half of it where it hurts: tables and ring headers are in the first pages. */
+      /* Half of the writes go to the tables and ring headers in the first pages. */
       if (next() & 1) at %= 65536 / 8;
       ((volatile uint64_t *)region)[at] = next();
     }
@@ -90,7 +90,7 @@ static void random_part(unsigned number, double seconds) {
   for (double end = now() + seconds; now() < end;) {
     for (int i = 0; i < 20000; i++) {
       size_t at = next() % (bytes / 8);
-      /* Half of it where it hurts: a session's rings and events. */
+      /* Half of the writes go to a session's rings and events. */
       if (next() & 1) at = (143360 + next() % 700000) / 8;
       ((volatile uint64_t *)(region + start))[at] = next();
     }
@@ -101,7 +101,7 @@ static void session(unsigned number, double seconds) {
   static const uint32_t values[] = {0, 1, 7, 8, 64, 512, 4096, 65536, 1 << 20, 0x7fffffff, 0x80000000, 0xffffffff};
   size_t bytes, start = part(number, &bytes);
   volatile uint32_t *words = (volatile uint32_t *)(region + start + 143360);
-  /* Header, control and notice rings, events; behind them queues' rings. */
+  /* Header, control and notice rings, events; then the queues' rings. */
   size_t most = bytes - 143360 < 2000000 ? bytes - 143360 : 2000000;
   unsigned long changed = 0;
   for (double end = now() + seconds; now() < end;) {
@@ -126,7 +126,7 @@ static void *flips(void *unused) {
       size_t at = next() % ((8192 + 2 * 66048 + 4096 + 8192) / 4);
       uint32_t old = words[at];
       words[at] = next() & 1 ? values[next() % 12] : (uint32_t)next();
-      /* Mostly it is as it was a moment later: between check and use. */
+      /* Most values are restored a moment later, between the host's check and use. */
       if (next() % 8) words[at] = old;
     }
     usleep(200);
@@ -230,7 +230,7 @@ static void put(const char *text) {
   vfun_close(door);
 }
 
-/* Nothing that a guest brings along is ever run. */
+/* Requests functions by paths and by names that the guest invented; all must be rejected. */
 static void code(void) {
   static const char *names[] = {"../fibonacci", "/tmp/evil", "fibonacci/../factorial", "./fibonacci", "",
                                 "evil.so", "fibonacci.so", "libc.so.6", "fibonacci%00", "FIBONACCI"};

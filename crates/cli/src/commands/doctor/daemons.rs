@@ -1,4 +1,5 @@
-//! The daemons: which run, whether the others could start, whether the node has joined its pool.
+//! The daemons: the running ones, whether the others could start, and whether the node has joined
+//! its pool.
 
 use super::Finding;
 use crate::control::Control;
@@ -7,7 +8,7 @@ use baltra_api::control as proto;
 use baltra_manager::options::PathOptions;
 use std::net::{SocketAddr, TcpListener};
 
-/// All that concerns daemons.
+/// All findings about daemons.
 pub fn findings(paths: &PathOptions) -> Vec<Finding> {
     let registry = baltra_registry::Options::default().address;
     let gateway = baltra_gateway::Options::default().address;
@@ -28,7 +29,7 @@ fn manager(paths: &PathOptions) -> Finding {
     }
 }
 
-/// A daemon that listens on a port, which another program may have.
+/// Checks a daemon that listens on a port, which another program may use.
 fn beside(what: &'static str, daemon: Daemon, address: SocketAddr, paths: &PathOptions) -> Finding {
     let name = daemon.name();
     if let Some(pid) = daemon.holder(paths) {

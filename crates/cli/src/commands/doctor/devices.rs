@@ -13,7 +13,7 @@ use std::path::Path;
 const DRIVER: &str = "OpenCL driver";
 const DEVICE: &str = "device";
 
-/// All that concerns drivers and devices.
+/// All findings about drivers and devices.
 pub fn findings(paths: &PathOptions) -> Vec<Finding> {
     let none = Config {
         config: None,
@@ -51,7 +51,7 @@ fn none_announced(vendors: &Path) -> Finding {
     )
 }
 
-/// Drivers with devices, or the lack of any.
+/// Findings about drivers with devices, or about their absence.
 fn driver_findings(inventory: &Inventory) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
     let mut seen = Vec::new();
@@ -73,7 +73,7 @@ fn driver_findings(inventory: &Inventory) -> Vec<Finding> {
     found
 }
 
-/// Drivers and devices that are skipped. They harm nothing.
+/// Drivers and devices that are skipped, which is harmless.
 fn left_out(inventory: &Inventory) -> Vec<Finding> {
     let finding = |unused: &drivers::Unused| {
         let library = unused.library.display();
@@ -92,13 +92,13 @@ fn left_out(inventory: &Inventory) -> Vec<Finding> {
     inventory.unused.iter().map(finding).collect()
 }
 
-/// The served devices, or those that would be served.
+/// The devices that are or would be served.
 enum Serves {
-    /// By the running manager.
+    /// Served by the running manager.
     Now(Vec<proto::Device>),
-    /// By a manager that `baltra up` would start.
+    /// Would be served by a manager that `baltra up` starts.
     Then(Vec<Served>),
-    /// Nothing, since …
+    /// None, with the reason.
     Nothing(String),
 }
 

@@ -4,7 +4,7 @@ use super::Finding;
 use rustix::process::Resource;
 use std::fs;
 
-/// All that concerns the host.
+/// All findings about the host.
 pub fn findings() -> Vec<Finding> {
     vec![
         cores(),

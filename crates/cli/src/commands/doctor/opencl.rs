@@ -1,10 +1,10 @@
-//! Our library, the ICD loader.
+//! Checks of Baltra's OpenCL library and the ICD loader.
 
 use super::Finding;
 use crate::commands::library;
 use std::path::{Path, PathBuf};
 
-/// Where loaders lie.
+/// Directories of ICD loaders.
 const LIBRARY_DIRS: [&str; 7] = [
     "/usr/local/lib",
     "/usr/lib/x86_64-linux-gnu",
@@ -15,7 +15,7 @@ const LIBRARY_DIRS: [&str; 7] = [
     "/usr/lib",
 ];
 
-/// All that concerns programs' side of OpenCL.
+/// All findings about OpenCL for programs.
 pub fn findings() -> Vec<Finding> {
     vec![own_library(), loader()]
 }

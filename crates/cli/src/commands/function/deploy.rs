@@ -1,4 +1,4 @@
-//! `baltra function deploy`: reads and checks functions here, then uploads each with its files.
+//! `baltra function deploy`: reads and checks functions locally, then uploads each with its files.
 
 use crate::http::{As, Call, Gateway};
 use crate::output;
@@ -9,9 +9,9 @@ use http::Method;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// A manifest's name in a function's directory.
+/// File name of the manifest in a function's directory.
 const MANIFEST: &str = "function.yaml";
-/// The type of an upload.
+/// Media type of an upload.
 const TAR: &str = "application/vnd.baltra.function+tar";
 /// Depth of the search for functions below a given directory.
 const DEPTH_MAX: usize = 3;
@@ -64,7 +64,7 @@ pub fn deploy(gateway: &Gateway, paths: &[PathBuf], as_json: bool) -> Result<()>
     Ok(())
 }
 
-/// Manifests at and below a path, in the order of their names.
+/// Manifests at and below a path, ordered by name.
 fn collect(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
     let about =
         std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -94,10 +94,10 @@ fn collect(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
         .try_for_each(|directory| collect(directory, depth + 1, found))
 }
 
-/// A checked function, and its files as they travel.
+/// A checked function, and its files in the upload format.
 fn load(path: &Path) -> Result<(Function, Vec<u8>)> {
     let function = Function::load(path).map_err(|error| {
-        // A manifest may name files that are not built yet.
+        // The files that a manifest names may not be built yet.
         let above = path.ancestors().skip(1).take(2);
         let makefile = above.map(|dir| dir.join("Makefile")).find(|m| m.is_file());
         let directory = makefile.as_deref().and_then(Path::parent);

@@ -1,4 +1,4 @@
-//! `baltra function init`: a function to start from.
+//! `baltra function init`: creates a function from a template.
 
 use crate::output::Table;
 use anyhow::{bail, Context, Result};
@@ -6,7 +6,7 @@ use baltra_functions::templates::{Template, TEMPLATES};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// What there is to start from.
+/// Lists the templates.
 pub fn list() {
     let mut table = Table::new(&["TEMPLATE", "WHAT"]);
     for template in &TEMPLATES {

@@ -1,4 +1,4 @@
-//! `baltra function invoke`: a call, its answer on stdout.
+//! `baltra function invoke`: calls a function and writes the response to stdout.
 
 use crate::args::Invoke;
 use crate::http::{escaped, refusal, Answer, As, Call, Gateway};

@@ -1,4 +1,4 @@
-//! `baltra function push`: images of regions into a running board, over its host port.
+//! `baltra function push`: uploads images of regions to a running board, over its host port.
 
 use crate::args::Push;
 use anyhow::{bail, Context, Result};
@@ -10,7 +10,8 @@ use std::path::Path;
 /// Default limit of cycles per call.
 const TIMEOUT: u32 = 1 << 24;
 
-/// Puts each image into board memory and its name into the function table. All are checked before the first one goes.
+/// Writes each image to board memory and its name to the function table. All images are checked
+/// before the first is uploaded.
 pub fn push(args: &Push) -> Result<()> {
     let files = args.images.iter().map(|text| read(text));
     let files: Vec<(String, &str, Vec<u8>)> = files.collect::<Result<_>>()?;
@@ -53,7 +54,7 @@ pub fn push(args: &Push) -> Result<()> {
     Ok(())
 }
 
-/// Takes functions out of a board's table.
+/// Removes functions from a board's table.
 pub fn remove(board: &Path, names: &[String]) -> Result<()> {
     let port = Port::connect(board, 1)?;
     for name in names {
@@ -63,7 +64,7 @@ pub fn remove(board: &Path, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The name, if one is given, the path, and the file's contents.
+/// The optional name, the path, and the file's contents.
 fn read(text: &str) -> Result<(String, &str, Vec<u8>)> {
     let (name, path) = text.split_once('=').unwrap_or(("", text));
     let about = std::fs::metadata(path).with_context(|| path.to_owned())?;

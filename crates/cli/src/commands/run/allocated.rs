@@ -1,4 +1,4 @@
-//! `baltra run --device QUERY`: the registry gives the program its devices, for as long as it runs.
+//! `baltra run --device QUERY`: the registry allocates devices to the program while it runs.
 
 use super::child::{code, is_stopped, start_code, Program, Signals};
 use super::{failed_to_start, prepare, DaemonLock, PAUSE_MAX, PAUSE_MIN, STEADY};
@@ -19,12 +19,12 @@ use tonic::{Code, Status};
 const LEASE_S: u32 = 30;
 /// Longest interval of renewals, which also return changes of its devices.
 const RENEW_MAX: Duration = Duration::from_secs(5);
-/// How long a program that is to move may take to end.
+/// Longest time for a program to exit before it moves.
 const END_MAX: Duration = Duration::from_secs(10);
-/// Refused devices that are named.
+/// Most refused devices that an error lists.
 const REFUSED_MAX: usize = 12;
 
-/// Runs the program on devices that fit `query`; the code is its own.
+/// Runs the program on devices that match `query`; returns its exit code.
 pub fn run(args: &Run, query: &str, vendors: &Path, paths: &PathOptions) -> Result<ExitCode> {
     let registry = Registry::connect(&args.at, paths)?;
     let request = AllocateRequest {
@@ -56,7 +56,7 @@ pub fn run(args: &Run, query: &str, vendors: &Path, paths: &PathOptions) -> Resu
     })
 }
 
-/// Whoever looks after an instance.
+/// The owner of an instance, which renews its lease.
 struct Owner<'a> {
     args: &'a Run,
     vendors: &'a Path,
@@ -64,15 +64,15 @@ struct Owner<'a> {
     services: Services,
     instance: Instance,
     request: AllocateRequest,
-    /// The last request to the registry failed.
+    /// Whether the last request to the registry failed.
     trouble: bool,
 }
 
-/// What became of a program.
+/// Why a program ended.
 enum End {
-    /// It ended.
+    /// It exited by itself.
     Itself(ExitStatus),
-    /// It was ended because its devices are others now.
+    /// It was stopped because its devices have changed.
     Moved,
 }
 
@@ -122,7 +122,7 @@ impl Owner<'_> {
         self.trouble = news.is_some();
     }
 
-    /// At the program's end.
+    /// Releases the instance at the program's end.
     async fn release(&mut self) {
         let request = ReleaseRequest {
             instance: self.instance.name.clone(),
@@ -183,7 +183,7 @@ impl Owner<'_> {
                         () = signals.any() => return Ok(code(status)),
                     }
                     pause = (pause * 2).min(PAUSE_MAX);
-                    // It may have ended because its device went.
+                    // The program may have ended because its device was removed.
                     self.renew().await;
                 }
             }
@@ -206,7 +206,7 @@ impl Owner<'_> {
         true
     }
 
-    /// Looks after a running program.
+    /// Watches a running program.
     async fn watch(&mut self, mut program: Program, signals: &mut Signals) -> Result<End> {
         let mut next = Instant::now() + self.between_renewals();
         let mut noted = false;
@@ -240,7 +240,7 @@ impl Owner<'_> {
         }
     }
 
-    /// Ends a program.
+    /// Stops a program.
     async fn end(&self, program: &mut Program) -> Result<()> {
         program.signal(Signal::TERM);
         if tokio::time::timeout(END_MAX, program.end()).await.is_err() {
@@ -277,7 +277,7 @@ impl Owner<'_> {
     }
 }
 
-/// node/device of each.
+/// The devices as node/device.
 fn places(devices: &[Assignment]) -> Vec<String> {
     let place = |a: &Assignment| format!("{}/{}", a.node, a.device);
     devices.iter().map(place).collect()
@@ -290,7 +290,7 @@ fn names(devices: &[Assignment]) -> String {
     }
 }
 
-/// Whether a registry's sockets are this host's.
+/// Whether the registry is on this host, so that its sockets are usable.
 fn is_local(url: &str) -> bool {
     let node = baltra_manager::options::NodeOptions {
         registry: url.to_owned(),
@@ -299,7 +299,7 @@ fn is_local(url: &str) -> bool {
     node.registry_is_local()
 }
 
-/// The first of a node's endpoints that can be used here.
+/// The first usable endpoint of a node.
 fn reachable(endpoints: &[String], local: bool) -> Option<&str> {
     let usable = |endpoint: &&String| match endpoint.strip_prefix("unix:") {
         Some(path) => local && Path::new(path).exists(),
@@ -308,7 +308,7 @@ fn reachable(endpoints: &[String], local: bool) -> Option<&str> {
     endpoints.iter().find(usable).map(String::as_str)
 }
 
-/// Why there is no device.
+/// The error for a refusal.
 fn refused(refusal: &Refusal) -> anyhow::Error {
     let mut text = refusal.reason.clone();
     for device in refusal.devices.iter().take(REFUSED_MAX) {

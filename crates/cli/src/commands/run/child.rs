@@ -41,7 +41,7 @@ impl Signals {
         })
     }
 
-    /// The next signal for the program. The terminal sends its interrupts to the program directly.
+    /// The next signal for the program. The terminal sends its interrupts to the program itself.
     pub async fn next(&mut self) -> Signal {
         loop {
             tokio::select! {
@@ -51,7 +51,7 @@ impl Signals {
         }
     }
 
-    /// Either of them.
+    /// Waits for any of the signals.
     pub async fn any(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

@@ -74,7 +74,7 @@ fn draw(frame: &mut Frame<'_>, view: &View, paused: bool) {
     frame.render_widget(head, areas[0]);
     let bars = Layout::vertical(vec![Constraint::Length(1); gauges.into()]).split(areas[1]);
     for (row, area) in rows.iter().zip(bars.iter()) {
-        // If tenants run side by side, the full value is the number of slots.
+        // If tenants run concurrently, the full value is the number of slots.
         let full = f64::from(row.device.slots.clamp(1, row.device.compute_units.max(1)));
         let part = (row.utilization / full).clamp(0.0, 1.0);
         let color = match part {

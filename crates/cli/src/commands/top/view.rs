@@ -1,11 +1,11 @@
-//! What `baltra top` shows: the difference of two looks.
+//! The values that `baltra top` shows: differences of two samples.
 
 use crate::output::{self, Table};
 use baltra_api::control as proto;
 use serde_json::json;
 use std::collections::HashMap;
 
-/// One look.
+/// One sample.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// The devices.
@@ -14,12 +14,13 @@ pub struct Sample {
     pub usage: proto::UsageReply,
 }
 
-/// A device between two looks.
+/// A device between two samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceRow {
-    /// Its state at the second look.
+    /// Its state at the second sample.
     pub device: proto::Device,
-    /// Device time over time, summed over tenants: may exceed 1 where they run side by side.
+    /// Device time divided by elapsed time, summed over tenants: may exceed 1 if they run
+    /// concurrently.
     pub utilization: f64,
     /// Tasks a second.
     pub tasks_per_s: f64,
@@ -27,18 +28,18 @@ pub struct DeviceRow {
     pub bytes_per_s: f64,
 }
 
-/// A tenant on a device between two looks.
+/// A tenant on a device between two samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TenantRow {
-    /// Its state at the second look.
+    /// Its state at the second sample.
     pub usage: proto::Usage,
-    /// Device time over time.
+    /// Device time divided by elapsed time.
     pub utilization: f64,
     /// Tasks a second.
     pub tasks_per_s: f64,
 }
 
-/// All of it.
+/// All rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
     devices: Vec<DeviceRow>,
@@ -50,7 +51,7 @@ fn rate(new: u64, old: u64, elapsed_ns: u64) -> f64 {
 }
 
 impl View {
-    /// What happened between two looks.
+    /// The differences between two samples.
     pub fn between(first: &Sample, second: &Sample) -> View {
         let old: HashMap<&str, &proto::Device> = first
             .devices
@@ -137,7 +138,7 @@ impl View {
         table
     }
 
-    /// The tenants, as a table: the busiest first.
+    /// The tenants as a table, the busiest first.
     pub fn tenants(&self) -> Table {
         let mut table = Table::new(&[
             "TENANT",
@@ -165,7 +166,7 @@ impl View {
         table
     }
 
-    /// For machines.
+    /// The view as JSON.
     pub fn json(&self) -> serde_json::Value {
         let devices = self.devices.iter().map(|row| {
             let mut device = crate::commands::devices::device_json(&row.device);
