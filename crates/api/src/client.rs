@@ -1,9 +1,9 @@
 //! Clients of a registry.
 //!
-//! A client connects when it is first used and again whenever the connection is lost, so it can be
-//! made before the registry runs and kept forever; clones share the connection. A call while the
-//! registry is away fails at once with `UNAVAILABLE`: what was last known stays with the caller,
-//! who asks again after a pause ([`Backoff`]).
+//! A client connects at its first use and reconnects after a loss of the connection, so it can be
+//! created before the registry runs and kept indefinitely; clones share the connection. While the
+//! registry is unreachable, calls fail at once with `UNAVAILABLE`; the caller keeps its last state
+//! and retries after a pause ([`Backoff`]).
 
 use crate::registry::functions_client::FunctionsClient;
 use crate::registry::instances_client::InstancesClient;
@@ -18,24 +18,24 @@ use tonic::service::Interceptor;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Status};
 
-/// How long a connection may take.
+/// Timeout of connecting.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
-/// How long an answer may take.
+/// Timeout of a response.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
-/// How long an answer may take where contents travel.
+/// Timeout of a response with a function's content.
 const CONTENT_TIME_MAX: Duration = Duration::from_secs(300);
-/// The longest answer, bytes: 100,000 instances, or a function with its content.
+/// Size limit of a response, bytes: 100,000 instances, or a function with its content.
 const ANSWER_BYTES_MAX: usize = 128 << 20;
 
-/// For managers.
+/// The service for managers.
 pub type Nodes = NodesClient<Connection>;
-/// For applications.
+/// The service for applications.
 pub type Instances = InstancesClient<Connection>;
-/// For clients that deploy functions.
+/// The service for clients that deploy functions.
 pub type Functions = FunctionsClient<Connection>;
-/// For operators.
+/// The service for operators.
 pub type Operators = OperatorsClient<Connection>;
-/// To a registry, with the token.
+/// A connection to a registry, with the token.
 pub type Connection = InterceptedService<Channel, Bearer>;
 
 /// A registry's address and credentials.
@@ -46,25 +46,25 @@ pub struct Options {
     pub url: String,
     /// The token; empty if the registry needs none.
     pub token: String,
-    /// For `https`: certificates that vouch for the registry's, PEM.
+    /// For `https`: root certificates for the registry's certificate, PEM.
     pub ca: Option<PathBuf>,
 }
 
-/// Options that no connection can be made from.
+/// Why options are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The URL is none.
+    /// The URL is invalid.
     #[error("invalid address of the registry '{0}': expected a URL such as http://127.0.0.1:7480")]
     Url(String),
-    /// The token cannot be a header.
+    /// The token contains characters that a header cannot contain.
     #[error("the registry's token must be visible ASCII characters without spaces")]
     Token,
-    /// `https` without certificates, or the other way round.
+    /// `https` without certificates, or certificates without `https`.
     #[error("the registry's certificates: {0}")]
     Certificates(String),
 }
 
-/// Shows the token with every call.
+/// Adds the token to every call.
 #[derive(Clone, Debug)]
 pub struct Bearer(Option<MetadataValue<Ascii>>);
 
@@ -79,10 +79,10 @@ impl Interceptor for Bearer {
     }
 }
 
-/// A connection that is made when it is needed. Wants to be called on a runtime.
+/// A connection that is established at the first call. Must be called within a runtime.
 ///
 /// # Errors
-/// Returns an error for invalid options; an unreachable registry makes calls fail.
+/// The options are invalid. An unreachable registry makes calls fail instead.
 pub fn connect(options: &Options) -> Result<Connection, Error> {
     connect_for(options, ANSWER_TIME_MAX)
 }
@@ -133,42 +133,42 @@ fn connect_for(options: &Options, answer_time_max: Duration) -> Result<Connectio
     ))
 }
 
-/// For managers, see [`connect`].
+/// The client for managers; see [`connect`].
 ///
 /// # Errors
-/// As [`connect`].
+/// As for [`connect`].
 pub fn nodes(options: &Options) -> Result<Nodes, Error> {
     Ok(NodesClient::new(connect(options)?).max_decoding_message_size(ANSWER_BYTES_MAX))
 }
 
-/// For applications, see [`connect`].
+/// The client for applications; see [`connect`].
 ///
 /// # Errors
-/// As [`connect`].
+/// As for [`connect`].
 pub fn instances(options: &Options) -> Result<Instances, Error> {
     Ok(InstancesClient::new(connect(options)?).max_decoding_message_size(ANSWER_BYTES_MAX))
 }
 
-/// For clients that deploy functions, see [`connect`].
+/// The client for deploying functions; see [`connect`].
 ///
 /// # Errors
-/// As [`connect`].
+/// As for [`connect`].
 pub fn functions(options: &Options) -> Result<Functions, Error> {
     let client = FunctionsClient::new(connect_for(options, CONTENT_TIME_MAX)?);
     Ok(client.max_decoding_message_size(ANSWER_BYTES_MAX))
 }
 
-/// For operators, see [`connect`].
+/// The client for operators; see [`connect`].
 ///
 /// # Errors
-/// As [`connect`].
+/// As for [`connect`].
 pub fn operators(options: &Options) -> Result<Operators, Error> {
     let client = OperatorsClient::new(connect(options)?);
     Ok(client.max_decoding_message_size(ANSWER_BYTES_MAX))
 }
 
-/// Pauses between tries: each twice as long as the one before, up to a bound, and each a little
-/// different, so that a thousand nodes do not come back in the same instant.
+/// Pauses between retries: exponential up to a limit, with a random part, so that a thousand nodes
+/// do not reconnect at the same time.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     next: Duration,
@@ -177,7 +177,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// From the first pause to the longest.
+    /// Pauses from `first` to `last`.
     pub fn new(first: Duration, last: Duration) -> Backoff {
         Backoff {
             next: first,
@@ -186,17 +186,17 @@ impl Backoff {
         }
     }
 
-    /// It went well: the next pause is a first one.
+    /// Records a success: the next pause is the first one.
     pub fn reset(&mut self) {
         self.next = self.first;
     }
 
-    /// How long to wait before the next try.
+    /// The pause before the next retry.
     pub fn pause(&mut self) -> Duration {
         let whole = self.next.min(self.last);
         self.next = (whole * 2).min(self.last);
         let mut random = [0u8; 1];
-        // Without random numbers the pause is whole: nothing but spreading is lost.
+        // Without random numbers, the pause has its full length; only the spreading is lost.
         let _ = getrandom::fill(&mut random);
         whole - whole.mul_f64(f64::from(random[0]) / 1024.0)
     }

@@ -1,12 +1,12 @@
-//! What operators, nodes and applications ask of Device Managers and of the registry: the messages,
-//! the clients, the language of device queries. No daemon.
+//! Interfaces of Device Managers and of the registry, for operators, nodes and applications:
+//! messages, clients, and the language of device queries. No daemon.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`control`] | a Device Manager's control service |
 //! | [`registry`] | the registry's services |
 //! | [`client`] | connections to a registry |
-//! | [`query`] | which devices an application can use |
+//! | [`query`] | conditions on the devices of an application |
 #![forbid(unsafe_code)]
 
 pub mod client;
@@ -27,10 +27,11 @@ pub mod registry {
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/registry.bin"));
 }
 
-/// The most devices that one instance gets.
+/// Most devices of one instance.
 pub const DEVICES_MAX: u32 = 256;
 
-/// Names of nodes, devices, functions, tenants, pools and metrics in the registry.
+/// Whether a text is valid as the name of a node, device, function, tenant, pool or metric in the
+/// registry.
 pub fn valid_name(name: &str) -> bool {
     let character = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     (1..=128).contains(&name.len()) && name.bytes().all(character)

@@ -1,16 +1,17 @@
-//! The device query: which devices an application can use.
+//! The device query: conditions on the devices of an application.
 //!
-//! On a command line `vendor=Intel*,accelerator=sobel`; in JSON, YAML or TOML that text or a map
-//! of the same fields. A value is exact, or a pattern: `*` is any run of characters and `?` any
-//! one. A value with a comma stands in double quotes (`vendor="Xilinx, Inc."`), and a backslash
-//! takes away the meaning of the character after it. Letters' case matters only in identifiers
-//! (id, node, pool, accelerator): vendors spell their own names in more than one way.
+//! On a command line, a query is a text such as `vendor=Intel*,accelerator=sobel`; in JSON, YAML or
+//! TOML, it is that text or a map of the same fields. A value is exact, or a pattern in which `*`
+//! stands for any characters and `?` for any single one. A value that contains a comma needs double
+//! quotes (`vendor="Xilinx, Inc."`); a backslash makes the next character literal. Only identifiers
+//! (id, node, pool, accelerator) are case-sensitive, because vendors vary the spelling of their
+//! names.
 //!
-//! `label.KEY=VALUE` asks for what an operator wrote on a device; a label that is not there is an
-//! empty text.
+//! `label.KEY=VALUE` is a condition on a label that an operator gave a device; a missing label has
+//! the empty value.
 //!
-//! All fields but `accelerator` are fixed properties: a device that fails one of them can never be
-//! used. `accelerator` must be loaded, and a device may be reconfigured for it.
+//! All fields but `accelerator` are fixed properties: a device that does not match one of them can
+//! never be used. `accelerator` must be loaded, and a device may be reconfigured for it.
 
 mod pattern;
 #[cfg(test)]
@@ -24,9 +25,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest query text, bytes.
+/// Size limit of a query's text, bytes.
 pub const TEXT_BYTES_MAX: usize = 4096;
-/// The longest value, bytes.
+/// Size limit of a value, bytes.
 pub const VALUE_BYTES_MAX: usize = 256;
 
 /// A field of a device.
@@ -35,11 +36,11 @@ pub const VALUE_BYTES_MAX: usize = 256;
 pub enum Field {
     /// The device's id.
     Id,
-    /// What its node calls the device.
+    /// The device's name on its node.
     Name,
-    /// The node that it is in.
+    /// The device's node.
     Node,
-    /// The pool that it belongs to.
+    /// The device's pool.
     Pool,
     /// The vendor.
     Vendor,
@@ -54,7 +55,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// All of them, in the order in which a query is written.
+    /// All fields, in the order of a query's text.
     pub const ALL: [Field; 9] = [
         Field::Id,
         Field::Name,
@@ -99,16 +100,16 @@ impl fmt::Display for Field {
 /// A bitstream image, or a program binary.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Accelerator {
-    /// What people call it.
+    /// Its name for display.
     pub name: String,
-    /// SHA-256 of the image, hexadecimal. Empty: not known yet, as for a planned accelerator that
-    /// has not been uploaded.
+    /// SHA-256 of the image, hexadecimal. Empty: unknown, as for a planned accelerator that has not
+    /// been uploaded.
     #[serde(default)]
     pub digest: String,
 }
 
 impl Accelerator {
-    /// What makes two accelerators the same: the digest or, where it is unknown, the name. One
+    /// The identity of an accelerator: the digest or, if that is unknown, the name. An accelerator
     /// without a digest therefore never equals one with a digest: an uncertain match must not
     /// displace instances.
     pub fn key(&self) -> String {
@@ -119,21 +120,21 @@ impl Accelerator {
     }
 }
 
-/// A device, as far as a query asks about it.
+/// The properties of a device that a query uses.
 pub trait Device {
-    /// What it has there; `None` for the accelerator, of which it may hold several.
+    /// The value of a field; `None` for the accelerator, because a device may hold several.
     fn field(&self, field: Field) -> Option<&str>;
 
-    /// A label's value; empty: it has none.
+    /// A label's value; empty if the label is missing.
     fn label(&self, key: &str) -> &str;
 }
 
-/// A term of a query, named.
+/// The name of a query's term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Term<'a> {
-    /// A field's.
+    /// A field.
     Field(Field),
-    /// A label's, by its key.
+    /// A label, by its key.
     Label(&'a str),
 }
 
@@ -146,10 +147,10 @@ impl fmt::Display for Term<'_> {
     }
 }
 
-/// A term that a device fails.
+/// A term that a device does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unmet<'a> {
-    /// Which.
+    /// The term.
     pub term: Term<'a>,
     /// The pattern.
     pub wanted: &'a Pattern,
@@ -157,55 +158,56 @@ pub struct Unmet<'a> {
     pub found: &'a str,
 }
 
-/// What stands before a label's key.
+/// Prefix of a label's key.
 const LABEL: &str = "label.";
 
-/// Why a text is not a query. Positions are bytes from the text's start.
+/// Why a text is not a query. Positions are byte offsets in the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
-    /// Beyond [`TEXT_BYTES_MAX`].
+    /// Longer than [`TEXT_BYTES_MAX`].
     #[error("the query has {0} bytes, at most {TEXT_BYTES_MAX} are allowed")]
     TooLong(usize),
     /// A term without `=`.
     #[error("'{term}' at byte {at} has no '=': write field=value, as in vendor=Intel*")]
     NoValue {
-        /// As written.
+        /// The term as written.
         term: String,
-        /// Where it starts.
+        /// Its position.
         at: usize,
     },
     /// An unknown field.
     #[error("unknown field '{field}' at byte {at}: use id, name, node, pool, vendor, platform, profile, model, accelerator or label.KEY")]
     UnknownField {
-        /// As written.
+        /// The field as written.
         field: String,
-        /// Where it starts.
+        /// Its position.
         at: usize,
     },
-    /// A field named twice.
+    /// A field with two terms.
     #[error("duplicate field '{field}' at byte {at}: write one pattern per field")]
     Twice {
-        /// Which.
+        /// The field.
         field: String,
         /// Position of the second one.
         at: usize,
     },
-    /// A value that matches nothing or is too long.
+    /// A value that is invalid or too long.
     #[error("'{field}' at byte {at}: {reason}")]
     BadValue {
         /// The field.
         field: String,
-        /// Where the term starts.
+        /// Position of the term.
         at: usize,
         /// The reason.
         reason: &'static str,
     },
-    /// A quote or a backslash without its partner.
+    /// An unpaired quote or backslash.
     #[error("{0}")]
     Unfinished(&'static str),
 }
 
-/// Which devices will do: all terms together, at most one a field. Empty: every device.
+/// Conditions on devices: all terms must match, with at most one per field. Empty: every device
+/// matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Query {
     terms: BTreeMap<Field, Pattern>,
@@ -213,13 +215,13 @@ pub struct Query {
 }
 
 impl Query {
-    /// Asks for any device.
+    /// Matches every device.
     pub fn any() -> Query {
         Query::default()
     }
 
-    /// Fits no device and no accelerator, whatever they are called. Its text is for people: parsed, it
-    /// is another query.
+    /// Matches no device and no accelerator. Its text is for display only: parsed, it is another
+    /// query.
     pub fn none() -> Query {
         let fields = [Field::Id, Field::Accelerator];
         Query {
@@ -231,23 +233,23 @@ impl Query {
     /// This query with one more term.
     ///
     /// # Errors
-    /// When the value is empty or too long, or the field has a term already.
+    /// The value is empty or too long, or the field has a term already.
     pub fn with(mut self, field: Field, value: &str) -> Result<Query, QueryError> {
         self.insert(field.name(), value, 0)?;
         Ok(self)
     }
 
-    /// This query with a label's term more.
+    /// This query with one more label term.
     ///
     /// # Errors
-    /// As [`Query::with`], and where the key is empty or has other than letters, digits and
-    /// `._-/`.
+    /// As for [`Query::with`], and for an empty key or one with characters other than letters,
+    /// digits and `._-/`.
     pub fn with_label(mut self, key: &str, value: &str) -> Result<Query, QueryError> {
         self.insert(&format!("{LABEL}{key}"), value, 0)?;
         Ok(self)
     }
 
-    /// This query with the other's terms about what it does not ask itself.
+    /// This query, completed with the terms of the other one for fields and labels without a term.
     pub fn with_terms_of(mut self, other: &Query) -> Query {
         for (field, pattern) in &other.terms {
             self.terms.entry(*field).or_insert_with(|| pattern.clone());
@@ -259,7 +261,8 @@ impl Query {
         self
     }
 
-    /// This query with all terms of the other one; `None` where both have a term about the same.
+    /// This query with all terms of the other one; `None` if both have a term for the same field or
+    /// label.
     pub fn joined(&self, other: &Query) -> Option<Query> {
         let fields = other.terms.keys().any(|f| self.terms.contains_key(f));
         let labels = other.labels.keys().any(|k| self.labels.contains_key(k));
@@ -325,8 +328,8 @@ impl Query {
         self.terms.is_empty() && self.labels.is_empty()
     }
 
-    /// The first term, other than the accelerator's, that a device fails; `None`: it could be
-    /// used, reconfigured if need be.
+    /// The first term other than the accelerator's that a device does not match; `None`: the device
+    /// can be used, possibly after a reconfiguration.
     pub fn unmet<'a>(&'a self, device: &'a impl Device) -> Option<Unmet<'a>> {
         let field = |(field, wanted): (&Field, &'a Pattern)| {
             let found = device.field(*field)?;
@@ -353,8 +356,8 @@ impl Query {
         })
     }
 
-    /// Whether a device meets every term about a kind of device rather than one of them: all but
-    /// id, node and accelerator.
+    /// Whether a device matches all terms except id, node and accelerator, which select single
+    /// devices rather than a kind.
     pub fn fits_kind(&self, device: &impl Device) -> bool {
         let fixed = |f: &Field| !matches!(f, Field::Id | Field::Node | Field::Accelerator);
         let mut fields = Field::ALL.into_iter().filter(fixed);
@@ -396,7 +399,7 @@ impl FromStr for Query {
     }
 }
 
-/// As parsed: the text that [`Query::from_str`] takes.
+/// Formats the text that [`Query::from_str`] parses.
 impl fmt::Display for Query {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fields = self.terms.iter().map(|(f, p)| (Term::Field(*f), p));
@@ -425,7 +428,7 @@ impl<'de> Deserialize<'de> for Query {
     }
 }
 
-/// A text or a map.
+/// Deserializes a text or a map.
 struct Shape;
 
 impl<'de> Visitor<'de> for Shape {

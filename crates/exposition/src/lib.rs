@@ -1,13 +1,13 @@
-//! The two forms of a `/metrics` page: Prometheus' text format 0.0.4, and OpenMetrics 1.0.
+//! The two formats of a `/metrics` page: Prometheus' text format 0.0.4, and OpenMetrics 1.0.
 //!
-//! A scraper that accepts OpenMetrics no less than text gets that; everybody else gets text, which
-//! every scraper reads.
+//! A scraper whose `Accept` header gives OpenMetrics at least the weight of text receives
+//! OpenMetrics; all others receive text, which every scraper can read.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// A form of the page.
+/// A format of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus' text format 0.0.4.
@@ -17,7 +17,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The form that a request's `Accept` prefers.
+    /// The format that a request's `Accept` header prefers.
     pub fn of(accept: Option<&str>) -> Format {
         let (mut text, mut open) = (0u32, 0u32);
         for range in accept.unwrap_or_default().split(',').take(64) {
@@ -58,7 +58,7 @@ impl Format {
     }
 }
 
-/// Content type and page, of a page in OpenMetrics.
+/// Content type and page, converted from a page in OpenMetrics.
 pub fn page(accept: Option<&str>, open_metrics: String) -> (&'static str, String) {
     let format = Format::of(accept);
     let page = match format {
@@ -68,7 +68,7 @@ pub fn page(accept: Option<&str>, open_metrics: String) -> (&'static str, String
     (format.content_type(), page)
 }
 
-/// Content type and page, of a page in the text format without exemplars.
+/// Content type and page, converted from a page in the text format without exemplars.
 pub fn page_of_text(accept: Option<&str>, text: String) -> (&'static str, String) {
     let format = Format::of(accept);
     let page = match format {
@@ -121,7 +121,7 @@ fn to_text(page: &str) -> String {
     out
 }
 
-/// A sample without the exemplar behind it. Quoted values of labels may look like one.
+/// A sample without the exemplar after it. Quoted label values may look like an exemplar.
 fn without_exemplar(line: &str) -> &str {
     let (mut quoted, mut escaped) = (false, false);
     for (at, byte) in line.bytes().enumerate() {
@@ -136,7 +136,7 @@ fn without_exemplar(line: &str) -> &str {
     line
 }
 
-/// A page of text 0.0.4 as OpenMetrics: counters' families are named without `_total`.
+/// Converts a page of text 0.0.4 to OpenMetrics: counters' families are named without `_total`.
 fn to_open_metrics(page: &str) -> String {
     let types = types(page);
     let mut out = String::with_capacity(page.len() + 8);

@@ -1,4 +1,4 @@
-//! Accepts clients: reads their hello only, and passes the session on.
+//! Accepts clients: reads only their hello, and passes the session to an executor.
 
 use crate::executors::{hand_over, Error as PoolError};
 use crate::node::{Device, Node, SessionRecord};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Maximum characters kept of a client's description of itself: an instance's name and its mark.
 pub(crate) const INSTANCE_MAX: usize = 160;
 
-/// Through which door a connection came.
+/// The socket of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
     /// The session socket: the client is identified by the user id that the kernel reports.
@@ -67,7 +67,7 @@ pub fn serve(node: Arc<Node>, listener: UnixListener, door: Door) {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Out of descriptors, most likely: those in use come free.
+                // Out of descriptors, most likely; other connections will release some.
                 tracing::warn!(%error, "cannot accept a connection");
                 std::thread::sleep(Duration::from_millis(50));
                 continue;
@@ -248,7 +248,7 @@ struct Client<'a> {
     /// The session's memory, if a VM provides it.
     brought: Option<Brought>,
     uid: u32,
-    /// 0: unknown, because the process is in another PID namespace.
+    /// The client's process; 0: unknown, because it is in another PID namespace.
     pid: u32,
     door: Door,
     sessions_max: Option<u32>,
@@ -349,7 +349,7 @@ fn open(
                 executor = place.process.pid,
                 "session opened"
             );
-            // If the client has disconnected, the executor will detect it.
+            // If the client has disconnected, the executor detects it.
             let _ = stream.set_write_timeout(Some(node.options.listen.hello_timeout()));
             let _ = handshake::answer(stream, &Ok(welcome), made.as_ref());
             let _ = stream.set_write_timeout(None);

@@ -12,21 +12,21 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Totals since the tenant was first seen on the device.
+/// Totals since the tenant's first use of the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Used {
-    /// Nanoseconds in which a task ran.
+    /// Time during which a task ran, nanoseconds.
     pub busy_ns: u64,
-    /// Nanoseconds of the host's processors; 0 on other devices.
+    /// Time of the host's processors, nanoseconds; 0 on other devices.
     pub processor_ns: u64,
-    /// Tasks ended.
+    /// Number of ended tasks.
     pub tasks: u64,
     /// Completed commands.
     pub calls: u64,
     /// Bytes written to the device.
     pub bytes_in: u64,
-    /// Bytes read from it.
+    /// Bytes read from the device.
     pub bytes_out: u64,
     /// Sessions opened.
     pub sessions: u64,
@@ -35,9 +35,9 @@ pub struct Used {
 /// Task latencies since the manager started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// See [`LATENCY_BUCKETS`].
+    /// Counts by bucket; see [`LATENCY_BUCKETS`].
     pub buckets: [u64; LATENCY_BUCKETS],
-    /// Nanoseconds.
+    /// Sum of the latencies, nanoseconds.
     pub sum_ns: u64,
 }
 
@@ -53,7 +53,7 @@ type Key = (String, String);
 /// One account: tenant, device, totals, latencies.
 pub type Line = (String, String, Used, Latency);
 
-/// The books.
+/// All accounts.
 pub struct Accounts {
     store: Arc<Store>,
     books: Mutex<BTreeMap<Key, Account>>,
@@ -103,7 +103,7 @@ impl Metered {
 }
 
 impl Accounts {
-    /// With the totals on record.
+    /// Loads the recorded totals.
     pub fn load(store: Arc<Store>) -> Result<Accounts, store::Error> {
         let books = store.usage()?.into_iter().map(|(tenant, device, used)| {
             let account = Account {
@@ -126,7 +126,7 @@ impl Accounts {
             .or_default())
     }
 
-    /// A session was opened.
+    /// Counts an opened session.
     pub fn count_session(&self, tenant: &str, device: &str) {
         self.with(tenant, device, |a| a.used.sessions += 1);
     }
@@ -154,7 +154,7 @@ impl Accounts {
         });
     }
 
-    /// All lines, in the order of their names.
+    /// All accounts, ordered by name.
     pub fn lines(&self) -> Vec<Line> {
         let books = self.books.lock().expect("no panic under this lock");
         let line = |((tenant, device), a): (&Key, &Account)| {
@@ -163,7 +163,7 @@ impl Accounts {
         books.iter().map(line).collect()
     }
 
-    /// Records what changed.
+    /// Writes changed totals to the store.
     pub fn flush(&self, synced: bool) -> Result<(), store::Error> {
         let changed: Vec<(Key, Used)> = {
             let mut books = self.books.lock().expect("no panic under this lock");

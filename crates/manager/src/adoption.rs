@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Listens for them.
+/// Creates the socket to which executors reconnect.
 pub(crate) fn bind(path: &Path) -> Result<OwnedFd> {
     let bound = || -> rustix::io::Result<OwnedFd> {
         let socket = rustix::net::socket_with(
@@ -29,7 +29,7 @@ pub(crate) fn bind(path: &Path) -> Result<OwnedFd> {
     bound().with_context(|| format!("cannot listen on {}", path.display()))
 }
 
-/// Takes them in for as long as the process lives.
+/// Adopts executors until the process exits.
 pub(crate) fn serve(node: &Arc<Node>, listener: &OwnedFd) {
     loop {
         let socket = match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {

@@ -18,10 +18,10 @@ const DRAIN_MAX: Duration = Duration::from_secs(30);
 /// Reasons for which a device is not reconfigured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It holds many.
+    /// The device holds several images.
     #[error("device '{0}' is never reconfigured: it holds programs of several tenants at once (its 'image' is 'shared')")]
     Shared(String),
-    /// The one that it holds is in use.
+    /// Other sessions use the loaded image.
     #[error("device '{device}' holds another image, in use by programs of tenant {}: release them, or try again once they are released", tenants.join(", "))]
     InUse {
         /// The device.
@@ -74,9 +74,9 @@ pub fn decide(held: &Held, session: Option<u64>, digest: &str) -> Decision {
 #[derive(Default)]
 struct State {
     held: Held,
-    /// A change is in progress.
+    /// Whether a change is in progress.
     changing: bool,
-    /// Sessions that wait for an answer.
+    /// Sessions that wait for a response.
     asking: BTreeSet<u64>,
 }
 
@@ -139,7 +139,7 @@ impl Configuration {
         self.join(session, tenant, digest)
     }
 
-    /// A session has no program of the image any more.
+    /// Removes a session from the users of an image.
     pub fn leave(&self, session: u64, digest: &str) {
         let mut state = self.state();
         if state.held.image.as_deref() == Some(digest) {
@@ -152,12 +152,12 @@ impl Configuration {
         self.state().held.users.remove(&session);
     }
 
-    /// Marks a session as waiting for an answer; false: it is waiting already.
+    /// Marks a session as waiting for a response; `false`: it is waiting already.
     pub fn ask(&self, session: u64) -> bool {
         self.state().asking.insert(session)
     }
 
-    /// A session gets its answer.
+    /// Records that a session has received its response.
     pub fn answered(&self, session: u64) {
         self.state().asking.remove(&session);
     }

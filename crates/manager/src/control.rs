@@ -457,7 +457,7 @@ impl Control for Operator {
         let sessions = self.node.sessions().len() as u32;
         self.node.drain();
         let stop = self.stop.clone();
-        // After the answer is out.
+        // After the response has been sent.
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(20)).await;
             let _ = stop.send(Some(grace));

@@ -1,6 +1,4 @@
-//! The drivers that are installed on this host, their devices, and which of them are served.
-//!
-//! The manager never loads a driver itself: [`probe`] does it in a confined process.
+//! The installed drivers of this host, their devices, and the selection of the served ones.
 
 mod assign;
 mod probe;
@@ -19,12 +17,12 @@ pub const VENDORS: &str = "/etc/OpenCL/vendors";
 /// Baltra's own library, which is never used as a driver, because a manager would serve itself.
 const OWN: &str = "libbaltra_opencl";
 
-/// A driver that is announced on this host.
+/// A driver that is registered on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announced {
-    /// The announcing file.
+    /// The file that registers it.
     pub icd: PathBuf,
-    /// The library that it names: a path, or a name for the dynamic linker.
+    /// The library in that file: a path, or a name for the dynamic linker.
     pub library: PathBuf,
 }
 
@@ -40,46 +38,46 @@ pub struct Probed {
 /// Reasons for which no device can be served.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
-    /// None announced.
+    /// No driver is registered.
     #[error("no OpenCL driver is registered in {0}: install one (Debian: apt install pocl-opencl-icd), or set the device's 'driver' to its library")]
     None(PathBuf),
-    /// The named library is not there.
+    /// The configured library does not exist.
     #[error("the driver library {0} does not exist")]
     Missing(PathBuf),
-    /// All of the installed drivers have nothing to drive.
+    /// None of the installed drivers has a device.
     #[error("no installed OpenCL driver has a device: {0}; install one that has (Debian: apt install pocl-opencl-icd)")]
     NoDevices(String),
     /// The selector matches none of the installed drivers' devices.
     #[error("'device[{entry}].select': no device matches '{select}' (available: {have})")]
     NoDevice {
-        /// The entry's place in the configuration.
+        /// Index of the entry in the configuration.
         entry: usize,
         /// Its selector.
         select: String,
         /// The available devices.
         have: String,
     },
-    /// Two entries mean one device.
+    /// Two entries select the same device.
     #[error("'device[{entry}]' and 'device[{other}]' select the same device, {device}: give each a 'select' of its own (baltra doctor lists ordinals, UUIDs and PCI addresses), or remove one")]
     Twice {
-        /// The later entry's place in the configuration.
+        /// Index of the later entry in the configuration.
         entry: usize,
-        /// The earlier one's.
+        /// Index of the earlier entry.
         other: usize,
         /// The device.
         device: String,
     },
-    /// A name that several devices would have.
+    /// Several devices would have the same name.
     #[error("'device[{entry}].name': '{name}' is already the name of another device: choose a different one")]
     Name {
-        /// The entry's place in the configuration.
+        /// Index of the entry in the configuration.
         entry: usize,
         /// The name.
         name: String,
     },
 }
 
-/// The drivers of a directory of `.icd` files, in the order of their names.
+/// The drivers of a directory of `.icd` files, ordered by file name.
 pub fn announced(directory: &Path) -> Vec<Announced> {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! A device's executors: started in advance, assigned to tenants, observed for their end.
+//! A device's executors: started in advance, assigned to tenants, and watched for their end.
 
 mod faults;
 mod process;
@@ -29,7 +29,7 @@ pub enum Phase {
     Warm,
     /// Serves a tenant, or all tenants.
     Serving,
-    /// Ordered to exit; gets no more sessions.
+    /// Ordered to exit; receives no more sessions.
     Ending,
 }
 
@@ -41,13 +41,13 @@ pub struct Executor {
     pub phase: Phase,
     /// Its tenant; empty: not assigned, or shared by all.
     pub tenant: String,
-    /// By tenant.
+    /// Leases by tenant.
     pub leases: HashMap<String, Arc<Metered>>,
     /// The sessions that it serves.
     pub sessions: BTreeSet<u64>,
-    /// Since when it has none.
+    /// Time since which it has had no session.
     pub idle_since: Instant,
-    /// It has reported that it cannot continue.
+    /// Whether it has reported that it cannot continue.
     pub is_failing: bool,
 }
 
@@ -65,9 +65,9 @@ struct State {
 /// Sessions that wait for an executor to become warm: of one waiting session, or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Demand {
-    /// All of them.
+    /// Number of all such sessions.
     any: usize,
-    /// Of these, sessions of tenants with an executor of their own where others share one.
+    /// Of these, sessions of tenants that need their own executor although others share one.
     own: usize,
 }
 
@@ -94,13 +94,13 @@ pub struct Place {
 pub struct PoolOptions {
     /// Separation of tenants.
     pub isolation: Isolation,
-    /// Warm ones to keep.
+    /// Number of warm executors to keep.
     pub prestart: usize,
     /// Maximum number of executors.
     pub count_max: usize,
     /// Time limit for loading the driver.
     pub start_timeout: Duration,
-    /// How long an executor without sessions is kept.
+    /// Idle timeout of an executor without sessions.
     pub idle: Duration,
 }
 
@@ -114,22 +114,22 @@ pub struct Pool {
 /// Reasons for which a session gets no executor.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The driver cannot be used.
+    /// The driver is unusable.
     #[error("the driver cannot be used: {0}")]
     Driver(String),
-    /// As many as there may be.
+    /// The maximum number of executors is reached.
     #[error("all {0} executors are in use: close a session, or raise 'executors.count_max'")]
     Full(usize),
-    /// The driver takes too long.
+    /// The driver takes too long to load.
     #[error("the driver was not ready within {0:?} (`baltra logs` may show the reason)")]
     Slow(Duration),
-    /// The manager ends.
+    /// The manager is shutting down.
     #[error("the manager is shutting down")]
     Closed,
 }
 
 impl Pool {
-    /// Without executors.
+    /// A pool without executors.
     pub fn new(options: PoolOptions) -> Pool {
         Pool {
             options,
@@ -143,7 +143,7 @@ impl Pool {
     }
 
     /// An executor for a session of `tenant`. Waits while one is being started; [`Pool::lacking`]
-    /// starts it. The session counts as the executor's from now on.
+    /// starts it. From now on, the session counts as one of the executor's sessions.
     pub fn place(&self, tenant: &str, session: u64) -> Result<Place, Error> {
         let deadline = Instant::now() + self.options.start_timeout;
         let mut state = self.state();
@@ -231,7 +231,7 @@ impl Pool {
         state.demand.any > 0
     }
 
-    /// A process was started. Its number is the caller's.
+    /// Adds a started process; the caller assigns its number.
     pub fn add(&self, id: u64, process: Arc<Process>, phase: Phase) {
         let executor = Executor {
             process,
@@ -245,7 +245,7 @@ impl Pool {
         self.state().executors.insert(id, executor);
     }
 
-    /// Its driver is loaded.
+    /// Records that an executor's driver is loaded.
     pub fn ready(&self, id: u64) {
         let mut state = self.state();
         state.failure = None;
@@ -259,7 +259,7 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// Looks at or changes one executor.
+    /// Calls `f` with one executor.
     pub fn with<T>(&self, id: u64, f: impl FnOnce(&mut Executor) -> T) -> Option<T> {
         self.state().executors.get_mut(&id).map(f)
     }
@@ -329,7 +329,7 @@ impl Pool {
         executor
     }
 
-    /// No process could be started at all.
+    /// Records that no process could be started.
     pub fn start_failed(&self, reason: String) {
         self.state().fail(reason);
         self.changed.notify_all();
@@ -484,16 +484,16 @@ impl State {
     }
 }
 
-/// With whom a session may share an executor.
+/// With which sessions a session may share an executor.
 struct Sharing {
     isolation: Isolation,
-    /// The tenant has its own executor, although others share one.
+    /// Whether the tenant needs its own executor, although others share one.
     apart: bool,
-    /// The tenant may have an executor without a tenant.
+    /// Whether the tenant may use an unassigned executor.
     fresh: bool,
 }
 
-/// Gives a placed session to its executor.
+/// Passes a placed session to its executor.
 pub fn hand_over(
     place: &Place,
     tenant: &Tenant,
@@ -511,17 +511,17 @@ pub fn hand_over(
     place.process.send(start, fds)
 }
 
-/// The device as its newest executor described it.
+/// The device's description from its newest executor.
 #[derive(Default)]
 pub struct Description(Mutex<Option<Arc<DeviceDescription>>>);
 
 impl Description {
-    /// The newest.
+    /// The newest description.
     pub fn get(&self) -> Option<Arc<DeviceDescription>> {
         self.0.lock().expect("no panic under this lock").clone()
     }
 
-    /// Replaces it.
+    /// Replaces the description.
     pub fn set(&self, description: DeviceDescription) {
         *self.0.lock().expect("no panic under this lock") = Some(Arc::new(description));
     }

@@ -1,5 +1,5 @@
-//! One thread a device: joins the scheduler ([`baltra_gate`]) to lease pages, bells and the clock,
-//! and ends tasks that outlive their limit.
+//! One thread per device: connects the scheduler ([`baltra_gate`]) to lease pages, doorbells and
+//! the clock, and ends tasks that exceed their limit.
 
 use baltra_gate::{Action, ClientId, GateOptions, Scheduler, Share, Work};
 use baltra_ring::{lease, LeaseGranter, LeaseState};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The wake-up's key in the epoll set; leases count from 1.
+/// Key of the wake-up in the epoll set; leases are numbered from 1.
 const WAKE: u64 = 0;
 /// Interval for comparing running tasks with their time limit.
 const WATCH: Duration = Duration::from_millis(20);
@@ -22,28 +22,28 @@ const OPEN_COMMANDS_FACTOR: u32 = 4;
 /// task ends keeps the lease, idle, without ringing.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A tenant's claim to a device, made by the manager for one executor.
+/// A tenant's lease on a device, created by the manager for one executor.
 pub struct Lease {
-    /// Names it on this node.
+    /// Its id on this node.
     pub id: ClientId,
-    /// The tenant that is charged for its device time.
+    /// The tenant to which its device time is charged.
     pub tenant: String,
     /// The shared page, for the executor.
     pub page: OwnedFd,
-    /// The holder's bell, for the executor.
+    /// The holder's doorbell, for the executor.
     pub bell: OwnedFd,
     /// The manager's side.
     pub granter: LeaseGranter,
 }
 
 impl Lease {
-    /// A fresh one.
+    /// Creates a lease.
     pub fn new(id: ClientId, tenant: &str) -> io::Result<Lease> {
         let (page, bell) = lease::create()?;
         Lease::over(id, tenant, page, bell)
     }
 
-    /// Over a page and bell that an executor brought with it.
+    /// Creates a lease from an executor's existing page and doorbell.
     pub fn over(id: ClientId, tenant: &str, page: OwnedFd, bell: OwnedFd) -> io::Result<Lease> {
         let granter = LeaseGranter::new(&page, bell.try_clone()?)?;
         Ok(Lease {
@@ -159,7 +159,7 @@ impl Gate {
         });
     }
 
-    /// A tenant's entitlement changed.
+    /// Applies a change of a tenant's entitlement.
     pub fn change(&self, client: ClientId, share: Share, task_limit: Option<Duration>) {
         self.owner.shared.order(Order::Change {
             client,
@@ -194,7 +194,7 @@ impl Gate {
         self.owner.shared.holding.load(Ordering::Relaxed)
     }
 
-    /// Clients that wait now.
+    /// Number of waiting clients.
     pub fn waiting(&self) -> usize {
         self.owner.shared.waiting.load(Ordering::Relaxed)
     }
@@ -324,7 +324,7 @@ impl Keeper {
         self.scheduler.add(id, share);
         self.members.insert(id, member);
         self.observe(id);
-        // Granted before the first task, if the device is free: then it costs no round trip.
+        // If the device is free, grant before the first task, which saves a round trip.
         if self.scheduler.has_room() && self.members[&id].lease.granter.grant() {
             self.observe(id);
         }
@@ -482,7 +482,7 @@ mod tests {
         while gate.waiting() == 0 {
             std::thread::yield_now();
         }
-        // The gate has seen that the first is busy, and sleeps.
+        // The gate has detected that the first client is busy, and sleeps.
         std::thread::sleep(Duration::from_millis(20));
         first.release();
         assert!(waiting.join().unwrap(), "an idle device was not passed on");

@@ -1,7 +1,4 @@
-//! The image store: accelerators by the sha256 of their bytes.
-//!
-//! An image is `DIGEST.image`, its metadata `DIGEST.json`. Both are written to temporary files and
-//! renamed, the metadata last: a listed image is complete.
+//! The image store: accelerators by the SHA-256 of their contents.
 
 use crate::tenants::hex;
 use rustix::fs::SealFlags;
@@ -13,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The longest image, bytes.
+/// Size limit of an image, bytes.
 pub const IMAGE_BYTES_MAX: u64 = 2 << 30;
 
 /// Maximum total size of the images that clients' programs brought; the oldest are removed first.
@@ -28,11 +25,11 @@ pub struct Metadata {
     pub name: String,
     /// The kernels in it.
     pub kernels: Vec<String>,
-    /// The hardware that it is for; empty: any.
+    /// The hardware for which it is built; empty: any.
     pub target: String,
-    /// Its length.
+    /// Its size, bytes.
     pub bytes: u64,
-    /// Seconds since 1970.
+    /// Time of the upload, seconds since 1970.
     pub pushed_at_s: u64,
     /// The tenant whose program brought it; empty: an operator added it.
     #[serde(default)]
@@ -42,25 +39,25 @@ pub struct Metadata {
 /// Reasons for which an image cannot be stored, found or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The disk.
+    /// An I/O error.
     #[error("cannot use the image store")]
     Io(#[from] io::Error),
-    /// No such image.
+    /// The image does not exist.
     #[error("there is no accelerator '{0}' (`baltra accelerator ls` lists them)")]
     Unknown(String),
-    /// More than one fits.
+    /// Several images match.
     #[error("'{0}' matches {1} accelerators: give more digits of the digest")]
     Ambiguous(String, usize),
-    /// Too long.
+    /// The image exceeds the size limit.
     #[error("the image is larger than {IMAGE_BYTES_MAX} bytes, the maximum")]
     TooLong,
-    /// The content differs from the digest.
+    /// The contents do not match the digest.
     #[error("the image does not match its digest")]
     Digest,
-    /// No bytes at all.
+    /// The image is empty.
     #[error("the image is empty")]
     Empty,
-    /// A name that cannot be.
+    /// The name is invalid.
     #[error("invalid accelerator name '{0}': expected 1 to 63 letters, digits, '-', '_' or '.'")]
     Name(String),
 }
@@ -79,7 +76,7 @@ pub struct Upload {
 }
 
 impl Images {
-    /// In a directory, made when it is not there.
+    /// Opens the store in a directory, which is created if missing.
     pub fn open(root: &Path) -> io::Result<Images> {
         fs::create_dir_all(root)?;
         Ok(Images {
@@ -87,7 +84,7 @@ impl Images {
         })
     }
 
-    /// Begins to take an image in.
+    /// Starts receiving an image.
     pub fn upload(&self) -> Result<Upload, Error> {
         Ok(Upload {
             file: tempfile::NamedTempFile::new_in(&self.root)?,
@@ -125,7 +122,7 @@ impl Images {
         Ok(())
     }
 
-    /// Whether the image of a digest is here.
+    /// Whether the image with a digest is stored.
     pub fn has(&self, digest: &str) -> bool {
         self.metadata(digest).exists()
     }
@@ -202,7 +199,7 @@ impl Images {
         self.root.join(format!("{digest}.json"))
     }
 
-    /// All, by name.
+    /// All images, by name.
     pub fn list(&self) -> Result<Vec<Metadata>, Error> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.root)? {
@@ -221,7 +218,8 @@ impl Images {
         Ok(found)
     }
 
-    /// By name, digest, or six or more digits of one. Of several with the name, the newest.
+    /// Finds an image by name, by digest, or by six or more digits of one. Of several with the same
+    /// name, the newest.
     pub fn find(&self, wanted: &str) -> Result<Metadata, Error> {
         let all = self.list()?;
         let named = all.iter().filter(|m| m.name == wanted);
@@ -240,7 +238,7 @@ impl Images {
         }
     }
 
-    /// Removes one.
+    /// Removes an image.
     pub fn remove(&self, wanted: &str) -> Result<Metadata, Error> {
         let found = self.find(wanted)?;
         fs::remove_file(self.metadata(&found.digest))?;
@@ -250,7 +248,7 @@ impl Images {
 }
 
 impl Upload {
-    /// The next bytes.
+    /// Appends bytes.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.bytes += bytes.len() as u64;
         if self.bytes > IMAGE_BYTES_MAX {
@@ -261,7 +259,7 @@ impl Upload {
     }
 }
 
-/// Whether a peer's text can be a digest, and so a file's name.
+/// Whether a peer's text is a valid digest, and thus a valid file name.
 pub fn is_digest(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -271,7 +269,7 @@ mod tests {
     use super::*;
     use rustix::fs::MemfdFlags;
 
-    /// As an executor passes it on.
+    /// Stores an image as an executor sends it.
     fn bring(images: &Images, digest: &str, bytes: &[u8]) -> Result<(), Error> {
         let flags = MemfdFlags::ALLOW_SEALING;
         let mut file = File::from(rustix::fs::memfd_create("image", flags).unwrap());

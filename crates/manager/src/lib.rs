@@ -1,9 +1,9 @@
 //! The Device Manager: one for each node.
 //!
-//! It accepts clients, reads their hello and nothing after it, and hands each session to an
-//! executor; grants devices to executors ([`gate_thread`]); keeps executors warm and notices when they
-//! die ([`executors`]); keeps tenants, books and images; answers operators. It never loads a
-//! vendor's driver and never sees a tenant's data.
+//! The manager accepts clients, reads their hello and no later message, and passes each session to
+//! an executor. It grants devices to executors ([`gate_thread`]), keeps warm executors and detects
+//! their end ([`executors`]), stores tenants, usage records and images, and serves operators'
+//! requests. It never loads a vendor's driver and has no access to tenants' data.
 //!
 //! [`options::Options`] builds a [`Service`], which runs until it is stopped.
 #![forbid(unsafe_code)]

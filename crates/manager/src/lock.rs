@@ -8,7 +8,7 @@ use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
-/// Held until the manager exits; the kernel releases it however that happens.
+/// The lock, held until the manager exits; the kernel releases it at any end of the process.
 #[derive(Debug)]
 pub struct Lock {
     paths: PathOptions,
@@ -16,7 +16,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Makes the runtime directory and takes it.
+    /// Creates and locks the runtime directory.
     pub fn take(paths: &PathOptions) -> Result<Lock> {
         make_directory(&paths.runtime)?;
         let file = hold(&paths.lock_file(), "manager")?;
@@ -40,8 +40,8 @@ impl Lock {
     }
 }
 
-/// Takes the lock file of a daemon (`what`) in the runtime directory that the file lies in, for as
-/// long as the result is kept.
+/// Locks the lock file of a daemon (`what`) until the result is dropped. Creates the runtime
+/// directory of the file.
 pub fn hold(path: &Path, what: &str) -> Result<File> {
     let mut file = OpenOptions::new()
         .read(true)
@@ -65,12 +65,12 @@ pub fn hold(path: &Path, what: &str) -> Result<File> {
     Ok(file)
 }
 
-/// The process of the manager that serves a runtime directory, if one does.
+/// The process of the manager that serves a runtime directory, if there is one.
 pub fn holder(paths: &PathOptions) -> Option<u32> {
     holder_of(&paths.lock_file())
 }
 
-/// The process that holds a daemon's lock file, if one does.
+/// The process that holds a daemon's lock file, if there is one.
 pub fn holder_of(path: &Path) -> Option<u32> {
     let mut file = File::open(path).ok()?;
     if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {

@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// A longer log is truncated; its previous content is kept once, in another file.
+/// Size limit of the log. A longer log is truncated, and its previous content is kept in one other
+/// file.
 const LOG_BYTES_MAX: u64 = 16 << 20;
 
 /// Truncates the log if it has become too long and is this process's output.

@@ -70,10 +70,10 @@ impl std::fmt::Debug for NodeCollector {
     }
 }
 
-/// A metric's name, help, unit and how it is read.
+/// A metric's name, help, unit and accessor.
 type Row<S, T> = (&'static str, &'static str, Option<Unit>, fn(&S) -> T);
 
-/// Label values of a line of the books.
+/// Labels of an account.
 type Labels = [(&'static str, String); 2];
 
 impl Collector for NodeCollector {
@@ -154,7 +154,7 @@ impl NodeCollector {
             MetricType::Histogram,
         )?;
         for (tenant, device, _, latency) in lines {
-            // Bucket i of the page lies below 2^i microseconds; the last has no bound.
+            // Bucket i contains values below 2^i microseconds; the last bucket has no bound.
             let bounds = (0..LATENCY_BUCKETS).map(|i| {
                 if i + 1 == LATENCY_BUCKETS {
                     f64::INFINITY
@@ -180,7 +180,7 @@ impl NodeCollector {
         Ok(())
     }
 
-    /// Present values, by device and tenant.
+    /// Current values, by device and tenant.
     fn encode_gauges(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let node = &self.0;
         let mut sessions: BTreeMap<(String, String), i64> = BTreeMap::new();

@@ -23,19 +23,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Instance of an adopted session until its executor has reported the client's.
+/// Instance of an adopted session until its executor has reported the client's description.
 const UNNAMED: &str = "(of an earlier manager)";
 
-/// Where a task that does not end costs others the device, `task_ms` unless it is set: longer than
-/// any kernel that is meant to share a device.
+/// Default of `task_ms` if a task that does not end would block other tenants: longer than any
+/// kernel that is suited for sharing a device.
 const TASK_MS: u64 = 30_000;
 
-/// Slots where nothing bounds them.
+/// Number of slots if it is unlimited.
 const SLOTS_MANY: usize = 1 << 16;
 
-/// A device and all that belongs to it.
+/// A device with its executors, gate and state.
 pub struct Device {
-    /// As configured.
+    /// Its configuration.
     pub options: DeviceOptions,
     /// The library to load.
     pub driver: PathBuf,
@@ -43,13 +43,13 @@ pub struct Device {
     pub pool: Pool,
     /// Its gate.
     pub gate: Gate,
-    /// The driver's own words.
+    /// Its description from the driver.
     pub description: Description,
-    /// Executors that died unasked.
+    /// Number of executors that ended unexpectedly.
     pub deaths: AtomicU64,
-    /// Times that its image was changed.
+    /// Number of image changes.
     pub reconfigurations: AtomicU64,
-    /// The image that it holds, where it holds one at a time.
+    /// The loaded image, if the device holds one at a time.
     pub configuration: Configuration,
     launch: Launch,
     slots: AtomicU64,
@@ -118,7 +118,7 @@ impl Device {
         &self.options.name
     }
 
-    /// Executors that may use it at once.
+    /// Number of executors that may use it concurrently.
     pub fn slots(&self) -> usize {
         self.slots.load(Ordering::Relaxed) as usize
     }
@@ -134,13 +134,13 @@ impl Device {
         allowed.is_empty() || allowed.iter().any(|t| t == tenant)
     }
 
-    /// A task may run so long without a command of it ending.
+    /// Time limit of a task without a completed command.
     pub fn task_limit(&self, tenant_ms: Option<u64>) -> Option<Duration> {
         let by_kind = || {
             let description = self.description.get();
             let is_cpu = description.as_ref().is_some_and(|d| d.is_cpu());
             let is_gpu = description.as_ref().is_some_and(|d| d.is_gpu());
-            // A board's calls have deadlines of their own.
+            // Calls of a board have their own deadlines.
             let shared = self.options.isolation == Isolation::Device && is_cpu;
             match shared || is_gpu {
                 true => TASK_MS,
@@ -155,7 +155,7 @@ impl Device {
             .map(Duration::from_millis)
     }
 
-    /// Whether it is the host's processors, and each executor serves one tenant: then processor
+    /// Whether it is the host's processors and each executor serves one tenant, so that processor
     /// time is charged.
     fn counts_processors(&self, description: &baltra_wire::DeviceDescription) -> bool {
         self.options.isolation != Isolation::Device && description.is_cpu()
@@ -184,7 +184,7 @@ impl Device {
             self.gate.set_slots(slots);
         }
         if self.counts_processors(&description) {
-            // Each slot's holder is a process with its own driver, which uses that many.
+            // The holder of a slot is a process with its own driver, which uses that many units.
             let units = description.number(DEVICE_MAX_COMPUTE_UNITS).max(1) as usize;
             self.gate
                 .set_processors(host.min(self.slots().saturating_mul(units)));
@@ -198,7 +198,7 @@ impl Device {
 pub struct SessionRecord {
     /// Its tenant.
     pub tenant: String,
-    /// On which device.
+    /// Its device.
     pub device: String,
     /// The executor's number.
     pub executor: u64,
@@ -206,17 +206,17 @@ pub struct SessionRecord {
     pub executor_pid: u32,
     /// The client's description of itself.
     pub instance: String,
-    /// The client's process; 0: elsewhere.
+    /// The client's process; 0: it is on another host.
     pub pid: u32,
     /// The client's user.
     pub uid: u32,
     /// `unix` or `tcp`.
     pub transport: &'static str,
-    /// Since when.
+    /// Its start.
     pub since: Instant,
 }
 
-/// Everything that threads share.
+/// The state shared by the manager's threads.
 pub struct Node {
     /// The configuration.
     pub options: Options,
@@ -230,9 +230,9 @@ pub struct Node {
     pub images: Images,
     /// Exporter of spans.
     pub spans: Spans,
-    /// Relays of clients elsewhere.
+    /// Relays of remote clients.
     pub relays: Arc<Relays>,
-    /// The pool that the node belongs to, if it does.
+    /// The connection to the node's registry, if it has joined one.
     pub registry: Option<Arc<Link>>,
     /// Start of the manager.
     pub started: Instant,
@@ -242,7 +242,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// With its devices; starts their gates.
+    /// Creates the node with its devices, and starts their gates.
     pub fn new(
         options: Options,
         generation: u64,
@@ -282,12 +282,12 @@ impl Node {
         })
     }
 
-    /// A number that nothing else on this node has or had.
+    /// A number that is unique on this node, also across restarts.
     pub fn next_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The device of a name.
+    /// The device with a name.
     pub fn device(&self, name: &str) -> Option<&Arc<Device>> {
         self.devices.iter().find(|d| d.name() == name)
     }
@@ -297,12 +297,12 @@ impl Node {
         self.sessions.lock().expect("no panic under this lock")
     }
 
-    /// Whether new sessions are refused.
+    /// Whether new sessions are rejected.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// Refuses new sessions from now on.
+    /// Rejects new sessions from now on.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
@@ -314,13 +314,13 @@ impl Node {
         }
     }
 
-    /// Whether every device has answered or failed.
+    /// Whether every device has been probed or has failed.
     pub fn is_ready(&self) -> bool {
         let probed = |d: &Arc<Device>| d.description.get().is_some() || d.pool.failure().is_some();
         self.devices.iter().all(probed)
     }
 
-    /// A tenant's share or limits changed: the gates follow.
+    /// Applies a change of a tenant's share or limits to the gates.
     pub fn tenant_changed(&self, tenant: &Tenant) {
         let limit_ms = tenant.limits.or(self.options.limits).task_ms;
         for device in &self.devices {
@@ -389,7 +389,7 @@ impl Node {
         Ok(kept)
     }
 
-    /// Starts one executor and the thread that listens to it.
+    /// Starts an executor and the thread that receives its messages.
     pub fn start_executor(self: &Arc<Self>, device: &Arc<Device>) {
         let id = self.next_number();
         match device.launch.start(id) {
@@ -509,7 +509,7 @@ impl Node {
             }
             ToManager::Named { session, instance } if owns(session) => {
                 let mut open = self.sessions();
-                // Only once: an executor cannot rename a session whose instance is known.
+                // Once only: an executor cannot rename a session whose instance is known.
                 let unnamed = |s: &&mut SessionRecord| s.instance == UNNAMED;
                 if let Some(record) = open.get_mut(&session).filter(unnamed) {
                     let kept = crate::accept::INSTANCE_MAX;
@@ -537,7 +537,7 @@ impl Node {
                 session,
                 reason,
             } => self.failing(device, id, (cause, session, clip(&reason))),
-            // Of an ended session.
+            // The session has ended.
             ToManager::Program { .. }
             | ToManager::Unused { .. }
             | ToManager::InUse { .. }
@@ -547,13 +547,13 @@ impl Node {
         }
     }
 
-    /// An executor cannot go on, because of a session's work.
+    /// Handles an executor that cannot continue because of a session's work.
     fn failing(&self, device: &Device, id: u64, (cause, session, reason): (Cause, u64, &str)) {
         let own = device.pool.with(id, |e| e.sessions.contains(&session)) == Some(true);
         let culprit = self.sessions().get(&session).filter(|_| own).cloned();
         let tenant = match &culprit {
             Some(culprit) => culprit.tenant.clone(),
-            // Over by now; empty where tenants share the executor.
+            // The session has ended. The executor's tenant is empty if tenants share the executor.
             None => device
                 .pool
                 .with(id, |e| e.tenant.clone())
@@ -698,7 +698,7 @@ impl Node {
     }
 }
 
-/// A peer's text, at a length that a log bears.
+/// A peer's text, shortened for the log.
 fn clip(text: &str) -> &str {
     let mut end = text.len().min(500);
     while !text.is_char_boundary(end) {

@@ -15,28 +15,28 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// As a device's name: the manager names it; as its driver: the installed drivers.
+/// Name of a device: assigned by the manager. Driver of a device: the installed drivers.
 pub const AUTO: &str = "auto";
 
 /// Configuration of a Device Manager.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// `[node]`
+    /// The section `[node]`.
     pub node: NodeOptions,
-    /// `[paths]`
+    /// The section `[paths]`.
     pub paths: PathOptions,
-    /// `[listen]`
+    /// The section `[listen]`.
     pub listen: ListenOptions,
-    /// `[metrics]`
+    /// The section `[metrics]`.
     pub metrics: MetricsOptions,
-    /// `[executors]`
+    /// The section `[executors]`.
     pub executors: ExecutorOptions,
-    /// `[log]`
+    /// The section `[log]`.
     pub log: LogOptions,
     /// Default limits of tenants.
     pub limits: LimitOptions,
-    /// `[[device]]`
+    /// The entries `[[device]]`.
     #[serde(rename = "device")]
     pub devices: Vec<DeviceOptions>,
     /// `[[tenant]]`: tenants defined in the configuration, in addition to the stored ones.
@@ -95,9 +95,9 @@ impl Default for NodeOptions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PathOptions {
-    /// Sockets, lock, log: gone with the daemon.
+    /// Directory of sockets, lock and log, which are not kept.
     pub runtime: PathBuf,
-    /// Tenants, usage, images, compiled kernels: kept.
+    /// Directory of tenants, usage, images and compiled kernels, which are kept.
     pub state: PathBuf,
     /// Directory in which the installed drivers are registered.
     pub vendors: PathBuf,
@@ -139,7 +139,7 @@ impl PathOptions {
         self.runtime.join("executors.sock")
     }
 
-    /// Held as long as a manager lives.
+    /// The manager's lock file.
     pub fn lock_file(&self) -> PathBuf {
         self.runtime.join("manager.lock")
     }
@@ -155,16 +155,16 @@ impl PathOptions {
     }
 }
 
-/// Doors for clients.
+/// Sockets for clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenOptions {
     /// The session socket's permissions, octal, which bound the users that may connect.
     pub unix_mode: String,
-    /// Whether there is a second socket, `token.sock`, where only a token counts and not the user
-    /// id: for containers, whose user ids are meaningless on the host.
+    /// Whether there is a second socket, `token.sock`, at which clients are identified by a token
+    /// only: for containers, whose user ids are meaningless on the host.
     pub token_socket: bool,
-    /// A TCP address for clients elsewhere; absent: none.
+    /// The TCP address for remote clients; absent: disabled.
     pub tcp: Option<SocketAddr>,
     /// Certificate chain for TCP, PEM; with `tls_key`.
     pub tls_cert: Option<PathBuf>,
@@ -174,7 +174,7 @@ pub struct ListenOptions {
     pub hello_timeout_ms: u64,
     /// Maximum number of connections without a hello.
     pub pending_max: usize,
-    /// Open sessions on the whole node.
+    /// Most open sessions on the node.
     pub sessions_max: usize,
 }
 
@@ -207,7 +207,7 @@ impl ListenOptions {
     }
 }
 
-/// Prometheus.
+/// The metrics page.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsOptions {
@@ -233,7 +233,7 @@ impl MetricsOptions {
     }
 }
 
-/// Executors.
+/// Options of executors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExecutorOptions {
@@ -241,7 +241,7 @@ pub struct ExecutorOptions {
     pub prestart: usize,
     /// Maximum number of executors for each device.
     pub count_max: usize,
-    /// An executor without sessions ends after so long.
+    /// Idle timeout of an executor without sessions, seconds.
     pub idle_s: u64,
     /// Time limit for loading a driver.
     pub start_timeout_ms: u64,
@@ -251,7 +251,7 @@ pub struct ExecutorOptions {
     pub sandbox: bool,
     /// Maximum spin of a queue's thread before it sleeps, microseconds.
     pub spin_us: u64,
-    /// Runs executors: this program when empty.
+    /// The program for executors; empty: the running program.
     pub program: PathBuf,
     /// Memory limit of an executor, driver included, if the host has cgroup v2; 0: unlimited.
     pub memory_bytes: u64,
@@ -307,7 +307,7 @@ impl Default for LogOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitOptions {
-    /// Device memory, all sessions together.
+    /// Device memory of all sessions together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
     /// Arena memory of one session.
@@ -316,7 +316,7 @@ pub struct LimitOptions {
     /// Live objects in a session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objects: Option<u32>,
-    /// Commands enqueued and not complete, in a queue.
+    /// Incomplete commands in a queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued_commands: Option<u32>,
     /// Time limit of a task, after which it is ended with its executor; 0: unlimited.
@@ -328,7 +328,7 @@ pub struct LimitOptions {
 }
 
 impl LimitOptions {
-    /// These limits, and those of `base` where these are absent.
+    /// These limits, completed with those of `base`.
     pub fn or(self, base: LimitOptions) -> LimitOptions {
         LimitOptions {
             memory_bytes: self.memory_bytes.or(base.memory_bytes),
@@ -340,7 +340,7 @@ impl LimitOptions {
         }
     }
 
-    /// The limits as wire messages have them.
+    /// The limits in wire messages.
     pub fn wire(self) -> Limits {
         let base = Limits::default();
         Limits {
@@ -366,14 +366,14 @@ pub enum Isolation {
     Device,
 }
 
-/// How a device holds programs.
+/// The number of images that a device holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageKind {
-    /// Programs of many tenants at once.
+    /// Programs of many tenants concurrently.
     #[default]
     Shared,
-    /// One image at a time, as an FPGA.
+    /// One image at a time, like an FPGA.
     Exclusive,
 }
 
@@ -411,14 +411,14 @@ pub struct DeviceOptions {
     /// Executors that may use the device concurrently; 0: as many as a CPU device has cores, one on
     /// others, and unlimited if all tenants share an executor.
     pub slots: u32,
-    /// In which order they get it.
+    /// The order of grants.
     pub policy: PolicyKind,
     /// Quantum: how long a holder may keep the device while another waits, milliseconds.
     pub quantum_ms: f64,
     /// How long an idle holder keeps the device while another waits, microseconds: a client needs
     /// some between two blocking tasks.
     pub linger_us: u64,
-    /// How it holds programs.
+    /// Whether it holds one image at a time.
     pub image: ImageKind,
     /// Overrides `[executors] prestart`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -479,16 +479,16 @@ impl DeviceOptions {
 pub struct TenantOptions {
     /// Its name.
     pub name: String,
-    /// Its share under `fair`.
+    /// Its weight under `fair`.
     #[serde(default = "one")]
     pub weight: u32,
-    /// Its rank under `priority`: the higher goes first.
+    /// Its priority under `priority`; higher ones go first.
     #[serde(default)]
     pub priority: i32,
     /// Its limits.
     #[serde(default)]
     pub limits: LimitOptions,
-    /// sha256 of its token, hexadecimal; empty: it has none.
+    /// SHA-256 of its token, hexadecimal; empty: no token.
     #[serde(default)]
     pub token_sha256: String,
     /// User ids that may use it over the Unix socket.
@@ -500,7 +500,7 @@ fn one() -> u32 {
     1
 }
 
-/// A text, or a number as text: an ordinal needs no quotes.
+/// Deserializes a text, or a number as text: an ordinal needs no quotes.
 fn text_or_number<'de, D: serde::Deserializer<'de>>(input: D) -> Result<String, D::Error> {
     #[derive(Deserialize)]
     #[serde(
@@ -674,7 +674,7 @@ impl Options {
         Ok(())
     }
 
-    /// As TOML.
+    /// The configuration as TOML.
     pub fn dump(&self) -> String {
         toml::to_string(self).expect("the configuration has a TOML form")
     }

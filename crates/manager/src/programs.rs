@@ -11,26 +11,26 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Kernels recorded for an image, for operators, and bytes of a name.
+/// Most kernels recorded for an image, for operators, and most bytes of a name.
 const KERNELS_MAX: usize = 128;
 const KERNEL_NAME_MAX: usize = 256;
 
-/// A session's question, as its executor puts it.
+/// A session's request to load its program's image, sent by its executor.
 pub(crate) struct Question {
-    /// The answer repeats it.
+    /// A number that the response repeats.
     pub call: u64,
     /// The program's session.
     pub session: u64,
     /// Its image.
     pub digest: String,
-    /// Its kernels, where they are known.
+    /// Its kernels, if they are known.
     pub kernels: Vec<String>,
     /// The image's bytes.
     pub image: Option<OwnedFd>,
 }
 
 impl Node {
-    /// Answers immediately if the device holds the image; otherwise a thread does, so that the
+    /// Responds immediately if the device holds the image; otherwise a thread responds, so that the
     /// executor's messages are read while the device drains.
     pub(crate) fn program(
         self: &Arc<Self>,
@@ -56,7 +56,7 @@ impl Node {
             self.joins(device, ImageRequest { session, digest });
             return answer(process, Verdict::Loaded);
         }
-        // Bounds the threads by the sessions.
+        // The number of sessions bounds the number of threads.
         if !device.configuration.ask(session) {
             return process.kill("it requested two images at once");
         }
@@ -87,7 +87,7 @@ impl Node {
         }
         let digest = &question.digest;
         let request = ImageRequest { session, digest };
-        // Nothing is fetched for a change that would be refused.
+        // The image is not fetched for a change that would be rejected.
         let done = if self.images.has(digest) {
             self.change(device, tenant, request)
                 .map(|()| Verdict::Loaded)

@@ -1,17 +1,4 @@
 //! The node's membership in a pool: its reports to the registry, and the registry's orders.
-//!
-//! One task registers the node and sends heartbeats; the rest of the manager does not wait for it.
-//! A registry that cannot be reached does not affect existing sessions: its last orders are kept
-//! ([`NodeOrders`]), also over a restart, and answer requests in the meantime.
-//!
-//! | module | content |
-//! |---|---|
-//! | [`identity`] | the node's identity, kept over restarts |
-//! | [`report`] | description and load of devices |
-//! | [`orders`] | the registry's orders for each device |
-//! | [`link`] | the task and its calls |
-//! | [`moving`] | sessions that have to leave a device |
-//! | [`permission`] | whether an image may be loaded |
 
 mod identity;
 mod link;

@@ -25,14 +25,14 @@ const READY: usize = 2;
 /// Delay after the last connection before further relays are started in advance.
 const REFILL_AFTER: Duration = Duration::from_millis(30);
 
-/// The relays that run, by process number.
+/// The running relays, by process id.
 #[derive(Debug, Default)]
 pub struct Relays(Mutex<HashMap<u32, Relay>>);
 
 #[derive(Debug)]
 struct Relay {
     pidfd: OwnedFd,
-    /// It has a connection.
+    /// Whether it serves a connection.
     serves: bool,
 }
 
@@ -43,7 +43,7 @@ impl Relays {
         relays.values().filter(|r| r.serves).count()
     }
 
-    /// Ends them all.
+    /// Kills all relays.
     pub fn kill_all(&self) {
         for relay in self.0.lock().expect("no panic under this lock").values() {
             let _ = rustix::process::pidfd_send_signal(&relay.pidfd, Signal::KILL);
@@ -63,7 +63,7 @@ pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener> {
         .with_context(|| format!("cannot listen on {address}, from 'listen.tcp'"))
 }
 
-/// Accepts for as long as the process lives.
+/// Accepts connections until the process exits.
 pub(crate) fn serve(node: &Arc<Node>, listener: &TcpListener) {
     let max = node.options.listen.sessions_max;
     let ready = prepare(node);
@@ -124,7 +124,7 @@ fn fill(node: &Arc<Node>, waiting: &Mutex<Vec<Waiting>>) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until no connection has arrived for a moment; false: the manager is exiting.
+/// Waits until no connection has arrived for a while; `false`: the manager is shutting down.
 fn come_to_rest(takes: &Receiver<()>) -> bool {
     loop {
         match takes.recv_timeout(REFILL_AFTER) {
@@ -139,7 +139,7 @@ fn come_to_rest(takes: &Receiver<()>) -> bool {
 fn hand_over(node: &Arc<Node>, stream: &TcpStream, ready: Option<&Ready>) -> io::Result<()> {
     let _ = stream.set_nodelay(true);
     while let Some(relay) = ready.and_then(take) {
-        // One that has died meanwhile: the next.
+        // The relay has died meanwhile: use the next one.
         if pass(node, &relay, stream).is_ok() {
             return Ok(());
         }
@@ -148,7 +148,7 @@ fn hand_over(node: &Arc<Node>, stream: &TcpStream, ready: Option<&Ready>) -> io:
 }
 
 fn take(ready: &Ready) -> Option<Waiting> {
-    // Full: the thread will check anyway.
+    // A full channel means that the thread will check anyway.
     let _ = ready.taken.try_send(());
     let mut waiting = ready.waiting.lock().expect("no panic under this lock");
     waiting.pop()

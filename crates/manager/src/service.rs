@@ -1,4 +1,5 @@
-//! The manager's life cycle: takes its directories, listens, keeps executors and accounts, drains.
+//! The manager's life cycle: locks its directories, listens, maintains executors and accounts,
+//! drains.
 
 use crate::accept::{self, Door};
 use crate::accounts::Accounts;
@@ -192,7 +193,7 @@ fn keep(node: &Arc<Node>, device: &Arc<Device>) {
         device.pool.reap();
         let urgent = device.pool.wait_change(Duration::from_millis(500));
         if !urgent {
-            // A driver's start would take processors from the session that has just begun.
+            // Loading a driver would take processor time from the session that has just started.
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -218,7 +219,7 @@ async fn keep_books(node: Arc<Node>) {
     }
 }
 
-/// Brings the books up to date.
+/// Updates the accounts.
 pub(crate) fn read_leases(node: &Node) {
     for device in &node.devices {
         for metered in device.pool.leases() {

@@ -13,10 +13,10 @@ const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 /// The store cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Another manager has it.
+    /// Another manager uses it.
     #[error("the state in {0} is in use by another manager: stop it (`baltra down`), or give this one its own with --state-dir")]
     Taken(String),
-    /// The disk, or a damaged file.
+    /// An I/O error, or a damaged file.
     #[error("cannot use the state in {path}")]
     Broken {
         /// The path.
@@ -34,7 +34,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens or makes it.
+    /// Opens or creates the store.
     pub fn open(path: &Path) -> Result<Store, Error> {
         let name = path.display().to_string();
         match Database::create(path) {
@@ -115,7 +115,7 @@ impl Store {
         run().map_err(|e| self.broken(e))
     }
 
-    /// All usage on record: tenant, device, what.
+    /// All recorded usage: tenant, device, totals.
     pub fn usage(&self) -> Result<Vec<(String, String, Used)>, Error> {
         let run = || -> Result<Vec<_>, redb::Error> {
             let read = self.database.begin_read()?;

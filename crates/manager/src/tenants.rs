@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
-    /// The configuration file: cannot be changed over the control socket.
+    /// The configuration file; such a tenant cannot be changed over the control socket.
     Configuration,
-    /// `baltra tenant add`.
+    /// The command `baltra tenant add`.
     #[default]
     Store,
     /// Created for a user who connected; removed at the manager's exit.
@@ -36,20 +36,20 @@ impl std::fmt::Display for Origin {
 pub struct Tenant {
     /// Its name.
     pub name: String,
-    /// Its share under `fair`.
+    /// Its weight under `fair`.
     pub weight: u32,
-    /// Its rank under `priority`.
+    /// Its priority under `priority`.
     pub priority: i32,
-    /// Its limits, where they differ from the defaults.
+    /// Its limits that differ from the defaults.
     pub limits: LimitOptions,
-    /// sha256 of its token, hexadecimal; empty: none.
+    /// SHA-256 of its token, hexadecimal; empty: no token.
     pub token_sha256: String,
     /// Users who may use it over the Unix socket.
     pub users: Vec<u32>,
-    /// The tenant that it is a part of, for the registry; empty: itself.
+    /// The tenant to which it belongs for the registry; empty: itself.
     #[serde(default)]
     pub owner: String,
-    /// The only devices that it may use; none: all.
+    /// The only devices that it may use; empty: all.
     #[serde(default)]
     pub devices: Vec<String>,
     /// Minimum percentage of a device's time while it demands it; 0: its fair part.
@@ -64,7 +64,7 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    /// With nothing special about it.
+    /// A tenant with default values.
     pub fn named(name: &str) -> Tenant {
         Tenant {
             name: name.to_owned(),
@@ -124,22 +124,22 @@ impl From<&TenantOptions> for Tenant {
 /// Errors of an operator's or a client's request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No such tenant.
+    /// The tenant does not exist.
     #[error("there is no tenant '{0}' (`baltra tenant ls` lists them)")]
     Unknown(String),
-    /// The name is taken.
+    /// The name exists already.
     #[error("tenant '{0}' already exists")]
     Exists(String),
-    /// The name, weight, … cannot be.
+    /// The name, weight or another value is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// It stands in the configuration.
+    /// The tenant is defined in the configuration file.
     #[error("tenant '{0}' is defined in the configuration file: change it there")]
     Fixed(String),
     /// The store failed.
     #[error("cannot store the change")]
     Store(#[from] store::Error),
-    /// The client may not be that tenant.
+    /// The client may not act as that tenant.
     #[error("{0}")]
     NotAllowed(String),
 }
@@ -149,21 +149,21 @@ pub enum Error {
 pub enum Peer {
     /// Over the Unix socket: by the user id that the kernel reports.
     User(u32),
-    /// From elsewhere: only its token counts.
+    /// A remote client, identified by its token only.
     Remote,
 }
 
-/// All tenants known now.
+/// All current tenants.
 #[derive(Debug)]
 pub struct Tenants {
     store: Arc<Store>,
-    /// The daemon's own user, which may use any tenant, as root may.
+    /// The daemon's own user, which, like root, may act as any tenant.
     own_user: u32,
     known: Mutex<BTreeMap<String, Tenant>>,
 }
 
 impl Tenants {
-    /// Those of the store and of the configuration, which wins.
+    /// Loads the tenants of the store and of the configuration, which has precedence.
     pub fn load(
         store: Arc<Store>,
         configured: &[TenantOptions],
@@ -187,12 +187,12 @@ impl Tenants {
         self.known.lock().expect("no panic under this lock")
     }
 
-    /// In the order of their names.
+    /// All tenants, ordered by name.
     pub fn list(&self) -> Vec<Tenant> {
         self.known().values().cloned().collect()
     }
 
-    /// One of them.
+    /// The tenant with a name.
     pub fn get(&self, name: &str) -> Option<Tenant> {
         self.known().get(name).cloned()
     }
@@ -261,7 +261,7 @@ impl Tenants {
         Ok(tenant)
     }
 
-    /// Changes a tenant and keeps the change.
+    /// Changes a tenant and stores the change.
     pub fn change(&self, name: &str, edit: impl FnOnce(&mut Tenant)) -> Result<Tenant, Error> {
         let mut known = self.known();
         let Some(current) = known.get(name) else {
@@ -279,7 +279,7 @@ impl Tenants {
         Ok(tenant)
     }
 
-    /// A new token for a tenant, in clear for this once.
+    /// Creates a token for a tenant; only its hash is stored.
     pub fn new_token(&self, name: &str) -> Result<String, Error> {
         let mut bytes = [0u8; 24];
         getrandom::fill(&mut bytes).map_err(|e| {
@@ -290,7 +290,7 @@ impl Tenants {
         Ok(token)
     }
 
-    /// Forgets a tenant.
+    /// Removes a tenant.
     pub fn remove(&self, name: &str) -> Result<(), Error> {
         let mut known = self.known();
         match known.get(name).map(|t| t.origin) {
@@ -333,12 +333,12 @@ fn check_share(share: u32, share_max: u32) -> Result<(), Error> {
     )))
 }
 
-/// sha256, hexadecimal.
+/// The SHA-256 of a token, hexadecimal.
 pub fn hash_token(token: &str) -> String {
     hex(&Sha256::digest(token.as_bytes()))
 }
 
-/// Lower-case hexadecimal.
+/// Lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::new(), |mut text, byte| {

@@ -4,8 +4,8 @@ use baltra_ring::lease::monotonic_ns;
 use baltra_trace::{span_id, Clock, Kind, Span, Spans, Time};
 use baltra_wire::executor::TracedTask;
 
-/// Exports three spans: the whole, as a child of the client's span, and its two parts. Times are
-/// the executor's.
+/// Exports three spans: the whole command, as a child of the client's span, and its two parts. The
+/// times are the executor's.
 pub(crate) fn export(spans: &Spans, device: &str, tenant: &str, task: &TracedTask) {
     let (clock, now_ns) = (Clock::now(), monotonic_ns());
     let at = |ns: u64| clock.ago(now_ns.saturating_sub(ns));

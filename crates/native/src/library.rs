@@ -6,10 +6,10 @@ use std::ffi::{c_char, c_void, CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The most arguments of a function.
+/// Most arguments of a function.
 const ARGUMENTS_MAX: usize = 1024;
 
-/// `baltra_argument`
+/// `baltra_argument` of the C interface.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Argument {
@@ -22,7 +22,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Argument, bytes) == 8);
 };
 
-/// `baltra_function`
+/// `baltra_function` of the C interface.
 type Function = unsafe extern "C" fn(
     arguments: *const Argument,
     count: u32,
@@ -49,7 +49,7 @@ impl Aligned {
     /// Sets the length: existing bytes are kept, new ones are zero.
     pub fn resize(&mut self, len: usize) {
         let words = len.div_ceil(16);
-        // Whatever comes back into view must be zero.
+        // Bytes that reappear after growing again must be zero.
         self.words.truncate(words);
         let old = self.len.min(len);
         self.words.resize(words, 0);
@@ -65,11 +65,11 @@ impl Aligned {
 
     /// The bytes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and borrowed alone; any byte makes a valid u128.
+        // SAFETY: as above, and exclusively borrowed; any bytes are a valid u128.
         unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), self.len) }
     }
 
-    /// `len` bytes from `at` on, for the library. Panics when they are not inside.
+    /// `len` bytes from `at` on, for the library. Panics if they are out of range.
     pub fn block(&mut self, at: usize, len: usize) -> Memory {
         let part = &mut self.bytes_mut()[at..at + len];
         Memory {
@@ -78,8 +78,8 @@ impl Aligned {
         }
     }
 
-    /// All of it, for the library, which several threads may be given at once: it is the
-    /// library's promise not to write there.
+    /// The whole block, for the library, which several threads may pass concurrently: the library
+    /// must not write to it.
     pub fn shared_block(&self) -> Memory {
         Memory {
             data: self.words.as_ptr().cast::<u8>().cast_mut(),
@@ -111,10 +111,10 @@ pub struct Library {
 }
 
 impl Library {
-    /// Loads a library for good and looks its functions up.
+    /// Loads a library permanently and resolves its functions.
     pub fn open(path: &Path, symbols: &[String]) -> Result<Library> {
         let name = CString::new(path.as_os_str().as_bytes())?;
-        // SAFETY: a C string; the library's constructors run, which is what loading it means.
+        // SAFETY: `name` is a C string. The library's constructors run, which is intended.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
             bail!("cannot load the library: {}", last_error());
@@ -122,7 +122,7 @@ impl Library {
         let mut functions = Vec::with_capacity(symbols.len());
         for symbol in symbols {
             let name = CString::new(symbol.as_str())?;
-            // SAFETY: a handle that dlopen gave, which is never closed, and a C string.
+            // SAFETY: the handle is from dlopen and is never closed; the name is a C string.
             let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
             if address.is_null() {
                 bail!("the library does not export the function '{symbol}'");
@@ -135,7 +135,7 @@ impl Library {
         Ok(Library { functions })
     }
 
-    /// Calls a function. `memory` is borrowed for the call; `Err`: the function's own words.
+    /// Calls a function. `memory` is borrowed for the call. `Err`: the function's error text.
     pub fn call(&self, symbol: usize, memory: &mut [Memory], args: &[Arg]) -> Result<(), String> {
         let Some((name, function)) = self.functions.get(symbol) else {
             return Err(format!("unknown function '{symbol}'"));
@@ -143,7 +143,7 @@ impl Library {
         if args.len() > ARGUMENTS_MAX {
             return Err(format!("too many arguments ({})", args.len()));
         }
-        // Numbers lie where they are aligned for any type.
+        // Memory for numbers, aligned for any type.
         let mut values = [0u128; 16];
         let mut more_values = Vec::new();
         let wanted = args
@@ -172,7 +172,7 @@ impl Library {
         check_status(name, status, &mut error)
     }
 
-    /// Lays a call out that is to be made again and again.
+    /// Prepares a call for repetition.
     pub fn prepare(
         &self,
         symbol: usize,
@@ -205,7 +205,7 @@ impl Library {
                 }
             };
             let len = block.bytes().len();
-            // Its words stay where they are, wherever the block itself goes.
+            // The block's memory does not move when the block itself does.
             memory.push(block.block(0, len));
             own.push((block, Some(fresh)));
         }
@@ -267,33 +267,33 @@ fn check_status(name: &str, status: i32, error: &mut [u8]) -> Result<(), String>
     }
 }
 
-/// A block's content at the start of a prepared call.
+/// A block's contents at the start of a prepared call.
 pub enum Contents {
     /// This many zeros.
     Zero(usize),
     /// These bytes.
     Bytes(Vec<u8>),
-    /// Memory that is only read; it has to live as long as the prepared call.
+    /// Read-only memory, which must live as long as the prepared call.
     Shared(Memory),
 }
 
-/// A call that lies ready.
+/// A prepared call.
 pub struct Prepared {
     function: Function,
     name: String,
     arguments: Vec<Argument>,
-    /// Blocks with their initial content; none: zeros.
+    /// Blocks with their initial contents; `None`: zeros.
     blocks: Vec<(Aligned, Option<Vec<u8>>)>,
     error: Vec<u8>,
     /// Values that arguments point to.
     _values: Box<[u128]>,
 }
 
-// SAFETY: its pointers are into memory of its own, or into memory that every thread may read.
+// SAFETY: its pointers refer to its own memory, or to memory that every thread may read.
 unsafe impl Send for Prepared {}
 
 impl Prepared {
-    /// Makes the call. `Err`: the function's own words.
+    /// Runs the call. `Err`: the function's error text.
     pub fn call(&mut self) -> Result<(), String> {
         for (block, fresh) in &mut self.blocks {
             match fresh.as_deref() {
@@ -303,7 +303,7 @@ impl Prepared {
             }
         }
         self.error[0] = 0;
-        // SAFETY: as in `Library::call`; the blocks and the numbers are this call's own.
+        // SAFETY: as in `Library::call`; this call owns the blocks and the numbers.
         let status = unsafe {
             (self.function)(
                 self.arguments.as_ptr(),
@@ -322,12 +322,13 @@ impl Prepared {
 }
 
 fn last_error() -> String {
-    // SAFETY: dlerror gives a C string that holds until the next call of this thread, or null.
+    // SAFETY: dlerror returns null, or a C string that is valid until this thread's next call of
+    // it.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return "the function gave no reason".into();
     }
-    // SAFETY: not null, as looked at above.
+    // SAFETY: the pointer was checked for null above.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
 }

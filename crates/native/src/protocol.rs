@@ -18,13 +18,13 @@ use baltra_ring::{ring_bytes, Memory, Range};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// Buffers start at a multiple of it: C's `max_align_t`.
+/// Alignment of buffers: that of C's `max_align_t`.
 pub const ALIGN: usize = 16;
 /// Bytes of an answer before its outputs.
 pub const ANSWER_HEAD_BYTES: usize = 32;
-/// Bytes of an error text.
+/// Size limit of an error text.
 pub const TEXT_BYTES_MAX: usize = 4096;
-/// The longest message on the socket.
+/// Size limit of a message on the socket.
 pub const SOCKET_BYTES_MAX: usize = 1 << 20;
 
 /// The first message.
@@ -32,21 +32,21 @@ pub const SOCKET_BYTES_MAX: usize = 1 << 20;
 pub struct Start {
     /// The shared library.
     pub library: String,
-    /// Its functions; requests name them by their place here.
+    /// Its functions; requests name them by index.
     pub symbols: Vec<String>,
-    /// Threads, each with its pair of rings.
+    /// Number of threads, each with a pair of rings.
     pub lanes: u32,
     /// Data bytes of a ring.
     pub ring_bytes: u64,
-    /// How long a thread spins for the next call before it sleeps, microseconds.
+    /// Time for which a thread spins for the next call before it sleeps, microseconds.
     pub spin_us: u64,
     /// Whether to drop privileges that a function does not need.
     pub sandbox: bool,
-    /// A directory of the process's own.
+    /// A private directory of the process.
     pub work_dir: String,
 }
 
-/// Its answer: the error, or an empty text.
+/// The response: an error, or an empty text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
     /// Empty: the process is ready.
@@ -56,18 +56,18 @@ pub struct Started {
 /// A request's header; its bytes follow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Head<'a> {
-    /// A constant: every later request of any lane may name it. Its bytes follow.
+    /// A constant, which later requests of any lane may name. Its bytes follow.
     Constant {
-        /// Its name.
+        /// Its index.
         index: u32,
-        /// Bytes.
+        /// Number of bytes.
         len: u64,
     },
     /// A call.
     Call {
         /// Its number, which the answer repeats.
         id: u64,
-        /// Its place among [`Start::symbols`].
+        /// Its index in [`Start::symbols`].
         symbol: u32,
         /// Its memory.
         buffers: Vec<Buffer>,
@@ -101,7 +101,7 @@ impl Buffer {
         }
     }
 
-    /// Bytes of the answer that count, and bytes that it takes there.
+    /// Size of the output, and its space in the answer.
     pub fn output(self) -> Option<(u64, u64)> {
         match self {
             Buffer::Output(len) => Some((len, len)),
@@ -114,7 +114,7 @@ impl Buffer {
 /// An argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Arg<'a> {
-    /// A buffer, by its place.
+    /// A buffer, by its index.
     Buffer(u32),
     /// A number, little endian.
     Value(#[serde(borrow)] &'a [u8]),
@@ -125,7 +125,7 @@ pub fn aligned(at: usize) -> usize {
     at.next_multiple_of(ALIGN)
 }
 
-/// The memory that `lanes` pairs of rings take.
+/// Size of the memory for `lanes` pairs of rings.
 pub fn memory_bytes(lanes: u32, data_bytes: u64) -> u64 {
     let ring = ring_bytes(data_bytes as usize).next_multiple_of(4096) as u64;
     ring * 2 * u64::from(lanes)
@@ -162,7 +162,7 @@ pub struct AnswerHead {
 }
 
 impl AnswerHead {
-    /// `None`: the answer is too short to have one.
+    /// Reads the header; `None`: the answer is too short.
     pub fn read(answer: &[u8]) -> Option<AnswerHead> {
         let head: &[u8; ANSWER_HEAD_BYTES] = answer.first_chunk()?;
         let number = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().expect("8 bytes"));
@@ -175,7 +175,7 @@ impl AnswerHead {
         })
     }
 
-    /// Writes it at an answer's start, which has room for it.
+    /// Writes the header at the start of an answer with space for it.
     pub fn write(&self, answer: &mut [u8]) {
         let last = u64::from(self.text) << 32 | u64::from(self.status as u32);
         for (at, number) in [self.id, self.ran_ns, last].into_iter().enumerate() {

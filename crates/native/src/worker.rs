@@ -1,4 +1,4 @@
-//! The process: one thread a lane, which takes calls off its ring, calls the library and answers.
+//! The process: one thread per lane takes calls off its ring, runs them and writes the answers.
 
 use crate::library::{Aligned, Library, Memory as Block};
 use crate::protocol::{
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of answers in the ring before the gateway is notified.
 const NOTIFY_EVERY: u32 = 32;
-/// A pause while the other side empties a ring.
+/// Pause while the other side drains a ring.
 const PAUSE: Duration = Duration::from_micros(50);
 
 type Constants = Mutex<HashMap<u32, Arc<Aligned>>>;
@@ -199,13 +199,13 @@ impl Lane {
     }
 }
 
-/// A lane's memory, kept from call to call.
+/// A lane's memory, reused from call to call.
 #[derive(Default)]
 struct Room {
     inputs: Aligned,
     scratch: Aligned,
     constants: Vec<Option<Arc<Aligned>>>,
-    /// Head and outputs.
+    /// Header and outputs.
     answer: Aligned,
     /// Offset of each buffer in the block that holds it.
     places: Vec<usize>,

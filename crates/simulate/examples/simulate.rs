@@ -1,4 +1,4 @@
-//! `baltra simulate` by itself: builds without the rest of the binary.
+//! `baltra simulate` as a separate program, which builds without the rest of the binary.
 
 use clap::Parser;
 

@@ -31,13 +31,13 @@ pub struct Args {
 /// Runs a scenario, or each of its cases, and prints the reports.
 ///
 /// # Errors
-/// When the scenario cannot be read or is invalid, or lacks the case.
+/// The scenario cannot be read, is invalid, or lacks the case.
 pub fn command(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
     let path = &args.scenario;
     let scenario = Scenario::load(path).with_context(|| format!("in {}", path.display()))?;
     let seed = match args.seed.or(scenario.seed) {
         Some(seed) => seed,
-        // Short enough to type again.
+        // Short enough to type.
         None => getrandom::u64().context("cannot get a random seed: set one with --seed")? >> 32,
     };
     let mut runs = scenario.runs();

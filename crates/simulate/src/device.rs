@@ -8,29 +8,29 @@ use baltra_gate::{Action, ClientId, GateOptions, Scheduler, Share, Work};
 use baltra_ring::LeaseState;
 use std::collections::{HashMap, VecDeque};
 
-/// A request's time on the device.
+/// A request's task on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
     /// Its request.
     pub request: u32,
-    /// How long it takes.
+    /// Its duration, nanoseconds.
     pub service_ns: u64,
 }
 
-/// A task that begins now.
+/// A task that starts now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Started {
-    /// The client whose lease it runs under.
+    /// The client under whose lease it runs.
     pub client: ClientId,
     /// The task's request.
     pub request: u32,
-    /// When it will have ended.
+    /// Its end.
     pub ends_ns: u64,
 }
 
 struct Client {
     state: LeaseState,
-    /// Work of ended tasks.
+    /// Busy time of ended tasks.
     work: Work,
     queue: VecDeque<Task>,
     running: Option<Running>,
@@ -38,7 +38,7 @@ struct Client {
 
 struct Running {
     task: Task,
-    /// When the device begins to work on it.
+    /// Start of the device's work on it.
     began_ns: u64,
 }
 
@@ -48,9 +48,9 @@ pub struct Device {
     clients: Vec<Client>,
     by_owner: HashMap<u32, ClientId>,
     switch_ns: u64,
-    /// The client of the last task: another one pays for the switch.
+    /// The client of the last task; a different client pays for the switch.
     last: Option<ClientId>,
-    /// Time worked in ended tasks.
+    /// Busy time of ended tasks.
     worked_ns: u64,
     /// Tasks queued or running.
     load: usize,
@@ -58,7 +58,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Idle, without clients.
+    /// An idle device without clients.
     pub fn new(options: GateOptions, switch_ns: u64) -> Device {
         Device {
             scheduler: Scheduler::new(options),
@@ -77,19 +77,19 @@ impl Device {
         self.load
     }
 
-    /// Time worked up to now, all slots together.
+    /// Busy time up to now, summed over the slots.
     pub fn worked_ns(&self, now_ns: u64) -> u64 {
         let running = self.clients.iter().filter_map(|c| c.running.as_ref());
         let begun = running.map(|r| now_ns.saturating_sub(r.began_ns));
         self.worked_ns + begun.sum::<u64>()
     }
 
-    /// Whether nothing runs.
+    /// Whether no task runs.
     pub fn is_still(&self) -> bool {
         self.clients.iter().all(|c| c.running.is_none())
     }
 
-    /// A task of an owner comes.
+    /// Queues a task of an owner.
     pub fn submit(
         &mut self,
         owner: u32,
@@ -124,7 +124,7 @@ impl Device {
         self.settle(now_ns, started);
     }
 
-    /// The running task of a client ends; gives it back.
+    /// Ends the running task of a client, and returns it.
     pub fn end(&mut self, id: ClientId, now_ns: u64, started: &mut Vec<Started>) -> Option<Task> {
         let client = &mut self.clients[id as usize];
         let ended = client.running.take()?;
@@ -150,7 +150,7 @@ impl Device {
         Some(ended.task)
     }
 
-    /// Takes what has not begun away from an owner.
+    /// Removes an owner's tasks that have not started.
     pub fn withdraw(
         &mut self,
         owner: u32,
@@ -172,21 +172,21 @@ impl Device {
         gone
     }
 
-    /// Paused, nothing new begins.
+    /// Pauses or resumes; while paused, no task starts.
     pub fn pause(&mut self, paused: bool, now_ns: u64, started: &mut Vec<Started>) {
         self.paused = paused;
         self.scheduler.set_paused(paused);
         self.settle(now_ns, started);
     }
 
-    /// When the gate's next deadline is due without other events.
+    /// The gate's next deadline, if no other event happens before.
     pub fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
         self.scheduler.deadline_ns(now_ns)
     }
 
     /// Executes the gate's decisions until there are none.
     pub fn settle(&mut self, now_ns: u64, started: &mut Vec<Started>) {
-        // Without waiting or removable clients there is nothing to decide.
+        // Without waiting or revocable clients, there is nothing to decide.
         while self.paused || self.scheduler.waiting_count() > 0 {
             let actions = self.scheduler.decide(now_ns);
             if actions.is_empty() {
@@ -203,7 +203,8 @@ impl Device {
             Action::Grant(id) => self.begin(id, now_ns, started),
             Action::Take(id) => {
                 self.turn(id, LeaseState::Free, now_ns);
-                // Paused, one may hold on to nothing and still have tasks.
+                // While paused, a client may hold the device without a running task and still have
+                // queued tasks.
                 if !self.clients[id as usize].queue.is_empty() {
                     self.turn(id, LeaseState::Waiting, now_ns);
                 }
@@ -212,7 +213,7 @@ impl Device {
         }
     }
 
-    /// The next task of a client that has the device, if there is one.
+    /// Starts the next task of a client that holds the device, if there is one.
     fn begin(&mut self, id: ClientId, now_ns: u64, started: &mut Vec<Started>) {
         let client = &mut self.clients[id as usize];
         let Some(task) = client.queue.pop_front() else {
@@ -241,7 +242,8 @@ impl Device {
         self.scheduler.observe(id, state, work, now_ns);
     }
 
-    /// Tasks that wait although a slot is free: none, ever, after [`Device::settle`].
+    /// Whether a task waits although a slot is free, which must never hold after
+    /// [`Device::settle`].
     #[cfg(test)]
     pub fn waits_for_nothing(&self, slots: usize) -> bool {
         let running = self.clients.iter().filter(|c| c.running.is_some()).count();

@@ -3,7 +3,7 @@
 const BITS: u32 = 6;
 const PER_OCTAVE: u64 = 1 << BITS;
 
-/// How often each latency occurred.
+/// Counts of latencies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Vec<u64>,
@@ -21,7 +21,7 @@ fn bucket(ns: u64) -> usize {
     (u64::from(octave) * PER_OCTAVE + (ns >> octave)) as usize
 }
 
-/// A bucket's middle.
+/// The middle of a bucket.
 fn middle(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < 2 * PER_OCTAVE {
@@ -33,7 +33,7 @@ fn middle(bucket: usize) -> u64 {
 }
 
 impl Histogram {
-    /// One more.
+    /// Adds a latency.
     pub fn record(&mut self, ns: u64) {
         let at = bucket(ns);
         if at >= self.buckets.len() {
@@ -50,7 +50,7 @@ impl Histogram {
         self.sum_ns += u128::from(ns);
     }
 
-    /// All of another's.
+    /// Adds all counts of another histogram.
     pub fn merge(&mut self, other: &Histogram) {
         if other.count == 0 {
             return;
@@ -72,18 +72,18 @@ impl Histogram {
         self.sum_ns += other.sum_ns;
     }
 
-    /// How many.
+    /// Number of latencies.
     #[cfg(test)]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their mean, milliseconds; `None` without any.
+    /// Their mean, milliseconds; `None` if there are none.
     pub fn mean_ms(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum_ns as f64 / self.count as f64 / 1e6)
     }
 
-    /// The least value that `part` (0 to 1) of all do not exceed, milliseconds, to 0.8 %.
+    /// The quantile `part` (0 to 1), milliseconds, with an error of at most 0.8 %.
     pub fn quantile_ms(&self, part: f64) -> Option<f64> {
         let rank = ((part * self.count as f64).ceil() as u64).max(1);
         let mut seen = 0;
@@ -94,7 +94,7 @@ impl Histogram {
         Some(middle(at).clamp(self.min_ns, self.max_ns) as f64 / 1e6)
     }
 
-    /// The greatest, milliseconds.
+    /// The maximum, milliseconds.
     pub fn max_ms(&self) -> Option<f64> {
         (self.count > 0).then(|| self.max_ns as f64 / 1e6)
     }

@@ -1,12 +1,12 @@
-//! Simulates a pool of devices: the registry's allocator and the manager's gate, the ones that
-//! run, under a described cluster and load.
+//! Simulates a pool of devices: the real registry's allocator and the real manager's gate, with a
+//! modeled cluster and load.
 //!
 //! A [`Scenario`] (YAML) describes nodes and devices, the times of tasks, and the load of requests.
 //! [`run`] simulates it event by event in simulated time and returns a [`Report`]: utilization,
 //! latencies, refused and late requests, reconfigurations. The same scenario and seed give the same
 //! report on every machine.
 //!
-//! What is the real thing: [`baltra_registry::allocate`] (placement, reconfiguration, migration),
+//! Real components: [`baltra_registry::allocate`] (placement, reconfiguration, migration),
 //! [`baltra_registry::signals`] (autoscaling), [`baltra_gate::Scheduler`] with its policies.
 //! `docs/simulate.md` describes the modeled parts.
 #![forbid(unsafe_code)]

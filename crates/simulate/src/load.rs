@@ -1,21 +1,22 @@
-//! When requests come.
+//! Arrivals of requests.
 
 use crate::random::Random;
 use serde::Deserialize;
 
-/// How arrivals are spread.
+/// The distribution of arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {
-    /// Independent of each other.
+    /// Independent arrivals.
     Poisson,
-    /// At equal distances, beginning somewhere in the first.
+    /// Equal distances, with a random start within the first.
     Constant,
-    /// At distances uniform between 0 and twice the mean.
+    /// Distances uniformly distributed between 0 and twice the mean.
     Uniform,
-    /// Poisson in bursts: on and off for exponentially distributed times, nothing while off.
+    /// Poisson arrivals in bursts: on and off for exponentially distributed times, without arrivals
+    /// while off.
     Bursty,
-    /// From a trace.
+    /// Arrivals from a trace.
     Trace,
 }
 
@@ -23,9 +24,9 @@ pub enum Arrivals {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// How arrivals are spread.
+    /// The distribution of arrivals.
     pub arrivals: Arrivals,
-    /// Requests a second, mean over time. For a trace unused.
+    /// Mean rate, requests per second. Unused for a trace.
     #[serde(default)]
     pub rate: f64,
     /// Mean length of a burst, milliseconds.
@@ -45,7 +46,7 @@ fn second() -> f64 {
     1000.0
 }
 
-/// Beyond that a rate is a mistake: requests a second.
+/// Highest valid rate, requests per second.
 const RATE_MAX: f64 = 1e8;
 
 impl Load {
@@ -62,18 +63,18 @@ impl Load {
     }
 }
 
-/// The arrivals of one function, nanoseconds, never going back.
+/// The arrivals of one function, nanoseconds, in ascending order.
 pub struct Stream {
     load: Load,
     now: f64,
-    /// When the present burst ends.
+    /// End of the current burst.
     on_until: f64,
     begun: bool,
     trace: std::vec::IntoIter<u64>,
 }
 
 impl Stream {
-    /// From `start_ns` on. `trace`: the arrivals of a trace, in order.
+    /// Arrivals from `start_ns` on. `trace`: the arrivals of a trace, in order.
     pub fn new(load: &Load, start_ns: u64, trace: Vec<u64>) -> Stream {
         Stream {
             load: load.clone(),
@@ -84,7 +85,7 @@ impl Stream {
         }
     }
 
-    /// When the next request comes; `None`: none any more.
+    /// The next arrival; `None`: there are no more.
     pub fn next(&mut self, random: &mut Random) -> Option<u64> {
         if self.load.arrivals == Arrivals::Trace {
             return self.trace.next();
@@ -108,7 +109,8 @@ impl Stream {
         let (on, off) = (self.load.on_ms * 1e6, self.load.off_ms * 1e6);
         let mean = 1e9 / self.load.rate * on / (on + off);
         let mut gap = random.exponential(mean);
-        // Time counts only while a burst lasts; having no memory, the gap may be cut anywhere.
+        // Time counts only during a burst; since the process is memoryless, the gap may be cut
+        // anywhere.
         while self.now + gap > self.on_until {
             gap -= self.on_until - self.now;
             self.now = self.on_until + random.exponential(off);
@@ -118,8 +120,8 @@ impl Stream {
     }
 }
 
-/// The arrivals of a trace by function: lines `seconds,function`, a header or `#` comments
-/// allowed, in any order. Unknown names are the caller's to refuse.
+/// Parses the arrivals of a trace by function: lines `seconds,function` in any order; a header and
+/// `#` comments are allowed. The caller rejects unknown names.
 pub fn parse_trace(text: &str) -> Result<std::collections::BTreeMap<String, Vec<u64>>, String> {
     let mut arrivals: std::collections::BTreeMap<String, Vec<u64>> = Default::default();
     for (n, line) in text.lines().enumerate() {
@@ -183,7 +185,7 @@ mod tests {
         assert!(arrivals(&load(Arrivals::Poisson, 0.0), 10).is_empty());
     }
 
-    /// Variance over mean of the arrivals in windows: 0 for constant, 1 for Poisson.
+    /// Variance divided by mean of the arrivals in windows: 0 for constant, 1 for Poisson.
     fn dispersion(kind: Arrivals) -> f64 {
         let found = arrivals(&load(kind, 100.0), 2_000);
         let mut windows = vec![0.0; 2_000];

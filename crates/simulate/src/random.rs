@@ -1,6 +1,5 @@
-//! Random numbers that are the same everywhere: xoshiro256++ (Blackman and Vigna), seeded through
-//! splitmix64. A generator for each function keeps one's numbers independent of what the others
-//! draw.
+//! Reproducible random numbers: xoshiro256++ (Blackman and Vigna), seeded through splitmix64. Each
+//! function has its own generator, so that its numbers do not depend on other functions.
 
 use serde::Deserialize;
 
@@ -11,7 +10,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// Stream `stream` of a seed.
+    /// Stream number `stream` of a seed.
     pub fn new(seed: u64, stream: u64) -> Random {
         let mut mixed = seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95);
         let mut next = || {
@@ -38,49 +37,49 @@ impl Random {
         result
     }
 
-    /// Uniform in (0, 1]: its logarithm is finite.
+    /// Uniform in (0, 1], so that the logarithm is finite.
     pub fn unit(&mut self) -> f64 {
         ((self.bits() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    /// Exponential with a mean.
+    /// Exponential with the given mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -self.unit().ln() * mean
     }
 
-    /// Standard normal (Box and Muller, one of the two).
+    /// Standard normal (one of the two values of Box and Muller).
     pub fn normal(&mut self) -> f64 {
         let (a, b) = (self.unit(), self.unit());
         (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
     }
 
-    /// Uniform below `n`, which is not 0.
+    /// Uniform below `n`, which must not be 0.
     pub fn below(&mut self, n: usize) -> usize {
         ((self.unit() * n as f64) as usize).min(n - 1)
     }
 }
 
-/// How a time is distributed, milliseconds.
+/// Distribution of a time, milliseconds.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Times {
-    /// Always this.
+    /// A constant.
     Constant(f64),
-    /// With this mean.
+    /// Exponential with this mean.
     Exponential(f64),
-    /// Between these.
+    /// Uniform between these bounds.
     Uniform([f64; 2]),
-    /// Median and the logarithm's standard deviation.
+    /// Lognormal: median, and standard deviation of the logarithm.
     Lognormal([f64; 2]),
-    /// One of these, each as likely.
+    /// One of these values, with equal probability.
     Samples(Vec<f64>),
 }
 
-/// Beyond that a time is a mistake: a day.
+/// Longest valid time: a day.
 const TIME_MS_MAX: f64 = 86_400_000.0;
 
 impl Times {
-    /// No time at all.
+    /// A time of zero.
     pub const NONE: Times = Times::Constant(0.0);
 
     /// The reason why it is invalid.
@@ -99,7 +98,7 @@ impl Times {
         })
     }
 
-    /// One, nanoseconds.
+    /// Draws a time, nanoseconds.
     pub fn sample_ns(&self, random: &mut Random) -> u64 {
         let ms = match self {
             Times::Constant(ms) => *ms,
@@ -129,7 +128,7 @@ mod tests {
             (Times::Constant(3.0), 3.0),
             (Times::Exponential(5.0), 5.0),
             (Times::Uniform([2.0, 4.0]), 3.0),
-            // exp(sigma² / 2) × median
+            // exp(sigma² / 2) × median.
             (Times::Lognormal([10.0, 0.5]), 10.0 * (0.125f64).exp()),
             (Times::Samples(vec![1.0, 2.0, 6.0]), 3.0),
         ] {

@@ -5,23 +5,24 @@ use crate::world::Outcome;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// How many of a function's devices are named.
+/// Most devices of a function that are listed.
 pub(crate) const PLACES_MAX: usize = 4;
-/// How many devices the table has a line for.
+/// Most devices with a line in the table.
 const DEVICES_SHOWN_MAX: usize = 16;
 
-/// A distribution of times, milliseconds, to 0.8 %; `None` where there were none.
+/// A distribution of times, milliseconds, with an error of at most 0.8 %; `None` if there were
+/// none.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// Mean.
     pub mean: Option<f64>,
     /// Median.
     pub p50: Option<f64>,
-    /// 95 of 100 are at most this.
+    /// 95th percentile.
     pub p95: Option<f64>,
-    /// 99 of 100 are at most this.
+    /// 99th percentile.
     pub p99: Option<f64>,
-    /// The greatest.
+    /// Maximum.
     pub max: Option<f64>,
 }
 
@@ -37,40 +38,40 @@ impl Spread {
     }
 }
 
-/// The functions of one entry.
+/// Results of the functions of one entry.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FunctionReport {
-    /// The entry's name; `all` for all together.
+    /// The entry's name; `all` for the sum over all entries.
     pub name: String,
-    /// Instances at the end.
+    /// Number of instances at the end.
     pub instances: usize,
-    /// The most that there were.
+    /// Maximum number of instances.
     pub instances_max: usize,
-    /// Where the first few are.
+    /// Devices of the first few instances.
     pub devices: Vec<String>,
-    /// Instances that got no device.
+    /// Instances that were not allocated.
     pub instances_refused: u64,
-    /// Why the first of them got none.
+    /// Reason of the first refusal.
     pub refusal: Option<String>,
     /// Instances moved to another device.
     pub migrations: u64,
-    /// Requests due, a second.
+    /// Requests due per second.
     pub offered_per_s: f64,
-    /// Requests answered, a second.
+    /// Requests answered per second.
     pub processed_per_s: f64,
     /// Requests answered.
     pub processed: u64,
-    /// Requests due and not sent, every connection being busy.
+    /// Requests due that were not sent because all connections were busy.
     pub unsent: u64,
-    /// Requests turned away.
+    /// Rejected requests.
     pub refused: u64,
-    /// Requests answered after their deadline, or given up at it.
+    /// Requests that were answered after their deadline, or dropped at it.
     pub late: u64,
-    /// Requests sent and not answered at the end.
+    /// Requests that were sent and not answered before the end.
     pub unfinished: u64,
-    /// From sending to the answer, milliseconds.
+    /// Time from sending to the response, milliseconds.
     pub latency_ms: Spread,
-    /// Of tasks for the device, milliseconds.
+    /// Waiting time of tasks for the device, milliseconds.
     pub wait_ms: Spread,
 }
 
@@ -79,34 +80,34 @@ pub struct FunctionReport {
 pub struct DeviceReport {
     /// Node and number.
     pub id: String,
-    /// What its regions hold at the end.
+    /// Accelerators in its regions at the end.
     pub accelerators: Vec<String>,
-    /// Percent of the time that it worked.
+    /// Utilization, percent.
     pub utilization: f64,
-    /// Accelerators loaded, from the beginning.
+    /// Number of loaded accelerators, including the warm-up.
     pub reconfigurations: u64,
     /// Of those, replacements of another accelerator.
     pub replaced: u64,
 }
 
-/// What came of a scenario.
+/// Results of a scenario.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The scenario's name.
     pub name: String,
-    /// Replays it.
+    /// The seed, which replays the run.
     pub seed: u64,
-    /// Seconds that were counted.
+    /// Measured time, seconds.
     pub seconds: f64,
-    /// Events that were played.
+    /// Number of simulated events.
     pub events: u64,
-    /// All functions together.
+    /// Results of all functions together.
     pub total: FunctionReport,
-    /// By entry.
+    /// Results by entry.
     pub functions: Vec<FunctionReport>,
     /// Sum of the devices' utilizations, percent of one device.
     pub utilization_sum: f64,
-    /// Every device.
+    /// Results by device.
     pub devices: Vec<DeviceReport>,
 }
 
@@ -273,7 +274,7 @@ impl Report {
     }
 }
 
-/// Columns as wide as their widest cell: names to the left, numbers to the right.
+/// Columns as wide as their widest cell: names left-aligned, numbers right-aligned.
 fn table<const N: usize>(out: &mut String, head: &[String; N], lines: &[[String; N]]) {
     let all = || std::iter::once(head).chain(lines);
     let widths: Vec<usize> = (0..N)

@@ -17,18 +17,18 @@ pub enum ScenarioError {
     /// It cannot be read.
     #[error("cannot read {path}")]
     Read {
-        /// Which file.
+        /// The file.
         path: String,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// It is not YAML of this shape.
+    /// It is not YAML of the expected form.
     #[error("{0}")]
     Syntax(String),
     /// An invalid value.
     #[error("{at}: {reason}")]
     Wrong {
-        /// Where.
+        /// The place of the value.
         at: String,
         /// The reason.
         reason: String,
@@ -49,15 +49,15 @@ pub struct Scenario {
     /// A description.
     #[serde(default)]
     pub name: String,
-    /// For how long requests come, simulated seconds.
+    /// Time during which requests arrive, simulated seconds.
     pub duration_s: f64,
-    /// What happens before is not counted, seconds.
+    /// Initial time that is not measured, seconds.
     #[serde(default)]
     pub warmup_s: f64,
     /// Seed of the random numbers; by default one is drawn and printed.
     #[serde(default)]
     pub seed: Option<u64>,
-    /// What allocation follows.
+    /// The rules of allocation.
     #[serde(default)]
     pub allocation: Policy,
     /// Interval of the devices' reports of utilization to the registry, seconds.
@@ -66,7 +66,7 @@ pub struct Scenario {
     /// Interval of autoscaling, seconds.
     #[serde(default = "scale_every")]
     pub scale_s: f64,
-    /// How long an instance is away when it moves to another device, milliseconds.
+    /// Downtime of an instance that moves to another device, milliseconds.
     #[serde(default = "migration")]
     pub migration_ms: f64,
     /// Default gate of the devices.
@@ -74,13 +74,13 @@ pub struct Scenario {
     pub gate: Gate,
     /// The nodes and their devices.
     pub nodes: Vec<Node>,
-    /// What runs on them, deployed in this order.
+    /// The functions, in the order of their deployment.
     pub functions: Vec<Function>,
-    /// Runs that differ in what is sent: by name, requests a second of each function. Functions
-    /// that a case leaves out are not deployed in it. None: one run with the functions' own rates.
+    /// Runs with other rates: by name, requests per second of each function. Functions that a case
+    /// omits are not deployed in it. Empty: one run with the functions' own rates.
     #[serde(default)]
     pub cases: BTreeMap<String, BTreeMap<String, f64>>,
-    /// A file of arrivals, `seconds,function` a line, for functions whose arrivals are `trace`;
+    /// A file of arrivals, with lines `seconds,function`, for functions whose arrivals are `trace`;
     /// relative to the scenario's own file.
     #[serde(default)]
     pub trace: Option<String>,
@@ -107,13 +107,13 @@ fn migration() -> f64 {
 pub struct Gate {
     /// The order of grants.
     pub policy: PolicyKind,
-    /// A holder may go on so long while another waits, milliseconds.
+    /// Quantum: time for which a holder may continue while another waits, milliseconds.
     pub quantum_ms: f64,
-    /// An idle holder keeps it so long while another waits, microseconds.
+    /// Time for which an idle holder keeps the device while another waits, microseconds.
     pub linger_us: f64,
     /// Concurrent holders; 0: the number of regions.
     pub slots: usize,
-    /// What passing the device to another holder costs, microseconds.
+    /// Cost of switching to another holder, microseconds.
     pub switch_us: f64,
     /// The holders of devices.
     pub isolation: Isolation,
@@ -136,23 +136,23 @@ impl Default for Gate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Isolation {
-    /// A tenant's instances hold it together, one task at a time.
+    /// A tenant's instances share one lease: they run one task at a time.
     #[default]
     Tenant,
     /// Each instance is a holder.
     Session,
 }
 
-/// Nodes that are alike.
+/// A group of equal nodes.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// Its name; numbered from 0 where there are several.
+    /// The node's name; numbered from 0 if there are several.
     pub name: String,
-    /// How many.
+    /// Number of nodes.
     #[serde(default = "one")]
     pub count: usize,
-    /// Devices of each.
+    /// Devices of each node.
     pub devices: Vec<Device>,
 }
 
@@ -160,37 +160,37 @@ fn one() -> usize {
     1
 }
 
-/// Devices that are alike.
+/// A group of equal devices.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Device {
-    /// How many.
+    /// Number of devices.
     pub count: usize,
-    /// What queries see.
+    /// The device's name, for queries.
     pub name: String,
-    /// What queries see.
+    /// The vendor, for queries.
     pub vendor: String,
-    /// What queries see.
+    /// The platform, for queries.
     pub platform: String,
-    /// What queries see.
+    /// The profile, for queries.
     pub profile: String,
-    /// What queries see.
+    /// The model, for queries.
     pub model: String,
-    /// The pool that it belongs to.
+    /// The device's pool.
     pub pool: String,
-    /// What queries see as `label.KEY`.
+    /// Labels, for queries with `label.KEY`.
     pub labels: BTreeMap<String, String>,
     /// Whether a region holds one image at a time.
     pub exclusive: bool,
-    /// How many regions.
+    /// Number of regions.
     pub regions: usize,
     /// Initial accelerators of the regions, in order; the other regions are blank.
     pub accelerators: Vec<String>,
-    /// How long loading an accelerator takes, milliseconds.
+    /// Time to load an accelerator, milliseconds.
     pub reconfigure_ms: f64,
-    /// How fast it is: a task's service time is divided by it.
+    /// Speed factor, by which a task's service time is divided.
     pub speed: f64,
-    /// How it is shared; default: the scenario's gate.
+    /// Options of its gate; default: the scenario's gate.
     pub gate: Option<Gate>,
 }
 
@@ -215,31 +215,32 @@ impl Default for Device {
     }
 }
 
-/// Functions that are alike.
+/// A group of equal functions.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Function {
-    /// Its name; numbered from 0 where there are several.
+    /// The function's name; numbered from 0 if there are several.
     pub name: String,
-    /// How many.
+    /// Number of functions.
     #[serde(default = "one")]
     pub count: usize,
-    /// Which devices will do. `{n}` in an accelerator's name stands for the function's number.
+    /// Conditions on the devices. `{n}` in an accelerator's name is replaced with the function's
+    /// number.
     #[serde(default)]
     pub query: String,
     /// Devices for each instance.
     #[serde(default = "one_device")]
     pub devices: u32,
-    /// Whether those are offered as one.
+    /// Whether the devices are presented as one.
     #[serde(default)]
     pub pooled: bool,
-    /// Where the devices may be.
+    /// Restriction of the devices' nodes.
     #[serde(default)]
     pub locality: Locality,
-    /// The node that its instances run on; empty: their first device's.
+    /// The node of its instances; empty: their first device's node.
     #[serde(default)]
     pub node: String,
-    /// Instances.
+    /// Number of instances.
     #[serde(default = "one")]
     pub replicas: usize,
     /// Its tenant; empty: its own tenant.
@@ -248,13 +249,13 @@ pub struct Function {
     /// The tenant's weight under `fair`.
     #[serde(default = "one_device")]
     pub weight: u32,
-    /// The tenant's under `priority`.
+    /// The tenant's priority under `priority`.
     #[serde(default)]
     pub priority: i32,
-    /// When it is deployed, seconds.
+    /// Time of its deployment, seconds.
     #[serde(default)]
     pub start_s: f64,
-    /// Between one instance's deployment and the next, seconds.
+    /// Interval between the deployments of two instances, seconds.
     #[serde(default)]
     pub every_s: f64,
     /// A task's time on a device of speed 1, milliseconds.
@@ -265,17 +266,17 @@ pub struct Function {
     pub host_ms: Times,
     /// Its load.
     pub load: Load,
-    /// Requests that an instance works on at once.
+    /// Concurrent requests of an instance.
     #[serde(default = "one")]
     pub concurrency: usize,
-    /// Requests that wait for an instance; more are refused.
+    /// Most waiting requests of an instance; more are rejected.
     #[serde(default = "queue")]
     pub queue: usize,
-    /// A request that is not answered by then is late, and given up where its work has not begun,
-    /// milliseconds; 0: there is no such time.
+    /// Deadline of a request, milliseconds: a later response counts as late, and a request that has
+    /// not started is dropped; 0: no deadline.
     #[serde(default)]
     pub deadline_ms: f64,
-    /// Scales by these targets.
+    /// Targets of autoscaling; `None`: no autoscaling.
     #[serde(default)]
     pub scale: Option<Targets>,
 }
@@ -292,17 +293,17 @@ fn queue() -> usize {
     1000
 }
 
-/// Bounds that keep a wrong file from taking all memory.
+/// Limits that prevent a wrong file from exhausting memory.
 const DEVICES_MAX: usize = 1_000_000;
 const INSTANCES_MAX: usize = 10_000_000;
 const TRACE_BYTES_MAX: u64 = 1 << 31;
 const FILE_BYTES_MAX: u64 = 1 << 24;
 
 impl Scenario {
-    /// Reads a file and the trace that it names.
+    /// Loads a file and its trace.
     ///
     /// # Errors
-    /// When the file cannot be read or is not a valid scenario.
+    /// The file cannot be read or is not a valid scenario.
     pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
         let mut scenario = Scenario::parse(&read(path, FILE_BYTES_MAX)?)?;
         if let Some(trace) = &scenario.trace {
@@ -315,10 +316,10 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Parses a text. The caller loads the trace that it names.
+    /// Parses a text. The caller loads the trace.
     ///
     /// # Errors
-    /// When the text is not a valid scenario.
+    /// The text is not a valid scenario.
     pub fn parse(text: &str) -> Result<Scenario, ScenarioError> {
         let scenario: Scenario =
             serde_saphyr::from_str(text).map_err(|e| ScenarioError::Syntax(e.to_string()))?;
@@ -326,7 +327,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// The runs: each case with the functions and rates that it names, or the scenario itself.
+    /// The runs: each case with its functions and rates, or the scenario itself.
     pub fn runs(&self) -> Vec<(String, Scenario)> {
         if self.cases.is_empty() {
             return vec![(self.name.clone(), self.clone())];

@@ -7,27 +7,27 @@ use crate::histogram::Histogram;
 pub struct Counts {
     /// Requests that were due.
     pub offered: u64,
-    /// Due and never sent, because every connection was busy.
+    /// Requests due that were not sent because all connections were busy.
     pub unsent: u64,
-    /// Answered, late or not.
+    /// Requests answered, including late ones.
     pub processed: u64,
-    /// Answered after their deadline, or given up at it.
+    /// Requests answered after their deadline, or dropped at it.
     pub late: u64,
-    /// Turned away: no instance, or too many waiting.
+    /// Rejected requests: no instance, or too many waiting requests.
     pub refused: u64,
-    /// Sent and not answered when the time was over.
+    /// Requests sent and not answered before the end.
     pub unfinished: u64,
-    /// From sending to the answer.
+    /// Time from sending to the response.
     pub latency: Histogram,
-    /// Of a task, from its being queued to its beginning.
+    /// Time of tasks from queueing to their start.
     pub wait: Histogram,
-    /// Instances that got no device.
+    /// Instances that were not allocated.
     pub instances_refused: u64,
-    /// Why the first of them got none.
+    /// Reason of the first refusal.
     pub refusal: Option<String>,
-    /// Instances that were moved to another device.
+    /// Instances moved to another device.
     pub migrations: u64,
-    /// The most instances that there were at once.
+    /// Maximum number of concurrent instances.
     pub instances_max: usize,
 }
 
@@ -38,16 +38,16 @@ pub struct DeviceCounts {
     pub reconfigurations: u64,
     /// Of those, replacements of another accelerator.
     pub replaced: u64,
-    /// Time worked before counting began.
+    /// Busy time before the measurement.
     pub worked_before_ns: u64,
-    /// Time worked at the last heartbeat.
+    /// Busy time at the last heartbeat.
     pub worked_reported_ns: u64,
-    /// Percent, between the last two heartbeats.
+    /// Utilization between the last two heartbeats, percent.
     pub utilization: f64,
 }
 
 impl Counts {
-    /// Another's, added.
+    /// Adds another entry's counters.
     pub fn add(&mut self, other: &Counts) {
         self.offered += other.offered;
         self.unsent += other.unsent;

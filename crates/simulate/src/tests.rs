@@ -1,4 +1,4 @@
-//! Against closed forms, against itself, and against what the parts promise.
+//! Tests against closed-form solutions, for reproducibility, and of the components' guarantees.
 
 use crate::load::parse_trace;
 use crate::{run, Report, Scenario};
@@ -76,7 +76,7 @@ fn a_trace_is_played_as_written() {
         panic!("two functions")
     };
     assert_eq!((a.processed, a.unfinished, b.processed), (2, 1, 1));
-    // The second of a waits 200 ms for b's task.
+    // The second request of a waits 200 ms for b's task.
     assert_eq!(a.latency_ms.max, Some(300.0));
     assert_eq!(b.latency_ms.max, Some(300.0));
     assert!((report.devices[0].utilization - 5.5).abs() < 1e-6);
@@ -264,7 +264,7 @@ fn cases_replace_rates_and_leave_functions_out() {
     assert_eq!((runs[1].0.as_str(), rates(1)), ("low", vec![("a", 5.0)]));
 }
 
-/// The examples that come with the source are scenarios, and short runs of them do something.
+/// The examples of the source tree are valid scenarios, and short runs of them process requests.
 #[test]
 fn examples_run() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/simulate");
@@ -277,7 +277,7 @@ fn examples_run() {
         let scenario = Scenario::load(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         seen += 1;
         if path.file_stem().is_some_and(|stem| stem == "large") {
-            // Ten thousand devices take too long unoptimised.
+            // Ten thousand devices take too long in an unoptimized build.
             continue;
         }
         for (name, mut run_of) in scenario.runs() {

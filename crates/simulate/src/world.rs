@@ -1,4 +1,4 @@
-//! The cluster at one moment, and how one event leads to the next.
+//! The state of the simulated cluster, and its events.
 
 mod placement;
 mod requests;
@@ -18,41 +18,41 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
-/// What happens next. Numbers index the world's lists.
+/// An event. Numbers are indices into the world's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// Counting begins.
+    /// The measurement begins.
     Warm,
     /// The next instance of a function is deployed; `following` more are due.
     Deploy { function: u32, following: u32 },
     /// A function's next request is due.
     Arrive { function: u32 },
-    /// A request's work outside the device is done.
+    /// A request's work outside the device ends.
     Host { request: u32 },
     /// A task ends.
     End { device: u32, client: ClientId },
     /// The deadline of a gate.
     Gate { device: u32 },
-    /// A region has its accelerator.
+    /// A region's accelerator is loaded.
     Programmed { device: u32, region: u32 },
-    /// An instance that moved is back.
+    /// An instance has completed its move.
     Back { replica: u32 },
     /// Devices report their utilization.
     Heartbeat,
-    /// Autoscaling is due.
+    /// Autoscaling runs.
     Scale,
 }
 
-/// One device as it is simulated.
+/// A simulated device.
 struct Board {
     device: Device,
     slots: usize,
     speed: f64,
     isolation: Isolation,
     reconfigure_ns: u64,
-    /// Regions to be loaded, the first of them now.
+    /// Regions to be loaded; the first one is next.
     loading: VecDeque<u32>,
-    /// Whether the first is being loaded, rather than waited for.
+    /// Whether the first region is being loaded, rather than waiting for the device.
     is_programming: bool,
     /// The gate's next deadline.
     gate_at: Option<u64>,
@@ -61,21 +61,21 @@ struct Board {
 
 /// One function.
 struct Function {
-    /// The entry that it is from.
+    /// The entry to which it belongs.
     spec: usize,
     id: String,
     tenant: u32,
     random: Random,
     stream: Stream,
-    /// Instances that take requests: the least loaded first, then the one least recently used.
+    /// Instances that accept requests: the least loaded first, then the least recently used.
     ready: BTreeSet<(u32, u64, u32)>,
     instances: u32,
-    /// Ever made: names are not used again.
+    /// Number of instances ever created, because names are not reused.
     made: u32,
     in_flight: u32,
-    /// A request that is due waits for a connection.
+    /// Whether a due request waits for a connection.
     is_held: bool,
-    /// Since autoscaling last looked.
+    /// Number and total of the tasks' waits since the last autoscaling, the total in nanoseconds.
     waits: (u64, u64),
     arrivals: u64,
 }
@@ -85,17 +85,17 @@ struct Replica {
     id: String,
     function: u32,
     devices: Vec<u32>,
-    /// Requests waiting or being worked on.
+    /// Requests that wait or are in progress.
     load: u32,
     stamp: u64,
     queue: VecDeque<u32>,
     working: u32,
-    /// Set while it moves: requests that have got as far as the device.
+    /// Set during a move: requests that have reached the device stage.
     away: Option<Vec<u32>>,
     is_retired: bool,
 }
 
-/// One request on its way.
+/// A request in progress.
 #[derive(Clone, Copy)]
 struct Request {
     function: u32,
@@ -111,7 +111,7 @@ pub(crate) struct World<'a> {
     warm_ns: u64,
     end_ns: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    /// Counts events put in: those of one moment happen in that order.
+    /// Sequence number of events: simultaneous events happen in this order.
     sequence: u64,
     played: u64,
     stamps: u64,
@@ -125,7 +125,7 @@ pub(crate) struct World<'a> {
     requests: Vec<Request>,
     free_requests: Vec<u32>,
     counts: Vec<Counts>,
-    /// Instances now, by entry.
+    /// Current number of instances, by entry.
     instances: Vec<usize>,
     started: Vec<Started>,
 }
@@ -134,7 +134,7 @@ fn ns(seconds: f64) -> u64 {
     (seconds * 1e9).round() as u64
 }
 
-/// Simulates a scenario, ignoring its cases: see [`Scenario::runs`].
+/// Simulates a scenario without its cases; see [`Scenario::runs`].
 pub fn run(scenario: &Scenario, seed: u64) -> Report {
     let mut world = World::new(scenario, seed);
     world.play();
@@ -147,9 +147,9 @@ pub(crate) struct Outcome<'a> {
     pub seconds: f64,
     pub played: u64,
     pub counts: &'a [Counts],
-    /// By entry: instances at the end, and the devices of the first few.
+    /// By entry: number of instances at the end, and devices of the first few.
     pub instances: Vec<(usize, Vec<String>)>,
-    /// Id, accelerators, utilization in percent, counters.
+    /// Id, accelerators, utilization in percent, and counters of each device.
     pub boards: Vec<(String, Vec<String>, f64, &'a DeviceCounts)>,
 }
 
@@ -340,7 +340,7 @@ impl<'a> World<'a> {
         self.now_ns >= self.warm_ns
     }
 
-    /// Simulates until the end of the time.
+    /// Simulates until the end.
     pub fn play(&mut self) {
         while let Some(Reverse((at_ns, _, event))) = self.events.pop() {
             if at_ns > self.end_ns {
@@ -431,7 +431,7 @@ impl<'a> World<'a> {
         self.started = started;
         let board = &mut self.boards[device as usize];
         if let Some(at) = board.device.deadline_ns(self.now_ns) {
-            // Never now: what there is to do now has been done.
+            // At least one nanosecond later: everything due now has been done.
             let at = at.max(self.now_ns + 1);
             if board.gate_at.is_none_or(|known| at < known) {
                 board.gate_at = Some(at);

@@ -1,7 +1,7 @@
 //! Starts real daemons for integration tests.
 //!
-//! A [`Daemon`] uses its own directories, no TCP port and no metrics. Dropping it stops it, and its
-//! log is printed if the test that holds it panics.
+//! A [`Daemon`] has its own directories, and no TCP port and no metrics. Dropping it stops it, and
+//! its log is printed if the test that holds it panics.
 #![forbid(unsafe_code)]
 
 mod service;
@@ -44,7 +44,7 @@ impl Daemon {
         Daemon::start_with(program, &Options::default())
     }
 
-    /// As [`Daemon::start`], with other options.
+    /// Like [`Daemon::start`], with other options.
     pub fn start_with(program: impl AsRef<Path>, options: &Options) -> Result<Daemon> {
         let home = tempfile::Builder::new().prefix("baltra-test-").tempdir()?;
         let mut daemon = Daemon::spawn(program.as_ref(), home, options)?;
@@ -130,12 +130,12 @@ impl Daemon {
         self.runtime_dir().join("baltra.sock")
     }
 
-    /// For `BALTRA_ENDPOINT`.
+    /// The value for `BALTRA_ENDPOINT`.
     pub fn endpoint(&self) -> String {
         format!("unix:{}", self.socket().display())
     }
 
-    /// A bare connection.
+    /// A connection without a session.
     pub fn connect(&self) -> Result<UnixStream> {
         let stream = UnixStream::connect(self.socket())?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
@@ -154,7 +154,7 @@ impl Daemon {
         Ok(command.output()?)
     }
 
-    /// As [`Daemon::baltra`]; returns its standard output, and an error if it failed.
+    /// Like [`Daemon::baltra`]; returns the standard output, or an error if the command failed.
     pub fn text(&self, arguments: &[&str]) -> Result<String> {
         let output = self.baltra(arguments)?;
         if !output.status.success() {
@@ -189,7 +189,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Descriptors that the manager has open.
+    /// Number of descriptors that the manager has open.
     pub fn open_files(&self) -> usize {
         let dir = std::fs::read_dir(format!("/proc/{}/fd", self.pid()));
         dir.map_or(0, |d| d.count())
@@ -200,7 +200,7 @@ impl Daemon {
         children(self.pid())
     }
 
-    /// SIGTERM, and waits for the end.
+    /// Sends SIGTERM, and waits for the end.
     fn stop(&mut self) {
         stop(&mut self.child);
     }
@@ -217,7 +217,7 @@ fn announce_pocl(vendors: &Path) -> Result<()> {
     Ok(())
 }
 
-/// SIGTERM, and waits for the end.
+/// Sends SIGTERM, and waits for the end.
 fn stop(child: &mut Child) {
     if let Ok(None) = child.try_wait() {
         let pid = rustix::process::Pid::from_child(child);
@@ -251,7 +251,7 @@ pub fn children(parent: u32) -> Vec<u32> {
         let mut text = String::new();
         let read =
             File::open(format!("/proc/{pid}/stat")).and_then(|mut f| f.read_to_string(&mut text));
-        // The name in brackets may hold anything; the state and the parent follow it.
+        // The name in parentheses may contain any character; the state and the parent follow it.
         let fields: Vec<&str> = text
             .rsplit_once(')')
             .map(|(_, rest)| rest.split_whitespace().collect())
@@ -263,7 +263,7 @@ pub fn children(parent: u32) -> Vec<u32> {
     .collect()
 }
 
-/// Waits until `condition` holds; an error after a minute.
+/// Waits until `condition` holds; returns an error after a minute.
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {

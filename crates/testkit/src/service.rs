@@ -139,7 +139,7 @@ impl Service {
         Ok(command.output()?)
     }
 
-    /// As [`Service::baltra`]; returns its standard output, and an error if it failed.
+    /// Like [`Service::baltra`]; returns the standard output, or an error if the command failed.
     pub fn text(&self, arguments: &[&str]) -> Result<String> {
         let output = self.baltra(arguments)?;
         if !output.status.success() {

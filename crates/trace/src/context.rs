@@ -6,9 +6,9 @@ use std::fmt;
 /// The trace that an operation belongs to, and its parent span there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context {
-    /// `trace-id`
+    /// The `trace-id`.
     pub trace: [u8; 16],
-    /// `parent-id`
+    /// The `parent-id`.
     pub span: [u8; 8],
     /// The `sampled` flag.
     pub sampled: bool,
@@ -74,11 +74,11 @@ thread_local! {
 }
 
 fn seed() -> u64 {
-    // IDs have to differ, not to be secret: without entropy the address space's layout suffices.
+    // IDs must be unique, but not secret: without entropy, the address space's layout suffices.
     getrandom::u64().unwrap_or_else(|_| std::ptr::from_ref(&RANDOM) as usize as u64) | 1
 }
 
-/// splitmix64 over a counter: for ids, not for secrets.
+/// splitmix64 over a counter: for IDs, not for secrets.
 fn random() -> u64 {
     RANDOM.with(|state| {
         let next = state.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -90,7 +90,7 @@ fn random() -> u64 {
     })
 }
 
-/// A new trace's.
+/// A new trace ID.
 pub fn trace_id() -> [u8; 16] {
     let mut id = [0; 16];
     id[..8].copy_from_slice(&random().to_be_bytes());
@@ -98,7 +98,7 @@ pub fn trace_id() -> [u8; 16] {
     id
 }
 
-/// A new span's: never zeros.
+/// A new span ID, which is never zero.
 pub fn span_id() -> [u8; 8] {
     (random() | 1).to_be_bytes()
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{watch, Notify};
 
-/// Spans in one message.
+/// Most spans in one message.
 const BATCH_MAX: usize = 512;
 
 /// A finished operation.
@@ -155,7 +155,7 @@ struct Inner {
     queue: ArrayQueue<Span>,
     exported: AtomicU64,
     dropped: AtomicU64,
-    /// A full batch waits.
+    /// Signals that a full batch waits.
     many: Notify,
     /// True: no more spans will be queued.
     closing: watch::Sender<bool>,

@@ -1,4 +1,4 @@
-//! One value of a query, and how a query's text falls into terms.
+//! Patterns for the values of a query, and splitting of a query's text into terms.
 
 use super::QueryError;
 use std::fmt;
@@ -8,7 +8,7 @@ enum Part {
     Any,
     One,
     Literal(char),
-    /// Matches no character. Not written in any text.
+    /// Matches no character; not expressible as text.
     Never,
 }
 
@@ -19,15 +19,15 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Matches no text.
+    /// A pattern that matches no text.
     pub(super) fn nothing() -> Pattern {
         Pattern {
             parts: vec![Part::Never],
         }
     }
 
-    /// `*` is any run of characters, `?` any one, a backslash makes the next one literal. `None`
-    /// where a backslash ends the text.
+    /// Parses `*` as any characters, `?` as any single one, and a backslash as an escape of the
+    /// next character. `None` if a backslash ends the text.
     pub fn parse(text: &str) -> Option<Pattern> {
         let mut parts = Vec::new();
         let mut chars = text.chars();
@@ -53,7 +53,7 @@ impl Pattern {
         self.parts.iter().map(literal).collect()
     }
 
-    /// Whether it matches all of `text`. Time is at most the product of the two lengths.
+    /// Whether it matches all of `text`. The time is at most the product of the two lengths.
     pub fn matches(&self, text: &str, case_matters: bool) -> bool {
         self.matches_chars(text.chars(), case_matters)
     }
@@ -67,7 +67,7 @@ impl Pattern {
         };
         let mut at = 0;
         let mut rest = text;
-        // Where to go on when a match fails: after the last `*`, with it taking one more.
+        // Where to continue after a mismatch: at the last `*`, which then takes one more character.
         let mut retry: Option<(usize, I)> = None;
         loop {
             let part = self.parts.get(at).copied();
@@ -94,7 +94,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it matches a digest, written with or without `sha256:`.
+    /// Whether it matches a digest, with or without the prefix `sha256:`.
     pub fn matches_digest(&self, digest: &str) -> bool {
         let bare = digest.strip_prefix("sha256:").unwrap_or(digest);
         let prefixed = "sha256:".chars().chain(bare.chars());
@@ -102,7 +102,7 @@ impl Pattern {
     }
 }
 
-/// As parsed.
+/// Formats the pattern's source.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in &self.parts {
@@ -118,7 +118,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// A pattern as it stands in a query: in quotes where it has what would end it.
+/// A pattern as part of a query's text: in quotes if necessary.
 pub(super) fn quoted(pattern: &Pattern) -> String {
     let text = pattern.to_string();
     if text.contains([',', '"']) || text.starts_with(' ') || text.ends_with(' ') {
@@ -135,8 +135,8 @@ pub(super) fn quoted(pattern: &Pattern) -> String {
     }
 }
 
-/// Splits a query at the commas outside quotes and takes the quotes away. Escapes stay for
-/// [`Pattern::parse`].
+/// Splits a query at the commas outside quotes and removes the quotes. [`Pattern::parse`] handles
+/// the escapes.
 pub(super) fn terms(text: &str) -> Result<Vec<(usize, String)>, QueryError> {
     let mut terms = Vec::new();
     let mut term = Term::default();
@@ -166,12 +166,12 @@ pub(super) fn terms(text: &str) -> Result<Vec<(usize, String)>, QueryError> {
     Ok(terms)
 }
 
-/// A term being read: blanks around it go, blanks in quotes stay.
+/// A term during parsing: blanks around it are removed, blanks in quotes are kept.
 #[derive(Default)]
 struct Term {
     start: Option<usize>,
     text: String,
-    /// How much of the text blanks at the end are not trimmed from.
+    /// Length of the text up to which trailing blanks are kept.
     kept: usize,
 }
 

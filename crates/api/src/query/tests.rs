@@ -173,7 +173,7 @@ fn nothing_fits_the_query_for_none() {
     }
 }
 
-/// What a glob means, written down the slow way.
+/// A simple reference implementation of glob matching.
 fn glob(pattern: &[char], text: &[char]) -> bool {
     match (pattern.first(), text.first()) {
         (None, None) => true,

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 pub struct Origin {
     /// The library, as the configuration or an `.icd` file names it.
     pub library: PathBuf,
-    /// Its file, where that is known.
+    /// The library's file, if it is known.
     pub file: Option<PathBuf>,
     /// The device.
     pub device: Listed,
-    /// Text of a selector that names it in its library.
+    /// The selector that identifies the device in its library.
     pub selector: String,
 }
 
@@ -40,7 +40,7 @@ impl Origin {
         (a.uuid.is_some() && a.uuid == b.uuid) || (a.pci.is_some() && a.pci == b.pci)
     }
 
-    /// For people: its name and where it is.
+    /// Its name and place, for display.
     pub fn describe(&self) -> String {
         let mut text = self.device.name.clone();
         if let Some(pci) = self.device.pci {
@@ -50,7 +50,7 @@ impl Origin {
     }
 }
 
-/// A driver or a device that is left out.
+/// A driver or device that is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unused {
     /// The driver's library.

@@ -1,4 +1,4 @@
-//! Lists a driver's devices, in a separate process.
+//! Lists a driver's devices in a separate process.
 
 use super::Probed;
 use baltra_wire::listing::Listing;
@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The longest answer of a probe.
+/// Size limit of a probe's output.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Options for probing drivers.
 #[derive(Clone, Debug)]
 pub struct Prober {
-    /// The program that probes; empty: this one.
+    /// The program for probing; empty: the running program.
     pub program: PathBuf,
-    /// Whether it confines itself.
+    /// Whether the process is sandboxed.
     pub sandbox: bool,
     /// Time limit for loading a driver.
     pub timeout: Duration,
@@ -84,7 +84,7 @@ impl Prober {
         }
         let mut child = command.spawn().map_err(failed)?;
         let answer = read_answer(&mut child, Instant::now() + self.timeout);
-        // After its answer the process is useless, and a driver's exit handlers may hang.
+        // The process is not needed after its output, and a driver's exit handlers may hang.
         let _ = child.kill();
         let status = child.wait();
         let answer = answer.map_err(|error| match error.kind() {
@@ -102,7 +102,7 @@ impl Prober {
     }
 }
 
-/// Everything that a child prints until it closes its standard output.
+/// Reads a child's output until it closes its standard output.
 fn read_answer(child: &mut Child, deadline: Instant) -> io::Result<Vec<u8>> {
     let Some(mut out) = child.stdout.take() else {
         return Err(io::ErrorKind::BrokenPipe.into());

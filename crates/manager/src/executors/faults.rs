@@ -26,7 +26,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// As metrics and logs name it.
+    /// The name in metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Fault::Overdue => "overdue",
@@ -50,7 +50,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// A tenant's work ended an executor.
+    /// Records that a tenant's work ended an executor.
     pub fn record(&mut self, tenant: &str, fault: Fault, now: Instant) {
         self.recent
             .retain(|_, recent| now.saturating_duration_since(recent.last) < FORGET_AFTER);
@@ -68,7 +68,7 @@ impl Faults {
         (now.saturating_duration_since(recent.last) < FORGET_AFTER).then_some(recent)
     }
 
-    /// How long the tenant has to wait before it gets another executor.
+    /// Remaining pause before the tenant gets another executor.
     pub fn pause(&self, tenant: &str, now: Instant) -> Duration {
         let Some(recent) = self.recent(tenant, now).filter(|r| r.in_a_row > 1) else {
             return Duration::ZERO;
@@ -78,13 +78,13 @@ impl Faults {
         pause.saturating_sub(now.saturating_duration_since(recent.last))
     }
 
-    /// Whether the tenant gets its own executor although all others share one.
+    /// Whether the tenant needs its own executor, although all others share one.
     pub fn is_apart(&self, tenant: &str, now: Instant) -> bool {
         let recent = self.recent(tenant, now);
         recent.is_some_and(|recent| recent.in_a_row >= APART_AFTER)
     }
 
-    /// All since the start, by tenant and kind.
+    /// Faults since the start, by tenant and kind.
     pub fn counts(&self) -> Vec<(String, Fault, u64)> {
         let counts = self.counts.iter();
         counts

@@ -18,21 +18,21 @@ use std::time::Duration;
 /// Options for starting an executor.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// The program; empty: this one.
+    /// The program; empty: the running program.
     pub program: PathBuf,
     /// The driver's library.
     pub driver: PathBuf,
     /// The selected device ([`crate::options::DeviceOptions::select`]).
     pub select: String,
-    /// Whether buffers may lie in the client's memory.
+    /// Whether buffers may be in the client's memory.
     pub host_memory: bool,
     /// Maximum spin of queues, microseconds.
     pub spin_us: u64,
-    /// Whether it confines itself.
+    /// Whether it is sandboxed.
     pub sandbox: bool,
     /// Directory of the tenants' directories for compiled kernels.
     pub cache: PathBuf,
-    /// Directory in which each executor gets its own.
+    /// Parent of the executors' private directories.
     pub work: PathBuf,
     /// Socket to which it reconnects after its manager has died.
     pub adopt: PathBuf,
@@ -48,7 +48,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Starts it. The control socket is its standard input.
+    /// Starts the executor. The control socket is its standard input.
     pub fn start(&self, id: u64) -> io::Result<Process> {
         let work = self.work.join(id.to_string());
         std::fs::DirBuilder::new()
@@ -107,7 +107,7 @@ impl Launch {
 /// A running executor: its control socket and a reliable way to kill it.
 #[derive(Debug)]
 pub struct Process {
-    /// Its number.
+    /// Its process id.
     pub pid: u32,
     channel: Channel,
     pidfd: OwnedFd,
@@ -120,7 +120,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Over a connected control socket. `child`: a child of this process, to be reaped.
+    /// A process with a connected control socket. `child`: a child of this process, to be reaped.
     pub fn new(channel: Channel, pid: u32, child: Option<Child>) -> io::Result<Process> {
         let number = rustix::process::Pid::from_raw(pid as i32)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "invalid process id"))?;
@@ -156,13 +156,13 @@ impl Process {
         self.channel.receive()
     }
 
-    /// Reads block without bound from now on.
+    /// Reads block indefinitely from now on.
     pub fn clear_timeout(&self) -> io::Result<()> {
         set_socket_timeout(self.channel.as_fd(), Timeout::Recv, None)?;
         Ok(())
     }
 
-    /// Ends it at once.
+    /// Kills it at once.
     pub fn kill(&self, reason: &str) {
         if !self.killed.swap(true, Ordering::Relaxed) {
             tracing::warn!(pid = self.pid, reason, "killing an executor");
@@ -192,7 +192,7 @@ impl Process {
     /// Waits for the end of a process that has closed its socket, kills it if it does not exit, and
     /// returns how it ended.
     pub fn finish(&self) -> String {
-        // A driver's threads and memory take their time.
+        // Ending a driver's threads and memory takes time.
         let patience = Timespec {
             tv_sec: 2,
             tv_nsec: 0,
@@ -206,7 +206,7 @@ impl Process {
             group.remove();
         }
         if let Some(work) = &self.work {
-            // It removes its directory itself when it ends in order.
+            // A process that exits normally removes its directory itself.
             let _ = std::fs::remove_dir_all(work);
         }
         match self.child.lock().expect("no panic under this lock").take() {

@@ -133,7 +133,7 @@ fn test_who_faults_again_waits_and_shares_no_executor_any_more() {
     assert_eq!(pool.faults().len(), 2);
 }
 
-/// How often this thread has gone to sleep.
+/// Number of times that this thread has slept.
 fn sleeps() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let line = status

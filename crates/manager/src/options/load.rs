@@ -1,4 +1,4 @@
-//! Layers: the embedded file, the operator's file, the environment, flags.
+//! Layers of the configuration: the embedded file, the operator's file, the environment, flags.
 
 use super::Options;
 use anyhow::{bail, Context, Result};
@@ -17,7 +17,8 @@ pub fn default_text() -> &'static str {
     DEFAULT
 }
 
-/// Combines layers; the later wins, key by key. Lists (`[[device]]`) are replaced as a whole.
+/// Combines layers: a later value overrides an earlier one, key by key. Lists (`[[device]]`) are
+/// replaced as a whole.
 #[derive(Clone, Debug)]
 pub struct Loader {
     table: Table,
@@ -32,12 +33,12 @@ impl Default for Loader {
 }
 
 impl Loader {
-    /// The embedded configuration.
+    /// A loader with the embedded configuration.
     pub fn new() -> Self {
         Loader::default()
     }
 
-    /// A TOML file.
+    /// Adds a TOML file.
     pub fn file(mut self, path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the configuration {}", path.display()))?;
@@ -48,8 +49,9 @@ impl Loader {
         Ok(self)
     }
 
-    /// `BALTRA_SECTION__KEY=value` (`…__KEY__KEY` in a subsection); the value is parsed as TOML,
-    /// otherwise taken as text. Variables without a double underscore are ignored.
+    /// Adds variables `BALTRA_SECTION__KEY=value` (`…__KEY__KEY` in a subsection). The value is
+    /// parsed as TOML, or taken as text if that fails. Variables without a double underscore are
+    /// ignored.
     pub fn environment(
         mut self,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -68,7 +70,7 @@ impl Loader {
         Ok(self)
     }
 
-    /// `section.key=value`, as the flag `--set` takes it.
+    /// Adds `section.key=value`, the argument of the flag `--set`.
     pub fn assignment(mut self, text: &str) -> Result<Self> {
         let Some(((section, key), value)) = text
             .split_once('=')
@@ -114,7 +116,7 @@ impl Loader {
         Ok(())
     }
 
-    /// One of [`SECTIONS_ELSEWHERE`], for the daemon that owns it; absent: empty.
+    /// A section of [`SECTIONS_ELSEWHERE`], for the daemon that owns it; empty if it is absent.
     pub fn section(&self, name: &str) -> Result<Table> {
         match self.table.get(name) {
             None => Ok(Table::new()),
@@ -129,7 +131,7 @@ impl Loader {
         table.is_some_and(|t| t.contains_key(key))
     }
 
-    /// The typed, validated result: the Device Manager's own sections.
+    /// The typed and validated options of the Device Manager.
     pub fn finish(mut self) -> Result<Options> {
         for section in SECTIONS_ELSEWHERE {
             self.section(section)?;
@@ -142,7 +144,7 @@ impl Loader {
     }
 }
 
-/// A number, a boolean, a list; everything else is a text.
+/// Parses a number, a boolean or a list; everything else is a text.
 fn literal(text: &str) -> Value {
     format!("v = {text}")
         .parse::<Table>()

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// `$XDG_STATE_HOME/baltra`, `/var/lib/baltra` for root, otherwise `~/.local/state/baltra`.
+/// `$XDG_STATE_HOME/baltra`; without that variable, `/var/lib/baltra` for root and
+/// `~/.local/state/baltra` for others.
 pub(super) fn default_state() -> PathBuf {
     if let Some(dir) = absolute("XDG_STATE_HOME") {
         return dir.join("baltra");

@@ -8,12 +8,12 @@ use std::path::Path;
 /// A node's id, generated at its first start and kept in its state directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// 32 hexadecimal digits.
+    /// The id: 32 hexadecimal digits.
     pub id: String,
 }
 
 impl Identity {
-    /// The number on record, or a fresh one, which is recorded.
+    /// Loads the recorded id, or generates and records one.
     pub fn load(path: &Path) -> Result<Identity> {
         match std::fs::read(path) {
             Ok(text) => {
@@ -42,7 +42,7 @@ impl Identity {
     }
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file atomically.
 pub(super) fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(directory)?;

@@ -16,9 +16,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tonic::{Code, Status};
 
-/// Time limit of the registry's answer, for callers that wait for it.
+/// Timeout of the registry for callers that wait for its response.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Between tries, from the first pause to the longest.
+/// First and longest pause between retries.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Delay of an early heartbeat, to gather further changes.
@@ -29,12 +29,12 @@ const LINGER: Duration = Duration::from_millis(500);
 /// State of the node's membership.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Standing {
-    /// The registry has not answered yet.
+    /// The registry has not responded yet.
     #[default]
     Joining,
     /// The node is a member.
     Joined,
-    /// It does not answer, or refuses; why.
+    /// The registry is unreachable or rejects the node, with the reason.
     Apart(String),
 }
 
@@ -60,7 +60,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// To the configured registry, if there is one, with its last orders.
+    /// A connection to the configured registry, if there is one, with its last orders.
     pub fn new(options: &Options) -> Result<Option<Link>> {
         let node = &options.node;
         if node.registry.is_empty() {
@@ -445,7 +445,7 @@ fn interval(heartbeat_ms: u64) -> Duration {
 }
 
 impl Link {
-    /// Takes the node out of the pool: the manager ends.
+    /// Removes the node from the pool when the manager shuts down.
     pub(crate) fn deregister(&self, node: &Node) {
         if self.state().standing != Standing::Joined {
             return;

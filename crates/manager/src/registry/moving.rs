@@ -40,7 +40,7 @@ pub(crate) fn busy(node: &Node, device: &Device, sessions: &[(u64, String)]) -> 
     let (mut fixed, mut quiet) = (Vec::new(), Vec::new());
     for session in sessions {
         match mark(session.0) {
-            // Over by now, or started again elsewhere.
+            // The session has ended, or its program is restarted elsewhere.
             None | Some(Some(true)) => {}
             Some(None) => fixed.push(session.clone()),
             Some(Some(false)) => quiet.push((session, activity(node, device, session.0))),

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The registry's orders for one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orders {
-    /// It takes no new instances.
+    /// Whether it accepts no new instances.
     pub cordoned: bool,
-    /// Its instances are being moved elsewhere.
+    /// Whether its instances are being moved.
     pub draining: bool,
-    /// To whom it is allocated.
+    /// The instances to which it is allocated.
     pub instances: BTreeSet<String>,
     /// The tenants of those instances, if allocated by a tenant.
     #[serde(default)]
@@ -29,7 +29,7 @@ impl Orders {
 /// The registry's orders for all devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeOrders {
-    /// By device; empty: no orders were received yet.
+    /// Orders by device; empty: no orders have been received yet.
     pub devices: BTreeMap<String, Orders>,
 }
 

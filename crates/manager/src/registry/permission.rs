@@ -190,7 +190,7 @@ impl Node {
         }
     }
 
-    /// Says how an allowed change ended.
+    /// Reports the result of a permitted change.
     pub(crate) fn settled(&self, device: &Device, digest: &str, answer: Answer, error: &str) {
         let Some((link, region)) = answer.report_to else {
             return;

@@ -12,11 +12,11 @@ use baltra_wire::opencl::{
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 
-/// More slots than any device has by itself: nothing bounds them.
+/// Number of slots that means unlimited.
 const SLOTS_UNBOUNDED: usize = 1 << 16;
 /// Maximum number of tenants whose shares a report contains, the registry's limit.
 const WEIGHTS_MAX: usize = 1_024;
-/// Instances that a report names for a device.
+/// Most instances of a device in a report.
 const INSTANCES_MAX: usize = 4_096;
 
 /// Properties of every device that do not change while the manager runs. If a driver is unusable,
@@ -91,7 +91,7 @@ fn between(old: Sample, new: Sample, slots: usize) -> (f64, f64) {
     (utilization, wait_ms)
 }
 
-/// Reads devices, each time from where it read them last.
+/// Computes each device's load since its previous reading.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     samples: BTreeMap<String, Sample>,
@@ -124,7 +124,7 @@ impl Meter {
     fn load(&mut self, node: &Node, device: &Device, new: Sample) -> proto::DeviceLoad {
         let old = self.samples.insert(device.name().to_owned(), new);
         let slots = bounded_slots(device.slots());
-        // Before the first interval nothing is known.
+        // The first reading has no load.
         let (utilization, queue_wait_ms) = old.map_or((0.0, 0.0), |old| between(old, new, slots));
         let sessions = node.sessions();
         let own = || sessions.values().filter(|s| s.device == device.name());

@@ -1,4 +1,4 @@
-//! Instances come, move and go; devices are reconfigured. The registry's part.
+//! Deployment, moves and removal of instances, and reconfiguration of devices: the registry's part.
 
 use super::{Event, Replica, World};
 use baltra_api::query::Field;
@@ -8,7 +8,7 @@ use baltra_registry::signals::{desired, Measured};
 use std::collections::VecDeque;
 
 impl World<'_> {
-    /// Deploys an instance, and the rest of the function's after it.
+    /// Deploys an instance, and schedules the function's further ones.
     pub(super) fn deploy_next(&mut self, function: u32, following: u32) {
         self.deploy(function);
         if let Some(following) = following.checked_sub(1) {
@@ -21,7 +21,7 @@ impl World<'_> {
         }
     }
 
-    /// One more instance of a function, if it gets a device.
+    /// Deploys one more instance of a function, if devices are allocated.
     pub(super) fn deploy(&mut self, function: u32) {
         let spec = self.spec(function);
         let state = &mut self.functions[function as usize];
@@ -43,7 +43,7 @@ impl World<'_> {
         }
     }
 
-    /// The devices for an instance, and who moves for it.
+    /// Allocates the devices of an instance, and determines the moves for it.
     fn decide(&mut self, instance: &Instance) -> Result<(Decision, Vec<Plan>), String> {
         let snapshot = self.index.snapshot();
         let Some(function) = snapshot.functions.get(&instance.function) else {
@@ -56,7 +56,8 @@ impl World<'_> {
                 .iter()
                 .find(|f| f.id == function.id)
                 .map(|f| f.spec);
-            // Asking every device why not takes long where many are refused: once is enough.
+            // Computing every device's reason takes long if there are many refusals, so it is done
+            // once.
             return Err(match spec.map(|s| self.counts[s].refusal.is_some()) {
                 Some(true) => String::new(),
                 _ => self
@@ -154,7 +155,7 @@ impl World<'_> {
         }
     }
 
-    /// A region is to be loaded with what is planned for it, once the device is still.
+    /// Schedules the load of a region's planned accelerator, which starts when the device is idle.
     fn reconfigure(&mut self, device: u32, region: u32, replaces: bool) {
         let board = &mut self.boards[device as usize];
         board.counts.reconfigurations += 1;
@@ -230,8 +231,8 @@ impl World<'_> {
         self.at(self.now_ns + super::ns(self.scenario.scale_s), Event::Scale);
     }
 
-    /// The least loaded instance takes no more requests, and goes when it has answered those it
-    /// has.
+    /// Removes the least loaded instance, which accepts no more requests and ends after its current
+    /// ones.
     fn retire(&mut self, function: u32) {
         let state = &mut self.functions[function as usize];
         let Some((_, _, replica)) = state.ready.pop_first() else {

@@ -1,15 +1,16 @@
-//! A request's way: due, sent, waiting for its instance, at work, on the device, answered.
+//! The stages of a request: due, sent, waiting for its instance, in progress, on the device,
+//! answered.
 
 use super::{Event, Replica, Request, World};
 use crate::device::Task;
 use crate::scenario::Isolation;
 use baltra_gate::{ClientId, Share};
 
-/// No device yet.
+/// The device of a request that has none yet.
 const NOWHERE: u32 = u32::MAX;
 
 impl World<'_> {
-    /// A request is due.
+    /// Handles a due request.
     pub(super) fn arrive(&mut self, function: u32) {
         let connections = self.spec(function).load.connections;
         let state = &mut self.functions[function as usize];
@@ -29,7 +30,7 @@ impl World<'_> {
         }
     }
 
-    /// A request goes to the least loaded instance.
+    /// Sends a request to the least loaded instance.
     fn send(&mut self, function: u32) {
         let spec = self.spec(function);
         let is_out = self.functions[function as usize].ready.is_empty();
@@ -66,7 +67,7 @@ impl World<'_> {
         self.work(replica);
     }
 
-    /// An instance's load changes, and with it its turn.
+    /// Changes an instance's load, and its position in the order.
     fn change_load(&mut self, replica: u32, by: i32) {
         self.stamps += 1;
         let stamp = self.stamps;
@@ -80,7 +81,7 @@ impl World<'_> {
         }
     }
 
-    /// An instance takes up as many of its requests as it works on at once.
+    /// Starts as many requests of an instance as its concurrency allows.
     fn work(&mut self, replica: u32) {
         let function = self.replicas[replica as usize].function;
         let spec = self.spec(function);
@@ -108,7 +109,7 @@ impl World<'_> {
         }
     }
 
-    /// A request's task is queued for the instance's least loaded device.
+    /// Queues a request's task on the instance's least loaded device.
     pub(super) fn submit(&mut self, id: u32) {
         let request = self.requests[id as usize];
         let state = &mut self.replicas[request.replica as usize];
@@ -116,7 +117,7 @@ impl World<'_> {
             waiting.push(id);
             return;
         }
-        // Between equals each has its turn.
+        // Equally loaded devices take turns.
         let (turn, all) = (self.stamps as usize, state.devices.len());
         let key = |(n, d): &(usize, u32)| {
             let load = self.boards[*d as usize].device.load();
@@ -153,7 +154,7 @@ impl World<'_> {
         self.follow(device);
     }
 
-    /// A task ends, and with it its request.
+    /// Ends a task and its request.
     pub(super) fn end_task(&mut self, device: u32, client: ClientId) {
         let board = &mut self.boards[device as usize];
         let ended = board.device.end(client, self.now_ns, &mut self.started);
@@ -181,7 +182,7 @@ impl World<'_> {
         self.work(replica);
     }
 
-    /// Removes an ended request; its connection may have the next one waiting.
+    /// Removes an ended request; its connection may send the next one.
     fn forget(&mut self, id: u32) {
         let Request {
             function, replica, ..
@@ -196,7 +197,7 @@ impl World<'_> {
         }
     }
 
-    /// An instance moves: what has not begun waits for it.
+    /// Moves an instance: requests that have not started wait for the end of the move.
     pub(super) fn take_along(&mut self, replica: u32, from: u32) {
         let Replica { function, .. } = self.replicas[replica as usize];
         let requests = &self.requests;
@@ -217,7 +218,7 @@ impl World<'_> {
         waiting.extend(taken.iter().map(|task| task.request));
     }
 
-    /// An instance that moved goes on.
+    /// Ends the move of an instance.
     pub(super) fn back(&mut self, replica: u32) {
         let waiting = self.replicas[replica as usize].away.take();
         for id in waiting.into_iter().flatten() {

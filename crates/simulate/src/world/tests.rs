@@ -35,7 +35,7 @@ proptest! {
             world.now_ns = at_ns;
             world.happen(event);
             for board in &world.boards {
-                // The gate waits a tenth of the quantum for a holder that has always come back soon.
+                // The gate waits a tenth of the quantum for a holder whose pauses have been short.
                 let soon = board.gate_at.is_some_and(|at| at <= at_ns + 200_000);
                 prop_assert!(soon || !board.device.waits_for_nothing(1));
             }
@@ -59,7 +59,7 @@ proptest! {
         world.play();
         for (spec, counts) in world.counts.iter().enumerate() {
             let held = world.functions.iter().filter(|f| f.spec == spec && f.is_held).count();
-            // Late ones are answered or given up: the latter are what is missing otherwise.
+            // Late requests are either answered or dropped; the dropped ones complete the sum.
             let known = counts.processed + counts.refused + counts.unsent + counts.unfinished + held as u64;
             prop_assert!(known <= counts.offered);
             prop_assert!(counts.offered - known <= counts.late);
