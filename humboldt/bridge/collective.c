@@ -42,8 +42,8 @@ int MPI_Allreduce(const void *out, void *in, int count, MPI_Datatype type, MPI_O
     return error != MPI_SUCCESS ? error : bridge_result(HUM_Allreduce(in_place(out), in, count, bridge_type(type), bridge_op(op), HUM_COMM_WORLD), comm);
 }
 
-/* Arguments that are significant only at the root, or without IN_PLACE,
- * may be anything on other ranks. */
+/* Arguments that are significant only at the root, or only without IN_PLACE, may have any value on
+ * other ranks. */
 #define ROOTED(name)                                                                                                     \
     int MPI_##name(const void *out, int out_count, MPI_Datatype out_type, void *in, int in_count, MPI_Datatype in_type, int root, MPI_Comm comm) \
     {                                                                                                                    \

@@ -342,7 +342,7 @@ int HUM_Scatterv(const void *out, const int out_counts[], const int places[], HU
     return deal_parts(out, out_counts, places, out_type, in, in_count, in_type, root, TAG(Scatterv), NAME(Scatterv));
 }
 
-/* All data to the first rank, which distributes it. */
+/* Sends all data to the first rank, which distributes it. */
 static int reduce_scatter(const void *out, void *in, const int counts[], HUM_Datatype type, HUM_Op op, HUM_Comm comm, int tag,
                           const char *function)
 {
@@ -375,7 +375,7 @@ int HUM_Reduce_scatter_block(const void *out, void *in, int count, HUM_Datatype 
     return reduce_scatter(out, in, counts, type, op, comm, TAG(Reduce_scatter_block), NAME(Reduce_scatter_block));
 }
 
-/* As Alltoall. */
+/* Like Alltoall. */
 int HUM_Alltoallv(const void *out, const int out_counts[], const int out_places[], HUM_Datatype out_type, void *in, const int in_counts[],
                   const int in_places[], HUM_Datatype in_type, HUM_Comm comm)
 {

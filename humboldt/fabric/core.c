@@ -28,8 +28,8 @@ FILE *const stderr = &console;
 /* Some programs query the page size. */
 long sysconf(int name) { return name == _SC_PAGESIZE ? 4096 : -1; }
 
-/* There are no files. A program that uses files on other ranks compiles,
- * and gets an error when it opens one. */
+/* There are no files. A program that uses files on other ranks compiles, and opening a file returns
+ * an error. */
 static int none(int why)
 {
     errno = why;

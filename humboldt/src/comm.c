@@ -101,7 +101,7 @@ int HUM_Finalize(void)
 {
     int error = hum_comm_check(HUM_COMM_WORLD, HUM_IN_Finalize);
     if (error != HUM_SUCCESS) return error;
-    /* Waits until all packets of this rank are sent, then meets all ranks that are processes:
+    /* Waits until all packets of this rank have been sent, then meets all ranks that are processes:
      * messages that are unmatched afterwards stay so. Kernels on boards do not take part. */
     int meet[HUM_RANKS_MAX], size = 0, own = 0;
     for (int r = 0; r < hum_job.size; r++) {

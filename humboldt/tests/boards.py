@@ -1,5 +1,6 @@
-"""Tests a rank whose only peer is a kernel on a board, played by the test,
-which may send anything. Run by run.py."""
+"""Tests a rank whose only peer is a kernel on a board, which the test simulates and which may send
+any bytes. Run by run.py.
+"""
 
 import os
 import random
@@ -35,7 +36,7 @@ def kind_of(packet):
 
 
 class Frames:
-    """Rank 1 by raw Ethernet."""
+    """Rank 1 over raw Ethernet."""
 
     def __init__(self, command):
         self.folder = tempfile.TemporaryDirectory()
@@ -84,7 +85,7 @@ class Frames:
 
 
 class Stream:
-    """Rank 1 by TCP."""
+    """Rank 1 over TCP."""
 
     def __init__(self, command):
         listener = socket.create_server(("127.0.0.1", 0))
@@ -160,7 +161,7 @@ def until(board, kind):
 
 
 def begins(board):
-    """Sends four ints, and a message of 400,000 bytes until it is cleared to send."""
+    """The rank sends four ints, and a message of 400,000 bytes until it is cleared to send."""
     board.send(envelope(EAGER, 16, 7, INT32) + struct.pack("<4i", 42, 0, 0, 0))
     board.send(envelope(ENVELOPE, 400000, 8, INT32))
     until(board, CLEAR)

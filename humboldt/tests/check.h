@@ -1,4 +1,4 @@
-/* What the tests share: a check that names its line, and the count of those that held. */
+/* Common parts of the tests: a check that prints its line, and a count of the successful checks. */
 #ifndef HUM_CHECK_H
 #define HUM_CHECK_H
 

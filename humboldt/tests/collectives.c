@@ -1,5 +1,5 @@
-/* Compares collectives with results that one rank can compute; any number of ranks,
- * small and large. */
+/* Compares collectives with results that one rank can compute, for any number of ranks, with small
+ * and large messages. */
 #include "check.h"
 #include <mpi.h>
 #include <string.h>
@@ -72,7 +72,7 @@ static void all(int n)
     MPI_Alltoall(MPI_IN_PLACE, n, MPI_DOUBLE, out, n, MPI_DOUBLE, comm);
     CHECK(memcmp(in, out, (size_t)n * (size_t)size * sizeof *in) == 0);
 
-    /* The v-forms: rank r has r + 1 of n. */
+    /* The v-forms: rank r has r + 1 of n elements. */
     int *counts = calloc((size_t)size, sizeof *counts), *places = calloc((size_t)size, sizeof *places);
     int total = 0;
     for (int r = 0; r < size; r++) {

@@ -88,7 +88,7 @@ static void order(void)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* All ranks to all ranks, many at a time, received in the order of arrival. */
+/* Many concurrent messages from all ranks to all ranks, received in the order of arrival. */
 static void flood(void)
 {
     enum { N = 300 };

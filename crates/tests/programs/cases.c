@@ -1,4 +1,4 @@
-/* What a driver answers in cases where answers differ between drivers, a line each. The lines are the same natively and
+/* Cases in which the answers of drivers differ, one line each. The lines are the same natively and
    through Baltra. The argument names an empty directory, which becomes the working directory. */
 #define _GNU_SOURCE
 #include "clu.h"

@@ -1,4 +1,4 @@
-"""pyopencl on whatever device the loader shows: kernels, maps, profiling, printf, sub-buffers."""
+"""pyopencl on the device that the loader lists: kernels, maps, profiling, printf, sub-buffers."""
 
 import numpy as np
 import pyopencl as cl

@@ -1,4 +1,4 @@
-/* A process that forks: a child has a session of its own, and the parent's is never touched. */
+/* A process that forks: a child has its own session, and the parent's session is unaffected. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -60,7 +60,7 @@ static void *busy(void *argument) {
   }
 }
 
-/* A child that uses what it has inherited: errors, and nothing for the parent. */
+/* A child that uses inherited objects: calls return errors, without effect on the parent. */
 static int inherited(struct own *own) {
   cl_int zero = 0, out;
   cl_uint references;
@@ -77,7 +77,7 @@ static int inherited(struct own *own) {
       CL_INVALID_CONTEXT)
     return 6;
   if (clReleaseContext(own->cl.context) != CL_INVALID_CONTEXT) return 7;
-  /* The device stands for no session: a context of the child's own is made on it. */
+  /* A device does not belong to a session, so the child can create a context on it. */
   cl_int code;
   cl_context context = clCreateContext(NULL, 1, &own->cl.device, NULL, NULL, &code);
   return code == CL_SUCCESS && context ? 0 : 8;
@@ -89,8 +89,8 @@ static int anew(cl_int seed) {
   return works(&own, seed) ? 0 : 9;
 }
 
-/* A daemon's way: all descriptors closed, and the numbers used for sockets and files of the
- * program's. */
+/* Like a daemon: closes all descriptors, so that the program's sockets and files get their
+ * numbers. */
 enum { PAIRS = 24, FILES = 64 };
 
 struct files {
@@ -106,8 +106,8 @@ static void reopen(struct files *own) {
     if (write(own->pairs[i][0], "a", 1) != 1 || write(own->pairs[i][1], "b", 1) != 1) _exit(21);
 }
 
-/* Whether all of them are still the program's alone: open, with its own bytes in them and no
- * others. */
+/* Whether the program's files are untouched: open, with exactly the bytes that the program
+ * wrote. */
 static bool untouched(const struct files *own) {
   char bytes[2];
   for (int i = 0; i < FILES; i++)
@@ -119,14 +119,14 @@ static bool untouched(const struct files *own) {
   return true;
 }
 
-/* Over shared memory the session goes on. */
+/* Over shared memory, the session continues. */
 static int closed(void) {
   struct own mine;
   struct files own;
   begin(&mine);
   reopen(&own);
   if (!works(&mine, 4)) return 10;
-  /* A large buffer wants memory that the executor has not got yet: an error, or none. */
+  /* A large buffer needs memory that the executor does not have yet: an error or success. */
   cl_int code;
   cl_mem large = clCreateBuffer(mine.cl.context, CL_MEM_READ_WRITE, 64 << 20, NULL, &code);
   if (large) clReleaseMemObject(large);
@@ -140,8 +140,8 @@ static void *waiting(void *argument) {
   return &status;
 }
 
-/* Over TCP it ends: every call says so, a wait in progress too, and what the program opened is its
-   own. A new session works. */
+/* Over TCP, the session ends: every call, including a pending wait, returns an error, and
+   descriptors that the program opened are unaffected. A new session works. */
 static int closed_remotely(void) {
   struct own mine;
   struct files own;
@@ -168,7 +168,7 @@ static int closed_remotely(void) {
   if (!clCreateBuffer(mine.cl.context, CL_MEM_READ_WRITE, 64 << 20, NULL, &code) &&
       code == CL_SUCCESS)
     return 15;
-  /* A child of its own does not close what is the program's now. */
+  /* A child must not close descriptors that the program has opened since. */
   pid_t child = fork();
   if (!child) _exit(untouched(&own) ? 0 : 1);
   int inherited = reap(child);
@@ -207,7 +207,7 @@ int main(void) {
     printf("parent %d\n", works(&own, 10 + round));
     fflush(stdout);
   }
-  /* While other threads of the parent are at it, and hold what locks there are. */
+  /* Forks while other threads of the parent make calls and hold locks. */
   struct own other;
   pthread_t threads[2];
   begin(&other);
@@ -224,7 +224,7 @@ int main(void) {
   pid_t child = fork();
   if (!child) _exit(remote ? closed_remotely() : closed());
   printf("closed %d\n", reap(child));
-  /* Few descriptors: errors, or work. */
+  /* With few descriptors: errors or success. */
   child = fork();
   if (!child) {
     struct rlimit limit = {24, 24};

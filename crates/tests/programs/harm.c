@@ -1,4 +1,4 @@
-/* Kernels that misbehave: what becomes of them is printed, call by call. */
+/* Kernels that misbehave; prints the result of each call. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,8 @@ static const char source[] =
     "  for (ulong i = 0; i < n; i += 4096) ((volatile global uchar *)a)[i] = 1;\n"
     "}\n";
 
-/* harm fault|endless|stray|hoard [N]: its last line is "survived" if the session is of use afterwards. */
+/* harm fault|endless|stray|hoard [N]: the last line is "survived" if the session is usable
+ * afterwards. */
 int main(int argc, char **argv) {
   const char *name = argc > 1 ? argv[1] : "fault";
   cl_ulong n = argc > 2 ? strtoull(argv[2], NULL, 0) : 64;

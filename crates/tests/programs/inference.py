@@ -54,7 +54,7 @@ for binary_in in (True, False):
         result = http_client.infer("scale", inputs, outputs=wanted, request_id="7")
         assert np.array_equal(result.as_numpy("scaled"), values * 3), result.get_response()
         assert result.get_response()["id"] == "7"
-# All outputs, in the form that the client prefers.
+# All outputs, in the client's preferred format.
 assert np.array_equal(http_client.infer("scale", inputs_of(http)).as_numpy("scaled"), values * 3)
 print("http infer")
 
@@ -106,7 +106,7 @@ for name, client, module in [("http", http_client, http), ("grpc", grpc_client, 
     assert int(statistics["inference_count"]) > 0, statistics
     assert int(statistics["inference_stats"]["success"]["ns"]) > 0, statistics
     assert "nothing" in refused(lambda: client.get_inference_statistics("nothing"))
-    # It is stored, and comes back.
+    # The function is still stored, and can be loaded again.
     client.unload_model("scale")
     assert not client.is_model_ready("scale")
     client.load_model("scale")
@@ -130,7 +130,7 @@ for name, client, module in [("http", http_client, http), ("grpc", grpc_client, 
     assert "unsupported_one" in refused(lambda: client.infer("scale", inputs, parameters={"unsupported_one": 1}))
     assert np.array_equal(client.infer("scale", inputs, timeout=60_000_000).as_numpy("scaled"), values * 3)
 
-    # Half precision, texts, and truths are bound to what a function has.
+    # Half precision, text and booleans are bound to the function's types.
     half = module.InferInput("values", [3], "FP16")
     half.set_data_from_numpy(values.astype(np.float16))
     assert np.array_equal(client.infer("scale", [half]).as_numpy("scaled"), values * 2)

@@ -1,4 +1,4 @@
-/* Takes more and more of one thing until it is refused, and says how. */
+/* Allocates one kind of resource until an error, and prints the error. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static void memory(struct clu *cl, size_t bytes) {
     count++;
   }
   printf("refused %d at %s after %zu\n", code, where, code == CL_SUCCESS ? count : count - (*where == 'w'));
-  /* What was given back can be had again. */
+  /* Released resources can be allocated again. */
   for (size_t i = 0; i < count; i++) clReleaseMemObject(buffers[i]);
   clFinish(queue);
   code = CL_OUT_OF_RESOURCES;
@@ -42,7 +42,7 @@ static void memory(struct clu *cl, size_t bytes) {
   clReleaseCommandQueue(queue);
 }
 
-/* Commands behind an event that does not come. */
+/* Commands that wait for an event that is never completed. */
 static void commands(struct clu *cl, size_t most) {
   cl_command_queue queue = clu_queue(cl, 0);
   cl_int code;
@@ -67,7 +67,7 @@ static void commands(struct clu *cl, size_t most) {
   clReleaseCommandQueue(queue);
 }
 
-/* Contexts' cheapest objects. */
+/* Creates objects of the cheapest kind. */
 static void objects(struct clu *cl, size_t most) {
   cl_command_queue queue = clu_queue(cl, 0);
   cl_uint value = 5;
@@ -83,7 +83,7 @@ static void objects(struct clu *cl, size_t most) {
   printf("refused %d after %zu\n", code, count);
 }
 
-/* limits memory|commands|objects NUMBER */
+/* limits memory|commands|objects NUMBER. */
 int main(int argc, char **argv) {
   if (argc < 3) return EXIT_USAGE;
   size_t number = strtoul(argv[2], NULL, 10);

@@ -1,5 +1,5 @@
-/* Buffers that several devices of a context use in turn: each sees what the command before it left,
-   whatever the commands wait for. Sizes are arguments, in words. */
+/* Several devices of a context use buffers in turn: each command sees the results of the previous
+   one, for all combinations of waits. The arguments are sizes in words. */
 #include "clu.h"
 #include <stdlib.h>
 #include <string.h>
@@ -92,7 +92,7 @@ static void in_turn(size_t words, cl_int *values) {
   clReleaseMemObject(memory);
 }
 
-/* A write that waits for the application, then another device. */
+/* A write that waits for a user event, followed by another device. */
 static void gated(size_t words, cl_int *values) {
   cl_mem memory = buffer(words);
   cl_event gate = user(), written, added;
@@ -109,7 +109,8 @@ static void gated(size_t words, cl_int *values) {
   clReleaseMemObject(memory);
 }
 
-/* Bytes that a read brings to where a write on another device, which waits for it, takes them. */
+/* A read from one device into host memory, from which a write to another device, which waits for
+ * the read, takes the bytes. */
 static void through_the_host(size_t words, cl_int *values) {
   cl_mem from = buffer(words), to = buffer(words);
   cl_event gate = user(), set, brought, written;
@@ -152,8 +153,8 @@ static void through_a_map(size_t words, cl_int *values) {
   clReleaseMemObject(memory);
 }
 
-/* A command that fails fails what needs its contents elsewhere. (PoCL itself ends the process
- * here.) */
+/* A failed command fails commands on other devices that need its result. (PoCL itself ends the
+ * process here.) */
 static void failing(size_t words, cl_int *values) {
   cl_mem memory = buffer(words);
   cl_event gate = user(), set, brought;

@@ -22,7 +22,7 @@ def work(seed):
 
 
 def main():
-    # The parent's session is open and in use before, between and after.
+    # The parent's session is open and in use before, during and after.
     for method in ["fork", "spawn", "forkserver"]:
         print(method, "before", work(1))
         with multiprocessing.get_context(method).Pool(3) as pool:

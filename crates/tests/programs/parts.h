@@ -1,6 +1,6 @@
-/* Parts of a program that compares drivers. Some drivers crash at queries that others
-   refuse: each part is a process of its own, which has not used OpenCL before. Its lines begin with
-   its name, and its last one is "NAME: ended". */
+/* Parts of a program that compares drivers. Some drivers crash at queries that others reject, so
+   each part is a separate process that has not used OpenCL before. Its lines begin with its name,
+   and its last one is "NAME: ended". */
 #ifndef PARTS_H
 #define PARTS_H
 
@@ -19,7 +19,7 @@ static inline void part(const char *name, part_run *run, const void *argument) {
     waitpid(child, NULL, 0);
     return;
   }
-  /* What came before a crash is compared. */
+  /* The output before a crash is compared. */
   setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
   run(name, argument);
   printf("%s: ended\n", name);

@@ -1,5 +1,6 @@
-/* A kernel that prints a line in each of many work-groups, which run on several threads: each line is out, and whole, when
-   the wait for the kernel is over. The last round's is for the end of the program alone. */
+/* A kernel that prints a line in each of many work-groups, which run on several threads: each line
+   must be complete when the wait for the kernel returns. The last round is complete only at the end
+   of the program. */
 #define _POSIX_C_SOURCE 200809L
 #include "clu.h"
 #include <stdlib.h>

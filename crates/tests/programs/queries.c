@@ -34,7 +34,7 @@ struct word {
   const char *name;
 };
 
-/* How a value is shown. */
+/* Formats of a value. */
 enum show { NUMBERS, TEXT, LENGTH, PRESENCE };
 
 static void show(const char *what, const char *name, cl_int code, enum show how,
@@ -191,8 +191,7 @@ static void ask_kernels(const char *what, cl_program program) {
 
 static int by_name(const void *a, const void *b) { return strcmp(a, b); }
 
-/* Kernels in the order of their names: drivers have one of their own, which may be another one each
- * time. */
+/* Kernels sorted by name: drivers use their own order, which may vary. */
 static void creation(const char *what, cl_program program) {
   enum { MOST = 8 };
   cl_kernel all[MOST];

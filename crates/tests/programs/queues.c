@@ -1,4 +1,4 @@
-/* Many queues, in one context and in contexts that nobody releases. */
+/* Many queues, in one context and in contexts that are never released. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 
@@ -6,7 +6,7 @@
 
 static struct clu cl;
 
-/* What a fill and a read through a queue come to. */
+/* The result of a fill and a read through a queue. */
 static cl_int use(cl_context context, cl_command_queue queue, cl_uint value) {
   cl_int code;
   cl_uint back = 0;
@@ -26,7 +26,8 @@ static cl_int use(cl_context context, cl_command_queue queue, cl_uint value) {
   return code;
 }
 
-/* queues QUEUES CONTEXTS PAUSE_MS: how many of each are had; all of them are used, before and after a pause. */
+/* queues QUEUES CONTEXTS PAUSE_MS: prints how many of each could be created; uses all of them,
+ * before and after a pause. */
 int main(int argc, char **argv) {
   int wanted = argc > 1 ? atoi(argv[1]) : 400, contexts = argc > 2 ? atoi(argv[2]) : 0;
   double pause_ms = argc > 3 ? strtod(argv[3], NULL) : 0;
@@ -37,7 +38,7 @@ int main(int argc, char **argv) {
   for (; had < wanted; had++) {
     queues[had] = clCreateCommandQueue(cl.context, cl.device, had % 2 ? CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE : 0, &code);
     if (code != CL_SUCCESS) break;
-    /* Some are used, some have never been. */
+    /* Some queues are used, some are never used. */
     if (had % 3 && (code = use(cl.context, queues[had], (cl_uint)had)) != CL_SUCCESS) {
       printf("queue %d: error %d\n", had, code);
       return EXIT_OPENCL;
@@ -45,7 +46,7 @@ int main(int argc, char **argv) {
   }
   printf("queues %d %d\n", had, code);
   fflush(stdout);
-  /* What comes next wants objects, too. */
+  /* The following calls need objects, too. */
   if (had < wanted && had > 0) CLU(clReleaseCommandQueue(queues[--had]));
   clu_sleep_ms(pause_ms);
   for (int i = 0; i < had; i++) CLU(use(cl.context, queues[i], (cl_uint)i + 1));
@@ -59,7 +60,7 @@ int main(int argc, char **argv) {
   printf("contexts %d\n", contexts);
   CLU(use(cl.context, first, 7));
   for (int i = 0; i < had; i++) CLU(clReleaseCommandQueue(queues[i]));
-  /* What was given up can be had again. */
+  /* Released queues can be created again. */
   cl_command_queue again = clCreateCommandQueue(cl.context, cl.device, 0, &code);
   for (int i = 0; i < 500 && code != CL_SUCCESS; i++) {
     clu_sleep_ms(10);

@@ -1,5 +1,5 @@
-/* Works on the device while another thread writes random bytes over every memory that it shares
- * with the daemon: rings, event slots, arenas. What becomes of this process does not matter. */
+/* Uses the device while another thread writes random bytes over all memory shared with the daemon:
+ * rings, event slots, arenas. This process may crash. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static void *work(void *unused) {
   return NULL;
 }
 
-/* scribble SEED MS */
+/* scribble SEED MS. */
 int main(int argc, char **argv) {
   uint64_t random = (argc > 1 ? strtoull(argv[1], NULL, 10) : 1) * 0x9e3779b97f4a7c15u | 1;
   double until = clu_now_ms() + (argc > 2 ? strtod(argv[2], NULL) : 500);
@@ -45,7 +45,7 @@ int main(int argc, char **argv) {
       if (!strstr(line, "memfd:baltra") || sscanf(line, "%lx-%lx %7s", &from, &to, rights) != 3 || rights[1] != 'w') continue;
       for (int i = 0; i < 200; i++) {
         random ^= random << 13, random ^= random >> 7, random ^= random << 17;
-        /* Mostly the first pages, where the rings' indices are. */
+        /* Most writes go to the first pages, which contain the rings' indices. */
         unsigned long span = i & 3 ? 64 << 10 : to - from;
         if (span > to - from) span = to - from;
         volatile uint64_t *at = (uint64_t *)(from + (random >> 16) % span / 8 * 8);

@@ -1,5 +1,5 @@
-/* What a driver makes of launches that do not keep to its limits: a line each, the same natively
-   and through Baltra. See parts.h. */
+/* Launches that exceed a driver's limits, one line each, the same natively and through Baltra. See
+   parts.h. */
 #define _GNU_SOURCE
 #include "parts.h"
 #include <string.h>
@@ -69,7 +69,7 @@ static void launch(const char *name, const struct shape *shape, const size_t *of
   printf(" %d\n", count);
 }
 
-/* Groups larger than the kernel's limit, the device's, and an axis'. */
+/* Work-groups larger than the limits of the kernel, the device, and an axis. */
 static void large(const char *name, const void *kernel) {
   begin(kernel, "");
   const size_t sizes[] = {d.kernel_max, d.kernel_max + 1, d.group_max, 2 * d.group_max};
@@ -85,13 +85,13 @@ static void large(const char *name, const void *kernel) {
       launch(name, &shape, NULL);
     }
   }
-  /* Each axis within its limit, all of them together not. */
+  /* Each axis is within its limit, but their product is not. */
   size_t side = 1;
   while (side * side * side <= d.group_max) side *= 2;
   launch(name, &(struct shape){3, {side, side, side}, {side, side, side}}, NULL);
 }
 
-/* Groups that do not divide what they are groups of. */
+/* Work-group sizes that do not divide the global size. */
 static void uneven(const char *name, const void *options) {
   static const struct shape shapes[] = {
       {1, {100}, {3}},           {1, {7}, {8}},         {1, {1}, {64}},
@@ -102,7 +102,7 @@ static void uneven(const char *name, const void *options) {
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) launch(name, &shapes[i], NULL);
 }
 
-/* Kernels that demand a group, with and without one. */
+/* Kernels with a required work-group size, launched with and without one. */
 static void demanded(const char *name, const void *kernel) {
   static const struct shape shapes[] = {
       {2, {16, 8}, {0, 0}},
@@ -122,7 +122,7 @@ static void demanded(const char *name, const void *kernel) {
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) launch(name, &shapes[i], NULL);
 }
 
-/* Nothing to do, and what cannot be done. */
+/* Empty launches and invalid launches. */
 static void empty(const char *name, const void *kernel) {
   static const struct shape shapes[] = {
       {1, {0}, {0}},

@@ -1,4 +1,4 @@
-/* A buffer over shared virtual memory has its storage. */
+/* A buffer over shared virtual memory uses that memory. */
 #define CL_TARGET_OPENCL_VERSION 200
 #include <CL/cl.h>
 #undef CL_TARGET_OPENCL_VERSION

@@ -1,4 +1,5 @@
-/* Threads that share one queue, each with every call that blocks: no call may hang or see old bytes. */
+/* Threads that share one queue, each with every blocking call: no call may hang or return stale
+ * bytes. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static void same(const cl_uint *words, cl_uint value, int call) {
   }
 }
 
-/* Fills the buffer, then has the bytes brought by one of the ways to block. */
+/* Fills the buffer, then reads it with one of the blocking methods. */
 static void once(int call, cl_mem buffer, cl_uint *words, cl_uint value, bool ordered) {
   const size_t bytes = WORDS * sizeof(cl_uint), zero[3] = {0, 0, 0}, box[3] = {bytes / 4, 4, 1};
   cl_event filled = NULL, read = NULL;
@@ -71,7 +72,7 @@ static void once(int call, cl_mem buffer, cl_uint *words, cl_uint value, bool or
       break;
     }
     case 6: {
-      /* Nothing here waits for the read but a marker behind it. */
+      /* Only a marker after the read waits for it. */
       cl_event marker;
       MUST(clEnqueueReadBuffer(queue, buffer, CL_FALSE, 0, bytes, words, waits, list, &read));
       MUST(clEnqueueMarkerWithWaitList(queue, 1, &read, &marker));
@@ -89,7 +90,7 @@ static void once(int call, cl_mem buffer, cl_uint *words, cl_uint value, bool or
       break;
     }
     default: {
-      /* A read whose event is let go of at once. */
+      /* A read whose event is released at once. */
       cl_event gone;
       MUST(clEnqueueReadBuffer(queue, buffer, CL_FALSE, 0, bytes, words, waits, list, &gone));
       MUST(clReleaseEvent(gone));
@@ -120,7 +121,7 @@ static void *work(void *argument) {
   return NULL;
 }
 
-/* threads THREADS ROUNDS */
+/* threads THREADS ROUNDS. */
 int main(int argc, char **argv) {
   int count = argc > 1 ? atoi(argv[1]) : 4;
   rounds = argc > 2 ? atoi(argv[2]) : 200;

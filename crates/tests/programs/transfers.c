@@ -1,5 +1,5 @@
-/* Transfers of every kind in sizes that take every way, without waiting for them: each result is
- * checked here. */
+/* Non-blocking transfers of every kind, in sizes that cover every path; each result is checked
+ * here. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static void launch(cl_command_queue queue, cl_mem buffer, size_t len, cl_uchar n
   CLU(clEnqueueNDRangeKernel(queue, add, 1, NULL, &len, NULL, wait ? 1 : 0, wait, event));
 }
 
-/* Write, kernel, read: by order or by events alone. */
+/* Write, kernel, read: ordered by the queue, or by events only. */
 static void round_trip(cl_command_queue queue, size_t len, int ordered) {
   unsigned char *from = clu_alloc(len), *to = clu_alloc(len);
   cl_mem buffer = clu_buffer(&cl, CL_MEM_READ_WRITE, len);
@@ -84,7 +84,7 @@ static void round_trip(cl_command_queue queue, size_t len, int ordered) {
   free(to);
 }
 
-/* Commands behind an event of the application's: enqueueing them waits for nothing. */
+/* Commands that wait for a user event: enqueueing them does not block. */
 static void gated(cl_command_queue queue, size_t len) {
   unsigned char *from = clu_alloc(len), *to = clu_alloc(len), *other = clu_alloc(len);
   cl_mem buffer = clu_buffer(&cl, CL_MEM_READ_WRITE, len);
@@ -94,7 +94,7 @@ static void gated(cl_command_queue queue, size_t len) {
   fill(from, len, 5);
   CLU(clEnqueueWriteBuffer(queue, buffer, CL_FALSE, 0, len, from, 1, &gate, &written));
   CLU(clEnqueueReadBuffer(queue, buffer, CL_FALSE, 0, len, to, 1, &written, &read));
-  /* From where the read has not written yet. */
+  /* From memory that the read has not written yet. */
   cl_mem copy = clu_buffer(&cl, CL_MEM_READ_WRITE, len);
   cl_event copied;
   CLU(clEnqueueWriteBuffer(queue, copy, CL_FALSE, 0, len, to, 1, &read, &copied));
@@ -114,7 +114,7 @@ static void gated(cl_command_queue queue, size_t len) {
   free(other);
 }
 
-/* Out of order, nothing waits for what it does not name. */
+/* On an out-of-order queue, a command waits only for the events in its list. */
 static void overtakes(cl_command_queue queue) {
   unsigned char *bytes = clu_alloc(LARGE), *late = clu_alloc(LARGE);
   cl_mem a = clu_buffer(&cl, CL_MEM_READ_WRITE, LARGE), b = clu_buffer(&cl, CL_MEM_READ_WRITE,
@@ -127,7 +127,7 @@ static void overtakes(cl_command_queue queue) {
   CLU(clWaitForEvents(1, &written));
   clReleaseEvent(written);
   memset(bytes, 0, LARGE);
-  /* Without blocking calls: PoCL's wait for everything. */
+  /* Without blocking calls, because PoCL's wait for all commands. */
   CLU(clEnqueueReadBuffer(queue, b, CL_FALSE, 0, LARGE, bytes, 0, NULL, &read));
   CLU(clWaitForEvents(1, &read));
   clReleaseEvent(read);
@@ -150,7 +150,7 @@ static void overtakes(cl_command_queue queue) {
   free(late);
 }
 
-/* What fails leaves the target as it was, and the queue of use. */
+/* A failed command leaves the target unchanged and the queue usable. */
 static void fails(cl_command_queue queue) {
   unsigned char *bytes = clu_alloc(LARGE);
   cl_mem buffer = clu_buffer(&cl, CL_MEM_READ_WRITE, LARGE);
@@ -172,7 +172,7 @@ static void fails(cl_command_queue queue) {
   free(bytes);
 }
 
-/* Maps of a buffer, again and again; mapped memory as the other side of transfers. */
+/* Repeated maps of a buffer; mapped memory as source and target of transfers. */
 static void maps(cl_command_queue queue, size_t len, cl_mem_flags flags, int blocking) {
   unsigned char *host = flags & CL_MEM_USE_HOST_PTR ? clu_alloc(len + 64) : NULL, *bytes =
       clu_alloc(len);
@@ -256,8 +256,8 @@ static void maps_twice(cl_command_queue queue) {
   free(bytes);
 }
 
-/* A buffer and its queue are released while a read is on its way; contents come with the creation.
- * */
+/* A buffer and its queue are released while a read is in flight; the contents are set at
+ * creation. */
 static void released(void) {
   unsigned char *from = clu_alloc(LARGE), *to = clu_alloc(LARGE);
   fill(from, LARGE, 13);
@@ -291,7 +291,7 @@ static void CL_CALLBACK on_read(cl_event event, cl_int status, void *user) {
   atomic_store(&called, 1);
 }
 
-/* A callback sees the bytes. Both ways at once, many at once. */
+/* A callback sees the bytes. Concurrent transfers in both directions. */
 static void at_once(cl_command_queue one, cl_command_queue two) {
   enum { MANY = 12 };
   unsigned char *from[MANY], *to[MANY];
@@ -331,7 +331,7 @@ static void at_once(cl_command_queue one, cl_command_queue two) {
   free(seen);
 }
 
-/* transfers [untimed]: over a socket the device's part of a transfer may take no time. */
+/* transfers [untimed]: over a socket, the device's part of a transfer may take zero time. */
 int main(int argc, char **argv) {
   timed = argc < 2 || strcmp(argv[1], "untimed");
   clu_open(&cl, NULL);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Time limit for a page to reach an expected state, generous for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A browser with one page. It ends with the value.
+/// A browser with one page, closed when dropped.
 pub struct Browser {
     driver: Child,
     port: u16,
@@ -52,7 +52,7 @@ impl Browser {
         ];
         all.extend(arguments.iter().map(|a| a.to_string()));
         if rustix::process::geteuid().is_root() {
-            // Chromium's own sandbox does not start as root, which is what CI is.
+            // Chromium's sandbox does not start as root, which CI uses.
             all.push("--no-sandbox".into());
         }
         let mut chrome = json!({"args": all});
@@ -77,7 +77,7 @@ impl Browser {
         browser
     }
 
-    /// One exchange with the driver: its value, or its error.
+    /// One request to the driver; returns its value or its error.
     fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).map_err(|e| e.to_string())?;
         let _ = stream.set_read_timeout(Some(PATIENCE));
@@ -139,7 +139,7 @@ impl Browser {
             .unwrap_or_else(|e| panic!("{body}: {e}"))
     }
 
-    /// The text that is seen of the first element that matches.
+    /// The visible text of the first element that matches.
     pub fn text(&self, selector: &str) -> String {
         let body = "return document.querySelector(arguments[0])?.innerText ?? ''";
         let text = self.script(body, &[selector.into()]);
@@ -152,7 +152,7 @@ impl Browser {
         self.script(body, &[selector.into()]).as_u64().unwrap_or(0) as usize
     }
 
-    /// Waits until a function's body returns something true, and returns that.
+    /// Waits until a function's body returns a true value, and returns that.
     pub fn until(&self, what: &str, body: &str, arguments: &[Value]) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -172,7 +172,7 @@ impl Browser {
         }
     }
 
-    /// Waits until the text of the first element that matches contains something.
+    /// Waits until the text of the first element that matches contains `part`.
     pub fn until_text(&self, selector: &str, part: &str) {
         let body = "return document.querySelector(arguments[0])?.innerText.includes(arguments[1])";
         self.until(
@@ -197,7 +197,7 @@ impl Browser {
 
     /// Clicks on an element, as a pointer does.
     pub fn click(&self, selector: &str) {
-        // Not at the edge, where a header lies over it.
+        // In the middle of the window, because a header covers the edge.
         let into_view = "document.querySelector(arguments[0])?.scrollIntoView({block: 'center'})";
         self.script(into_view, &[selector.into()]);
         let id = self.element(selector);
@@ -288,7 +288,7 @@ fn announced_port(driver: &mut Child) -> u16 {
     port.expect("chromedriver listens")
 }
 
-/// Base64 without anything around it.
+/// Decodes plain Base64.
 fn decode(text: &str) -> Vec<u8> {
     let value = |c: u8| match c {
         b'A'..=b'Z' => u32::from(c - b'A'),

@@ -19,13 +19,13 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The repository.
+/// The root of the repository.
 pub fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.canonicalize().expect("the repository is there")
 }
 
-/// Path of a binary under test, in the directory of this test's own.
+/// Path of a binary under test, in the build directory of this test.
 pub fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let profile = test.parent().and_then(Path::parent);
@@ -38,12 +38,12 @@ pub fn built(name: &str) -> PathBuf {
     path
 }
 
-/// The `baltra` program.
+/// The path of `baltra`.
 pub fn baltra() -> PathBuf {
     built("baltra")
 }
 
-/// An example application, or `clbench`.
+/// The path of an example application, or of `clbench`.
 pub fn app(name: &str) -> PathBuf {
     let place = match name {
         "clbench" => "target/bench",
@@ -68,7 +68,7 @@ pub fn daemon_with(set: &[&str]) -> Daemon {
     Daemon::start_with(baltra(), &options).expect("a daemon starts")
 }
 
-/// Makes tenants without limits.
+/// Adds tenants without limits.
 pub fn tenants(daemon: &Daemon, names: &[&str]) {
     for name in names {
         daemon.text(&["tenant", "add", name]).expect("a new tenant");
@@ -96,7 +96,7 @@ pub fn native(program: impl AsRef<Path>) -> Command {
     command
 }
 
-/// A program on a daemon's device, by `baltra run`; it takes that process's place.
+/// A program on a daemon's device, started by `baltra run`, which it replaces.
 pub fn through(daemon: &Daemon, tenant: &str, program: impl AsRef<Path>) -> Command {
     let mut command = clean(Command::new(baltra()));
     command
@@ -109,7 +109,8 @@ pub fn through(daemon: &Daemon, tenant: &str, program: impl AsRef<Path>) -> Comm
     command
 }
 
-/// A program that finds the daemon by the variables alone, with a loader's file for our library.
+/// A program that finds the daemon by environment variables only, with an `.icd` file for Baltra's
+/// library.
 pub fn by_variables(endpoint: &str, program: impl AsRef<Path>) -> Command {
     let vendors = root().join("target/tests/vendors");
     std::fs::create_dir_all(&vendors).expect("target can be written");
@@ -123,7 +124,7 @@ pub fn by_variables(endpoint: &str, program: impl AsRef<Path>) -> Command {
     command
 }
 
-/// A `--json` answer of the tool.
+/// The `--json` output of the tool.
 pub fn json(daemon: &Daemon, arguments: &[&str]) -> serde_json::Value {
     let mut arguments = arguments.to_vec();
     arguments.push("--json");
@@ -131,7 +132,7 @@ pub fn json(daemon: &Daemon, arguments: &[&str]) -> serde_json::Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// The open sessions' executors: tenant and process.
+/// The executors of open sessions: tenant and process.
 pub fn executors(daemon: &Daemon) -> Vec<(String, u32)> {
     let sessions = json(daemon, &["sessions"]);
     let sessions = sessions.as_array().expect("a list");
@@ -155,7 +156,7 @@ pub fn session_count(daemon: &Daemon) -> usize {
     executors(daemon).len()
 }
 
-/// Fails the test if a process of the daemon has panicked: they log to the same place.
+/// Fails the test if a process of the daemon has panicked; all of them write to the same log.
 pub fn nothing_panicked(daemon: &Daemon) {
     let log = daemon.log();
     assert!(!log.contains("panicked"), "{log}");
@@ -167,7 +168,7 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("bound").port()
 }
 
-/// A server's answer over HTTP, head and body; the status must be 200.
+/// A response over HTTP, head and body; the status must be 200.
 pub fn get(address: &str, path: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).expect("it listens");
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");

@@ -9,31 +9,31 @@ fn proc(pid: u32, name: &str) -> PathBuf {
 
 fn send(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid as i32).expect("a process");
-    // It may be gone already.
+    // The process may have ended already.
     let _ = kill_process(pid, signal);
 }
 
-/// SIGKILL.
+/// Sends SIGKILL.
 pub fn kill(pid: u32) {
     send(pid, Signal::KILL);
 }
 
-/// SIGTERM.
+/// Sends SIGTERM.
 pub fn terminate(pid: u32) {
     send(pid, Signal::TERM);
 }
 
-/// Open descriptors.
+/// Number of open descriptors.
 pub fn descriptors(pid: u32) -> usize {
     std::fs::read_dir(proc(pid, "fd")).map_or(0, |d| d.count())
 }
 
-/// Threads.
+/// Number of threads.
 pub fn threads(pid: u32) -> usize {
     std::fs::read_dir(proc(pid, "task")).map_or(0, |d| d.count())
 }
 
-/// Mappings whose name contains `name`.
+/// Number of mappings whose name contains `name`.
 pub fn map_count(pid: u32, name: &str) -> usize {
     let maps = std::fs::read_to_string(proc(pid, "maps")).unwrap_or_default();
     maps.lines().filter(|line| line.contains(name)).count()
@@ -47,7 +47,7 @@ pub fn memory_kib(pid: u32) -> u64 {
         .unwrap_or(0)
 }
 
-/// Whether a process has ended, collected or not.
+/// Whether a process has ended, reaped or not.
 pub fn ended(pid: u32) -> bool {
     let stat = std::fs::read_to_string(proc(pid, "stat")).unwrap_or_default();
     let state = stat

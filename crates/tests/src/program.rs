@@ -15,7 +15,7 @@ pub fn compile(name: &str) -> PathBuf {
     compile_with(name, name, &["-lOpenCL".into()])
 }
 
-/// Compiles `programs/NAME.c` with our library in it.
+/// Compiles `programs/NAME.c`, linked with Baltra's library.
 pub fn compile_static(name: &str) -> PathBuf {
     let library = built("libbaltra_opencl.a").display().to_string();
     let libraries = [library, "-ldl".into()];
@@ -41,7 +41,7 @@ fn compile_files(files: &[PathBuf], out: &str, libraries: &[String]) -> PathBuf 
     let directory = root().join("target/tests");
     std::fs::create_dir_all(&directory).expect("target can be written");
     let out = directory.join(out);
-    // Tests run side by side: each compiles for itself and puts the whole file in place.
+    // Tests run concurrently: each compiles to its own file and renames it.
     let fresh = tempfile::Builder::new()
         .prefix("program-")
         .tempfile_in(&directory)
@@ -117,7 +117,7 @@ pub fn check_printed_lines(answer: &Answer, lines: usize) {
     assert_eq!(printed.next(), None);
 }
 
-/// A program that runs; killed when dropped.
+/// A running program, killed when dropped.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -188,7 +188,7 @@ impl Running {
         }
     }
 
-    /// Waits for a round (`work`) that begins after now.
+    /// Waits for a round (`work`) that begins from now on.
     pub fn wait_progress(&mut self) {
         while self.lines.try_recv().is_ok() {}
         self.wait_line("round");
@@ -205,7 +205,7 @@ impl Running {
         self.finish_within(PATIENCE)
     }
 
-    /// Waits for its end, so long at the most.
+    /// Waits for its end, at most for `patience`.
     pub fn finish_within(mut self, patience: Duration) -> Answer {
         let deadline = Instant::now() + patience;
         let status = loop {

@@ -1,5 +1,5 @@
-//! What OpenCL programs do to their library: threads on one queue, thousands of queues, forks,
-//! buffers over shared virtual memory. Each over shared memory and over TCP.
+//! OpenCL programs with unusual use of the library: threads on one queue, thousands of queues,
+//! forks, buffers over shared virtual memory. Each runs over shared memory and over TCP.
 
 use baltra_testkit::{Daemon, Options};
 use baltra_tests::{
@@ -8,7 +8,7 @@ use baltra_tests::{
 };
 use std::process::Command;
 
-/// A daemon that listens on TCP as well.
+/// A daemon that also listens on TCP.
 struct Both {
     daemon: Daemon,
     endpoint: String,
@@ -59,7 +59,7 @@ fn test_threads_on_one_queue_neither_hang_nor_see_old_bytes() {
 #[test]
 fn test_thousands_of_queues_are_had_and_used() {
     let both = Both::start();
-    // The pause is longer than a queue's thread waits for something to do.
+    // The pause exceeds the idle timeout of a queue's thread.
     for answer in both.run("queues", &["2000", "300", "2500"]) {
         assert_eq!(answer.line("queues"), Some("2000 0"), "{answer:#?}");
         assert_done(&answer);
@@ -90,7 +90,7 @@ fn test_a_forked_child_has_its_own_session_and_its_parent_goes_on() {
             let (what, code) = line.rsplit_once(' ').expect("a word and a number");
             let right = match what {
                 "parent" => code == "1",
-                // With so few descriptors a clear error is as good as work.
+                // With so few descriptors, a clear error is as valid as success.
                 "limited" => matches!(code, "0" | "3"),
                 _ => code == "0",
             };
@@ -137,7 +137,7 @@ fn test_devices_of_one_context_see_what_others_left_in_a_buffer() {
     let mut remote = by_variables(&format!("tcp://{endpoint}"), &program);
     remote.env("BALTRA_TOKEN", token.trim());
     for mut command in [local, remote] {
-        // One frame's payload, several, and more than a queue's window.
+        // The payload of one frame, of several, and more than a queue's window.
         command.args(["1", "1000", "300000", "3000000"]);
         assert_done(&Running::run(command).ok());
     }

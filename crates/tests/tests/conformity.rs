@@ -1,4 +1,4 @@
-//! The library's own scenarios (`crates/icd/tests`), with the driver's answers beside ours.
+//! The library's own scenarios (`crates/icd/tests`), compared with the driver's answers.
 
 use baltra_tests::{built, daemon, root, Running};
 use std::process::Command;
@@ -20,7 +20,7 @@ fn test_what_the_library_answers_is_what_the_driver_answers() {
         .args(["--", "--nocapture", "--test-threads=1"])
         .env("BALTRA_TEST_LIBRARY", built("libbaltra_opencl.so"))
         .env("BALTRA_ENDPOINT", daemon.endpoint());
-    // It may have to be compiled.
+    // The test may have to be compiled first.
     let patience = Duration::from_secs(900);
     let answer = Running::start(command).finish_within(patience).ok();
     assert!(!answer.err.contains("ran alone"), "{}", answer.err);

@@ -1,5 +1,5 @@
 //! The console at `/ui/` in a real headless Chromium: a real pool and function, a phone, a lost
-//! connection, and names that would like to be markup. Pictures go to `target/screenshots`.
+//! connection, and names that contain markup. Pictures go to `target/screenshots`.
 
 use baltra_gateway::console::model::{
     Contract, Device, Field, Function, Health, Histogram, Node, Placement, Region, Registry, State,
@@ -14,7 +14,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A registry, a node and a gateway, each a process.
+/// A registry, a node and a gateway as processes.
 struct Pool {
     gateway: Service,
     node: Daemon,
@@ -69,7 +69,7 @@ impl Pool {
     }
 }
 
-/// Calls a function again and again until it is dropped.
+/// Calls a function repeatedly until it is dropped.
 struct Load {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<u64>>,
@@ -117,7 +117,7 @@ impl Drop for Load {
     }
 }
 
-/// The number that an element's text begins with is more than zero.
+/// The number at the beginning of an element's text is positive.
 const POSITIVE: &str =
     "return parseFloat(document.querySelector(arguments[0])?.innerText.replaceAll(',', '')) > 0";
 
@@ -125,12 +125,13 @@ fn tile(name: &str) -> String {
     format!("[data-tile=\"{name}\"] b")
 }
 
-/// The page's scripts met no error, and the policy had nothing to refuse.
+/// Checks that the page's scripts had no errors, and that the content security policy blocked
+/// nothing.
 fn nothing_went_wrong(browser: &Browser) {
     let bad: Vec<String> = browser
         .console()
         .into_iter()
-        // A stopped gateway and a refused call are what some tests are about.
+        // Some tests stop the gateway or make a call that fails.
         .filter(|line| {
             let meant = ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE", "status of 415"];
             !meant.iter().any(|part| line.contains(part))
@@ -163,7 +164,7 @@ fn a_real_device_and_a_called_function_are_shown_and_move() {
     );
     browser.until("latency is shown", POSITIVE, &[tile("Latency p50").into()]);
     browser.until("the device works", POSITIVE, &[tile("Utilization").into()]);
-    // The picture has something of a past in it.
+    // The chart has several points.
     let moved = "window.seen ??= new Set(); seen.add(document.querySelector(arguments[0]).innerText); return seen.size > 5";
     browser.until("the rate moves", moved, &[tile("Requests / s").into()]);
     browser.screenshot("console-overview-dark", true);
@@ -223,7 +224,7 @@ fn a_function_is_called_from_the_page() {
     browser.until_text(".answer .headers", "x-request-id");
     browser.until_text(".answer .timing", "device");
 
-    // A picture in, a picture out.
+    // The function takes and returns a picture.
     let photo = root().join("target/screenshots/in.png");
     std::fs::create_dir_all(photo.parent().unwrap()).unwrap();
     browser.screenshot("in", false);
@@ -248,7 +249,7 @@ fn a_function_is_called_from_the_page() {
     browser.script("document.querySelector('.answer').scrollIntoView()", &[]);
     browser.screenshot("console-try", false);
 
-    // The gateway's refusals are shown with their reasons.
+    // The page displays the gateway's errors with their reasons.
     browser.script(
         "document.querySelector('[name=type]').value = 'text/csv'",
         &[],
@@ -258,7 +259,7 @@ fn a_function_is_called_from_the_page() {
     nothing_went_wrong(&browser);
 }
 
-/// Every view's document is as wide as the phone.
+/// The document of every view is as wide as the phone.
 #[test]
 fn nothing_is_wider_than_a_phone() {
     let page = Page::start(hostile_state());
@@ -281,7 +282,7 @@ fn nothing_is_wider_than_a_phone() {
         browser.open(&page.at(""));
         browser.until_text("#main table", "sobel");
         browser.screenshot(&format!("console-phone-{width}"), false);
-        // On a phone all five views can be reached, each by a target of sufficient size.
+        // On a phone, all five views can be reached, each through a target of sufficient size.
         let small = "return [...document.querySelectorAll('nav a')].filter((a) => a.getBoundingClientRect().height < 40 || a.getBoundingClientRect().width < 40).length";
         assert_eq!(browser.script(small, &[]), 0);
         assert_eq!(browser.count("nav a"), 5);
@@ -331,8 +332,8 @@ fn a_registry_that_is_away_is_said() {
     );
 }
 
-/// Would be a script if it were ever markup, an address or a selector; turns what follows around;
-/// is the name of what every object has.
+/// Names that would be harmful as markup, as an address or as a selector; that change the direction
+/// of text; or that equal a property of every object.
 const HOSTILE: [&str; 5] = [
     "<img src=x onerror=\"window.pwned=1;alert(1)\">",
     "\"><script>window.pwned=1;alert(2)</script>",
@@ -361,7 +362,7 @@ fn hostile_names_are_only_text() {
         // The page contains only elements that it created itself.
         let alien = "return document.querySelectorAll('#main img, #main script, #main iframe, [onerror], [href^=javascript]').length";
         assert_eq!(browser.script(alien, &[]), 0, "{view}");
-        // No character that turns the line's direction is left in it.
+        // No character that changes the direction of text remains.
         assert_eq!(
             browser.script(
                 "return /[\\u202e\\u0007]/.test(document.documentElement.textContent)",
@@ -374,7 +375,7 @@ fn hostile_names_are_only_text() {
     browser.open(&page.at(""));
     browser.until_text("#main table", "onerror");
     browser.screenshot("console-hostile", true);
-    // Each name's link leads to its own view, whatever is in it.
+    // Each name's link leads to its own view, for all characters in the name.
     for name in HOSTILE {
         let wanted = name.replace(['\u{202e}', '\u{0007}'], "\u{fffd}");
         browser.open(&page.at(""));
@@ -392,13 +393,13 @@ fn the_keyboard_reaches_everything() {
     let browser = Browser::desktop();
     browser.open(&page.at("functions"));
     browser.until_text("#main table", "sobel");
-    // The first stop jumps over the navigation.
+    // The first tab stop skips the navigation.
     browser.press('\u{e004}');
     assert_eq!(
         browser.script("return document.activeElement.className", &[]),
         "skip"
     );
-    // A slash goes to the filter, and rows that do not match go.
+    // A slash moves the focus to the filter, which hides rows that do not match.
     browser.press('/');
     assert_eq!(
         browser.script("return document.activeElement.id", &[]),
@@ -416,7 +417,7 @@ fn the_keyboard_reaches_everything() {
         "return document.querySelectorAll('#main tbody tr').length > 1",
         &[],
     );
-    // Columns are sorted with Enter, and show the order.
+    // Enter sorts by a column, which shows the order.
     browser.script("document.querySelector('#main thead button').focus()", &[]);
     browser.press('\u{e007}');
     let sorted = "const names = [...document.querySelectorAll('#main tbody th')].map((e) => e.innerText); return document.querySelector('#main thead th').getAttribute('aria-sort') === arguments[0] && JSON.stringify(names) === JSON.stringify([...names].sort(new Intl.Collator('en', { numeric: true, sensitivity: 'base' }).compare)[arguments[1]]())";
@@ -427,7 +428,7 @@ fn the_keyboard_reaches_everything() {
         sorted,
         &["descending".into(), "reverse".into()],
     );
-    // A chart is read point by point.
+    // A chart can be read point by point with the keyboard.
     browser.open(&page.at(""));
     browser.until(
         "there are charts",
@@ -440,11 +441,11 @@ fn the_keyboard_reaches_everything() {
     );
     browser.press('\u{e012}');
     browser.until_text(".plotbox:focus .tip", "ago");
-    // Held, the picture does not move.
+    // While paused, the chart does not change.
     browser.script("document.activeElement.blur()", &[]);
     browser.press('p');
     browser.until_text("#status", "held");
-    // Whatever can be pressed has a name that is read out.
+    // Every control has an accessible name.
     let nameless = "return [...document.querySelectorAll('a, button, input, select, textarea')].filter((e) => e.checkVisibility() && !(e.innerText || e.ariaLabel || e.labels?.length || e.title)).map((e) => e.outerHTML)";
     assert_eq!(browser.script(nameless, &[]), serde_json::json!([]));
     nothing_went_wrong(&browser);
@@ -470,7 +471,7 @@ fn an_empty_gateway_says_what_to_do() {
     nothing_went_wrong(&browser);
 }
 
-/// The console in this process, over a state that no real pool would let in.
+/// The console in this process, with a state that a real pool would reject.
 struct Page {
     state: Arc<Mutex<State>>,
     address: std::net::SocketAddr,
@@ -524,7 +525,7 @@ fn escaped(name: &str) -> String {
     name.bytes().map(|b| format!("%{b:02X}")).collect()
 }
 
-/// Every view of a state, those of its functions and devices too.
+/// Every view of a state, including those of its functions and devices.
 fn views(state: &State) -> Vec<String> {
     let mut views: Vec<String> = ["", "functions", "devices", "tenants", "nodes"]
         .map(str::to_owned)
@@ -541,7 +542,7 @@ fn views(state: &State) -> Vec<String> {
     views
 }
 
-/// A function, a device, a node and a tenant of every hostile name, and long ones.
+/// A function, a device, a node and a tenant for every hostile name, and long names.
 fn hostile_state() -> State {
     let mut state = State {
         registry: Some(Registry {
@@ -615,7 +616,7 @@ fn hostile_state() -> State {
     state
 }
 
-/// Streams are few: a page that is left gives its own back.
+/// The number of streams is limited: a page that is closed releases its stream.
 #[test]
 fn pages_that_are_left_hold_nothing() {
     let page = Page::start(State::default());

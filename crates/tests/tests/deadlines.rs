@@ -13,9 +13,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// `CL_DEVICE_NOT_AVAILABLE`
+/// The value of `CL_DEVICE_NOT_AVAILABLE`.
 const NOT_AVAILABLE: i64 = -2;
-/// Longer than anything here takes; a wait that needs it has failed.
+/// Longer than any step takes; a wait that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn working(daemon: &Daemon, tenant: &str) -> Running {
@@ -174,7 +174,7 @@ fn test_with_device_isolation_a_lost_context_costs_others_one_session() {
     );
     works_again(&daemon, "blue");
     works_again(&daemon, "red");
-    // Which session's thread detects the fault first is random; it is counted once.
+    // Which session's thread detects the fault first is random; the fault is counted once.
     let both = faults(&daemon, "red", "context_lost") + faults(&daemon, "blue", "context_lost");
     assert_eq!(both, 1);
 }
@@ -211,7 +211,7 @@ implementations: [{{opencl: {{source: k.cl, kernel: {kernel}, global: [n]}}}}]
     )
 }
 
-/// `copy` copies; `spin` does so too, and never ends where the first word is 7.
+/// `copy` copies; `spin` also copies, and never ends if the first word is 7.
 const KERNELS: &[u8] = b"
 kernel void copy(global const uint *a, global uint *b) {
   size_t i = get_global_id(0);
@@ -259,7 +259,7 @@ async fn answers(engine: &Engine, function: &Arc<Function>, words: &[u32]) {
     assert_eq!(outputs[0], expected);
 }
 
-/// Two calls that never end; others of the same tenant, on the same executor, go on.
+/// Two calls never end; other calls of the same tenant on the same executor continue.
 async fn endless_calls_do_not_stop_others(engine: Engine) {
     let copy = function(&manifest("copy", "copy"), &[("k.cl", KERNELS)]);
     let spin = function(&manifest("spin", "spin"), &[("k.cl", KERNELS)]);
@@ -271,10 +271,10 @@ async fn endless_calls_do_not_stop_others(engine: Engine) {
         let (engine, spin) = (engine.clone(), spin.clone());
         tokio::spawn(async move { call(&engine, &spin, &[7; 64], time).await })
     };
-    // PoCL compiles a kernel for each size of work-group: leave it time.
+    // PoCL compiles a kernel for each work-group size, which takes time.
     let time = Duration::from_secs(4);
     let both = [endless(time), endless(time)];
-    // In flight on the same executor, with time left when it ends.
+    // A call in flight on the same executor, with time left when the executor ends.
     let innocent = {
         let (engine, copy) = (engine.clone(), copy.clone());
         tokio::spawn(async move { answers(&engine, &copy, &[5; 32]).await })
@@ -290,7 +290,7 @@ async fn endless_calls_do_not_stop_others(engine: Engine) {
     }
     assert_eq!(engine.status(&copy).unwrap().stats.overruns, 0);
     answers(&engine, &copy, &[9; 16]).await;
-    // The other inputs of the same function are as welcome as before, once it is let in again.
+    // After the hold-off time, other inputs of the same function are accepted as before.
     let patience = Instant::now() + PATIENCE;
     while engine.why_not_ready(&spin).is_some() {
         assert!(

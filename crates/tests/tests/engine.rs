@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Long enough for a kernel to be compiled on a busy machine.
+/// Long enough for compiling a kernel on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn options(daemons: &[&Daemon]) -> Options {
@@ -37,7 +37,7 @@ fn function(manifest: &str, files: &[(&str, &[u8])]) -> Arc<Function> {
     Arc::new(Function::from_files(manifest, files).unwrap_or_else(|e| panic!("{e}")))
 }
 
-/// An example of `apps/functions`; its native library is left out, or alone left.
+/// An example of `apps/functions`, without its native library or with only that.
 fn example(name: &str, kind: &str) -> Arc<Function> {
     let dir = root().join("apps/functions").join(name);
     let text = std::fs::read_to_string(dir.join("function.yaml")).unwrap();
@@ -75,7 +75,7 @@ fn example(name: &str, kind: &str) -> Arc<Function> {
     function(&manifest, &files)
 }
 
-/// A shared library from C.
+/// Compiles a shared library from C.
 fn compiled(source: &Path) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let library = dir.path().join("library.so");
@@ -210,7 +210,7 @@ async fn test_calls_that_come_while_the_device_is_busy_become_one() {
     let function = example("uppercase", "opencl");
     engine.deploy(&function, 1).await;
     let deadline = Instant::now() + PATIENCE;
-    // How many meet depends on the machine: until some have.
+    // How many calls are merged depends on the machine: repeat until some were.
     loop {
         let callers = (0..64).map(|n| {
             let (engine, function) = (engine.clone(), function.clone());
@@ -244,7 +244,7 @@ async fn test_a_failed_launch_is_reported_to_its_caller_only() {
         let (engine, function) = (engine.clone(), function.clone());
         tokio::spawn(async move {
             for round in 0..5 {
-                // No device has work-groups of a billion.
+                // No device supports work-groups of a billion work-items.
                 let (count, group) = match n % 8 {
                     3 => (1_000_000_000, 1_000_000_000),
                     _ => (4, 1),
@@ -368,7 +368,7 @@ async fn test_large_bodies_arrive_whole() {
     }
 }
 
-/// Small and large calls, changing sizes, many at once: each answer is its own.
+/// Concurrent small and large calls of changing sizes: each gets its own result.
 async fn mixed_calls(engine: &Engine, function: &Arc<Function>) {
     let callers = (0..16i32).map(|n| {
         let (engine, function) = (engine.clone(), function.clone());
@@ -408,7 +408,7 @@ async fn test_a_device_over_tcp_gives_the_same() {
     mixed_calls(&engine, &function).await;
 }
 
-/// A daemon, and how to reach it over TCP.
+/// A daemon, and options for reaching it over TCP.
 fn remote() -> (Daemon, Options) {
     let port = free_port();
     let daemon = daemon_with(&[&format!("listen.tcp=127.0.0.1:{port}")]);
@@ -452,7 +452,7 @@ async fn test_an_executor_that_is_killed_costs_a_clear_error_or_nothing() {
         })
     });
     let callers: Vec<_> = callers.collect();
-    // During calls: calls that arrive while the device is away are refused immediately.
+    // During calls; calls that arrive while the device is unavailable fail immediately.
     while answered.load(Ordering::Relaxed) < 8 && callers.iter().any(|c| !c.is_finished()) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -462,7 +462,7 @@ async fn test_an_executor_that_is_killed_costs_a_clear_error_or_nothing() {
     for caller in callers {
         caller.await.unwrap();
     }
-    // It comes back by itself.
+    // The device becomes available again.
     let deadline = Instant::now() + PATIENCE;
     loop {
         let call = bind(&function, "by=5", ints([1]));
@@ -491,7 +491,7 @@ async fn test_functions_run_on_without_the_manager() {
     }
 }
 
-/// A call that is on the device when its manager dies gets one answer: the right bytes, or a
+/// A call that is on the device when its manager dies gets one response: the correct bytes, or a
 /// clear error.
 async fn killed_in_a_call(mut daemon: Daemon, options: Options) {
     let engine = engine(options);
@@ -564,7 +564,7 @@ async fn test_a_node_that_is_gone_is_replaced_by_another() {
         kill(executor);
     }
     first.kill().unwrap();
-    // Kernels may run twice, so no caller notices.
+    // Kernels may run twice, so callers see no failure.
     for i in 0..200 {
         let answer = bytes(&engine, &function, "by=3", &ints([i])).await;
         assert_eq!(answer, ints([i + 3]));
@@ -597,7 +597,7 @@ async fn test_an_idle_function_is_unloaded_and_comes_back() {
     let status = engine.status(&function).unwrap();
     assert!(status.stats.cold_starts >= 2, "{:?}", status.stats);
     assert!(status.replicas[0].cold.unwrap().program_us > 0);
-    // The first call's time is recorded after its answer.
+    // The first call's time is recorded after its response.
     let first = || {
         engine.status(&function).unwrap().replicas[0]
             .cold
@@ -643,7 +643,7 @@ async fn test_full_queues_refuse_and_late_calls_are_not_run() {
         bytes(&engine, &function, "rounds=1", b"").await,
         ints([1_000_000])
     );
-    // It takes longer than the second's deadline on any machine.
+    // It takes longer than the second call's deadline on any machine.
     let slow = |deadline: Duration| {
         let (engine, function) = (engine.clone(), function.clone());
         tokio::spawn(async move {
@@ -666,12 +666,12 @@ async fn test_full_queues_refuse_and_late_calls_are_not_run() {
     };
     let running = slow(PATIENCE);
     waiting(1).await;
-    // One runs, one waits, the third is refused.
+    // One call runs, one waits, the third is rejected.
     let queued = slow(Duration::from_millis(200));
     waiting(2).await;
     match run(&engine, &function, bind(&function, "rounds=1", Vec::new())).await {
         Err(CallError::Overload { retry_after }) => assert!(retry_after > Duration::ZERO),
-        // The second was late already and has made room.
+        // The second call was late already and has made room.
         Ok(reply) => assert_eq!(reply.outputs[0], ints([1_000_000])),
         other => panic!("{other:?}"),
     }
@@ -681,7 +681,7 @@ async fn test_full_queues_refuse_and_late_calls_are_not_run() {
         ints([2_000_000_000])
     );
     let stats = engine.status(&function).unwrap().stats;
-    // The late one was answered without having run.
+    // The late call was answered without having run.
     assert_eq!(stats.requests_ran, stats.done, "{stats:?}");
 }
 
@@ -795,10 +795,10 @@ async fn test_native_code_that_breaks_breaks_its_own_process_only() {
             Err(CallError::Failed(text)) => assert!(text.contains(says), "{says}: {text}"),
             other => panic!("{says}: {other:?}"),
         }
-        // The next call has a process again.
+        // The next call gets a new process.
         assert_eq!(call(b"good").await.unwrap().outputs[0], &b"good"[..]);
     }
-    // Of the network it has nothing.
+    // The process has no access to the network.
     assert_eq!(call(b"net").await.unwrap().outputs[0], &b"x\0\0"[..]);
     call(b"print").await.unwrap();
     let log = engine.log(&function).unwrap();

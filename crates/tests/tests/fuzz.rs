@@ -10,7 +10,7 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// xorshift64*: plenty for choosing bytes.
+/// The generator xorshift64*, sufficient for choosing bytes.
 struct Random(u64);
 
 impl Random {
@@ -185,7 +185,7 @@ fn test_a_ring_of_any_bytes_gives_bounded_messages_or_an_error() {
     fuzz("ring", &commands(), |message, random| {
         range.zero();
         let mut consumer = Consumer::new(range.clone()).expect("layout");
-        // A plausible ring with one garbled length, or no plausible one at all.
+        // A plausible ring with one corrupted length, or random contents.
         let mut image = vec![0u8; bytes as usize];
         let len = (message.len() as u32).to_le_bytes();
         image[RING_HEADER_BYTES..RING_HEADER_BYTES + 4].copy_from_slice(&len);
@@ -222,7 +222,7 @@ fn test_a_hello_of_any_bytes_is_read_or_refused_in_time() {
     let seed = baltra_session::handshake::frame(&hello).expect("frame");
     fuzz("hello", &[seed], |bytes, _| {
         let (mut client, server) = UnixStream::pair().expect("socket pair");
-        // At most the socket's buffer: never blocks.
+        // At most the socket's buffer, so that the write never blocks.
         let _ = client.write_all(&bytes[..bytes.len().min(4096)]);
         drop(client);
         let _ = baltra_session::handshake::read_hello(&server, Duration::from_secs(1));

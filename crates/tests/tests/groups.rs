@@ -9,10 +9,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-/// `CL_DEVICE_NOT_AVAILABLE`
+/// The value of `CL_DEVICE_NOT_AVAILABLE`.
 const NOT_AVAILABLE: i64 = -2;
 
-/// A group of the test's own, as a service manager that delegates would make it.
+/// A control group of the test, as a service manager that delegates would create it.
 struct Delegated {
     dir: PathBuf,
     scripts: tempfile::TempDir,
@@ -47,7 +47,7 @@ impl Delegated {
         (daemon, options)
     }
 
-    /// Whether cgroup v2 has this controller here, rather than its predecessor.
+    /// Whether cgroup v2 has this controller on the host, rather than cgroup v1.
     fn has(&self, controller: &str) -> bool {
         let controllers = fs::read_to_string(self.dir.join("cgroup.controllers"));
         controllers.is_ok_and(|text| text.split_whitespace().any(|name| name == controller))
@@ -72,7 +72,7 @@ impl Drop for Delegated {
     }
 }
 
-/// A process unrelated to Baltra; ended with the test.
+/// A process unrelated to Baltra, killed when dropped.
 struct Stray(Child);
 
 impl Drop for Stray {
@@ -103,7 +103,7 @@ fn test_what_an_executor_started_ends_with_it() {
     let executor = sessions[0]["executor_pid"].as_u64().unwrap();
     let own = delegated.dir.join(format!("baltra-executor-{executor}"));
     assert_eq!(processes(&own), [executor.to_string()]);
-    // Where the host leaves the controller to cgroup v2.
+    // Only if the controller belongs to cgroup v2 on this host.
     if let Ok(bound) = fs::read_to_string(own.join("pids.max")) {
         assert_eq!(bound.trim(), "1000");
     }

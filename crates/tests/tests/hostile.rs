@@ -18,7 +18,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A tenant that works all along; its results are checked by itself.
+/// A tenant that works throughout and checks its own results.
 struct Neighbour(Running);
 
 impl Neighbour {
@@ -115,7 +115,7 @@ impl Session {
             payload: block.payload(),
         });
         assert_eq!(status, 0);
-        // SAFETY: the block is the test's own, and the command that filled it is complete.
+        // SAFETY: the test owns the block, and the command that filled it is complete.
         unsafe { std::slice::from_raw_parts(block.ptr(), 4096) }.to_vec()
     }
 }
@@ -142,7 +142,7 @@ fn test_malformed_truncated_and_oversized_hellos_are_refused_with_the_reason() {
             random ^= random << 17;
             bytes.push(random as u8);
         }
-        // A refused client may find its socket closed.
+        // The socket of a rejected client may be closed already.
         let _ = stream.write_all(&bytes);
         drop(stream);
     }
@@ -160,7 +160,7 @@ fn test_malformed_truncated_and_oversized_hellos_are_refused_with_the_reason() {
         let refusal = answer(&mut stream).unwrap_err();
         assert!(matches!(refusal, Refusal::Malformed(_)), "{refusal}");
     }
-    // Silence is not answered, but ends.
+    // A silent connection gets no response and is closed.
     let mut stream = daemon.connect().unwrap();
     stream.write_all(&[40, 0, 0, 0, 1]).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
@@ -237,7 +237,7 @@ fn test_random_bytes_over_shared_memory_while_running_end_one_session() {
         session_count(&daemon) == 1
     })
     .unwrap();
-    // The tenant itself is welcome again.
+    // The tenant can open sessions again.
     let mut command = through(&daemon, "scribbler", compile("work"));
     command.arg("5");
     Running::run(command).ok();
@@ -261,7 +261,7 @@ fn test_random_bytes_over_the_control_ring_reach_nobody_of_the_same_executor() {
             random ^= random << 17;
             let span = if i % 3 == 0 { 256 } else { ring.len() };
             let at = ((random >> 20) as usize % span) & !7;
-            // SAFETY: inside the mapping; racing with the executor is what this is about.
+            // SAFETY: inside the mapping; the race with the executor is intended.
             unsafe {
                 ring.ptr()
                     .add(at)
@@ -288,7 +288,7 @@ fn test_ids_of_another_session_name_nothing() {
         let daemon = daemon_with(&[&format!("device.isolation={isolation}")]);
         tenants(&daemon, &["red", "blue"]);
         let red = Session::open(&daemon, "red");
-        // Ids that only red has: blue's own stay far below.
+        // Ids that only red uses: blue's own ids stay far below.
         red.client.new_ids(1000);
         let secret = red.buffer();
         assert_eq!(red.fill(secret, 0x77), 0);

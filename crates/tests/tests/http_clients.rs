@@ -1,4 +1,4 @@
-//! The HTTP door with other people's clients, unmodified: faas-cli, Triton's, schemathesis.
+//! The HTTP door with unmodified third-party clients: faas-cli, Triton's client, schemathesis.
 
 use baltra_testkit::{Options, Service};
 use baltra_tests::{baltra, daemon_with, root, Running};
@@ -68,7 +68,7 @@ fn grpc_address(gateway: &Service) -> String {
     url.trim_start_matches("http://").to_owned()
 }
 
-/// A program of the tests' Python environment (another one: `BALTRA_TEST_VENV`).
+/// A program of the tests' Python environment, which `BALTRA_TEST_VENV` can override.
 fn python(name: &str) -> PathBuf {
     let venv = std::env::var_os("BALTRA_TEST_VENV").map(PathBuf::from);
     let venv = venv.unwrap_or_else(|| root().join("target/venv"));
@@ -168,7 +168,7 @@ fn test_the_documented_certificates_work_and_an_authority_s_own_is_explained() {
     let [curl, list] = trusted(home.path(), "cert.pem", "key.pem", "ca.pem");
     assert_eq!(curl.unwrap(), "ok\n");
     list.unwrap();
-    // Without the option that makes it a server's.
+    // Without the option that makes it a server certificate.
     let authority = commands[0].replace("-addext basicConstraints=critical,CA:FALSE", "");
     assert_ne!(authority, commands[0]);
     shell(&authority, home.path());
@@ -287,7 +287,7 @@ functions:
     };
     let deployed = ok(&["deploy", "-f", "functions.yml"], "");
     assert!(deployed.contains("Deployed. 202 Accepted"), "{deployed}");
-    // Again: an update.
+    // Deployed again, as an update.
     let updated = ok(&["deploy", "-f", "functions.yml"], "");
     assert!(updated.contains("202"), "{updated}");
     let named = ok(&["deploy", "--name", "louder", "--image", "uppercase"], "");
@@ -349,7 +349,7 @@ const CHECKS: &str = "not_a_server_error,content_type_conformance,\
 fn test_schemathesis_finds_no_server_error_and_no_lie_in_the_description() {
     let gateway = gateway();
     let home = tempfile::tempdir().unwrap();
-    // As long as it takes: it ends by itself.
+    // No time limit: the program ends by itself.
     let answer = Command::new(python("st"))
         .arg("run")
         .arg(format!("{}/openapi.json", gateway.url()))

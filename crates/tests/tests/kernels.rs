@@ -1,4 +1,4 @@
-//! Kernels that crash, never end, store where they must not, or do not compile.
+//! Kernels that crash, never end, store to invalid addresses, or do not compile.
 
 use baltra_testkit::{until, Daemon};
 use baltra_tests::{
@@ -6,7 +6,7 @@ use baltra_tests::{
     Answer, Running,
 };
 
-/// `CL_DEVICE_NOT_AVAILABLE`
+/// The value of `CL_DEVICE_NOT_AVAILABLE`.
 const NOT_AVAILABLE: i64 = -2;
 
 fn working(daemon: &Daemon, tenant: &str) -> Running {
@@ -29,7 +29,8 @@ fn works_again(daemon: &Daemon, tenant: &str) {
     Running::run(command).ok();
 }
 
-/// Calls after the fault return that the device is gone, and none of them crashes the caller.
+/// Calls after the fault return that the device is unavailable, and none of them crashes the
+/// caller.
 fn is_ended(answer: &Answer) {
     assert_eq!(answer.number("finish"), Some(NOT_AVAILABLE), "{answer:?}");
     assert_eq!(answer.number("event"), Some(NOT_AVAILABLE), "{answer:?}");
@@ -72,8 +73,8 @@ fn test_with_device_isolation_a_segfault_ends_the_devices_sessions_and_new_ones_
     works_again(&daemon, "blue");
 }
 
-// PoCL compiles a kernel at its first launch, which counts as that task's time: the limits here
-// leave a busy machine enough for it.
+// PoCL compiles a kernel at its first launch, which counts as part of that task's time: the limits
+// here are long enough for a busy machine.
 
 #[test]
 fn test_an_endless_kernel_is_killed_after_its_tenants_time() {
@@ -122,7 +123,7 @@ fn test_an_endless_kernel_ends_with_its_client() {
     works_again(&daemon, "red");
 }
 
-/// Whether a process uses no processor for a while.
+/// Whether a process uses no processor time for a while.
 fn idle(pid: u32) -> bool {
     let used = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -164,7 +165,7 @@ fn test_a_failed_compilation_returns_the_drivers_log() {
     assert_eq!(there, here);
 }
 
-/// The driver's log names its temporary file, which is another one each time.
+/// The driver's log contains a temporary file name, which varies.
 fn without_path(line: &str) -> String {
     let words = line.split(' ').map(|word| match word.rsplit_once(".cl:") {
         Some((_, place)) => format!("FILE.cl:{place}"),

@@ -10,8 +10,8 @@ use baltra_tests::{
 use baltra_wire::{Control, Id, Operation};
 use std::sync::Arc;
 
-/// `CL_MEM_OBJECT_ALLOCATION_FAILURE`, `CL_OUT_OF_RESOURCES`, `CL_OUT_OF_HOST_MEMORY`: the
-/// specification's errors for exhausted resources.
+/// The codes of `CL_MEM_OBJECT_ALLOCATION_FAILURE`, `CL_OUT_OF_RESOURCES`, `CL_OUT_OF_HOST_MEMORY`:
+/// the specification's errors for exhausted resources.
 const REFUSED: [i64; 3] = [-4, -5, -6];
 
 fn limited(daemon: &Daemon, quota: &[&str], arguments: &[&str]) -> Answer {
@@ -27,7 +27,7 @@ fn limited(daemon: &Daemon, quota: &[&str], arguments: &[&str]) -> Answer {
     answer
 }
 
-/// The number of objects that it got.
+/// The number of objects that the program could create.
 fn count(answer: &Answer) -> usize {
     let line = answer.line("refused").expect("a count");
     line.rsplit(' ')
@@ -171,7 +171,7 @@ fn test_a_thousand_sessions_opened_and_dropped_leave_nothing() {
         )
     });
     assert_eq!(daemon.children(), children, "processes");
-    // Allocators keep some; a leak of a thousand sessions' memory would be far more.
+    // Allocators keep some memory; a leak of a thousand sessions' memory would be far larger.
     for (pid, before) in [(daemon.pid(), memory.0), (executor, memory.1)] {
         let now = memory_kib(pid);
         assert!(now < before + (16 << 10), "{before} KiB, then {now} KiB");

@@ -1,4 +1,4 @@
-//! The metrics that `deploy/` configures Prometheus and Grafana to use exist in the daemons.
+//! The metrics in `deploy/`'s configurations of Prometheus and Grafana exist in the daemons.
 
 use baltra_testkit::{Daemon, Options, Service};
 use baltra_tests::{baltra, daemon_with, free_port, get, root};
@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-/// The metrics' families that a page names.
+/// The metric families of a page.
 fn families(page: &str) -> BTreeSet<String> {
     let lines = page.lines().filter_map(|l| l.strip_prefix("# TYPE "));
     lines
@@ -16,7 +16,7 @@ fn families(page: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Every `baltra_…` in a text, as it would be named there.
+/// Every `baltra_…` in a text.
 fn named(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'));
     words
@@ -61,7 +61,7 @@ impl Pool {
 #[test]
 fn every_metric_that_is_asked_for_is_there() {
     let pool = Pool::start();
-    // It has no native library that would have to be made first.
+    // An example without a native library, which would have to be built first.
     let function = root().join("apps/functions/sobel");
     let url = pool.gateway.url();
     let function = function.to_str().unwrap();

@@ -1,6 +1,6 @@
-//! A node that is cut off from the pool: its namespace's link goes down, and comes back.
+//! A node that is disconnected from the pool: its namespace's link goes down and up again.
 //!
-//! Each node of the pool has a network namespace; one more has the bridge between them, the
+//! Each node of the pool has a network namespace. Another namespace contains the bridge, the
 //! registry, the gateway and the callers. The test needs root and `ip`; if namespaces cannot be
 //! created, it prints that and passes.
 
@@ -14,7 +14,7 @@ use std::process::Command;
 const DOOR: &str = "10.78.0.1";
 const NODES: [(&str, &str); 2] = [("east", "10.78.0.11"), ("west", "10.78.0.12")];
 const TOKEN: &str = "known to the gateway and to both managers";
-/// `printf %s TOKEN | sha256sum`
+/// The output of `printf %s TOKEN | sha256sum`.
 const TOKEN_SHA256: &str = "a661c85972de93cae9c2346e7dbc1920e2ff22d2c90e5ca16be387800d062ec1";
 
 const FUNCTION: &str = "name: inverse
@@ -43,8 +43,8 @@ fn ip(words: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Namespaces and the bridge between them; they end with the test. Nothing of it is in the host's
-/// own network.
+/// Namespaces and the bridge between them, removed when dropped. The host's own network is
+/// unchanged.
 struct Network {
     made: Vec<String>,
     scripts: tempfile::TempDir,
@@ -87,12 +87,12 @@ impl Network {
         Ok(name)
     }
 
-    /// A node's own link: `up` or `down`.
+    /// Sets a node's link `up` or `down`.
     fn link(&self, node: &str, state: &str) -> Result<(), String> {
         ip(&["-n", &Network::name(node), "link", "set", "eth0", state])
     }
 
-    /// `baltra` in a namespace: the same process, so that its number is the daemon's.
+    /// `baltra` in a namespace. The process is replaced, so that its process id is the daemon's.
     fn baltra(&self, node: &str) -> PathBuf {
         let path = self.scripts.path().join(node);
         if !path.exists() {
@@ -164,7 +164,7 @@ impl Pool {
         serde_json::from_str(&text).expect("JSON")
     }
 
-    /// Nodes with devices that can be allocated.
+    /// Nodes with allocatable devices.
     fn ready(&self) -> Vec<String> {
         let devices = self.ask(&["devices"]);
         let devices = devices.as_array().expect("a list").iter();
@@ -199,7 +199,7 @@ impl Pool {
         command
     }
 
-    /// A call, which returns the correct answer or an error.
+    /// Calls the function; the response must be correct or an error.
     fn call(&self, text: &str) -> Option<()> {
         let words = ["function", "invoke", "inverse", "--data", text];
         let gateway = ["--gateway", self.gateway.url()];

@@ -1,4 +1,4 @@
-//! Programs in a pool: the devices that are visible to them.
+//! Programs in a pool, and the devices that they see.
 
 use baltra_testkit::{until, Daemon, Options, Service};
 use baltra_tests::{baltra, by_variables, free_port, native, Answer, Running};
@@ -43,7 +43,7 @@ fn node(name: &str, registry: &Service, config: &str, set: &[String]) -> Daemon 
     daemon
 }
 
-/// A program under `baltra run`, asking a registry.
+/// A program under `baltra run` with a registry.
 fn run(registry: &Service, arguments: &[&str]) -> Command {
     let mut command = native(baltra());
     command

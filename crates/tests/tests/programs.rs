@@ -1,4 +1,4 @@
-//! Unchanged programs: each uses the shared device in one of the documented ways, and has the
+//! Unmodified programs: each uses the shared device in one of the documented ways, and has the
 //! native result.
 
 use baltra_tests::{
@@ -29,7 +29,7 @@ fn test_clinfo_shows_the_device_through_the_loader() {
     let device = with(native("clinfo"), &["-l"]);
     let device = device.out.split("Device #0: ").nth(1).expect("PoCL");
     assert!(list.out.contains(device.trim()), "{} {device}", list.out);
-    // The long form queries everything.
+    // The long output queries everything.
     let all = with(by_variables(&daemon.endpoint(), "clinfo"), &[]);
     for line in ["Max compute units", "Device Extensions", "Device Type"] {
         assert!(all.out.contains(line), "{line}: {}", all.out);
@@ -53,7 +53,7 @@ fn test_a_link_on_the_library_path_takes_the_loaders_place() {
         .arg("20")
         .env("LD_LIBRARY_PATH", directory.path())
         .env("BALTRA_ENDPOINT", daemon.endpoint())
-        // No driver could be found by the loader proper.
+        // The loader itself could find no driver.
         .env("OCL_ICD_VENDORS", directory.path());
     let answer = Running::run(command).ok();
     assert!(answer.out.ends_with("done"), "{}", answer.out);
@@ -63,7 +63,7 @@ fn test_a_link_on_the_library_path_takes_the_loaders_place() {
 fn test_the_distributions_loader_stays_in_place_and_says_nothing() {
     let daemon = daemon();
     let mut command = through(&daemon, "", compile("work"));
-    // The linker's own, not one that a test path names.
+    // The loader of the dynamic linker, not one in a path of the tests.
     command.env_remove("LD_LIBRARY_PATH").arg("20");
     let answer = Running::run(command).ok();
     assert!(answer.out.ends_with("done"), "{}", answer.out);
@@ -180,7 +180,7 @@ fn test_what_kernels_print_is_there_when_the_wait_for_them_is_over() {
 fn test_what_kernels_print_at_length_is_whole() {
     let daemon = daemon();
     let program = compile("prints_lines");
-    // Less than a notice, more than the notice ring's half, more than the ring.
+    // Fewer bytes than a notice, more than half of the notice ring, and more than the ring.
     for lines in [200, 5_000, 20_000] {
         let answer = with(through(&daemon, "", &program), &[&lines.to_string()]);
         check_printed_lines(&answer, lines);

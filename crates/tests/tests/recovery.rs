@@ -1,4 +1,4 @@
-//! State that remains when a client, an executor or the manager dies, or is stopped.
+//! The state after the death or stop of a client, an executor or the manager.
 
 use baltra_testkit::{until, Daemon, Options};
 use baltra_tests::{
@@ -8,7 +8,7 @@ use baltra_tests::{
 };
 use std::process::Command;
 
-/// `CL_DEVICE_NOT_AVAILABLE`
+/// The value of `CL_DEVICE_NOT_AVAILABLE`.
 const NOT_AVAILABLE: i64 = -2;
 
 fn working(daemon: &Daemon, tenant: &str, arguments: &[&str]) -> Running {
@@ -29,7 +29,7 @@ fn works_again(daemon: &Daemon, tenant: &str) {
 fn test_a_client_killed_in_the_middle_of_transfers_leaves_nothing() {
     let daemon = daemon();
     tenants(&daemon, &["red"]);
-    // Keeps the executor alive, whose resources are compared.
+    // Keeps the executor, whose resources are compared, alive.
     let mut sibling = working(&daemon, "red", &["0", "4096", "1"]);
     let executor = executor_of(&daemon, "red");
     let large = (64 << 20).to_string();
@@ -40,7 +40,7 @@ fn test_a_client_killed_in_the_middle_of_transfers_leaves_nothing() {
         kill(victim.pid());
         victim.finish();
         until("its session is over", || session_count(&daemon) == 1).unwrap();
-        // The first client warms up resources that the driver keeps permanently.
+        // The first client makes the driver allocate resources that it keeps permanently.
         let Some((files, maps, kib)) = before else {
             before = Some((
                 descriptors(executor),
@@ -108,7 +108,7 @@ fn test_sessions_run_on_while_the_manager_is_killed_and_restarted() {
     before.sort();
     after.sort();
     assert_eq!(before, after, "the same tenants in the same executors");
-    // What adopted executors use of the host's processors counts on.
+    // Processor time of adopted executors is still counted.
     let used = || {
         let all = get(&metrics, "/metrics");
         let of_red = |line: &&str| {
@@ -132,7 +132,7 @@ fn test_sessions_run_on_while_the_manager_is_killed_and_restarted() {
     until("they end as others do", || session_count(&daemon) == 0).unwrap();
 }
 
-/// A user's `baltra up` and `baltra down`.
+/// `baltra up` and `baltra down` of a user.
 struct Home(tempfile::TempDir);
 
 impl Home {

@@ -10,10 +10,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Time that anything may take on a loaded machine before a test gives up.
+/// Timeout of any step on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A Prometheus server with one target; ends with the test.
+/// A Prometheus server with one target, stopped when dropped.
 struct Prometheus {
     child: Child,
     url: String,
@@ -68,7 +68,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// On free ports.
+/// Starts a registry on free ports.
 async fn registry(state: &Path, change: impl FnOnce(&mut Options)) -> Handle {
     let mut options = Options {
         address: "127.0.0.1:0".parse().unwrap(),
@@ -144,7 +144,7 @@ async fn devices_metrics_come_from_a_prometheus_server() {
     let (operators, mut instances) = clients(&handle.url());
     let daemon = manager(&handle.url(), &metrics);
 
-    // The labels name the device: `instance` is where its manager serves metrics.
+    // The labels identify the device: `instance` is the address of its manager's metrics.
     until("Prometheus' values are at the device", || {
         let mut operators = operators.clone();
         async move {
@@ -167,7 +167,7 @@ async fn devices_metrics_come_from_a_prometheus_server() {
         refusal.devices[0].reason.contains("alive is 1"),
         "{refusal:?}"
     );
-    // An invalid query is reported to the operator, in the server's words.
+    // An invalid query is reported to the operator, with the server's message.
     until("the mistake is reported", || {
         let mut operators = operators.clone();
         async move {

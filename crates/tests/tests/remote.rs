@@ -1,4 +1,4 @@
-//! Clients elsewhere: TCP and TLS with a token, and a connection that breaks.
+//! Remote clients: TCP and TLS with a token, and broken connections.
 
 use baltra_testkit::{until, Daemon};
 use baltra_tests::{
@@ -33,7 +33,7 @@ impl Remote {
         }
     }
 
-    /// A program that comes by `port`.
+    /// A program that connects to `port`.
     fn client(&self, port: u16, program: impl AsRef<std::path::Path>) -> Command {
         let mut command = by_variables(&format!("tcp://127.0.0.1:{port}"), program);
         command.env("BALTRA_TOKEN", &self.token);
@@ -89,7 +89,7 @@ fn test_a_remote_client_killed_leaves_nothing() {
         kill(running.pid());
         running.finish();
     }
-    // A relay keeps a session for a while, in case its client comes back.
+    // A relay keeps a session for a while, in case its client reconnects.
     until("the executor has no more of it", || {
         session_count(&remote.daemon) <= 3
     })
@@ -157,7 +157,7 @@ fn test_random_frames_end_their_own_connection() {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            // Half of them have frames' heads: a kind that exists, small numbers.
+            // Half of the inputs have valid frame headers: an existing kind and small numbers.
             let small = round % 4 < 2 && at % 5 < 4;
             let word = if small {
                 random as u32 % 8
@@ -252,7 +252,7 @@ fn test_large_transfers_survive_their_connection_byte_for_byte() {
     let running = std::thread::spawn(move || Running::run(command));
     until("it has a session", || session_count(&remote.daemon) > 0).unwrap();
     let mut cuts = 0;
-    // Bounded: a slow machine would make no progress.
+    // Limited, because a slow machine would make no progress.
     while !running.is_finished() && cuts < 12 {
         std::thread::sleep(Duration::from_millis(31));
         cuts += cutter.cut();

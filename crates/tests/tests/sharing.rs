@@ -2,7 +2,8 @@
 
 use baltra_tests::{app, daemon_with, json, tenants, through, Running};
 
-/// Runs a tenant that loops matrix multiplications beside one with small tasks; how many each did.
+/// Runs two tenants concurrently, one with repeated matrix multiplications and one with small
+/// tasks; returns the number of tasks of each.
 fn side_by_side(set: &[&str]) -> [u64; 2] {
     let daemon = daemon_with(set);
     tenants(&daemon, &["heavy", "light"]);
@@ -58,7 +59,7 @@ fn test_the_priority_policy_serves_the_higher_and_lets_the_lower_in() {
     let urgent = start("urgent", &["--work", "task", "--seconds", "2"]).finish();
     let urgent: serde_json::Value = serde_json::from_str(&urgent.ok().out).unwrap();
     assert!(urgent["count"].as_u64() > Some(20), "{urgent}");
-    // The lower one has ten seconds, of which the higher one took two.
+    // The lower-priority tenant runs for ten seconds, of which the higher-priority one used two.
     let patient: serde_json::Value = serde_json::from_str(&patient.finish().ok().out).unwrap();
     assert!(patient["count"].as_u64() > Some(5), "{patient}");
 }
@@ -70,7 +71,7 @@ fn test_usage_is_booked_to_who_used_the_device() {
     let mut command = through(&daemon, "busy", app("matmul"));
     command.args(["--n", "256", "--repeat", "5"]);
     Running::run(command).ok();
-    // Usage reaches the books each second.
+    // Accounts are updated each second.
     baltra_testkit::until("the work is booked", || {
         let usage = json(&daemon, &["tenant", "usage"]);
         let booked = |name: &str| {

@@ -74,7 +74,7 @@ fn take(stream: TcpStream, collected: &CollectedSpans) {
     stream.get_mut().write_all(answer.as_bytes()).unwrap();
 }
 
-/// The answer of one call, whole.
+/// Makes one call; returns the whole response.
 fn call(gateway: &Service, traceparent: &str) -> String {
     let address = gateway.url().trim_start_matches("http://");
     let mut stream = TcpStream::connect(address).unwrap();
@@ -180,7 +180,7 @@ fn a_call_s_spans_lead_from_the_caller_to_the_device() {
     assert_eq!(task.end_time_unix_nano, work.end_time_unix_nano);
     assert_eq!(text(&whole.attributes, "baltra.function"), "next");
     assert!(!text(&task.attributes, "baltra.tenant").is_empty());
-    // The response contains the span that the caller's span led to.
+    // The response contains the span id of the gateway.
     let id: String = whole.span_id.iter().map(|b| format!("{b:02x}")).collect();
     assert!(answer.contains(&format!("-{id}-01\r\n")), "{answer}");
 

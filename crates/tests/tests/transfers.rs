@@ -1,4 +1,4 @@
-//! Transfers to devices that do not work in host memory: every way that bytes take there.
+//! Transfers to devices that do not work in host memory, over every path.
 
 use baltra_tests::{
     compile, daemon_with, free_port, native, nothing_panicked, root, tenants, through, Running,
@@ -6,7 +6,7 @@ use baltra_tests::{
 use std::process::Command;
 use std::time::Duration;
 
-/// It moves a gigabyte, on whatever cores are free.
+/// The test moves a gigabyte, with few free cores.
 const PATIENCE: Duration = Duration::from_secs(280);
 
 fn passes(command: Command) {
@@ -57,7 +57,8 @@ fn test_transfers_are_right_over_tcp() {
 
 #[test]
 fn test_transfers_are_right_where_memory_for_them_is_short() {
-    // Room for the largest block that is mapped and a few pieces, not for what buffers keep.
+    // Memory for the largest mapped block and a few pieces, but not for the blocks that buffers
+    // keep.
     let daemon = daemon_with(&["device.host_memory=false", "limits.arena_bytes=134217728"]);
     passes(through(&daemon, "", compile("transfers")));
     nothing_panicked(&daemon);

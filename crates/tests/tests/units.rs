@@ -1,4 +1,4 @@
-//! The units of `deploy/systemd` start daemons that exist.
+//! The units of `deploy/systemd` start existing daemons.
 
 use baltra_tests::{baltra, root};
 use std::process::Command;

@@ -1,6 +1,6 @@
-//! Programs on four vendors' drivers, natively and through Baltra: the verdicts are the same.
-//! `scripts/setup.sh drivers` installs them; a driver that is not installed is passed over, unless
-//! `BALTRA_TEST_DRIVERS` is set.
+//! Programs on four vendors' drivers, natively and through Baltra: the results are the same.
+//! `scripts/setup.sh drivers` installs the drivers; a driver that is not installed is skipped,
+//! unless `BALTRA_TEST_DRIVERS` is set.
 
 use baltra_testkit::{Daemon, Options};
 use baltra_tests::{baltra, check_printed_lines, compile, native, root, through, Answer, Running};
@@ -89,15 +89,16 @@ fn parts(answer: &Answer) -> BTreeMap<&str, Vec<&str>> {
     parts
 }
 
-/// Checks that each part of a program answers as natively, save for what `deviates` by intent
-/// (vendor, part, line). Of a part in which the driver crashes, what came before is compared.
+/// Checks that each part of a program gives the native results, except for the intended deviations
+/// in `deviates` (vendor, part, line). If the driver crashes in a part, the output before the crash
+/// is compared.
 fn check_parts(program: &str, skipped: &[&str], deviates: impl Fn(&str, &str, &str) -> bool) {
     let program = compile(program);
     let mut different = Vec::new();
     let compared = vendors().into_iter().filter(|v| !skipped.contains(&v.name));
     for served in compared.map(Served::start) {
         let name = served.vendor.name;
-        // Hundreds of compilations.
+        // The program compiles hundreds of kernels.
         let patience = Duration::from_secs(1800);
         let run = |command| Running::start(command).finish_within(patience).ok();
         let native = run(served.natively(&program));
@@ -125,11 +126,11 @@ fn check_parts(program: &str, skipped: &[&str], deviates: impl Fn(&str, &str, &s
 
 #[test]
 fn test_programs_of_every_origin_answer_as_natively_on_each_vendors_driver() {
-    // Of programs that are not executable, or have no kernels, drivers disagree whether they have
-    // an empty list of kernels or none, and which error asking for one is.
+    // Drivers disagree on programs that are not executable or have no kernels: whether they have an
+    // empty list of kernels or none, and which error a query returns.
     let differs = ["unbuilt source", "broken source", "source without kernels"];
-    // Rusticl forgets the options of a binary that was built again and aborts at some queries; the
-    // program does not run to its end on Oclgrind.
+    // Rusticl loses the options of a binary that was built again, and aborts at some queries; on
+    // Oclgrind, the program does not end.
     let skipped = ["rusticl", "Oclgrind"];
     check_parts("queries", &skipped, |_, part, line| {
         let listed = line.starts_with("kernels: ") || line.starts_with("names: ");
@@ -166,7 +167,7 @@ fn test_verdicts_are_the_native_ones_on_each_vendors_driver() {
 fn test_what_kernels_print_is_whole_on_each_vendors_driver() {
     let program = compile("prints_lines");
     for served in vendors().into_iter().map(Served::start) {
-        // A simulator takes its time.
+        // A simulator is slow.
         let lines = if served.vendor.name == "Oclgrind" {
             300
         } else {
