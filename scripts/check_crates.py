@@ -16,7 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# (crate, the crates that it must not depend on, directly or not, and the reason)
+# (crate, the crates that it must not depend on, directly or indirectly, and the reason)
 FORBIDDEN = [
     ("wire", ["rustix", "libc", "tokio"], "the protocols do no I/O"),
     ("gate", ["rustix", "tokio"], "the scheduler does no I/O"),
@@ -38,12 +38,12 @@ FORBIDDEN = [
 
 
 def crate(name, names):
-    """A workspace's crate by its folder's name, or any other package by its own."""
+    """The name of a workspace's crate is its folder's name; other packages have their own names."""
     return "baltra-" + name if "baltra-" + name in names else name
 
 
 def path(graph, start, end):
-    """A chain of dependencies from `start` to `end`, or none."""
+    """A chain of dependencies from `start` to `end`, or None."""
     seen = {start: None}
     queue = [start]
     for node in queue:

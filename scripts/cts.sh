@@ -39,7 +39,8 @@ default_groups='basic api buffers events compiler computeinfo profiling multiple
 prefix="$root/target/release/baltra run --"
 out=$root/target/cts
 limit_s=300 jobs=1 built=0 build_only=0 headers=/usr/include at_once=1 only='*' skip='' native_only=0 native_from='' source=''
-# The allocation tests take this part of what the device says it has: all of it would starve the host.
+# The allocation tests use this part of the reported device memory; all of it would exhaust the
+# host's.
 allocation_part='2%'
 
 while (($#)); do
@@ -99,7 +100,7 @@ build() {
   } > "$overlay/test_conformance/CMakeLists.txt"
   lib=$(dirname "$(cc -print-file-name=libOpenCL.so)")
   echo "building the suite ($out/build.log)" >&2
-  # -Werror is the suite's own choice for its own compiler; newer compilers warn of more.
+  # The suite sets -Werror for its own compiler; newer compilers have more warnings.
   if ! nice cmake -S "$overlay" -B "$out/build" -DCMAKE_BUILD_TYPE=Release -DCL_INCLUDE_DIR="$headers" \
       -DCL_LIB_DIR="$lib" -DOPENCL_LIBRARIES=OpenCL -DCOMPILER_SUPPORTS_Werror=0 > "$log" 2>&1 ||
     ! nice -n 10 make -C "$out/build" -j"$jobs" >> "$log" 2>&1; then
@@ -138,7 +139,7 @@ run_one() {
     "$(awk -v from="$started" -v to="$ended" 'BEGIN { print to - from }')"
 }
 
-# run_subtest KIND GROUP BINARY SUBTEST PREFIX…: one sub-test, into a table of its own.
+# run_subtest KIND GROUP BINARY SUBTEST PREFIX…: runs one sub-test, with a table of its own.
 run_subtest() {
   local kind=$1 group=$2 name=$4 line
   line=$(run_one "$@")

@@ -19,7 +19,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# (name, pattern, what to write instead). The patterns see whole lines, code and comments alike.
+# (name, pattern, replacement). The patterns are matched with whole lines, code and comments alike.
 PHRASES = [
     (
         "is-no",
@@ -55,7 +55,7 @@ PHRASES = [
 ]
 PHRASES = [(name, re.compile(pattern), remedy) for name, pattern, remedy in PHRASES]
 
-# Columns by the file's ending, as .editorconfig has them.
+# Columns by file suffix, as in .editorconfig.
 WIDTHS = {
     "rs": 100,
     "py": 100,
@@ -69,7 +69,8 @@ WIDTHS = {
 }
 WIDTHS["md"] = 120
 
-# Records of past runs keep their words; this file holds the phrases; the licence is another's text.
+# Records of past runs keep their wording; this file contains the phrases; the licence is a
+# third-party text.
 SKIPPED = re.compile(
     r"^(?:bench/results/|LICENSE$|Cargo\.lock$|scripts/lint_text\.py$)"
     r"|\.(?:svg|png|ppm|lock|json|bin|img|snap|hex|pem|gz)$"
@@ -84,7 +85,7 @@ def tracked():
 
 
 def text_of(name):
-    """The file's lines, or none where it is not UTF-8 text or is a link."""
+    """The file's lines; empty if it is not UTF-8 text or is a link."""
     path = ROOT / name
     if path.is_symlink() or not path.is_file():
         return []

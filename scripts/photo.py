@@ -17,7 +17,7 @@ WIDTH, HEIGHT = 1920, 1080
 
 
 def png_rows(data):
-    """Rows of an RGB PNG of 8 bits, not interlaced."""
+    """Rows of an RGB PNG with 8 bits per channel, not interlaced."""
     if data[:8] != b"\x89PNG\r\n\x1a\n":
         raise ValueError("not a PNG file")
     at, packed = 8, b""

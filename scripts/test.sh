@@ -21,7 +21,7 @@ flaky=0
 
 say() { printf '%s %s\n' "$(date +%H:%M:%S)" "$*"; }
 
-# Adds up the closing lines of a log: run_tests.py's one, or those of cargo's test runner.
+# Adds up the closing lines of a log, of run_tests.py or of cargo's test runner.
 count() {
     local p f lines='test result:'
     if grep -aq '^result of all:' "$1"; then lines='result of all:'; fi
@@ -30,7 +30,7 @@ count() {
     passed=$((passed + p))
     failed=$((failed + f))
     flaky=$((flaky + $(grep -ac '^flaky: ' "$1")))
-    # A run that failed without a failed test did not build, or died.
+    # A run that failed without a failed test did not build, or crashed.
     if [[ $2 -ne 0 && $f -eq 0 ]]; then failed=$((failed + 1)); fi
 }
 

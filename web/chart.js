@@ -24,7 +24,7 @@ const colour = (which) => css(property(which));
 /** The same for an element's style, which follows the scheme by itself. */
 export const paint = (which) => `var(${property(which)})`;
 
-/** The next round number from `value` on whose half is also round. */
+/** The next larger round number from `value` on whose half is also round. */
 function ceiling(value, whole) {
   if (whole && value < 2) return 2;
   if (!(value > 0)) return 1;
@@ -116,7 +116,8 @@ export class Spark {
 
 /**
  * Lines over time, or areas on top of each other (`stacked`). `format` writes a value, `max` holds
- * the scale; without it the scale follows what is shown, in `whole` numbers where there are no others.
+ * the scale; without it, the scale follows the values, in `whole` numbers if all values are
+ * integers.
  */
 export class TimeChart {
   constructor({ label, format: write, max, stacked = false, log = false, whole = false }) {
@@ -140,7 +141,8 @@ export class TimeChart {
     this.element = h('div', { class: 'chart' }, this.plot, this.legend);
   }
 
-  /** Series are `{name, values, which}`, all of one length: a point a second, the newest last. */
+  /** Series are `{name, values, which}`, all of the same length: one point per second, the newest
+   * last. */
   update(series, length = 300) {
     this.series = series;
     this.length = series[0]?.values.length ?? length;
@@ -168,7 +170,7 @@ export class TimeChart {
   #levels() {
     if (!this.stacked) return this.series.map((one) => one.values);
     const sum = new Float64Array(this.length);
-    // Without a value in any series, there is a gap in all.
+    // If all series lack a value, all have a gap.
     const gap = sum.map((_, i) => (this.series.some((one) => Number.isFinite(one.values[i])) ? 0 : NaN));
     return this.series.map((one) => one.values.map((v, i) => (sum[i] += Number.isFinite(v) ? v : 0) + gap[i]));
   }
@@ -234,7 +236,7 @@ export class TimeChart {
           run.forEach(([px, py], k) => (k ? area.lineTo(px, py) : area.moveTo(px, py)));
           area.lineTo(run.at(-1)[0], above + inner.height);
           area.lineTo(run[0][0], above + inner.height);
-          // The area is opaque first, so that areas below do not shine through.
+          // The area is painted opaque first, so that areas below it are not visible.
           if (this.stacked) {
             pen.fillStyle = colour('card');
             pen.fill(area);
@@ -407,7 +409,7 @@ export class HistogramChart {
     const high = Math.max(Math.log10(this.bars.at(-1).high), low + 0.5);
     const pad = (high - low) * 0.04;
     const x = (us) => ((Math.log10(Math.max(us, 0.1)) - low + pad) / (high - low + 2 * pad)) * width;
-    // By area: a wider bar with the same count is lower.
+    // The height is the density: a wider bar with the same count is lower.
     const dense = (bar) => bar.count / Math.max(x(bar.high) - x(bar.low), 0.5);
     const top = Math.max(...this.bars.map(dense));
     pen.strokeStyle = colour('grid');

@@ -1,14 +1,14 @@
-// Elements are created here and never from markup: text stays text, whatever a name contains.
+// Elements are created here and never from markup, so that names cannot inject markup.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
 /**
- * Control characters, and those that turn the direction of what follows: a name with one would
- * rewrite the sentence that it stands in. Line breaks and tabs stay.
+ * Control characters, and those that change the direction of text: a name with one would change the
+ * order of the text around it. Line breaks and tabs are kept.
  */
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
-/** A text as it is shown. */
+/** A text for display. */
 export const shown = (value) => String(value).replace(UNSEEN, '\ufffd');
 
 function fill(element, attributes, children) {
@@ -22,17 +22,17 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** An element; a function as an attribute's value listens to the event of that name. */
+/** Creates an element; a function as an attribute's value listens to the event of that name. */
 export function h(tag, attributes, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
 
-/** The same, of SVG. */
+/** Creates an SVG element. */
 export function s(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
-/** Writes a text only where it differs, so that a selection in it stays. */
+/** Sets a text only if it differs, so that a selection in it is kept. */
 export function text(element, value) {
   const wanted = shown(value);
   if (element.textContent !== wanted) element.textContent = wanted;
@@ -50,8 +50,8 @@ export function mark(element, name, on) {
 }
 
 /**
- * Makes an element's children those of a list, in its order, and keeps the ones that stay.
- * `make(item)` gives an object with an `element` and an `update(item)`.
+ * Makes an element's children equal to those of a list, in its order, and reuses existing ones.
+ * `make(item)` returns an object with an `element` and an `update(item)`.
  */
 export class Keyed {
   constructor(parent, key, make) {
@@ -75,7 +75,7 @@ export class Keyed {
   }
 }
 
-/** A link to a view: each part of the path is one name, whatever is in it. */
+/** A link to a view: each part of the path is one encoded name. */
 export function route(...names) {
   return '#/' + names.map(encodeURIComponent).join('/');
 }

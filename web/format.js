@@ -27,7 +27,7 @@ export function count(value) {
   return `${n} ${unit}`;
 }
 
-/** A count a second, which may be a small part of one. */
+/** A count per second, which may be a small fraction. */
 export function rate(value) {
   if (!known(value)) return NONE;
   if (Math.abs(value) < 10_000) return Math.abs(value) >= 100 ? count(value) : digits(value);
@@ -52,13 +52,13 @@ export function seconds(value) {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
-/** Device seconds, which may be small. */
+/** Device seconds, with small fractions. */
 export function deviceSeconds(value) {
   if (!known(value)) return NONE;
   return value < 60 ? `${digits(value)} s` : seconds(value);
 }
 
-/** A part of one, as a percentage. */
+/** A fraction of one as a percentage. */
 export function percent(value) {
   if (!known(value)) return NONE;
   const p = value * 100;

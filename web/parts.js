@@ -1,4 +1,4 @@
-// Pieces that several views use.
+// Elements that several views use.
 
 import { h, s, text, hint, mark } from './dom.js';
 import { Spark } from './chart.js';
@@ -24,7 +24,7 @@ export class Badge {
   }
 }
 
-/** A number with its name, and its last minutes beneath. */
+/** A number with its name, and a chart of its last minutes. */
 export class Tile {
   constructor(label, which, options = {}) {
     this.value = h('b', {}, NONE);
@@ -47,7 +47,7 @@ export class Tile {
   }
 }
 
-/** A part of the page with a heading, or with a heading and what stands beside it. */
+/** A part of the page with a heading, optionally with an element beside it. */
 export function card(title, ...children) {
   const [name, ...beside] = [title].flat();
   const heading = name ? h('div', { class: 'heading' }, h('h2', {}, name), beside) : null;
@@ -79,7 +79,7 @@ export function nothing(title, why, ...commands) {
   );
 }
 
-/** The picture of an empty island. */
+/** The picture for an empty list: an island. */
 function drawing() {
   return s(
     'svg',
@@ -89,7 +89,7 @@ function drawing() {
   );
 }
 
-/** How full something is, as a thin bar. */
+/** A fill level as a thin bar. */
 export class Bar {
   constructor(label) {
     this.fill = h('i');
@@ -103,7 +103,7 @@ export class Bar {
   }
 }
 
-/** Buttons of which one is on. */
+/** Buttons of which one is selected. */
 export function choice(element, options, chosen, on) {
   const buttons = options.map(([label, value]) =>
     h('button', { type: 'button', 'aria-pressed': String(value === chosen), click: () => pick(value) }, label));

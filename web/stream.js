@@ -25,8 +25,8 @@ class Events {
 }
 
 /**
- * Calls `on.history`, `on.state` with what comes, and `on.status` with `{live}` or
- * `{reason, since, next}` (milliseconds) when that changes.
+ * Calls `on.history` and `on.state` with the received data, and `on.status` with `{live}` or
+ * `{reason, since, next}` (milliseconds) at changes.
  */
 export class Connection {
   #failures = 0;
@@ -54,7 +54,7 @@ export class Connection {
     else this.retry();
   }
 
-  /** Does not wait any longer before the next attempt. */
+  /** Ends the pause before the next attempt. */
   retry() {
     this.#wake?.();
   }

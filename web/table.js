@@ -16,7 +16,7 @@ function compare(a, b, sign) {
 }
 
 /**
- * Columns are `{label, sort(row), text(row)}`; `make()` in place of `text` gives an object with an
+ * Columns are `{label, sort(row), text(row)}`; `make()` instead of `text` returns an object with an
  * `element` and `update(row)`. `number` aligns, and sorts the largest first. `href(row)` links the
  * first column. A column without a value in any row is hidden.
  */
@@ -82,7 +82,7 @@ export class Table {
     try {
       sessionStorage.setItem(`sort.${this.id}`, JSON.stringify([column, down]));
     } catch {
-      // Without storage the order is lost with the page.
+      // Without storage, the order is lost when the page is closed.
     }
     this.#heads();
     this.#show();

@@ -12,7 +12,7 @@ const IMAGES = new Set(['image/png', 'image/jpeg', 'image/gif', 'image/webp', 'i
 const SHOWN = new Set(['content-type', 'server-timing', 'traceparent', 'retry-after', 'allow']);
 const TYPES = { raw: 'application/octet-stream', json: 'application/json', npy: 'application/x-npy', png: 'image/png', jpeg: 'image/jpeg' };
 
-/** A labelled control. */
+/** A labeled control. */
 function field(label, control, note) {
   return h('label', { class: 'field' }, h('span', {}, label, note ? h('small', {}, note) : null), control);
 }
@@ -163,7 +163,7 @@ export class Try {
     this.answer.wait();
     const begun = performance.now();
     try {
-      // Relative, so that the console works behind a proxy's prefix too.
+      // Relative, so that the console also works behind a proxy's path prefix.
       const answer = await fetch(`..${this.#target()}`, { method, headers, body, signal: abort.signal, cache: 'no-store' });
       const bytes = await answer.arrayBuffer();
       this.answer.show(answer, bytes, performance.now() - begun);

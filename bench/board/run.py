@@ -22,7 +22,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLOCK_MHZ = 156.25
-COLD_BEYOND_MAX_US = 5  # maximum of a cold start beyond the configuration port's own time
+COLD_BEYOND_MAX_US = 5  # maximum of a cold start in addition to the configuration port's own time
 DATA = ROOT / "target" / "board"
 sys.path[:0] = [str(ROOT / "hdl" / "board" / "tests"), str(ROOT / "bench" / "opencl")]
 import harness  # noqa: E402
@@ -75,8 +75,9 @@ def cycles_and_time(process):
 
 @contextlib.contextmanager
 def foremost():
-    """Prefers this session's programs: Linux shares processors between sessions first
-    (sched_autogroup), regardless of the niceness of the programs within each session."""
+    """Gives this session's programs precedence: Linux first divides processor time among sessions
+    (sched_autogroup), regardless of the niceness of the programs within each session.
+    """
     group = pathlib.Path("/proc/self/autogroup")
     if not group.exists():
         yield
@@ -171,8 +172,9 @@ def functions_report(rows):
 
 
 def cold_pictures(rows):
-    """Cold starts by the image's size, alone and under load: {name: SVG}, of the total time and of
-    the time beyond the port's."""
+    """Cold starts by the image's size, alone and under load: {name: SVG}, for the total time and
+    for the time in addition to the port's.
+    """
     whole, beyond = {}, {}
     for row in cold_starts(rows):
         others = row["other_connections"]

@@ -19,7 +19,7 @@ LOADS = ["low", "medium", "high"]
 
 
 def dump(result):
-    """JSON with a record a line."""
+    """JSON with one record per line."""
     lists = ("records", "rising")
     rest = {key: value for key, value in result.items() if key not in lists}
     text = json.dumps(rest, indent=1)[:-2]
@@ -75,7 +75,7 @@ class Row:
                 "served": len(values) / self.seconds if records else 0.0,
                 "target": part[0]["target_per_s"] if part else 0.0,
             }
-        # Tasks of a use are alike, so a function's part of the busy time is its part of the
+        # A use's tasks are equal, so a function's part of the busy time is its part of the
         # requests.
         for f in self.functions.values():
             together = sum(
@@ -95,13 +95,13 @@ class Row:
         }
 
     def cotenant_ms(self, number):
-        """One task of the function that shares the device, or None where there is none."""
+        """One task of the function that shares the device, or None if there is none."""
         device = self.functions[number]["device"]
         return self.devices[device]["task_ms"] if len(PLACEMENT[device]) > 1 else None
 
 
 class Point:
-    """One application on all devices at a rate, all rounds together."""
+    """One application on all devices at one rate, all rounds together."""
 
     def __init__(self, result, use, rate, system):
         records = [
@@ -112,7 +112,7 @@ class Point:
         self.mean, self.p50, self.p95 = latency["mean"], latency["p50"], latency["p95"]
         self.served = len(values) / sum(r["seconds"] for r in records)
         self.failed = sum(f["failed"] for r in records for f in r["functions"].values())
-        # Of three devices, as in the thesis: up to 300 %.
+        # Summed over three devices, as in the thesis: up to 300 %.
         self.utilization = statistics.fmean(
             sum(d["utilization"] for d in r["devices"].values()) for r in records
         )

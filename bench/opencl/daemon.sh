@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 baltra=${BALTRA:-$PWD/target/release/baltra}
-# Several daemons at once need a name and a port each.
+# The daemon needs a name and a port if several run concurrently.
 home=$PWD/target/bench/${BALTRA_BENCH_NAME:-daemon}
 port=${BALTRA_BENCH_PORT:-17473}
 export BALTRA_RUNTIME_DIR=$home/run

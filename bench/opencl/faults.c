@@ -1,12 +1,12 @@
-/* Programs that do what breaks a device's context, and one that shows whether it works.
+/* Programs that break a device's context, and one that tests whether it works.
  *
- *   faults [--device TEXT] good [SECONDS]   right results for so long (default 0: once)
- *   faults [--device TEXT] stray            stores far outside of its buffer
- *   faults [--device TEXT] null             stores to a buffer that is not given
- *   faults [--device TEXT] endless          a kernel without an end; prints the process id
+ *   faults [--device TEXT] good [SECONDS]   correct results for this time (default 0: once)
+ *   faults [--device TEXT] stray            stores far outside its buffer
+ *   faults [--device TEXT] null             stores to a null buffer
+ *   faults [--device TEXT] endless          a kernel that does not end; prints the process id
  *
- * Exit status: 0 right, or the fault was reported as an error; 1 wrong results, or a fault that
- * nothing reported; 3 an OpenCL call failed. */
+ * Exit status: 0 correct, or the fault was reported as an error; 1 wrong results, or an unreported
+ * fault; 3 an OpenCL call failed. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static int good(struct fault *f, double seconds) {
   return 0;
 }
 
-/* The launch or what waits for it fails: the codes differ from driver to driver. */
+/* The launch or the following wait fails; the codes differ between drivers. */
 static int fault(struct fault *f, const char *name) {
   cl_kernel kernel = clu_kernel(f->program, name);
   cl_ulong far = 1ull << FAR_BITS;

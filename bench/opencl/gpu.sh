@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs programs on a device natively and through Baltra, and compares what they say.
+# Runs programs on a device natively and through Baltra, and compares their results.
 #
-#   gpu.sh pack KIT            collect in the folder KIT what `run` needs and this host has
-#   gpu.sh run KIT [options]   on a host that reaches nothing: run what KIT holds
+#   gpu.sh pack KIT            collect the files for `run` from this host in the folder KIT
+#   gpu.sh run KIT [options]   run the programs of KIT, on a host without network access
 #
 # run's options:
 #   --driver LIBRARY   the vendor's OpenCL library (default libnvidia-opencl.so.1)
@@ -13,21 +13,22 @@
 #   --limit SECONDS    per program (default 300)
 #   --at-once N        sub-tests of cts at the same time (default 8)
 #   --label NAME       the machine, in the record's name (default: the host's name)
-#   --out DIR          where the record goes (default bench/results/opencl)
+#   --out DIR          folder of the record (default bench/results/opencl)
 #
-# pack takes programs from the PATH and from these variables, where they are set: CLBLAST_TESTS (what
-# clblast.sh built), HASHCAT (a folder with hashcat and its OpenCL, modules and tunings), CTS (what
-# scripts/cts.sh built), PYTHON_SITE (a folder with pyopencl and pytest) and PYOPENCL_TESTS (pyopencl's
-# folder test/). README.md says how each of them is made.
+# pack takes programs from the PATH and from these variables, if they are set: CLBLAST_TESTS (the
+# output of clblast.sh), HASHCAT (a folder with hashcat and its OpenCL, modules and tunings), CTS
+# (the output of scripts/cts.sh), PYTHON_SITE (a folder with pyopencl and pytest) and PYOPENCL_TESTS
+# (pyopencl's folder test/). README.md describes how to build them.
 #
-# Exit status: 0 every verdict the native one, 1 some differ, 2 usage, 3 nothing could be run.
+# Exit status: 0 every result equals the native one, 1 some differ, 2 usage, 3 no program could be
+# run.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
 parts='clinfo transfers clpeak clblast hashcat pyopencl cts faults endless cold'
 driver=libnvidia-opencl.so.1 isolations=tenant sizes=1M,16M,64M,256M,1G rounds=5 limit=300 at_once=8 label=$(uname -n)
 out=$root/bench/results/opencl
-# Processes of the part cold.
+# Number of processes in the part cold.
 cold_count=10
 
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit "${1:-2}"; }
@@ -65,14 +66,14 @@ pack() {
     for program in clinfo clpeak; do
         if found=$(command -v "$program"); then cp "$found" "$kit/bin/"; fi
     done
-    # The loader; a vendor's library is the target host's own.
+    # The loader; the vendor's library is taken from the target host.
     cp -L "$(ldconfig -p | awk '/libOpenCL.so.1 /{print $NF; exit}')" "$kit/lib/"
     [[ -z ${CLBLAST_TESTS:-} ]] || { mkdir -p "$kit/clblast" && cp "$CLBLAST_TESTS"/clblast_test_* "$kit/clblast/"; }
     [[ -z ${HASHCAT:-} ]] || cp -rT "$HASHCAT" "$kit/hashcat"
     [[ -z ${CTS:-} ]] || pack_cts
     [[ -z ${PYTHON_SITE:-} ]] || cp -rT "$PYTHON_SITE" "$kit/python"
     [[ -z ${PYOPENCL_TESTS:-} ]] || cp -rT "$PYOPENCL_TESTS" "$kit/pyopencl"
-    # Libraries of the programs that a host may lack; not the C library, which has to be its own.
+    # Libraries that the target host may lack, except the C library, which must be the host's own.
     for program in "$kit"/bin/cl* "$kit"/clblast/* "$kit"/hashcat/hashcat; do
         [[ -x $program ]] || continue
         ldd "$program" | awk '$3 ~ /^\// {print $3}' | grep -vE '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*)\.so' |
@@ -81,7 +82,7 @@ pack() {
     du -sh "$kit"
 }
 
-# The suite's programs and the folders that they find beside them, without what the compiler left.
+# The suite's programs and the folders that they need, without the compiler's intermediate files.
 pack_cts() {
     local folder to file
     for folder in "$CTS"/build/test_conformance/*/; do
@@ -95,7 +96,7 @@ pack_cts() {
     done
 }
 
-# What a program's output comes to: a line that has to be the same natively and through Baltra.
+# Summarizes a program's output in a line that must be the same natively and through Baltra.
 verdict_of() {
     local part=$1 log=$2 code=$3
     [[ $code -ne 124 ]] || { echo "no end after $limit s"; return; }
@@ -108,7 +109,7 @@ verdict_of() {
     esac
 }
 
-# Figures that are shown beside the verdict, without being compared.
+# Measurements that are shown next to the result, without a comparison.
 figures_of() {
     local part=$1 log=$2
     case $part in
@@ -122,7 +123,7 @@ shared() { shared_as 0 "$@"; }
 # shared_as TENANT COMMAND…
 shared_as() { timeout -k 5 "$limit" bench/opencl/daemon.sh shm "$@"; }
 
-# The daemon, with the isolation that is wanted.
+# Starts the daemon with the requested isolation.
 up=''
 serve() {
     [[ $up != "$1" ]] || return 0
@@ -138,7 +139,7 @@ serve() {
 
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 
-# median_of FILE: median, and the range, of a number a line.
+# median_of FILE: prints the median and the range of a file with one number per line.
 median_of() { sort -n "$1" | awk '{ v[NR] = $1 } END { m = int((NR + 1) / 2); printf "%s (%s to %s)", NR % 2 ? v[m] : (v[m] + v[m + 1]) / 2, v[1], v[NR] }'; }
 
 differ=0 run=0 table=() figures=()
@@ -149,7 +150,7 @@ row() {
 
 skip() { row "$1" - - "skipped: $2 did not travel"; }
 
-# judge NAME NATIVE SHARED [same]: a row, and whether the two are the same.
+# judge NAME NATIVE SHARED [same]: prints a row, and whether the two are equal.
 judge() {
     local same=${4:-same}
     run=$((run + 1))
@@ -173,7 +174,7 @@ compare() {
     [[ ${verdict[0]} == "${verdict[1]}" ]] || tail -n 5 "$work/$name.shared.log" | sed "s/^/    /"
 }
 
-# Rounds of all kinds of transfers, natively and through Baltra in turn.
+# Rounds of all kinds of transfers, alternating between native and shared.
 transfers() {
     local round kind codes=(0 0) kinds
     for ((round = 0; round < rounds; round++)); do
@@ -235,7 +236,7 @@ cts() {
     done
 }
 
-# cts_verdicts FILE NATIVE: how many of each, and the sum of which has which.
+# cts_verdicts FILE NATIVE: prints the number of each verdict, and how many differ from NATIVE.
 cts_verdicts() {
     awk -F '\t' '{ n[$3]++ } END { for (v in n) printf "%d %s\n", n[v], v }' "$1" | sort -k2 | tr '\n' ' '
     awk -F '\t' 'NR == FNR { native[$1 FS $2] = $3; next } native[$1 FS $2] != $3 { d++ } END { if (d) printf "(%d differ)", d }' "$2" "$1"
@@ -243,7 +244,8 @@ cts_verdicts() {
 
 cts_seconds() { cut -f 4 "$1" | sort -n | awk '{ v[NR] = $1; all += $1 } END { printf "median %.1f s, all %d s", v[int((NR + 1) / 2)], all }'; }
 
-# What a fault of one program leaves to those that come after it, and to one of another tenant that runs meanwhile.
+# Tests the effect of one program's fault on later programs of its tenant, and on a program of
+# another tenant that runs meanwhile.
 faults() {
     local isolation mode native code meanwhile
     for mode in stray null; do
@@ -265,7 +267,8 @@ faults() {
     done
 }
 
-# answer_ms FROM COMMAND…: milliseconds since FROM until the command succeeds, tried again while it does not.
+# answer_ms FROM COMMAND…: retries the command until it succeeds; prints the milliseconds since
+# FROM.
 answer_ms() {
     local from=$1 deadline=$((SECONDS + limit))
     shift
@@ -275,7 +278,7 @@ answer_ms() {
     echo $(($(now_ms) - from))
 }
 
-# kill_endless COMMAND…: starts an endless kernel and kills its process; the moment.
+# kill_endless COMMAND…: starts an endless kernel and kills its process; prints the time.
 kill_endless() {
     local log=$work/endless.log starter pid
     : >"$log"
@@ -289,7 +292,8 @@ kill_endless() {
     now_ms
 }
 
-# How soon another program answers when one with an endless kernel was killed: a new session, by default settings.
+# Time until another program, in a new session, gets a result after a program with an endless kernel
+# was killed, with default settings.
 endless() {
     local isolation from native alone shared
     from=$(kill_endless natively) || return
@@ -304,7 +308,8 @@ endless() {
     done
 }
 
-# How long processes that start at once take to build and run a kernel, each, under isolation by session.
+# Time of each of several processes that start concurrently, to build and run a kernel, with
+# isolation by session.
 cold() {
     local round kind n from pids pid codes=(0 0)
     serve session
@@ -323,7 +328,8 @@ cold() {
     judge "cold, $cold_count at once" "exit ${codes[0]}" "exit ${codes[1]}" same ", $(median_of "$work/cold.natively") ms" ", $(median_of "$work/cold.shared") ms"
 }
 
-# All sizes; of the matrix product, which takes minutes on the reference's one processor, the usual ones.
+# All sizes, except for the matrix product, which takes minutes on the reference's single processor:
+# it has the default sizes.
 compare_clblast() {
     local all=(-full_test)
     [[ $1 != *xgemm ]] || all=()
@@ -342,7 +348,7 @@ run_part() {
         for test in "$kit"/clblast/clblast_test_*; do compare_clblast "$test"; done ;;
     hashcat)
         [[ -x $kit/hashcat/hashcat ]] || { skip hashcat hashcat; return; }
-        # MD5 of "hashcat" by its alphabet, and how fast that is.
+        # MD5 of "hashcat" by its alphabet, and the speed.
         compare hashcat hashcat-crack env -C "$kit/hashcat" HOME="$work" ./hashcat -m 0 -a 3 --potfile-disable --backend-ignore-cuda \
             8743b52063cd84097a65d1633f5c74f5 '?l?l?l?l?l?l?l'
         compare hashcat hashcat-speed env -C "$kit/hashcat" HOME="$work" ./hashcat -b -m 0 --backend-ignore-cuda ;;

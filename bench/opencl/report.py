@@ -38,8 +38,8 @@ TARGETS = {
     "connect": {"shm": ("below", 10, 30), "tcp": ("below", 10, 30)},
     "killed": {"shm": ("below", 1000, 1000), "tcp": ("below", 1000, 1000)},
 }
-SHARE_OF_NATIVE_SUM = 0.5  # the 4 KB task at every count of clients, over shared memory
-SHARE_SPREAD_MAX = 0.05  # equal tenants differ by no more than this
+SHARE_OF_NATIVE_SUM = 0.5  # for the 4 KB task, with every number of clients, over shared memory
+SHARE_SPREAD_MAX = 0.05  # maximum difference between equal tenants
 
 # The thesis's times relative to its native ones: figures 6.1 to 6.3 and table 6.1.
 THESIS = {
@@ -103,7 +103,7 @@ class Table:
 
 
 def verdict(table, metric, config):
-    """(target in words, met or None)"""
+    """(target as text, met or None)"""
     rule = TARGETS.get(metric, {}).get(config["kind"])
     value, native, ratio = (
         table.median(metric, config["name"]),
@@ -291,7 +291,7 @@ def neighbour_section(result):
 
 
 def starts_section(result, suite, title, key):
-    """One figure per process, in milliseconds."""
+    """One chart per process, in milliseconds."""
     out = []
     for config in result["configs"]:
         totals = sorted(

@@ -40,8 +40,9 @@ class Config:
         self.env, self.up, self.down, self.usage = env or {}, up, down, usage
 
     def command(self, argv, client):
-        """{client} in a prefix becomes the client's number,
-        so that each client can be a tenant of its own."""
+        """{client} in a prefix is replaced with the client's number, so that each client can have
+        its own tenant.
+        """
         return shlex.split(self.prefix.replace("{client}", str(client))) + [str(a) for a in argv]
 
     def environment(self, client):
@@ -110,7 +111,7 @@ class Runner:
         return self.configs[turn:] + self.configs[:turn]
 
     def each(self, suite, metric, argv, round_, limit_s=None):
-        """One process per configuration, the order turning from round to round."""
+        """One process per configuration, in an order that rotates from round to round."""
         for config in self.turned(round_):
             begun = time.monotonic()
             output = self.collect(self.spawn(config, argv, 0), limit_s or self.options.timeout)
@@ -167,7 +168,7 @@ class Runner:
             )
 
     def together(self, suite, metric, config, round_, jobs, seconds):
-        """Starts jobs (a list of clbench arguments) that begin at one time."""
+        """Starts jobs (a list of clbench arguments) that begin at the same time."""
         start_ms = int(time.time() * 1000) + 1500 + 250 * len(jobs)
         processes = [
             self.spawn(
@@ -211,8 +212,7 @@ class Runner:
             self.each("connect", "connect", [CLBENCH, "connect"], round_ * 100 + start)
 
     def killed(self, round_):
-        """The time for which the resources of a client are held after it was killed within a
-        transfer."""
+        """Time for which the resources of a client are held after it was killed during a transfer."""
         for start in range(2 if self.options.quick else 10):
             for config in self.turned(round_ + start):
                 if config.usage:
@@ -245,7 +245,7 @@ class Runner:
             config, [APPS / "bandwidth", "--json", "--sizes", 64 * MB, "--repeat", 100000], 0
         )
         before = until(lambda sessions, memory: sessions > 0 and memory > 0)
-        time.sleep(0.2)  # into the transfers
+        time.sleep(0.2)  # during the transfers
         os.killpg(process.pid, signal.SIGKILL)
         begun = time.monotonic()
         after = before and until(lambda sessions, memory: sessions == memory == 0)

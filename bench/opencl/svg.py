@@ -1,4 +1,4 @@
-"""Line charts as SVG text: limited to the needs of the reports."""
+"""Line charts as SVG text, with the features that the reports need."""
 
 import math
 from html import escape

@@ -1,9 +1,10 @@
-/* How fast bytes move: each kind of transfer by size, a line each.
+/* Measures the rate of each kind of transfer by size, one line each.
  *
  *   transfers [--json] [--sizes 1M,16M,256M] [--device TEXT]
  *
- * One figure is the bytes of several transfers over the time from the first call to the end of the
- * last, clFinish included, in GB/s (10^9). Memory is the application's own unless it says mapped. */
+ * A rate is the bytes of several transfers divided by the time from the first call to the end of
+ * the last transfer, including clFinish, in GB/s (10^9). The memory is the application's own unless
+ * the line is marked as mapped. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +47,7 @@ static void read_waited(struct bench *b) {
   CLU(clFinish(b->queue));
 }
 
-/* One to the device and one from it, at once; the figure counts both. */
+/* Concurrent transfers to and from the device; the rate counts both. */
 static void both_ways(struct bench *b) {
   write_queued(b);
   CLU(clEnqueueReadBuffer(b->other, b->second, CL_FALSE, 0, b->bytes, b->more, 0, NULL, NULL));
@@ -84,8 +85,8 @@ static void read_mapped(struct bench *b) {
 static const struct {
   const char *name;
   void (*run)(struct bench *);
-  int factor; /* bytes of a run, in sizes */
-  int mapped; /* the buffer of the application's choice stays mapped meanwhile */
+  int factor; /* bytes of a run, as a multiple of the size */
+  int mapped; /* a buffer chosen by the application stays mapped meanwhile */
 } kinds[] = {
     {"write_blocking", write_blocking, 1, 0}, {"read_blocking", read_blocking, 1, 0},
     {"write_queued", write_queued, 1, 0},     {"read_queued", read_queued, 1, 0},

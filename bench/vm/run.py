@@ -195,7 +195,7 @@ def table(bench, scale, rounds):
 
 
 def curve(bench, rounds):
-    """A call's time by its work, each transport."""
+    """A call's time by its amount of work, for each transport."""
     result = {}
     for _ in range(rounds):
         for repetitions in CURVE:

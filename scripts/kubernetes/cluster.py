@@ -227,7 +227,7 @@ class Process:
         return self.running is not None and self.running.poll() is None
 
     def kill(self):
-        """Without a word: SIGKILL."""
+        """Without `word`: sends SIGKILL."""
         self.running.kill()
         self.running.wait()
 

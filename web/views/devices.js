@@ -59,7 +59,7 @@ export class Devices {
   }
 }
 
-/** The busiest rows in the shown time, in their original order. */
+/** The busiest rows in the displayed time, in their original order. */
 function busiest(rows) {
   if (rows.length <= HEAT_ROWS) return rows;
   const sum = (values) => values.reduce((all, v) => all + (Number.isFinite(v) ? v : 0), 0);

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""The VM door with real guests: two at once under QEMU, calls, hostile guests, killed ones, a killed daemon.
+"""The VM door with real guests: two concurrent guests under QEMU, calls, hostile guests, killed
+guests, a killed daemon.
 
     scripts/guest.sh && crates/vfun/tests/vm_test.py [--keep] [NAME …]
 
-Names choose tests. Each test leaves both guests able to call. Nothing here depends on how long something
-takes, beyond a patience."""
+Names select tests. After each test, both guests can call functions. No test depends on time, except
+for generous timeouts.
+"""
 import hashlib
 import json
 import os
@@ -28,7 +30,7 @@ PATIENCE_S = 180
 
 
 class Manager:
-    """`baltra manager` with directories of its own, and programs of this host that use it."""
+    """`baltra manager` with its own directories, and programs of this host that use it."""
 
     def __init__(self, devices=""):
         self.home = Path(tempfile.mkdtemp(prefix="baltra-vm-test-"))
@@ -45,7 +47,7 @@ class Manager:
         (self.home / "lib/libOpenCL.so.1").symlink_to(ROOT / "target/release/libbaltra_opencl.so")
 
     def run(self, program, **more):
-        """What a program of this host prints."""
+        """The output of a program of this host."""
         environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(self.home / "lib"),
                        "BALTRA_ENDPOINT": self.endpoint, **more}
         ran = subprocess.run([ROOT / "target/apps" / program[0], *program[1:]], env=environment, capture_output=True, text=True,
@@ -60,7 +62,7 @@ class Manager:
 
 
 class Daemon:
-    """`baltra vfun` with directories of its own."""
+    """`baltra vfun` with its own directories."""
 
     def __init__(self, *more, functions=ROOT / "target/functions"):
         self.more = more
@@ -87,7 +89,9 @@ class Daemon:
                 "-device", f"ivshmem-doorbell,vectors={attached['vectors']},chardev=vfun"]
 
     def attach_streams(self, name, ports, *more):
-        """For a VM without the device: the QEMU arguments for this number of virtio-serial ports, and the answer of the daemon."""
+        """For a VM without the device: the QEMU arguments for this number of virtio-serial ports,
+        and the daemon's response.
+        """
         attached = json.loads(self.ask("vm", "attach", name, "--json", *more).stdout)
         arguments = ["-device", "virtio-serial-pci"] if ports else []
         for port in range(ports):
@@ -113,7 +117,7 @@ def until(what, holds, patience_s=PATIENCE_S):
 
 
 def children(pid):
-    """The processes that a process has started, and theirs."""
+    """All descendants of a process."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -127,7 +131,7 @@ def children(pid):
 
 
 class Tests:
-    """Every method that begins with test_ is one."""
+    """Every method whose name begins with test_ is a test."""
 
     def __init__(self):
         self.daemon = Daemon()
@@ -156,7 +160,9 @@ class Tests:
         assert self.b.command("vfun call factorial 20").strip() == FACTORIAL_20
 
     def beside(self, attack, seconds):
-        """While guest a attacks, guest b calls: every call of b's answers, by the same worker; then both work."""
+        """While guest a attacks, guest b calls: every call of b succeeds, with the same worker;
+        then both work.
+        """
         before = self.daemon.vm("b")
         quiet = json.loads(self.b.command("vfun time --calls 500 factorial 20"))
         self.a.start(attack)
@@ -203,7 +209,7 @@ class Tests:
     def test_the_region_stays_as_large_as_it_is(self):
         said = self.a.command("hostile size")
         results = dict(word.split("=") for word in said.split())
-        # What sysfs answers to a truncation is its own affair: nothing came of it.
+        # The result of a truncation in sysfs is not specified; the size must be unchanged.
         assert results["beyond"] != "0" and results["same"] == "1", said
         descriptors = Path(f"/proc/{self.a.pid}/fd")
         regions = [fd for fd in descriptors.iterdir() if "baltra-vfun" in os.readlink(fd)]
@@ -230,7 +236,7 @@ class Tests:
         self.a.start("hostile random 3 1")
         self.a.end()
         self.both_work()
-        # And with calls of its own on their way meanwhile.
+        # The same with concurrent calls of guest a.
         self.beside("(vfun time --calls 100000 factorial 20 > /dev/null 2>&1 & hostile random 3 2; kill $! 2> /dev/null; true)", 3)
 
     def test_values_changed_between_check_and_use(self):
@@ -270,7 +276,7 @@ class Tests:
         vms = {name: self.daemon.vm(name) for name in "ab"}
         assert vms["a"]["peers"] == [self.a.pid] and vms["b"]["peers"] == [self.b.pid], vms
         self.both_work()
-        # Its VM's end is noticed although the socket was another daemon's.
+        # The end of its VM is detected although its socket belonged to an earlier daemon.
         self.b.kill()
         until("b is seen to be gone", lambda: self.daemon.vm("b")["peers"] == [])
         self.b = Guest("b", self.b_device).ready()
@@ -278,9 +284,11 @@ class Tests:
 
 
 class OpenCl:
-    """Programs of guest c, which are the host's, over the region; a manager beside them."""
+    """Programs of guest c, which are copies of the host's, over the region, with a manager on the
+    host.
+    """
 
-    # What a guest's program is started with.
+    # Environment of a guest's program.
     GUEST = "LD_LIBRARY_PATH=/opencl BALTRA_TRANSPORT=ivshmem /opencl/"
     SOBEL = ["sobel", "--size", "640x480", "--json"]
 
@@ -308,15 +316,15 @@ class OpenCl:
         self.manager.end()
 
     def sobel(self, more=""):
-        """A program of the guest's: what it says."""
+        """The output of a program of the guest."""
         return self.said(f"{' '.join(self.SOBEL)} {more}")
 
     def said(self, program):
-        """The JSON that a program of the guest's says; before it the loader may say something."""
+        """The JSON in the output of a guest's program; the loader may print something before it."""
         return json.loads(self.c.command(f"{self.GUEST}{program}").splitlines()[-1])
 
     def works(self):
-        """A new program of the guest computes, and so does one of the host, by the same manager."""
+        """A new program of the guest works, and so does one of the host with the same manager."""
         assert self.sobel()["checksum"] == self.right
         assert json.loads(self.manager.run(self.SOBEL))["checksum"] == self.right
         assert self.manager.process.poll() is None and self.daemon.process.poll() is None
@@ -361,9 +369,11 @@ class OpenCl:
         self.works()
 
     def attacked(self, attack):
-        """An attack on part 0, which a program of the guest has, while programs of the host compute."""
+        """An attack on part 0, which a program of the guest uses, while programs of the host
+        compute.
+        """
         worker = self.daemon.vm("c")["worker"]
-        # Its kernel is compiled then, and the attacked program computes by the time of the attack.
+        # This compiles the kernel, so that the attacked program computes at the time of the attack.
         self.said("sobel --size 320x200 --json")
         self.c.command(f"({self.GUEST}sobel --size 320x200 --repeat 100000 > /tmp/first 2>&1; echo $? >> /tmp/first) & sleep 1")
         self.c.start(f"timeout 30 {attack}")
@@ -396,7 +406,7 @@ class OpenCl:
         self.works()
 
     def test_a_part_stays_an_executors_across_a_restart_of_the_daemon(self):
-        # Part 0 is a session's, and its executor cannot let go of it.
+        # Part 0 belongs to a session, and its executor cannot release it.
         self.c.command(f"({self.GUEST}sobel --size 320x200 --repeat 100000 > /dev/null 2>&1) & sleep 1")
         until("the session is there", lambda: self.daemon.vm("c")["usage"]["applications"] == 1)
         executors = children(self.manager.process.pid)
@@ -408,7 +418,8 @@ class OpenCl:
             self.c.command("for p in /proc/[0-9]*; do case $(cat $p/comm 2> /dev/null) in sobel) kill -9 ${p#/proc/};; esac; done; true")
             self.daemon.start()
             until("c has a worker again", lambda: self.daemon.vm("c")["worker"])
-            # Nobody in the guest has part 0 any more, so the next application asks for it. It gets it from nobody.
+            # No program in the guest uses part 0 any more, so the next application requests it, and
+            # must not get it.
             said, status = self.c.attempt("vfun call fibonacci 93")
             assert status == 1 and "does not answer" in said, said
             until("nobody has a part", lambda: self.daemon.vm("c")["usage"]["applications"] == 0)
@@ -416,12 +427,12 @@ class OpenCl:
             for executor in executors:
                 os.kill(executor, signal.SIGCONT)
         until("the executor has let go", lambda: self.c.attempt("vfun call fibonacci 93")[0].strip() == FIBONACCI_93)
-        # Doorbells of the old daemon are lost until the VM starts anew.
+        # The old daemon's doorbells are lost until the VM restarts.
         self.works()
 
 
 class Streams:
-    """Guest s has no ivshmem device: two virtio-serial ports, and TCP. Guest t beside it has one port."""
+    """Guest s has no ivshmem device: two virtio-serial ports, and TCP. Guest t has one port."""
 
     PORTS = "VFUN_DEVICE=serial:/dev/$(ls /sys/class/virtio-ports | head -n 1)"
 
@@ -432,7 +443,7 @@ class Streams:
         s_ports, s = self.daemon.attach_streams("s", 2, "--functions", allowed, "--call-ms", "4000", "--tcp", "127.0.0.1:0")
         t_ports, _ = self.daemon.attach_streams("t", 1, "--functions", "factorial")
         port = s["definition"]["tcp"].rsplit(":", 1)[1]
-        # As QEMU's user network calls this host.
+        # The address of this host in QEMU's user network.
         self.tcp = f"VFUN_DEVICE=tcp:10.0.2.2:{port}"
         self.tcp_last = f"VFUN_TCP=10.0.2.2:{port}"
         self.s = Guest("s", [], net=True, serial=s_ports)
@@ -472,7 +483,7 @@ class Streams:
     def test_ways_are_tried_in_order(self):
         said, status = self.s.attempt("VFUN_DEVICE=tcp:10.0.2.2:9 vfun list")
         assert status == 1 and "10.0.2.2:9" in said, said
-        # A guest with neither device nor port connects to the address of the variable.
+        # A guest with neither device nor port connects to the address in the variable.
         bare = Guest("bare", [], net=True).ready()
         try:
             said, status = bare.attempt("vfun list")
@@ -530,14 +541,14 @@ class Streams:
     def test_a_daemon_started_again_has_its_ports_again(self):
         self.daemon.kill()
         self.daemon.start()
-        # QEMU connects its ports again within a second or two, and the TCP address is the same.
+        # QEMU reconnects its ports within a second or two, and the TCP address is the same.
         for guest, call, right in ((self.s, "fibonacci 93", FIBONACCI_93), (self.t, "factorial 20", FACTORIAL_20)):
             until("the ports are back", lambda: guest.attempt(f"vfun call {call}")[0].strip() == right)
         self.works()
 
 
 class Interrupts:
-    """Guest i has an IOMMU, and vfio: its programs sleep until the host rings."""
+    """Guest i has an IOMMU and vfio: its programs sleep until the host rings."""
 
     def __init__(self):
         self.daemon = Daemon()
@@ -572,7 +583,8 @@ class Interrupts:
             assert self.i.command(call) == right
         assert self.interrupts() >= before + 5, "nobody was rung"
 
-        # Two at once, each with a part and a vector of its own. One whose answer is there before it sleeps is not rung.
+        # Two concurrent programs, each with its own part and vector. A program whose answer arrives
+        # before it sleeps is not rung.
         def both():
             before = self.interrupts()
             said = self.i.command(f"({call} > /tmp/one) & {call}; wait; cat /tmp/one")
@@ -580,7 +592,7 @@ class Interrupts:
             return self.interrupts() >= before + 2
         until("both are rung", both)
         assert self.i.command("vfun call fibonacci 93").strip() == FIBONACCI_93
-        # Without whoever has the interrupts everything goes on as without them.
+        # Without the process that serves the interrupts, calls work as in a guest without vfio.
         self.i.command("for p in /proc/[0-9]*; do case $(cat $p/cmdline 2> /dev/null) in vfuninterrupts*) kill -9 ${p#/proc/};; esac; done; true")
         assert self.i.command(call) == right
 

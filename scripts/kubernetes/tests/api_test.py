@@ -73,8 +73,9 @@ def deployment(name, replicas, annotations, namespace="default"):
 
 
 def scraped(monitor, cluster):
-    """A ServiceMonitor, converted like the Prometheus operator does to a section of Prometheus' own
-    configuration. (The distribution's Prometheus is built without discovery in a cluster.)"""
+    """Converts a ServiceMonitor, as the Prometheus operator does, to a section of Prometheus' own
+    configuration. (The distribution's Prometheus lacks discovery in a cluster.)
+    """
     endpoint = monitor["spec"]["endpoints"][0]
     selector = ",".join(
         f"{key}={value}" for key, value in monitor["spec"]["selector"]["matchLabels"].items()
@@ -193,7 +194,7 @@ class Tests:
 
     @staticmethod
     def counted(name):
-        """What the controller has counted."""
+        """A counter of the controller."""
         with urlopen("http://127.0.0.1:9467/metrics", timeout=5) as answer:
             return int(
                 re.search(
