@@ -208,9 +208,9 @@ fn in_hardware(
                 .filter(|p| {
                     !["fabric/", "src/"]
                         .iter()
-                        .any(|d| p.0.file.contains(&format!("humboldt/{d}")))
+                        .any(|d| p.position.file.contains(&format!("humboldt/{d}")))
                 })
-                .map(|(p, n)| format!("line {} every {n}", p.line))
+                .map(|p| format!("line {} every {}", p.position.line, p.interval))
                 .collect();
             choice.why += &format!(": {} states", hardware.states);
             if hardware.far_bytes > 0 {

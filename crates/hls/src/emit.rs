@@ -17,16 +17,23 @@ mod units;
 use crate::memory::Memories;
 pub use emitter::Body;
 use emitter::{Emitter, Marks};
+pub use module::Interface;
 
 /// Emits the kernel's module; `sources` are listed in its first line.
-pub fn module(name: &str, sources: &str, bodies: &[Body<'_>], memories: &Memories) -> String {
+pub fn module(
+    name: &str,
+    sources: &str,
+    bodies: &[Body<'_>],
+    memories: &Memories,
+    interface: Interface,
+) -> String {
     // Which values need registers is found while emitting: emits until that does not change.
     let mut marks = Marks::default();
     loop {
         let mut emitter = Emitter::new(bodies, memories, marks.clone());
         emitter.bodies();
         if emitter.marks == marks {
-            return emitter.module(name, sources).to_string();
+            return emitter.module(name, sources, interface).to_string();
         }
         marks = emitter.marks;
     }

@@ -42,6 +42,8 @@ pub enum Type {
     Array(u64, Box<Type>),
     /// Members; whether the structure is packed.
     Struct(Vec<Type>, bool),
+    /// Elements of a vector in registers.
+    Vector(u64, Box<Type>),
 }
 
 impl Type {
@@ -62,6 +64,8 @@ impl Type {
             // As on the hosts, although an address in a register has 32 bits.
             Type::Ptr => 8,
             Type::Array(n, of) => n.saturating_mul(of.size()),
+            // A vector of three elements has the size of one of four.
+            Type::Vector(n, of) => n.next_power_of_two().saturating_mul(of.size()),
             Type::Struct(members, _) => {
                 let end = members
                     .last()
@@ -76,6 +80,7 @@ impl Type {
         match self {
             Type::Void => 1,
             Type::Array(_, of) => of.align(),
+            Type::Vector(..) => self.size(),
             Type::Struct(_, true) => 1,
             Type::Struct(members, false) => members.iter().map(Type::align).max().unwrap_or(1),
             other => other.size().clamp(1, 8),
@@ -92,7 +97,9 @@ impl Type {
     fn collect(&self, at: u64, out: &mut Vec<(Type, u64)>) {
         match self {
             Type::Void => {}
-            Type::Array(n, of) => (0..*n).for_each(|i| of.collect(at + i * of.size(), out)),
+            Type::Array(n, of) | Type::Vector(n, of) => {
+                (0..*n).for_each(|i| of.collect(at + i * of.size(), out));
+            }
             Type::Struct(members, _) => {
                 for (i, member) in members.iter().enumerate() {
                     member.collect(at + self.offset(i), out);
@@ -102,9 +109,17 @@ impl Type {
         }
     }
 
-    /// Whether it is a structure or an array.
+    /// Whether it is a structure, an array or a vector.
     pub fn is_aggregate(&self) -> bool {
-        matches!(self, Type::Array(..) | Type::Struct(..))
+        matches!(self, Type::Array(..) | Type::Struct(..) | Type::Vector(..))
+    }
+
+    /// The type of a vector's elements; the type itself if it is not a vector.
+    pub fn element(&self) -> &Type {
+        match self {
+            Type::Vector(_, of) => of,
+            other => other,
+        }
     }
 
     /// Offset of a structure's member in bytes.
@@ -166,6 +181,9 @@ pub enum BinaryOp {
     Fadd,
     Fsub,
     Fmul,
+    /// Replaced by calls of the library (`passes`).
+    Fdiv,
+    Frem,
 }
 
 /// Conversions.
@@ -231,7 +249,8 @@ impl Predicate {
     }
 }
 
-/// A call that the message engines execute (`hum_port_NAME` in humboldt/fabric/port.h).
+/// A call that the message engines execute (`hum_port_NAME` in humboldt/fabric/port.h), or the
+/// kernel's own logic (`__baltra_NAME` in crates/hls/opencl/builtins.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineCall {
     Rank,
@@ -246,11 +265,32 @@ pub enum EngineCall {
     Bytes,
     Text,
     End,
+    /// Waits until the kernel is started.
+    Start,
+    /// Bits of a word of the argument block: number of the word, lowest bit.
+    Word,
+    /// A work-item's identifiers in a dimension; `work_items` replaces them.
+    LocalId,
+    GroupId,
+    GlobalId,
+    /// A barrier of a work-group; `work_items` replaces it.
+    Barrier,
 }
 
 impl EngineCall {
     /// The call with a function's name.
     pub fn named(name: &str) -> Option<EngineCall> {
+        if let Some(name) = name.strip_prefix("__baltra_") {
+            return Some(match name {
+                "word" => EngineCall::Word,
+                "local_id" => EngineCall::LocalId,
+                "group_id" => EngineCall::GroupId,
+                "global_id" => EngineCall::GlobalId,
+                "barrier" => EngineCall::Barrier,
+                "text" => EngineCall::Text,
+                _ => return None,
+            });
+        }
         Some(match name.strip_prefix("hum_port_")? {
             "rank" => EngineCall::Rank,
             "cycles" => EngineCall::Cycles,
@@ -271,8 +311,13 @@ impl EngineCall {
     /// Number of arguments.
     pub fn arguments(self) -> usize {
         match self {
-            EngineCall::Send | EngineCall::Take => 2,
-            EngineCall::Put | EngineCall::Text | EngineCall::End => 1,
+            EngineCall::Send | EngineCall::Take | EngineCall::Word => 2,
+            EngineCall::Put
+            | EngineCall::Text
+            | EngineCall::End
+            | EngineCall::LocalId
+            | EngineCall::GroupId
+            | EngineCall::GlobalId => 1,
             _ => 0,
         }
     }
@@ -288,6 +333,15 @@ impl EngineCall {
                 | EngineCall::Get
                 | EngineCall::Text
                 | EngineCall::End
+                | EngineCall::Start
+        )
+    }
+
+    /// Whether it only reads a value that does not change while the kernel runs.
+    pub fn is_constant(self) -> bool {
+        matches!(
+            self,
+            EngineCall::Word | EngineCall::LocalId | EngineCall::GroupId | EngineCall::GlobalId
         )
     }
 }
@@ -299,6 +353,8 @@ pub enum Callee {
     Named(String),
     /// A function of the module.
     Function(FunctionId),
+    /// A function of the module for each element of vectors; gone after `passes`.
+    Elementwise(FunctionId),
     Engine(EngineCall),
 }
 
@@ -348,6 +404,13 @@ pub enum Op {
     /// this index on.
     Insert(Value, Value, usize),
     Extract(Value, usize),
+    /// A vector with the element at a variable index replaced; that element.
+    InsertAt(Value, Value, Value),
+    ExtractAt(Value, Value),
+    /// Elements of two vectors by their indices; `None`: any value.
+    Shuffle(Value, Value, Vec<Option<usize>>),
+    /// The bits of a value, of which at least one is a vector: types of operand and result.
+    Reshape(Value, Type, Type),
     Call(Callee, Vec<(Type, Value)>),
     Phi(Vec<(BlockId, Value)>),
     /// The operand unchanged.
@@ -394,9 +457,14 @@ impl Op {
                 each(a);
                 each(b);
             }
-            Op::Insert(a, b, _) => {
+            Op::Insert(a, b, _) | Op::ExtractAt(a, b) | Op::Shuffle(a, b, _) => {
                 each(a);
                 each(b);
+            }
+            Op::InsertAt(a, b, c) => {
+                each(a);
+                each(b);
+                each(c);
             }
             Op::Store {
                 value: a,
@@ -420,6 +488,7 @@ impl Op {
             | Op::Fabs(a)
             | Op::Load(a, _)
             | Op::Extract(a, _)
+            | Op::Reshape(a, _, _)
             | Op::Copy(a)
             | Op::Branch(a, _, _)
             | Op::Switch { value: a, .. }
@@ -495,12 +564,32 @@ pub struct Block {
     pub code: Vec<Instruction>,
 }
 
+/// How OpenCL passes a parameter of a kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Passing {
+    /// The address space of what a pointer refers to: one of [`space`].
+    pub space: u32,
+    /// The type of a structure that is passed by value, through a pointer.
+    pub by_value: Option<Type>,
+    /// Whether the function only reads through the pointer.
+    pub read_only: bool,
+}
+
+/// Address spaces, with the numbers of target `spir64`.
+pub mod space {
+    pub const GLOBAL: u32 = 1;
+    pub const CONSTANT: u32 = 2;
+    pub const LOCAL: u32 = 3;
+}
+
 #[derive(Clone, Debug)]
 pub struct Function {
     pub name: String,
     pub result: Type,
     /// Number of parameters, which are the first values.
     pub parameters: usize,
+    /// By parameter, before structures are split.
+    pub passing: Vec<Passing>,
     pub values: Vec<Local>,
     pub blocks: Vec<Block>,
     pub position: Position,
@@ -513,6 +602,7 @@ impl Function {
             name: String::new(),
             result: Type::Void,
             parameters: 0,
+            passing: Vec::new(),
             values: Vec::new(),
             blocks: Vec::new(),
             position: Position::default(),
@@ -579,6 +669,8 @@ pub struct Global {
     pub bytes: Vec<u8>,
     pub pointers: Vec<(u64, Value)>,
     pub constant: bool,
+    /// Whether it is in the local memory of a work-group.
+    pub local: bool,
     /// Whether it is declared but not defined.
     pub external: bool,
 }
@@ -591,6 +683,7 @@ impl Global {
             bytes: vec![0; bytes],
             pointers: Vec::new(),
             constant: false,
+            local: false,
             external: false,
         }
     }

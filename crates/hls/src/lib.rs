@@ -15,6 +15,7 @@ mod error;
 mod ir;
 mod memory;
 mod names;
+pub mod opencl;
 mod parse;
 mod passes;
 mod schedule;
@@ -26,4 +27,4 @@ mod verilog;
 
 pub use compile::{Kernel, CHAR};
 pub use error::{Error, ErrorKind, Position};
-pub use synthesis::{from_ir, synthesize, Hardware};
+pub use synthesis::{from_ir, synthesize, Hardware, Pipeline};

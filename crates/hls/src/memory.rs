@@ -9,8 +9,8 @@
 
 use crate::error::{Error, Result};
 use crate::ir::{
-    BinaryOp, Callee, Cast, Function, FunctionId, GlobalId, Instruction, Module, Op, Type, Value,
-    ValueId,
+    BinaryOp, Callee, Cast, EngineCall, Function, FunctionId, GlobalId, Instruction, Module, Op,
+    Type, Value, ValueId,
 };
 use crate::passes::align;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -68,6 +68,8 @@ pub struct Memories {
     numbers: HashSet<Class>,
     /// Pairs of classes whose values are compared.
     compared: Vec<(Class, Class)>,
+    /// Classes of addresses in the argument block: they refer to buffers off the chip.
+    buffers: Vec<Class>,
     /// Bytes of memory off the chip that are used.
     pub far_bytes: u64,
 }
@@ -200,6 +202,7 @@ pub fn analyze(module: &mut Module, far: u64) -> Result<Memories> {
         null: HashSet::new(),
         numbers: HashSet::new(),
         compared: Vec::new(),
+        buffers: Vec::new(),
         far_bytes: 0,
     };
     for _ in &module.globals {
@@ -306,6 +309,10 @@ fn constrain(m: &mut Memories, module: &Module, at: FunctionId, instruction: &In
                 m.flow(at, *value, Some(content));
             }
         }
+        Op::Call(Callee::Engine(EngineCall::Word), _) => match instruction.result {
+            Some(r) if pointer(Value::Local(r)) => m.buffers.extend(result),
+            _ => m.number(result),
+        },
         Op::Call(Callee::Function(callee), arguments) => {
             let parameters = (0..module[*callee].parameters).map(ValueId);
             for (parameter, (_, argument)) in parameters.zip(arguments) {
@@ -358,7 +365,23 @@ fn place(module: &Module, m: &mut Memories, far: u64) -> Result<()> {
     // A pointer in memory may be null, as memory is zero at first.
     let held = m.contents.values();
     let nulls: HashSet<Class> = m.null.iter().chain(held).map(|&n| m.root(n)).collect();
-    for (class, width) in widths(module, m)? {
+    let used = widths(module, m)?;
+    let buffers: HashSet<Class> = m.buffers.iter().map(|&n| m.root(n)).collect();
+    if !buffers.is_empty() {
+        m.all.push(Memory {
+            name: "buffers".to_owned(),
+            width: 8,
+            bytes: Vec::new(),
+            objects: vec!["buffers".to_owned()],
+            far: true,
+        });
+        let id = MemoryId(m.all.len() - 1);
+        m.memories.extend(buffers.iter().map(|class| (*class, id)));
+    }
+    for (class, width) in used {
+        if buffers.contains(&class) {
+            continue;
+        }
         let null = nulls.contains(&class);
         let memory = fill(module, m, class, width, null)?;
         m.memories.insert(class, MemoryId(m.all.len()));
@@ -397,6 +420,7 @@ fn place(module: &Module, m: &mut Memories, far: u64) -> Result<()> {
 fn widths(module: &Module, m: &mut Memories) -> Result<BTreeMap<Class, u64>> {
     let numbers: HashSet<Class> = m.numbers.iter().map(|&n| m.root(n)).collect();
     let owners: HashSet<Class> = m.globals.iter().map(|&n| m.root(n)).collect();
+    let buffers: HashSet<Class> = m.buffers.iter().map(|&n| m.root(n)).collect();
     let mut used = BTreeMap::new();
     for (at, function) in module.functions.iter().enumerate() {
         for instruction in function.instructions() {
@@ -413,7 +437,16 @@ fn widths(module: &Module, m: &mut Memories) -> Result<BTreeMap<Class, u64>> {
                 );
             };
             let class = m.root(class);
-            if !owners.contains(&class) && numbers.contains(&class) {
+            if owners.contains(&class) && buffers.contains(&class) {
+                return Err(Error::unsupported(
+                    "access through a pointer that may refer to a buffer or to an object of the \
+                     kernel",
+                )
+                .remedy("use a pointer for each")
+                .at(&instruction.position));
+            }
+            let known = owners.contains(&class) || buffers.contains(&class);
+            if !known && numbers.contains(&class) {
                 return Err(Error::unsupported(
                     "access through an address that is computed from a number or received in a \
                      message",

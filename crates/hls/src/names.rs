@@ -203,6 +203,23 @@ const TAKEN: &[&str] = &[
     "receive_t",
     "outcome_t",
     "beat_t",
+    "arg_valid",
+    "arg_index",
+    "arg_data",
+    "start",
+    "done",
+    "status",
+    "print_valid",
+    "print_ready",
+    "print_data",
+    "mem_valid",
+    "mem_ready",
+    "mem_address",
+    "mem_strobe",
+    "mem_data",
+    "mem_word",
+    "mem_fault",
+    "port_word",
 ];
 
 /// The identifiers in use.
@@ -232,13 +249,19 @@ impl Names {
         let mut name = plain.clone();
         let mut n = 2;
         // Endings that the emitter appends (NAME_d, NAME_p3) are reserved.
-        while self.0.contains(&name) || ending(&name) {
+        while self.0.contains(&name) || ending(&name) || is_argument(&name) {
             name = format!("{plain}_{n}");
             n += 1;
         }
         self.0.insert(name.clone());
         name
     }
+}
+
+/// Whether it is the name of a word of the argument block.
+fn is_argument(name: &str) -> bool {
+    name.strip_prefix("argument_")
+        .is_some_and(|n| n.parse::<u8>().is_ok())
 }
 
 fn ending(name: &str) -> bool {

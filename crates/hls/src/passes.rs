@@ -6,15 +6,21 @@ mod calls;
 mod dead_code;
 mod flatten;
 mod intrinsics;
+pub mod kernel_arguments;
 mod kernel_end;
 mod local_variables;
 mod loop_end;
 mod loop_values;
 mod narrow;
 mod printf;
+mod ssa;
+mod vector;
+pub mod work_items;
 
 use crate::error::{Error, Result};
-use crate::ir::{Function, Module};
+use crate::ir::{Function, FunctionId, Module, ENTRY};
+use kernel_arguments::Binding;
+use work_items::{Groups, Items};
 
 /// Bits of the widest integer.
 const INTEGER_BITS_MAX: u32 = 64;
@@ -22,8 +28,36 @@ const INTEGER_BITS_MAX: u32 = 64;
 /// Keeps the functions that are reachable from the entry, the entry first, and lowers them. `far`:
 /// the kernel has memory off the chip.
 pub fn run(module: &mut Module, far: bool) -> Result<()> {
-    let reached = calls::resolve(module)?;
+    let reached = calls::resolve(module, ENTRY)?;
     aggregate::split(module, &reached)?;
+    lower(module, &reached, far)
+}
+
+/// The same for an OpenCL kernel, whose function becomes one that executes all work-items.
+pub fn run_kernel(
+    module: &mut Module,
+    name: &str,
+    groups: &Groups,
+    local_bytes: u64,
+) -> Result<(Items, Binding)> {
+    let reached = calls::resolve(module, name)?;
+    let entry = *reached.last().unwrap_or(&FunctionId(0));
+    let binding = kernel_arguments::bind(module, entry, local_bytes)?;
+    aggregate::split(module, &reached)?;
+    // Functions that are not reachable may use what this kernel does not have.
+    let mut kept = vec![false; module.functions.len()];
+    reached.iter().for_each(|f| kept[f.0] = true);
+    for (function, kept) in module.functions.iter_mut().zip(kept) {
+        if !kept {
+            function.blocks.clear();
+        }
+    }
+    let items = work_items::expand(module, entry, groups, &binding)?;
+    lower(module, &reached, true)?;
+    Ok((items, binding))
+}
+
+fn lower(module: &mut Module, reached: &[FunctionId], far: bool) -> Result<()> {
     let mut functions = Vec::new();
     for &at in reached.iter().rev() {
         let mut function = module[at].clone();
@@ -39,7 +73,7 @@ pub fn run(module: &mut Module, far: bool) -> Result<()> {
         functions.push(function);
     }
     module.functions = functions;
-    calls::renumber(module, &reached);
+    calls::renumber(module, reached);
     Ok(())
 }
 

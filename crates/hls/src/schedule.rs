@@ -71,6 +71,8 @@ pub fn function(
                 best = pipeline;
             }
         }
+        let limit = best.interval.map_or("", |interval| block.limit(interval));
+        code.limit = limit;
         code.schedule = best;
     }
     Some(())
@@ -154,6 +156,31 @@ impl<'a> Block<'a> {
                 fits.then_some(schedule)
             }
             None => Some(schedule),
+        }
+    }
+
+    /// What prevents an interval shorter than this.
+    fn limit(self, interval: u32) -> &'static str {
+        let (mut calls, mut accesses) = (0, HashMap::new());
+        for instruction in &self.code.code {
+            let address = match &instruction.op {
+                Op::Load(a, _) | Op::Store { address: a, .. } => *a,
+                op => {
+                    calls += u32::from(engine_call(op).is_some_and(EngineCall::waits));
+                    continue;
+                }
+            };
+            let store = matches!(instruction.op, Op::Store { .. });
+            match self.memories.of(self.at, address) {
+                Some(m) if !self.memories[m].far => *accesses.entry((m, store)).or_insert(0) += 1,
+                _ => calls += 1,
+            }
+        }
+        match interval {
+            1 => "",
+            _ if calls >= interval => "accesses off the chip",
+            _ if accesses.values().any(|n| *n >= interval) => "accesses to a memory on the chip",
+            _ => "values of earlier iterations",
         }
     }
 
@@ -321,6 +348,7 @@ impl Booking<'_> {
                 self.stores.insert(memory, step);
                 (step, None)
             }
+            Op::Call(Callee::Engine(EngineCall::Word), _) => (0, Some((0, REGISTER))),
             Op::Call(Callee::Engine(call), _) => {
                 let step = match call.waits() {
                     true => self.call(before(TO_PORT))?,

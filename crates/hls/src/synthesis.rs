@@ -1,11 +1,22 @@
 //! The steps of the synthesis.
 
 use crate::compile::Kernel;
-use crate::emit::{self, Body};
+use crate::emit::{self, Body, Interface};
 use crate::error::{Error, Position, Result};
 use crate::ir::{FunctionId, Module};
 use crate::memory::{self, Memories};
 use crate::{parse, passes, schedule};
+
+/// A loop that is a pipeline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pipeline {
+    /// Of its first instruction.
+    pub position: Position,
+    /// Clocks between iterations.
+    pub interval: u32,
+    /// What prevents a shorter interval.
+    pub limit: &'static str,
+}
 
 /// A synthesized kernel.
 #[derive(Clone, Debug)]
@@ -14,8 +25,8 @@ pub struct Hardware {
     pub text: String,
     /// States of the state machine.
     pub states: usize,
-    /// Loops that are pipelines: position, clocks between iterations.
-    pub pipelines: Vec<(Position, u32)>,
+    /// Loops that are pipelines.
+    pub pipelines: Vec<Pipeline>,
     /// Bytes of the memories on the chip.
     pub memory_bytes: usize,
     /// Bytes of the memories off the chip.
@@ -53,10 +64,21 @@ pub fn instructions(text: &str, far: u64) -> Result<(Module, Memories)> {
 /// The IR uses more than what can be synthesized.
 pub fn from_ir(text: &str, name: &str, sources: &str, far: u64) -> Result<Hardware> {
     let (module, memories) = instructions(text, far)?;
+    hardware(&module, &memories, name, sources, Interface::Messages)
+}
+
+/// Schedules and emits a module.
+pub fn hardware(
+    module: &Module,
+    memories: &Memories,
+    name: &str,
+    sources: &str,
+    interface: Interface,
+) -> Result<Hardware> {
     let mut bodies = Vec::new();
     for (at, function) in module.functions.iter().enumerate() {
         let mut codes = schedule::blocks(function);
-        let schedule = schedule::function(function, FunctionId(at), &mut codes, &memories);
+        let schedule = schedule::function(function, FunctionId(at), &mut codes, memories);
         schedule.ok_or_else(|| {
             Error::internal(format!("function '{}' has no schedule", function.name))
                 .at(&function.position)
@@ -65,10 +87,16 @@ pub fn from_ir(text: &str, name: &str, sources: &str, far: u64) -> Result<Hardwa
     }
     let codes = || bodies.iter().flat_map(|b| &b.codes);
     let pipelines = codes()
-        .filter_map(|c| c.schedule.interval.map(|i| (c.position.clone(), i)))
+        .filter_map(|c| {
+            c.schedule.interval.map(|interval| Pipeline {
+                position: c.position.clone(),
+                interval,
+                limit: c.limit,
+            })
+        })
         .collect();
     Ok(Hardware {
-        text: emit::module(name, sources, &bodies, &memories),
+        text: emit::module(name, sources, &bodies, memories, interface),
         states: codes().map(|c| c.states() as usize).sum(),
         pipelines,
         memory_bytes: memories.all.iter().map(|m| m.bytes.len()).sum(),

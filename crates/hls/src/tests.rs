@@ -46,7 +46,7 @@ done:
 fn interval(body: &str) -> u32 {
     let hardware = made(&turns(body)).unwrap();
     assert_eq!(hardware.pipelines.len(), 1, "{}", hardware.text);
-    hardware.pipelines[0].1
+    hardware.pipelines[0].interval
 }
 
 #[test]
@@ -122,7 +122,7 @@ loop:
 done:
   %whole = fptosi float %new to i32
   ret i32 %whole"#;
-    assert_eq!(made(body).unwrap().pipelines[0].1, 6);
+    assert_eq!(made(body).unwrap().pipelines[0].interval, 6);
 }
 
 #[test]
@@ -318,6 +318,6 @@ done:
         );
         let pipelines = made(&body).unwrap().pipelines;
         assert_eq!(pipelines.len(), 1, "{end}");
-        assert_eq!(pipelines[0].1, 1, "{end}");
+        assert_eq!(pipelines[0].interval, 1, "{end}");
     }
 }

@@ -1,6 +1,6 @@
 //! Blocks: the statements of their states, and the transitions between them.
 
-use super::emitter::{Emitter, Spot};
+use super::emitter::{word, Emitter, Spot};
 use crate::ir::{BlockId, FunctionId, Value, ValueId};
 use crate::schedule::End;
 use crate::verilog::{DataType, Declaration, Expression, Item, Line, Statement};
@@ -40,6 +40,9 @@ impl Emitter<'_> {
                 step,
                 after: false,
             };
+            if word(&instruction.op).is_some() {
+                continue;
+            }
             self.instruction(spot, index, instance);
             let Some(v) = instruction.result else {
                 continue;

@@ -1,7 +1,7 @@
 //! The state of the emission: names, the values that need registers, and what has been emitted.
 
 use crate::error::Position;
-use crate::ir::{BlockId, Function, FunctionId, Op, Value, ValueId};
+use crate::ir::{BlockId, Callee, EngineCall, Function, FunctionId, Op, Value, ValueId};
 use crate::memory::{Memories, MemoryId};
 use crate::names::Names;
 use crate::schedule::{Code, End};
@@ -23,6 +23,8 @@ enum Origin {
     Operation(BlockId),
     /// A call's result, in the block that follows it.
     Result(BlockId),
+    /// Bits of a word of the argument block, from this one on.
+    Word(u64, u64),
 }
 
 /// The point at which a value is read: function, block and step, or after a pipeline.
@@ -95,6 +97,8 @@ pub struct Emitter<'a> {
     /// By unit: the states that wait for it.
     pub waiting: BTreeMap<Unit, Vec<Expression>>,
     pub lanes: Vec<Lane>,
+    /// Words of the argument block that are used.
+    pub words: BTreeSet<u64>,
     /// By state: its statements.
     pub steps: Vec<(Expression, Vec<Statement>)>,
 }
@@ -114,6 +118,17 @@ fn position(code: &Code, step: u32) -> &Position {
     found.map_or(&code.position, |(i, _)| &i.position)
 }
 
+/// The word and the lowest bit that an instruction reads from the argument block.
+pub fn word(op: &Op) -> Option<(u64, u64)> {
+    match op {
+        Op::Call(Callee::Engine(EngineCall::Word), arguments) => match arguments.as_slice() {
+            [(_, Value::Bits(word)), (_, Value::Bits(low))] => Some((*word, *low)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// By value of a function: its definition.
 fn origins(body: &Body<'_>) -> HashMap<ValueId, Origin> {
     let mut of = HashMap::new();
@@ -125,8 +140,12 @@ fn origins(body: &Body<'_>) -> HashMap<ValueId, Origin> {
         for (v, _) in &code.phis {
             of.insert(*v, Origin::Phi(b));
         }
-        for v in code.code.iter().filter_map(|i| i.result) {
-            of.insert(v, Origin::Operation(b));
+        for instruction in &code.code {
+            let origin = match word(&instruction.op) {
+                Some((word, low)) => Origin::Word(word, low),
+                None => Origin::Operation(b),
+            };
+            of.extend(instruction.result.map(|v| (v, origin)));
         }
         if let End::Call(_, _, Some(v), next) = &code.end {
             of.insert(*v, Origin::Result(*next));
@@ -163,6 +182,7 @@ impl<'a> Emitter<'a> {
             calls: Vec::new(),
             waiting: BTreeMap::new(),
             lanes: Vec::new(),
+            words: BTreeSet::new(),
             steps: Vec::new(),
         };
         for (f, body) in bodies.iter().enumerate() {
@@ -288,6 +308,18 @@ impl<'a> Emitter<'a> {
         let schedule = &code.schedule;
         let here = |b: BlockId| b == spot.block && !spot.after;
         match self.origins[f.0].get(&v).copied() {
+            // Words do not change while the kernel runs.
+            Some(Origin::Word(word, low)) => {
+                self.words.insert(word);
+                let word = Expression::name(format!("argument_{word}"));
+                match (low, self.bits(f, v)) {
+                    (0, 64) => word,
+                    (low, bits) => {
+                        let (low, bits) = (low as u32, bits);
+                        word.slice(low + bits - 1, low)
+                    }
+                }
+            }
             Some(Origin::Phi(b)) if here(b) && schedule.interval.is_some() => {
                 let phi = code.phis.iter().find(|p| p.0 == v);
                 let next = phi.and_then(|p| p.1.iter().find(|x| x.0 == b));

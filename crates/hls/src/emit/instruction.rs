@@ -283,7 +283,14 @@ impl Emitter<'_> {
                 outcome("fault"),
             ]),
             EngineCall::Bytes => outcome("size").resized(32),
+            // Calls without a result, and those that other code emits.
             EngineCall::Send
+            | EngineCall::Start
+            | EngineCall::Word
+            | EngineCall::LocalId
+            | EngineCall::GroupId
+            | EngineCall::GlobalId
+            | EngineCall::Barrier
             | EngineCall::Put
             | EngineCall::Take
             | EngineCall::Text

@@ -9,6 +9,15 @@ use crate::verilog::{
 /// Inputs of the engines, and their values in states without a call.
 const CALL_INPUTS: [&str; 3] = ["call_command", "call_bytes", "call_data"];
 
+/// The ports of the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interface {
+    /// Those of a kernel of the message door.
+    Messages,
+    /// Those of an accelerator's kernel (`hdl/kernels/rtl/kernel_ports.svh`).
+    Accelerator,
+}
+
 fn logic(bits: u32, names: &[&str]) -> Declaration {
     declaration(DataType::Logic(bits), names)
 }
@@ -25,10 +34,13 @@ fn named(ty: &str, name: &str) -> Declaration {
 
 impl Emitter<'_> {
     /// The module of what has been emitted; `sources` are listed in its first line.
-    pub fn module(&mut self, name: &str, sources: &str) -> Module {
+    pub fn module(&mut self, name: &str, sources: &str, interface: Interface) -> Module {
         let mut items = Vec::new();
         self.states(&mut items);
-        calls(&mut items);
+        match interface {
+            Interface::Messages => calls(&mut items),
+            Interface::Accelerator => self.accelerator(&mut items),
+        }
         self.functions(&mut items);
         self.registers(&mut items);
         items.append(&mut self.declared);
@@ -39,9 +51,21 @@ impl Emitter<'_> {
         items.push(Item::Assign(Expression::name("step"), self.step()));
         self.call_inputs(&mut items);
         self.machine(&mut items);
+        let (command, imports, ports): (_, &[&str], _) = match interface {
+            Interface::Messages => (
+                "baltra cluster build",
+                &["hum_envelope_pkg", "msg_pkg", "msg_calls_pkg"],
+                "msg_kernel_ports.svh",
+            ),
+            Interface::Accelerator => (
+                "baltra accelerator build",
+                &["kernel_calls_pkg"],
+                "kernel_ports.svh",
+            ),
+        };
         Module {
             comment: vec![
-                format!("{sources}, synthesized by `baltra cluster build`: do not edit."),
+                format!("{sources}, synthesized by `{command}`: do not edit."),
                 String::new(),
                 "Ports: those that every kernel of a live board has. One state per clock while \
                  `step` is high; comments"
@@ -49,11 +73,42 @@ impl Emitter<'_> {
                 "give the source line of each state.".to_owned(),
             ],
             name: name.to_owned(),
-            imports: ["hum_envelope_pkg", "msg_pkg", "msg_calls_pkg"]
-                .map(str::to_owned)
-                .to_vec(),
-            ports: "msg_kernel_ports.svh".to_owned(),
+            imports: imports.iter().map(|name| (*name).to_owned()).collect(),
+            ports: ports.to_owned(),
             items,
+        }
+    }
+
+    /// Start, end, text and memory of an accelerator's kernel, and the words of its argument block.
+    fn accelerator(&self, items: &mut Vec<Item>) {
+        items.push(Item::Section("start, end, text and memory".to_owned()));
+        items.push(Item::Blank);
+        items.push(Item::Aligned(vec![
+            named("call_t", "call"),
+            logic(32, &["call_command", "call_bytes"]),
+            logic(64, &["call_data", "port_word"]),
+            logic(1, &["port_ready"]),
+        ]));
+        items.push(Item::Blank);
+        items.push(Item::Instance(Instance {
+            module: "kernel_calls".to_owned(),
+            parameters: Vec::new(),
+            name: "u_calls".to_owned(),
+            connections: vec![Connection::All],
+        }));
+        items.push(Item::Section("arguments".to_owned()));
+        items.push(Item::Blank);
+        let mut clocked = Vec::new();
+        for word in &self.words {
+            let name = format!("argument_{word}");
+            items.push(Item::Declaration(logic(64, &[&name])));
+            let own = Expression::name("arg_index").equals(Expression::Literal(*word, 6));
+            let write = Line::Register(Expression::name(name), Expression::name("arg_data"));
+            let write = write.guarded(Expression::name("arg_valid").and(own));
+            clocked.push(write.into());
+        }
+        if !clocked.is_empty() {
+            items.push(Item::Clocked(clocked));
         }
     }
 

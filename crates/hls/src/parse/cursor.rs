@@ -23,6 +23,8 @@ const ATTRIBUTES: &[&str] = &[
     "unnamed_addr",
     "local_unnamed_addr",
     "fastcc",
+    "spir_func",
+    "spir_kernel",
     "ccc",
     "coldcc",
     "tail",
@@ -53,6 +55,7 @@ const ATTRIBUTES: &[&str] = &[
 ];
 /// Attributes with arguments that synthesis does not use.
 const WITH_PARENTHESES: &[&str] = &[
+    "addrspace",
     "dereferenceable",
     "dereferenceable_or_null",
     "byval",

@@ -5,7 +5,7 @@ use super::instruction::{Blocks, Reader};
 use super::metadata::Metadata;
 use super::operand::{Locals, Symbols};
 use crate::error::{Error, Result};
-use crate::ir::{Block, BlockId, Function, Instruction, Local, Type};
+use crate::ir::{Block, BlockId, Function, Instruction, Local, Passing, Type};
 
 /// Reads a function from its lines.
 pub fn function(symbols: &Symbols, metadata: &Metadata<'_>, lines: &[&str]) -> Result<Function> {
@@ -80,8 +80,11 @@ fn header(symbols: &Symbols, line: &str) -> Result<(Function, Locals)> {
             ))
             .remedy("declare each parameter"));
         }
+        let whole = t.rest;
         let ty = symbols.ty(&mut t)?;
         t.attributes();
+        let passing = passing(symbols, &whole[..whole.len() - t.rest.len()])?;
+        function.passing.push(passing);
         t.skip(1);
         let name = t.name();
         locals.insert(name.clone(), function.value(&name, ty));
@@ -89,6 +92,18 @@ fn header(symbols: &Symbols, line: &str) -> Result<(Function, Locals)> {
     }
     function.parameters = function.values.len();
     Ok((function, locals))
+}
+
+/// How a parameter is passed, by its type and attributes.
+fn passing(symbols: &Symbols, text: &str) -> Result<Passing> {
+    let inside = |word: &str| text.split_once(word).map(|(_, rest)| rest);
+    let space = inside("ptr addrspace(").and_then(|rest| rest.split(')').next()?.parse().ok());
+    let by_value = inside(" byval(").map(|rest| symbols.ty(&mut Cursor::new(rest)));
+    Ok(Passing {
+        space: space.unwrap_or(0),
+        by_value: by_value.transpose()?,
+        read_only: text.contains(" readonly"),
+    })
 }
 
 /// Adds blocks and results, as uses may precede definitions.
@@ -144,7 +159,10 @@ fn name_value(metadata: &Metadata<'_>, rest: &str, locals: &Locals, values: &mut
     let Some(variable) = metadata.variable(id) else {
         return;
     };
-    if let (Some(&index), true) = (locals.get(name), expression.contains("!DIExpression()")) {
+    // OpenCL's variables have an expression that gives their address space.
+    let whole = expression.contains("!DIExpression()")
+        || expression.contains("!DIExpression(DW_OP_constu, 0, DW_OP_swap, DW_OP_xderef)");
+    if let (Some(&index), true) = (locals.get(name), whole) {
         if index.0 < values.len() {
             values[index.0].name = variable.to_owned();
         }

@@ -3,7 +3,7 @@
 use super::cursor::Cursor;
 use super::operand::{Locals, Symbols};
 use crate::error::{Error, Result};
-use crate::ir::{Global, Type, Value};
+use crate::ir::{space, Global, Type, Value};
 
 /// Bytes of the largest global variable.
 const BYTES_MAX: usize = 1 << 24;
@@ -17,6 +17,7 @@ pub fn global(symbols: &Symbols, line: &str, globals: &mut [Global]) -> Result<(
     let index = *symbols.globals.get(&name).ok_or_else(unknown)?;
     let global = &mut globals[index.0];
     global.external = t.rest.starts_with("external");
+    global.local = line.contains(&format!(" addrspace({}) ", space::LOCAL));
     global.constant = storage(&mut t, line, &name)?;
     let ty = symbols.ty(&mut t)?;
     if global.external {
@@ -81,14 +82,18 @@ impl Contents<'_> {
                 t.skip(end + 1);
                 Ok(())
             }
-            Type::Array(n, of) => {
-                t.expect("[")?;
+            Type::Array(n, of) | Type::Vector(n, of) => {
+                let (open, close) = match ty {
+                    Type::Array(..) => ("[", "]"),
+                    _ => ("<", ">"),
+                };
+                t.expect(open)?;
                 for i in 0..*n {
                     self.symbols.ty(t)?;
                     self.initial(t, of, at + i * of.size())?;
                     t.take(",");
                 }
-                t.expect("]")
+                t.expect(close)
             }
             Type::Struct(members, packed) => {
                 let (open, close) = if *packed { ("<{", "}>") } else { ("{", "}") };

@@ -47,10 +47,17 @@ impl Reader<'_> {
             let (from, value) = self.typed(t)?;
             t.expect("to")?;
             let ty = self.symbols.ty(t)?;
-            let bits = from.bits().ok_or_else(|| {
+            let lanes = |ty: &Type| match ty {
+                Type::Vector(n, _) => *n,
+                _ => 0,
+            };
+            let bits = from.element().bits().ok_or_else(|| {
                 Error::unsupported("conversion of a value that does not fit a register")
             })?;
-            Some((Op::Cast(cast, bits, value), ty))
+            match word == "bitcast" && lanes(&from) != lanes(&ty) {
+                true => Some((Op::Reshape(value, from, ty.clone()), ty)),
+                false => Some((Op::Cast(cast, bits, value), ty)),
+            }
         } else if let Some(found) = self.computation(word, t)? {
             Some(found)
         } else if let Some(found) = self.access(word, t)? {
@@ -86,9 +93,13 @@ impl Reader<'_> {
                 let (ty, a) = self.typed(t)?;
                 t.expect(",")?;
                 let b = self.symbols.value(t, &ty, self.locals)?;
-                let bits = ty.bits().ok_or_else(|| {
+                let bits = ty.element().bits().ok_or_else(|| {
                     Error::unsupported("comparison of values that do not fit a register")
                 })?;
+                let result = match &ty {
+                    Type::Vector(n, _) => Type::Vector(*n, Box::new(Type::Int(1))),
+                    _ => Type::Int(1),
+                };
                 let predicate = match word {
                     "icmp" => int_predicate(name).map(Predicate::Int),
                     _ => float_predicate(name).map(Predicate::Float),
@@ -102,7 +113,7 @@ impl Reader<'_> {
                         left: a,
                         right: b,
                     },
-                    Type::Int(1),
+                    result,
                 )
             }
             "select" => {
@@ -133,6 +144,26 @@ impl Reader<'_> {
                 let (first, member) = member(t, &ty)?;
                 (Op::Extract(whole, first), member)
             }
+            "insertelement" => {
+                let (ty, whole) = self.typed(t)?;
+                t.expect(",")?;
+                let (_, part) = self.typed(t)?;
+                t.expect(",")?;
+                match self.typed(t)?.1 {
+                    Value::Bits(index) => (Op::Insert(whole, part, index as usize), ty),
+                    index => (Op::InsertAt(whole, part, index), ty),
+                }
+            }
+            "extractelement" => {
+                let (ty, whole) = self.typed(t)?;
+                t.expect(",")?;
+                let element = ty.element().clone();
+                match self.typed(t)?.1 {
+                    Value::Bits(index) => (Op::Extract(whole, index as usize), element),
+                    index => (Op::ExtractAt(whole, index), element),
+                }
+            }
+            "shufflevector" => self.shuffle(t)?,
             "phi" => {
                 let ty = self.symbols.ty(t)?;
                 let mut sources = Vec::new();
@@ -147,6 +178,30 @@ impl Reader<'_> {
             }
             _ => return Ok(None),
         }))
+    }
+
+    /// Reads the operands of `shufflevector`.
+    fn shuffle(&self, t: &mut Cursor<'_>) -> Result<(Op, Type)> {
+        let (ty, a) = self.typed(t)?;
+        t.expect(",")?;
+        let (_, b) = self.typed(t)?;
+        t.expect(",")?;
+        let (mask, indices) = self.typed(t)?;
+        let indices = match indices {
+            Value::Aggregate(index) => self.symbols.aggregates.borrow()[index.0].1.clone(),
+            _ => Vec::new(),
+        };
+        let indices = indices.into_iter().map(|index| match index {
+            Value::Bits(n) => Some(n as usize),
+            _ => None,
+        });
+        let Type::Vector(n, _) = mask else {
+            return Err(Error::malformed(
+                "the mask of 'shufflevector' is not a vector",
+            ));
+        };
+        let result = Type::Vector(n, Box::new(ty.element().clone()));
+        Ok((Op::Shuffle(a, b, indices.collect()), result))
     }
 
     /// Reads an instruction that addresses or accesses memory.
@@ -349,6 +404,8 @@ fn binary(word: &str) -> Option<BinaryOp> {
         "fadd" => BinaryOp::Fadd,
         "fsub" => BinaryOp::Fsub,
         "fmul" => BinaryOp::Fmul,
+        "fdiv" => BinaryOp::Fdiv,
+        "frem" => BinaryOp::Frem,
         _ => return None,
     })
 }

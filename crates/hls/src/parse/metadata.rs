@@ -5,7 +5,7 @@ use crate::error::Position;
 use std::collections::HashMap;
 
 /// Files whose code has the position of the program's call of it.
-const LIBRARY: &str = "humboldt/fabric/";
+const LIBRARIES: [&str; 2] = ["humboldt/fabric/", crate::opencl::BUILTINS];
 /// Scopes are nested less deeply than this.
 const SCOPES_MAX: usize = 100;
 
@@ -45,12 +45,12 @@ impl<'a> Metadata<'a> {
         // Code that was inlined from the library has the position of the program's call of it.
         let mut outermost = id;
         while let Some(next) = self.field(outermost, "inlinedAt") {
-            if !self.file(outermost).contains(LIBRARY) {
+            if !self.is_library(outermost) {
                 break;
             }
             outermost = next.trim_start_matches('!');
         }
-        if !self.file(outermost).contains(LIBRARY) {
+        if !self.is_library(outermost) {
             id = outermost;
             line = self.field(id, "line").unwrap_or(line);
         }
@@ -58,6 +58,11 @@ impl<'a> Metadata<'a> {
             file: self.file(id).to_owned(),
             line: line.parse().unwrap_or(0),
         }
+    }
+
+    fn is_library(&self, id: &str) -> bool {
+        let file = self.file(id);
+        LIBRARIES.iter().any(|library| file.contains(library))
     }
 
     /// The file of a node or its innermost scope that has one; empty if none has.

@@ -47,15 +47,25 @@ impl Symbols {
             let found = self.types.get(&name).cloned();
             return found.ok_or_else(|| Error::malformed(format!("unknown type '%{name}'")));
         }
-        if c == '<' {
-            return Err(
-                Error::unsupported("vectors cannot be synthesized").remedy("use scalars or arrays")
-            );
+        if t.take("<") {
+            let lanes = t.word();
+            let n = lanes
+                .parse()
+                .map_err(|_| Error::unsupported(format!("vector of '{lanes}' elements")))?;
+            t.expect("x")?;
+            let of = self.ty(t)?;
+            t.expect(">")?;
+            return Ok(Type::Vector(n, Box::new(of)));
         }
         let word = t.word();
         Ok(match word {
             "void" => Type::Void,
-            "ptr" => Type::Ptr,
+            "ptr" => {
+                if t.take("addrspace") {
+                    t.parenthesis();
+                }
+                Type::Ptr
+            }
             "float" => Type::Float(32),
             "double" => Type::Float(64),
             _ => match word.strip_prefix('i').and_then(|n| n.parse().ok()) {
@@ -145,10 +155,11 @@ impl Symbols {
                 _ => Value::Bits(0),
             }));
         } else {
-            let open = ["<{", "{", "["].into_iter().find(|open| t.take(open));
+            let open = ["<{", "{", "[", "<"].into_iter().find(|open| t.take(open));
             let end = match open {
                 Some("<{") => "}>",
                 Some("{") => "}",
+                Some("<") => ">",
                 Some(_) => "]",
                 None => return Err(Error::malformed("malformed constant structure")),
             };

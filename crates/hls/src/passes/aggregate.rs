@@ -1,6 +1,7 @@
-//! Splits structures in registers, which functions take and return by value, into a value for each
-//! member. A structure that a function returns goes through a memory of its own.
+//! Splits structures and vectors in registers into a value for each member. A structure that a
+//! function returns goes through a memory of its own.
 
+use super::vector;
 use crate::error::{Error, Result};
 use crate::ir::{
     Callee, Function, FunctionId, Global, GlobalId, Instruction, Module, Op, Type, Value, ValueId,
@@ -172,9 +173,86 @@ impl<'a> Splitter<'a> {
             }
             (Op::Select(c, a, b), Some(result)) => {
                 let both = self.values(a).into_iter().zip(self.values(b));
-                let c = self.plain(c);
-                for (part, (a, b)) in self.parts[result.0].clone().into_iter().zip(both) {
-                    add(code, Some(part), Op::Select(c, a, b));
+                let conditions = self.values(c);
+                let parts = self.parts[result.0].clone();
+                for (i, (part, (a, b))) in parts.into_iter().zip(both).enumerate() {
+                    // A vector has a condition for each element.
+                    let c = conditions.get(i).unwrap_or(&conditions[0]);
+                    add(code, Some(part), Op::Select(*c, a, b));
+                }
+            }
+            (Op::InsertAt(whole, part, index), Some(result)) => {
+                let (part, index) = (self.plain(part), self.plain(index));
+                let bits = self.new.bits_of(index, 32);
+                let old = self.values(whole);
+                for (i, slot) in self.parts[result.0].clone().into_iter().enumerate() {
+                    let here = self.new.value("here", Type::Int(1));
+                    add(code, Some(here), vector::is_index(index, bits, i));
+                    let select = Op::Select(Value::Local(here), part, old[i]);
+                    add(code, Some(slot), select);
+                }
+            }
+            (Op::ExtractAt(whole, index), _) => {
+                let index = self.plain(index);
+                let bits = self.new.bits_of(index, 32);
+                let Some(result) = instruction.result.map(|r| self.parts[r.0][0]) else {
+                    return Ok(());
+                };
+                let ty = self.new[result].ty.clone();
+                let mut found = Value::Undef;
+                for (i, element) in self.values(whole).into_iter().enumerate() {
+                    let here = self.new.value("here", Type::Int(1));
+                    add(code, Some(here), vector::is_index(index, bits, i));
+                    let next = self.new.value("element", ty.clone());
+                    add(
+                        code,
+                        Some(next),
+                        Op::Select(Value::Local(here), element, found),
+                    );
+                    found = Value::Local(next);
+                }
+                add(code, Some(result), Op::Copy(found));
+            }
+            (Op::Shuffle(a, b, indices), Some(result)) => {
+                let all: Vec<Value> = self.values(a).into_iter().chain(self.values(b)).collect();
+                let parts = self.parts[result.0].clone();
+                for (i, part) in parts.into_iter().enumerate() {
+                    let index = indices.get(i).copied().unwrap_or(Some(0));
+                    let value = index.and_then(|at| all.get(at).copied());
+                    add(code, Some(part), Op::Copy(value.unwrap_or(Value::Undef)));
+                }
+            }
+            (Op::Reshape(value, from, to), _) => {
+                let Some(result) = instruction.result else {
+                    return Ok(());
+                };
+                let values = self.values(value);
+                let parts = self.parts[result.0].clone();
+                let new = &mut self.new;
+                let lanes = vector::reshape(&values, &from, &to, &mut |ty, op| {
+                    let result = new.value("bits", ty);
+                    add(code, Some(result), op);
+                    Value::Local(result)
+                });
+                for (part, value) in parts.into_iter().zip(lanes) {
+                    add(code, Some(part), Op::Copy(value));
+                }
+            }
+            (op, Some(result))
+                if matches!(self.old[result].ty, Type::Vector(..)) && by_element(&op) =>
+            {
+                for (i, part) in self.parts[result.0].clone().into_iter().enumerate() {
+                    let of = |v: Value| {
+                        let values = self.values(v);
+                        values
+                            .get(i)
+                            .or(values.first())
+                            .copied()
+                            .unwrap_or(Value::Undef)
+                    };
+                    if let Some(op) = vector::element(&op, &of) {
+                        add(code, Some(part), op);
+                    }
                 }
             }
             (Op::Phi(from), Some(result)) => {
@@ -280,6 +358,16 @@ impl<'a> Splitter<'a> {
                 Value::Local(result)
             }
         }
+    }
+}
+
+/// Whether an operation on vectors is done element by element: not a call of a function.
+fn by_element(op: &Op) -> bool {
+    match op {
+        // An intrinsic, or a division of floats by the library.
+        Op::Call(callee, _) => matches!(callee, Callee::Named(_) | Callee::Elementwise(_)),
+        Op::Binary(..) | Op::Compare { .. } | Op::Cast(..) | Op::Fneg(_) | Op::Fabs(_) => true,
+        _ => false,
     }
 }
 

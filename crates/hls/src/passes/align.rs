@@ -2,7 +2,7 @@
 
 use crate::builder::Builder;
 use crate::ir::{
-    BinaryOp, Callee, Cast, FunctionId, Instruction, Module, Op, Type, Value, ValueId,
+    BinaryOp, Callee, Cast, EngineCall, FunctionId, Instruction, Module, Op, Type, Value, ValueId,
 };
 
 /// Objects are aligned to words of 2^3 bytes.
@@ -57,7 +57,8 @@ impl Zeroes {
                         changed |= known.pass(at, arguments, module, *callee);
                     }
                     if let Some(result) = instruction.result {
-                        let found = known.of_result(at, &instruction.op);
+                        let ty = &function[result].ty;
+                        let found = known.of_result(at, ty, &instruction.op);
                         changed |= known.lower(at, result, found);
                     }
                 }
@@ -101,7 +102,7 @@ impl Zeroes {
         }
     }
 
-    fn of_result(&self, at: usize, op: &Op) -> u32 {
+    fn of_result(&self, at: usize, ty: &Type, op: &Op) -> u32 {
         let of = |v: Value| self.of(at, v);
         match op {
             Op::Binary(BinaryOp::Add | BinaryOp::Sub | BinaryOp::Or | BinaryOp::Xor, a, b) => {
@@ -133,6 +134,11 @@ impl Zeroes {
                 };
                 of(*base).min(offset).min(indices.min().unwrap_or(64))
             }
+            // Buffers are aligned: see kernel_arguments.
+            Op::Call(Callee::Engine(EngineCall::Word), _) => match ty {
+                Type::Ptr => 64,
+                _ => 0,
+            },
             _ => 0,
         }
     }

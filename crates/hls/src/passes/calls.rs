@@ -3,12 +3,12 @@
 
 use super::printf;
 use crate::error::{Error, Result};
-use crate::ir::{Callee, EngineCall, FunctionId, Module, Op, ENTRY};
+use crate::ir::{BinaryOp, Callee, EngineCall, FunctionId, Module, Op, Type, Value};
 use std::collections::HashMap;
 
 /// Resolves the calls of all reachable functions, and lists these functions, callees before their
 /// callers.
-pub fn resolve(module: &mut Module) -> Result<Vec<FunctionId>> {
+pub fn resolve(module: &mut Module, entry: &str) -> Result<Vec<FunctionId>> {
     let names = (module.functions.iter().enumerate())
         .map(|(i, f)| (f.name.clone(), FunctionId(i)))
         .collect();
@@ -18,9 +18,9 @@ pub fn resolve(module: &mut Module) -> Result<Vec<FunctionId>> {
         path: Vec::new(),
         reached: Vec::new(),
     };
-    let entry = resolver.names.get(ENTRY).copied();
-    let missing = || Error::internal(format!("the IR has no function '{ENTRY}'"));
-    resolver.reach(entry.ok_or_else(missing)?)?;
+    let found = resolver.names.get(entry).copied();
+    let missing = || Error::internal(format!("the IR has no function '{entry}'"));
+    resolver.reach(found.ok_or_else(missing)?)?;
     Ok(resolver.reached)
 }
 
@@ -63,12 +63,21 @@ impl Resolver<'_> {
         let function = &mut self.module.functions[at.0];
         printf::expand(function, &mut self.module.globals)?;
         let mut callees = Vec::new();
+        let function_values = &function.values;
         let blocks = function.blocks.iter_mut();
         for instruction in blocks.flat_map(|b| &mut b.code) {
             let position = &instruction.position;
+            if let Op::Binary(op @ (BinaryOp::Fdiv | BinaryOp::Frem), a, b) = instruction.op {
+                let ty = instruction.result.map(|r| function_values[r.0].ty.clone());
+                instruction.op = division(&self.names, op, ty.unwrap_or(Type::Void), a, b)
+                    .map_err(|e| e.at(position))?;
+            }
             let Op::Call(callee, arguments) = &mut instruction.op else {
                 continue;
             };
+            if let Callee::Elementwise(function) = callee {
+                callees.push(*function);
+            }
             let Callee::Named(name) = &*callee else {
                 continue;
             };
@@ -100,6 +109,39 @@ impl Resolver<'_> {
     }
 }
 
+/// The library's function for a division or remainder of floats, by its operands' type.
+fn division(
+    names: &HashMap<String, FunctionId>,
+    op: BinaryOp,
+    ty: Type,
+    a: Value,
+    b: Value,
+) -> Result<Op> {
+    let word = match op {
+        BinaryOp::Fdiv => "divide",
+        _ => "remainder",
+    };
+    let width = match ty.element() {
+        Type::Float(32) => "float",
+        _ => "double",
+    };
+    let name = format!("__baltra_{word}_{width}");
+    if !names.contains_key(&name) {
+        let instruction = match op {
+            BinaryOp::Fdiv => "fdiv",
+            _ => "frem",
+        };
+        return Err(Error::unsupported(format!(
+            "LLVM instruction '{instruction}' cannot be synthesized"
+        )));
+    }
+    let callee = match ty {
+        Type::Vector(..) => Callee::Elementwise(names[&name]),
+        _ => Callee::Named(name),
+    };
+    Ok(Op::Call(callee, vec![(ty.clone(), a), (ty, b)]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,7 +149,7 @@ mod tests {
 
     fn resolved(text: &str) -> Result<(Module, Vec<FunctionId>)> {
         let mut module = parse::module(text)?;
-        let reached = resolve(&mut module)?;
+        let reached = resolve(&mut module, crate::ir::ENTRY)?;
         Ok((module, reached))
     }
 

@@ -1,6 +1,6 @@
 //! Dead code.
 
-use crate::ir::{Function, Op, Value};
+use crate::ir::{Callee, Function, Op, Value};
 
 /// Removes instructions whose results are not used.
 pub fn remove(function: &mut Function) {
@@ -20,8 +20,14 @@ pub fn remove(function: &mut Function) {
         for block in &mut function.blocks {
             let before = block.code.len();
             block.code.retain(|i| {
-                i.result
-                    .is_none_or(|r| used[r.0] || matches!(i.op, Op::Call(..)))
+                i.result.is_none_or(|r| {
+                    let effect = match &i.op {
+                        Op::Call(Callee::Engine(call), _) => !call.is_constant(),
+                        Op::Call(..) => true,
+                        _ => false,
+                    };
+                    used[r.0] || effect
+                })
             });
             changed |= block.code.len() != before;
         }

@@ -70,6 +70,44 @@ impl Call<'_> {
             ("fshl", Some(result)) => self.rotate(builder, ty, result, true)?,
             ("fshr", Some(result)) => self.rotate(builder, ty, result, false)?,
             ("bswap", Some(result)) => self.swap_bytes(builder, ty, result),
+            ("ctpop", Some(result)) => {
+                let count = ones(builder, &ty, self.value(0));
+                builder.define(result, Op::Copy(count));
+            }
+            ("ctlz", Some(result)) => {
+                // All bits below the first one become ones.
+                let mut filled = self.value(0);
+                let bits = ty.bits().unwrap_or(32);
+                let mut by = 1;
+                while by < bits {
+                    let down = Op::Binary(BinaryOp::Lshr, filled, Value::Bits(u64::from(by)));
+                    let down = builder.value("down", ty.clone(), down);
+                    let or = Op::Binary(BinaryOp::Or, filled, down);
+                    filled = builder.value("filled", ty.clone(), or);
+                    by *= 2;
+                }
+                let count = ones(builder, &ty, filled);
+                let width = Value::Bits(u64::from(bits));
+                builder.define(result, Op::Binary(BinaryOp::Sub, width, count));
+            }
+            ("cttz", Some(result)) => {
+                // The ones below the last one: ~x & (x - 1).
+                let (value, all) = (
+                    self.value(0),
+                    Value::Bits(masked(u64::MAX, ty.bits().unwrap_or(32))),
+                );
+                let not = Op::Binary(BinaryOp::Xor, value, all);
+                let not = builder.value("not", ty.clone(), not);
+                let less = Op::Binary(BinaryOp::Add, value, all);
+                let less = builder.value("less", ty.clone(), less);
+                let below = Op::Binary(BinaryOp::And, not, less);
+                let below = builder.value("below", ty.clone(), below);
+                let count = ones(builder, &ty, below);
+                builder.define(result, Op::Copy(count));
+            }
+            ("uadd" | "usub" | "sadd" | "ssub", Some(result)) if self.name.contains(".sat.") => {
+                self.saturate(builder, ty, result, stem);
+            }
             _ => {
                 return Err(Error::unsupported(format!(
                     "LLVM intrinsic '{}' cannot be synthesized",
@@ -120,6 +158,48 @@ impl Call<'_> {
             builder.effect(Op::store(data, to, size));
         }
         Ok(())
+    }
+
+    /// Sums and differences that stay at the limits of their type.
+    fn saturate(&self, builder: &mut Builder<'_>, ty: Type, result: ValueId, stem: &str) {
+        let (a, b, bits) = (self.value(0), self.value(1), ty.bits().unwrap_or(32));
+        let number = |n: u64| Value::Bits(masked(n, bits));
+        let compare = |signed: bool, left: Value, right: Value| Op::Compare {
+            predicate: Predicate::Int(IntPredicate::Less { signed }),
+            bits,
+            left,
+            right,
+        };
+        let op = match stem.ends_with("add") {
+            true => BinaryOp::Add,
+            false => BinaryOp::Sub,
+        };
+        let sum = builder.value("sum", ty.clone(), Op::Binary(op, a, b));
+        if stem.starts_with('u') {
+            // An overflow makes a sum less than an operand; a difference underflows if a < b.
+            let (left, limit) = match op {
+                BinaryOp::Add => ((sum, a), number(u64::MAX)),
+                _ => ((a, b), number(0)),
+            };
+            let out = builder.value("out", Type::Int(1), compare(false, left.0, left.1));
+            builder.define(result, Op::Select(out, limit, sum));
+            return;
+        }
+        // A signed overflow changes the result's sign against both operands (the second negated).
+        let first = builder.value("first", ty.clone(), Op::Binary(BinaryOp::Xor, a, sum));
+        let other = match op {
+            BinaryOp::Add => (b, sum),
+            _ => (a, b),
+        };
+        let second = Op::Binary(BinaryOp::Xor, other.0, other.1);
+        let second = builder.value("second", ty.clone(), second);
+        let both = Op::Binary(BinaryOp::And, first, second);
+        let both = builder.value("both", ty.clone(), both);
+        let out = builder.value("out", Type::Int(1), compare(true, both, number(0)));
+        let negative = builder.value("negative", Type::Int(1), compare(true, a, number(0)));
+        let (least, most) = (number(1 << (bits - 1)), number((1 << (bits - 1)) - 1));
+        let limit = builder.value("limit", ty, Op::Select(negative, least, most));
+        builder.define(result, Op::Select(out, limit, sum));
     }
 
     fn absolute(&self, builder: &mut Builder<'_>, ty: Type, result: ValueId) {
@@ -186,6 +266,32 @@ impl Call<'_> {
         }
         builder.define(result, Op::Copy(sum));
     }
+}
+
+/// The number of ones in a value, of up to 64 bits.
+fn ones(builder: &mut Builder<'_>, ty: &Type, value: Value) -> Value {
+    let bits = ty.bits().unwrap_or(32);
+    let number = |n: u64| Value::Bits(masked(n, bits));
+    let mut binary = |op, a, b| builder.value("count", ty.clone(), Op::Binary(op, a, b));
+    let mut sum = value;
+    // Sums of neighbors, of 2, 4, 8 bits and so on.
+    for (by, mask) in [
+        (1, 0x5555_5555_5555_5555),
+        (2, 0x3333_3333_3333_3333),
+        (4, 0x0f0f_0f0f_0f0f_0f0f),
+        (8, 0x00ff_00ff_00ff_00ff),
+        (16, 0x0000_ffff_0000_ffff),
+        (32, 0x0000_0000_ffff_ffff),
+    ] {
+        if by >= bits {
+            break;
+        }
+        let low = binary(BinaryOp::And, sum, number(mask));
+        let high = binary(BinaryOp::Lshr, sum, Value::Bits(u64::from(by)));
+        let high = binary(BinaryOp::And, high, number(mask));
+        sum = binary(BinaryOp::Add, low, high);
+    }
+    sum
 }
 
 /// Divides bytes into pieces of 8, 4, 2 and 1: offset and size of each.

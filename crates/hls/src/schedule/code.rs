@@ -12,6 +12,8 @@ pub struct Code {
     pub end: End,
     pub position: Position,
     pub schedule: Schedule,
+    /// What prevents a shorter interval of a pipeline.
+    pub limit: &'static str,
 }
 
 /// How a block ends.

@@ -130,7 +130,7 @@ impl<'a> Machine<'a> {
                 match callee {
                     Callee::Function(f) => self.call(*f, &arguments)?,
                     Callee::Engine(call) => self.engine_call(*call, &arguments)?,
-                    Callee::Named(name) => panic!("call of '{name}' is not resolved"),
+                    other => panic!("call of '{other:?}' is not resolved"),
                 }
             }
             Op::Load(from, size) => self.load(at, *from, see(self, *from, 32), *size),

@@ -1,0 +1,160 @@
+//! OpenCL C to hardware: each kernel of a program becomes a SystemVerilog module with the ports of
+//! `hdl/kernels/rtl/kernel_ports.svh`.
+//!
+//! clang compiles the program for `spir64`, OpenCL's own target: types have OpenCL's sizes, address
+//! spaces stay distinct, and vectors and structures are not changed by a calling convention. The
+//! built-in functions are a library in C (`crates/hls/opencl`). All further steps are those of C
+//! ([`crate::synthesis`]), after the kernel has become a function that executes all work-items
+//! ([`crate::passes::work_items`]).
+
+mod clang;
+mod estimate;
+mod library;
+mod manifest;
+mod metadata;
+
+use crate::emit::Interface;
+use crate::error::Error;
+use crate::ir::Module;
+use crate::passes::work_items::Groups;
+use crate::{memory, parse, passes, synthesis};
+pub use library::build_library;
+pub use manifest::{
+    AddressSpace, Argument, KernelInfo, LoopReport, Manifest, MemoryReport, Report,
+};
+use std::fmt;
+use std::path::Path;
+
+/// The name of the library's first file; code that is inlined from it has the position of its call.
+pub(crate) const BUILTINS: &str = "baltra_builtins.h";
+
+/// The kernel ended with this status because the group size is not supported.
+pub const STATUS_GROUP_SIZE: u64 = passes::work_items::STATUS_GROUP_SIZE;
+/// An argument in local memory is too large.
+pub const STATUS_LOCAL_BYTES: u64 = passes::work_items::STATUS_LOCAL_BYTES;
+/// Work-items of a group reached different barriers.
+pub const STATUS_BARRIER: u64 = passes::work_items::STATUS_BARRIER;
+
+/// What a program is compiled with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// OpenCL's build options, already split.
+    pub defines_and_flags: Vec<String>,
+    /// Bytes of each argument in local memory.
+    pub local_argument_bytes: u64,
+    /// Work-items of the largest group of a kernel with barriers that requires no size.
+    pub work_group_size_max: u32,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            defines_and_flags: Vec::new(),
+            local_argument_bytes: 16 << 10,
+            work_group_size_max: 256,
+        }
+    }
+}
+
+/// A compiled program.
+#[derive(Clone, Debug)]
+pub struct Accelerator {
+    /// Its kernels.
+    pub manifest: Manifest,
+    /// Names and contents of the SystemVerilog files, one for each kernel.
+    pub files: Vec<(String, String)>,
+    /// Warnings of the compiler.
+    pub log: String,
+}
+
+/// The reason why a program does not compile: clang's messages, or those of the synthesis, with
+/// positions in the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildError {
+    /// The build log.
+    pub log: String,
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.log.trim_end())
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+impl From<Error> for BuildError {
+    fn from(error: Error) -> BuildError {
+        BuildError {
+            log: format!("{error}\n"),
+        }
+    }
+}
+
+/// Compiles a program; `work`: a folder for intermediate files.
+///
+/// # Errors
+///
+/// The program is not correct, or uses more than what can be synthesized.
+pub fn compile(source: &str, options: &Options, work: &Path) -> Result<Accelerator, BuildError> {
+    let (ir, mut log) = clang::ir(source, &options.defines_and_flags, work)?;
+    let module = parse::module(&ir)?;
+    let mut kernels = metadata::kernels(&ir);
+    if kernels.is_empty() {
+        log.push_str("warning: the program has no kernel\n");
+    }
+    let mut files = Vec::new();
+    for kernel in &mut kernels {
+        let text = synthesize(kernel, module.clone(), options)?;
+        files.push((format!("kernel_{}.sv", kernel.name), text));
+    }
+    Ok(Accelerator {
+        manifest: Manifest { kernels },
+        files,
+        log,
+    })
+}
+
+/// Synthesizes a kernel, and completes its description.
+fn synthesize(
+    kernel: &mut KernelInfo,
+    mut module: Module,
+    options: &Options,
+) -> Result<String, Error> {
+    let required = kernel.required_work_group_size;
+    let product = |size: [u32; 3]| size.iter().try_fold(1_u32, |all, n| all.checked_mul(*n));
+    let items_max = match required {
+        Some(size) => product(size).ok_or_else(|| {
+            Error::too_large(format!(
+                "kernel '{}' requires work-groups of {}x{}x{} work-items",
+                kernel.name, size[0], size[1], size[2]
+            ))
+        })?,
+        None => options.work_group_size_max,
+    };
+    let groups = Groups {
+        required,
+        items_max,
+    };
+    let local = options.local_argument_bytes;
+    let (items, binding) = passes::run_kernel(&mut module, &kernel.name, &groups, local)?;
+    for (argument, passing) in kernel.arguments.iter_mut().zip(binding.sizes) {
+        (argument.bytes, argument.words) = passing;
+    }
+    let memories = memory::analyze(&mut module, 0)?;
+    let name = format!("kernel_{}", kernel.name);
+    let interface = Interface::Accelerator;
+    let hardware = synthesis::hardware(&module, &memories, &name, clang::SOURCE, interface)?;
+    kernel.work_group_size_max = match items.barriers {
+        0 => u32::MAX,
+        _ => items_max,
+    };
+    let local_objects = module.globals.iter().filter(|g| g.local);
+    let all_local: u64 = local_objects.map(|g| g.bytes.len() as u64).sum();
+    let local_arguments: u64 = binding.local.iter().map(|l| l.1).sum();
+    kernel.local_bytes = all_local - local_arguments;
+    kernel.local_argument_bytes_max = local;
+    kernel.private_bytes = items.private_bytes;
+    kernel.report = estimate::report(&module, &memories, &hardware);
+    Ok(hardware.text)
+}

@@ -1,0 +1,127 @@
+//! The call of clang.
+
+use super::{BuildError, BUILTINS};
+use crate::compile::CLANG;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The name of the program in messages.
+pub const SOURCE: &str = "kernel.cl";
+/// The library of built-in functions.
+const LIBRARY: [(&str, &str); 2] = [
+    (BUILTINS, include_str!("../../opencl/baltra_builtins.h")),
+    ("baltra_math.h", include_str!("../../opencl/baltra_math.h")),
+];
+/// Options of `clBuildProgram` that change no result that OpenCL defines, and are not passed on.
+const IGNORED: [&str; 12] = [
+    "-cl-opt-disable",
+    "-cl-mad-enable",
+    "-cl-no-signed-zeros",
+    "-cl-unsafe-math-optimizations",
+    "-cl-finite-math-only",
+    "-cl-fast-relaxed-math",
+    "-cl-denorms-are-zero",
+    "-cl-fp32-correctly-rounded-divide-sqrt",
+    "-cl-strict-aliasing",
+    "-cl-kernel-arg-info",
+    "-cl-uniform-work-group-size",
+    "-g",
+];
+
+/// Arguments of clang for the options of `clBuildProgram`.
+fn arguments(options: &[String]) -> Result<(String, Vec<String>), BuildError> {
+    let mut standard = "-cl-std=CL1.2".to_owned();
+    let mut out = Vec::new();
+    let mut rest = options.iter();
+    while let Some(option) = rest.next() {
+        let invalid = |why: &str| BuildError {
+            log: format!("invalid build option '{option}'{why}\n"),
+        };
+        if option == "-D" || option == "-I" {
+            let value = rest.next().ok_or_else(|| invalid(": it has no value"))?;
+            out.push(format!("{option}{value}"));
+        } else if option.starts_with("-D") || option.starts_with("-I") {
+            out.push(option.clone());
+        } else if option == "-w" || option == "-Werror" || option == "-cl-single-precision-constant"
+        {
+            out.push(option.clone());
+        } else if let Some(version) = option.strip_prefix("-cl-std=") {
+            if !["CL1.0", "CL1.1", "CL1.2", "CL3.0"].contains(&version) {
+                return Err(invalid(" (supported: CL1.0, CL1.1, CL1.2, CL3.0)"));
+            }
+            standard = option.clone();
+        } else if !IGNORED.contains(&option.as_str()) {
+            return Err(invalid(""));
+        }
+    }
+    Ok((standard, out))
+}
+
+/// Compiles a program to IR; returns it with the warnings.
+pub fn ir(source: &str, options: &[String], work: &Path) -> Result<(String, String), BuildError> {
+    let failed = |what: String| BuildError {
+        log: format!("{what}\n"),
+    };
+    for (name, text) in LIBRARY.into_iter().chain([(SOURCE, source)]) {
+        let path = work.join(name);
+        fs::write(&path, text)
+            .map_err(|e| failed(format!("cannot write {}: {e}", path.display())))?;
+    }
+    let (standard, defines) = arguments(options)?;
+    let output = "kernel.ll";
+    let run = Command::new(CLANG)
+        .current_dir(work)
+        .args(["--target=spir64-unknown-unknown", "-x", "cl", &standard])
+        .args(["-O2", "-g", "-ffp-contract=off", "-cl-kernel-arg-info"])
+        .args(["-fno-vectorize", "-fno-slp-vectorize", "-fno-unroll-loops"])
+        .args(["-fno-discard-value-names", "-fno-color-diagnostics"])
+        .args(["-mllvm", "-disable-loop-idiom-all"])
+        // Counters of 32 bits keep their width.
+        .args(["-mllvm", "-indvars-widen-indvars=false"])
+        // The program's functions are part of its kernels.
+        .args(["-mllvm", "-inline-threshold=1000000"])
+        .args(["-Xclang", "-fno-builtin", "-I.", "-include", BUILTINS])
+        .args(["-D__OPENCL_VERSION__=120", "-Wno-macro-redefined"])
+        .args(["-Wno-builtin-macro-redefined"])
+        .args(defines)
+        .args(["-S", "-emit-llvm", SOURCE, "-o", output])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| {
+            failed(format!(
+                "cannot run {CLANG}: {e} ('scripts/setup.sh board' installs it)"
+            ))
+        })?;
+    let log = String::from_utf8_lossy(&run.stderr).into_owned();
+    if !run.status.success() {
+        let log = match log.is_empty() {
+            true => format!("{CLANG} ended with {}\n", run.status),
+            false => log,
+        };
+        return Err(BuildError { log });
+    }
+    let path = work.join(output);
+    let text = fs::read_to_string(&path)
+        .map_err(|e| failed(format!("cannot read {}: {e}", path.display())))?;
+    Ok((text, log))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_passes_definitions_and_rejects_unknown_options() {
+        let options = |text: &str| {
+            let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            arguments(&words).map(|found| found.1)
+        };
+        let found = options("-D A=1 -DB -cl-mad-enable -I x").unwrap();
+        assert_eq!(found, ["-DA=1", "-DB", "-Ix"]);
+        for wrong in ["-o", "-D", "-cl-std=CL9.9", "-fplugin=x"] {
+            let error = options(wrong).unwrap_err();
+            assert!(error.log.contains("invalid build option"), "{error}");
+        }
+    }
+}

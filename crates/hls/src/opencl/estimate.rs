@@ -1,0 +1,88 @@
+//! Estimates of a kernel's area on ECP5.
+
+use super::manifest::{LoopReport, MemoryReport, Report};
+use crate::ir::{Module, Op};
+use crate::memory::Memories;
+use crate::synthesis::Hardware;
+use crate::units::{unit, Unit};
+use std::collections::BTreeSet;
+
+/// Bytes and bits of width of a block RAM.
+const BLOCK_RAM_BYTES: u64 = 2048;
+const BLOCK_RAM_BITS: u64 = 36;
+/// LUTs of the start, of the memory port and of the text.
+const FRAME_LUTS: u64 = 300;
+/// LUTs for each state.
+const STATE_LUTS: u64 = 6;
+
+/// LUTs and multipliers of 18 bits of a unit.
+fn unit_area(kind: Unit) -> (u64, u64) {
+    match kind {
+        Unit::Multiply(18) => (20, 1),
+        Unit::Multiply(32) => (80, 4),
+        Unit::Multiply(_) => (400, 16),
+        Unit::Divide(w) => (u64::from(w) * 9, 0),
+        Unit::Fadd(32) => (520, 0),
+        Unit::Fadd(_) => (1200, 0),
+        Unit::Fmul(32) => (260, 4),
+        Unit::Fmul(_) => (600, 16),
+        Unit::FromInteger(i, _, _) => (u64::from(i) * 7, 0),
+        Unit::ToInteger(w, i, _) => (u64::from(w.max(i)) * 6, 0),
+        Unit::Widen | Unit::Narrow => (150, 0),
+    }
+}
+
+/// Describes a kernel's hardware.
+pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Report {
+    let mut units: BTreeSet<Unit> = BTreeSet::new();
+    let mut luts = FRAME_LUTS + hardware.states as u64 * STATE_LUTS;
+    for function in &module.functions {
+        for instruction in function.instructions() {
+            if let Some(kind) = unit(function, instruction) {
+                units.insert(kind);
+                continue;
+            }
+            let bits = instruction.result.and_then(|r| function[r].ty.bits());
+            let bits = u64::from(bits.unwrap_or(0));
+            luts += match instruction.op {
+                Op::Binary(..) | Op::Select(..) | Op::Address { .. } | Op::Phi(_) => bits,
+                Op::Compare { bits, .. } => u64::from(bits) / 2,
+                Op::Store { .. } => 32,
+                _ => 0,
+            };
+        }
+    }
+    let mut multipliers = 0;
+    for kind in units {
+        let (more, blocks) = unit_area(kind);
+        luts += more;
+        multipliers += blocks;
+    }
+    let on_chip = || memories.all.iter().filter(|m| !m.far);
+    let block_rams = on_chip().map(|m| {
+        let bytes = m.bytes.len() as u64;
+        bytes
+            .div_ceil(BLOCK_RAM_BYTES)
+            .max((m.width * 8).div_ceil(BLOCK_RAM_BITS))
+    });
+    Report {
+        states: hardware.states as u64,
+        loops: (hardware.pipelines.iter())
+            .map(|pipeline| LoopReport {
+                line: pipeline.position.line as u64,
+                interval: pipeline.interval,
+                limit: pipeline.limit.to_owned(),
+            })
+            .collect(),
+        memories: on_chip()
+            .map(|m| MemoryReport {
+                name: m.name.clone(),
+                bytes: m.bytes.len() as u64,
+                banks: 1,
+            })
+            .collect(),
+        luts,
+        block_rams: block_rams.sum(),
+        multipliers,
+    }
+}

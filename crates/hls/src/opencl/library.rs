@@ -1,0 +1,221 @@
+//! The simulation library of a program: Verilator makes a model of each kernel with its memory port
+//! (`hdl/kernels/rtl/kernel_frame.sv`), and the C++ compiler builds the models and the harness
+//! (`hdl/board/sim/emulate.cpp`).
+
+use super::Accelerator;
+use anyhow::{ensure, Context, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+
+/// Models and the harness: hidden symbols, so that each library has its own runtime.
+const CXX: [&str; 9] = [
+    "-std=c++17",
+    "-w",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fvisibility-inlines-hidden",
+    "-fno-gnu-unique",
+    "-DVL_IGNORE_UNKNOWN_ARCH",
+    "-DVM_COVERAGE=0",
+    "-pthread",
+];
+/// Verilator's runtime, which is built once.
+const RUNTIME: [&str; 2] = ["verilated", "verilated_threads"];
+/// Lines of a model's file; each is compiled by itself.
+const SPLIT: &str = "20000";
+/// Compilers that run at the same time.
+const JOBS: usize = 2;
+
+/// The folders of a build.
+struct Build<'a> {
+    /// The folder `hdl` of Baltra's tree.
+    tree: &'a Path,
+    work: &'a Path,
+    /// Verilator's headers.
+    include: PathBuf,
+}
+
+fn run(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let done = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {name} ('scripts/setup.sh board' installs it)"))?;
+    ensure!(
+        done.status.success(),
+        "{name} failed:\n{}{}",
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr)
+    );
+    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+impl Build<'_> {
+    fn cxx(&self) -> Command {
+        let mut command = Command::new("c++");
+        command.args(CXX);
+        command.arg("-isystem").arg(&self.include);
+        command.arg("-isystem").arg(self.include.join("vltstd"));
+        command.current_dir(self.work);
+        command
+    }
+
+    /// Verilator's runtime as objects, beside the tree if that is writable.
+    fn runtime(&self) -> Result<Vec<PathBuf>> {
+        let shared = self.tree.join("../target/emulate");
+        let folder = match fs::create_dir_all(&shared) {
+            Ok(()) => shared.canonicalize()?,
+            Err(_) => self.work.to_owned(),
+        };
+        let mut objects = Vec::new();
+        for name in RUNTIME {
+            let (source, object) = (
+                self.include.join(format!("{name}.cpp")),
+                folder.join(format!("{name}.o")),
+            );
+            let modified = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
+            let current = modified(&object)
+                .zip(modified(&source))
+                .is_some_and(|(object, source)| object > source);
+            if !current {
+                // Another process may build the same object.
+                let part = folder.join(format!("{name}.{}.o", std::process::id()));
+                run(self
+                    .cxx()
+                    .args(["-O2", "-c"])
+                    .arg(&source)
+                    .arg("-o")
+                    .arg(&part))?;
+                fs::rename(&part, &object)?;
+            }
+            objects.push(object);
+        }
+        Ok(objects)
+    }
+
+    /// Verilates a kernel; returns the files of the model.
+    fn model(&self, number: usize, name: &str) -> Result<Vec<PathBuf>> {
+        let folder = self.work.join(format!("model_{number}"));
+        let module = format!("kernel_{name}");
+        run(Command::new(self.tree.join("verilator"))
+            .current_dir(self.tree)
+            .args(["--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast"])
+            .args([
+                "--noassert",
+                "-Wno-lint",
+                "-Wno-style",
+                "--output-split",
+                SPLIT,
+            ])
+            .arg(format!("+define+KERNEL={module}"))
+            .args(["--top-module", "kernel_frame", "--prefix"])
+            .arg(format!("Vkernel_{number}"))
+            .arg("--Mdir")
+            .arg(&folder)
+            .args(["kernels/rtl/kernel_calls_pkg.sv", "-y", "kernels/rtl"])
+            .args(["-y", "messages/rtl", "-y", "hls/rtl", "-y", "common/rtl"])
+            .args(["+incdir+kernels/rtl", "+incdir+messages/rtl"])
+            .arg(self.work.join(format!("{module}.sv")))
+            .arg("kernels/rtl/kernel_frame.sv"))?;
+        let mut sources: Vec<PathBuf> = fs::read_dir(&folder)?
+            .filter_map(|entry| entry.ok().map(|e| e.path()))
+            .filter(|path| path.extension().is_some_and(|e| e == "cpp"))
+            .collect();
+        sources.sort();
+        // Small files are compiled together.
+        let whole = folder.join("model.cc");
+        let text = sources.iter().map(fs::read_to_string);
+        let text = text.collect::<std::io::Result<Vec<_>>>()?;
+        match text.iter().map(String::len).sum::<usize>() {
+            0..1_000_000 => {
+                fs::write(&whole, text.concat())?;
+                Ok(vec![whole])
+            }
+            _ => Ok(sources),
+        }
+    }
+
+    fn compile(&self, sources: &[PathBuf]) -> Result<Vec<PathBuf>> {
+        let objects = sources.iter().map(|s| s.with_extension("o")).collect();
+        let share = sources.len().div_ceil(JOBS).max(1);
+        thread::scope(|scope| {
+            let jobs = sources.chunks(share).map(|part| {
+                scope.spawn(move || -> Result<()> {
+                    for source in part {
+                        let folder = source.parent().unwrap_or(self.work);
+                        run(self
+                            .cxx()
+                            .args(["-O1", "-c"])
+                            .arg("-I")
+                            .arg(folder)
+                            .arg("-I")
+                            .arg(self.tree.join("board/sim"))
+                            .arg("-I")
+                            .arg(self.work)
+                            .arg(source)
+                            .arg("-o")
+                            .arg(source.with_extension("o")))?;
+                    }
+                    Ok(())
+                })
+            });
+            let jobs: Vec<_> = jobs.collect();
+            for job in jobs {
+                job.join()
+                    .map_err(|_| anyhow::anyhow!("a compiler's thread panicked"))??;
+            }
+            Ok(objects)
+        })
+    }
+}
+
+/// Builds the library `out`, which exports `baltra_emulate` (`hdl/board/sim/emulate_abi.h`). `tree`:
+/// the folder `hdl` of Baltra's tree; `work`: a folder for intermediate files.
+///
+/// # Errors
+///
+/// Verilator or the C++ compiler is missing or fails.
+pub fn build_library(
+    accelerator: &Accelerator,
+    tree: &Path,
+    work: &Path,
+    out: &Path,
+) -> Result<()> {
+    let tree = tree
+        .canonicalize()
+        .with_context(|| format!("cannot open {}", tree.display()))?;
+    let root = run(Command::new(tree.join("verilator")).args(["--getenv", "VERILATOR_ROOT"]))?;
+    let build = Build {
+        tree: &tree,
+        work,
+        include: Path::new(root.trim()).join("include"),
+    };
+    for (name, text) in &accelerator.files {
+        fs::write(work.join(name), text)?;
+    }
+    let runtime = build.runtime()?;
+    let mut sources = Vec::new();
+    let (mut includes, mut list) = (String::new(), String::new());
+    for (number, kernel) in accelerator.manifest.kernels.iter().enumerate() {
+        sources.extend(build.model(number, &kernel.name)?);
+        includes += &format!("#include \"model_{number}/Vkernel_{number}.h\"\n");
+        list += &format!(" X({number}, \"{}\")", kernel.name);
+    }
+    let header = format!("{includes}#define KERNELS{list}\n");
+    fs::write(work.join("kernels.h"), header)?;
+    let harness = work.join("emulate.cc");
+    fs::copy(tree.join("board/sim/emulate.cpp"), &harness)?;
+    sources.push(harness);
+    let objects = build.compile(&sources)?;
+    run(build
+        .cxx()
+        .args(["-shared", "-Wl,-Bsymbolic", "-Wl,--exclude-libs,ALL"])
+        .args(objects)
+        .args(runtime)
+        .arg("-latomic")
+        .arg("-o")
+        .arg(out))?;
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! The description of a compiled program.
+
+use serde::{Deserialize, Serialize};
+
+/// A program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// In the order of the program.
+    pub kernels: Vec<KernelInfo>,
+}
+
+/// A kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelInfo {
+    /// The function's name.
+    pub name: String,
+    /// In order.
+    pub arguments: Vec<Argument>,
+    /// The attribute `reqd_work_group_size`.
+    pub required_work_group_size: Option<[u32; 3]>,
+    /// Work-items of the largest work-group.
+    pub work_group_size_max: u32,
+    /// Bytes of the kernel's variables in local memory.
+    pub local_bytes: u64,
+    /// Bytes of the largest argument in local memory.
+    pub local_argument_bytes_max: u64,
+    /// Bytes that are kept for each work-item across barriers.
+    pub private_bytes: u64,
+    /// The kernel's attributes as in the program.
+    pub attributes: String,
+    /// Its hardware.
+    pub report: Report,
+}
+
+/// A parameter of a kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Argument {
+    /// The parameter's name.
+    pub name: String,
+    /// The type as in the program, such as `float*`.
+    pub type_name: String,
+    /// What it refers to.
+    pub address_space: AddressSpace,
+    /// The access qualifier of an image: `none` for other types.
+    pub access: String,
+    /// Type qualifiers, such as `const restrict`.
+    pub qualifiers: String,
+    /// Bytes of its value; 8 for a pointer.
+    pub bytes: u64,
+    /// Words of 64 bits in the argument block.
+    pub words: u64,
+}
+
+/// What a parameter refers to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AddressSpace {
+    /// A value.
+    #[default]
+    Private,
+    /// A buffer.
+    Global,
+    /// A buffer that is only read.
+    Constant,
+    /// Memory of the work-group, on the chip.
+    Local,
+}
+
+/// What a kernel's hardware consists of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// States of the state machine.
+    pub states: u64,
+    /// Loops that are pipelines.
+    pub loops: Vec<LoopReport>,
+    /// Memories on the chip.
+    pub memories: Vec<MemoryReport>,
+    /// Estimate for ECP5.
+    pub luts: u64,
+    /// Estimate: block RAMs of 2 KB.
+    pub block_rams: u64,
+    /// Estimate: multipliers of 18 bits.
+    pub multipliers: u64,
+}
+
+/// A loop that is a pipeline.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoopReport {
+    /// The line in the program.
+    pub line: u64,
+    /// Clocks between iterations.
+    pub interval: u32,
+    /// What prevents a shorter interval.
+    pub limit: String,
+}
+
+/// A memory on the chip.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryReport {
+    /// The variable that it holds.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Memories that are accessed at the same time.
+    pub banks: u64,
+}

@@ -1,0 +1,120 @@
+//! The kernels of a program: clang's metadata in the IR.
+
+use super::manifest::{AddressSpace, Argument, KernelInfo};
+use crate::ir::space;
+use std::collections::HashMap;
+
+/// The nodes of a module by their names, such as `!7`.
+type Nodes<'a> = HashMap<&'a str, &'a str>;
+
+/// Describes all kernels, without what the synthesis finds.
+pub fn kernels(ir: &str) -> Vec<KernelInfo> {
+    let nodes: Nodes<'_> = ir
+        .lines()
+        .filter(|line| line.starts_with('!'))
+        .filter_map(|line| line.split_once(" = "))
+        .collect();
+    let kernels = ir.lines().filter(|line| line.starts_with("define "));
+    kernels.filter_map(|line| kernel(line, &nodes)).collect()
+}
+
+fn kernel(line: &str, nodes: &Nodes<'_>) -> Option<KernelInfo> {
+    if !line.contains(" spir_kernel ") {
+        return None;
+    }
+    let (_, rest) = line.split_once('@')?;
+    let name = rest.split('(').next()?.trim_matches('"').to_owned();
+    let field = |name: &str| -> Vec<String> {
+        let found = line.split_once(&format!(" !{name} ")).map(|(_, rest)| rest);
+        let id = found.and_then(|rest| rest.split(' ').next());
+        elements(id.and_then(|id| nodes.get(id)).copied().unwrap_or(""))
+    };
+    let spaces = field("kernel_arg_addr_space");
+    let (access, types) = (field("kernel_arg_access_qual"), field("kernel_arg_type"));
+    let (qualifiers, names) = (field("kernel_arg_type_qual"), field("kernel_arg_name"));
+    let text = |list: &[String], i: usize| list.get(i).cloned().unwrap_or_default();
+    let arguments = spaces.iter().enumerate().map(|(i, number)| Argument {
+        name: text(&names, i),
+        type_name: text(&types, i),
+        address_space: match number.parse() {
+            Ok(space::GLOBAL) => AddressSpace::Global,
+            Ok(space::CONSTANT) => AddressSpace::Constant,
+            Ok(space::LOCAL) => AddressSpace::Local,
+            _ => AddressSpace::Private,
+        },
+        access: text(&access, i),
+        qualifiers: text(&qualifiers, i),
+        bytes: 0,
+        words: 0,
+    });
+    let size = |name: &str| -> Option<[u32; 3]> {
+        let numbers: Vec<u32> = field(name).iter().filter_map(|n| n.parse().ok()).collect();
+        numbers.try_into().ok()
+    };
+    let required = size("reqd_work_group_size");
+    let mut attributes = Vec::new();
+    for name in ["reqd_work_group_size", "work_group_size_hint"] {
+        if let Some([x, y, z]) = size(name) {
+            attributes.push(format!("{name}({x},{y},{z})"));
+        }
+    }
+    Some(KernelInfo {
+        arguments: arguments.collect(),
+        name,
+        required_work_group_size: required,
+        attributes: attributes.join(" "),
+        ..KernelInfo::default()
+    })
+}
+
+/// The elements of a node such as `!{!"a", i32 1}`: texts and numbers.
+fn elements(node: &str) -> Vec<String> {
+    let inner = node.trim_start_matches("!{").trim_end_matches('}');
+    let mut out = Vec::new();
+    let mut rest = inner;
+    while !rest.is_empty() {
+        let element;
+        if let Some(text) = rest.strip_prefix("!\"") {
+            let end = text.find('"').unwrap_or(text.len());
+            element = &text[..end];
+            rest = text[end..].trim_start_matches('"');
+        } else {
+            let end = rest.find(',').unwrap_or(rest.len());
+            element = rest[..end].rsplit(' ').next().unwrap_or("");
+            rest = &rest[end..];
+        }
+        out.push(element.to_owned());
+        rest = rest.trim_start_matches([',', ' ']);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_reads_arguments_and_attributes() {
+        let ir = "define dso_local spir_kernel void @f(ptr addrspace(1) %a, i32 %n) #0 \
+                  !kernel_arg_addr_space !1 !kernel_arg_access_qual !2 !kernel_arg_type !3 \
+                  !kernel_arg_type_qual !4 !kernel_arg_name !5 !reqd_work_group_size !6 {\n\
+                  !1 = !{i32 1, i32 0}\n!2 = !{!\"none\", !\"none\"}\n\
+                  !3 = !{!\"float*\", !\"int\"}\n!4 = !{!\"const restrict\", !\"\"}\n\
+                  !5 = !{!\"a\", !\"n\"}\n!6 = !{i32 16, i32 8, i32 1}\n";
+        let kernels = kernels(ir);
+        let [kernel] = kernels.as_slice() else {
+            panic!("{kernels:?}");
+        };
+        assert_eq!(kernel.name, "f");
+        assert_eq!(kernel.required_work_group_size, Some([16, 8, 1]));
+        assert_eq!(kernel.attributes, "reqd_work_group_size(16,8,1)");
+        let [a, n] = kernel.arguments.as_slice() else {
+            panic!("{kernel:?}");
+        };
+        assert_eq!((a.name.as_str(), a.type_name.as_str()), ("a", "float*"));
+        assert_eq!(a.address_space, AddressSpace::Global);
+        assert_eq!(a.qualifiers, "const restrict");
+        assert_eq!((n.name.as_str(), n.qualifiers.as_str()), ("n", ""));
+        assert_eq!(n.address_space, AddressSpace::Private);
+    }
+}

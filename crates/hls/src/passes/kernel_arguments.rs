@@ -1,0 +1,131 @@
+//! Binds the parameters of an OpenCL kernel to the words of its argument block.
+//!
+//! A number is in the words of its position. A pointer to global or constant memory is a virtual
+//! address in one word. A pointer to local memory becomes the address of an object on the chip,
+//! whose size is in the word. A structure is an object on the chip, with the words as contents.
+
+use crate::error::{Error, Result};
+use crate::ir::{
+    space, Callee, EngineCall, FunctionId, Global, GlobalId, Instruction, Module, Op, Type, Value,
+    ValueId,
+};
+
+/// The word of the first argument.
+pub const FIRST: u64 = 10;
+/// Words of the argument block.
+pub const WORDS_MAX: u64 = 64;
+
+/// What the arguments need before the first work-item.
+#[derive(Debug, Default)]
+pub struct Binding {
+    /// Copies structures from the words to their objects.
+    pub copies: Vec<Instruction>,
+    /// Whether the kernel changes a structure, so that each work-item needs a new copy.
+    pub changed: bool,
+    /// By parameter: bytes of its value, words in the argument block.
+    pub sizes: Vec<(u64, u64)>,
+    /// Arguments that are local memory: the word with the size, the largest size in bytes.
+    pub local: Vec<(u64, u64)>,
+}
+
+/// The call that reads bits of a word, from this one on.
+pub fn word(word: u64, low: u64) -> Op {
+    let number = |n: u64| (Type::Int(32), Value::Bits(n));
+    let arguments = vec![number(word), number(low)];
+    Op::Call(Callee::Engine(EngineCall::Word), arguments)
+}
+
+/// The number of words of a parameter of this type.
+pub fn words(ty: &Type) -> u64 {
+    ty.size().div_ceil(8).max(1)
+}
+
+/// Replaces the parameters of the entry. `local_bytes`: the size of each argument in local memory.
+pub fn bind(module: &mut Module, entry: FunctionId, local_bytes: u64) -> Result<Binding> {
+    let mut binding = Binding::default();
+    let mut code = Vec::new();
+    let mut at = FIRST;
+    let function = &mut module.functions[entry.0];
+    let position = function.position.clone();
+    let (parameters, passing) = (function.parameters, function.passing.clone());
+    for (parameter, passing) in (0..parameters).map(ValueId).zip(passing) {
+        let (name, ty) = (function[parameter].name.clone(), &function[parameter].ty);
+        let ty = ty.clone();
+        let mut define = |result: ValueId, op: Op| {
+            code.push(Instruction::new(Some(result), op, &position));
+        };
+        let object = |globals: &mut Vec<Global>, bytes: u64| {
+            globals.push(Global::zeroed(name.clone(), bytes as usize));
+            GlobalId(globals.len() - 1)
+        };
+        if let Some(structure) = &passing.by_value {
+            let count = words(structure);
+            let global = object(&mut module.globals, count * 8);
+            define(parameter, Op::Copy(Value::Global(global, 0)));
+            for i in 0..count {
+                let part = function.value(&name, Type::Int(64));
+                let load = Instruction::new(Some(part), word(at + i, 0), &position);
+                let to = Value::Global(global, i as i64 * 8);
+                let store = Op::store(Value::Local(part), to, 8);
+                let mut store = Instruction::new(None, store, &position);
+                store.numeric = true;
+                binding.copies.extend([load, store]);
+            }
+            binding.changed |= !passing.read_only;
+            binding.sizes.push((structure.size(), count));
+            at += count;
+        } else if ty == Type::Ptr && passing.space == space::LOCAL {
+            let global = object(&mut module.globals, local_bytes);
+            module.globals[global.0].local = true;
+            define(parameter, Op::Copy(Value::Global(global, 0)));
+            binding.local.push((at, local_bytes));
+            binding.sizes.push((8, 1));
+            at += 1;
+        } else if let Type::Vector(_, element) = &ty {
+            let mut whole = Value::Undef;
+            let members = ty.members();
+            for (i, (_, offset)) in members.iter().enumerate() {
+                let part = function.value(&name, (**element).clone());
+                define(part, word(at + offset / 8, offset % 8 * 8));
+                let next = match i + 1 == members.len() {
+                    true => parameter,
+                    false => function.value(&name, ty.clone()),
+                };
+                // The first insertion replaces nothing.
+                let base = match whole {
+                    Value::Undef => {
+                        let undefined = members.iter().map(|_| Value::Undef).collect();
+                        module.aggregates.push((ty.clone(), undefined));
+                        Value::Aggregate(crate::ir::AggregateId(module.aggregates.len() - 1))
+                    }
+                    other => other,
+                };
+                define(next, Op::Insert(base, Value::Local(part), i));
+                whole = Value::Local(next);
+            }
+            binding.sizes.push((ty.size(), words(&ty)));
+            at += words(&ty);
+        } else if ty.bits().is_some() {
+            binding.sizes.push((ty.size(), 1));
+            define(parameter, word(at, 0));
+            at += 1;
+        } else {
+            return Err(Error::unsupported(format!(
+                "argument '{name}' has a type that cannot be synthesized"
+            ))
+            .at(&position));
+        }
+    }
+    if at > WORDS_MAX {
+        return Err(Error::too_large(format!(
+            "the arguments take {at} words, more than {WORDS_MAX}"
+        ))
+        .remedy("pass large structures through a buffer")
+        .at(&position));
+    }
+    function.parameters = 0;
+    if let Some(first) = function.blocks.first_mut() {
+        first.code.splice(0..0, code);
+    }
+    Ok(binding)
+}

@@ -1,0 +1,776 @@
+//! Makes an OpenCL kernel, which is the code of one work-item, a function that executes all
+//! work-items: loops over work-groups, and in them loops over work-items.
+//!
+//! Barriers divide the kernel's code into regions: a region begins at the kernel's start or after a
+//! barrier, and consists of all code that is reachable without a barrier. All work-items of a group
+//! execute a region before any executes the next. A value that is used in a later region is
+//! computed again there if it only depends on arguments and identifiers; otherwise an object on the
+//! chip holds it for each work-item. Code in several regions is copied. If work-items of a group
+//! reach different barriers, the kernel ends with [`STATUS_BARRIER`].
+//!
+//! A kernel without barriers and local memory that does not use the position in a group has one
+//! group with all work-items.
+
+use super::kernel_arguments::{word, Binding};
+use super::ssa;
+use crate::error::{Error, Position, Result};
+use crate::ir::{
+    BinaryOp, Block, BlockId, Callee, EngineCall, Function, FunctionId, Global, GlobalId,
+    Instruction, IntPredicate, Module, Op, Predicate, ScaledIndex, Type, Value, ValueId,
+};
+use crate::units::unit;
+use std::collections::{HashMap, HashSet};
+
+/// The kernel's status if the group size differs from the required one or is too large.
+pub const STATUS_GROUP_SIZE: u64 = 1;
+/// The kernel's status if an argument in local memory is too large.
+pub const STATUS_LOCAL_BYTES: u64 = 2;
+/// The kernel's status if work-items of a group reach different barriers.
+pub const STATUS_BARRIER: u64 = 3;
+/// Words of the argument block.
+const GLOBAL_SIZE: u64 = 0;
+const GLOBAL_OFFSET: u64 = 3;
+const LOCAL_SIZE: u64 = 6;
+/// Instructions of the longest computation that is repeated in a later region.
+const REPEATED_MAX: usize = 24;
+
+/// Work-groups that a kernel supports.
+#[derive(Clone, Debug)]
+pub struct Groups {
+    /// The size that the kernel's attribute requires.
+    pub required: Option<[u32; 3]>,
+    /// Work-items of the largest group, if the kernel has barriers.
+    pub items_max: u32,
+}
+
+/// What the synthesis of the loops found.
+#[derive(Clone, Debug)]
+pub struct Items {
+    /// Number of barriers.
+    pub barriers: usize,
+    /// Bytes of values of each work-item that are kept across barriers.
+    pub private_bytes: u64,
+}
+
+/// Replaces the entry's code.
+pub fn expand(
+    module: &mut Module,
+    entry: FunctionId,
+    groups: &Groups,
+    binding: &Binding,
+) -> Result<Items> {
+    reject_elsewhere(module, entry)?;
+    let barriers = divide(&mut module.functions[entry.0]);
+    let local = module.globals.iter().any(|g| g.local);
+    let function = &module.functions[entry.0];
+    let position_in_group = module
+        .functions
+        .iter()
+        .flat_map(Function::instructions)
+        .any(|i| match &i.op {
+            Op::Call(Callee::Engine(EngineCall::LocalId | EngineCall::GroupId), _) => true,
+            Op::Call(Callee::Engine(EngineCall::Word), arguments) => {
+                let size = LOCAL_SIZE..LOCAL_SIZE + 3;
+                matches!(arguments[0].1, Value::Bits(word) if size.contains(&word))
+            }
+            _ => false,
+        });
+    let flat = barriers.is_empty() && !local && !position_in_group && groups.required.is_none();
+    if binding.changed && !barriers.is_empty() {
+        return Err(Error::unsupported(
+            "a kernel with barriers changes an argument that is a structure",
+        )
+        .remedy("copy the argument to a variable")
+        .at(&function.position));
+    }
+    let old = std::mem::replace(&mut module.functions[entry.0], Function::empty());
+    let mut loops = Loops::new(old, &mut module.globals, groups, flat, barriers);
+    loops.identifiers();
+    loops.private_variables();
+    loops.build(binding)?;
+    let items = Items {
+        barriers: loops.barriers.len(),
+        private_bytes: loops.private_bytes,
+    };
+    let mut function = loops.new;
+    ssa::restore(&mut function);
+    module.functions[entry.0] = function;
+    Ok(items)
+}
+
+/// Rejects barriers and identifiers in functions that are not part of the kernel's code.
+fn reject_elsewhere(module: &Module, entry: FunctionId) -> Result<()> {
+    for (at, function) in module.functions.iter().enumerate() {
+        if at == entry.0 {
+            continue;
+        }
+        for instruction in function.instructions() {
+            use EngineCall::{Barrier, GlobalId, GroupId, LocalId};
+            let Op::Call(Callee::Engine(Barrier | GlobalId | GroupId | LocalId), _) =
+                &instruction.op
+            else {
+                continue;
+            };
+            return Err(Error::unsupported(format!(
+                "function '{}' is not inlined, but uses the work-item's position or a barrier",
+                function.name
+            ))
+            .remedy("remove its attribute 'noinline'")
+            .at(&instruction.position));
+        }
+    }
+    Ok(())
+}
+
+/// Splits blocks at barriers, which end a block then; returns the block before and after each.
+fn divide(function: &mut Function) -> Vec<(BlockId, BlockId)> {
+    let mut barriers = Vec::new();
+    let mut at = 0;
+    while at < function.blocks.len() {
+        let is_barrier =
+            |i: &Instruction| matches!(i.op, Op::Call(Callee::Engine(EngineCall::Barrier), _));
+        let Some(index) = function.blocks[at].code.iter().position(is_barrier) else {
+            at += 1;
+            continue;
+        };
+        let (before, after) = (BlockId(at), BlockId(function.blocks.len()));
+        let rest = function.blocks[at].code.split_off(index + 1);
+        let position = function.blocks[at].code.pop().map(|i| i.position);
+        let jump = Instruction::new(None, Op::Jump(after), &position.unwrap_or_default());
+        function.blocks[at].code.push(jump);
+        function.blocks.push(Block { code: rest });
+        // The rest of the block is what its successors follow.
+        for next in ssa::successors(&function.blocks[after.0]) {
+            for instruction in &mut function.blocks[next.0].code {
+                if let Op::Phi(sources) = &mut instruction.op {
+                    let sources = sources.iter_mut().filter(|s| s.0 == before);
+                    sources.for_each(|s| s.0 = after);
+                }
+            }
+        }
+        barriers.push((before, after));
+        at += 1;
+    }
+    barriers
+}
+
+/// The end of a region: a barrier, or the end of the work-item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum End {
+    Barrier(usize),
+    Finished,
+}
+
+/// Values that each work-item has; they have several definitions until `ssa::restore`.
+struct Variables {
+    local: [ValueId; 3],
+    group: [ValueId; 3],
+    /// The global identifier of the group's first work-item.
+    base: [ValueId; 3],
+    /// The same less the global offset.
+    progress: [ValueId; 3],
+    /// The work-item's number in its group.
+    item: ValueId,
+    /// The end that the work-item has reached, that of the first work-item, whether one differs.
+    end: ValueId,
+    first_end: ValueId,
+    differs: ValueId,
+}
+
+/// Loops over the work-items of a group.
+struct Nest {
+    /// The dimension and the first block of each loop, the outermost first.
+    tops: Vec<(usize, BlockId)>,
+    /// The block that a work-item begins with.
+    inner: BlockId,
+    /// The block that it ends with.
+    next: BlockId,
+}
+
+struct Loops<'a> {
+    old: Function,
+    new: Function,
+    globals: &'a mut Vec<Global>,
+    groups: &'a Groups,
+    flat: bool,
+    barriers: Vec<(BlockId, BlockId)>,
+    variables: Variables,
+    position: Position,
+    private_bytes: u64,
+    /// By value that is kept for each work-item: its object, and its size in bytes.
+    slots: HashMap<ValueId, (GlobalId, u64)>,
+}
+
+fn number(n: u64) -> Value {
+    Value::Bits(n)
+}
+
+fn local(v: ValueId) -> Value {
+    Value::Local(v)
+}
+
+impl<'a> Loops<'a> {
+    fn new(
+        old: Function,
+        globals: &'a mut Vec<Global>,
+        groups: &'a Groups,
+        flat: bool,
+        barriers: Vec<(BlockId, BlockId)>,
+    ) -> Loops<'a> {
+        let mut new = old.clone();
+        new.blocks.clear();
+        let mut value = |name: &str, bits: u32| new.value(name, Type::Int(bits));
+        let mut three = |name: &str| ["x", "y", "z"].map(|d| value(&format!("{name}_{d}"), 32));
+        let (local, group) = (three("local"), three("group"));
+        let (base, progress) = (three("first"), three("progress"));
+        let variables = Variables {
+            local,
+            group,
+            base,
+            progress,
+            item: value("item", 32),
+            end: value("end", 8),
+            first_end: value("first_end", 8),
+            differs: value("differs", 1),
+        };
+        let position = old.position.clone();
+        let mut old = old;
+        old.values = new.values.clone();
+        Loops {
+            old,
+            new,
+            globals,
+            groups,
+            flat,
+            barriers,
+            variables,
+            position,
+            private_bytes: 0,
+            slots: HashMap::new(),
+        }
+    }
+
+    /// Replaces identifiers by the loops' variables.
+    fn identifiers(&mut self) {
+        let variables = &self.variables;
+        for instruction in self.old.blocks.iter_mut().flat_map(|b| &mut b.code) {
+            let Op::Call(Callee::Engine(call), arguments) = &instruction.op else {
+                continue;
+            };
+            let Some((_, Value::Bits(dimension))) = arguments.first() else {
+                continue;
+            };
+            let d = (*dimension as usize).min(2);
+            instruction.op = match call {
+                EngineCall::LocalId => Op::Copy(local(variables.local[d])),
+                EngineCall::GroupId => Op::Copy(local(variables.group[d])),
+                EngineCall::GlobalId => {
+                    let (base, id) = (variables.base[d], variables.local[d]);
+                    Op::Binary(BinaryOp::Add, local(base), local(id))
+                }
+                _ => continue,
+            };
+        }
+    }
+
+    /// With barriers, gives each work-item its own copies of the kernel's variables in memory.
+    fn private_variables(&mut self) {
+        if self.barriers.is_empty() {
+            return;
+        }
+        for block in &mut self.old.blocks {
+            for instruction in &mut block.code {
+                let (Op::Local(bytes), Some(result)) = (&instruction.op, instruction.result) else {
+                    continue;
+                };
+                let bytes = bytes.next_multiple_of(8);
+                let all = bytes * u64::from(self.groups.items_max);
+                let name = self.new[result].name.clone();
+                self.globals.push(Global::zeroed(name, all as usize));
+                self.private_bytes += bytes;
+                instruction.op = Op::Address {
+                    base: Value::Global(GlobalId(self.globals.len() - 1), 0),
+                    offset: 0,
+                    indices: vec![ScaledIndex {
+                        value: local(self.variables.item),
+                        bits: 32,
+                        scale: bytes as i64,
+                    }],
+                };
+            }
+        }
+    }
+
+    fn block(&mut self) -> BlockId {
+        self.new.blocks.push(Block::default());
+        BlockId(self.new.blocks.len() - 1)
+    }
+
+    fn add(&mut self, at: BlockId, result: Option<ValueId>, op: Op) {
+        let instruction = Instruction::new(result, op, &self.position);
+        self.new[at].code.push(instruction);
+    }
+
+    fn set(&mut self, at: BlockId, variable: ValueId, op: Op) {
+        self.add(at, Some(variable), op);
+    }
+
+    fn value(&mut self, at: BlockId, name: &str, bits: u32, op: Op) -> Value {
+        let result = self.new.value(name, Type::Int(bits));
+        self.add(at, Some(result), op);
+        local(result)
+    }
+
+    fn word(&mut self, at: BlockId, index: u64) -> Value {
+        self.value(at, &format!("word_{index}"), 32, word(index, 0))
+    }
+
+    fn compare(&mut self, at: BlockId, predicate: IntPredicate, a: Value, b: Value) -> Value {
+        let op = Op::Compare {
+            predicate: Predicate::Int(predicate),
+            bits: 32,
+            left: a,
+            right: b,
+        };
+        self.value(at, "test", 1, op)
+    }
+
+    /// The number of work-items of a group in a dimension.
+    fn size(&mut self, at: BlockId, d: usize) -> Value {
+        match (self.groups.required, self.flat) {
+            (Some(size), _) => number(u64::from(size[d])),
+            (None, true) => self.word(at, GLOBAL_SIZE + d as u64),
+            (None, false) => self.word(at, LOCAL_SIZE + d as u64),
+        }
+    }
+
+    /// Ends the kernel with a status, after which it waits for the next start.
+    fn finish(&mut self, at: BlockId, status: u64) {
+        let end = Callee::Engine(EngineCall::End);
+        let arguments = vec![(Type::Int(32), number(status))];
+        self.add(at, None, Op::Call(end, arguments));
+        self.add(at, None, Op::Jump(BlockId(0)));
+    }
+
+    fn build(&mut self, binding: &Binding) -> Result<()> {
+        let start = self.block();
+        let start_call = Callee::Engine(EngineCall::Start);
+        self.add(start, None, Op::Call(start_call, Vec::new()));
+        let done = self.block();
+        self.finish(done, 0);
+        let checked = self.check(start, done, binding);
+        if !binding.changed {
+            self.new[checked].code.extend(binding.copies.clone());
+        }
+        let group_end = self.block();
+        let regions: Vec<BlockId> = (0..=self.barriers.len()).map(|_| self.block()).collect();
+        if self.flat {
+            for d in 0..3 {
+                let offset = self.word(checked, GLOBAL_OFFSET + d as u64);
+                self.set(checked, self.variables.base[d], Op::Copy(offset));
+            }
+            self.add(checked, None, Op::Jump(regions[0]));
+            self.add(group_end, None, Op::Jump(done));
+        } else {
+            self.group_loops(checked, regions[0], group_end, done);
+        }
+        let saved = self.kept();
+        for region in 0..regions.len() {
+            self.region(region, &regions, group_end, &saved, binding);
+        }
+        Ok(())
+    }
+
+    /// Ends the kernel with a status unless a test holds; returns the block that follows.
+    fn require(&mut self, at: BlockId, test: Value, status: u64) -> BlockId {
+        let (next, failed) = (self.block(), self.block());
+        self.finish(failed, status);
+        self.add(at, None, Op::Branch(test, next, failed));
+        next
+    }
+
+    /// Checks the sizes; returns the block that follows.
+    fn check(&mut self, at: BlockId, done: BlockId, binding: &Binding) -> BlockId {
+        let mut current = at;
+        for d in 0..3 {
+            let size = self.word(current, GLOBAL_SIZE + d);
+            let test = self.compare(current, IntPredicate::NotEqual, size, number(0));
+            let next = self.block();
+            self.add(current, None, Op::Branch(test, next, done));
+            current = next;
+        }
+        if let Some(required) = self.groups.required {
+            for (d, size) in required.into_iter().enumerate() {
+                let given = self.word(current, LOCAL_SIZE + d as u64);
+                let same = IntPredicate::Equal;
+                let test = self.compare(current, same, given, number(u64::from(size)));
+                current = self.require(current, test, STATUS_GROUP_SIZE);
+            }
+        } else if !self.barriers.is_empty() {
+            // Each size first, as the product may overflow.
+            let most = number(u64::from(self.groups.items_max));
+            let within = IntPredicate::LessEqual { signed: false };
+            let mut product = number(1);
+            for d in 0..3 {
+                let size = self.word(current, LOCAL_SIZE + d);
+                let test = self.compare(current, within, size, most);
+                current = self.require(current, test, STATUS_GROUP_SIZE);
+                let op = Op::Binary(BinaryOp::Mul, size, product);
+                product = self.value(current, "items", 32, op);
+                let test = self.compare(current, within, product, most);
+                current = self.require(current, test, STATUS_GROUP_SIZE);
+            }
+        }
+        for (index, bytes) in &binding.local {
+            let given = self.word(current, *index);
+            let within = IntPredicate::LessEqual { signed: false };
+            let test = self.compare(current, within, given, number(*bytes));
+            current = self.require(current, test, STATUS_LOCAL_BYTES);
+        }
+        current
+    }
+
+    /// The loops over groups around the first region and the end of a group.
+    fn group_loops(&mut self, from: BlockId, body: BlockId, end: BlockId, done: BlockId) {
+        let mut before = from;
+        let mut after = done;
+        let mut next = Vec::new();
+        let tops: Vec<BlockId> = (0..3).map(|_| self.block()).collect();
+        for d in (0..3).rev() {
+            let (group, progress) = (self.variables.group[d], self.variables.progress[d]);
+            self.set(before, group, Op::Copy(number(0)));
+            self.set(before, progress, Op::Copy(number(0)));
+            self.add(before, None, Op::Jump(tops[d]));
+            let offset = self.word(tops[d], GLOBAL_OFFSET + d as u64);
+            let base = Op::Binary(BinaryOp::Add, local(progress), offset);
+            self.set(tops[d], self.variables.base[d], base);
+            before = tops[d];
+            let last = if d == 0 { end } else { self.block() };
+            next.push((d, last));
+        }
+        self.add(before, None, Op::Jump(body));
+        for (d, at) in next {
+            let (group, progress) = (self.variables.group[d], self.variables.progress[d]);
+            let size = self.size(at, d);
+            let one = Op::Binary(BinaryOp::Add, local(group), number(1));
+            self.set(at, group, one);
+            let further = Op::Binary(BinaryOp::Add, local(progress), size);
+            self.set(at, progress, further);
+            let whole = self.word(at, GLOBAL_SIZE + d as u64);
+            let less = IntPredicate::Less { signed: false };
+            let test = self.compare(at, less, local(progress), whole);
+            self.add(at, None, Op::Branch(test, tops[d], after));
+            after = at;
+        }
+    }
+
+    /// Values that are used after a barrier, by barrier.
+    fn kept(&mut self) -> Vec<HashSet<ValueId>> {
+        let all = self.old.instructions().filter_map(|i| i.result).collect();
+        let live = ssa::live_in(&self.old, &all);
+        self.barriers.iter().map(|b| live[b.1 .0].clone()).collect()
+    }
+
+    /// The computation of a value from arguments and identifiers, in order; `None` if it depends on
+    /// more, or is long.
+    fn repeated(&self, value: ValueId, out: &mut Vec<Instruction>) -> Option<()> {
+        if out.iter().any(|i| i.result == Some(value)) || self.is_variable(value) {
+            return Some(());
+        }
+        let found = self.old.instructions().find(|i| i.result == Some(value))?;
+        let pure = match &found.op {
+            Op::Binary(..)
+            | Op::Compare { .. }
+            | Op::Select(..)
+            | Op::Cast(..)
+            | Op::Address { .. }
+            | Op::Copy(_) => unit(&self.old, found).is_none(),
+            Op::Call(Callee::Engine(EngineCall::Word), _) => true,
+            _ => false,
+        };
+        if !pure || out.len() >= REPEATED_MAX {
+            return None;
+        }
+        for operand in found.op.uses() {
+            if let Value::Local(v) = operand {
+                self.repeated(v, out)?;
+            }
+        }
+        out.push(found.clone());
+        Some(())
+    }
+
+    fn is_variable(&self, value: ValueId) -> bool {
+        let v = &self.variables;
+        let all = [v.local, v.group, v.base];
+        all.iter().flatten().any(|d| *d == value) || v.item == value
+    }
+
+    /// The object that holds a value for each work-item.
+    fn slot(&mut self, value: ValueId) -> (GlobalId, u64) {
+        if let Some(slot) = self.slots.get(&value) {
+            return *slot;
+        }
+        let bits = self.new[value].ty.bits().unwrap_or(32);
+        let bytes = u64::from(bits.div_ceil(8)).next_power_of_two();
+        let name = format!("{}_of_item", self.new[value].name);
+        let all = bytes * u64::from(self.groups.items_max);
+        self.globals.push(Global::zeroed(name, all as usize));
+        self.private_bytes += bytes;
+        let slot = (GlobalId(self.globals.len() - 1), bytes);
+        self.slots.insert(value, slot);
+        slot
+    }
+
+    fn slot_address(&mut self, at: BlockId, value: ValueId) -> (Value, u64) {
+        let (global, bytes) = self.slot(value);
+        let address = self.new.value("slot", Type::Ptr);
+        let op = Op::Address {
+            base: Value::Global(global, 0),
+            offset: 0,
+            indices: vec![ScaledIndex {
+                value: local(self.variables.item),
+                bits: 32,
+                scale: bytes as i64,
+            }],
+        };
+        self.add(at, Some(address), op);
+        (local(address), bytes)
+    }
+
+    /// Appends the loop over the work-items of a region.
+    fn region(
+        &mut self,
+        region: usize,
+        regions: &[BlockId],
+        group_end: BlockId,
+        kept: &[HashSet<ValueId>],
+        binding: &Binding,
+    ) {
+        let first = match region {
+            0 => BlockId(0),
+            n => self.barriers[n - 1].1,
+        };
+        let (blocks, ends) = self.extent(first);
+        let several = ends.len() > 1;
+        let counted = several || !self.barriers.is_empty();
+        let variables = [self.variables.item, self.variables.first_end];
+        if counted {
+            self.set(regions[region], variables[0], Op::Copy(number(0)));
+        }
+        if several {
+            self.set(regions[region], variables[1], Op::Copy(number(0)));
+            let differs = self.variables.differs;
+            self.set(regions[region], differs, Op::Copy(number(0)));
+        }
+        let nest = self.item_loops(regions[region]);
+        let (inner, next) = (nest.inner, nest.next);
+        // Values from before, then the region's code.
+        if region == 0 && binding.changed {
+            self.new[inner].code.extend(binding.copies.clone());
+        }
+        if region > 0 {
+            self.restore_values(inner, &kept[region - 1]);
+        }
+        let copies: HashMap<BlockId, BlockId> = blocks.iter().map(|b| (*b, self.block())).collect();
+        self.add(inner, None, Op::Jump(copies[&first]));
+        for old in &blocks {
+            self.copy_block(*old, &copies, next, several, kept);
+        }
+        // The work-item's end.
+        if several {
+            let (end, first_end) = (self.variables.end, self.variables.first_end);
+            let item = local(self.variables.item);
+            let is_first = self.compare(next, IntPredicate::Equal, item, number(0));
+            let op = Op::Select(is_first, local(end), local(first_end));
+            self.set(next, first_end, op);
+            let op = Op::Compare {
+                predicate: Predicate::Int(IntPredicate::NotEqual),
+                bits: 8,
+                left: local(end),
+                right: local(first_end),
+            };
+            let other = self.value(next, "other_end", 1, op);
+            let differs = self.variables.differs;
+            self.set(
+                next,
+                differs,
+                Op::Binary(BinaryOp::Or, local(differs), other),
+            );
+        }
+        if counted {
+            let item = self.variables.item;
+            self.set(
+                next,
+                item,
+                Op::Binary(BinaryOp::Add, local(item), number(1)),
+            );
+        }
+        let after = self.close_loops(&nest);
+        self.leave(after, &ends, regions, group_end);
+    }
+
+    /// What follows when all work-items have executed a region.
+    fn leave(&mut self, at: BlockId, ends: &[End], regions: &[BlockId], group_end: BlockId) {
+        let target = |end: End| match end {
+            End::Barrier(k) => regions[k + 1],
+            End::Finished => group_end,
+        };
+        match ends {
+            // A region that never ends.
+            [] => self.add(at, None, Op::Unreachable),
+            [one] => self.add(at, None, Op::Jump(target(*one))),
+            [first, rest @ ..] => {
+                let (same, failed) = (self.block(), self.block());
+                self.finish(failed, STATUS_BARRIER);
+                let differs = local(self.variables.differs);
+                self.add(at, None, Op::Branch(differs, failed, same));
+                let cases = rest.iter().map(|e| (code(*e), target(*e))).collect();
+                let op = Op::Switch {
+                    value: local(self.variables.first_end),
+                    bits: 8,
+                    cases,
+                    default: target(*first),
+                };
+                self.add(same, None, op);
+            }
+        }
+    }
+
+    /// The blocks that are reachable without a barrier, and the ends that they reach.
+    fn extent(&self, first: BlockId) -> (Vec<BlockId>, Vec<End>) {
+        let (mut blocks, mut ends) = (vec![first], Vec::new());
+        let mut at = 0;
+        while at < blocks.len() {
+            let block = blocks[at];
+            at += 1;
+            if let Some(k) = self.barriers.iter().position(|b| b.0 == block) {
+                ends.push(End::Barrier(k));
+                continue;
+            }
+            let code = &self.old[block].code;
+            if matches!(code.last().map(|i| &i.op), Some(Op::Return(_))) {
+                ends.push(End::Finished);
+            }
+            for next in ssa::successors(&self.old[block]) {
+                if !blocks.contains(&next) {
+                    blocks.push(next);
+                }
+            }
+        }
+        ends.sort();
+        ends.dedup();
+        (blocks, ends)
+    }
+
+    /// Copies a block of the kernel's code to a region.
+    fn copy_block(
+        &mut self,
+        old: BlockId,
+        copies: &HashMap<BlockId, BlockId>,
+        next: BlockId,
+        several: bool,
+        kept: &[HashSet<ValueId>],
+    ) {
+        let to = copies[&old];
+        let barrier = self.barriers.iter().position(|b| b.0 == old);
+        for mut instruction in self.old[old].code.clone() {
+            let end = match instruction.op {
+                Op::Return(_) => Some(End::Finished),
+                Op::Jump(_) => barrier.map(End::Barrier),
+                _ => None,
+            };
+            if let Some(end) = end {
+                if let End::Barrier(k) = end {
+                    self.save_values(to, &kept[k]);
+                }
+                if several {
+                    self.set(to, self.variables.end, Op::Copy(number(code(end))));
+                }
+                self.add(to, None, Op::Jump(next));
+                continue;
+            }
+            if let Op::Phi(sources) = &mut instruction.op {
+                sources.retain(|s| copies.contains_key(&s.0));
+            }
+            instruction.op.blocks(&mut |b| *b = copies[b]);
+            self.new[to].code.push(instruction);
+        }
+    }
+
+    fn save_values(&mut self, at: BlockId, values: &HashSet<ValueId>) {
+        let mut values: Vec<ValueId> = values.iter().copied().collect();
+        values.sort();
+        for value in values {
+            if self.repeated(value, &mut Vec::new()).is_none() {
+                let (address, bytes) = self.slot_address(at, value);
+                let op = Op::store(local(value), address, bytes);
+                self.add(at, None, op);
+            }
+        }
+    }
+
+    fn restore_values(&mut self, at: BlockId, values: &HashSet<ValueId>) {
+        let mut values: Vec<ValueId> = values.iter().copied().collect();
+        values.sort();
+        let mut defined: HashSet<ValueId> = HashSet::new();
+        for value in values {
+            let mut computation = Vec::new();
+            if self.repeated(value, &mut computation).is_some() {
+                for instruction in computation {
+                    if instruction.result.is_none_or(|r| defined.insert(r)) {
+                        self.new[at].code.push(instruction);
+                    }
+                }
+            } else {
+                let (address, bytes) = self.slot_address(at, value);
+                self.add(at, Some(value), Op::Load(address, bytes));
+            }
+        }
+    }
+
+    /// Opens the loops over the work-items of a group.
+    fn item_loops(&mut self, from: BlockId) -> Nest {
+        let mut before = from;
+        let mut tops = Vec::new();
+        for d in (0..3).rev() {
+            let id = self.variables.local[d];
+            self.set(before, id, Op::Copy(number(0)));
+            if matches!(self.groups.required, Some(size) if size[d] == 1) {
+                continue;
+            }
+            let top = self.block();
+            self.add(before, None, Op::Jump(top));
+            tops.push((d, top));
+            before = top;
+        }
+        Nest {
+            tops,
+            inner: before,
+            next: self.block(),
+        }
+    }
+
+    /// Closes the loops; returns the block after them.
+    fn close_loops(&mut self, nest: &Nest) -> BlockId {
+        let mut at = nest.next;
+        for &(d, top) in nest.tops.iter().rev() {
+            let id = self.variables.local[d];
+            let size = self.size(at, d);
+            self.set(at, id, Op::Binary(BinaryOp::Add, local(id), number(1)));
+            let test = self.compare(at, IntPredicate::NotEqual, local(id), size);
+            let outside = self.block();
+            self.add(at, None, Op::Branch(test, top, outside));
+            at = outside;
+        }
+        at
+    }
+}
+
+/// The number of an end.
+fn code(end: End) -> u64 {
+    match end {
+        End::Finished => 0,
+        End::Barrier(k) => k as u64 + 1,
+    }
+}

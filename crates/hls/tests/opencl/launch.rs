@@ -1,0 +1,167 @@
+//! Builds a program, and executes its kernels in simulation.
+
+use baltra_hls::opencl::{self, Accelerator, Options};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// A program with its simulation library.
+pub struct Program {
+    pub accelerator: Accelerator,
+    folder: TempDir,
+}
+
+/// An argument of a kernel.
+pub enum Argument<'a> {
+    Word(u64),
+    /// A buffer that the kernel may write.
+    Buffer(&'a mut Vec<u8>),
+    ReadOnly(&'a [u8]),
+}
+
+/// How a kernel ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    Done,
+    Status(u32),
+    Fault {
+        argument: u32,
+        write: bool,
+        offset: u64,
+    },
+    Running,
+}
+
+pub struct Outcome {
+    pub end: End,
+    pub cycles: u64,
+    pub text: String,
+}
+
+fn hdl() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hdl")
+}
+
+impl Program {
+    pub fn new(source: &str, options: &[&str]) -> Program {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options {
+            defines_and_flags: options.iter().map(|o| (*o).to_owned()).collect(),
+            ..Options::default()
+        };
+        let work = folder.path().to_owned();
+        let accelerator =
+            opencl::compile(source, &options, &work).unwrap_or_else(|e| panic!("{e}"));
+        let library = work.join("program.so");
+        opencl::build_library(&accelerator, &hdl(), &work, &library).unwrap();
+        let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/opencl/driver.c");
+        let built = Command::new("cc")
+            .arg("-I")
+            .arg(hdl().join("board/sim"))
+            .args(["-O1", "-o"])
+            .arg(work.join("driver"))
+            .arg(driver)
+            .arg("-ldl")
+            .status()
+            .unwrap();
+        assert!(built.success());
+        Program {
+            accelerator,
+            folder,
+        }
+    }
+
+    /// Executes a kernel; `local`: the size of a work-group.
+    pub fn run(
+        &self,
+        name: &str,
+        global: [u64; 3],
+        local: [u64; 3],
+        arguments: &mut [Argument<'_>],
+    ) -> Outcome {
+        self.run_at([0; 3], name, global, local, arguments)
+    }
+
+    pub fn run_at(
+        &self,
+        offset: [u64; 3],
+        name: &str,
+        global: [u64; 3],
+        local: [u64; 3],
+        arguments: &mut [Argument<'_>],
+    ) -> Outcome {
+        let kernels = &self.accelerator.manifest.kernels;
+        let number = kernels.iter().position(|k| k.name == name).unwrap();
+        let mut words: Vec<u64> = [global, offset, local].concat();
+        words.push(3);
+        let mut buffers: Vec<(bool, &[u8])> = Vec::new();
+        for argument in arguments.iter() {
+            let (read_only, bytes): (bool, &[u8]) = match argument {
+                Argument::Word(word) => {
+                    words.push(*word);
+                    continue;
+                }
+                Argument::Buffer(bytes) => (false, bytes),
+                Argument::ReadOnly(bytes) => (true, bytes),
+            };
+            buffers.push((read_only, bytes));
+            words.push((buffers.len() as u64) << 28);
+        }
+        let mut input = Vec::new();
+        input.extend((number as u32).to_le_bytes());
+        input.extend(2_000_000_000_u64.to_le_bytes());
+        input.extend((words.len() as u32).to_le_bytes());
+        words.iter().for_each(|w| input.extend(w.to_le_bytes()));
+        input.extend((buffers.len() as u32).to_le_bytes());
+        for (read_only, bytes) in buffers {
+            input.extend(u32::from(read_only).to_le_bytes());
+            input.extend((bytes.len() as u64).to_le_bytes());
+            input.extend(bytes);
+        }
+        let mut driver = Command::new(self.folder.path().join("driver"))
+            .arg(self.folder.path().join("program.so"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        driver.stdin.take().unwrap().write_all(&input).unwrap();
+        let output = driver.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", output.status);
+        let mut rest = output.stdout.as_slice();
+        let mut take = |bytes: usize| {
+            let (part, more) = rest.split_at(bytes);
+            rest = more;
+            part
+        };
+        let mut number = |bytes: usize| {
+            let part = take(bytes);
+            part.iter().rev().fold(0, |all, b| all << 8 | u64::from(*b))
+        };
+        let [state, argument, write, status] = [0; 4].map(|_: i32| number(4) as u32);
+        let (offset, cycles) = (number(8), number(8));
+        let length = number(4) as usize;
+        let text = String::from_utf8_lossy(take(length)).into_owned();
+        for argument in arguments {
+            match argument {
+                Argument::Word(_) => {}
+                Argument::Buffer(bytes) => {
+                    let size = bytes.len();
+                    bytes.copy_from_slice(take(size));
+                }
+                Argument::ReadOnly(bytes) => assert_eq!(take(bytes.len()), *bytes),
+            }
+        }
+        let end = match state {
+            0 => End::Running,
+            1 => End::Done,
+            2 => End::Fault {
+                argument,
+                write: write != 0,
+                offset,
+            },
+            _ => End::Status(status),
+        };
+        Outcome { end, cycles, text }
+    }
+}

@@ -1,0 +1,4 @@
+//! Kernels in OpenCL C, synthesized and simulated, against references in Rust.
+
+mod kernels;
+mod launch;

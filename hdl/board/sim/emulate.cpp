@@ -1,0 +1,255 @@
+// The simulation library of an OpenCL program. KERNELS lists its kernels: X(number, name) for each
+// model Vkernel_NUMBER of kernel_frame.
+//
+// Buffers keep their place in the caller's memory. Each has a range of the board's addresses; ranges
+// of buffers that overlap overlap in the same way.
+#include <verilated.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "dram.hpp"
+#include "emulate_abi.h"
+#include "kernels.h"
+
+// The models do not use Verilator's simulation time.
+double sc_time_stamp() { return 0; }
+
+namespace {
+
+constexpr uint32_t kLine = 64, kWords = 8;
+// Ranges of buffers begin in different lines of the cache.
+constexpr uint64_t kColor = 5 * kLine;
+constexpr size_t kText = 4096;
+constexpr unsigned kBuffers = 15;
+
+// The board's memory: ranges of addresses that are the caller's buffers.
+class Memory {
+ public:
+  struct Range {
+    uint8_t* bytes;
+    uint64_t size, address;
+  };
+
+  // The addresses of the buffers.
+  std::vector<uint32_t> place(const emulate_buffer* buffers, unsigned count) {
+    std::vector<unsigned> order;
+    for (unsigned i = 0; i < count; i++)
+      if (buffers[i].bytes != nullptr && buffers[i].size != 0) order.push_back(i);
+    std::sort(order.begin(), order.end(), [&](unsigned a, unsigned b) { return buffers[a].bytes < buffers[b].bytes; });
+    ranges_.clear();
+    std::vector<uint32_t> addresses(count);
+    uint64_t next = kLine;
+    for (unsigned i : order) {
+      uint8_t* from = buffers[i].bytes;
+      uint64_t size = buffers[i].size;
+      // Buffers that share a word share a range.
+      if (ranges_.empty() || from >= ranges_.back().bytes + (ranges_.back().size + 7) / 8 * 8)
+        ranges_.push_back({from, 0, (next + kLine - 1) / kLine * kLine});
+      Range& range = ranges_.back();
+      range.size = std::max<uint64_t>(range.size, from + size - range.bytes);
+      next = range.address + range.size + kColor;
+      addresses[i] = static_cast<uint32_t>(range.address + (from - range.bytes));
+    }
+    return addresses;
+  }
+
+  uint64_t read(uint64_t address) const {
+    uint64_t word = 0;
+    if (const Range* range = find(address)) {
+      uint64_t at = address - range->address;
+      std::memcpy(&word, range->bytes + at, std::min<uint64_t>(8, range->size - at));
+    }
+    return word;
+  }
+
+  void write(uint64_t address, uint64_t word) {
+    if (const Range* range = find(address)) {
+      uint64_t at = address - range->address;
+      std::memcpy(range->bytes + at, &word, std::min<uint64_t>(8, range->size - at));
+    }
+  }
+
+ private:
+  const Range* find(uint64_t address) const {
+    for (const Range& range : ranges_)
+      if (address >= range.address && address - range.address < range.size) return &range;
+    return nullptr;
+  }
+
+  std::vector<Range> ranges_;
+};
+
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  virtual void start(const emulate_launch& launch) = 0;
+  virtual void run(uint64_t cycles, emulate_result& result) = 0;
+};
+
+template <class Model>
+class Instance final : public Kernel {
+ public:
+  Instance() : context_(new VerilatedContext), model_(new Model(context_.get(), "kernel")) {}
+  ~Instance() override { model_->final(); }
+
+  void start(const emulate_launch& launch) override {
+    Model& m = *model_;
+    launch_ = launch;
+    text_.clear();
+    result_ = {};
+    now_ = 0;
+    dram_ = Dram();
+    reading_ = writing_ = written_ = false;
+    m.arvalid = 0;
+    m.rst = 1;
+    m.start = m.arg_valid = m.set_valid = 0;
+    m.arready = m.awready = m.wready = m.rvalid = m.bvalid = 0;
+    m.print_ready = 1;
+    for (int i = 0; i < 4; i++) clock();
+    m.rst = 0;
+    for (unsigned i = 0; i < launch.words_count && i < 64; i++) {
+      m.arg_valid = 1;
+      m.arg_index = i;
+      m.arg_data = launch.words[i];
+      clock();
+    }
+    m.arg_valid = 0;
+    unsigned count = std::min(launch.buffers_count, kBuffers);
+    std::vector<uint32_t> addresses = memory_.place(launch.buffers, count);
+    for (unsigned i = 0; i < count; i++) {
+      m.set_valid = 1;
+      m.set_buffer = i + 1;
+      m.set_address = addresses[i];
+      m.set_bytes = launch.buffers[i].bytes == nullptr ? 0 : std::min<uint64_t>(launch.buffers[i].size, 1 << 28);
+      m.set_writable = launch.buffers[i].read_only == 0;
+      clock();
+    }
+    m.set_valid = 0;
+    m.start = 1;
+    clock();
+    m.start = 0;
+    now_ = 1;
+  }
+
+  void run(uint64_t cycles, emulate_result& result) override {
+    Model& m = *model_;
+    for (uint64_t i = 0; i < cycles && result_.state == EMULATE_RUNNING; i++) {
+      memory();
+      if (m.print_valid) print(static_cast<char>(m.print_data));
+      clock();
+      now_++;
+      if (m.done) {
+        result_.state = m.status == 0 ? EMULATE_DONE : EMULATE_STATUS;
+        result_.status = m.status;
+      } else if (m.fault) {
+        result_.state = EMULATE_FAULT;
+        result_.argument = m.fault_buffer - 1u;
+        result_.write = m.fault_write;
+        result_.offset = m.fault_offset;
+      }
+    }
+    result_.cycles = now_;
+    flush();
+    result = result_;
+  }
+
+ private:
+  void clock() {
+    model_->clk = 0;
+    model_->eval();
+    model_->clk = 1;
+    model_->eval();
+  }
+
+  // The inputs of the next cycle, from the outputs after the last one.
+  void memory() {
+    Model& m = *model_;
+    if (m.rvalid && ++beat_ == kWords) reading_ = false;
+    if (m.bvalid) written_ = false;
+    m.arready = !reading_;
+    if (m.arvalid && m.arready) {
+      reading_ = true;
+      beat_ = 0;
+      from_ = m.araddr;
+      due_ = dram_.access(now_, from_, kWords);
+    }
+    m.rvalid = reading_ && now_ >= due_;
+    m.rlast = beat_ == kWords - 1;
+    m.rresp = 0;
+    m.rdata = m.rvalid ? memory_.read(from_ + 8 * beat_) : 0;
+    m.awready = !writing_ && !written_;
+    m.wready = writing_;
+    if (m.wvalid && m.wready) {
+      memory_.write(to_ + 8 * at_++, m.wdata);
+      if (m.wlast) {
+        writing_ = false;
+        written_ = true;
+        done_ = dram_.access(now_, to_, kWords);
+      }
+    }
+    if (m.awvalid && m.awready) {
+      writing_ = true;
+      to_ = m.awaddr;
+      at_ = 0;
+    }
+    m.bvalid = written_ && now_ >= done_;
+    m.bresp = 0;
+  }
+
+  void print(char character) {
+    text_.push_back(character);
+    if (text_.size() >= kText) flush();
+  }
+
+  void flush() {
+    if (!text_.empty() && launch_.print != nullptr) launch_.print(launch_.print_context, text_.data(), text_.size());
+    text_.clear();
+  }
+
+  std::unique_ptr<VerilatedContext> context_;
+  std::unique_ptr<Model> model_;
+  emulate_launch launch_{};
+  emulate_result result_{};
+  Memory memory_;
+  Dram dram_;
+  std::string text_;
+  uint64_t now_ = 0, due_ = 0, done_ = 0;
+  uint32_t from_ = 0, to_ = 0;
+  unsigned beat_ = 0, at_ = 0;
+  bool reading_ = false, writing_ = false, written_ = false;
+};
+
+#define X(number, name) name,
+const char* const kNames[] = {KERNELS nullptr};
+#undef X
+
+void* create(uint32_t kernel) {
+  Kernel* made = nullptr;
+  try {
+    switch (kernel) {
+#define X(number, name) \
+  case number: made = new Instance<Vkernel_##number>; break;
+      KERNELS
+#undef X
+      default: break;
+    }
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+  return made;
+}
+
+void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
+void start(void* kernel, const emulate_launch* launch) { static_cast<Kernel*>(kernel)->start(*launch); }
+void run(void* kernel, uint64_t cycles, emulate_result* result) { static_cast<Kernel*>(kernel)->run(cycles, *result); }
+
+const emulate_api kApi = {EMULATE_ABI, sizeof kNames / sizeof kNames[0] - 1, kNames, create, destroy, start, run};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const emulate_api* baltra_emulate(void) { return &kApi; }
