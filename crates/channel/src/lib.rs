@@ -1,8 +1,8 @@
 //! The socket between the Device Manager and an executor: one postcard message per packet of a
-//! `SOCK_SEQPACKET` Unix socket, descriptors beside it (`SCM_RIGHTS`). The messages are
-//! [`baltra_wire::executor`]'s.
+//! `SOCK_SEQPACKET` Unix socket, with descriptors (`SCM_RIGHTS`). [`baltra_wire::executor`] defines
+//! the messages.
 //!
-//! A reader bounds what it takes by [`PACKET_BYTES_MAX`] and [`PACKET_FDS_MAX`].
+//! [`PACKET_BYTES_MAX`] and [`PACKET_FDS_MAX`] bound a packet.
 #![forbid(unsafe_code)]
 
 use rustix::net::{
@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// The longest packet, in bytes: below the default send buffer of a Unix socket.
 pub const PACKET_BYTES_MAX: usize = 128 << 10;
 
-/// The most descriptors that come with one packet.
+/// Most descriptors in one packet.
 pub const PACKET_FDS_MAX: usize = 128;
 
 /// One end of the control socket.
@@ -38,12 +38,12 @@ impl Channel {
         Ok((Channel { socket: a }, Channel { socket: b }))
     }
 
-    /// A socket that is already connected.
+    /// Wraps a connected socket.
     pub fn new(socket: OwnedFd) -> Channel {
         Channel { socket }
     }
 
-    /// Calls on a manager's listening `SOCK_SEQPACKET` socket.
+    /// Connects to a manager's listening `SOCK_SEQPACKET` socket.
     pub fn connect(path: &std::path::Path) -> io::Result<Channel> {
         let socket = rustix::net::socket_with(
             AddressFamily::UNIX,
@@ -60,7 +60,7 @@ impl Channel {
         self.socket
     }
 
-    /// Sends one message and its descriptors, whole or not at all. Blocks where the socket does.
+    /// Sends one message and its descriptors atomically. Blocks if the socket does.
     pub fn send<T: Serialize>(&self, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(256);
         baltra_wire::encode(message, &mut bytes).map_err(io::Error::other)?;
@@ -90,8 +90,8 @@ impl Channel {
         }
     }
 
-    /// Receives one message and its descriptors; `None`: the other end is closed. Blocks where
-    /// the socket does (`WouldBlock` otherwise). A malformed message is `InvalidData`.
+    /// Receives one message and its descriptors; `None`: the other end is closed. Blocks if the
+    /// socket does (`WouldBlock` otherwise). A malformed message is `InvalidData`.
     pub fn receive<T: DeserializeOwned>(&self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         let mut bytes = vec![0u8; PACKET_BYTES_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_FDS_MAX))];

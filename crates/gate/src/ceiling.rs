@@ -10,11 +10,10 @@
 use super::{ClientId, Share};
 use std::collections::HashMap;
 
-/// Unused budget beyond this is lost: over any time a tenant gets at most this much more than its
-/// ceiling.
+/// Size of a budget, nanoseconds; unused budget beyond it is lost. Over any time, a tenant gets at
+/// most this much more than its ceiling.
 const WINDOW_NS: i128 = 20_000_000;
-/// A tenant with an exhausted budget waits until it has this much again, so that it does not stop
-/// at every task.
+/// Budget at which a tenant resumes after exhausting it, so that it does not stop at every task.
 const RESUME_NS: i128 = 2_000_000;
 /// Minimum interval between checks of a budget; use beyond the budget in the meantime is paid for.
 const LOOK_NS: i128 = 50_000;
@@ -22,20 +21,20 @@ const LOOK_NS: i128 = 50_000;
 /// Device time per nanosecond of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
-    /// All together.
+    /// Of all holders together.
     pub device: usize,
-    /// At most for one holder.
+    /// Of one holder at most.
     pub holder: usize,
 }
 
 #[derive(Debug)]
 struct Budget {
-    /// Percent of the device.
+    /// The ceiling, percent of the device.
     ceiling: i128,
     /// Remaining budget; negative after overuse. Nanoseconds, times 100.
     left: i128,
     filled_ns: u64,
-    /// It has used its budget up and waits.
+    /// Whether the budget is exhausted and the tenant waits.
     spent: bool,
     clients: usize,
 }
@@ -48,7 +47,7 @@ pub(super) struct Ceilings {
 }
 
 impl Ceilings {
-    /// A client came.
+    /// Adds a client.
     pub fn add(&mut self, client: ClientId, share: &Share, now_ns: u64) {
         if share.ceiling == 0 || share.ceiling >= 100 {
             return;
@@ -69,8 +68,8 @@ impl Ceilings {
         self.clients.insert(client, share.tenant.clone());
     }
 
-    /// A client left, or its share changes. A debt is kept until it is paid: leaving does not
-    /// cancel it.
+    /// Removes a client that left, or whose share changes. A debt is kept until it is paid: leaving
+    /// does not cancel it.
     pub fn remove(&mut self, client: ClientId) {
         if let Some(budget) = self
             .clients
@@ -87,7 +86,7 @@ impl Ceilings {
         self.clients.contains_key(&client)
     }
 
-    /// Whether a client has to wait for its own sake.
+    /// Whether a client has to wait because of its own ceiling.
     pub fn is_spent(&self, client: ClientId) -> bool {
         self.of(client).is_some_and(|b| b.spent)
     }
@@ -96,7 +95,7 @@ impl Ceilings {
         self.budgets.get(self.clients.get(&client)?)
     }
 
-    /// Time passes.
+    /// Fills the budgets for the elapsed time.
     pub fn fill(&mut self, now_ns: u64, capacity: Capacity) {
         for budget in self.budgets.values_mut() {
             let rate = budget.ceiling * capacity.device as i128;
@@ -109,7 +108,7 @@ impl Ceilings {
         }
     }
 
-    /// A client had so much of the device.
+    /// Charges device time to a client's budget.
     pub fn charge(&mut self, client: ClientId, device_ns: u64) {
         let tenant = self.clients.get(&client);
         if let Some(budget) = tenant.and_then(|t| self.budgets.get_mut(t)) {
@@ -118,7 +117,8 @@ impl Ceilings {
         }
     }
 
-    /// When a client's state may change by itself: its budget is exhausted, or restored.
+    /// Time at which a client's state changes without an event: its budget is exhausted or
+    /// restored.
     pub fn deadline_ns(&self, client: ClientId, now_ns: u64, capacity: Capacity) -> Option<u64> {
         let budget = self.of(client)?;
         let wait = if budget.spent {

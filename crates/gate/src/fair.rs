@@ -27,7 +27,7 @@ const UNIT: i128 = 1_000_000;
 #[derive(Debug, Default)]
 struct Tenant {
     weight: i128,
-    /// Percent; 0: none.
+    /// The floor, percent; 0: none.
     floor: i128,
     virtual_time: i128,
     clients: u32,
@@ -38,7 +38,7 @@ struct Tenant {
 pub(super) struct Fair {
     tenants: HashMap<String, Tenant>,
     clients: HashMap<ClientId, (String, bool)>,
-    /// The minimum virtual time of awake tenants when there last was one.
+    /// The minimum virtual time of awake tenants, when there last was one.
     floor: i128,
 }
 
@@ -59,7 +59,7 @@ impl Fair {
             return own.weight * UNIT;
         }
         let all: i128 = awake().map(|t| t.weight).sum();
-        // More than its floor by weight: as if it had none.
+        // Its part by weight exceeds its floor, which has no effect then.
         let floored = |t: &Tenant| t.floor * all > t.weight * 100;
         let floors: i128 = awake().filter(|t| floored(t)).map(|t| t.floor).sum();
         if floored(own) {

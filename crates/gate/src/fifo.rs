@@ -2,7 +2,7 @@
 
 use super::{ClientId, Policy, Share};
 
-/// Arrival decides, and the scheduler keeps arrivals.
+/// No state: the scheduler records the order of arrival.
 pub(super) struct Fifo;
 
 impl Policy for Fifo {

@@ -1,5 +1,5 @@
-//! The gate: decides which executors may use a device at a time. No I/O: the Device Manager connects it
-//! to lease pages and the clock, a simulator to simulated ones.
+//! The gate: decides which executors may use a device at any time. No I/O: the Device Manager
+//! connects it to lease pages and the clock, a simulator to simulated ones.
 //!
 //! [`scheduler`] receives the leases' states and the time, and returns actions. The order among
 //! waiting clients is defined by a [`Policy`], one file each.
@@ -19,17 +19,17 @@ pub use scheduler::{Action, Scheduler, Work};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Names a lease at the gate; never used again.
+/// The id of a lease at the gate; never reused.
 pub type ClientId = u64;
 
 /// A client's share of the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Clients of one tenant share its entitlement.
+    /// The tenant; its clients share its entitlement.
     pub tenant: String,
-    /// Under `fair`; at least 1.
+    /// The weight under `fair`; at least 1.
     pub weight: u32,
-    /// Under `priority`; the higher goes first.
+    /// The priority under `priority`; higher ones go first.
     pub priority: i32,
     /// Under `fair`: minimum percentage of the device's time that the tenant gets while it demands
     /// it; 0: its part by weight.
@@ -41,10 +41,10 @@ pub struct Share {
 
 /// Orders clients. All times are nanoseconds of one monotonic clock.
 pub trait Policy: Send {
-    /// A client came.
+    /// A client is added.
     fn add(&mut self, client: ClientId, share: &Share);
 
-    /// A client left, or its share changes (an [`Policy::add`] follows).
+    /// A client is removed, or its share changes (an [`Policy::add`] follows).
     fn remove(&mut self, client: ClientId);
 
     /// A client that neither held nor waited requests the device.
@@ -53,7 +53,7 @@ pub trait Policy: Send {
     /// A client neither holds nor requests the device any more.
     fn sleep(&mut self, client: ClientId);
 
-    /// A client had so much of the device while another waited.
+    /// A client held the device for this time while another one waited.
     fn charge(&mut self, client: ClientId, device_ns: u64);
 
     /// Sort key among waiting clients: the smallest goes first. Equal keys go by arrival.
@@ -64,11 +64,11 @@ pub trait Policy: Send {
     fn yields(&self, holder: ClientId, waiting: ClientId, held_ns: u64, quantum_ns: u64) -> bool;
 }
 
-/// In which order the gate grants the device.
+/// The order in which the gate grants the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PolicyKind {
-    /// In the order of asking.
+    /// In the order of requests.
     Fifo,
     /// Equal device time, by weight.
     #[default]
@@ -87,7 +87,7 @@ impl std::fmt::Display for PolicyKind {
     }
 }
 
-/// The policy of a name.
+/// Creates the policy of a kind.
 pub fn policy(kind: PolicyKind) -> Box<dyn Policy> {
     match kind {
         PolicyKind::Fifo => Box::new(fifo::Fifo),
@@ -99,12 +99,12 @@ pub fn policy(kind: PolicyKind) -> Box<dyn Policy> {
 /// Options of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GateOptions {
-    /// Clients that may hold the device at once.
+    /// Number of clients that may hold the device concurrently.
     pub slots: usize,
     /// The policy.
     pub policy: PolicyKind,
     /// Quantum: how long a holder may continue while another client waits.
     pub quantum: Duration,
-    /// How long a holder without a task keeps the device while another client waits.
+    /// Time for which a holder without a task keeps the device while another client waits.
     pub linger: Duration,
 }

@@ -9,33 +9,34 @@ use super::{ClientId, GateOptions, Policy, Share};
 use baltra_ring::LeaseState;
 use std::collections::BTreeMap;
 
-/// A holder's work so far, as its executor counts it.
+/// A holder's accumulated work, as counted by its executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Tasks ended.
+    /// Number of ended tasks.
     pub tasks: u64,
-    /// Nanoseconds in which a task ran, the running one included.
+    /// Time during which a task ran, including the running one, nanoseconds.
     pub busy_ns: u64,
     /// On CPU devices: the processor time that its executor has used.
     pub processor_ns: Option<u64>,
 }
 
-/// A client that holds processors without using them pays this part of the time.
+/// A client that holds processors without using them is charged a fraction (1/N) of the time.
 const HELD_PART: u64 = 4;
 
-/// How long to wait for a client that returns soon: this part of the quantum.
+/// Time to wait for a client that returns soon, as a fraction (1/N) of the quantum.
 const AWAITED_PART: u64 = 10;
-/// A client returns soon if the mean of its gaps between tasks is shorter than that by this factor.
+/// A client returns soon if the mean of its gaps between tasks is shorter than that time by this
+/// factor.
 const AWAITED_FACTOR: u64 = 4;
 
 /// An action on a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Give it: the client waits.
+    /// Grant the lease to a waiting client.
     Grant(ClientId),
-    /// Take it: the client holds it and runs nothing.
+    /// Take the lease from a client that holds it without a running task.
     Take(ClientId),
-    /// Want it back at the end of the running task.
+    /// Request the lease back at the end of the running task.
     Revoke(ClientId),
 }
 
@@ -56,15 +57,15 @@ struct Client {
     charged_ns: u64,
     /// Processor time at the last charge; `None`: unknown.
     processor_charged_ns: Option<u64>,
-    /// The same for its ceiling, which always counts.
+    /// The same for its ceiling, for which time always counts.
     capped_ns: u64,
     processor_capped_ns: Option<u64>,
     /// The holder's counters when it was granted the device, and at the last observation.
     work_granted: Work,
     work: Work,
-    /// It waited for the device that it holds, and has not begun a task yet.
+    /// Whether the client waited for the device that it holds, and has not started a task yet.
     expected: bool,
-    /// Its gaps between tasks are short.
+    /// Whether its gaps between tasks are short.
     brisk: bool,
 }
 
@@ -74,9 +75,9 @@ impl Client {
     }
 
     /// The amount to charge since the last call: the time for which the client held the device. On
-    /// a CPU device that time says little about its processor time, because other programs use the
-    /// processors too, and clients preempted more often would pay for it. There the processor time
-    /// is charged.
+    /// a CPU device, that time differs from its processor time, because other programs use the
+    /// processors too and clients that are preempted more often would pay for it. Processor time is
+    /// charged there.
     fn settle(&mut self, now_ns: u64) -> u64 {
         let held_ns = now_ns.saturating_sub(self.charged_ns);
         let before = self.processor_charged_ns;
@@ -117,7 +118,7 @@ impl Client {
     }
 }
 
-/// One device's gate.
+/// The gate of one device.
 pub struct Scheduler {
     slots: usize,
     /// Number of processors, if the device is a CPU whose processor time is counted.
@@ -132,7 +133,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Without clients.
+    /// A gate without clients.
     pub fn new(options: GateOptions) -> Scheduler {
         Scheduler {
             slots: options.slots.max(1),
@@ -147,8 +148,8 @@ impl Scheduler {
         }
     }
 
-    /// Sets how many clients may hold the device at a time. Present holders beyond that number keep
-    /// it until they yield.
+    /// Sets how many clients may hold the device concurrently. Current holders beyond that number
+    /// keep it until they yield.
     pub fn set_slots(&mut self, slots: usize) {
         self.slots = slots.max(1);
     }
@@ -161,7 +162,7 @@ impl Scheduler {
 
     fn capacity(&self) -> Capacity {
         match self.processors {
-            // A task may use them all, whatever slot it has.
+            // A task may use all processors, independent of its slot.
             Some(processors) => Capacity {
                 device: processors,
                 holder: processors,
@@ -178,7 +179,7 @@ impl Scheduler {
         self.paused = paused;
     }
 
-    /// A client comes; its lease is free.
+    /// Adds a client, whose lease is free.
     pub fn add(&mut self, client: ClientId, share: &Share) {
         self.policy.add(client, share);
         self.ceilings.add(client, share, 0);
@@ -198,7 +199,7 @@ impl Scheduler {
         self.clients.insert(client, fresh);
     }
 
-    /// A client goes, whatever it held.
+    /// Removes a client in any state.
     pub fn remove(&mut self, client: ClientId) {
         if self.clients.remove(&client).is_some() {
             self.policy.remove(client);
@@ -273,7 +274,7 @@ impl Scheduler {
             // Time held without a waiting client is not charged.
             for c in self.clients.values_mut().filter(|c| c.holds()) {
                 c.charged_ns = now_ns;
-                // The value of an earlier holding must not be used.
+                // The value of an earlier grant must not be used.
                 c.processor_charged_ns = None;
             }
         }
@@ -285,7 +286,7 @@ impl Scheduler {
         }
     }
 
-    /// Clients that wait for others, not for their own ceiling.
+    /// Clients that wait for others, not because of their own ceiling.
     fn waiting(&self) -> impl Iterator<Item = ClientId> + '_ {
         self.clients
             .iter()
@@ -311,7 +312,7 @@ impl Scheduler {
         self.waiting().count()
     }
 
-    /// Holding counts only while another client waits. For a ceiling it always counts.
+    /// Charges the time of holders: only while another client waits, except for a ceiling.
     fn charge(&mut self, now_ns: u64) {
         let capacity = self.capacity();
         for (id, c) in &mut self.clients {
@@ -329,7 +330,7 @@ impl Scheduler {
                 }
             }
         }
-        // After charging: a client that may continue was not waiting until now.
+        // After charging: a client that may continue now was not waiting before.
         self.ceilings.fill(now_ns, capacity);
     }
 
@@ -351,8 +352,9 @@ impl Scheduler {
         let mut waiting = order.into_iter();
         actions.extend(waiting.by_ref().take(free).map(Action::Grant));
 
-        // The others need a holder to yield. A holder that will yield at the end of its task is
-        // reserved for one of them; an idle holder, if there is one, is taken instead: sooner.
+        // The remaining clients need a holder to yield. A holder that will yield at the end of its
+        // task is reserved for one of them; an idle holder, if there is one, is taken instead,
+        // because that is sooner.
         let mut promised = holders
             .iter()
             .filter(|id| self.clients[id].phase == Phase::Revoked)
@@ -437,7 +439,7 @@ impl Scheduler {
         self.clients.iter().filter_map(make_way).collect()
     }
 
-    /// How `holder` is made to yield to `wanting`, if it has to at this time.
+    /// How to make `holder` yield to `wanting`, if it has to yield now.
     fn reclaim(&self, holder: ClientId, wanting: ClientId, now_ns: u64) -> Option<Action> {
         let c = &self.clients[&holder];
         let held_ns = now_ns.saturating_sub(c.granted_ns);
@@ -454,8 +456,8 @@ impl Scheduler {
         }
     }
 
-    /// How long to wait for an idle holder. A client that has just been granted the device is about
-    /// to use it: on a busy host its thread takes longer to get a processor than any linger, and a
+    /// Time to wait for an idle holder. A client that has just been granted the device is about to
+    /// use it: on a busy host its thread takes longer to get a processor than any linger, and a
     /// lease revoked by then would be requested again, indefinitely. A client that has always
     /// returned quickly is expected to do so again. Both pay for the time held.
     fn patience_ns(&self, client: &Client) -> u64 {
@@ -466,7 +468,7 @@ impl Scheduler {
         }
     }
 
-    /// When to check again even without a doorbell; `None`: not before.
+    /// Time of the next check if there is no doorbell before; `None`: no check is needed.
     pub fn deadline_ns(&self, now_ns: u64) -> Option<u64> {
         if self.paused {
             return None;
@@ -478,15 +480,15 @@ impl Scheduler {
         }
         let phases = self.clients.values().map(|c| c.phase);
         let leaving = phases.filter(|p| *p == Phase::Revoked).count();
-        // Each waiting client has a holder that will yield and ring; only idle holders may do so
-        // sooner.
+        // Each waiting client has a holder that will yield and ring; only idle holders need earlier
+        // checks.
         let promised = waiting <= leaving;
         self.clients
             .values()
             .filter_map(|c| {
                 let quantum_ends = c.granted_ns.saturating_add(self.quantum_ns);
-                // Past its quantum a holder that is not yet ahead is checked again a quantum later;
-                // an idle one as soon as its linger time has elapsed.
+                // After its quantum, a holder that is not yet ahead is checked again a quantum
+                // later, and an idle one when its linger time has elapsed.
                 let look = if quantum_ends > now_ns {
                     quantum_ends
                 } else {

@@ -3,7 +3,7 @@ use baltra_ring::LeaseState;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// A simulated client: runs tasks of `task_ns`, then thinks for `think_ns` (0: at once).
+/// A simulated client: runs tasks of `task_ns` with pauses of `think_ns` between them.
 #[derive(Clone, Debug)]
 struct Load {
     weight: u32,
@@ -20,7 +20,7 @@ struct Load {
 struct Simulated {
     load: Load,
     state: LeaseState,
-    /// When the running task ends or, without one, when the next one is requested.
+    /// The end of the running task or, without one, the time of the next request.
     until_ns: u64,
     busy_ns: u64,
     tasks: u64,
@@ -35,7 +35,7 @@ struct World {
     slots: usize,
     /// Whether processor time is counted.
     counts: bool,
-    /// Time in which a slot was free although a client waited.
+    /// Time during which a slot was free although a client waited.
     wasted_ns: u64,
 }
 
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// On a device that consists of this many processors.
+    /// A device that consists of this many processors.
     fn on_processors(processors: usize, slots: usize, loads: &[Load]) -> World {
         let mut world = World::new(PolicyKind::Fair, slots, loads);
         world.scheduler.set_processors(processors);
@@ -281,7 +281,7 @@ proptest! {
 
 #[test]
 fn test_short_tasks_beside_long_ones_get_half_and_wait_for_one_task() {
-    // Blocking 26 µs tasks with 20 µs between them, beside 95 ms tasks without a pause.
+    // Blocking 26 µs tasks with pauses of 20 µs, concurrently with 95 ms tasks without pauses.
     let loads = [load(1, 0, 26, 20), load(1, 0, 95_000, 0)];
     let mut world = World::new(PolicyKind::Fair, 1, &loads);
     world.run(20_000 * MS);
@@ -370,7 +370,7 @@ fn test_time_held_while_nobody_waited_is_not_charged() {
     };
     scheduler.observe(1, LeaseState::Waiting, Work::default(), 0);
     grant(&mut scheduler, 1, 0);
-    // Alone for five seconds; then the other comes.
+    // Alone for five seconds; then the other client arrives.
     let mut now = 5_000 * MS;
     scheduler.observe(2, LeaseState::Waiting, Work::default(), now);
     now += 2 * MS;
@@ -378,7 +378,8 @@ fn test_time_held_while_nobody_waited_is_not_charged() {
     scheduler.observe(1, LeaseState::Free, Work::default(), now);
     scheduler.observe(1, LeaseState::Waiting, Work::default(), now);
     grant(&mut scheduler, 2, now);
-    // They are even: the first gets the device back after about a quantum, not after five seconds.
+    // Both are even: the first client gets the device back after about a quantum, not after five
+    // seconds.
     now += 4 * MS;
     assert_eq!(scheduler.decide(now), [Action::Revoke(2)]);
 }
@@ -425,7 +426,7 @@ fn test_who_comes_back_quickly_is_waited_for_longer_than_who_does_not() {
         };
         let now = (100 + 3 * gap_us) * US;
         scheduler.observe(1, LeaseState::Idle, work, now);
-        // The linger is 50 µs, a tenth of the quantum 100.
+        // The linger is 50 µs; a tenth of the quantum is 100.
         let now = now + 70 * US;
         scheduler.observe(1, LeaseState::Idle, work, now);
         assert_eq!(scheduler.decide(now).is_empty(), awaited, "{gap_us} µs");
@@ -443,7 +444,7 @@ fn test_an_idle_place_is_not_kept_from_who_waits_for_a_task_to_end() {
         };
         scheduler.add(id, &share);
     }
-    // A second-long task that has to yield, and another running one.
+    // A second-long task that has to yield, and another running task.
     scheduler.observe(1, LeaseState::Busy, Work::default(), 0);
     scheduler.observe(2, LeaseState::Busy, Work::default(), 0);
     scheduler.observe(3, LeaseState::Waiting, Work::default(), 0);
@@ -455,7 +456,7 @@ fn test_an_idle_place_is_not_kept_from_who_waits_for_a_task_to_end() {
         None,
         "it rings at its task's end"
     );
-    // The second runs out of work, and stays out.
+    // The second client has no more work, and does not return.
     let work = Work {
         tasks: 1,
         busy_ns: 2 * MS,
@@ -488,7 +489,7 @@ fn test_where_processors_are_the_device_their_time_is_what_counts() {
     scheduler.observe(1, LeaseState::Busy, used(0), 0);
     scheduler.observe(2, LeaseState::Busy, used(0), 0);
     assert!(scheduler.decide(0).is_empty());
-    // Both have held the device equally long; the second was preempted by the host for a while.
+    // Both have held the device for the same time; the host preempted the second one for a while.
     scheduler.observe(1, LeaseState::Busy, used(9 * MS), 10 * MS);
     scheduler.observe(2, LeaseState::Busy, used(6 * MS), 10 * MS);
     assert_eq!(scheduler.decide(10 * MS), [Action::Revoke(1)]);
@@ -506,7 +507,7 @@ fn test_a_floor_holds_whoever_else_wants_the_device() {
             part > 0.28,
             "{part} with tasks of {task_us} us, {slots} slots"
         );
-        // It gets no more than that: the others share the rest by weight.
+        // It gets exactly its floor: the others share the rest by weight.
         assert!(
             part < 0.34,
             "{part} with tasks of {task_us} us, {slots} slots"
@@ -533,7 +534,7 @@ fn test_floors_of_several_hold_together() {
 
 #[test]
 fn test_a_floor_takes_nothing_from_whom_it_serves() {
-    // One of two has half anyway.
+    // One of two clients has half by its weight already.
     let mut world = World::new(
         PolicyKind::Fair,
         1,
@@ -579,7 +580,7 @@ fn test_a_ceiling_and_a_floor_hold_among_others() {
 
 #[test]
 fn test_where_processors_are_the_device_a_ceiling_is_of_their_time() {
-    // (a task's length and how many processors it uses, slots) of a device of two processors.
+    // (length of a task, number of processors that it uses, slots) for a device of two processors.
     for (task_us, processors, slots) in [
         (300, 2, 1),
         (5_000, 2, 1),
@@ -621,7 +622,7 @@ fn test_where_processors_are_the_device_what_is_used_without_holding_it_counts()
     scheduler.observe(1, LeaseState::Busy, used(0), 0);
     scheduler.observe(1, LeaseState::Free, used(0), MS);
     assert!(scheduler.decide(100 * MS).is_empty());
-    // Its process decoded and copied meanwhile.
+    // Its process decoded and copied in this time.
     scheduler.observe(1, LeaseState::Busy, used(50 * MS), 100 * MS);
     assert_eq!(scheduler.decide(100 * MS), [Action::Revoke(1)]);
 }

@@ -1,15 +1,15 @@
-//! The value of a condition.
+//! Values of conditions.
 
 use crate::token::{Kind, Token};
 
-/// A number of the preprocessor's: 64 bits, with a sign or without.
+/// A number of the preprocessor: 64 bits, signed or unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     bits: u64,
     unsigned: bool,
 }
 
-/// Parentheses within parentheses.
+/// Most levels of nested parentheses.
 const DEPTH_MAX: usize = 200;
 
 impl Value {
@@ -25,8 +25,8 @@ impl Value {
     }
 }
 
-/// Whether an expanded condition holds; `None`: only the device's compiler can decide. `defined`
-/// answers for the names that an expansion tests.
+/// The value of an expanded condition; `None`: only the device's compiler can determine it.
+/// `defined` returns whether names that an expansion tests are defined.
 pub fn holds(tokens: &[Token], defined: impl Fn(&[u8]) -> Option<bool>) -> Option<bool> {
     let mut parser = Parser {
         tokens,
@@ -155,7 +155,7 @@ impl Parser<'_> {
                 }
                 (self.defined)(&name.text).map(|is| Value::of(is.into()))
             }
-            // A function of the compiler's, as `__has_builtin(x)`.
+            // A function of the compiler, such as `__has_builtin(x)`.
             Kind::Identifier | Kind::Unknown if self.take(b"(") => {
                 let mut depth = 1;
                 while let Some(token) = self.peek().filter(|_| depth > 0) {
@@ -237,7 +237,7 @@ fn apply(operator: &[u8], left: Option<Value>, right: Option<Value>) -> Option<V
     Some(Value { bits, unsigned })
 }
 
-/// A whole number with its suffix.
+/// Parses an integer with its suffix.
 fn number(text: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(text).ok()?.to_ascii_lowercase();
     let digits = text.trim_end_matches(['u', 'l']);
@@ -255,7 +255,7 @@ fn number(text: &[u8]) -> Option<Value> {
     })
 }
 
-/// A character with its quotes.
+/// Parses a character literal.
 fn character(text: &[u8]) -> Option<Value> {
     let inner = text.strip_prefix(b"'")?.strip_suffix(b"'")?;
     let value = match inner {

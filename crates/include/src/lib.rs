@@ -3,10 +3,10 @@
 //!
 //! A compiler that runs in another process, perhaps on another host, cannot read the files of the
 //! program whose source it compiles. So the program's process evaluates the directives of C's
-//! preprocessor that decide about includes: conditions, macros, `#include`, `#include_next`,
-//! `#import`, `#pragma once`. Each directive that includes a file is replaced by one that includes
-//! it by a unique name below one directory, so that the result is independent of macros in names,
-//! of directories, absolute paths and `..`. All other text is left unchanged.
+//! preprocessor that affect includes: conditions, macros, `#include`, `#include_next`, `#import`,
+//! `#pragma once`. Each directive that includes a file is replaced by one that includes it by a
+//! unique name below one directory, so that the result is independent of macros in names, of
+//! directories, absolute paths and `..`. All other text is left unchanged.
 //!
 //! A condition may depend on a macro that only the device's compiler defines. Then both branches
 //! are followed, and a macro that they define differently has each of its values. An include whose
@@ -40,16 +40,16 @@ pub struct Source<'a> {
     pub text: &'a [u8],
     /// The options of the build.
     pub options: &'a str,
-    /// Macros of the compiler's: names and values.
+    /// Macros that the compiler defines: names and values.
     pub predefined: &'a [(String, String)],
-    /// Headers that the program gives itself: names and texts (`clCompileProgram`).
+    /// Headers passed by the program itself: names and texts (`clCompileProgram`).
     pub embedded: &'a [(&'a str, &'a [u8])],
 }
 
 /// Inputs of the compiler, derived from those of the build.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// The source, where it differs.
+    /// The source, if it differs.
     pub text: Option<Vec<u8>>,
     /// The options, without directories.
     pub options: String,
@@ -57,26 +57,26 @@ pub struct Resolved {
     pub files: Vec<(String, Vec<u8>)>,
 }
 
-/// Includes that are too many, too long or too deep.
+/// A limit of includes is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// More than a compiler would be given.
+    /// Too many or too large files, or too deep a nesting.
     TooLarge,
 }
 
-/// Source of files.
+/// A source of files.
 pub trait Files {
-    /// The content of a file, if it is one that can be read. Relative paths start at the
-    /// program's working directory.
+    /// The content of a file, if it is readable. Relative paths start at the program's working
+    /// directory.
     fn read(&self, path: &Path) -> Option<Vec<u8>>;
 
-    /// The same for each path of one file.
+    /// The identity of a file, equal for all its paths.
     fn identity(&self, path: &Path) -> PathBuf {
         normal(path)
     }
 }
 
-/// Carries out the directives of a source.
+/// Evaluates the directives of a source.
 pub fn resolve(source: &Source<'_>, files: &dyn Files) -> Result<Resolved, Error> {
     let options = options::read(source.options);
     if !source.text.contains(&b'#') && !source.text.windows(2).any(|w| w == b"%:") {

@@ -13,9 +13,9 @@ type Name = Rc<[u8]>;
 /// A macro.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// `None`: it takes no list of arguments.
+    /// The parameters; `None`: an object-like macro.
     parameters: Option<Vec<Name>>,
-    /// The last parameter takes all the arguments that are left.
+    /// Whether the last parameter takes all remaining arguments.
     variadic: bool,
     body: Vec<Token>,
 }
@@ -25,9 +25,9 @@ pub struct Definition {
 enum Entry {
     Defined(Rc<Definition>),
     Undefined,
-    /// One of these; `None`: undefined.
+    /// One of these definitions; `None`: undefined.
     Either(Vec<Option<Rc<Definition>>>),
-    /// Only the device's compiler can decide.
+    /// Only the device's compiler can determine it.
     Unknown,
 }
 
@@ -35,15 +35,15 @@ enum Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Macros {
     entries: HashMap<Name, Entry>,
-    /// Names that a text defines somewhere: the compiler does not.
+    /// Names that a text defines, so that the compiler does not define them.
     own: Rc<HashSet<Name>>,
 }
 
-/// Alternatives of one name that are kept; with more it counts as unknown.
+/// Most alternatives of one name; with more, it counts as unknown.
 const EITHER_MAX: usize = 8;
 
 impl Macros {
-    /// `#define`: the name, perhaps its parameters, the body.
+    /// `#define`: the name, optional parameters, and the body.
     pub fn define(&mut self, line: &[Token]) {
         let Some((name, rest)) = line.split_first().filter(|(n, _)| n.is_identifier()) else {
             return;
@@ -54,7 +54,7 @@ impl Macros {
         }
     }
 
-    /// A name and its value, as the compiler or an option defines it.
+    /// Defines a name with a value, as the compiler or an option does.
     pub fn define_text(&mut self, name: &[u8], value: &[u8]) {
         let mut line = tokens(name);
         let mut body = tokens(value);
@@ -65,12 +65,12 @@ impl Macros {
         self.define(&line);
     }
 
-    /// `#undef`
+    /// `#undef`.
     pub fn undefine(&mut self, name: &[u8]) {
         self.entries.insert(name.into(), Entry::Undefined);
     }
 
-    /// A text defines these names somewhere.
+    /// Records names that a text defines.
     pub fn own(&mut self, names: impl Iterator<Item = Name>) {
         Rc::make_mut(&mut self.own).extend(names);
     }
@@ -78,7 +78,7 @@ impl Macros {
     fn entry(&self, name: &[u8]) -> Entry {
         match self.entries.get(name) {
             Some(entry) => entry.clone(),
-            // Compilers' own macros are spelled in these ways.
+            // Names of the compiler's own macros.
             None if (name.starts_with(b"__") || name.starts_with(b"cl_"))
                 && !self.own.contains(name) =>
             {
@@ -88,7 +88,7 @@ impl Macros {
         }
     }
 
-    /// Whether a name is defined, where that is known.
+    /// Whether a name is defined, if that can be determined.
     pub fn is_defined(&self, name: &[u8]) -> Option<bool> {
         match self.entry(name) {
             Entry::Defined(_) => Some(true),
@@ -98,7 +98,7 @@ impl Macros {
         }
     }
 
-    /// Afterwards it holds what holds after `self` or after `other`.
+    /// Merges the state of another branch: the result covers both.
     pub fn merge(&mut self, other: &Macros) {
         let own = Rc::make_mut(&mut self.own);
         own.extend(other.own.iter().cloned());
@@ -121,7 +121,7 @@ impl Macros {
         self.entries.len()
     }
 
-    /// Each reading of a line in which names have one of several definitions.
+    /// All readings of a line whose names have several definitions.
     pub fn readings(&self, line: &[Token]) -> Result<Vec<Vec<Token>>, Error> {
         let mut readings = Vec::new();
         let mut open = vec![self.clone()];
@@ -173,7 +173,7 @@ fn either(a: Entry, b: Entry) -> Entry {
     }
 }
 
-/// What follows the name in a `#define`.
+/// Parses the part of a `#define` after the name.
 fn definition(rest: &[Token]) -> Option<Definition> {
     let is_function = rest.first().is_some_and(|t| t.is(b"(") && !t.spaced);
     if !is_function {
@@ -191,7 +191,7 @@ fn definition(rest: &[Token]) -> Option<Definition> {
             t if t.is_identifier() => parameters.push(t.text.clone()),
             t if t.is(b"...") => {
                 variadic = true;
-                // `args...` names the rest itself.
+                // `args...` names the remaining arguments.
                 let named = rest[..end]
                     .iter()
                     .rev()
@@ -212,16 +212,16 @@ fn definition(rest: &[Token]) -> Option<Definition> {
     })
 }
 
-/// One line's expansion.
+/// The expansion of one line.
 struct Expansion<'a> {
     macros: &'a Macros,
     count: usize,
     depth: usize,
-    /// The first name that had several definitions, and those.
+    /// The first name with several definitions, and these definitions.
     ambiguous: Option<(Name, Vec<Option<Rc<Definition>>>)>,
 }
 
-/// Arguments within arguments.
+/// Most levels of nested arguments.
 const DEPTH_MAX: usize = 100;
 
 impl<'a> Expansion<'a> {
@@ -277,7 +277,7 @@ impl<'a> Expansion<'a> {
                         Some(end) => {
                             arguments(&mut input, end, parameters.len(), definition.variadic)
                         }
-                        // Without a list it is a plain identifier.
+                        // Without an argument list, the name is a plain identifier.
                         None => {
                             output.push(token);
                             continue;
@@ -294,7 +294,7 @@ impl<'a> Expansion<'a> {
         Ok(output)
     }
 
-    /// The body with its arguments.
+    /// Substitutes the arguments in the body.
     fn substitute(
         &mut self,
         definition: &Definition,
@@ -358,7 +358,7 @@ impl<'a> Expansion<'a> {
     }
 }
 
-/// Both lists' names.
+/// The union of both lists.
 fn merge_hidden(a: &Option<Rc<Hidden>>, b: &Option<Rc<Hidden>>) -> Option<Rc<Hidden>> {
     let mut all = a.clone();
     let mut next = b.as_ref();
@@ -457,7 +457,7 @@ fn paste(out: &mut Vec<Token>, mut right: Vec<Token>) {
             made[0].spaced = left.spaced;
             out.append(&mut made);
         }
-        // Not one token: compilers refuse it.
+        // The result is not one token: compilers reject it.
         _ => out.extend([left, right[0].clone()]),
     }
     out.extend(right.drain(1..));

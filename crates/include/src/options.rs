@@ -1,4 +1,4 @@
-//! The options of a build, as far as they concern files and macros.
+//! The options of a build that concern files and macros.
 
 use std::path::PathBuf;
 
@@ -9,12 +9,12 @@ pub struct Options {
     pub directories: Vec<PathBuf>,
     /// `-D name`, `-D name=value` (`Some`) and `-U name` (`None`), in order.
     pub macros: Vec<(String, Option<String>)>,
-    /// The options but for directories.
+    /// The options without directories.
     pub rest: String,
 }
 
-/// Reads options: words between white space, in which a double quote holds white space together
-/// and a backslash keeps a quote.
+/// Parses options: words separated by white space, in which double quotes protect white space and a
+/// backslash escapes a quote.
 pub fn read(text: &str) -> Options {
     let mut options = Options::default();
     let mut words = words(text).into_iter().peekable();
@@ -50,7 +50,7 @@ pub fn read(text: &str) -> Options {
     options
 }
 
-/// Each word as it is written, and as it is meant.
+/// Each word as written, and with its quotes and escapes resolved.
 fn words(text: &str) -> Vec<(String, String)> {
     let mut words = Vec::new();
     let (mut raw, mut word) = (String::new(), String::new());

@@ -24,7 +24,7 @@ fn resolved(text: &str, options: &str, files: &Tree) -> Resolved {
     resolve(&source, files).unwrap()
 }
 
-/// The compiler's view: each file's text where it is included, by new names alone.
+/// The compiler's view: the text of each file at its include, found by new names only.
 fn flat(resolved: &Resolved, text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
@@ -171,7 +171,7 @@ fn test_macros_of_the_compiler_alone_leave_both_branches() {
     assert_eq!(seen(both, "-I/d", &files), "m;w;");
     let call = "#if __has_builtin(x) && 1\n#include \"m.h\"\n#endif";
     assert_eq!(seen(call, "-I/d", &files), "m;");
-    // A name that depends on it is kept, and all that it may mean is sent.
+    // A name that depends on the macro is kept, and all files that it may refer to are sent.
     let named = "#ifdef __X\n#define H \"m.h\"\n#else\n#define H \"a/x.h\"\n#endif\n#include H";
     let ambiguous = resolved(named, "-I/d", &files);
     assert_eq!(ambiguous.text, None);
@@ -183,7 +183,7 @@ fn test_macros_of_the_compiler_alone_leave_both_branches() {
     for name in ["m.h", "a/x.h"] {
         assert!(names.contains(&name), "{names:?}");
     }
-    // One that does not is replaced.
+    // A name that does not depend on the macro is replaced.
     let same =
         "#ifdef __X\n#define A 1\n#define H \"m.h\"\n#else\n#define H \"m.h\"\n#endif\n#include H";
     assert_eq!(seen(same, "-I/d", &files), "m;");
@@ -217,7 +217,7 @@ fn test_files_are_included_as_often_as_they_say() {
         &files,
     );
     assert_eq!(once.files.len(), 1);
-    // One text under two sets of macros.
+    // The same text under two sets of macros.
     let text = "#define NEXT <x.h>\n#define N 1\n#include \"each.h\"";
     // N is 1, then 3: `each.h` is one file under both sets of macros.
     assert_eq!(resolved(text, "-I/d", &files).files.len(), 2);
@@ -381,7 +381,7 @@ fn test_any_bytes_come_to_an_end() {
             options: "-I/d -DY=X(1)",
             ..Source::default()
         };
-        // Neither panics nor runs on.
+        // There is no panic, and the evaluation ends.
         let _ = resolve(&source, &files);
     }
 }

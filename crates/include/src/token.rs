@@ -8,11 +8,11 @@ use std::rc::Rc;
 pub enum Kind {
     Identifier,
     Number,
-    /// `"…"`, quotes included.
+    /// `"…"`, including the quotes.
     Text,
-    /// `'…'`
+    /// A character literal.
     Character,
-    /// `<…>` where a header's name is expected.
+    /// `<…>` in the place of a header's name.
     Header,
     Punctuator,
     /// A token whose value only the device's compiler can determine.
@@ -24,9 +24,9 @@ pub enum Kind {
 pub struct Token {
     pub kind: Kind,
     pub text: Rc<[u8]>,
-    /// White space stands before it.
+    /// Whether white space precedes it.
     pub spaced: bool,
-    /// The macros that produced the token; they are not expanded again in it.
+    /// The macros whose expansion produced the token; they are not expanded again in it.
     pub hidden: Option<Rc<Hidden>>,
 }
 
@@ -71,15 +71,16 @@ impl Token {
 /// A line that begins with `#`.
 #[derive(Clone, Debug)]
 pub struct Directive {
-    /// From the `#` to the end of the line, in the text.
+    /// The range in the text from the `#` to the end of the line.
     pub range: Range<usize>,
-    /// `include`, `if`, …
+    /// The name: `include`, `if`, …
     pub name: Vec<u8>,
     /// The tokens that follow.
     pub tokens: Vec<Token>,
 }
 
-/// The directives of a text, in order. Their tokens together are no longer than the text.
+/// The directives of a text, in order. The total length of their tokens is at most that of the
+/// text.
 pub fn directives(text: &[u8]) -> Vec<Directive> {
     let mut cursor = Cursor::new(text);
     let mut found = Vec::new();
@@ -100,7 +101,7 @@ pub fn tokens(text: &[u8]) -> Vec<Token> {
     Cursor::new(text).tokens(false)
 }
 
-/// Reads a text in which a backslash at a line's end joins lines.
+/// A cursor over a text in which a backslash at the end of a line joins lines.
 struct Cursor<'a> {
     text: &'a [u8],
     at: usize,
@@ -111,7 +112,7 @@ impl<'a> Cursor<'a> {
         Cursor { text, at: 0 }
     }
 
-    /// The place after the joined lines' ends at `at`.
+    /// The position after the joined line ends at `at`.
     fn joined(&self, mut at: usize) -> usize {
         while self.text.get(at) == Some(&b'\\') {
             let rest = &self.text[at + 1..];
@@ -152,7 +153,7 @@ impl<'a> Cursor<'a> {
         matches!(self.peek(), None | Some(b'\n'))
     }
 
-    /// Passes the end of the line.
+    /// Moves past the end of the line.
     fn newline(&mut self) {
         if self.peek() == Some(b'\n') {
             self.next();
@@ -182,7 +183,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Passes a line that is not a directive.
+    /// Moves past a line that is not a directive.
     fn skip_line(&mut self) {
         loop {
             self.skip_space();
@@ -194,7 +195,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A literal; it ends with the line where its quote does not.
+    /// Reads a literal; it ends at the end of the line if the closing quote is missing.
     fn quoted(&mut self, quote: u8) -> Vec<u8> {
         let mut text = vec![quote];
         self.next();
@@ -220,7 +221,7 @@ impl<'a> Cursor<'a> {
         word
     }
 
-    /// At a `#`.
+    /// Reads a directive at a `#`.
     fn directive(&mut self) -> Option<Directive> {
         self.at = self.joined(self.at);
         let start = self.at;
@@ -233,7 +234,7 @@ impl<'a> Cursor<'a> {
         if self.text[start..end].ends_with(b"\r") {
             end -= 1;
         }
-        // A `#` alone is a directive that does nothing.
+        // A single `#` is a null directive.
         (!name.is_empty()).then_some(Directive {
             range: start..end,
             name,
@@ -241,7 +242,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// The tokens up to the line's end. `header`: `<` begins a header's name.
+    /// The tokens up to the end of the line. `header`: `<` begins a header's name.
     fn tokens(&mut self, mut header: bool) -> Vec<Token> {
         let mut tokens: Vec<Token> = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! Follows a source and its includes in a compiler's order.
+//! Traverses a source and its includes in a compiler's order.
 
 use crate::expression::holds;
 use crate::macros::Macros;
@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Files that are sent.
+/// Most files that are sent.
 const FILES_MAX: usize = 1000;
-/// Bytes of them together.
+/// Limit of their total size, bytes.
 const BYTES_MAX: usize = 32 << 20;
 /// Maximum nesting of includes, as in compilers.
 const DEPTH_MAX: usize = 200;
@@ -20,26 +20,26 @@ const STEPS_MAX: usize = 1 << 19;
 
 /// A file's text.
 struct Text {
-    /// The path that `__FILE__` and the compiler's messages show.
+    /// The path for `__FILE__` and the compiler's messages.
     path: PathBuf,
-    /// The same for each path of one file.
+    /// The identity, equal for all paths of a file.
     identity: PathBuf,
-    /// The directory that relative names refer to; `None`: the program's other headers.
+    /// The directory that relative names refer to; `None`: the program's embedded headers.
     directory: Option<PathBuf>,
     bytes: Vec<u8>,
     directives: Vec<Directive>,
 }
 
-/// Lines of a text that are replaced, by directive.
+/// Replaced lines of a text, by directive.
 type Lines = BTreeMap<usize, String>;
 
-/// A text as it is sent.
+/// A version of a text that is sent.
 struct Variant {
     text: Rc<Text>,
     lines: Lines,
 }
 
-/// A text, and the first directory that `#include_next` looks in from there.
+/// A text, and the first directory that its `#include_next` searches.
 #[derive(Clone)]
 struct Found {
     text: Rc<Text>,
@@ -103,13 +103,13 @@ pub(crate) fn walk(
     })
 }
 
-/// The names that a text defines are its own, and unknown to the compiler.
+/// Records the names that a text defines, which the compiler does not define.
 fn own(macros: &mut Macros, text: &Text) {
     let defines = text.directives.iter().filter(|d| d.name == b"define");
     macros.own(defines.filter_map(|d| d.tokens.first().map(|t| t.text.clone())));
 }
 
-/// The name of a variant: no other begins like it, and it ends as the file's own.
+/// The name of a variant: unique by its prefix, and with the file's own suffix.
 fn new_name(n: usize, path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let plain = |c: char| match c {
@@ -122,7 +122,7 @@ fn new_name(n: usize, path: &Path) -> String {
     )
 }
 
-/// Gives a text its own path in `__FILE__` and the compiler's messages.
+/// A directive that gives a text its own path in `__FILE__` and the compiler's messages.
 fn line_one(path: &Path) -> String {
     match path.to_str() {
         Some(path) if !path.contains(['"', '\\', '\n', '\r']) => format!("#line 1 \"{path}\"\n"),
@@ -130,7 +130,7 @@ fn line_one(path: &Path) -> String {
     }
 }
 
-/// The text with its lines replaced; their number stays the same.
+/// The text with its lines replaced; the number of lines is unchanged.
 fn rewritten(text: &Text, lines: &Lines) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.bytes.len());
     let mut at = 0;
@@ -146,17 +146,17 @@ fn rewritten(text: &Text, lines: &Lines) -> Vec<u8> {
     out
 }
 
-/// An `#if` and what belongs to it.
+/// An `#if` with its branches.
 struct Group {
-    /// The text around it counts.
+    /// Whether the surrounding text is active.
     outer: bool,
-    /// Its present branch counts.
+    /// Whether the current branch is active.
     counts: bool,
-    /// A branch was taken for certain: none of the later ones counts.
+    /// Whether a branch was certainly taken, so that later ones are inactive.
     closed: bool,
-    /// The macros before it, once it is unknown which branch is taken.
+    /// The macros before the group, if it is unknown which branch is taken.
     start: Option<Macros>,
-    /// The macros after each branch that may have been taken.
+    /// The macros after each branch that may be taken.
     ends: Vec<Macros>,
 }
 
@@ -164,12 +164,12 @@ struct Walker<'a> {
     files: &'a dyn Files,
     embedded: &'a [(&'a str, &'a [u8])],
     directories: Vec<PathBuf>,
-    /// By path.
+    /// Texts by path.
     read: HashMap<PathBuf, Option<Rc<Text>>>,
     variants: Vec<Variant>,
-    /// Files that are included once: by identity, their variant.
+    /// Files that are included once: their variants by identity.
     once: HashMap<PathBuf, usize>,
-    /// Names as sources spell them, and the variants that they mean.
+    /// Names as written in sources, and the variants that they refer to.
     spelled: BTreeMap<String, usize>,
     bytes: usize,
     steps: usize,
@@ -273,7 +273,7 @@ impl Walker<'_> {
         String::from_utf8(line).ok()
     }
 
-    /// A condition in which `__has_include` is answered.
+    /// Evaluates `__has_include` in a condition.
     fn with_files(&self, line: &[Token], found: &Found) -> Vec<Token> {
         let mut out = Vec::new();
         let mut at = 0;
@@ -296,7 +296,7 @@ impl Walker<'_> {
         out
     }
 
-    /// A condition in which `defined` and `__has_include` are answered.
+    /// Evaluates `defined` and `__has_include` in a condition.
     fn answered(&self, line: &[Token], found: &Found, macros: &Macros) -> Vec<Token> {
         let line = self.with_files(line, found);
         let mut out = Vec::new();
@@ -319,7 +319,7 @@ impl Walker<'_> {
         out
     }
 
-    /// Follows an include; returns the line that replaces it.
+    /// Follows an include; returns the replacement of its line.
     #[inline(never)]
     fn include(
         &mut self,
@@ -373,7 +373,7 @@ impl Walker<'_> {
         Ok(line)
     }
 
-    /// Follows a file; its variant.
+    /// Follows a file; returns its variant.
     fn enter(
         &mut self,
         found: &Found,
@@ -385,7 +385,7 @@ impl Walker<'_> {
             return Ok(*variant);
         }
         own(macros, &found.text);
-        // It may include itself, which is then this very variant.
+        // The file may include itself, which then is this variant.
         let early = if is_import || is_once(&found.text) {
             Some(self.variant(&found.text, Lines::new())?)
         } else {
@@ -406,7 +406,7 @@ impl Walker<'_> {
         }
     }
 
-    /// A variant of the text in which these lines are replaced.
+    /// A variant of the text with these lines replaced.
     fn variant(&mut self, text: &Rc<Text>, lines: Lines) -> Result<usize, Error> {
         let agrees = |v: &Variant| {
             let same = |(n, line): (&usize, &String)| v.lines.get(n).is_none_or(|l| l == line);
@@ -495,7 +495,7 @@ impl Walker<'_> {
             let beside = from.text.directory.as_ref();
             match beside {
                 Some(directory) if name.is_quoted => {
-                    // A text beside the includer is found before the first directory.
+                    // The includer's own directory is searched before the first directory of `-I`.
                     places.push(Place::File(directory.join(path), 0));
                 }
                 None if name.is_quoted => {
@@ -516,9 +516,9 @@ impl Walker<'_> {
 
 /// A place to search.
 enum Place {
-    /// Among the headers of the program's own.
+    /// An embedded header of the program.
     Embedded(String),
-    /// A path, and the directory after the one that it is in.
+    /// A path, and the index after its directory.
     File(PathBuf, usize),
 }
 
@@ -532,7 +532,7 @@ struct Name {
     is_quoted: bool,
 }
 
-/// The name that an expanded line gives.
+/// The name in an expanded line.
 fn named(line: &[Token]) -> Option<Name> {
     let first = line.first()?;
     let between = |text: &[u8]| {
@@ -571,7 +571,7 @@ fn is_once(text: &Text) -> bool {
 }
 
 impl Group {
-    /// A branch begins.
+    /// Begins a branch.
     fn begin(&mut self, condition: Option<bool>, macros: &Macros) {
         self.counts = condition != Some(false);
         match condition {
@@ -583,7 +583,7 @@ impl Group {
         }
     }
 
-    /// Ends a branch; the next one begins with the macros of this one's start.
+    /// Ends a branch; the next one begins with the macros before the group.
     fn end_branch(&mut self, macros: &mut Macros) {
         if let Some(start) = &self.start {
             if self.counts {
@@ -599,7 +599,7 @@ impl Group {
             return;
         }
         let mut ends = self.ends.into_iter();
-        // Perhaps no branch was taken.
+        // Possibly no branch was taken.
         let mut merged = if self.closed {
             ends.next()
         } else {

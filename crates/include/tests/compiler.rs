@@ -38,12 +38,12 @@ impl Random {
     }
 }
 
-/// Where header `n` lies.
+/// The path of header `n`.
 fn place(n: usize) -> String {
     format!("{}/h{n}.h", ["i0", "i1", "i0/sub", "work"][n % 4])
 }
 
-/// Ways to name header `n` from anywhere.
+/// Ways to name header `n` from any file.
 fn name(random: &mut Random, n: usize, root: &Path) -> String {
     let file = format!("h{n}.h");
     let by_directory = match n % 4 {
@@ -171,7 +171,7 @@ fn test_a_compiler_sees_the_same_text() {
         };
         let resolved = resolve(&source, &Disk(root.join("work"))).expect("few files");
         included += resolved.files.len();
-        // Nothing of the program's own files is left.
+        // The program's own files are not accessible.
         let sent = home.join(format!("{seed}-sent"));
         std::fs::create_dir_all(&sent).expect("a directory");
         for (name, text) in &resolved.files {
