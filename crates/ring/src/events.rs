@@ -75,7 +75,7 @@ impl Slots {
         slots
     }
 
-    /// Adds the next segment's memory; `None`: the size or the alignment is wrong, or the table is
+    /// Adds the memory of the next segment; `None`: the size or alignment is wrong, or the table is
     /// full.
     fn add(&self, range: Range) -> Option<u32> {
         let index = self.parts.iter().position(|p| p.get().is_none())?;
@@ -103,14 +103,14 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Over the segment's first slots.
+    /// A writer for the segment's first slots.
     pub fn new(segment: &Segment) -> EventWriter {
         EventWriter {
             slots: Slots::new(segment.clone()),
         }
     }
 
-    /// Adds a segment of slots; `None` when its size is not the next one's.
+    /// Adds a segment of slots; `None` if its size is not that of the next segment.
     pub fn add(&self, range: Range) -> Option<u32> {
         self.slots.add(range)
     }
@@ -155,14 +155,14 @@ struct Free {
 pub struct EventTable {
     slots: Slots,
     free: Mutex<Free>,
-    /// The session was lost: events that are not complete have this error; 0 while it is alive.
+    /// 0 while the session exists; after its loss, the error of incomplete events.
     lost: std::sync::atomic::AtomicI32,
     stop: AtomicBool,
     spin: Spin,
 }
 
 impl EventTable {
-    /// Over the segment's first slots, all free.
+    /// A table of the segment's first slots, which are all free.
     pub fn new(segment: &Segment) -> EventTable {
         let table = EventTable {
             slots: Slots::new(segment.clone()),
@@ -186,8 +186,8 @@ impl EventTable {
         free.total += count;
     }
 
-    /// Bytes of the next segment of slots, should [`EventTable::alloc`] have none left, and the
-    /// number of its first slot; `None`: the table is as large as it may be.
+    /// Size of the next segment of slots, for use when [`EventTable::alloc`] has none left, and the
+    /// number of its first slot; `None`: the table has its maximum size.
     pub fn next_segment(&self) -> Option<(u64, u32)> {
         let index = self.slots.parts.iter().position(|p| p.get().is_none())?;
         let (slots, first) = segment_slots(index);
@@ -202,7 +202,7 @@ impl EventTable {
         Some(first)
     }
 
-    /// Takes a slot; `None` when all are in use.
+    /// Takes a free slot; `None` if all are in use.
     pub fn alloc(&self) -> Option<u64> {
         let (slot, generation) = self
             .free
@@ -227,7 +227,7 @@ impl EventTable {
         self.slots.slot(event as u32).is_some()
     }
 
-    /// `CL_QUEUED` … `CL_COMPLETE`, or an error.
+    /// The status: `CL_QUEUED` … `CL_COMPLETE`, or an error.
     pub fn status(&self, event: u64) -> i32 {
         let Some(slot) = self.slots.slot(event as u32) else {
             return QUEUED;
@@ -298,7 +298,7 @@ impl EventTable {
         status
     }
 
-    /// The session was lost: every event that is not complete fails with `code` (negative).
+    /// Fails every incomplete event with `code` (negative), because the session was lost.
     pub fn fail_all(&self, code: i32) {
         self.lost.store(code, Ordering::Release);
         self.stop.store(true, Ordering::Release);

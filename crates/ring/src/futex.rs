@@ -3,7 +3,7 @@
 #[cfg(not(loom))]
 use std::time::Duration;
 
-/// One turn of a spin. It yields: on a busy machine the scheduler may have queued the awaited
+/// One iteration of a spin. It yields: on a busy machine, the scheduler may have queued the awaited
 /// thread behind the spinning one, and spinning on would delay both.
 pub(crate) fn pause() {
     for _ in 0..16 {
@@ -47,7 +47,7 @@ pub fn futex_wait(
 /// A waiter's sleeps: on a word or, where that is not supported, naps that grow with the wait.
 #[derive(Default)]
 pub(crate) struct Sleeper {
-    /// Start of the present wait's first nap, nanoseconds; 0: none.
+    /// Start of the current wait's first nap, nanoseconds; 0: none.
     since_ns: std::sync::atomic::AtomicU64,
 }
 
@@ -66,7 +66,7 @@ impl Sleeper {
         }
     }
 
-    /// As [`futex_wait`].
+    /// Like [`futex_wait`].
     #[cfg(not(loom))]
     pub fn sleep(&self, word: &std::sync::atomic::AtomicU32, seen: u32, timeout: Option<Duration>) {
         use std::sync::atomic::Ordering::Relaxed;
@@ -85,7 +85,7 @@ impl Sleeper {
         std::thread::sleep(nap.min(timeout.unwrap_or(nap)));
     }
 
-    /// As [`futex_wait`].
+    /// Like [`futex_wait`].
     #[cfg(loom)]
     pub fn sleep(
         &self,
@@ -97,7 +97,7 @@ impl Sleeper {
     }
 }
 
-/// Wakes up to `count` sleepers of `word`, in whatever process.
+/// Wakes up to `count` sleepers of `word`, in any process.
 #[cfg(not(loom))]
 pub fn futex_wake(word: &std::sync::atomic::AtomicU32, count: u32) {
     let count = count.min(i32::MAX as u32);

@@ -4,20 +4,20 @@ use crate::memory::Range;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The most parts that one [`send`] takes.
+/// Most parts of one [`send`].
 pub const PARTS_MAX: usize = 64;
 
-/// Something to send.
+/// A part to send.
 #[derive(Clone, Copy)]
 pub enum Part<'a> {
     /// Private bytes.
     Bytes(&'a [u8]),
-    /// Shared memory, from an offset in the range to its end.
+    /// Shared memory, from an offset to the end of the range.
     Shared(&'a Range, usize),
 }
 
 impl Part<'_> {
-    /// Bytes.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         match self {
             Part::Bytes(bytes) => bytes.len(),
@@ -46,7 +46,7 @@ fn message(vectors: &mut [libc::iovec]) -> libc::msghdr {
     message
 }
 
-/// Sends the first [`PARTS_MAX`] parts, as much as the socket takes at once (`WouldBlock`:
+/// Sends the first [`PARTS_MAX`] parts, as far as the socket accepts them at once (`WouldBlock`:
 /// nothing). Never raises SIGPIPE.
 pub fn send(socket: impl AsFd, parts: &[Part<'_>]) -> io::Result<usize> {
     let mut vectors = [vector(std::ptr::null_mut(), 0); PARTS_MAX];
@@ -60,8 +60,8 @@ pub fn send(socket: impl AsFd, parts: &[Part<'_>]) -> io::Result<usize> {
     let message = message(&mut vectors[..count]);
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     loop {
-        // SAFETY: every vector points at live bytes that the borrowed parts keep; the kernel
-        // only reads them.
+        // SAFETY: every vector points to live bytes that the borrowed parts keep; the kernel only
+        // reads them.
         let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &message, flags) };
         if sent >= 0 {
             return Ok(sent as usize);
@@ -73,9 +73,9 @@ pub fn send(socket: impl AsFd, parts: &[Part<'_>]) -> io::Result<usize> {
     }
 }
 
-/// Receives, blocking: first into `shared` (if any), what comes beyond it into `bytes`.
-/// 0: the peer has closed. Without any `bytes` it waits for all of `shared`, and returns less
-/// only when the stream ends or a signal comes.
+/// Receives, blocking: first into `shared` (if any), then into `bytes`. 0: the peer has closed.
+/// With empty `bytes`, it waits until `shared` is full, and returns less only at the end of the
+/// stream or after a signal.
 pub fn recv(socket: impl AsFd, shared: Option<&Range>, bytes: &mut [u8]) -> io::Result<usize> {
     let flags = match (shared, bytes.is_empty()) {
         (Some(_), true) => libc::MSG_WAITALL,
@@ -89,7 +89,7 @@ pub fn recv(socket: impl AsFd, shared: Option<&Range>, bytes: &mut [u8]) -> io::
     ];
     let mut message = message(&mut vectors);
     loop {
-        // SAFETY: both vectors point at writable bytes: the range's, which its clone holder
+        // SAFETY: both vectors point to writable bytes: those of the range, which its clone holder
         // keeps mapped, and the exclusively borrowed `bytes`.
         let got = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &mut message, flags) };
         if got >= 0 {
@@ -103,7 +103,7 @@ pub fn recv(socket: impl AsFd, shared: Option<&Range>, bytes: &mut [u8]) -> io::
 }
 
 impl Range {
-    /// Copies `bytes` into the range at `offset`. Panics when they do not fit.
+    /// Copies `bytes` into the range at `offset`. Panics if they do not fit.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
         assert!(offset <= self.len() && bytes.len() <= self.len() - offset);
         // SAFETY: the target lies in the range (checked above), which is mapped while it lives;
@@ -113,22 +113,23 @@ impl Range {
         }
     }
 
-    /// Copies from the range at `offset` into `bytes`. Panics when the range is too short.
+    /// Copies from the range at `offset` into `bytes`. Panics if the range is too short.
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
         assert!(offset <= self.len() && bytes.len() <= self.len() - offset);
-        // SAFETY: as in `copy_in`, the other way round; any bytes are valid.
+        // SAFETY: as in `copy_in`, in the opposite direction; any bytes are valid.
         unsafe {
             std::ptr::copy_nonoverlapping(self.ptr().add(offset), bytes.as_mut_ptr(), bytes.len());
         }
     }
 
-    /// As [`Range::copy_out`], appending `len` bytes to `bytes`, which need not be cleared first.
+    /// Like [`Range::copy_out`], but appends `len` bytes to `bytes`, which need not be initialized
+    /// first.
     pub fn append_to(&self, offset: usize, len: usize, bytes: &mut Vec<u8>) {
         assert!(offset <= self.len() && len <= self.len() - offset);
         bytes.reserve(len);
         let old = bytes.len();
-        // SAFETY: as in `copy_out`; `len` bytes behind the old ones were reserved, and are
-        // initialized by the copy.
+        // SAFETY: as in `copy_out`; `len` bytes after the existing ones were reserved, and the copy
+        // initializes them.
         unsafe {
             let target = bytes.as_mut_ptr().add(old);
             std::ptr::copy_nonoverlapping(self.ptr().add(offset), target, len);

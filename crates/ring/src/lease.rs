@@ -1,4 +1,4 @@
-//! The gate's page: one tenant's claim to one device, between the manager and the executor.
+//! The gate's page: the lease of one device for one tenant, between the manager and the executor.
 //!
 //! The gate is a lease. Its state word moves by compare-and-swap on both sides:
 //!
@@ -12,10 +12,10 @@
 //!     └────────────────── REVOKED ◄─────────────────── BUSY ────────┘
 //! ```
 //!
-//! A sole user keeps the lease: a task costs it two swaps and two clock readings. The manager does
-//! not depend on the holder's cooperation: it takes an idle lease by itself, gets a busy one back
-//! at the task's end, and kills a holder whose task does not end. The page's counters are reported
-//! by the holder; fairness is charged by the manager's own clock.
+//! A sole user keeps the lease, so that a task costs two swaps and two clock readings. The manager
+//! does not depend on the holder's cooperation: it takes an idle lease by itself, gets a busy one
+//! back at the end of the task, and kills a holder whose task does not end. The holder reports the
+//! page's counters; the manager charges fairness by its own clock.
 
 use crate::futex::{futex_wait, futex_wake};
 use crate::memory::{create_sealed, Memory};
@@ -39,15 +39,15 @@ const WAITING: u32 = 4;
 /// State of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseState {
-    /// Not held, not requested.
+    /// Neither held nor requested.
     Free,
-    /// Held, no task running.
+    /// Held, without a running task.
     Idle,
-    /// Held, a task running.
+    /// Held, with a running task.
     Busy,
-    /// Busy, and to be returned at the task's end.
+    /// Held, with a running task at whose end it has to be returned.
     Revoked,
-    /// Not held, and requested.
+    /// Requested, but not held.
     Waiting,
 }
 
@@ -73,9 +73,9 @@ const _: () = assert!(size_of::<Page>() <= PAGE_BYTES as usize);
 /// A tenant's use of a device, as counted by its executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Nanoseconds in which at least one task ran.
+    /// Time during which at least one task ran, nanoseconds.
     pub busy_ns: u64,
-    /// Tasks ended.
+    /// Number of ended tasks.
     pub tasks: u64,
     /// Bytes written to the device.
     pub bytes_in: u64,
@@ -83,18 +83,18 @@ pub struct Usage {
     pub bytes_out: u64,
     /// Completed commands.
     pub calls: u64,
-    /// Commands waiting now.
+    /// Number of waiting commands.
     pub queued: u64,
-    /// Device and arena memory held now.
+    /// Device and arena memory in use, bytes.
     pub memory_bytes: u64,
-    /// See [`LATENCY_BUCKETS`].
+    /// Task latencies by bucket; see [`LATENCY_BUCKETS`].
     pub latency: [u64; LATENCY_BUCKETS],
     /// Sum of the latencies, nanoseconds.
     pub latency_sum_ns: u64,
 }
 
 fn page(memory: &Memory) -> &Page {
-    // SAFETY: the mapping is a page, page-aligned, lives as long as the borrow; atomics are
+    // SAFETY: the mapping is a page, is page-aligned and lives as long as the borrow; atomics are
     // valid for any bytes.
     unsafe { &*memory.base().cast() }
 }
@@ -130,12 +130,12 @@ pub fn processor_ns(pid: u32) -> Option<u64> {
 /// requests or returns the lease.
 pub fn create() -> io::Result<(OwnedFd, OwnedFd)> {
     let memfd = create_sealed("baltra-lease", PAGE_BYTES)?;
-    // SAFETY: a plain call; the result is checked and owned at once.
+    // SAFETY: the arguments are constants; the result is checked and then owned.
     let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     if bell < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just gave us this descriptor.
+    // SAFETY: the descriptor is new and not owned elsewhere.
     Ok((memfd, unsafe { OwnedFd::from_raw_fd(bell) }))
 }
 
@@ -150,12 +150,12 @@ pub struct LeaseHolder {
     bell: OwnedFd,
     users: Mutex<Users>,
     drained: Condvar,
-    /// The manager has exited: all tasks pass without arbitration.
+    /// Whether the manager has exited, so that all tasks pass without arbitration.
     open: AtomicBool,
 }
 
 impl LeaseHolder {
-    /// Over the page and bell that the manager sent.
+    /// A holder for the page and doorbell that the manager sent.
     pub fn new(memfd: &OwnedFd, bell: OwnedFd) -> io::Result<LeaseHolder> {
         Ok(LeaseHolder {
             memory: Memory::map(memfd, PAGE_BYTES)?,
@@ -171,17 +171,17 @@ impl LeaseHolder {
 
     fn ring(&self) {
         let one = 1u64.to_ne_bytes();
-        // SAFETY: writes eight bytes from a live array; an overflowing bell rings anyway.
+        // SAFETY: writes eight bytes from a live array; a full counter rings the doorbell already.
         unsafe { libc::write(self.bell.as_raw_fd(), one.as_ptr().cast(), 8) };
     }
 
-    /// Begins a task: returns once the tenant holds the device. Each call has its
-    /// [`LeaseHolder::release`]; calls of several threads overlap.
+    /// Begins a task: returns when the tenant holds the device. Each call needs a
+    /// [`LeaseHolder::release`]; calls of several threads may overlap.
     pub fn acquire(&self) {
         self.acquire_unless(|| false);
     }
 
-    /// As [`LeaseHolder::acquire`], but gives up (false) soon after `stop` holds.
+    /// Like [`LeaseHolder::acquire`], but returns `false` soon after `stop` holds.
     pub fn acquire_unless(&self, stop: impl Fn() -> bool) -> bool {
         let state = &page(&self.memory).state;
         let mut users = self.users.lock().expect("no panic under this lock");
@@ -194,7 +194,7 @@ impl LeaseHolder {
                 if stop() {
                     return false;
                 }
-                // Revoked: no task may join, so that the running ones end.
+                // After a revocation, no task may join, so that the running ones end.
                 users = self
                     .drained
                     .wait_timeout(users, Duration::from_millis(100))
@@ -254,13 +254,13 @@ impl LeaseHolder {
         page(&self.memory).state.load(Ordering::Relaxed) == REVOKED
     }
 
-    /// The manager has exited: lets all tasks pass from now on.
+    /// Lets all tasks pass from now on, because the manager has exited.
     pub fn open(&self) {
         self.open.store(true, Ordering::Release);
         futex_wake(&page(&self.memory).state, u32::MAX);
     }
 
-    /// A new manager arbitrates: undoes [`LeaseHolder::open`].
+    /// Undoes [`LeaseHolder::open`], because a new manager arbitrates.
     pub fn close(&self) {
         self.open.store(false, Ordering::Release);
     }
@@ -305,7 +305,7 @@ pub struct LeaseGranter {
 }
 
 impl LeaseGranter {
-    /// Over the page and bell of [`create`].
+    /// A granter for the page and doorbell of [`create`].
     pub fn new(memfd: &OwnedFd, bell: OwnedFd) -> io::Result<LeaseGranter> {
         Ok(LeaseGranter {
             memory: Memory::map(memfd, PAGE_BYTES)?,
@@ -336,7 +336,7 @@ impl LeaseGranter {
             .is_ok()
     }
 
-    /// Gives the lease to a holder that waits (or, ahead of time, to one that is free).
+    /// Grants the lease to a holder that waits (or, in advance, to one that is free).
     pub fn grant(&self) -> bool {
         let granted = self.swap(WAITING, IDLE) || self.swap(FREE, IDLE);
         if granted {
@@ -350,12 +350,12 @@ impl LeaseGranter {
         self.swap(IDLE, FREE)
     }
 
-    /// Wants the lease back at the task's end.
+    /// Requests the lease back at the end of the task.
     pub fn revoke(&self) -> bool {
         self.swap(BUSY, REVOKED)
     }
 
-    /// Since when the running task runs, `CLOCK_MONOTONIC` nanoseconds, as the holder says.
+    /// Start of the running task, `CLOCK_MONOTONIC` nanoseconds, as reported by the holder.
     pub fn busy_since_ns(&self) -> Option<u64> {
         match page(&self.memory).busy_since_ns.load(Ordering::Relaxed) {
             0 => None,
@@ -363,14 +363,14 @@ impl LeaseGranter {
         }
     }
 
-    /// When a command of the running task last began or ended, as reported by the holder; `None`:
-    /// no task runs.
+    /// Time at which a command of the running task last began or ended, as reported by the holder;
+    /// `None`: no task runs.
     pub fn progress_ns(&self) -> Option<u64> {
         let ended_ns = page(&self.memory).progress_ns.load(Ordering::Relaxed);
         Some(self.busy_since_ns()?.max(ended_ns))
     }
 
-    /// Commands that the holder has enqueued, as it reports.
+    /// Number of commands that the holder has enqueued, as reported by it.
     pub fn queued(&self) -> u64 {
         page(&self.memory).queued.load(Ordering::Relaxed)
     }

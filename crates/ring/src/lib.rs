@@ -1,13 +1,13 @@
 //! Shared memory of a session: rings, events, leases.
 //!
-//! All `unsafe` of the data plane is in this crate. Memory that another process can write is
+//! All `unsafe` code of the data plane is in this crate. Memory that another process can write is
 //! treated as hostile: an index is read once, checked against the mapping's own length, and the
 //! copy is used; a record is copied into private memory before it is examined.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`memory`] | sealed memfds and their mappings |
-//! | [`io`] | sockets straight from and into shared memory |
+//! | [`io`] | socket transfers from and into shared memory |
 //! | [`futex`] | sleeping on a shared word |
 //! | [`ring`] | single-producer single-consumer ring of messages |
 //! | [`progress`] | a queue's progress, in its ring's header |
@@ -35,7 +35,7 @@ pub mod segment;
 pub mod spin;
 mod sync;
 
-// Under loom only the ring's protocol is built: the rest sleeps in the kernel.
+// Under loom, only the ring's protocol is built: the rest sleeps in the kernel.
 
 #[cfg(not(loom))]
 pub use events::{EventTable, EventWriter, EVENT_SLOT_BYTES};

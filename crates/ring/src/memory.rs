@@ -18,8 +18,8 @@ struct Mapping {
     borrowed: bool,
 }
 
-// SAFETY: the mapping is plain memory; users of `Range` synchronize their accesses, which go
-// through raw pointers only.
+// SAFETY: the mapping is plain memory; users of `Range` synchronize their accesses, which use raw
+// pointers only.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -29,8 +29,8 @@ impl Drop for Mapping {
         if self.borrowed {
             return;
         }
-        // SAFETY: base and len are what mmap returned; every `Range` holds the Arc, so the pages
-        // are no longer in use.
+        // SAFETY: base and len are those that mmap returned; every `Range` holds the Arc, so the
+        // pages are no longer in use.
         unsafe { libc::munmap(self.base.cast(), self.len) };
     }
 }
@@ -43,26 +43,26 @@ pub struct Memory {
 
 impl Memory {
     /// A fresh zeroed memfd of `len` bytes (rounded up to pages), sealed against any change of
-    /// size, and its mapping. `name` is for people (`/proc/PID/maps`).
+    /// size, and its mapping. `name` is shown in `/proc/PID/maps`.
     pub fn create(name: &str, len: u64) -> io::Result<(Memory, OwnedFd)> {
         let fd = create_sealed(name, len)?;
         Ok((Memory::map(&fd, len)?, fd))
     }
 
-    /// Maps the first `len` bytes of a memfd that a peer sent. Refused unless it is sealed
-    /// against shrinking and long enough, so that no access can ever fault.
+    /// Maps the first `len` bytes of a memfd that a peer sent. Rejects memfds that are too short or
+    /// not sealed against shrinking, so that no access can fault.
     pub fn map(fd: &OwnedFd, len: u64) -> io::Result<Memory> {
         Self::map_raw(fd, 0, len, 0)
     }
 
-    /// As [`Memory::map`], from `offset` on, which must begin a page.
+    /// Like [`Memory::map`], from `offset` on, which must be page-aligned.
     pub fn map_part(fd: &OwnedFd, offset: u64, len: u64) -> io::Result<Memory> {
         Self::map_raw(fd, offset, len, 0)
     }
 
-    /// Maps the first `len` bytes of a PCI device's memory (`resourceN` in sysfs): its size is the
-    /// device's, so that nothing is sealed and nothing shrinks. Refused when it is shorter, or a
-    /// regular file elsewhere.
+    /// Maps the first `len` bytes of a PCI device's memory (`resourceN` in sysfs). Its size is
+    /// fixed by the device, so it needs no seal. Rejects shorter files and regular files of other
+    /// file systems.
     pub fn map_device(file: &std::fs::File, len: u64) -> io::Result<Memory> {
         let requested = len;
         let len = checked_len(len)?;
@@ -78,7 +78,7 @@ impl Memory {
                 "the file is not a PCI device's memory, or is shorter than announced",
             ));
         }
-        // SAFETY: a new shared mapping of a device's memory, which does not shrink.
+        // SAFETY: a new shared mapping of a device's memory, which cannot shrink.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -101,7 +101,7 @@ impl Memory {
         })
     }
 
-    /// As [`Memory::map_part`], at `address` exactly; fails when anything is mapped there.
+    /// Like [`Memory::map_part`], at exactly `address`; fails if anything is mapped there.
     pub fn map_at(fd: &OwnedFd, offset: u64, len: u64, address: usize) -> io::Result<Memory> {
         if address == 0 || !address.is_multiple_of(page_bytes()) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "bad address"));
@@ -109,7 +109,7 @@ impl Memory {
         Self::map_raw(fd, offset, len, address)
     }
 
-    /// Private zeroed memory of this process.
+    /// Private, zeroed memory of this process.
     pub fn anonymous(len: u64) -> io::Result<Memory> {
         let len = checked_len(len)?;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
@@ -145,7 +145,7 @@ impl Memory {
     fn map_raw(fd: &OwnedFd, offset: u64, len: u64, address: usize) -> io::Result<Memory> {
         let len = checked_len(len)?;
         let end = offset.checked_add(len as u64);
-        // Beyond any file: as one that is too short.
+        // An offset beyond any file counts as a file that is too short.
         check_sealed(fd, end.unwrap_or(u64::MAX))?;
         let fixed = if address == 0 {
             0
@@ -198,13 +198,13 @@ impl Memory {
         let populate = |at: usize| {
             let len = part.min(self.mapping.len - at);
             let base = self.mapping.base.wrapping_add(at);
-            // SAFETY: pages of the mapping; the call does not change their contents. A kernel
-            // without support for the advice populates them at the first access.
+            // SAFETY: the pages belong to the mapping; the call does not change their contents. A
+            // kernel without support for this advice populates them at the first access.
             unsafe { libc::madvise(base.cast(), len, libc::MADV_POPULATE_WRITE) };
         };
         std::thread::scope(|scope| {
             for at in (part..self.mapping.len).step_by(part) {
-                // Without a thread its pages come later.
+                // Without a thread, its pages are populated later.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, move || populate(at));
             }
             populate(0);
@@ -221,18 +221,18 @@ impl Memory {
         self.mapping.base
     }
 
-    /// Bytes mapped: the requested length rounded up to whole pages.
+    /// Mapped bytes: the requested length rounded up to whole pages.
     pub fn len(&self) -> u64 {
         self.mapping.len as u64
     }
 
-    /// Never: an empty mapping cannot be made.
+    /// Always `false`: an empty mapping cannot be created.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// `len` bytes from `offset` on, or `None` where that leaves the mapping. This is the one
-    /// place where a peer's offsets are checked.
+    /// `len` bytes from `offset` on, or `None` if they exceed the mapping. This is the only place
+    /// where a peer's offsets are checked.
     pub fn slice(&self, offset: u64, len: u64) -> Option<Range> {
         let end = offset.checked_add(len)?;
         (end <= self.len()).then(|| Range {
@@ -252,39 +252,40 @@ pub struct Range {
 }
 
 impl Range {
-    /// The first byte. Valid for `len()` bytes while any clone of this range lives. Another
-    /// process may be writing there: copy, then check.
+    /// The first byte. Valid for `len()` bytes while any clone of this range exists. Another
+    /// process may write there: copy, then check.
     pub fn ptr(&self) -> *mut u8 {
         self.memory.base().wrapping_add(self.offset)
     }
 
-    /// Bytes.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds no byte.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Clears it. Only its sole user may.
+    /// Zeroes the range. Only its sole user may call this.
     pub fn zero(&self) {
-        // SAFETY: the range lies in its mapping (checked by `slice`) and lives as long as self.
+        // SAFETY: the range is inside its mapping (checked by `slice`), which lives as long as
+        // self.
         unsafe { std::ptr::write_bytes(self.ptr(), 0, self.len) };
     }
 
-    /// The shared word at `offset`; `None` where none lies in the range, or not aligned.
+    /// The shared word at `offset`; `None` if it is outside the range or not aligned.
     #[cfg(not(loom))]
     pub fn word(&self, offset: usize) -> Option<&std::sync::atomic::AtomicU32> {
         let end = offset.checked_add(4)?;
         let at = self.ptr().wrapping_add(offset);
         let fits = end <= self.len && (at as usize).is_multiple_of(4);
-        // SAFETY: in the range, which keeps the pages mapped; aligned; any bytes are valid.
+        // SAFETY: inside the range, which keeps the pages mapped; aligned; any bytes are valid.
         fits.then(|| unsafe { &*at.cast() })
     }
 
-    /// A part of the part.
+    /// A part of the range.
     pub fn slice(&self, offset: u64, len: u64) -> Option<Range> {
         let end = offset.checked_add(len)?;
         (end <= self.len as u64).then(|| Range {
@@ -310,10 +311,10 @@ pub fn create_sealed(name: &str, len: u64) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just gave us this descriptor.
+    // SAFETY: the descriptor is new and not owned elsewhere.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-    // SAFETY: plain calls on our own descriptor.
+    // SAFETY: the calls use a descriptor that this function owns.
     let done = unsafe {
         libc::ftruncate(fd.as_raw_fd(), len as libc::off_t) == 0
             && libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) == 0
@@ -324,8 +325,8 @@ pub fn create_sealed(name: &str, len: u64) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Locks one byte of a file for this open file description, unless another holds it; the kernel
-/// releases it when the description is closed, at the latest at the end of its process.
+/// Locks one byte of a file for this open file description, unless another description holds it;
+/// the kernel releases it when the description is closed, at the latest at the end of its process.
 pub fn try_lock_byte(file: &std::fs::File, byte: u64) -> io::Result<bool> {
     // SAFETY: all-zero is a valid `flock`.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -403,7 +404,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore)]
     fn test_unsealed_or_short_files_are_refused() {
-        // SAFETY: a fresh descriptor of our own.
+        // SAFETY: the descriptor is new and owned here.
         let fd = unsafe {
             OwnedFd::from_raw_fd(libc::memfd_create(c"t".as_ptr(), libc::MFD_ALLOW_SEALING))
         };
@@ -489,7 +490,7 @@ mod tests {
     }
 
     fn tempfile_of(len: u64) -> std::fs::File {
-        // SAFETY: a fresh descriptor of our own.
+        // SAFETY: the descriptor is new and owned here.
         let fd = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"t".as_ptr(), 0)) };
         let file = std::fs::File::from(fd);
         file.set_len(len).unwrap();

@@ -9,16 +9,17 @@ use std::os::fd::{AsFd, AsRawFd};
 pub struct Peer {
     /// Its effective user.
     pub uid: u32,
-    /// None: the process is outside this process's PID namespace, for example in another container.
+    /// Its process id; `None`: the process is outside this process's PID namespace, for example in
+    /// another container.
     pub pid: Option<u32>,
 }
 
 impl Peer {
-    /// Of a connected Unix socket.
+    /// The peer of a connected Unix socket.
     ///
     /// # Errors
     ///
-    /// The kernel's error, in particular if it is not a Unix socket.
+    /// The kernel's error, in particular if the socket is not a Unix socket.
     pub fn of(socket: impl AsFd) -> io::Result<Peer> {
         let mut credentials = libc::ucred {
             pid: 0,

@@ -1,7 +1,7 @@
 //! A command queue's progress: words in its ring's header.
 //!
-//! The executor publishes how many commands are complete; `clFinish` waits for that count, so
-//! a command needs no event unless the application asked for one.
+//! The executor publishes the number of complete commands, and `clFinish` waits for that number, so
+//! a command needs no event unless the application requested one.
 
 use crate::futex::{futex_wake, Sleeper};
 use crate::memory::Range;
@@ -15,12 +15,12 @@ use std::time::Duration;
 /// A sleeper checks again after this time, in case its waker died before waking it.
 const RECHECK: Duration = Duration::from_millis(100);
 
-/// The progress words of one ring; either end.
+/// The progress words of one ring, for either end.
 #[derive(Clone)]
 pub struct Progress {
     base: Base,
     spin: Arc<Spin>,
-    /// The spin of waits that do not sleep afterwards.
+    /// The spin of waits that do not sleep.
     brief: Arc<Spin>,
 }
 
@@ -45,28 +45,28 @@ impl Progress {
         }
     }
 
-    /// Executor: command number `command` (from 1) failed and has no event to report that. To be
-    /// called before the [`Progress::publish`] that covers it.
+    /// Executor: command number `command` (from 1) failed and has no event. Must be called before
+    /// the [`Progress::publish`] that covers it.
     pub fn fail(&self, command: u64, code: i32) {
         let header = self.base.header();
         header.failed_code.store(code, Ordering::Relaxed);
         header.failed_command.store(command, Ordering::Release);
     }
 
-    /// Wakes all waiters, complete or not.
+    /// Wakes all waiters, whether complete or not.
     pub fn wake(&self) {
         let header = self.base.header();
         header.progress_bell.fetch_add(1, Ordering::Release);
         futex_wake(&header.progress_bell, u32::MAX);
     }
 
-    /// Commands complete.
+    /// Number of complete commands.
     pub fn completed(&self) -> u64 {
         // SYNC POINT: progress (pairs with `publish`)
         self.base.header().completed.load(Ordering::Acquire)
     }
 
-    /// The newest failed command's number and error.
+    /// The number and the error of the latest failed command.
     pub fn failure(&self) -> Option<(u64, i32)> {
         let header = self.base.header();
         let command = header.failed_command.load(Ordering::Acquire);
@@ -81,8 +81,8 @@ impl Progress {
         reached() || self.brief.until(spin, reached)
     }
 
-    /// Client: waits until `at_least` commands are complete; false when `stop` was raised
-    /// first. Spins for `spin`, then sleeps.
+    /// Client: waits until `at_least` commands are complete; `false` if `stop` was set first. Spins
+    /// for `spin`, then sleeps.
     pub fn wait(
         &self,
         at_least: u64,

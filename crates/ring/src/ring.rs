@@ -5,12 +5,12 @@
 //! little-endian `u32` (bit 31: the message continues in the next record; bits 0–30: bytes), four
 //! bytes unused, then the bytes, padded to eight. Records wrap around the end.
 //!
-//! Each side keeps its own index privately and only *reads* the other's, which it checks: a hostile
-//! peer can starve or garble the messages, but not corrupt memory. Sleeping: the consumer raises
-//! `sleeping`, checks again, then waits on `bell`; the producer, having stored `tail`, rings if
-//! `sleeping` is raised. Both sides put a full fence between their store and their load (Dekker),
-//! so that at least one of them sees the other's store. A consumer may also *park*: it stops
-//! reading until the producer's side restarts it.
+//! Each side has a private copy of its own index and only *reads* the other's, which it checks: a
+//! hostile peer can withhold or corrupt messages, but not memory. Sleeping: the consumer sets
+//! `sleeping`, checks again, then waits on `bell`; the producer stores `tail` and then rings if
+//! `sleeping` is set. Both sides put a full fence between their store and their load (Dekker), so
+//! that at least one of them sees the other's store. A consumer may also *park*: it stops reading
+//! until the producer's side restarts it.
 
 use crate::futex::{futex_wait, futex_wake, Sleeper};
 use crate::memory::Range;
@@ -30,12 +30,12 @@ const PREFIX_BYTES: usize = 8;
 /// `Header::sleeping` of a ring without a reader.
 const PARKED: u32 = 2;
 
-/// The memory that a ring of `data_bytes` (rounded up to a power of two) takes.
+/// The size of a ring with `data_bytes` (rounded up to a power of two).
 pub const fn ring_bytes(data_bytes: usize) -> usize {
     RING_HEADER_BYTES + data_bytes.next_power_of_two()
 }
 
-/// The shared words; a cache line for each writer.
+/// The shared words; each writer has its own cache line.
 #[repr(C)]
 pub(crate) struct Header {
     tail: AtomicU64,
@@ -46,7 +46,7 @@ pub(crate) struct Header {
     sleeping: AtomicU32,
     bell: AtomicU32,
     _2: [u64; 7],
-    /// See [`crate::progress`].
+    /// Progress; see [`crate::progress`].
     pub(crate) completed: AtomicU64,
     pub(crate) failed_command: AtomicU64,
     pub(crate) failed_code: AtomicI32,
@@ -87,34 +87,34 @@ const _: () = {
     assert!(std::mem::offset_of!(Header, progress_sleepers) == 256);
 };
 
-/// The ring cannot be used, or the peer broke its rules.
+/// Why a ring cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
     /// The memory is too small, too large, misaligned or not a power of two.
     #[error("invalid memory for a ring: it needs a header and a power of two of bytes")]
     Layout,
-    /// An index or a length that the peer wrote is impossible.
+    /// The peer wrote an impossible index or length.
     #[error("the peer wrote an invalid index or length into the ring")]
     Corrupt,
 }
 
-/// No room for the message now.
+/// There is no space for the message now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the ring is full")]
 pub struct Full;
 
-/// A ring's memory, checked.
+/// A ring's checked memory.
 #[derive(Clone)]
 pub(crate) struct Base {
     header: *const Header,
     data: *mut u8,
     capacity: usize,
-    /// Keeps the mapping; `None` in loom's models, which leak theirs.
+    /// Keeps the mapping; `None` in loom's models, whose memory is leaked.
     _range: Option<Range>,
 }
 
-// SAFETY: the header is atomics only, and the data is touched only between the indices that
-// the two sides own (producer: free part, consumer: filled part).
+// SAFETY: the header consists of atomics, and each side accesses only the data between the indices
+// that it owns (producer: free part, consumer: filled part).
 unsafe impl Send for Base {}
 // SAFETY: as above.
 unsafe impl Sync for Base {}
@@ -141,12 +141,12 @@ impl Base {
         unsafe { &*self.header }
     }
 
-    /// Copies into the data at `position`, around the end if need be.
+    /// Copies into the data at `position`, around the end if necessary.
     fn write(&self, position: u64, bytes: &[u8]) {
         let at = position as usize & (self.capacity - 1);
         let first = bytes.len().min(self.capacity - at);
-        // SAFETY: `at + first <= capacity` and `len - first <= at` because callers have made
-        // sure that `bytes.len() <= capacity`; the consumer does not read the free part.
+        // SAFETY: `at + first <= capacity` and `len - first <= at`, because callers ensure that
+        // `bytes.len() <= capacity`; the consumer does not read the free part.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.data.add(at), first);
             if first < bytes.len() {
@@ -156,10 +156,11 @@ impl Base {
         }
     }
 
-    /// Writes a record's first word.
+    /// Writes the first word of a record.
     fn write_prefix(&self, position: u64, word: u32) {
         let at = position as usize & (self.capacity - 1);
-        // SAFETY: as in `read_prefix`; both words lie there, the capacity being a multiple of eight.
+        // SAFETY: as in `read_prefix`; both words are inside the data, because the capacity is a
+        // multiple of eight.
         unsafe {
             self.data
                 .add(at)
@@ -174,8 +175,8 @@ impl Base {
         let at = position as usize & (self.capacity - 1);
         let first = len.min(self.capacity - at);
         let old = out.len();
-        // SAFETY: both source parts lie in the data (`len <= capacity`), the target was reserved.
-        // The producer may garble the bytes meanwhile if it is hostile; any bytes are valid.
+        // SAFETY: both source parts are inside the data (`len <= capacity`), and the target was
+        // reserved. A hostile producer may change the bytes meanwhile; any bytes are valid.
         unsafe {
             let target = out.as_mut_ptr().add(old);
             std::ptr::copy_nonoverlapping(self.data.add(at), target, first);
@@ -188,8 +189,8 @@ impl Base {
 
     fn read_prefix(&self, position: u64) -> u32 {
         let at = position as usize & (self.capacity - 1);
-        // SAFETY: positions are multiples of eight and the capacity is a power of two, so the
-        // word lies in the data and is aligned.
+        // SAFETY: positions are multiples of eight and the capacity is a power of two, so the word
+        // is inside the data and aligned.
         u32::from_le(unsafe { self.data.add(at).cast::<u32>().read_volatile() })
     }
 }
@@ -201,11 +202,11 @@ const fn record_bytes(len: usize) -> usize {
 /// The writing end.
 pub struct Producer {
     base: Base,
-    /// Written so far, published or not.
+    /// Number of bytes written, published or not.
     tail: u64,
     /// The producer's index, as last read by the consumer.
     published: u64,
-    /// The consumer's head as last read.
+    /// The consumer's head when last read.
     head: u64,
     pushed: u64,
 }
@@ -231,7 +232,7 @@ impl Producer {
         if capacity - (self.tail - self.head) < wanted as u64 {
             // SYNC POINT: consumer (pairs with `head.store` in `Consumer::pop`)
             let head = self.base.header().head.load(Acquire);
-            // An impossible head frees nothing.
+            // An impossible head frees no space.
             if head >= self.head && head <= self.published {
                 self.head = head;
             }
@@ -244,7 +245,7 @@ impl Producer {
         self.base.capacity / 2 - PREFIX_BYTES
     }
 
-    /// Writes a message if it fits now; [`Producer::publish`] shows it to the consumer.
+    /// Writes a message if it fits now; [`Producer::publish`] makes it visible to the consumer.
     pub fn try_push(&mut self, message: &[u8]) -> Result<(), Full> {
         let bytes = record_bytes(message.len());
         if message.len() > self.message_bytes_max() || self.free(bytes) < bytes {
@@ -291,8 +292,8 @@ impl Producer {
         self.tail += record_bytes(piece.len()) as u64;
     }
 
-    /// Publishes everything written and wakes the consumer if it sleeps; returns whether it slept,
-    /// for callers that need another way to wake it.
+    /// Publishes all written messages and wakes a sleeping consumer; returns whether it slept, for
+    /// callers that need another way to wake it.
     pub fn publish(&mut self) -> bool {
         let sleeps = self.show();
         if sleeps {
@@ -303,8 +304,9 @@ impl Producer {
         sleeps
     }
 
-    /// Publishes everything written; returns whether the consumer sleeps and the caller has to wake
-    /// it ([`Consumer::sleep_with`]): for a peer that cannot use a futex, such as a guest's host.
+    /// Publishes all written messages; returns whether the consumer sleeps and the caller has to
+    /// wake it ([`Consumer::sleep_with`]), for a peer that cannot use a futex, such as a guest's
+    /// host.
     #[must_use = "a sleeping consumer is to be woken"]
     pub fn show(&mut self) -> bool {
         if self.published == self.tail {
@@ -318,25 +320,25 @@ impl Producer {
         header.sleeping.load(Relaxed) != 0
     }
 
-    /// Marks a new ring as not read yet; see [`Producer::take_parked`].
+    /// Marks a new ring as parked; see [`Producer::take_parked`].
     pub fn start_parked(&self) {
         self.base.header().sleeping.store(PARKED, Relaxed);
     }
 
-    /// Whether the ring has no reader, in which case the caller has to start one. To be checked
-    /// after each [`Producer::publish`] that returned true; true only once per parking.
+    /// Whether the ring has no reader, so that the caller has to start one. Check this after each
+    /// [`Producer::publish`] that returned true. Returns true only once per parking.
     pub fn take_parked(&self) -> bool {
         let sleeping = &self.base.header().sleeping;
         let taken = sleeping.compare_exchange(PARKED, 0, AcqRel, Relaxed);
         taken.is_ok()
     }
 
-    /// Bytes written and not published.
+    /// Number of bytes written and not published.
     pub fn unpublished_bytes(&self) -> usize {
         (self.tail - self.published) as usize
     }
 
-    /// Messages pushed since the ring was made.
+    /// Number of messages pushed since the ring was created.
     pub fn pushed(&self) -> u64 {
         self.pushed
     }
@@ -346,7 +348,7 @@ impl Producer {
 pub struct Consumer {
     base: Arc<Base>,
     head: u64,
-    /// The producer's tail as last read and checked.
+    /// The producer's tail when last read and checked.
     tail: u64,
     popped: u64,
     spin: Spin,
@@ -355,7 +357,7 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// The reading end of a ring that nothing was read from yet.
+    /// The reading end of a ring from which nothing has been read yet.
     pub fn new(range: Range) -> Result<Consumer, RingError> {
         Ok(Self::over(Base::new(&range)?))
     }
@@ -372,13 +374,13 @@ impl Consumer {
         }
     }
 
-    /// Treats a message of more than `bytes` bytes, in any number of pieces, as corrupt.
+    /// Treats messages of more than `bytes` bytes, in any number of pieces, as corrupt.
     pub fn limit_messages(mut self, bytes: usize) -> Consumer {
         self.message_bytes_max = bytes.min(MESSAGE_BYTES_MAX);
         self
     }
 
-    /// Filled bytes, checked.
+    /// Number of filled bytes, checked.
     fn available(&mut self) -> Result<u64, RingError> {
         if self.head == self.tail {
             // SYNC POINT: producer (pairs with `tail.store` in `Producer::publish`)
@@ -398,7 +400,7 @@ impl Consumer {
         self.pop_unless(message, || false)
     }
 
-    /// As [`Consumer::pop`], but stops waiting for the rest of a message (an error) once `stop`
+    /// Like [`Consumer::pop`], but stops waiting for the rest of a message (an error) when `stop`
     /// holds.
     pub fn pop_unless(
         &mut self,
@@ -413,7 +415,7 @@ impl Consumer {
         loop {
             let available = self.available()?;
             if available == 0 {
-                // A producer that stops half-way is broken.
+                // A producer that stops in the middle of a message is faulty.
                 let started = *since.get_or_insert_with(Instant::now);
                 if started.elapsed() > Duration::from_secs(10) || stop() {
                     return Err(RingError::Corrupt);
@@ -441,13 +443,13 @@ impl Consumer {
         }
     }
 
-    /// Whether the ring is empty at present.
+    /// Whether the ring is currently empty.
     pub fn is_empty(&self) -> bool {
         self.head == self.tail && self.base.header().tail.load(Acquire) == self.head
     }
 
-    /// As [`Consumer::is_empty`], for polling. It also reads the place where the next message will
-    /// begin, so that its cache line is transferred together with that of the index.
+    /// Like [`Consumer::is_empty`], for polling. It also reads the position where the next message
+    /// will begin, so that its cache line is transferred together with that of the index.
     pub fn is_empty_so_far(&self) -> bool {
         for ahead in [0, 64] {
             std::hint::black_box(self.base.read_prefix(self.head + ahead));
@@ -460,7 +462,7 @@ impl Consumer {
         self.popped
     }
 
-    /// Bytes taken so far, in the producer's count: see [`Waker::published`].
+    /// Number of bytes taken, in the producer's count; see [`Waker::published`].
     pub fn taken(&self) -> u64 {
         self.head
     }
@@ -472,7 +474,7 @@ impl Consumer {
     }
 
     /// Announces that this side sleeps, checks again, and then calls `sleep`, which the producer
-    /// ends if [`Producer::show`] returns true.
+    /// must end if [`Producer::show`] returns true.
     pub fn sleep_with(&self, sleep: impl FnOnce()) {
         let header = self.base.header();
         header.sleeping.store(1, Relaxed);
@@ -501,9 +503,8 @@ impl Consumer {
         self.base.header().sleeping.load(Relaxed) == PARKED
     }
 
-    /// As [`Consumer::wait`], and returns as soon as `ready` holds: the thread that changes it
-    /// calls
-    /// [`Waker::wake`] afterwards, and no such wake-up is lost.
+    /// Like [`Consumer::wait`], but also returns as soon as `ready` holds: the thread that changes
+    /// it must then call [`Waker::wake`], and no such wake-up is lost.
     pub fn wait_unless(&self, spin: Duration, timeout: Option<Duration>, ready: impl Fn() -> bool) {
         if !self.is_empty() {
             return;
@@ -535,9 +536,9 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Sleeps on behalf of the consumer, where several threads pop alternately under a lock: until
-    /// the ring is not empty, `ready` holds, [`Waker::wake`] is called, or `timeout` has elapsed.
-    /// The peer can make it return early, never late.
+    /// Sleeps on behalf of the consumer, for several threads that pop alternately under a lock:
+    /// until the ring is not empty, `ready` holds, [`Waker::wake`] is called, or `timeout` has
+    /// elapsed. The peer can make it return early, but not late.
     pub fn wait_unless(&self, timeout: Option<Duration>, ready: impl Fn() -> bool) {
         let header = self.base.header();
         let seen = header.bell.load(Acquire);
@@ -549,13 +550,14 @@ impl Waker {
         header.sleeping.store(0, Relaxed);
     }
 
-    /// Bytes that the producer has published so far; [`Consumer::taken`] reaches that count unless
-    /// the producer is faulty.
+    /// Number of bytes that the producer has published; [`Consumer::taken`] reaches this count
+    /// unless the producer is faulty.
     pub fn published(&self) -> u64 {
         self.base.header().tail.load(Acquire)
     }
 
-    /// Wakes the consumer if it sleeps although the ring is not empty, because its producer cannot.
+    /// Wakes the consumer if it sleeps although the ring is not empty, because its producer cannot
+    /// wake it.
     pub fn wake_behind(&self) {
         let header = self.base.header();
         fence(SeqCst);

@@ -1,5 +1,5 @@
-//! The initial memory of a session: a memfd, or the beginning of a part of a larger one that holds
-//! all of the session's memory (a VM's region).
+//! The initial memory of a session: a memfd, or the beginning of a part of a larger memfd with all
+//! of the session's memory (a VM's region).
 //!
 //! | offset | content |
 //! |---|---|
@@ -25,7 +25,7 @@ const NOTICE_BYTES: usize = ring_bytes(256 << 10);
 const EVENTS_OFFSET: usize = NOTICE_OFFSET + NOTICE_BYTES.next_multiple_of(PAGE);
 const EVENTS_BYTES: usize = EVENT_SLOTS_FIRST as usize * EVENT_SLOT_BYTES;
 
-/// Bytes of a session segment.
+/// Size of a session segment.
 pub const SEGMENT_BYTES: u64 = (EVENTS_OFFSET + EVENTS_BYTES) as u64;
 
 /// The shared words of the segment's first page.
@@ -39,14 +39,14 @@ pub(crate) struct Header {
     pub(crate) event_sleepers: AtomicU32,
 }
 
-/// A session's first memory, mapped.
+/// The mapped initial memory of a session.
 #[derive(Clone)]
 pub struct Segment {
     range: Range,
 }
 
 impl Segment {
-    /// A new segment (created by the manager) and the memfd to pass to both ends.
+    /// Creates a segment (in the manager) and the memfd to pass to both ends.
     pub fn create() -> io::Result<(Segment, OwnedFd)> {
         let fd = create_sealed("baltra-session", SEGMENT_BYTES)?;
         let memory = Memory::map(&fd, SEGMENT_BYTES)?;
@@ -58,8 +58,8 @@ impl Segment {
         Ok((segment, fd))
     }
 
-    /// A new segment at the start of an unused range; `None`: the range is too short or not aligned
-    /// to a page.
+    /// Creates a segment at the start of an unused range; `None`: the range is too short or not
+    /// page-aligned.
     pub fn clear(range: &Range) -> Option<Segment> {
         let segment = Segment::within(range)?;
         segment.range.zero();
@@ -79,13 +79,13 @@ impl Segment {
         header.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// Maps a segment that was received.
+    /// Maps a received segment.
     pub fn map(fd: &OwnedFd) -> io::Result<Segment> {
         let memory = Memory::map(fd, SEGMENT_BYTES)?;
         Segment::read(&memory.slice(0, memory.len()).expect("all of it"))
     }
 
-    /// The segment that the peer has created at a range's start.
+    /// Opens the segment that the peer has created at a range's start.
     pub fn read(range: &Range) -> io::Result<Segment> {
         let segment = Segment::within(range).ok_or(io::ErrorKind::InvalidInput)?;
         let header = segment.header();
@@ -101,8 +101,8 @@ impl Segment {
     }
 
     pub(crate) fn header(&self) -> &Header {
-        // SAFETY: the range is longer than the header and page-aligned (`within`, `create`); atomics
-        // are valid for any bytes.
+        // SAFETY: the range is longer than the header and page-aligned (`within`, `create`);
+        // atomics are valid for any bytes.
         unsafe { &*self.range.ptr().cast() }
     }
 
@@ -128,14 +128,14 @@ impl Segment {
     }
 }
 
-/// The rings' layouts, checked when the crate is compiled.
+/// Checks the layouts of the rings at compile time.
 const _: () = assert!(
     CONTROL_OFFSET.is_multiple_of(64)
         && NOTICE_OFFSET.is_multiple_of(64)
         && EVENTS_OFFSET.is_multiple_of(64)
 );
 
-/// A ring that lies in a segment always has a valid layout.
+/// A ring in a segment always has a valid layout.
 impl From<RingError> for io::Error {
     fn from(e: RingError) -> io::Error {
         io::Error::new(io::ErrorKind::InvalidData, e)

@@ -1,17 +1,17 @@
 //! Adaptive spinning.
 //!
-//! A spin pays when the peer runs on another core and answers at once. It costs its whole length
-//! when the peer waits for this very core (a scheduler queues a woken thread behind its waker, and
-//! `sched_yield` does not help across task groups: with 50 µs of spinning on both sides of a
-//! two-core host a round trip took 67 µs instead of 14). So after a spin without success the next
-//! ones are skipped: 1, 2, 4, … 256 of them, half as many after a success.
+//! A spin saves time if the peer runs on another core and replies at once. It wastes its whole
+//! length if the peer waits for the spinning core (a scheduler queues a woken thread behind its
+//! waker, and `sched_yield` does not help across task groups: with 50 µs of spinning on both sides
+//! of a two-core host, a round trip took 67 µs instead of 14). After a spin without success, the
+//! next 1, 2, 4, … 256 spins are therefore skipped; a success halves the number.
 
 use crate::futex::pause;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const SKIP_MAX: u32 = 256;
-/// A turn takes half a microsecond; a turn of this length included another thread's time slice.
+/// An iteration takes half a microsecond; one of this length included another thread's time slice.
 const CROWDED: Duration = Duration::from_micros(4);
 
 /// Hooks of a waiter, in addition to polling its word in shared memory.
@@ -27,7 +27,7 @@ pub trait Waiting {
 /// No hooks.
 impl Waiting for () {}
 
-/// One waiter's history of spins.
+/// The history of one waiter's spins.
 #[derive(Default)]
 pub struct Spin {
     skip: AtomicU32,
@@ -40,7 +40,7 @@ impl Spin {
         self.spin(limit, Duration::MAX, done)
     }
 
-    /// As [`Spin::until`], and stops when its core is shared with another thread, possibly the
+    /// Like [`Spin::until`], but stops when its core is shared with another thread, possibly the
     /// awaited one: two threads that spin alternately on one core stay there, while a sleeping one
     /// is moved to an idle core when it is woken.
     pub fn until_crowded(&self, limit: Duration, done: impl FnMut() -> bool) -> bool {

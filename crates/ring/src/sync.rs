@@ -1,4 +1,4 @@
-//! The atomics of the ring, from one place, so that loom can replace them.
+//! The ring's atomics, in one place, so that loom can replace them.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{fence, AtomicI32, AtomicU32, AtomicU64};

@@ -1,14 +1,14 @@
-//! Control groups (cgroup v2) of executors, where the manager may divide its own group: processes
+//! Control groups (cgroup v2) of executors, if the manager may divide its own group: processes
 //! started by a driver die with their executor, and memory and the number of processes are bounded.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Prefix of an executor's group, followed by its process id.
+/// Prefix of the name of an executor's group, followed by its process id.
 const NAME: &str = "baltra-executor-";
 
-/// Group of the manager itself: a group whose children are bounded may not contain processes.
+/// Group of the manager itself: a group whose children have limits must not contain processes.
 const MANAGER: &str = "baltra-manager";
 
 /// The manager's own group, in which executors' groups are created.
@@ -54,7 +54,7 @@ impl Groups {
                 group.set(file, &value.to_string());
             }
         }
-        // Half an executor is of no use.
+        // An executor without some of its processes is useless.
         group.set("memory.oom.group", "1");
         fs::write(group.dir.join("cgroup.procs"), pid.to_string())?;
         Ok(group)
@@ -71,7 +71,7 @@ pub fn own_group() -> Result<PathBuf, &'static str> {
     } else {
         dir
     };
-    // Only the root has no type. It is not used even if it is writable.
+    // Only the root group has no type. It is not used even if it is writable.
     if !dir.join("cgroup.type").exists() {
         return Err("this process is in the root group");
     }
@@ -81,8 +81,8 @@ pub fn own_group() -> Result<PathBuf, &'static str> {
     }
 }
 
-/// Enables limits of memory and processes for a group's children, as far as the group itself has
-/// them and contains no process but this one.
+/// Enables limits of memory and processes for a group's children, if the group has these
+/// controllers and contains no process but this one.
 fn bound_children(dir: &Path) -> io::Result<()> {
     let controllers = fs::read_to_string(dir.join("cgroup.controllers"))?;
     let wanted = ["memory", "pids"]
@@ -128,7 +128,7 @@ impl Group {
         }
     }
 
-    /// Ends all that runs in it.
+    /// Kills all processes in it.
     pub fn kill(&self) {
         let _ = fs::write(self.dir.join("cgroup.kill"), "1");
     }
@@ -148,7 +148,7 @@ impl Group {
     }
 }
 
-/// `EBUSY`
+/// `EBUSY`.
 const BUSY: i32 = 16;
 
 /// The directory of a process's group.
@@ -158,7 +158,7 @@ fn group_of(pid: u32) -> Option<PathBuf> {
     directory(&mounts, &groups)
 }
 
-/// From `/proc/self/mountinfo` and `/proc/PID/cgroup` to the group's directory.
+/// Finds the group's directory from `/proc/self/mountinfo` and `/proc/PID/cgroup`.
 fn directory(mounts: &str, groups: &str) -> Option<PathBuf> {
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     // Fields: id parent device root mount-point options [optional…] - type source options.
@@ -169,7 +169,7 @@ fn directory(mounts: &str, groups: &str) -> Option<PathBuf> {
     let mut fields = mount.split(' ').skip(3);
     let (root, point) = (fields.next()?, fields.next()?);
     let below = Path::new(path).strip_prefix(root).ok()?;
-    // With nothing to add, `join` would end the path in a slash.
+    // `join` with an empty path would append a slash.
     let dir = if below.as_os_str().is_empty() {
         PathBuf::from(point)
     } else {

@@ -1,34 +1,33 @@
-//! Restrictions of processes that run code of others.
+//! Restrictions of processes that run foreign code.
 //!
 //! | module | content |
 //! |---|---|
-//! | this one | [`Sandbox`]: privileges, limits, files, system calls |
+//! | this module | [`Sandbox`]: privileges, limits, files, system calls |
 //! | [`worker`] | further restrictions of a VM's worker, which starts no program |
 //! | [`group`] | control groups (cgroup v2) of child processes |
 //!
 //! An executor runs a vendor's driver and its tenant's kernels, which on a CPU are native code; a
-//! native function's process runs the function's library: a stray store of theirs can turn into any
-//! system call. So before the driver starts its first thread the process drops the privileges that
-//! neither needs:
+//! native function's process runs the function's library: a stray store of that code can lead to
+//! any system call. Before the driver starts its first thread, the process therefore drops the
+//! privileges that neither needs:
 //!
 //! * `no_new_privs`: no set-user-id program can restore them;
-//! * seccomp, a list of denied calls (drivers run compilers, so starting programs stays
-//!   allowed): other processes' memory, mounts, namespaces, kernel modules, keys, BPF, the
-//!   network;
-//! * landlock, if the kernel has it: only the system's files are accessible, read-only; writable are
-//!   the process's own directory, the caches of compiled kernels and device nodes;
+//! * seccomp, a list of denied calls (drivers run compilers, so starting programs stays allowed):
+//!   other processes' memory, mounts, namespaces, kernel modules, keys, BPF, the network;
+//! * landlock, if the kernel has it: only the system's files are accessible, read-only; writable
+//!   are the process's own directory, the caches of compiled kernels and device nodes;
 //! * limits: no core dumps (they would contain a tenant's data).
 //!
 //! # Isolation of the caches of compiled kernels
 //!
-//! Landlock applies to a thread and those that it starts later. The driver's own threads start before
-//! the executor is assigned to a tenant, so [`Sandbox::confine`] blocks the other tenants' caches for
-//! all threads except those: for the main thread and all threads of sessions, which build programs and
-//! read the driver's caches. A kernel that is native code (a CPU device) runs on the driver's threads:
-//! one that escapes can still read and write all caches under the cache root, but nothing else of the
-//! system. If that is not acceptable, run without a cache root: then nothing is cached. On a kernel
-//! without landlock (before 5.13) only file permissions apply. A GPU's kernels make no system calls at
-//! all.
+//! Landlock applies to a thread and to threads that it starts later. The driver's own threads start
+//! before the executor is assigned to a tenant, so [`Sandbox::confine`] blocks the other tenants'
+//! caches for all threads except those: for the main thread and all threads of sessions, which
+//! build programs and read the driver's caches. A kernel that is native code (a CPU device) runs on
+//! the driver's threads: malicious code in a kernel can still read and write all caches under the
+//! cache root, but nothing else of the system. If that is not acceptable, run without a cache root,
+//! which disables caching. On a kernel without landlock (before 5.13) only file permissions apply.
+//! A GPU's kernels make no system calls at all.
 
 #![forbid(unsafe_code)]
 
@@ -51,7 +50,7 @@ use std::path::{Path, PathBuf};
 /// The requested landlock version; an older kernel provides what it supports.
 const LANDLOCK: ABI = ABI::V5;
 
-/// Descriptors: three or four an arena and session.
+/// Most descriptors: an arena and a session need three or four.
 const DESCRIPTORS_MAX: u64 = 65_536;
 
 /// Directories of drivers, their compilers and their configuration.
@@ -113,7 +112,7 @@ const DENIED: [libc::c_long; 37] = [
     libc::SYS_open_by_handle_at,
 ];
 
-/// Socket families that lead out of the host.
+/// Socket families that reach other hosts.
 const FAMILIES_DENIED: [i32; 5] = [
     libc::AF_INET,
     libc::AF_INET6,
@@ -122,19 +121,19 @@ const FAMILIES_DENIED: [i32; 5] = [
     libc::AF_ALG,
 ];
 
-/// The files that a process keeps beside the system's.
+/// The files that a process may access in addition to the system's.
 #[derive(Clone, Debug, Default)]
 pub struct Sandbox {
-    /// The library that it loads: the directory of an absolute path may be read.
+    /// The library that it loads: if the path is absolute, its directory is readable.
     pub library: PathBuf,
-    /// Its own directory, which it may write.
+    /// Its own directory, which is writable.
     pub work_dir: PathBuf,
-    /// The directory of all tenants' caches, which it may write.
+    /// The directory of all tenants' caches, which is writable.
     pub cache_root: Option<PathBuf>,
 }
 
 impl Sandbox {
-    /// Gives up what the process does not need; before the library is loaded.
+    /// Drops unneeded privileges. Must be called before the library is loaded.
     pub fn enter(&self) -> anyhow::Result<()> {
         limit().context("cannot set resource limits")?;
         rustix::thread::set_no_new_privs(true).context("cannot set no_new_privs")?;
@@ -142,7 +141,7 @@ impl Sandbox {
         deny_calls().context("cannot filter system calls (seccomp)")
     }
 
-    /// Of the caches, leaves only the tenant's to this thread and those that it starts from now on.
+    /// Restricts this thread, and threads that it starts from now on, to the tenant's own cache.
     pub fn confine(&self, cache_dir: &Path) -> anyhow::Result<()> {
         let rules = allow(system_rules(self)?, cache_dir, AccessFs::from_all(LANDLOCK))?;
         rules.restrict_self()?;
@@ -186,7 +185,7 @@ fn deny_calls() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adds a rule for a path that exists.
+/// Adds a rule for a path if it exists.
 fn allow(
     rules: RulesetCreated,
     path: &Path,
@@ -215,7 +214,7 @@ fn system_rules(sandbox: &Sandbox) -> anyhow::Result<RulesetCreated> {
     }
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir | AccessFs::IoctlDev;
     rules = allow(rules, Path::new("/dev"), device)?;
-    // Drivers keep locks and shared segments there.
+    // Drivers create locks and shared segments there.
     rules = allow(rules, Path::new("/dev/shm"), all)?;
     allow(rules, &sandbox.work_dir, all)
 }

@@ -1,9 +1,9 @@
-//! What a VM's worker gives up beyond [`Sandbox`](crate::Sandbox): it never starts another process,
-//! and without accelerators it opens no connection.
+//! Restrictions of a VM's worker in addition to [`Sandbox`](crate::Sandbox): it never starts
+//! another process, and without accelerators it opens no connection.
 //!
 //! A process that may connect to a VM's socket acts as that VM. A worker runs as the daemon's own
-//! user, so code that takes over a worker must not be able to connect there: without sockets it
-//! cannot. Where a worker needs sockets for a Device Manager, the daemon recognizes it by its
+//! user, so malicious code in a worker must not be able to connect there. Without sockets it
+//! cannot. If a worker needs sockets for a Device Manager, the daemon recognizes the worker by its
 //! process id, which it cannot change because it can neither fork nor execute a program. (Landlock
 //! blocks access to other processes' descriptors.)
 
@@ -15,7 +15,7 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// Never needed: a worker starts threads only.
+/// System calls that a worker never needs, because it starts only threads.
 const NEVER: [i64; 4] = [
     libc::SYS_fork,
     libc::SYS_vfork,
@@ -53,12 +53,12 @@ pub fn enter(connects: bool) -> Result<()> {
     )?;
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![is_process])?]);
     apply(rules, libc::EPERM)?;
-    // A filter cannot check its flags: the C library falls back to the older call.
+    // A filter cannot check the flags of clone3; the C library falls back to the older call.
     let clone3 = [(libc::SYS_clone3, Vec::new())].into();
     apply(clone3, libc::ENOSYS)
 }
 
-/// Limits the process's memory, mapped files aside, to `bytes` or to its hard limit where that is
+/// Limits the process's memory, except mapped files, to `bytes` or to its hard limit if that is
 /// lower.
 pub fn limit_data(bytes: u64) -> Result<()> {
     let limit = getrlimit(Resource::Data);

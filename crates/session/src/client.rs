@@ -1,8 +1,9 @@
 //! The client's end of a session.
 //!
 //! Only [`Client::call`] and the waits of [`Queue`] and events block on the peer. Three threads
-//! serve a session: one takes notices off their ring, one detects the peer's end on the socket,
-//! and, only while commands of a full queue are spilled, one moves them into the ring.
+//! serve a session: one takes notices off their ring, one detects the end of the peer on the
+//! socket, and one, which runs only while commands of a full queue are spilled, moves these into
+//! the ring.
 
 pub(crate) mod arena;
 mod notices;
@@ -39,15 +40,15 @@ const RECENT: Version = Version { major: 1, minor: 2 };
 /// The first version with `Query::KernelArg`.
 const BINARIES: Version = Version { major: 1, minor: 3 };
 
-/// The session cannot do it: the OpenCL error to report.
+/// The OpenCL error to report because the session was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("OpenCL error {0}")]
 pub struct Lost(pub i32);
 
-/// No session.
+/// Why a session cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// No manager listens there, or the connection failed.
+    /// No manager listens at the endpoint, or the connection failed.
     #[error(
         "cannot connect to the Device Manager at {endpoint} (is it running? `baltra up` starts it)"
     )]
@@ -63,18 +64,18 @@ pub enum ConnectError {
     Refused {
         /// The manager's endpoint.
         endpoint: String,
-        /// Its words.
+        /// The manager's refusal.
         refusal: Refusal,
     },
 }
 
 /// Notifications of a session. Called on the session's own threads.
 pub trait Handler: Send + Sync {
-    /// A kernel printed.
+    /// A kernel has printed.
     fn printed(&self, bytes: &[u8]);
-    /// `clCreateContext`'s callback.
+    /// Calls the callback of `clCreateContext`.
     fn context_error(&self, context: Id, text: &str);
-    /// The session was lost; everything unfinished has failed with `code`.
+    /// The session was lost; everything incomplete has failed with `code`.
     fn lost(&self, code: i32, text: &str);
 }
 
@@ -99,12 +100,12 @@ pub(crate) struct Shared {
     freed: Mutex<HashMap<Id, Freed>>,
     queues: Mutex<Vec<Weak<Queue>>>,
     draining: AtomicBool,
-    /// Objects made and not given up.
+    /// Number of objects created and not released.
     objects: AtomicU32,
     next_id: AtomicU32,
     next_call: AtomicU32,
     lost: AtomicI32,
-    /// The reason for which it was lost.
+    /// The reason of the loss.
     why: OnceLock<String>,
     stop: AtomicBool,
     spin: Duration,
@@ -114,17 +115,17 @@ pub(crate) struct Shared {
     noticed: AtomicU64,
     peer: Box<dyn Peer>,
     handler: Arc<dyn Handler>,
-    /// Replies are delivered by threads of this session's own.
+    /// Whether the session's own threads deliver replies.
     receives_notices: bool,
 }
 
-/// A session. Dropping it ends it.
+/// A session, ended when dropped.
 pub struct Client {
     shared: Arc<Shared>,
 }
 
 impl Client {
-    /// Lists the devices of the manager at `endpoint`; opens no session.
+    /// Lists the devices of the manager at `endpoint`, without opening a session.
     pub fn list(endpoint: &Endpoint, mut hello: Hello) -> Result<Welcome, ConnectError> {
         hello.device.clear();
         match endpoint {
@@ -181,7 +182,7 @@ impl Client {
         Ok(client)
     }
 
-    /// A session over a segment whose other end is served by `peer`.
+    /// A session over a segment whose other end is `peer`.
     pub(crate) fn over(
         welcome: Welcome,
         segment: &Segment,
@@ -193,7 +194,7 @@ impl Client {
         Ok(client)
     }
 
-    /// As [`Client::over`], but the caller receives the notices and observes the peer's end.
+    /// Like [`Client::over`], but the caller receives the notices and observes the end of the peer.
     pub(crate) fn quiet(
         welcome: Welcome,
         segment: &Segment,
@@ -275,12 +276,12 @@ impl Client {
         self.device().host_memory
     }
 
-    /// A name for a new object.
+    /// An id for a new object.
     pub fn new_id(&self) -> Id {
         self.shared.new_ids(1)
     }
 
-    /// The first of `count` consecutive names.
+    /// The first of `count` consecutive ids.
     pub fn new_ids(&self, count: u32) -> Id {
         self.shared.new_ids(count)
     }
@@ -295,7 +296,7 @@ impl Client {
         self.shared.call(request)
     }
 
-    /// Sends a request; `then` gets the reply on the session's notice thread.
+    /// Sends a request; `then` receives the reply on the session's notice thread.
     pub fn call_then(&self, request: Request<'_>, then: Replied) -> Result<(), Lost> {
         self.shared.call_then(request, then)
     }
@@ -373,14 +374,14 @@ impl Client {
         }
     }
 
-    /// Waits until an event is complete or failed; its status.
+    /// Waits until an event is complete or failed; returns its status.
     pub fn wait_event(&self, event: Event) -> i32 {
         let status = self.wait_event_alone(event);
         self.shared.wait_for_prints();
         status
     }
 
-    /// As [`Client::wait_event`], without a wait for the notice thread.
+    /// Like [`Client::wait_event`], without waiting for the notice thread.
     pub fn wait_event_alone(&self, event: Event) -> i32 {
         let shared = &self.shared;
         shared
@@ -424,31 +425,31 @@ impl Client {
         self.shared.allocate(len, align)
     }
 
-    /// Lends memory of this process to one command's transfer, which then needs no block; `None`:
-    /// this session needs shared memory. The memory is not accessed any more once the command is
-    /// complete or has failed, or the session is lost.
+    /// Lends memory of this process to the transfer of one command, which then needs no block;
+    /// `None`: this session needs shared memory. The memory is no longer accessed once the command
+    /// is complete or has failed, or the session is lost.
     pub fn lend(&self, memory: &Memory) -> Option<Loan> {
         Loan::new(&self.shared, memory)
     }
 
-    /// Control messages sent so far.
+    /// Number of control messages sent.
     pub(crate) fn control_count(&self) -> u64 {
         self.shared.control_count()
     }
 
-    /// More event slots, the next segment of them.
+    /// Adds the next segment of event slots.
     pub(crate) fn grow_events(&self) -> Result<(), Lost> {
         self.shared.grow_events()
     }
 
-    /// Makes the executor end the session and all that it runs, because it is past its deadline.
-    /// Does not wait; false: the executor does not read its messages, and the caller should use
+    /// Makes the executor end the session and all its work, because a command is past its deadline.
+    /// Does not wait; `false`: the executor does not read its messages, and the caller should use
     /// [`Client::end`].
     pub fn abort(&self, reason: &str) -> bool {
         self.shared.try_control(&Control::Abort { reason })
     }
 
-    /// Ends the session from this side, even if others hold it.
+    /// Ends the session from this side, even if other handles exist.
     pub fn end(&self) {
         self.shared.lose(DEVICE_NOT_AVAILABLE, None);
     }
@@ -458,13 +459,12 @@ impl Client {
         self.shared.peer.wait_for_end();
     }
 
-    /// The reason for which the session was lost; none: it was ended from this side. Set before any
-    /// wait returns.
+    /// The reason of the session's loss; `None`: this side ended it. Set before any wait returns.
     pub fn lost_reason(&self) -> Option<&str> {
         self.shared.why.get().map(String::as_str)
     }
 
-    /// The error of everything unfinished, if the session was lost.
+    /// The error of everything incomplete, if the session was lost.
     pub fn is_lost(&self) -> Option<i32> {
         self.shared.check().err().map(|l| l.0)
     }
@@ -514,7 +514,7 @@ impl Shared {
         bytes.clear();
         encode(message, bytes).map_err(|_| Lost(OUT_OF_HOST_MEMORY))?;
         if producer.try_push(bytes).is_err() {
-            // The executor reads on without waiting for anything but the driver.
+            // The executor continues to read, and waits for nothing but the driver.
             let pause = || {
                 self.peer.kick_later();
                 std::thread::sleep(Duration::from_micros(50));
@@ -563,7 +563,7 @@ impl Shared {
         let call = self.next_call.fetch_add(1, Ordering::Relaxed);
         lock(&self.calls).insert(call, then);
         let sent = self.control(&Control::Call { call, request });
-        // A session lost meanwhile has taken and answered it.
+        // If the session was lost meanwhile, its loss has answered the call.
         if sent.is_err() && lock(&self.calls).remove(&call).is_none() {
             return Ok(());
         }
@@ -596,7 +596,7 @@ impl Shared {
         match message {
             Control::Release { .. } => {
                 let less = |n: u32| n.checked_sub(1);
-                // Names of sub-devices were not counted.
+                // Ids of sub-devices were not counted.
                 let _ = self.objects.fetch_update(Relaxed, Relaxed, less);
                 Ok(())
             }
@@ -648,19 +648,19 @@ impl Shared {
                 return Err(Lost(code));
             }
         }
-        // Another thread may have grown the table meanwhile: then there are free slots.
+        // Another thread may have grown the table meanwhile, so that there are free slots.
         if self.events.add(block.range().clone()) == Some(first) {
             self.control(&Control::EventsAdd {
                 first,
                 payload: block.payload(),
             })?;
-            // The table keeps the mapping for the session's life.
+            // The table uses the mapping for the lifetime of the session.
             std::mem::forget(block);
         }
         Ok(())
     }
 
-    /// Starts the thread that moves spilled commands into their rings, unless it runs.
+    /// Starts the thread that moves spilled commands into their rings, if it is not running.
     fn start_draining(self: &Arc<Self>) {
         if self.draining.swap(true, Ordering::AcqRel) {
             return;
@@ -681,14 +681,14 @@ impl Shared {
             }
         };
         let name = std::thread::Builder::new().name("baltra-spill".into());
-        // Without the thread the next flush does it.
+        // Without the thread, the next flush moves them.
         let _ = name.spawn(drain);
     }
 
-    /// Ends the session: everything unfinished fails with `code`. `text`: the reason, unless this
+    /// Ends the session: everything incomplete fails with `code`. `text`: the reason, unless this
     /// side ended the session.
     fn lose(&self, code: i32, text: Option<&str>) {
-        // Before any failure is reported: the lent memory is free from then on.
+        // Before any failure is reported, because lent memory is free from then on.
         self.peer.close();
         if self
             .lost

@@ -1,4 +1,4 @@
-//! Where a Device Manager listens.
+//! Endpoints of Device Managers.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -21,8 +21,8 @@ pub enum Endpoint {
         /// With TLS.
         tls: bool,
     },
-    /// `ivshmem:`, or `ivshmem:DEVICE` with a device as the `vfun` command takes it: the host of this
-    /// VM, through memory that both share.
+    /// `ivshmem:`, or `ivshmem:DEVICE` with a device in the format of the `vfun` command: the host
+    /// of this VM, through shared memory.
     Ivshmem(String),
 }
 
@@ -52,7 +52,7 @@ impl FromStr for Endpoint {
             Some(("tls", rest)) => (rest, true),
             _ => return Err(bad()),
         };
-        // An IPv6 address stands in brackets.
+        // An IPv6 address is enclosed in brackets.
         let (host, port) = match rest.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| bad())?),
             _ => (rest, PORT_DEFAULT),
@@ -86,8 +86,9 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// The directory of this user's daemon's sockets: the first that is set of `$BALTRA_RUNTIME_DIR`
-/// and `$XDG_RUNTIME_DIR/baltra`, otherwise `/run/baltra` (root) or `/tmp/baltra-UID`.
+/// The directory of the sockets of this user's daemon: `$BALTRA_RUNTIME_DIR`, or
+/// `$XDG_RUNTIME_DIR/baltra`, or `/run/baltra` (root) or `/tmp/baltra-UID`; the first whose
+/// variable is set.
 pub fn default_runtime_dir() -> PathBuf {
     let set = |name| std::env::var_os(name).filter(|v| !v.is_empty());
     if let Some(dir) = set("BALTRA_RUNTIME_DIR") {

@@ -8,7 +8,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The most descriptors that one message carries.
+/// Most descriptors of one message.
 pub const FDS_MAX: usize = 8;
 
 /// Sends `bytes` (not empty) and `fds` (at most [`FDS_MAX`]) in one message.

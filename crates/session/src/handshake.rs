@@ -11,9 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// The longest hello, bytes.
+/// Size limit of a hello, bytes.
 pub const HELLO_BYTES_MAX: usize = 64 << 10;
-/// The longest answer, bytes (a node with very many devices).
+/// Size limit of an answer, bytes (for a node with very many devices).
 pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 fn malformed(text: impl Into<String>) -> io::Error {
@@ -29,7 +29,7 @@ pub fn frame<T: serde::Serialize>(message: &T) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Memory that a client brings for its session.
+/// Memory that a client provides for its session.
 #[derive(Debug)]
 pub struct Brought {
     /// The part of the memory.
@@ -41,8 +41,8 @@ pub struct Brought {
 }
 
 /// Manager: reads a hello of at most [`HELLO_BYTES_MAX`] bytes; `timeout` bounds the whole read,
-/// however slowly the bytes arrive. `InvalidData`: malformed (answer with a refusal). Of a hello of
-/// another major version only the version is decoded: the caller compares it.
+/// however slowly the bytes arrive. `InvalidData`: malformed (answer with a refusal). If the hello
+/// has another major version, only the version is decoded, which the caller compares.
 pub fn read_hello(stream: &UnixStream, timeout: Duration) -> io::Result<(Hello, Option<Brought>)> {
     let deadline = Instant::now() + timeout;
     let mut fds = Vec::new();
@@ -60,7 +60,7 @@ pub fn read_hello(stream: &UnixStream, timeout: Duration) -> io::Result<(Hello, 
             }
             at += n;
             fds.extend(more);
-            // A memfd and a bell: what else comes is closed.
+            // A memfd and a doorbell; further descriptors are closed.
             fds.truncate(2);
         }
         Ok(())
@@ -92,7 +92,7 @@ pub fn read_hello(stream: &UnixStream, timeout: Duration) -> io::Result<(Hello, 
     Ok((hello, brought))
 }
 
-/// The hello in `bytes`; only the version of a hello of another major version.
+/// Decodes a hello; only the version if it has another major version.
 pub fn decode_hello(bytes: &[u8]) -> io::Result<Hello> {
     // The version is the first field of a hello of any version; the rest may differ.
     let version: Version = decode(bytes).map_err(|e| malformed(e.to_string()))?;
@@ -132,8 +132,8 @@ pub fn hello(
     answered(stream)
 }
 
-/// As [`hello`], for a session in memory that the client provides: passes descriptors of the memory
-/// and, optionally, of a doorbell.
+/// Like [`hello`], for a session in memory that the client provides: passes descriptors of the
+/// memory and, optionally, of a doorbell.
 pub fn hello_sharing(
     stream: &UnixStream,
     hello: &Hello,
@@ -175,7 +175,7 @@ fn answered(stream: &UnixStream) -> io::Result<(Result<Welcome, Refusal>, Option
     }
 }
 
-/// An answer in its frame, as it was passed on.
+/// Decodes a framed answer that was forwarded.
 pub fn decode_answer(bytes: &[u8]) -> io::Result<Result<Welcome, Refusal>> {
     let rest = bytes.get(4..).unwrap_or_default();
     decode(rest).map_err(|e| malformed(e.to_string()))

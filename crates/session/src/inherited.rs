@@ -1,4 +1,4 @@
-//! Sessions' sockets in a program that forks, or closes descriptors that it has not opened.
+//! Sockets of sessions in a program that forks, or closes descriptors that it has not opened.
 //!
 //! A forked child inherits the sockets and, while it holds them open, the peers cannot detect that
 //! the parent has ended. A program that closes all descriptors, as daemons do, may get a socket's
@@ -7,8 +7,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-/// Maximum number of registered sockets; those of further sessions stay open in a child until it
-/// ends.
+/// Most registered sockets; those of further sessions stay open in a child until it ends.
 const SOCKETS_MAX: usize = 128;
 const NONE: RawFd = -1;
 
@@ -37,8 +36,8 @@ static SOCKETS: [Entry; SOCKETS_MAX] = [const {
     }
 }; SOCKETS_MAX];
 
-/// Removes and returns all sockets with their identities, for a child to close. Takes no lock, which
-/// is not allowed in the child of a multithreaded process.
+/// Removes and returns all sockets with their identities, for a child to close. Takes no lock,
+/// which is not allowed in the child of a multithreaded process.
 pub fn take_sockets() -> impl Iterator<Item = (RawFd, Identity)> {
     let taken = SOCKETS.iter().map(|entry| {
         let fd = entry.fd.swap(NONE, Ordering::Relaxed);
@@ -48,12 +47,12 @@ pub fn take_sockets() -> impl Iterator<Item = (RawFd, Identity)> {
     taken.filter(|(fd, _)| *fd != NONE)
 }
 
-/// Remembers a socket for as long as it lives.
+/// A registered socket, unregistered when dropped.
 #[derive(Debug)]
 pub(crate) struct Remembered(Option<&'static AtomicI32>);
 
 impl Remembered {
-    /// The socket has to outlive the value.
+    /// The socket must outlive the value.
     pub fn new(socket: &OwnedFd) -> Remembered {
         let fd = socket.as_raw_fd();
         let free = SOCKETS.iter().find(|entry| {
@@ -61,7 +60,7 @@ impl Remembered {
             exchange(Ordering::Relaxed).is_ok()
         });
         if let Some(entry) = free {
-            // A child that is forked before this leaves the socket open.
+            // A child that is forked before this line leaves the socket open.
             let (device, inode) = identity(socket);
             entry.device.store(device, Ordering::Relaxed);
             entry.inode.store(inode, Ordering::Relaxed);
@@ -81,7 +80,7 @@ impl Drop for Remembered {
 /// A session's socket that detects when the application has closed all descriptors, as daemons do,
 /// and its number refers to another file.
 pub(crate) struct Socket {
-    // Before the descriptor, so that it is removed before it is closed.
+    // Before the descriptor, so that the registration is removed before the descriptor is closed.
     _remembered: Remembered,
     fd: Option<OwnedFd>,
     identity: Identity,
@@ -96,7 +95,7 @@ impl Socket {
         }
     }
 
-    /// Gives the descriptor away.
+    /// Returns the descriptor.
     pub fn into_fd(mut self) -> OwnedFd {
         self.fd.take().expect("there until the end")
     }
@@ -125,7 +124,7 @@ impl AsFd for Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if self.fd.is_some() && self.get().is_none() {
-            // The number is another's now.
+            // The number belongs to another file now.
             let _ = self.fd.take().map(IntoRawFd::into_raw_fd);
         }
     }
@@ -154,7 +153,7 @@ mod tests {
         let (socket, _other) = UnixStream::pair().unwrap();
         let socket = Socket::new(socket.into());
         let file = std::fs::File::open("/dev/null").unwrap();
-        // What closing all descriptors and opening a file comes to.
+        // The effect of closing all descriptors and opening a file.
         let number = socket.get().unwrap().try_clone().unwrap();
         let mut number = number;
         rustix::io::dup2(&file, &mut number).unwrap();

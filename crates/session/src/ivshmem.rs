@@ -1,9 +1,9 @@
-//! A session through the region that a VM shares with its host: the VM door's daemon passes the
-//! application's part of it to an executor, and is not part of the data path.
+//! A session in the region that a VM shares with its host: the VM door's daemon passes the
+//! application's part of the region to an executor, and is not part of the data path.
 //!
-//! The part's arena holds the session's segment and, behind it, all of its arenas. The executor's
-//! threads are woken by the region's doorbell. A guest's threads cannot be woken: waits spin, then
-//! nap.
+//! The part's arena holds the session's segment and, behind it, all of its arenas. The region's
+//! doorbell wakes the executor's threads. A guest's threads cannot be woken, so their waits spin
+//! and then nap.
 
 use crate::client::{ConnectError, Peer, Pool};
 use crate::handshake::{decode_answer, frame};
@@ -59,7 +59,7 @@ pub(crate) fn dial(
 }
 
 impl Part {
-    /// All memory of the session; its segment is at the start.
+    /// The session's memory, which begins with its segment.
     pub fn memory(&self) -> &Range {
         self.lent.memory()
     }
@@ -67,7 +67,7 @@ impl Part {
 
 impl Peer for Part {
     fn send_arena(&self, _: u32, _: &Memory, _: &OwnedFd) -> io::Result<()> {
-        // There is a pool.
+        // Arenas are parts of the pool.
         Err(io::ErrorKind::Unsupported.into())
     }
 

@@ -1,9 +1,9 @@
 //! Both ends of a session over a transport.
 //!
-//! [`client`] is the base of the OpenCL library: it keeps the rings, the event table and the arenas
-//! of one session. [`handshake`] is the exchange with the manager before it passes the session on,
-//! [`fd`] passes descriptors. Over TCP and TLS the library's end is a tunnel that takes the
-//! executor's place at the same rings, and [`relay`] is the daemon's end of it.
+//! [`client`] is the base of the OpenCL library: it contains the rings, the event table and the
+//! arenas of one session. [`handshake`] is the exchange with the manager before it passes the
+//! session on, [`fd`] passes descriptors. Over TCP and TLS the library's end is a tunnel that takes
+//! the executor's place at the same rings, and [`relay`] is the daemon's end of it.
 #![forbid(unsafe_code)]
 
 pub mod client;

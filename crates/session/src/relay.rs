@@ -4,12 +4,12 @@
 //!
 //! | thread | task |
 //! |---|---|
-//! | the caller's | frames into rings ([`inbound`]), and notices into frames during calls; waits for a failed connection to be resumed |
-//! | `baltra-notices` | notices into frames ([`outbound`]) at other times |
+//! | the calling thread | converts frames to ring messages ([`inbound`]), and notices to frames during calls; waits until a failed connection is resumed |
+//! | `baltra-notices` | converts notices to frames ([`outbound`]) at other times |
 //! | `baltra-executor` | detects the executor's end |
 //! | `baltra-resume` | accepts connections that resume the session ([`resume`]) |
 //!
-//! Where the device works in host memory, a buffer's bytes are in memory that the relay shares with
+//! If the device works in host memory, a buffer's bytes are in memory that the relay shares with
 //! the executor. The relay itself carries out transfers that depend on no earlier command
 //! ([`place`]): from the socket into the buffer, and from the buffer to the socket.
 //!
@@ -49,9 +49,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::{Builder, Thread};
 use std::time::{Duration, Instant};
 
-/// A reset socket mostly means that the client has ended: its session is kept for this time only.
+/// A reset socket usually means that the client has ended: its session is kept for this shorter
+/// time.
 const GRACE_AFTER_RESET: Duration = Duration::from_millis(700);
-/// How long to spin for the executor's notices and for the client's answer to them; spins without
+/// Maximum spin for the executor's notices and for the client's reply to them; spins without
 /// success become rare.
 const SPIN: Duration = Duration::from_micros(100);
 
@@ -60,17 +61,18 @@ const SPIN: Duration = Duration::from_micros(100);
 pub struct Options {
     /// The manager's Unix socket for relays.
     pub manager: PathBuf,
-    /// A directory that only the daemon may write to: for the sockets by which a connection
-    /// finds the session that it resumes.
+    /// A directory that only the daemon may write to, for the sockets by which a connection finds
+    /// the session that it resumes.
     pub runtime_dir: PathBuf,
-    /// With TLS.
+    /// Certificate and key for TLS; `None`: plain TCP.
     pub tls: Option<TlsFiles>,
     /// How long to keep the session of a failed connection.
     pub grace: Duration,
 }
 
 impl Options {
-    /// Plain TCP for the manager at `manager`, whose directory is the runtime directory.
+    /// Options for plain TCP with the manager at `manager`, whose directory is the runtime
+    /// directory.
     pub fn new(manager: impl Into<PathBuf>) -> Options {
         let manager = manager.into();
         Options {
@@ -82,21 +84,21 @@ impl Options {
     }
 }
 
-/// A session, as its threads share it.
+/// The session's state, shared by its threads.
 struct Session {
     client: Arc<Client>,
     link: Link,
     state: Mutex<State>,
-    /// The device works in host memory: buffers lie in arenas.
+    /// Whether the device works in host memory, so that buffers are in arenas.
     shares: bool,
     over: AtomicBool,
-    /// The executor's notices, read by one thread at a time.
+    /// The executor's notices, which one thread at a time reads.
     notices: Mutex<Notices>,
-    /// The outbound thread has work other than notices.
+    /// Whether the outbound thread has work other than notices.
     poked: AtomicBool,
-    /// How often the inbound thread has checked for notices in its place.
+    /// Number of checks for notices by the inbound thread on behalf of the outbound thread.
     looks: AtomicU64,
-    /// End its sleep.
+    /// Ends the sleep of the outbound thread.
     waker: Waker,
     outbound: OnceLock<Thread>,
 }
@@ -113,7 +115,7 @@ impl Session {
         self.call_outbound();
     }
 
-    /// Ends the outbound thread's leave.
+    /// Ends the pause of the outbound thread.
     fn call_outbound(&self) {
         if let Some(outbound) = self.outbound.get() {
             outbound.unpark();
@@ -141,11 +143,11 @@ pub fn await_connection(control: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     Ok(fds.pop())
 }
 
-/// Serves one accepted connection until its session ends. An error concerns the connection alone,
+/// Serves one accepted connection until its session ends. An error concerns this connection only,
 /// and has been sent to its client if possible.
 pub fn run(socket: OwnedFd, options: &Options) -> io::Result<()> {
     let deadline = Instant::now() + HELLO_TIMEOUT;
-    // A socket of another family (a test's, a proxy's) has no such settings.
+    // Sockets of other families (of a test or a proxy) lack these settings.
     let _ = prepare(&socket);
     let stream = match &options.tls {
         None => Stream::plain(socket),
@@ -199,7 +201,7 @@ fn open(stream: Stream, hello: &Hello, options: &Options, deadline: Instant) -> 
         }
     };
     let answer = handshake::hello(&manager, hello)?;
-    // The executor took its own time to start.
+    // The executor may have taken long to start.
     let deadline = Instant::now() + HELLO_TIMEOUT;
     let (mut welcome, segment) = match answer {
         (Ok(welcome), segment) => (welcome, segment),
@@ -207,16 +209,16 @@ fn open(stream: Stream, hello: &Hello, options: &Options, deadline: Instant) -> 
     };
     let shares = welcome.devices.first().is_some_and(|d| d.host_memory);
     for device in &mut welcome.devices {
-        // No page is shared with a client elsewhere.
+        // A remote client shares no pages.
         device.host_memory = false;
     }
     let Some(segment) = segment else {
-        // A request for the list of devices alone.
+        // A request for the list of devices only.
         return stream.send_all(&frame(&Ok::<_, Refusal>(&welcome))?, deadline);
     };
     getrandom::fill(&mut welcome.key).map_err(io::Error::other)?;
     let segment = Segment::map(&segment)?;
-    // From here on the session's arenas are ours.
+    // From here on, the relay creates the session's arenas.
     let ours = welcome.clone();
     let manager = Box::new(Socket::new(manager.into()));
     let (client, notices) = Client::quiet(ours, &segment, manager, Arc::new(Unobserved))?;
@@ -247,14 +249,14 @@ fn serve(
     let ours = session.clone();
     let name = Builder::new().name("baltra-notices".into());
     let outbound = name.spawn(move || outbound::run(&ours))?;
-    // Only ever called once.
+    // Called only once.
     let _ = session.outbound.set(outbound.thread().clone());
     let ours = session.clone();
     let cut = resumption.clone();
     let name = Builder::new().name("baltra-executor".into());
     name.spawn(move || {
         ours.client.wait_for_end();
-        // The executor's remaining notices go first.
+        // The executor's remaining notices are sent first.
         std::thread::sleep(Duration::from_millis(1));
         ours.over.store(true, Ordering::Release);
         ours.client.end();
@@ -296,15 +298,15 @@ fn serve(
     result
 }
 
-/// Memories of the inbound thread's spins.
+/// Spin histories of the inbound thread.
 #[derive(Default)]
 struct Spins {
     for_notices: Spin,
     for_frames: Spin,
 }
 
-/// Receives until the connection ends. During calls this thread alone serves both directions,
-/// without sleeping in between.
+/// Receives until the connection ends. During calls, this thread serves both directions, without
+/// sleeping in between.
 fn receive(session: &Session, stream: &Stream, spins: &Spins) -> Ended {
     let mut inbound = inbound::Inbound::new(session);
     let mut reader = Reader::new();
@@ -314,7 +316,7 @@ fn receive(session: &Session, stream: &Stream, spins: &Spins) -> Ended {
         }
         let mut read = Ok(false);
         let mut found = false;
-        // The executor's answer, and the client's reaction to it.
+        // Spins for the executor's reply, and for the client's reaction to it.
         spins.for_notices.until(SPIN, || {
             found = outbound::look(session);
             read = reader.read(stream, &mut inbound);
@@ -360,7 +362,7 @@ fn resume_within(
     None
 }
 
-/// The last word to the client when the executor has ended.
+/// Sends the final frames to the client when the executor has ended.
 fn farewell(session: &Session) {
     let notice = Notice::Fatal {
         code: DEVICE_NOT_AVAILABLE,
@@ -370,7 +372,7 @@ fn farewell(session: &Session) {
     if baltra_wire::encode(&notice, &mut bytes).is_ok() {
         let mut outbox = session.link.outbox();
         outbox.push(&session.link, Kind::Notice, 0, &bytes, None);
-        // As far as it goes at once.
+        // Sends as much as possible without blocking.
         outbox.flush();
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! The library uses the same rings, event table and arenas as over shared memory, but in its own
 //! process's memory. A [`tunnel`] takes the executor's place: it sends their content as [`frame`]s,
-//! with the bytes of transfers behind their command, and converts the frames that it receives to
-//! notices, events and progress. On the daemon's side [`crate::relay`] is the executor's ordinary
-//! shared-memory client and the tunnel's peer.
+//! with the bytes of transfers after their command, and converts received frames to notices, events
+//! and progress. On the daemon's side [`crate::relay`] is the executor's ordinary shared-memory
+//! client and the tunnel's peer.
 //!
 //! Frames are counted in both directions and kept by their sender until the peer has acknowledged
-//! them ([`link`]): after a failure the library connects again, both sides exchange their counts,
-//! and the rest is sent again. No frame is carried out twice.
+//! them ([`link`]): after a failure, the library reconnects, both sides exchange their counts, and
+//! unacknowledged frames are sent again. No frame is processed twice.
 //!
 //! A transfer is sent in pieces of [`CHUNK_BYTES`] ([`split`]), and each queue has at most
 //! [`WINDOW_BYTES`] in flight: memory stays bounded on both sides, and a large transfer does not
@@ -36,7 +36,7 @@ pub(crate) mod tunnel;
 
 use std::time::Duration;
 
-/// The longest payload of a frame, bytes.
+/// Size limit of a frame's payload, bytes.
 pub(crate) const CHUNK_BYTES: u64 = 1 << 20;
 /// Maximum payload of one queue in flight, in either direction, bytes.
 pub(crate) const WINDOW_BYTES: u64 = 8 << 20;
@@ -52,7 +52,7 @@ pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// that has vanished is detected earlier by its socket.
 pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bytes that a message of `len` takes in a ring.
+/// Size of a message of `len` bytes in a ring.
 pub(crate) fn record_bytes(len: usize) -> usize {
     8 + len.next_multiple_of(8)
 }

@@ -1,5 +1,5 @@
-//! Transfers without copies: from the application's own memory, into and out of buffers that
-//! relay and executor share.
+//! Transfers without copies: from the application's own memory, and to and from buffers that relay
+//! and executor share.
 
 mod fake;
 
@@ -155,7 +155,7 @@ fn test_what_changes_a_buffer_behind_a_transfer_changes_no_byte_of_it() {
     for round in 0..6 {
         let mut bytes = pattern(round, LARGE);
         let (mut first, mut second) = (vec![0; LARGE], vec![0; LARGE]);
-        // A write sent again must not undo the fill, a read sent again must not show it.
+        // A repeated write must not undo the fill, and a repeated read must not show it.
         let number = lend(&client, &queue, 0, Direction::Write, target, &mut bytes);
         queue.wait(number).unwrap();
         lend(&client, &queue, 0, Direction::Read, target, &mut first);
@@ -204,7 +204,7 @@ fn test_failures_are_those_of_the_right_commands() {
         assert!(round_trip(&client, &queue, target, &mut bytes) == bytes);
         let number = lend(&client, &queue, 0, Direction::Write, 999, &mut nothing);
         assert_eq!(queue.wait(number), Err(-38));
-        // Reported once.
+        // A failure is reported once.
         fill(&queue, &[], target, 1, 10);
         let number = lend(&client, &queue, 0, Direction::Write, target, &mut bytes);
         assert_eq!(queue.wait(number), Ok(()));
@@ -226,7 +226,8 @@ fn test_other_queues_see_transfers_of_the_relay() {
         let (early, late) = (client.new_event().unwrap(), client.new_event().unwrap());
         let mut bytes = pattern(round.into(), 200_000);
         let (mut whole, mut after) = (vec![0; 200_000], vec![0; 200_000]);
-        // One waits at the executor before the relay is done, one comes afterwards.
+        // One command waits at the executor before the relay has finished, another one is sent
+        // afterwards.
         fill(&second, &[early], target, round, 100_000);
         second.flush();
         lend(&client, &first, early, Direction::Write, target, &mut bytes);
@@ -295,7 +296,7 @@ fn test_a_buffer_that_cannot_be_made_takes_no_bytes() {
     let mut bytes = pattern(1, 1000);
     let number = lend(&client, &queue, 0, Direction::Write, target, &mut bytes);
     assert_eq!(queue.wait(number), Err(-38));
-    // Nor does what lies outside of one that can.
+    // Ranges outside a shared buffer are not accessed either.
     let target = buffer(&client, 999);
     let number = lend(&client, &queue, 0, Direction::Read, target, &mut bytes);
     assert_eq!(queue.wait(number), Err(-38));
@@ -307,7 +308,7 @@ fn test_a_loan_that_is_not_enqueued_leaves_nothing() {
     let (client, _): (Arc<Client>, _) = connect(daemon.port);
     let queue = client.open_queue(0, 0, 0).unwrap();
     let mut bytes = vec![1; 64];
-    // SAFETY: `bytes` outlives the session's interest, which ends at once.
+    // SAFETY: `bytes` outlives its use by the session, which ends at once.
     let memory = unsafe { Memory::borrowed(bytes.as_mut_ptr(), 64) };
     let payload = client.lend(&memory).unwrap().payload();
     let target = buffer(&client, 64);
@@ -317,7 +318,7 @@ fn test_a_loan_that_is_not_enqueued_leaves_nothing() {
         offset: 0,
         payload,
     };
-    // A name that means nothing any more: the library's own mistake ends its session.
+    // An id that is no longer valid: such a fault of the library ends its session.
     queue.push(0, &[], &operation).unwrap();
     assert!(queue.wait(1).is_err());
     assert!(client.is_lost().is_some());

@@ -1,4 +1,4 @@
-//! A session over TCP against a fake executor: the bytes, the bounds, the broken path.
+//! Tests of a session over TCP with a fake executor: data, limits, broken paths.
 
 mod fake;
 
@@ -47,7 +47,7 @@ fn transfer(direction: Direction, buffer: Id, offset: u64, payload: Payload) -> 
     }
 }
 
-/// Writes, reads back, and returns what came.
+/// Writes, reads back, and returns the read bytes.
 fn round_trip(client: &Arc<Client>, queue: &Queue, bytes: &[u8]) -> Vec<u8> {
     let len = bytes.len() as u64;
     let buffer = buffer(client, len);
@@ -84,7 +84,7 @@ fn test_many_commands_complete_in_order() {
     let daemon = daemon(|_| {});
     let (client, _) = connect(daemon.port);
     let queue = client.open_queue(0, 0, 0).unwrap();
-    // More than every ring holds.
+    // More than any ring can hold.
     for _ in 0..60_000 {
         queue.push(0, &[], &Operation::Marker).unwrap();
     }
@@ -283,7 +283,7 @@ fn test_an_executor_that_ends_takes_its_session_along() {
 fn test_a_session_that_nobody_resumes_ends() {
     let daemon = daemon(|o| o.grace = Duration::from_millis(100));
     let socket = raw(daemon.port);
-    // A path that ends without a word, neither a client's farewell nor its reset.
+    // A path that ends without a farewell or a reset of the client.
     socket.shutdown(std::net::Shutdown::Both).unwrap();
     let started = Instant::now();
     while daemon.seen.ended.load(Ordering::SeqCst) == 0 {
@@ -369,7 +369,7 @@ fn test_garbage_ends_its_own_session_and_no_other() {
     for (at, bytes) in garbage.iter().enumerate() {
         let mut socket = raw(daemon.port);
         socket.write_all(bytes).unwrap();
-        // Nothing but the end may come, a last notice perhaps.
+        // Only the end of the connection may follow, possibly after a last notice.
         let mut rest = Vec::new();
         let _ = socket.set_read_timeout(Some(Duration::from_secs(10)));
         let end = socket.read_to_end(&mut rest);

@@ -1,4 +1,4 @@
-//! A session over TLS: whom a client trusts, and that a broken path is resumed here, too.
+//! Tests of a session over TLS: trusted certificates, and resumption after a broken path.
 
 mod fake;
 
@@ -13,11 +13,11 @@ use std::sync::{Arc, OnceLock};
 struct Authority {
     dir: tempfile::TempDir,
     files: TlsFiles,
-    /// A certificate signed by an untrusted authority.
+    /// A certificate of an untrusted authority.
     stranger: TlsFiles,
 }
 
-/// Trusted by this process, which reads the variable whenever it connects.
+/// Trusted by this process, which reads the variable at each connection.
 fn authority() -> &'static Authority {
     static AUTHORITY: OnceLock<Authority> = OnceLock::new();
     AUTHORITY.get_or_init(|| {

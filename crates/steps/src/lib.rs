@@ -1,4 +1,4 @@
-//! Steps: the host's part of a command, which follows the device's part.
+//! Steps: a command's part on the host, which follows its part on the device.
 //!
 //! A command with a step has an event, and the event owns the command's slot. The step list, the
 //! call that enqueued the command and the application each hold the event: a slot is freed only
@@ -22,15 +22,15 @@ use std::sync::{
 /// Enqueueing checks for finished steps once this many are kept.
 const STEPS_MANY: usize = 64;
 
-/// The host's part of a command; the argument is whether the device's part succeeded.
+/// A command's part on the host; the argument is whether the device's part succeeded.
 pub type Step = Box<dyn FnOnce(bool) + Send>;
 
-/// The device's part of a command, as something that keeps its slot.
+/// A command's part on the device, which keeps its slot.
 pub trait DevicePart: Clone {
-    /// `CL_QUEUED` … `CL_COMPLETE`, or an error.
+    /// The status: `CL_QUEUED` … `CL_COMPLETE`, or an error.
     fn status(&self) -> i32;
-    /// Blocks until the part is complete or has failed; its status. May not wait for a thread
-    /// that runs steps.
+    /// Blocks until the part is complete or has failed; returns its status. Must not wait for a
+    /// thread that runs steps.
     fn wait(&self) -> i32;
 }
 
@@ -48,7 +48,7 @@ pub struct Steps<C> {
 }
 
 impl<C: DevicePart> Steps<C> {
-    /// Of an in-order queue, or of one that is not.
+    /// The steps of an in-order or an out-of-order queue.
     pub fn new(in_order: bool) -> Steps<C> {
         Steps {
             in_order,
@@ -63,7 +63,7 @@ impl<C: DevicePart> Steps<C> {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Keeps a command's step. Threads that enqueue concurrently may call it in another order than
+    /// Stores a command's step. Threads that enqueue concurrently may call it in another order than
     /// that of their commands.
     pub fn keep(&self, number: u64, command: C, run: Step) {
         let mut list = self.list.lock().expect("no step panics");
@@ -95,7 +95,8 @@ impl<C: DevicePart> Steps<C> {
         if self.is_empty() {
             return;
         }
-        // Commands end outside the lock: the last reference to one may be the queue's last, too.
+        // Commands are dropped outside the lock: the last reference to one may also be the queue's
+        // last.
         let mut ended = Vec::new();
         let mut list = self.list.lock().expect("no step panics");
         let mut at = 0;

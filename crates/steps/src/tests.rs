@@ -47,7 +47,7 @@ mod order {
     fn test_steps_that_come_late_run_in_the_order_of_their_commands() {
         let (steps, ran) = (Steps::new(true), ran());
         let (first, second) = (part(3), part(3));
-        // Two threads have enqueued at once: the later command's step is kept first.
+        // Two threads have enqueued concurrently: the later command's step is stored first.
         steps.keep(2, second.clone(), ran.step(2));
         steps.keep(1, first.clone(), ran.step(1));
         first.0.store(0, Ordering::Relaxed);
@@ -92,14 +92,14 @@ mod order {
     }
 }
 
-/// Every interleaving of two threads that each wait for a command of theirs, and the device:
+/// All interleavings of two threads that each wait for a command of their own, and the device:
 /// `RUSTFLAGS="--cfg loom" cargo test --release -p baltra-steps --lib loom`.
 #[cfg(loom)]
 mod loom_models {
     use super::*;
     use loom::sync::{Arc, Condvar};
 
-    /// A command's slot: free when the last one lets go of it.
+    /// A command's slot, free when the last reference is dropped.
     struct Slot {
         status: Mutex<i32>,
         changed: Condvar,

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 /// One enqueued command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Command<'a> {
-    /// The event that the executor completes in the event table; 0: no event, the command only
-    /// counts in the channel's number of complete commands.
+    /// The event that the executor completes in the event table; 0: none, so that only the
+    /// channel's number of complete commands counts the command.
     pub event: Event,
-    /// Control messages sent before this command was enqueued. The executor looks up the command's
-    /// ids only after it has carried out that many.
+    /// Number of control messages sent before this command was enqueued. The executor resolves the
+    /// command's ids only after it has processed that many.
     pub after_control: u64,
     /// Events that this command waits for.
     #[serde(borrow)]
@@ -25,14 +25,14 @@ pub struct Command<'a> {
 pub struct Waits<'a>(#[serde(borrow)] pub &'a [u8]);
 
 impl<'a> Waits<'a> {
-    /// The events in order. A ragged tail is ignored.
+    /// The events in order. An incomplete entry at the end is ignored.
     pub fn iter(self) -> impl ExactSizeIterator<Item = Event> + 'a {
         self.0
             .chunks_exact(8)
             .map(|c| u64::from_le_bytes(c.try_into().expect("chunks of eight")))
     }
 
-    /// No events at all.
+    /// Whether the list is empty.
     pub fn is_empty(self) -> bool {
         self.0.len() < 8
     }
@@ -44,9 +44,9 @@ impl<'a> Waits<'a> {
 pub struct Payload {
     /// The arena ([`crate::Control::ArenaAdd`]).
     pub arena: u32,
-    /// Bytes from the arena's start.
+    /// Offset in the arena.
     pub offset: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub len: u64,
 }
 
@@ -72,7 +72,7 @@ pub struct Region {
     pub slice_pitch: u64,
 }
 
-/// A kernel argument as it stood when the launch was enqueued.
+/// A kernel argument at the time when the launch was enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Arg<'a> {
     /// The value's bytes.
@@ -87,22 +87,22 @@ pub enum Arg<'a> {
     Svm(u64),
 }
 
-/// A command's operation. Ids are looked up when the command is taken off its channel.
+/// A command's operation. Ids are resolved when the command is taken off its channel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Operation<'a> {
     /// Runs a kernel. `args` holds `arg_count` postcard-encoded [`Arg`]s in sequence.
     Launch {
         /// The kernel.
         kernel: Id,
-        /// 1 to 3.
+        /// Number of dimensions, 1 to 3.
         dimensions: u8,
         /// First global id.
         offset: [u64; 3],
         /// Work-items.
         global: [u64; 3],
-        /// Work-items a group; `[0; 3]`: the driver chooses.
+        /// Work-items per group; `[0; 3]`: the driver chooses.
         local: [u64; 3],
-        /// Entries in `args`.
+        /// Number of arguments.
         arg_count: u32,
         /// The arguments.
         #[serde(borrow)]
@@ -111,7 +111,7 @@ pub enum Operation<'a> {
         #[serde(borrow)]
         svm_indirect: &'a [u8],
     },
-    /// Moves bytes between a buffer and a payload.
+    /// Transfers bytes between a buffer and a payload.
     Buffer {
         /// Direction.
         direction: Direction,
@@ -119,10 +119,10 @@ pub enum Operation<'a> {
         buffer: Id,
         /// First byte in the buffer.
         offset: u64,
-        /// The other side; its length is the transfer's.
+        /// The payload, whose length is that of the transfer.
         payload: Payload,
     },
-    /// Moves a box between a buffer and a payload, which holds the box tightly.
+    /// Transfers a box between a buffer and a payload, which holds the box without gaps.
     BufferRect {
         /// Direction.
         direction: Direction,
@@ -130,10 +130,10 @@ pub enum Operation<'a> {
         buffer: Id,
         /// Region of the buffer.
         region: Region,
-        /// The other side.
+        /// The payload.
         payload: Payload,
     },
-    /// Moves a box between an image and a payload, which holds the box tightly.
+    /// Transfers a box between an image and a payload, which holds the box without gaps.
     Image {
         /// Direction.
         direction: Direction,
@@ -141,14 +141,14 @@ pub enum Operation<'a> {
         image: Id,
         /// Region of the image.
         region: Region,
-        /// The other side.
+        /// The payload.
         payload: Payload,
     },
     /// Copies between buffers.
     CopyBuffer {
-        /// From.
+        /// The source.
         source: Id,
-        /// To.
+        /// The target.
         target: Id,
         /// First byte in the source.
         source_offset: u64,
@@ -159,9 +159,9 @@ pub enum Operation<'a> {
     },
     /// Copies a box between buffers.
     CopyBufferRect {
-        /// From.
+        /// The source.
         source: Id,
-        /// To.
+        /// The target.
         target: Id,
         /// Region of the source, whose size is the copy's.
         source_region: Region,
@@ -170,9 +170,9 @@ pub enum Operation<'a> {
     },
     /// Copies between images.
     CopyImage {
-        /// From.
+        /// The source.
         source: Id,
-        /// To.
+        /// The target.
         target: Id,
         /// First pixel in the source.
         source_origin: [u64; 3],
@@ -183,9 +183,9 @@ pub enum Operation<'a> {
     },
     /// Copies pixels into a buffer.
     CopyImageToBuffer {
-        /// From.
+        /// The source.
         image: Id,
-        /// To.
+        /// The target.
         buffer: Id,
         /// First pixel.
         origin: [u64; 3],
@@ -196,9 +196,9 @@ pub enum Operation<'a> {
     },
     /// Copies a buffer into pixels.
     CopyBufferToImage {
-        /// From.
+        /// The source.
         buffer: Id,
-        /// To.
+        /// The target.
         image: Id,
         /// First byte in the buffer.
         offset: u64,
@@ -207,11 +207,11 @@ pub enum Operation<'a> {
         /// Pixels.
         size: [u64; 3],
     },
-    /// Repeats a pattern.
+    /// Fills a buffer with a pattern.
     FillBuffer {
         /// The buffer.
         buffer: Id,
-        /// 1 to 128 bytes.
+        /// The pattern, 1 to 128 bytes.
         #[serde(borrow)]
         pattern: &'a [u8],
         /// First byte.
@@ -231,7 +231,7 @@ pub enum Operation<'a> {
         /// Pixels.
         size: [u64; 3],
     },
-    /// Moves objects to the device (or, flag 1, to the host) ahead of their use.
+    /// Migrates objects to the device (or, with flag 1, to the host) before their use.
     Migrate {
         /// Memory objects, four little-endian bytes each.
         #[serde(borrow)]
@@ -239,34 +239,35 @@ pub enum Operation<'a> {
         /// `cl_mem_migration_flags`.
         flags: u64,
     },
-    /// Completes once its wait list is complete; with an empty list, once all earlier commands are.
+    /// Completes when its wait list is complete; with an empty list, when all earlier commands are
+    /// complete.
     Marker,
-    /// As a marker; later commands do not start before it completes.
+    /// Like a marker; later commands do not start before it is complete.
     Barrier,
-    /// `clEnqueueSVMMemcpy` where both addresses are the device's.
+    /// `clEnqueueSVMMemcpy` between two addresses of the device.
     SvmCopy {
-        /// To.
+        /// The target.
         target: u64,
-        /// From.
+        /// The source.
         source: u64,
         /// Bytes.
         len: u64,
     },
-    /// Moves bytes between shared virtual memory and a payload (where the two ends do not
-    /// share the pages).
+    /// Transfers bytes between shared virtual memory and a payload (if the two ends do not share
+    /// the pages).
     Svm {
         /// Direction.
         direction: Direction,
         /// The address.
         address: u64,
-        /// The other side.
+        /// The payload.
         payload: Payload,
     },
     /// `clEnqueueSVMMemFill`.
     SvmFill {
         /// The address.
         address: u64,
-        /// 1 to 128 bytes.
+        /// The pattern, 1 to 128 bytes.
         #[serde(borrow)]
         pattern: &'a [u8],
         /// Bytes.
@@ -277,7 +278,7 @@ pub enum Operation<'a> {
     Trace {
         /// `trace-id`
         trace: [u8; 16],
-        /// `parent-id`: the span that the commands are a part of.
+        /// `parent-id`: the span that the commands belong to.
         parent: [u8; 8],
         /// Number of following commands that belong to the span.
         commands: u32,

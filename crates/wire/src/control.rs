@@ -17,11 +17,11 @@ pub struct ImageFormat {
 pub struct ImageShape {
     /// `cl_mem_object_type`
     pub kind: u32,
-    /// Pixels.
+    /// Width, pixels.
     pub width: u64,
-    /// Pixels.
+    /// Height, pixels.
     pub height: u64,
-    /// Pixels.
+    /// Depth, pixels.
     pub depth: u64,
     /// Layers.
     pub array_size: u64,
@@ -32,7 +32,7 @@ pub struct ImageShape {
 /// Location of a buffer's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backing {
-    /// In the device's memory; bytes of the payload, if any, are its first contents.
+    /// In the device's memory; the bytes of the payload, if any, are its initial contents.
     Device(Option<Payload>),
     /// In the arena itself, which the device uses in place (`host_memory` devices only).
     Arena(Payload),
@@ -46,33 +46,33 @@ pub enum Backing {
 /// creation failed return that creation's error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Control<'a> {
-    /// Maps a new arena: its sealed memfd comes over the socket, in the order of these messages.
+    /// Maps a new arena: the socket passes its sealed memfd, in the order of these messages.
     ArenaAdd {
         /// Its id, which is never reused.
         arena: u32,
         /// Bytes.
         len: u64,
     },
-    /// Unmaps an arena that nothing uses any more.
+    /// Unmaps an arena that is no longer used.
     ArenaDrop(u32),
     /// Adds event slots: `payload` holds `payload.len / 64` of them, numbered from `first`.
     EventsAdd {
-        /// The first slot's number: the count of slots so far.
+        /// The number of the first slot, which is the number of slots so far.
         first: u32,
         /// The slots' memory, zeroed.
         payload: Payload,
     },
-    /// `clCreateContext` over the session's device and sub-devices of it (0: the device itself).
+    /// `clCreateContext` for the session's device and its sub-devices (0: the device itself).
     Context {
-        /// Its name.
+        /// Its id.
         id: Id,
-        /// Four bytes each.
+        /// The devices, four bytes each.
         #[serde(borrow)]
         devices: &'a [u8],
     },
     /// A command queue and its channel.
     Queue {
-        /// Its name.
+        /// Its id.
         id: Id,
         /// The context.
         context: Id,
@@ -85,7 +85,7 @@ pub enum Control<'a> {
     },
     /// `clCreateBuffer`.
     Buffer {
-        /// Its name.
+        /// Its id.
         id: Id,
         /// The context.
         context: Id,
@@ -98,7 +98,7 @@ pub enum Control<'a> {
     },
     /// `clCreateSubBuffer`.
     SubBuffer {
-        /// Its name.
+        /// Its id.
         id: Id,
         /// The buffer.
         parent: Id,
@@ -111,7 +111,7 @@ pub enum Control<'a> {
     },
     /// `clCreateImage`.
     Image {
-        /// Its name.
+        /// Its id.
         id: Id,
         /// The context.
         context: Id,
@@ -121,14 +121,14 @@ pub enum Control<'a> {
         format: ImageFormat,
         /// The shape.
         shape: ImageShape,
-        /// The buffer or image that it is made over, or 0.
+        /// The buffer or image on which it is based, or 0.
         parent: Id,
-        /// First contents, tight.
+        /// Initial contents, without gaps.
         contents: Option<Payload>,
     },
     /// `clCreateSampler`.
     Sampler {
-        /// Its name.
+        /// Its id.
         id: Id,
         /// The context.
         context: Id,
@@ -138,7 +138,7 @@ pub enum Control<'a> {
     },
     /// `clCreateProgramWithSource`.
     ProgramSource {
-        /// Its name.
+        /// Its id.
         id: Id,
         /// The context.
         context: Id,
@@ -153,20 +153,20 @@ pub enum Control<'a> {
         /// `CL_COMPLETE` or an error.
         status: i32,
     },
-    /// Asks for a [`crate::Notice::Completed`] once the event is complete.
+    /// Requests a [`crate::Notice::Completed`] when the event is complete.
     Watch(Event),
     /// `clCreateKernel`.
     Kernel {
-        /// Its name.
+        /// Its id.
         id: Id,
         /// A built program.
         program: Id,
-        /// The function.
+        /// The name of the function.
         #[serde(borrow)]
         name: &'a str,
     },
-    /// Releases an object. Commands that name it and were enqueued earlier remain valid: `after` is
-    /// the number of commands that each queue's channel had at that time.
+    /// Releases an object. Commands that refer to it and were enqueued earlier remain valid:
+    /// `after` is the number of commands that each queue's channel had at that time.
     Release {
         /// The object.
         id: Id,
@@ -184,27 +184,28 @@ pub enum Control<'a> {
         #[serde(borrow)]
         request: Request<'a>,
     },
-    /// Frees shared virtual memory (see [`Request::SvmAlloc`]), ordered as a release.
+    /// Frees shared virtual memory (see [`Request::SvmAlloc`]), in the same order as a release.
     SvmFree {
         /// The address.
         address: u64,
-        /// As in [`Control::Release`].
+        /// See [`Control::Release`].
         #[serde(borrow)]
         after: &'a [u8],
     },
-    /// As [`Control::ArenaAdd`] in a session whose memory is a [`crate::Share`]: a part of that.
+    /// Like [`Control::ArenaAdd`], in a session whose memory is a [`crate::Share`]: a part of the
+    /// share.
     ArenaPart {
-        /// Its name.
+        /// Its id.
         arena: u32,
-        /// From the share's start; a multiple of a page.
+        /// Offset in the share; a multiple of a page.
         offset: u64,
         /// Bytes.
         len: u64,
     },
-    /// Work of this session is past its deadline: the session ends at once, and its executor with
-    /// it where a command that runs does not end.
+    /// A command of this session is past its deadline: the session ends at once, and its executor
+    /// too if the running command does not end.
     Abort {
-        /// Description of the work and its deadline, for logs.
+        /// Description of the command and its deadline, for logs.
         #[serde(borrow)]
         reason: &'a str,
     },
@@ -213,39 +214,39 @@ pub enum Control<'a> {
     QueueRun(Id),
 }
 
-/// A request that is answered with a [`crate::Notice::Reply`].
+/// A request with a [`crate::Notice::Reply`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Request<'a> {
-    /// No operation: its reply confirms that all earlier messages have been carried out.
+    /// No operation: its reply confirms that all earlier messages have been processed.
     Sync,
-    /// `clCreateSubDevices`; the ids of those made are `first`, `first + 1`, …
+    /// `clCreateSubDevices`; the ids of the created ones are `first`, `first + 1`, …
     SubDevices {
-        /// The device to part, or 0.
+        /// The device to partition, or 0.
         parent: Id,
         /// `cl_device_partition_property`, zero-terminated, eight bytes each.
         #[serde(borrow)]
         properties: &'a [u8],
-        /// The first sub-device's name.
+        /// The id of the first sub-device.
         first: Id,
         /// Number of consecutive ids that the client has reserved.
         count_max: u32,
     },
     /// `clCreateProgramWithBinary`, one binary for each device.
     ProgramBinary {
-        /// Its name.
+        /// Its id.
         id: Id,
         /// The context.
         context: Id,
-        /// Four bytes each.
+        /// The devices, four bytes each.
         #[serde(borrow)]
         devices: &'a [u8],
-        /// One a device.
+        /// One binary for each device.
         #[serde(borrow)]
         binaries: Vec<&'a [u8]>,
     },
     /// `clCreateProgramWithIL`.
     ProgramIl {
-        /// Its name.
+        /// Its id.
         id: Id,
         /// The context.
         context: Id,
@@ -255,14 +256,14 @@ pub enum Request<'a> {
     },
     /// `clCreateProgramWithBuiltInKernels`.
     ProgramBuiltIn {
-        /// Its name.
+        /// Its id.
         id: Id,
         /// The context.
         context: Id,
-        /// Four bytes each.
+        /// The devices, four bytes each.
         #[serde(borrow)]
         devices: &'a [u8],
-        /// Separated by semicolons.
+        /// The kernels' names, separated by semicolons.
         #[serde(borrow)]
         names: &'a str,
     },
@@ -295,29 +296,29 @@ pub enum Request<'a> {
     Compile {
         /// The program.
         program: Id,
-        /// As in a build.
+        /// See [`Request::Build`].
         #[serde(borrow)]
         devices: &'a [u8],
         /// The options.
         #[serde(borrow)]
         options: &'a str,
-        /// Programs of source, four bytes each.
+        /// Programs with header sources, four bytes each.
         #[serde(borrow)]
         headers: &'a [u8],
         /// Their names.
         #[serde(borrow)]
         header_names: Vec<&'a str>,
-        /// As in a build.
+        /// See [`Request::Build`].
         #[serde(borrow)]
         files: Vec<(&'a str, &'a [u8])>,
     },
     /// `clLinkProgram`.
     Link {
-        /// The new program's name.
+        /// The id of the new program.
         id: Id,
         /// The context.
         context: Id,
-        /// As in a build.
+        /// See [`Request::Build`].
         #[serde(borrow)]
         devices: &'a [u8],
         /// The options.
@@ -327,9 +328,9 @@ pub enum Request<'a> {
         #[serde(borrow)]
         inputs: &'a [u8],
     },
-    /// An information query that the client cannot answer by itself: the raw bytes.
+    /// An information query that the client cannot answer itself; the reply has the raw bytes.
     Query(#[serde(borrow)] Query<'a>),
-    /// `clSVMAlloc`: maps `payload` (page-aligned, the only one of its arena) at `address` in the
+    /// `clSVMAlloc`: maps `payload` (page-aligned, alone in its arena) at `address` in the
     /// executor; the client has mapped it at the same address.
     SvmMap {
         /// The address, the same in both processes.
@@ -337,7 +338,7 @@ pub enum Request<'a> {
         /// The memory.
         payload: Payload,
     },
-    /// `clSVMAlloc` in the device's own way; the reply is the address as eight bytes.
+    /// `clSVMAlloc` by the device's driver; the reply is the address as eight bytes.
     SvmAlloc {
         /// The context.
         context: Id,
@@ -348,36 +349,37 @@ pub enum Request<'a> {
         /// Bytes.
         alignment: u32,
     },
-    /// `clCloneKernel`: arguments are the client's business, so a second kernel of the name.
+    /// Describes the kernels of a program, for `clCloneKernel`: the client stores arguments, so a
+    /// clone is a second kernel of the same name.
     Kernels {
-        /// The program: describe its kernels.
+        /// The program.
         program: Id,
     },
-    /// The result of an object's creation, once all earlier messages have been carried out: the
-    /// reply is its error, if it failed. From version 1.2 on.
+    /// The result of an object's creation, after all earlier messages: the reply is its error, if
+    /// it failed. From version 1.2 on.
     Creation(Id),
-    /// Whether the executor can use memory that was announced to it. From version 1.2 on.
+    /// Whether the executor can use announced memory. From version 1.2 on.
     Memory(Payload),
     /// The current state of an event's command, `CL_QUEUED` to `CL_COMPLETE`, as a count: only the
-    /// driver can report when a command begins to run. From version 1.2 on.
+    /// driver can report the start of a command. From version 1.2 on.
     EventStatus(Event),
 }
 
-/// An information query passed to the driver as it stands; `param` is OpenCL's number.
+/// An information query that is passed to the driver unchanged; `param` is OpenCL's number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Query<'a> {
     /// `clGetDeviceInfo` of a sub-device (or 0).
     Device {
         /// The device.
         device: Id,
-        /// What.
+        /// The parameter.
         param: u32,
     },
     /// `clGetProgramInfo`; for `CL_PROGRAM_BINARIES` the reply is the device's binary.
     Program {
         /// The program.
         program: Id,
-        /// What.
+        /// The parameter.
         param: u32,
     },
     /// `clGetProgramBuildInfo`.
@@ -386,7 +388,7 @@ pub enum Query<'a> {
         program: Id,
         /// The device.
         device: Id,
-        /// What.
+        /// The parameter.
         param: u32,
     },
     /// `clGetKernelWorkGroupInfo`.
@@ -395,7 +397,7 @@ pub enum Query<'a> {
         kernel: Id,
         /// The device.
         device: Id,
-        /// What.
+        /// The parameter.
         param: u32,
     },
     /// `clGetKernelSubGroupInfo`.
@@ -404,29 +406,29 @@ pub enum Query<'a> {
         kernel: Id,
         /// The device.
         device: Id,
-        /// What.
+        /// The parameter.
         param: u32,
         /// The input value.
         #[serde(borrow)]
         input: &'a [u8],
-        /// Maximum length of the answer in bytes.
+        /// Size limit of the answer, bytes.
         len_max: u32,
     },
     /// `clGetMemObjectInfo`.
     Memory {
         /// The object.
         object: Id,
-        /// What.
+        /// The parameter.
         param: u32,
     },
     /// `clGetImageInfo`.
     Image {
         /// The image.
         image: Id,
-        /// What.
+        /// The parameter.
         param: u32,
     },
-    /// `clGetSupportedImageFormats`: eight bytes each (order, type).
+    /// `clGetSupportedImageFormats`: order and type, eight bytes per format.
     ImageFormats {
         /// The context.
         context: Id,
@@ -435,7 +437,7 @@ pub enum Query<'a> {
         /// `cl_mem_object_type`
         kind: u32,
     },
-    /// `clGetDeviceAndHostTimer`: device then host, eight bytes each.
+    /// `clGetDeviceAndHostTimer`: device, then host, eight bytes each.
     Timers,
     /// `clGetKernelArgInfo`.
     KernelArg {
@@ -443,7 +445,7 @@ pub enum Query<'a> {
         kernel: Id,
         /// The argument's index.
         index: u32,
-        /// What.
+        /// The parameter.
         param: u32,
     },
 }

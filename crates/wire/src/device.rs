@@ -3,12 +3,12 @@
 use crate::opencl::{DEVICE_TYPE, DEVICE_TYPE_CPU, DEVICE_TYPE_GPU, PLATFORM_NAME};
 use serde::{Deserialize, Serialize};
 
-/// One answer of the driver: OpenCL's parameter number and the raw bytes.
+/// The driver's value for a parameter: OpenCL's number and the raw bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
     /// `cl_device_info` or `cl_platform_info`
     pub param: u32,
-    /// The bytes as the driver gave them.
+    /// The driver's bytes.
     pub value: Vec<u8>,
 }
 
@@ -19,30 +19,30 @@ pub struct DeviceDescription {
     pub name: String,
     /// `clGetPlatformInfo` of the driver's platform.
     pub platform: Vec<Info>,
-    /// `clGetDeviceInfo`, everything that the driver answers without an error.
+    /// `clGetDeviceInfo`, for all parameters that the driver supports.
     pub device: Vec<Info>,
-    /// The device can use the arena's memory in place: reads, writes and maps are the client's
-    /// own copies.
+    /// Whether the device can use the arena's memory in place, so that reads, writes and maps are
+    /// copies by the client.
     pub host_memory: bool,
     /// Nanoseconds to add to `CLOCK_MONOTONIC` to get the device's profiling clock.
     pub clock_offset_ns: i64,
-    /// `clGetSupportedImageFormats` for read-write use of each image type:
-    /// (type, flags, eight bytes a format).
+    /// `clGetSupportedImageFormats` for read-write use of each image type: (type, flags, eight
+    /// bytes per format).
     pub image_formats: Vec<(u32, u64, Vec<u8>)>,
 }
 
 impl DeviceDescription {
-    /// It computes on processors, as its callers do.
+    /// Whether it computes on the host's processors.
     pub fn is_cpu(&self) -> bool {
         self.number(DEVICE_TYPE) & DEVICE_TYPE_CPU != 0
     }
 
-    /// It says that it is a GPU.
+    /// Whether it is a GPU, according to the driver.
     pub fn is_gpu(&self) -> bool {
         self.number(DEVICE_TYPE) & DEVICE_TYPE_GPU != 0
     }
 
-    /// `CL_PLATFORM_NAME`
+    /// The value of `CL_PLATFORM_NAME`.
     pub fn platform_name(&self) -> String {
         let found = self.platform.iter().find(|i| i.param == PLATFORM_NAME);
         text(found.map_or(&[], |i| &i.value))
@@ -54,7 +54,7 @@ impl DeviceDescription {
         Some(&found.value)
     }
 
-    /// A device parameter that is a text, without its final zero.
+    /// A device parameter that is a text, without its terminating zero.
     pub fn text(&self, param: u32) -> String {
         text(self.info(param).unwrap_or_default())
     }

@@ -1,24 +1,23 @@
-//! What the Device Manager and an executor say to each other: one message per packet of a
-//! socket, descriptors beside it (`baltra-channel`).
+//! The protocol of the Device Manager and an executor: one message per packet of a socket, with
+//! descriptors (`baltra-channel`).
 //!
-//! The executor starts with its end of the socket inherited, loads the driver and says
-//! [`ToManager::Ready`]. The manager then may hand it to a tenant ([`ToExecutor::Assign`]) and
-//! give it sessions ([`ToExecutor::Session`]); both carry on by themselves afterwards. When the
-//! manager is gone the executor goes on serving; with a path to come back to
-//! (`--adopt`) it calls on the next manager with [`ToManager::Adopt`].
+//! The executor inherits its end of the socket, loads the driver and sends [`ToManager::Ready`].
+//! The manager may then assign it to a tenant ([`ToExecutor::Assign`]) and send it sessions
+//! ([`ToExecutor::Session`]), which run without the manager. If the manager exits, the executor
+//! continues to serve; with a path for reconnecting (`--adopt`), it sends [`ToManager::Adopt`] to
+//! the next manager.
 //!
-//! The manager is trusted by the executor. The executor is not trusted by the manager: it runs
-//! a vendor's driver and a tenant's kernels. The manager bounds what it reads and takes every text
-//! in here for a claim.
+//! The executor trusts the manager. The manager does not trust the executor, which runs a vendor's
+//! driver and a tenant's kernels: it bounds all input and treats every text as a claim.
 
 use crate::{DeviceDescription, Limits, SessionFlags, Share};
 use serde::{Deserialize, Serialize};
 
-/// From the manager.
+/// Messages from the manager.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToExecutor {
     /// Assigns the executor to a tenant (`isolation = "tenant"` and `"session"`): compiled kernels
-    /// are kept in `cache_dir`, which other tenants cannot read. Sent once, before the first
+    /// are stored in `cache_dir`, which other tenants cannot read. Sent once, before the first
     /// session; the executor then restricts its sandbox to that directory. Not sent to an executor
     /// that tenants share (`"device"`).
     Assign {
@@ -37,17 +36,17 @@ pub enum ToExecutor {
     /// The device holds one image at a time (`image = "exclusive"`): programs have to request
     /// theirs. Sent before the first session, and whenever the image changes.
     Image {
-        /// The image that it holds; `None`: not known.
+        /// The loaded image; `None`: unknown.
         digest: Option<String>,
     },
-    /// Answers [`ToManager::Program`].
+    /// Replies to [`ToManager::Program`].
     Programmed {
         /// Its number.
         call: u64,
         /// Whether the program may run.
         verdict: Verdict,
     },
-    /// Ends one session, because its device is needed otherwise: its client receives the reason,
+    /// Ends one session, because its device is needed for another: its client receives the reason,
     /// and may open a session elsewhere.
     End {
         /// The session.
@@ -55,7 +54,7 @@ pub enum ToExecutor {
         /// The reason, for operators and users.
         reason: String,
     },
-    /// As [`ToExecutor::Session`], with the client's memory in place of the segment and, if the
+    /// Like [`ToExecutor::Session`], with the client's memory in place of the segment and, if the
     /// client has one, its doorbell as a fifth descriptor.
     Sharing(SessionStart, Share),
 }
@@ -63,7 +62,7 @@ pub enum ToExecutor {
 /// The result of a program's request for an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// The device holds it.
+    /// The device holds the image.
     Loaded,
     /// The node does not have its bytes: repeat the request with them.
     Lacking,
@@ -82,21 +81,21 @@ pub struct SessionStart {
     pub limits: Limits,
     /// Properties of the session.
     pub flags: SessionFlags,
-    /// Names the lease: sessions of equal `lease` share one lease page (of one tenant), and the
-    /// executor keeps the descriptors that came with the first of them.
+    /// The id of the lease: sessions with equal `lease` share one lease page (of one tenant), and
+    /// the executor keeps the descriptors that arrived with the first of them.
     pub lease: u64,
     /// The client's description of itself, kept for the next manager.
     pub instance: String,
 }
 
-/// From the executor.
+/// Messages from the executor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToManager {
-    /// The driver is loaded, sessions may come.
+    /// The driver is loaded, and sessions can be sent.
     Ready {
         /// The executor's process.
         pid: u32,
-        /// The device as the driver describes it.
+        /// The device's description from the driver.
         device: Box<DeviceDescription>,
     },
     /// A session has ended and all its resources are freed.
@@ -116,25 +115,25 @@ pub enum ToManager {
     Adopt {
         /// The executor's process.
         pid: u32,
-        /// The device as the driver describes it.
+        /// The device's description from the driver.
         device: Box<DeviceDescription>,
-        /// The tenant it was assigned to; empty: none, or a shared executor.
+        /// The tenant to which it was assigned; empty: none, or a shared executor.
         tenant: String,
         /// The open sessions; their clients' descriptions follow, [`ToManager::Named`].
         sessions: Vec<SessionStart>,
-        /// Their leases: name and tenant.
+        /// Their leases: id and tenant.
         leases: Vec<(u64, String)>,
     },
-    /// A session has a program whose image the device has to hold. Each session has at most one
-    /// such request at a time. With one descriptor, a sealed memory file of the image's bytes.
+    /// A session has a program whose image the device must hold. Each session has at most one such
+    /// request at a time. With one descriptor: a sealed memory file of the image's bytes.
     Program {
-        /// Repeated by the answer.
+        /// Repeated in the reply.
         call: u64,
         /// The session.
         session: u64,
         /// The image: sha256, lower-case hexadecimal.
         digest: String,
-        /// Its kernels, where they are known.
+        /// Its kernels, if they are known.
         kernels: Vec<String>,
     },
     /// A session has released its last program of an image.
@@ -149,7 +148,7 @@ pub enum ToManager {
     Named {
         /// The session.
         session: u64,
-        /// As its hello had it.
+        /// The description in its hello.
         instance: String,
     },
     /// Sent after [`ToManager::Adopt`]: a session has programs of the image that the device holds.
@@ -159,10 +158,10 @@ pub enum ToManager {
         /// The image.
         digest: String,
     },
-    /// Commands that belong to traces are over. Said to who has started this executor with
-    /// `--traces` alone.
+    /// Commands that belong to traces have ended. Sent only to the manager that started this
+    /// executor with `--traces`.
     Traced {
-        /// They are.
+        /// The tasks.
         tasks: Vec<TracedTask>,
         /// Number of tasks that were dropped.
         dropped: u64,
@@ -184,12 +183,12 @@ pub enum ToManager {
 pub enum Cause {
     /// A command ran past its deadline: only the process's end stops it.
     Overdue,
-    /// The driver's context is in error for as long as the process lives.
+    /// The driver's context remains in error until the process ends.
     ContextLost,
 }
 
 impl Cause {
-    /// As metrics and logs name it.
+    /// The name in metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Overdue => "overdue",
@@ -208,10 +207,10 @@ pub struct TracedTask {
     pub trace: [u8; 16],
     /// `parent-id`
     pub parent: [u8; 8],
-    /// They came.
+    /// Arrival of the first command.
     pub came_ns: u64,
-    /// The session held the device.
+    /// Time at which the session got the device.
     pub granted_ns: u64,
-    /// They were over.
+    /// End of the last command.
     pub ended_ns: u64,
 }

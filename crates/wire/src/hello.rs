@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 pub struct Hello {
     /// The client's protocol version. Always the first field, so that any version can read it.
     pub version: Version,
-    /// The tenant that it claims; empty: the one that its user or token stands for.
+    /// The tenant that it claims; empty: the tenant of its user or token.
     pub tenant: String,
     /// The tenant's token (TCP); empty over a Unix socket.
     pub token: String,
-    /// The running copy of the application, for people to read: program name and process.
+    /// The instance of the application, for display: program name and process.
     pub instance: String,
     /// The requested device's name; empty: only list the devices, and close.
     pub device: String,
@@ -37,7 +37,7 @@ pub struct Share {
 /// Properties of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionFlags {
-    /// Completions also come as [`crate::Notice::Completed`] and [`crate::Notice::Progress`],
+    /// Completions are also sent as [`crate::Notice::Completed`] and [`crate::Notice::Progress`],
     /// for a peer that relays them.
     pub mirror: bool,
 }
@@ -45,15 +45,15 @@ pub struct SessionFlags {
 /// A tenant's limits. The library checks them first, for early errors; the executor enforces them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Device memory, bytes, all sessions of the tenant together.
+    /// Device memory of all sessions of the tenant together, bytes.
     pub memory_bytes: u64,
-    /// Arena memory, bytes, one session.
+    /// Arena memory of one session, bytes.
     pub arena_bytes: u64,
     /// Live objects in a session.
     pub objects: u32,
-    /// Commands enqueued and not complete, in a queue.
+    /// Incomplete commands in a queue.
     pub queued_commands: u32,
-    /// A task that runs longer is ended with its executor, milliseconds; 0: never.
+    /// Time limit of a task, after which it is ended with its executor, milliseconds; 0: none.
     pub task_ms: u64,
 }
 
@@ -75,11 +75,11 @@ impl Default for Limits {
 pub struct Welcome {
     /// The manager's protocol version.
     pub version: Version,
-    /// The session's number on this node; 0: none was opened.
+    /// The session's number on this node; 0: no session was opened.
     pub session: u64,
-    /// Resumes the session (TCP).
+    /// The key for resuming the session (TCP).
     pub key: [u8; 16],
-    /// The tenant that it turned out to be.
+    /// The tenant that was identified.
     pub tenant: String,
     /// The node's name.
     pub node: String,
@@ -91,27 +91,27 @@ pub struct Welcome {
     pub flags: SessionFlags,
 }
 
-/// The manager's answer to a hello that it refuses: the reason and what to do.
+/// The manager's answer to a rejected hello: the reason and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     /// The peer has an incompatible protocol version.
     #[error("the manager has version {manager} of the session protocol, the client {client}: install the same release of Baltra on both")]
     Version {
-        /// The manager's.
+        /// The manager's version.
         manager: Version,
-        /// The client's.
+        /// The client's version.
         client: Version,
     },
     /// The token is missing or wrong, or the user has no tenant.
     #[error("not allowed: {0}")]
     NotAllowed(String),
-    /// No such device, or no device that may be had.
+    /// There is no such device, or none is available.
     #[error("no device: {0}")]
     NoDevice(String),
     /// The manager is draining, or a limit is reached.
     #[error("not now: {0}")]
     Busy(String),
-    /// The hello made no sense.
+    /// The hello is malformed.
     #[error("malformed hello: {0}")]
     Malformed(String),
 }

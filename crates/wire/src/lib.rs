@@ -1,11 +1,11 @@
-//! The protocols of sessions: what a client and an executor say to each other, and what the Device
-//! Manager and an executor do ([`executor`]).
+//! The protocols of sessions: between a client and an executor, and between the Device Manager and
+//! an executor ([`executor`]).
 //!
 //! A session has one *control* channel (objects: created, built, released; ordered), one channel
 //! per command queue ([`Command`]), and one stream of [`Notice`]s back. Every message is one
-//! postcard-encoded enum, carried whole by a ring record or a TCP frame (see `baltra-ring` and
-//! `baltra-session`). Ids of objects are assigned by the client ([`Id`]). Only a
-//! [`Control::Call`] has a reply: it carries a [`Call`] number that its [`Notice::Reply`] repeats.
+//! postcard-encoded enum, in one ring message or TCP frame (see `baltra-ring` and
+//! `baltra-session`). Ids of objects are assigned by the client ([`Id`]). Only a [`Control::Call`]
+//! has a reply: it carries a [`Call`] number that its [`Notice::Reply`] repeats.
 //!
 //! Decoding never allocates more than the input's length, and slices borrow from the input.
 #![forbid(unsafe_code)]
@@ -29,11 +29,11 @@ pub use notice::{
 
 use serde::{de::Deserialize, Serialize};
 
-/// The protocol version of this build. A peer of another `MAJOR` is refused with an error that
-/// names both; a peer of another minor works (messages are only ever appended).
+/// The protocol version of this build. A peer with another major version is rejected with an error
+/// that contains both; a peer with another minor version works (messages are only appended).
 pub const VERSION: Version = Version { major: 1, minor: 3 };
 
-/// The longest message, in bytes, that either end accepts (a program binary is the longest).
+/// Size limit of a message at either end, bytes (a program binary is the longest).
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
 /// A protocol version.
@@ -52,7 +52,7 @@ pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
 pub struct Version {
     /// Peers of different `major` are incompatible.
     pub major: u16,
-    /// Peers of different `minor` can.
+    /// Peers of different `minor` are compatible.
     pub minor: u16,
 }
 
@@ -62,15 +62,15 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// A client-chosen object name, unique in a session for its whole life (never reused).
-/// Zero names nothing: the null handle where OpenCL allows one.
+/// The id of an object, chosen by the client and never reused in its session. Zero is the null
+/// handle.
 pub type Id = u32;
 
-/// Numbers a request so that its reply can be matched. Chosen by the client.
+/// Numbers a request, so that its reply can be matched. Chosen by the client.
 pub type Call = u32;
 
 /// Identifies an event: the slot in the session's event table in the low half, the slot's
-/// generation (never zero) in the high half. Zero stands for the absence of an event.
+/// generation (never zero) in the high half. Zero: no event.
 pub type Event = u64;
 
 /// Builds an [`Event`] from its slot and generation.
@@ -106,7 +106,7 @@ pub fn encode<T: Serialize>(message: &T, buffer: &mut Vec<u8>) -> Result<(), Cod
     Ok(())
 }
 
-/// Decodes one message that fills `bytes`; borrowed parts of it point into `bytes`.
+/// Decodes one message that fills `bytes`; its borrowed parts point into `bytes`.
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, CodecError> {
     postcard::from_bytes(bytes).map_err(|source| CodecError {
         what: "message from the peer",

@@ -141,9 +141,9 @@ pub struct Listed {
     pub kind: u64,
     /// Bytes of device memory.
     pub memory_bytes: u64,
-    /// Its UUID, where the driver reports one.
+    /// Its UUID, if the driver reports one.
     pub uuid: Option<Uuid>,
-    /// Its position on the PCI bus, where the driver reports one.
+    /// Its position on the PCI bus, if the driver reports one.
     pub pci: Option<PciAddress>,
 }
 
@@ -173,7 +173,7 @@ impl Listed {
 /// The devices of a driver's library.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listing {
-    /// The library's file; `None`: a board, or not known.
+    /// The library's file; `None`: a board, or unknown.
     pub library: Option<PathBuf>,
     /// Its devices, by ordinal.
     pub devices: Vec<Listed>,
@@ -254,7 +254,7 @@ mod tests {
             listed(3, "a"),
         ];
         devices[0].uuid = Some(Uuid([1; 16]));
-        // Two parts of one GPU share its position and not their UUIDs.
+        // Two partitions of one GPU have the same position and different UUIDs.
         devices[1].uuid = Some(Uuid([2; 16]));
         devices[1].pci = PciAddress::parse("1:0.0");
         devices[2].pci = PciAddress::parse("1:0.0");

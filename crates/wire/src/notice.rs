@@ -16,7 +16,7 @@ pub struct KernelArg {
     pub type_name: String,
     /// The argument's name.
     pub name: String,
-    /// Bytes that `clSetKernelArg` takes; 0: not known, or local memory.
+    /// Bytes that `clSetKernelArg` takes; 0: unknown, or local memory.
     pub size: u32,
 }
 
@@ -35,16 +35,16 @@ pub struct KernelDescription {
     pub work_group: Vec<(u32, Vec<u8>)>,
 }
 
-/// The answer to a [`crate::Request`].
+/// The reply to a [`crate::Request`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// Done.
+    /// Success.
     Done,
     /// Raw bytes of a query.
     Bytes(Vec<u8>),
     /// The number of sub-devices created.
     Count(u32),
-    /// A program was built, compiled or linked. `code` is what the driver's call returned;
+    /// A program was built, compiled or linked. `code` is the return code of the driver; there is
     /// one status and log for each device.
     Built {
         /// The driver's return code.
@@ -68,7 +68,7 @@ pub struct Completion {
     pub event: Event,
     /// `CL_COMPLETE` or an error.
     pub status: i32,
-    /// Queued, submitted, started, ended: the device's nanoseconds.
+    /// Times: queued, submitted, started, ended, in nanoseconds of the device's clock.
     pub times_ns: [u64; 4],
 }
 
@@ -79,37 +79,37 @@ pub const EXECUTOR_ENDED: &str = "the executor ended: ";
 /// Prefix of the reason if this session's own work ended the executor.
 pub const WORK_FAULTED: &str = "this session's work ended the executor: ";
 
-/// One message from the executor.
+/// A message from the executor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice<'a> {
-    /// Answers [`crate::Control::Call`].
+    /// Replies to [`crate::Control::Call`].
     Reply {
-        /// Its number.
+        /// The call's number.
         call: Call,
-        /// The answer.
+        /// The reply.
         reply: Reply,
     },
     /// A watched event is complete; its slot has already been written.
     Completed(Completion),
-    /// A queue got on (mirroring sessions).
+    /// Progress of a queue (mirroring sessions).
     Progress {
         /// The queue.
         queue: Id,
-        /// Commands complete.
+        /// Number of complete commands.
         completed: u64,
         /// The newest command that failed without an event, counted from 1, and its error; (0, 0):
         /// none.
         failed: (u64, i32),
     },
-    /// The driver let go of an object: its memory may be used again.
+    /// The driver has released an object: its memory may be reused.
     Freed(Id),
     /// Output printed by a kernel.
     Printed(#[serde(borrow)] &'a [u8]),
-    /// `clCreateContext`'s callback: something is wrong in the context.
+    /// The callback of `clCreateContext`: an error in the context.
     Context {
         /// The context.
         context: Id,
-        /// What.
+        /// The error.
         #[serde(borrow)]
         text: &'a str,
     },

@@ -1,7 +1,7 @@
-//! OpenCL's numbers, for parts that load no driver.
+//! OpenCL's constants, for crates that load no driver.
 //!
-//! The names are the specification's, without `CL_`. `baltra-opencl` has all of them, with the types
-//! of a driver's interface.
+//! The names are the specification's, without `CL_`. `baltra-opencl` has all of them, with the
+//! types of a driver's interface.
 
 /// `CL_PLATFORM_NAME`
 pub const PLATFORM_NAME: u32 = 0x0902;

@@ -124,7 +124,8 @@ mod plain {
                     Ok(false) => break,
                     Err(e) => { prop_assert_eq!(e, RingError::Corrupt); break }
                 }
-                // A hostile `MORE` would make us wait for the rest: end the test there.
+                // A hostile `MORE` bit would make the consumer wait for the rest: end the test
+                // there.
                 if consumer.is_empty() { break }
             }
         }
@@ -163,14 +164,14 @@ mod plain {
     }
 }
 
-/// Every interleaving of one producer and one consumer: `RUSTFLAGS="--cfg loom" cargo test
-/// --release -p baltra-ring --lib loom`.
+/// All interleavings of one producer and one consumer: `RUSTFLAGS="--cfg loom" cargo test --release
+/// -p baltra-ring --lib loom`.
 #[cfg(loom)]
 mod loom_models {
     use super::super::*;
 
     fn pair() -> (Producer, Consumer) {
-        // A model's memory is leaked: loom runs it a few thousand times.
+        // A model's memory is leaked; loom runs the model a few thousand times.
         let header: &'static Header = Box::leak(Box::new(Header::zeroed()));
         let data: &'static mut [u64] = Box::leak(vec![0u64; 32].into_boxed_slice());
         let base = Base {
@@ -206,7 +207,7 @@ mod loom_models {
         });
     }
 
-    /// A consumer that goes to sleep on the bell after the last publish has been rung.
+    /// The consumer may go to sleep on the bell after the last publish has rung it.
     #[test]
     fn loom_no_wakeup_is_lost() {
         loom::model(|| {
@@ -227,7 +228,7 @@ mod loom_models {
         });
     }
 
-    /// A consumer that parks has seen the message, or its producer has seen that it parked.
+    /// Either a parking consumer sees the message, or its producer sees that it is parked.
     #[test]
     fn loom_a_parked_consumer_is_run() {
         loom::model(|| {
@@ -242,7 +243,7 @@ mod loom_models {
         });
     }
 
-    /// A consumer that sleeps by other means is seen by the producer that it waits for.
+    /// The producer detects a consumer that sleeps by other means.
     #[test]
     fn loom_a_sleeper_is_seen() {
         loom::model(|| {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 /// Bytes of an arena that small blocks share.
 const ARENA_BYTES: u64 = 8 << 20;
-/// The same in a pool, where memory is scarce.
+/// The same in a pool, whose memory is limited.
 const POOLED_ARENA_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
 /// Blocks from this size have their own arena.
@@ -21,14 +21,14 @@ const LARGE_BYTES: u64 = 2 << 20;
 /// Maximum total size of the dropped large arenas that are kept for reuse.
 const STOCK_BYTES: u64 = 128 << 20;
 
-/// The memory that contains all arenas of a session, behind its segment.
+/// The memory of all arenas of a session, after its segment.
 pub(crate) struct Pool {
     range: Range,
     free: Mutex<BTreeMap<u64, u64>>,
 }
 
 impl Pool {
-    /// All of a range; its length is that of the session's share.
+    /// A pool of a whole range, whose length is that of the session's share.
     pub fn new(range: Range) -> Pool {
         let start = SEGMENT_BYTES.next_multiple_of(PAGE_BYTES);
         let room = (range.len() as u64).saturating_sub(start) / PAGE_BYTES * PAGE_BYTES;
@@ -54,7 +54,7 @@ struct Arena {
     range: Range,
     /// Offset in the session's [`Pool`].
     at: u64,
-    /// Free parts: offset → length. `None`: one block occupies the arena.
+    /// Free parts: offset → length. `None`: one block uses the whole arena.
     free: Option<BTreeMap<u64, u64>>,
 }
 
@@ -64,12 +64,12 @@ pub(super) struct Arenas {
     arenas: BTreeMap<u32, Arena>,
     next: u32,
     total: u64,
-    /// Large arenas without a block: name and bytes.
+    /// Large arenas without a block: id and size.
     stock: Vec<(u32, u64)>,
 }
 
-/// A part of an arena, owned by this process until it is dropped. To be dropped only after the
-/// executor has stopped using it.
+/// A part of an arena, owned by this process until dropped. Must not be dropped before the executor
+/// has stopped using it.
 pub struct Block {
     shared: Arc<Shared>,
     arena: u32,
@@ -85,7 +85,7 @@ impl Block {
         self.fresh
     }
 
-    /// Its location, as messages name it.
+    /// Its location, as used in messages.
     pub fn payload(&self) -> Payload {
         Payload {
             arena: self.arena,
@@ -94,7 +94,7 @@ impl Block {
         }
     }
 
-    /// A part of it, as messages name it. Panics if it exceeds the block.
+    /// The location of a part, as used in messages. Panics if the part exceeds the block.
     pub fn part(&self, offset: u64, len: u64) -> Payload {
         assert!(offset + len <= self.range.len() as u64);
         Payload {
@@ -114,7 +114,7 @@ impl Block {
         self.range.len()
     }
 
-    /// Never: a block of no bytes cannot be had.
+    /// Always `false`: empty blocks do not exist.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
@@ -166,12 +166,12 @@ impl Loan {
         })
     }
 
-    /// Its location, as commands name it.
+    /// Its location, as used in commands.
     pub fn payload(&self) -> Payload {
         self.payload
     }
 
-    /// The command is enqueued; with it the loan ends.
+    /// Ends the loan with the command, which has been enqueued.
     pub fn enqueued(mut self) {
         self.payload.len = 0;
     }
@@ -200,7 +200,7 @@ impl Arenas {
         align: u64,
     ) -> Result<Block, Lost> {
         let len = len.max(1);
-        // Neighbours never share a cache line.
+        // Neighboring blocks never share a cache line.
         let taken = len.next_multiple_of(128);
         let align = align.clamp(128, 4096);
         let small = Self::small_bytes(shared);
@@ -235,7 +235,7 @@ impl Arenas {
     }
 
     fn take_large(&mut self, shared: &Arc<Shared>, len: u64) -> Result<(u32, u64, u64), Lost> {
-        // Whole huge pages or, in a pool, which has ordinary ones, whole pages.
+        // Whole huge pages or, in a pool, which has ordinary pages, whole pages.
         let len = len.next_multiple_of(match shared.peer.pool() {
             None => LARGE_BYTES,
             Some(_) => PAGE_BYTES,
@@ -276,7 +276,7 @@ impl Arenas {
         free: Option<BTreeMap<u64, u64>>,
     ) -> Result<u32, Lost> {
         if self.total + len > shared.welcome.limits.arena_bytes {
-            // What lies in stock is ours to give up.
+            // Stocked arenas can be dropped.
             while let Some((name, _)) = self.stock.pop() {
                 self.remove(shared, name);
             }
@@ -292,7 +292,7 @@ impl Arenas {
                     if let Some(taken) = pool.take(len) {
                         break taken;
                     }
-                    // What lies in stock is ours to give up.
+                    // Stocked arenas can be dropped.
                     let (name, _) = self
                         .stock
                         .pop()
@@ -323,8 +323,8 @@ impl Arenas {
             // A lost session needs no notification.
             let _ = shared.control(&Control::ArenaDrop(name));
             if let Some(pool) = shared.peer.pool() {
-                // The arena is unused, and a later arena at the same place is announced after this
-                // message.
+                // The arena is unused, and this message precedes the announcement of a later arena
+                // at the same place.
                 pool.give(arena.at, len);
             }
         }

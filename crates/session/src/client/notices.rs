@@ -13,20 +13,20 @@ use std::time::{Duration, Instant};
 /// How long to wait for the remaining notices of an executor that has ended.
 const LAST_NOTICES_MAX: Duration = Duration::from_millis(500);
 
-/// Output printed by kernels arrives as notices before the command's completion, but by another
-/// path: a thread whose wait has ended waits for the announced ones.
+/// Output printed by kernels arrives as notices before the command's completion, but over another
+/// path: after its wait, a thread waits for the announced notices.
 pub(super) struct Printing {
-    /// In the notice ring's header: notices of printed text so far.
+    /// In the notice ring's header: number of notices of printed text.
     announced: Progress,
-    /// Those that have been handled.
+    /// Number of these notices that have been handled.
     handled: AtomicU64,
-    /// The thread that handles them.
+    /// The thread that handles notices.
     thread: Mutex<Option<ThreadId>>,
     changed: Condvar,
 }
 
 impl Printing {
-    /// Over the notice ring.
+    /// For the notice ring.
     pub fn new(ring: &Range) -> Result<Printing, RingError> {
         Ok(Printing {
             announced: Progress::new(ring)?,
@@ -71,7 +71,7 @@ impl Shared {
     }
 }
 
-/// Starts both: one for notices, one for the peer's end.
+/// Starts two threads: one for notices, one for the end of the peer.
 pub(super) fn spawn(shared: &Arc<Shared>, consumer: Consumer) -> io::Result<()> {
     let ours = shared.clone();
     Builder::new()

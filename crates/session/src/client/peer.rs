@@ -11,11 +11,11 @@ use std::time::Duration;
 
 /// The other end of a session; it receives the arenas' descriptors.
 pub(crate) trait Peer: Send + Sync {
-    /// Passes an arena; called before its `ArenaAdd` is pushed.
+    /// Passes an arena's memory; called before its `ArenaAdd` is pushed.
     fn send_arena(&self, arena: u32, memory: &Memory, fd: &OwnedFd) -> io::Result<()>;
     /// Blocks until the peer has exited, or [`Peer::close`] is called.
     fn wait_for_end(&self);
-    /// The memory that contains all arenas; none: each has its own memfd.
+    /// The memory that contains all arenas; `None`: each arena has its own memfd.
     fn pool(&self) -> Option<&Pool> {
         None
     }
@@ -23,13 +23,13 @@ pub(crate) trait Peer: Send + Sync {
     fn shares_arenas(&self) -> bool {
         true
     }
-    /// Whether the peer runs on other processors than this kernel's.
+    /// Whether the peer runs under another kernel.
     fn is_elsewhere(&self) -> bool {
         false
     }
     /// Messages were published in one of the rings. `_sleeps`: whether its consumer slept.
     fn kick(&self, _sleeps: bool) {}
-    /// As [`Peer::kick`] from within a message: the work has to be done by another thread.
+    /// Like [`Peer::kick`], from within a message: another thread has to do the work.
     fn kick_later(&self) {}
     /// Maximum spin of a waiter before it sleeps: a few round trips.
     fn spin(&self) -> Duration {
@@ -39,14 +39,14 @@ pub(crate) trait Peer: Send + Sync {
     fn waiting(&self) -> &dyn Waiting {
         &()
     }
-    /// Accepts memory that is not shared under an arena's id, for one command; false: shared memory
-    /// is required.
+    /// Accepts memory that is not shared, under an arena's id, for one command; `false`: shared
+    /// memory is required.
     fn lend(&self, _arena: u32, _memory: &Memory) -> bool {
         false
     }
-    /// Forgets it: the command was not enqueued.
+    /// Ends a loan whose command was not enqueued.
     fn give_back(&self, _arena: u32) {}
-    /// Ends the session. After it returns, lent memory is not accessed any more.
+    /// Ends the session. After it returns, lent memory is no longer accessed.
     fn close(&self);
 }
 

@@ -18,14 +18,14 @@ struct Channel {
     producer: Producer,
     message: Vec<u8>,
     waits: Vec<u8>,
-    /// Messages that did not fit into the ring, so that no enqueue waits for the executor.
+    /// Messages that did not fit into the ring, so that enqueueing never waits for the executor.
     spill: VecDeque<Box<[u8]>>,
     pushed: u64,
     reported_failure: u64,
 }
 
 impl Channel {
-    /// Moves what spilled into the ring, as far as it goes.
+    /// Moves spilled messages into the ring, as far as they fit.
     fn drain_spill(&mut self) -> bool {
         while let Some(message) = self.spill.front() {
             if self.producer.try_push(message).is_err() {
@@ -38,7 +38,7 @@ impl Channel {
     }
 }
 
-/// A command queue: commands go in, their count of completion comes out. Thread-safe.
+/// A command queue: commands are pushed, and the number of complete ones is read. Thread-safe.
 pub struct Queue {
     id: Id,
     shared: Arc<Shared>,
@@ -56,14 +56,14 @@ impl Queue {
         properties: u64,
     ) -> Result<Arc<Queue>, Lost> {
         let ring = shared.allocate(baltra_ring::ring_bytes(RING_BYTES) as u64, 128)?;
-        // Only written data is read, so that unused pages are not populated.
+        // Only the written part is mapped here, so that unused pages are not populated.
         let header = ring.range().slice(0, RING_HEADER_BYTES as u64);
         header.ok_or(Lost(OUT_OF_HOST_MEMORY))?.zero();
         let layout = |_| Lost(OUT_OF_HOST_MEMORY);
         let producer = Producer::new(ring.range().clone()).map_err(layout)?;
         let recent = shared.is_recent();
         if recent {
-            // Its thread is started when there is something to do.
+            // Its thread is started at the first command.
             producer.start_parked();
         }
         let progress = Progress::new(ring.range()).map_err(layout)?;
@@ -92,7 +92,7 @@ impl Queue {
         }))
     }
 
-    /// Its name.
+    /// Its id.
     pub fn id(&self) -> Id {
         self.id
     }
@@ -138,7 +138,7 @@ impl Queue {
             channel.producer.publish();
             channel.spill.push_back(channel.message.as_slice().into());
             if channel.spill.len() == 1 {
-                // It also runs a thread that has parked meanwhile.
+                // The thread also restarts a parked queue thread.
                 self.shared.start_draining();
             }
         }
@@ -151,18 +151,19 @@ impl Queue {
         Ok(number)
     }
 
-    /// Notifies the executor of published commands, and has it start the queue's thread if needed.
+    /// Notifies the executor of published commands, and makes it start the queue's thread if
+    /// necessary.
     fn published(&self, channel: MutexGuard<'_, Channel>, sleeps: bool) {
         let parked = sleeps && channel.producer.take_parked();
         drop(channel);
         if parked {
-            // A session that is lost runs nothing.
+            // A lost session runs no commands.
             let _ = self.shared.control(&Control::QueueRun(self.id));
         }
         self.shared.peer.kick(sleeps);
     }
 
-    /// Shows all commands to the executor.
+    /// Publishes all commands to the executor.
     pub fn flush(&self) {
         let mut channel = self.lock();
         let sleeps = if channel.spill.is_empty() {
@@ -181,7 +182,7 @@ impl Queue {
         drained
     }
 
-    /// Commands pushed since the queue was made.
+    /// Number of commands pushed since the queue was created.
     pub fn pushed(&self) -> u64 {
         self.lock().pushed
     }
@@ -191,7 +192,7 @@ impl Queue {
         self.progress.completed()
     }
 
-    /// Whether nothing is on its way.
+    /// Whether no command is outstanding.
     pub fn is_idle(&self) -> bool {
         let pushed = self.pushed();
         self.progress.completed() >= pushed
@@ -215,14 +216,14 @@ impl Queue {
         Ok(())
     }
 
-    /// The newest failed command's number and error; earlier failures are overwritten. To be read
-    /// after [`Queue::completed`]: it then covers every command that this counted.
+    /// The number and the error of the latest failed command; earlier failures are overwritten.
+    /// Read it after [`Queue::completed`]: it then covers every command in that count.
     pub fn failure(&self) -> Option<(u64, i32)> {
         self.progress.failure()
     }
 
-    /// Blocks until `number` commands are complete, pushed or not, or the session is lost (false).
-    /// Flushes nothing and consumes no error ([`Queue::failure`] has it).
+    /// Blocks until `number` commands are complete, pushed or not, or the session is lost
+    /// (`false`). Does not flush, and leaves errors to [`Queue::failure`].
     pub fn observe(&self, number: u64) -> bool {
         let reached = self.reached(number);
         self.shared.wait_for_prints();
@@ -236,7 +237,7 @@ impl Queue {
             .wait(number, shared.spin, &shared.stop, waiting)
     }
 
-    /// As [`Queue::observe`], but spins briefly instead of sleeping; returns whether the commands
+    /// Like [`Queue::observe`], but spins briefly instead of sleeping; returns whether the commands
     /// are complete. Spins without success become rare.
     pub fn observe_briefly(&self, number: u64) -> bool {
         let reached = self.progress.wait_briefly(number, self.shared.spin);
@@ -251,7 +252,7 @@ impl Queue {
     }
 }
 
-/// [`Command`] with a borrowed operation: the same bytes.
+/// [`Command`] with a borrowed operation, encoded to the same bytes.
 #[derive(serde::Serialize)]
 struct CommandRef<'a> {
     event: Event,

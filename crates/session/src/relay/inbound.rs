@@ -1,4 +1,4 @@
-//! Frames from the client into the executor's rings.
+//! Converts the client's frames to messages in the executor's rings.
 
 use super::outbound::progressed;
 use super::place::Own;
@@ -25,13 +25,13 @@ const QUEUES_MAX: usize = 1 << 15;
 pub(super) struct Inbound<'a> {
     pub(super) session: &'a Session,
     acked: u32,
-    /// Location of the current frame's payload.
+    /// Location of the current frame's received payload.
     arrived: Option<Arrived>,
     dirty: Vec<Id>,
-    /// Queues in which the relay has carried out commands itself, and the last one's number.
-    /// Reported to the client once no more frames have arrived.
+    /// Queues in which the relay has executed commands itself, with the number of the last one.
+    /// Reported to the client when no more frames have arrived.
     done: Vec<(Id, u64)>,
-    /// Something is in the outbox and not sent.
+    /// Whether the outbox has unsent frames.
     unsent: bool,
     scratch: Vec<u8>,
     calls: Call,
@@ -41,7 +41,7 @@ pub(super) struct Inbound<'a> {
 enum Arrived {
     /// In a block, for the executor.
     Staged(Block),
-    /// The payload's final place.
+    /// In the payload's final place.
     InPlace { _keep: Place },
 }
 
@@ -57,7 +57,7 @@ fn malformed(error: baltra_wire::CodecError) -> Violation {
 
 impl<'a> Inbound<'a> {
     pub fn new(session: &'a Session) -> Inbound<'a> {
-        // What had begun to arrive arrives again.
+        // Frames that had begun to arrive are received again.
         Inbound {
             session,
             acked: 0,
@@ -84,7 +84,7 @@ impl<'a> Inbound<'a> {
         let mut made = None;
         let mut counts = Vec::new();
         match &mut control {
-            // The executor reads rings of the relay's.
+            // The executor reads the relay's rings, not the client's.
             Control::QueueRun(_) => return Ok(()),
             Control::ArenaAdd { .. } | Control::ArenaDrop(_) | Control::ArenaPart { .. } => {
                 return Err(Violation::new(
@@ -159,12 +159,12 @@ impl<'a> Inbound<'a> {
             Control::Release { id, after, notify } => {
                 let mut state = self.session.state();
                 if state.queues.contains_key(id) {
-                    // Its ring is ours to free then.
+                    // The relay has to free its ring.
                     *notify = true;
                     state.released.push(*id);
                 }
                 if let Some(place) = state.places.remove(id) {
-                    // So is the buffer's memory.
+                    // The relay has to free the buffer's memory.
                     *notify = true;
                     state.leaving.insert(*id, place.block);
                 }
@@ -190,7 +190,7 @@ impl<'a> Inbound<'a> {
         }
         match taken {
             Some(block) => {
-                // Freed once the executor has carried out all earlier messages.
+                // Freed when the executor has processed all earlier messages.
                 let call = self.reserve(Awaited::Contents { _block: block });
                 let request = Request::Sync;
                 self.send(&Control::Call { call, request })
@@ -233,7 +233,7 @@ impl<'a> Inbound<'a> {
         Ok(payload)
     }
 
-    /// The received contents, which must be `len` bytes.
+    /// The received contents, which must have `len` bytes.
     fn contents(&self, len: u64) -> Result<Block, Violation> {
         match self.session.state().arriving.take() {
             Some((block, at, total)) if at == total && total == len => Ok(block),
@@ -243,7 +243,7 @@ impl<'a> Inbound<'a> {
         }
     }
 
-    /// A number for a call of the relay's own.
+    /// Reserves a number for one of the relay's own calls.
     pub(super) fn reserve(&mut self, awaited: Awaited) -> Call {
         let mut state = self.session.state();
         // There are always fewer outstanding calls than numbers.
@@ -257,7 +257,7 @@ impl<'a> Inbound<'a> {
         OWN_CALL | self.calls
     }
 
-    /// Passes a command on, or carries it out; the latter is reported once the frame is counted.
+    /// Forwards a command, or executes it; the latter is reported when the frame has been counted.
     fn command(&mut self, queue: Id, message: &[u8]) -> Result<Option<Own>, Violation> {
         let mut command = decode::<Command>(message).map_err(malformed)?;
         let arrived = match self.arrived.take() {
@@ -296,7 +296,7 @@ impl<'a> Inbound<'a> {
             return Err(Violation::new("a payload that nothing takes"));
         }
         // All of the client's control messages before this frame are in the executor's ring, and
-        // the arena that was just made for it.
+        // the announcement of the arena that was just created for it.
         command.after_control = self.session.client.control_count();
         let mut state = self.session.state();
         let state = &mut *state;
@@ -345,7 +345,7 @@ impl<'a> Inbound<'a> {
         Ok(())
     }
 
-    /// Reports a command that the relay has carried out.
+    /// Reports a command that the relay has executed.
     fn report(&mut self, mut own: Own) -> Result<(), Violation> {
         self.unsent |= own.report(self.session)?;
         match self.done.iter_mut().find(|d| d.0 == own.queue) {
@@ -372,7 +372,7 @@ impl<'a> Inbound<'a> {
         }
         drop(state);
         for id in parked {
-            // A session that is lost runs nothing.
+            // A lost session runs no commands.
             let _ = self.send(&Control::QueueRun(id));
         }
     }

@@ -18,7 +18,7 @@ const UNSENT_MAX: usize = 16 << 20;
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
 /// Interval at which the outbound thread checks whether the inbound thread still reads the notices
-/// itself; while it does, the outbound thread leaves them to it.
+/// itself; meanwhile, the outbound thread does not read them.
 const LEAVE: Duration = Duration::from_micros(500);
 
 /// The executor's notices.
@@ -48,7 +48,7 @@ impl Notices {
     }
 }
 
-/// Does the thread's work once, unless the thread is active; returns whether there was any.
+/// Does the thread's work once, unless the thread is active; returns whether there was work.
 pub(super) fn look(session: &Session) -> bool {
     let Ok(mut notices) = session.notices.try_lock() else {
         return false;
@@ -70,7 +70,8 @@ pub(super) fn look(session: &Session) -> bool {
     }
 }
 
-/// The thread: runs until the session has ended and all frames are sent. Closes the connection.
+/// The thread: runs until the session has ended and all frames have been sent, then closes the
+/// connection.
 pub(super) fn run(session: &Session) {
     carry(session);
     farewell(session);

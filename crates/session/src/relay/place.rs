@@ -1,8 +1,9 @@
-//! Transfers that the relay carries out itself.
+//! Transfers that the relay executes itself.
 //!
-//! On a device that works in host memory a buffer is a block of the session's arenas, as it is for
-//! a client on the same host. A write without earlier commands is received directly into the
-//! buffer, a read is sent directly out of it: no staging block, no command for the executor.
+//! On a device that works in host memory, a buffer is a block of the session's arenas, as for a
+//! client on the same host. If no earlier command is outstanding, a write is received directly into
+//! the buffer and a read is sent directly from it, without a staging block or a command for the
+//! executor.
 //!
 //! A write whose connection fails is received again as a whole: until then the buffer holds a part
 //! of it, but no later command of its queue runs. Bytes of a read that the client has not
@@ -25,28 +26,28 @@ use std::sync::Arc;
 
 /// Smaller reads are copied, which is cheaper than tracking them.
 const LENT_BYTES_MIN: usize = 64 << 10;
-/// Smaller writes are left to the executor, to which they go together with later commands, so that
-/// the client receives one report for all. If the relay has carried out the previous command, it
-/// carries out these too.
+/// Smaller writes are forwarded to the executor together with later commands, so that the client
+/// receives one report for all. If the relay has executed the previous command, it executes these
+/// too.
 const WRITE_BYTES_MIN: usize = 32 << 10;
-/// Above this number of copied bytes that are not acknowledged, reads go to the executor.
+/// Above this number of copied, unacknowledged bytes, reads are forwarded to the executor.
 const COPIES_BYTES_MAX: usize = 2 * WINDOW_BYTES as usize;
 /// Buffers from this size are page-aligned.
 const PAGE_BYTES: u64 = 4096;
 
-/// A command that the relay has carried out.
+/// A command that the relay has executed.
 pub(super) struct Own {
     pub queue: Id,
-    /// As the client counts.
+    /// Its number in the client's count.
     pub number: u64,
     event: Event,
-    /// Commands at the executor wait for the event.
+    /// Whether commands at the executor wait for its event.
     waited_for: bool,
     read: Option<Payload>,
 }
 
 impl Own {
-    /// Puts the read bytes and the event's completion into the outbox, and notifies the executor if
+    /// Adds the read bytes and the event's completion to the outbox, and notifies the executor if
     /// its commands wait for the event; returns whether there is anything to send.
     pub fn report(&mut self, session: &Session) -> Result<bool, Violation> {
         let (event, read) = (self.event, self.read.take());
@@ -71,7 +72,7 @@ impl Own {
         encode(&notice, &mut bytes).map_err(|e| Violation(e.to_string()))?;
         outbox.push(link, Kind::Notice, 0, &bytes, None);
         drop(outbox);
-        // For wait lists to come.
+        // For later wait lists.
         session.client.events().set(event, 0, [0; 4]);
         if !self.waited_for {
             return Ok(true);
@@ -99,7 +100,7 @@ impl Inbound<'_> {
             None if session.shares && (1..=session.state().limits.arena_bytes).contains(&size) => {
                 let align = if size >= PAGE_BYTES { PAGE_BYTES } else { 128 };
                 let block = session.client.allocate(size, align);
-                // The driver may have room where the arenas have none.
+                // The driver may have memory although the arenas have none.
                 block.map(Arc::new).map_err(|_| None)
             }
             contents => Err(contents),
@@ -107,7 +108,7 @@ impl Inbound<'_> {
     }
 
     /// Records a buffer's place. It is used only after the executor has created the buffer, so that
-    /// a refused buffer (a quota, a flag) fails as it should.
+    /// a rejected buffer (a quota, a flag) fails as it should.
     pub(super) fn remember(
         &mut self,
         id: Id,
@@ -159,7 +160,7 @@ impl Inbound<'_> {
         })
     }
 
-    /// Reads, if it can be done at once.
+    /// Executes a read if that is possible immediately.
     pub(super) fn read_in_place(&self, queue: Id, command: &Command<'_>) -> Option<Own> {
         let session = self.session;
         let mut state = session.state();

@@ -1,8 +1,9 @@
-//! Resumed connections: the new relay that accepts one passes it to the relay that has the session.
+//! Resumption of connections: the relay process that accepts the new connection passes it to the
+//! relay that has the session.
 //!
-//! The relay that holds a session listens on a Unix socket of the session's name. The fresh
-//! relay shows it the client's key, and hands it the connection: the socket itself, or, where
-//! it has to terminate TLS, one end of a pair between which and the client it carries bytes.
+//! The relay that has a session listens on a Unix socket with the session's name. The new relay
+//! sends the client's key, then passes the connection: the socket itself or, if the new relay
+//! terminates TLS, one end of a socket pair, whose bytes it forwards to and from the client.
 
 use super::{refuse, Options, Session};
 use crate::fd::{recv_with_fds, send_with_fds};
@@ -20,7 +21,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// Each step between two relays may take so long.
+/// Timeout of each step between two relays.
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
@@ -37,7 +38,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// The holder's side.
+/// The side of the relay that has the session.
 #[derive(Clone)]
 pub(super) struct Resumption(Arc<Shared>);
 
@@ -67,7 +68,7 @@ impl Resumption {
         })))
     }
 
-    /// Starts the thread that takes connections; each one ends the connection before it.
+    /// Starts the thread that accepts connections; each new one ends the previous one.
     pub fn spawn(&self, session: &Arc<Session>) -> io::Result<()> {
         let (ours, session) = (self.0.clone(), Arc::downgrade(session));
         let name = Builder::new().name("baltra-resume".into());
@@ -109,7 +110,7 @@ impl Resumption {
         }
     }
 
-    /// No more connections.
+    /// Stops accepting connections.
     pub fn end(&self) {
         let mut slot = self.0.slot.lock().expect("no panic under this lock");
         if std::mem::replace(&mut slot.ended, true) {
@@ -157,7 +158,7 @@ pub(super) fn hand_over(
             return refuse(&stream, Refusal::NotAllowed(text.into()), deadline);
         }
     };
-    // The client has the session's real welcome already.
+    // The client already has the session's real welcome.
     let welcome = Welcome {
         version: VERSION,
         session,

@@ -1,5 +1,5 @@
 //! A relay's state of its session: the queues' rings, the blocks of outstanding transfers, and the
-//! buffers whose bytes the relay can access itself.
+//! buffers whose bytes the relay can access.
 
 use crate::client::Block;
 use crate::tcp::WINDOW_BYTES;
@@ -10,9 +10,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A released queue's thread may publish its progress once more within this time.
+/// Time for which the ring of a released queue is kept, because the queue's thread may publish its
+/// progress once more.
 const RING_REST: Duration = Duration::from_secs(1);
-/// Payload beyond a queue's window that is still accepted: the window's last piece.
+/// Payload beyond a queue's window that is still accepted: the last piece of the window.
 const WINDOW_SLACK: u64 = crate::tcp::CHUNK_BYTES;
 
 /// A buffer, or a part of one, in memory that relay and executor share.
@@ -26,15 +27,15 @@ pub(super) struct Place {
 
 /// Purpose of a call that the relay itself sent to the executor.
 pub(super) enum Awaited {
-    /// It has read an object's first contents.
+    /// Confirms that the executor has read an object's initial contents.
     Contents { _block: Block },
-    /// It has made a buffer, or not.
+    /// Confirms or rejects the creation of a buffer.
     Buffer(Id),
 }
 
-/// A transfer on its way.
+/// An outstanding transfer.
 pub(super) struct Transfer {
-    /// The command's number as the executor counts, and as the client does.
+    /// The command's number in the executor's count, and in the client's.
     pub number: u64,
     pub clients_number: u64,
     pub event: Event,
@@ -47,17 +48,17 @@ pub(super) struct Queue {
     pub producer: Producer,
     /// The ring's memory.
     ring: Block,
-    /// In the order of their numbers.
+    /// Ordered by number.
     transfers: VecDeque<Transfer>,
     staged: u64,
-    /// Something is pushed and not published.
+    /// Whether pushed commands have not been published.
     pub dirty: bool,
     /// Pushed commands that the executor has reported as complete.
     completed: u64,
-    /// Commands that the relay has carried out itself; the client's numbering is ahead of the
-    /// executor's by this count.
+    /// Number of commands that the relay has executed itself, by which the client's numbering is
+    /// ahead of the executor's.
     own: u64,
-    /// The executor's number at the last of them: all up to it have been reported.
+    /// The executor's number at the last of them; all commands up to it have been reported.
     own_after: u64,
     /// Whether the queue's events have times, which only the driver can measure.
     profiles: bool,
@@ -83,8 +84,8 @@ impl Queue {
         self.completed >= self.producer.pushed()
     }
 
-    /// Counts a command that the relay carries out itself while the queue is idle; returns the
-    /// client's number of it.
+    /// Counts a command that the relay executes itself while the queue is idle; returns its number
+    /// in the client's count.
     pub fn carry_out(&mut self) -> u64 {
         debug_assert!(self.is_idle());
         self.own += 1;
@@ -92,18 +93,18 @@ impl Queue {
         self.clients(self.producer.pushed())
     }
 
-    /// Whether the relay carried out the last command itself.
+    /// Whether the relay executed the last command itself.
     pub fn goes_on(&self) -> bool {
         self.own > 0 && self.own_after == self.producer.pushed()
     }
 
-    /// The client's number of the executor's command `number`, which is later than all those that
-    /// the relay has carried out, or complete.
+    /// Converts the executor's number of a command to the client's. The command must be complete,
+    /// or later than all commands that the relay has executed.
     pub fn clients(&self, number: u64) -> u64 {
         number + self.own
     }
 
-    /// The executor's count when the client's is `count`.
+    /// Converts the client's count to the executor's.
     pub fn executors(&self, count: u64) -> u64 {
         count.saturating_sub(self.own)
     }
@@ -112,14 +113,14 @@ impl Queue {
     pub fn translate(&mut self, completed: u64, failed: (u64, i32)) -> (u64, (u64, i32)) {
         self.completed = self.completed.max(completed.min(self.producer.pushed()));
         let failed = match failed {
-            // Reported before.
+            // Already reported.
             (number, _) if number <= self.own_after => (0, 0),
             (number, code) => (self.clients(number), code),
         };
         (self.clients(completed), failed)
     }
 
-    /// Whether the client may have so much more on its way.
+    /// Whether the client may have `len` more bytes in flight.
     pub fn has_room(&self, len: u64) -> bool {
         self.staged + len <= WINDOW_BYTES + WINDOW_SLACK
     }
@@ -129,7 +130,7 @@ impl Queue {
         self.transfers.push_back(transfer);
     }
 
-    /// Takes the transfers among the first `completed` commands.
+    /// Takes the transfers of the first `completed` commands.
     pub fn complete(&mut self, completed: u64) -> impl Iterator<Item = Transfer> {
         let done = self.transfers.partition_point(|t| t.number <= completed);
         let done: Vec<_> = self.transfers.drain(..done).collect();
@@ -137,7 +138,7 @@ impl Queue {
         done.into_iter()
     }
 
-    /// Whether a transfer is on its way.
+    /// Whether a transfer is outstanding.
     pub fn has_transfers(&self) -> bool {
         !self.transfers.is_empty()
     }
@@ -161,15 +162,15 @@ pub(super) struct State {
     pub places: HashMap<Id, Place>,
     /// Released buffers, until the executor has released them, too.
     pub leaving: HashMap<Id, Arc<Block>>,
-    /// Calls of the relay's own.
+    /// Outstanding calls of the relay itself.
     pub awaited: HashMap<Call, Awaited>,
     /// Events that commands at the executor wait for, by slot.
     waited_for: HashMap<u32, Event>,
-    /// Contents that are arriving: their block, bytes there and bytes in all.
+    /// Contents that are being received: their block, the received bytes, and all bytes.
     pub arriving: Option<(Block, u64, u64)>,
     /// Rings of released queues.
     resting: VecDeque<(Instant, Block)>,
-    /// Queues that were given up and not freed yet.
+    /// Released queues that have not been freed yet.
     pub released: Vec<Id>,
 }
 
@@ -189,8 +190,8 @@ impl State {
         }
     }
 
-    /// The bytes that a command of `queue` moves, if they are in shared memory and all earlier
-    /// commands are complete: then the relay may move them itself.
+    /// The place of the bytes that a command of `queue` transfers, if they are in shared memory and
+    /// all earlier commands are complete, so that the relay may execute the command.
     pub fn in_place(
         &self,
         queue: Id,
@@ -217,8 +218,8 @@ impl State {
         (alone && !queue.profiles && payload.len > 0).then_some((direction, place))
     }
 
-    /// Removes complete events from a wait list, because the executor has no record of those that
-    /// the relay completed itself. Records the rest.
+    /// Removes completed events from a wait list, because the executor has no record of those that
+    /// the relay completed. Records the rest.
     pub fn waits(&mut self, waits: Waits<'_>, events: &EventTable, left: &mut Vec<u8>) {
         for event in waits.iter().filter(|&e| events.status(e) != 0) {
             left.extend_from_slice(&event.to_le_bytes());
@@ -243,8 +244,8 @@ impl State {
         self.waited_for.get(&event_slot(event)) == Some(&event)
     }
 
-    /// Rewrites counts of queues' commands (an id, a count; little-endian) from the client's to
-    /// the executor's.
+    /// Converts counts of queues' commands (an id, a count; little-endian) from the client's to the
+    /// executor's.
     pub fn executors_counts(&self, after: &[u8], counts: &mut Vec<u8>) {
         for entry in after.chunks_exact(12) {
             let (id, count) = entry.split_at(4);
@@ -258,7 +259,7 @@ impl State {
         }
     }
 
-    /// The executor has answered a call of the relay's own.
+    /// Handles the executor's reply to one of the relay's own calls.
     pub fn answered(&mut self, call: Call, worked: bool) -> Option<Awaited> {
         let awaited = self.awaited.remove(&call);
         if let Some(Awaited::Buffer(id)) = &awaited {
@@ -270,7 +271,7 @@ impl State {
         awaited
     }
 
-    /// The executor has let go of a queue.
+    /// Frees a queue that the executor has released.
     pub fn drop_queue(&mut self, id: Id) {
         self.released.retain(|&released| released != id);
         if let Some(queue) = self.queues.remove(&id) {
@@ -278,7 +279,7 @@ impl State {
         }
     }
 
-    /// Frees the rings that have rested.
+    /// Frees rings whose waiting time has elapsed.
     pub fn sweep(&mut self) {
         while let Some((since, _)) = self.resting.front() {
             if since.elapsed() < RING_REST {
@@ -288,7 +289,7 @@ impl State {
         }
     }
 
-    /// Forgets a transfer's event.
+    /// Removes a transfer's event.
     pub fn forget(&mut self, transfer: &Transfer) {
         if transfer.event != 0 {
             self.by_event.remove(&transfer.event);

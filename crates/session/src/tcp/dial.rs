@@ -11,10 +11,10 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Unanswered for so long, a connection counts as broken.
+/// Time without a reply after which a connection counts as broken.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// The way to reach a manager.
+/// The address and settings for reaching a manager.
 #[derive(Clone)]
 pub(crate) struct Dialer {
     pub host: String,
@@ -85,7 +85,7 @@ pub(crate) fn hello(
     decode(&bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))
 }
 
-/// Reads one message with its length before it.
+/// Reads one message that is preceded by its length.
 pub(crate) fn read_framed(
     stream: &Stream,
     bytes_max: usize,
@@ -122,8 +122,8 @@ pub(crate) fn exchange_counts(
     Ok(u64::from_le_bytes(theirs))
 }
 
-/// Makes a client's socket close with a reset, which lets the relay distinguish a process that has
-/// ended from a path that has failed.
+/// Makes a client's socket close with a reset, so that the relay can distinguish a process that has
+/// ended from a failed network path.
 pub(crate) fn reset_on_close(socket: &OwnedFd) -> io::Result<()> {
     Ok(sockopt::set_socket_linger(socket, Some(Duration::ZERO))?)
 }

@@ -1,4 +1,4 @@
-//! Frames: a head of twenty bytes, a message, a payload.
+//! Frames: a header of twenty bytes, a message, a payload.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -8,18 +8,18 @@
 //! | 12–15 | bytes of the message |
 //! | 16–19 | bytes of the payload |
 //!
-//! All little-endian. Frames of every kind but [`Kind::Ack`] are counted from 1.
+//! All numbers are little-endian. Frames of all kinds except [`Kind::Ack`] are counted from 1.
 
 use super::CHUNK_BYTES;
 use baltra_wire::MESSAGE_BYTES_MAX;
 
-/// Bytes of a head.
+/// Size of a header.
 pub(crate) const HEAD_BYTES: usize = 20;
 
 /// Kinds of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Only acknowledges. Not counted.
+    /// Only an acknowledgement. Not counted.
     Ack,
     /// To the relay: a `Control`.
     Control,
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
     /// To the relay: a piece of the contents of an object created by a later `Control`; the message
     /// is their total length, eight bytes.
     Contents,
-    /// To the relay: ends the session.
+    /// To the relay: end the session.
     Close,
     /// To the client: a `Notice`.
     Notice,
@@ -47,7 +47,7 @@ const KINDS: [Kind; 7] = [
     Kind::Data,
 ];
 
-/// A frame's first bytes.
+/// A frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub kind: Kind,
@@ -84,7 +84,7 @@ impl Head {
         bytes
     }
 
-    /// Decodes a head and checks every bound that does not depend on the message.
+    /// Decodes a header and checks every bound that does not depend on the message.
     pub fn from_bytes(bytes: &[u8; HEAD_BYTES]) -> Result<Head, Violation> {
         let word =
             |i: usize| u32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().expect("four bytes"));

@@ -1,10 +1,10 @@
 //! Sends frames on a stream and keeps them until the peer has acknowledged them.
 //!
-//! Frames are gathered into segments: many small ones, or one with its payload, which stays in
-//! shared memory and is named by its range. A segment is freed when its last frame has been
-//! acknowledged. After a broken connection, sending restarts at the first frame that the peer has
-//! not received. Before a payload's bytes may change, the caller calls [`Outbox::detach`], which
-//! copies those that are still needed.
+//! Frames are collected in segments: many small frames, or one frame with its payload, which stays
+//! in shared memory and is referred to by its range. A segment is freed when its last frame has
+//! been acknowledged. After a broken connection, sending restarts at the first frame that the peer
+//! has not received. Before a payload's bytes may change, the caller calls [`Outbox::detach`],
+//! which copies those that are still needed.
 
 use super::frame::{Head, Kind, Violation, HEAD_BYTES};
 use super::stream::Stream;
@@ -29,13 +29,13 @@ const KEPT_BYTES_MAX: usize = 512 << 20;
 
 /// The payload of a frame.
 pub(crate) enum Payload {
-    /// In its owner's memory, which stays unchanged until it has been acknowledged.
+    /// In its owner's memory, which is unchanged until the frame has been acknowledged.
     Lent(Range),
     /// In a staging block, which is freed once it has been acknowledged.
     Staged(Block),
-    /// In a buffer, which keeps them until [`Outbox::detach`] is called.
+    /// In a buffer, which is unchanged until [`Outbox::detach`] is called.
     InPlace { range: Range, _keep: Arc<Block> },
-    /// Copied.
+    /// A copy.
     Own(Vec<u8>),
 }
 
@@ -69,7 +69,7 @@ impl Segment {
         self.bytes.len() + self.payload.as_ref().map_or(0, Payload::len)
     }
 
-    /// Bytes of ours that it takes until it is acknowledged.
+    /// Bytes of this process's memory that it uses until it is acknowledged.
     fn kept(&self) -> usize {
         let own = match &self.payload {
             Some(Payload::Own(bytes)) => bytes.len(),
@@ -83,28 +83,29 @@ impl Segment {
 pub(crate) struct Outbox {
     stream: Option<Arc<Stream>>,
     segments: VecDeque<Segment>,
-    /// The first segment that is not fully sent, and how much of it is.
+    /// Index of the first segment that is not completely sent, and the number of its sent bytes.
     next: usize,
     at: usize,
-    /// Frames pushed, and those that the other side has.
+    /// Numbers of frames pushed, and of frames that the peer has.
     pushed: u64,
     acked: u64,
     /// The highest received count that was sent to the peer.
     ack_sent: u64,
     unsent: usize,
     kept: usize,
-    /// Bytes of the payloads in place.
+    /// Total size of the payloads in buffers.
     in_place: usize,
     closed: bool,
     spare: Vec<Vec<u8>>,
-    /// Sending met a reset, which the kernel reports only once, here or to the reading thread.
+    /// Whether sending failed with a reset, which the kernel reports only once, here or to the
+    /// reading thread.
     reset: bool,
 }
 
-/// Whether everything has gone to the socket.
+/// The result of flushing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flushed {
-    /// It has.
+    /// Everything has been written to the socket.
     All,
     /// The socket's buffer is full.
     Stalled,
@@ -112,11 +113,11 @@ pub(crate) enum Flushed {
     Down,
 }
 
-/// Both directions' counts and the outgoing frames.
+/// Counts of both directions, and the outgoing frames.
 pub(crate) struct Link {
     outbox: Mutex<Outbox>,
     received: AtomicU64,
-    /// The outbox's counts, to be had without its lock.
+    /// The outbox's counts, readable without its lock.
     acked: AtomicU64,
     in_place: AtomicUsize,
     kept: AtomicUsize,
@@ -125,7 +126,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Over a fresh session's stream.
+    /// A link for a new session's stream.
     pub fn new(stream: Arc<Stream>) -> Link {
         Link {
             outbox: Mutex::new(Outbox {
@@ -151,18 +152,17 @@ impl Link {
         }
     }
 
-    /// The outgoing side, to push frames and flush.
+    /// The outgoing side, for pushing frames and flushing.
     pub fn outbox(&self) -> MutexGuard<'_, Outbox> {
         self.outbox.lock().expect("no panic under this lock")
     }
 
-    /// Counted frames received and carried out.
+    /// Number of counted frames received and processed.
     pub fn received(&self) -> u64 {
         self.received.load(Ordering::Acquire)
     }
 
-    /// Counts a frame as carried out; its `head.ack` must have been passed to [`Link::acked`]
-    /// before.
+    /// Counts a frame as processed; its `head.ack` must have been passed to [`Link::acked`] before.
     pub fn count(&self, head: &Head) {
         if head.counts() {
             self.received.fetch_add(1, Ordering::AcqRel);
@@ -171,7 +171,7 @@ impl Link {
         }
     }
 
-    /// The peer has received that many of our frames (low half of the count).
+    /// Records that the peer has received this number of frames (low half of the count).
     pub fn acked(&self, ack: u32) -> Result<(), Violation> {
         let mut outbox = self.outbox();
         outbox.acked(ack)?;
@@ -185,22 +185,22 @@ impl Link {
         self.kept.store(outbox.kept, Ordering::Release);
     }
 
-    /// Frames of ours that the peer has acknowledged.
+    /// Number of frames that the peer has acknowledged.
     pub fn arrived(&self) -> u64 {
         self.acked.load(Ordering::Acquire)
     }
 
-    /// Payload bytes in buffers that have not been acknowledged.
+    /// Number of payload bytes in buffers that have not been acknowledged.
     pub fn in_place(&self) -> usize {
         self.in_place.load(Ordering::Acquire)
     }
 
-    /// Message and payload bytes of ours that have not been acknowledged.
+    /// Number of message and copied payload bytes that have not been acknowledged.
     pub fn copies(&self) -> usize {
         self.kept.load(Ordering::Acquire)
     }
 
-    /// Bytes in buffers may change from now on.
+    /// Allows bytes in buffers to change from now on.
     pub fn detach(&self) {
         if self.in_place() != 0 {
             let mut outbox = self.outbox();
@@ -227,14 +227,14 @@ impl Link {
             || self.received() & (ACK_FRAMES / 4 - 1) == 0
     }
 
-    /// The connection broke: frames are only kept from now on.
+    /// Records that the connection broke: frames are only kept from now on.
     pub fn down(&self) {
         if let Some(stream) = self.outbox().stream.take() {
             stream.shutdown();
         }
     }
 
-    /// As [`Link::down`], permanently: after it returns, no payload is accessed any more.
+    /// Like [`Link::down`], permanently: after it returns, payloads are no longer accessed.
     pub fn close(&self) {
         self.outbox().closed = true;
         self.down();
@@ -245,7 +245,7 @@ impl Link {
         self.outbox().reset
     }
 
-    /// Continues on another connection whose peer has `received` of our frames.
+    /// Continues on another connection, whose peer has `received` frames.
     pub fn resume(&self, stream: Arc<Stream>, received: u64) -> Result<(), Violation> {
         let mut outbox = self.outbox();
         if outbox.closed {
@@ -263,7 +263,7 @@ impl Link {
         outbox.drop_acked(true);
         outbox.skip_received(received);
         outbox.unsent = outbox.segments.iter().map(Segment::len).sum::<usize>() - outbox.at;
-        // The handshake carries the count.
+        // The handshake contained the count.
         outbox.ack_sent = self.received();
         outbox.stream = Some(stream);
         outbox.reset = false;
@@ -328,7 +328,7 @@ impl Outbox {
         }
     }
 
-    /// Copies the payloads in place that have not arrived.
+    /// Copies the payloads in buffers that have not been acknowledged.
     fn detach(&mut self) {
         for segment in &mut self.segments {
             if let Some(Payload::InPlace { range, .. }) = &segment.payload {
@@ -341,12 +341,12 @@ impl Outbox {
         self.in_place = 0;
     }
 
-    /// Counted frames pushed.
+    /// Number of counted frames pushed.
     pub fn pushed(&self) -> u64 {
         self.pushed
     }
 
-    /// Bytes pushed and not sent, payload included.
+    /// Number of bytes pushed and not sent, including payload.
     pub fn unsent(&self) -> usize {
         self.unsent
     }
@@ -356,7 +356,7 @@ impl Outbox {
         self.kept > KEPT_BYTES_MAX
     }
 
-    /// The connection in use.
+    /// The current connection.
     pub fn stream(&self) -> Option<Arc<Stream>> {
         self.stream.clone()
     }
@@ -432,7 +432,7 @@ impl Outbox {
 
     fn acked(&mut self, ack: u32) -> Result<(), Violation> {
         let ahead = ack.wrapping_sub(self.acked as u32);
-        // The half of the numbers behind us are outdated acknowledgements.
+        // Numbers in the half behind the current count are outdated acknowledgements.
         if ahead == 0 || ahead > 1 << 31 {
             return Ok(());
         }
@@ -445,7 +445,7 @@ impl Outbox {
         }
         self.acked = acked;
         self.drop_acked(false);
-        // The remaining segments are not sent, or only in part. (A payload is its segment's last.)
+        // The remaining segments are not sent, or only in part. (A payload ends its segment.)
         let mut left = self.segments.iter().take_while(|s| s.last <= acked);
         if left.any(|s| s.payload.is_some()) {
             return Err(Violation::new("an unsent frame was acknowledged"));
@@ -453,7 +453,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Drops the segments that are acknowledged and sent (`resent`: or need not be).
+    /// Drops the segments that are acknowledged and sent (`resent`: or need not be sent).
     fn drop_acked(&mut self, resent: bool) {
         while let Some(front) = self.segments.front() {
             let sent = resent || self.next > 0 || self.at == front.len();
@@ -476,7 +476,7 @@ impl Outbox {
         }
     }
 
-    /// Sets the cursor behind frame number `received`, if it is inside the first segment.
+    /// Moves the cursor past frame number `received`, if it is in the first segment.
     fn skip_received(&mut self, received: u64) {
         let Some(front) = self.segments.front() else {
             return;

@@ -1,5 +1,5 @@
-//! Receives frames. Payloads go directly from the socket to their place; only bytes read together
-//! with a head are copied, which are few if payloads follow each other.
+//! Receives frames. Payloads are received directly from the socket into their place; only bytes
+//! read together with a header are copied, which are few if payloads follow each other.
 
 use super::frame::{Head, Violation, HEAD_BYTES};
 use super::stream::Stream;
@@ -8,14 +8,14 @@ use std::io;
 
 /// Maximum bytes per read from the socket.
 const BUFFER_BYTES: usize = 128 << 10;
-/// The same after a payload, where the next frame's payload goes to another place.
+/// The same after a payload, because the next frame's payload is received into another place.
 const BEHIND_PAYLOAD_BYTES: usize = 1 << 10;
 
 /// Receiver of frames.
 pub(crate) trait Receive {
     /// Returns the place of a frame's payload, exactly `head.payload` bytes.
     fn place(&mut self, head: &Head, message: &[u8]) -> Result<Range, Violation>;
-    /// A frame is whole. False: the peer has ended the session.
+    /// Handles a complete frame; `false`: the peer has ended the session.
     fn frame(&mut self, head: &Head, message: &[u8]) -> Result<bool, Violation>;
     /// All received frames have been processed: publish pending messages.
     fn idle(&mut self) -> Result<(), Violation>;
@@ -33,7 +33,7 @@ pub(crate) enum Ended {
     Closed,
     /// The connection broke.
     Broken(io::Error),
-    /// The peer cannot be believed any more.
+    /// The peer violated the protocol.
     Violation(Violation),
 }
 
@@ -54,7 +54,7 @@ struct Buffer {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// The last frame had a payload.
+    /// Whether the last frame had a payload.
     behind_payload: bool,
 }
 
@@ -71,8 +71,8 @@ impl Buffer {
         }
     }
 
-    /// Receives more (false: no data is available), so that `wanted` bytes from `start` on will
-    /// fit. The buffer grows with the received bytes, not with the length that a head announces.
+    /// Receives more (`false`: no data is available), so that `wanted` bytes from `start` on will
+    /// fit. The buffer grows with the received bytes, not with the announced length.
     fn receive(&mut self, stream: &Stream, wanted: usize) -> io::Result<bool> {
         if self.start > 0 && self.start + wanted > self.bytes.len() {
             self.bytes.copy_within(self.start..self.end, 0);
@@ -98,16 +98,16 @@ impl Buffer {
     }
 }
 
-/// Reads one connection's frames. Any thread may do it, one at a time.
+/// Reads the frames of one connection, on one thread at a time.
 pub(crate) struct Reader {
     buffer: Buffer,
     message: Vec<u8>,
-    /// Frames were processed since the receiver's last [`Receive::idle`].
+    /// Whether frames were processed since the last [`Receive::idle`].
     busy: bool,
 }
 
 impl Reader {
-    /// For a connection of which nothing has been read.
+    /// A reader for a connection from which nothing has been read.
     pub fn new() -> Reader {
         Reader {
             buffer: Buffer {
@@ -162,8 +162,8 @@ impl Reader {
         }
     }
 
-    /// The next frame's head, and its length with the message; the inner error is the number of
-    /// bytes needed first.
+    /// The next frame's header, and the length of header and message; the inner error is the number
+    /// of bytes needed.
     fn frame(&self) -> Result<Result<(Head, usize), usize>, Violation> {
         let filled = self.buffer.filled();
         let Some(head) = filled.first_chunk::<HEAD_BYTES>() else {

@@ -1,5 +1,5 @@
-//! Large transfers in pieces: whole slices, whole rows, or parts of a row, in the payload's
-//! order, so that each piece's bytes are contiguous.
+//! Splits large transfers into whole slices, whole rows, or parts of a row, in the payload's order,
+//! so that each piece's bytes are contiguous.
 
 use baltra_wire::{Direction, Operation, Payload, Region};
 
@@ -41,7 +41,7 @@ pub(crate) struct Pieces<'a> {
     operation: Operation<'a>,
     payload: Payload,
     max: u64,
-    /// Payload bytes done.
+    /// Number of payload bytes in earlier pieces.
     done: u64,
     ended: bool,
 }
@@ -102,7 +102,8 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
-/// Makes `region` the piece that starts `done` bytes into the payload of `total`; its bytes.
+/// Makes `region` the piece that starts `done` bytes into the payload of `total` bytes; returns its
+/// size.
 fn cut(region: &mut Region, total: u64, done: u64, max: u64, part_rows: bool) -> u64 {
     let [width, height, depth] = region.size;
     let lines = height.saturating_mul(depth);
@@ -127,7 +128,7 @@ fn cut(region: &mut Region, total: u64, done: u64, max: u64, part_rows: bool) ->
         region.size[1] = rows;
         return rows * line;
     }
-    // A buffer's row: its pixels are bytes.
+    // A row of a buffer: its pixels are bytes.
     region.size[1] = 1;
     region.origin[0] += in_line;
     region.size[0] = (line - in_line).min(max);
@@ -167,7 +168,7 @@ mod tests {
         (operation, payload)
     }
 
-    /// Each byte of the payload, as (x, y, z), in the pieces' order.
+    /// Each byte of the payload, as (x, y, z), in the order of the pieces.
     fn bytes(operation: &Operation<'_>, payload: Payload, max: u64) -> Vec<[u64; 3]> {
         let mut all = Vec::new();
         let mut next = payload.offset;

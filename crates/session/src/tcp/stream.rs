@@ -1,4 +1,4 @@
-//! A connected socket, plain or TLS: one thread reads, any may send.
+//! A connected socket, plain or TLS: one thread reads, any thread may send.
 
 use super::tls;
 use crate::inherited::Socket;
@@ -11,17 +11,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Plain bytes that one send encrypts at the most.
+/// Most plaintext bytes that one send encrypts.
 const TLS_SEND_BYTES: usize = 256 << 10;
-/// The most that a TLS record carries.
+/// Most bytes in a TLS record.
 const RECORD_BYTES: usize = 16 << 10;
 /// Interval at which a thread that waits for bytes checks that the socket is still open: closing a
 /// descriptor does not end a wait for it.
 const LOOK: Duration = Duration::from_secs(1);
-/// The end of a session whose socket the program has closed.
+/// The error of a session whose socket the program has closed.
 pub(crate) const CLOSED: &str = "the program has closed the session's descriptor";
 
-/// A stream socket in blocking mode; sending never blocks nevertheless.
+/// A stream socket in blocking mode, on which sending does not block.
 pub(crate) struct Stream {
     fd: Socket,
     tls: Option<Mutex<Connection>>,
@@ -54,7 +54,7 @@ fn invalid(error: rustls::Error) -> io::Error {
 }
 
 impl Stream {
-    /// Over a connected socket.
+    /// Wraps a connected socket.
     pub fn plain(fd: OwnedFd) -> Stream {
         Stream {
             fd: Socket::new(fd),
@@ -63,19 +63,19 @@ impl Stream {
         }
     }
 
-    /// In a program whose descriptors are not all this library's: it may close any, and open others
-    /// of the same numbers. From then on every call fails, and none touches what is not ours.
+    /// For programs with descriptors of other code, which may close any descriptor and open others
+    /// with the same number. After that, every call fails without touching the other descriptor.
     pub fn guard(mut self) -> Stream {
         self.guarded = true;
         self
     }
 
-    /// Whether the socket has been closed behind this library's back.
+    /// Whether code outside this library has closed the socket.
     pub fn is_gone(&self) -> bool {
         self.guarded && self.fd.get().is_none()
     }
 
-    /// The socket, for one call.
+    /// The socket for one call.
     fn socket(&self) -> io::Result<&OwnedFd> {
         match self.guarded {
             true => self.fd.get().ok_or_else(|| io::Error::other(CLOSED)),
@@ -83,7 +83,7 @@ impl Stream {
         }
     }
 
-    /// Shakes hands first, until `deadline` at the latest.
+    /// Performs the handshake first, until `deadline` at the latest.
     pub fn tls(fd: OwnedFd, mut connection: Connection, deadline: Instant) -> io::Result<Stream> {
         connection.set_buffer_limit(Some(2 * TLS_SEND_BYTES));
         while connection.is_handshaking() || connection.wants_write() {
@@ -126,13 +126,13 @@ impl Stream {
         self.tls.is_some()
     }
 
-    /// Gives the socket of a plain stream away.
+    /// Returns the socket of a plain stream.
     pub fn into_fd(self) -> OwnedFd {
         self.fd.into_fd()
     }
 
-    /// Receives, blocking: into `first`, and beyond it into `rest`, or, if that is empty, whatever
-    /// arrives of `first` (see [`recv`]). 0: the peer has closed.
+    /// Receives, blocking, into `first` and then into `rest`; if `rest` is empty, returns with a
+    /// part of `first` (see [`recv`]). 0: the peer has closed.
     pub fn recv(&self, first: Option<&Range>, rest: &mut [u8]) -> io::Result<usize> {
         match &self.tls {
             None => recv(self.socket()?, first, rest),
@@ -140,7 +140,7 @@ impl Stream {
         }
     }
 
-    /// Receives the bytes that have arrived; `WouldBlock`: none. 0: the peer has closed.
+    /// Receives the available bytes; `WouldBlock`: none. 0: the peer has closed.
     pub fn recv_now(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match &self.tls {
             None => Nonblocking(self.socket()?).read(bytes),
@@ -148,7 +148,7 @@ impl Stream {
         }
     }
 
-    /// Waits until something has arrived, or the stream has ended.
+    /// Waits until bytes are available, or the stream has ended.
     pub fn wait_readable(&self) {
         loop {
             // The caller receives afterwards, which returns the failure.
@@ -200,7 +200,7 @@ impl Stream {
         }
     }
 
-    /// Receives exactly `bytes`, until `deadline` at the latest.
+    /// Fills `bytes`, until `deadline` at the latest.
     pub fn recv_exact(&self, bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
         let mut at = 0;
         while at < bytes.len() {
@@ -221,7 +221,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends as much as the socket's buffer holds; `WouldBlock`: it is full.
+    /// Sends as much as the socket's buffer accepts; `WouldBlock`: it is full.
     pub fn send(&self, parts: &[Part<'_>]) -> io::Result<usize> {
         let Some(tls) = &self.tls else {
             return send(self.socket()?, parts);
@@ -286,7 +286,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Whether everything taken by [`Stream::send`] has gone to the socket, trying first.
+    /// Whether all data accepted by [`Stream::send`] has been written to the socket, after an
+    /// attempt to write it.
     pub fn is_flushed(&self) -> io::Result<bool> {
         let Some(tls) = &self.tls else {
             return Ok(true);
@@ -296,7 +297,7 @@ impl Stream {
         Ok(!connection.wants_write())
     }
 
-    /// Waits until the socket takes more, at most `timeout`.
+    /// Waits until the socket accepts more data, at most for `timeout`.
     pub fn wait_writable(&self, timeout: Duration) {
         // The caller sends afterwards, which returns the failure.
         if let Ok(socket) = self.socket() {
@@ -306,7 +307,7 @@ impl Stream {
 
     /// Ends both directions, which wakes receiving threads.
     pub fn shutdown(&self) {
-        // It may be broken already.
+        // The connection may be broken already.
         if let Ok(socket) = self.socket() {
             let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
         }

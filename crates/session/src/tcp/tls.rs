@@ -1,4 +1,4 @@
-//! TLS: whom a client trusts, and the daemon's certificate.
+//! TLS: the certificates that a client trusts, and the daemon's certificate.
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The daemon's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The chain, PEM, its own certificate first.
+    /// The certificate chain, PEM, beginning with the daemon's certificate.
     pub certificate: PathBuf,
     /// Its key, PEM.
     pub key: PathBuf,
@@ -38,7 +38,7 @@ fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     Ok(found)
 }
 
-/// The client's side towards `host`. `authority`: trust only the certificates in this file
+/// The client's configuration for `host`. `authority`: trust only the certificates in this file
 /// instead of the public roots.
 pub(crate) fn client(host: &str, authority: Option<&Path>) -> io::Result<ClientConnection> {
     let mut roots = RootCertStore::empty();
@@ -66,7 +66,7 @@ pub(crate) fn client(host: &str, authority: Option<&Path>) -> io::Result<ClientC
     config.map_err(|e| broken(e.to_string()))
 }
 
-/// The reason for which a TLS connection failed, with a remedy where rustls names none.
+/// The reason for which a TLS connection failed, with a remedy if rustls does not give one.
 pub fn reason(error: &rustls::Error) -> String {
     use rustls::{CertificateError, Error};
     match error {
@@ -90,7 +90,7 @@ pub fn reason(error: &rustls::Error) -> String {
     }
 }
 
-/// The daemon's side.
+/// The daemon's configuration.
 pub(crate) fn server(files: &TlsFiles) -> io::Result<ServerConnection> {
     let chain = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| {

@@ -31,7 +31,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
 use std::thread::{self, Builder, Thread};
 use std::time::{Duration, Instant};
 
-/// The first pause between two attempts to come back, and the longest.
+/// First and longest pause between attempts to reconnect.
 const RETRY_FIRST: Duration = Duration::from_millis(10);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 /// The receiving thread leaves the socket to waiting threads that read it themselves, and checks at
@@ -41,18 +41,18 @@ const LEAVE: Duration = Duration::from_micros(200);
 /// Events whose completion the executor will report.
 #[derive(Default)]
 struct Events {
-    /// Of commands on their way: queue and piece.
+    /// Outstanding commands with an event: queue and piece.
     expected: HashMap<Event, (Arc<Channel>, u64)>,
-    /// Events whose notice the library has requested.
+    /// Events for which the library has requested a notice.
     watched: HashSet<Event>,
 }
 
-/// One connection, to be read by one thread at a time.
+/// One connection, which one thread at a time reads.
 struct Incoming {
     stream: Arc<Stream>,
     reader: Reader,
     state: ReceiveState,
-    /// A waiting thread detected the connection's end, which the receiving thread handles.
+    /// Why the connection ended, detected by a waiting thread and handled by the receiving thread.
     ended: Option<Ended>,
 }
 
@@ -61,7 +61,7 @@ impl Incoming {
         Incoming {
             stream,
             reader: Reader::new(),
-            // What had begun to arrive arrives again.
+            // Frames that had begun to arrive are received again.
             state: ReceiveState::default(),
             ended: None,
         }
@@ -80,24 +80,24 @@ struct Inner {
     link: Link,
     writer: EventWriter,
     notices: Mutex<Producer>,
-    /// In the header of the library's notice ring: notices of printed text.
+    /// In the header of the library's notice ring: number of notices of printed text.
     printed: Progress,
     arenas: Mutex<HashMap<u32, Memory>>,
     channels: Mutex<HashMap<Id, Arc<Channel>>>,
     events: Mutex<Events>,
     pump: Mutex<Pump>,
-    /// Something was added since the pump last looked.
+    /// Whether messages were added since the pump's last check.
     dirty: AtomicBool,
     incoming: Mutex<Incoming>,
-    /// How often waiting threads have checked the socket, and how many have stopped because they
-    /// sleep.
+    /// Number of checks of the socket by waiting threads, and number of waiting threads that
+    /// stopped because they sleep.
     looks: AtomicU64,
     sleepers: AtomicUsize,
     /// The thread that receives when no other thread does.
     receiver: OnceLock<Thread>,
-    /// Held while bytes are received to where they belong.
+    /// Held while bytes are received into their final place.
     receiving: Mutex<()>,
-    /// The pump waits for the socket.
+    /// Whether the pump waits for the socket.
     stalled: Mutex<bool>,
     unstalled: Condvar,
     closed: AtomicBool,
@@ -116,8 +116,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Tunnel {
-    /// Over a stream whose hello has been answered, for the library's `segment`. `hello` is sent
-    /// again to resume the session.
+    /// A tunnel for a stream whose hello has been answered, and the library's `segment`. `hello` is
+    /// sent again to resume the session.
     pub fn new(
         dialer: Dialer,
         hello: Hello,
@@ -160,9 +160,9 @@ impl Tunnel {
         Ok(Tunnel(inner))
     }
 
-    /// The library that the tunnel serves, for event slots of the tunnel's own.
+    /// Sets the library that the tunnel serves, from which the tunnel takes its own event slots.
     pub fn attach(&self, library: Weak<Shared>) {
-        // Only ever called once.
+        // Called only once.
         let _ = self.0.library.set(library);
     }
 }
@@ -178,8 +178,8 @@ impl Peer for Tunnel {
     }
 
     fn spin(&self) -> Duration {
-        // A round trip to a host nearby, so that the receiving thread does not have to wake
-        // another.
+        // A round trip to a nearby host, so that the receiving thread does not have to wake another
+        // one.
         Duration::from_micros(200)
     }
 
@@ -219,7 +219,7 @@ impl Peer for Tunnel {
             outbox.push(&inner.link, Kind::Close, 0, &[], None);
             outbox.flush();
         }
-        // Sending and receiving stop.
+        // Stops sending and receiving.
         inner.link.close();
         drop(lock(&inner.receiving));
         inner.unstalled.notify_all();
@@ -227,7 +227,7 @@ impl Peer for Tunnel {
     }
 }
 
-/// A thread that spins for an answer reads the socket itself.
+/// A thread that spins for a reply reads the socket itself.
 impl Waiting for Inner {
     fn look(&self) {
         let Ok(mut incoming) = self.incoming.try_lock() else {
@@ -292,7 +292,7 @@ impl Inner {
         }
     }
 
-    /// The thread that waits until the socket takes more.
+    /// The thread that waits until the socket accepts more data.
     fn wait_for_socket(&self) {
         loop {
             let mut stalled = lock(&self.stalled);
@@ -314,7 +314,7 @@ impl Inner {
         }
     }
 
-    /// Ends the receiving thread's leave.
+    /// Ends the pause of the receiving thread.
     fn call_receiver(&self) {
         if let Some(receiver) = self.receiver.get() {
             receiver.unpark();
@@ -323,7 +323,7 @@ impl Inner {
 
     /// The thread that receives when no waiting thread does.
     fn run(&self) {
-        // Only ever called once.
+        // Called only once.
         let _ = self.receiver.set(thread::current());
         loop {
             let ended = self.receive();
@@ -398,7 +398,7 @@ impl Inner {
         }
     }
 
-    /// One attempt; the inner error is final.
+    /// One attempt to reconnect; the inner error is final.
     fn try_resume(&self) -> io::Result<Result<Arc<Stream>, String>> {
         let (stream, deadline) = self.dialer.connect()?;
         if let Err(refusal) = dial::hello(&stream, &self.hello, deadline, deadline)? {
@@ -425,8 +425,8 @@ impl Inner {
         }
     }
 
-    /// Fails a session whose socket the program has closed. The session cannot be resumed, since its
-    /// other end may have taken the reset for the end of the program.
+    /// Fails a session whose socket the program has closed. The session cannot be resumed, because
+    /// its other end may have interpreted the reset as the end of the program.
     fn fail_socket_lost(&self) {
         if !self.socket_lost.swap(true, Ordering::AcqRel) {
             self.fail(CLOSED);
@@ -442,7 +442,7 @@ impl Inner {
         self.link.down();
     }
 
-    /// A notice of the tunnel's own.
+    /// Adds a notice of the tunnel itself.
     fn notify(&self, notice: &Notice<'_>) {
         let mut bytes = Vec::new();
         if encode(notice, &mut bytes).is_ok() {
@@ -450,13 +450,13 @@ impl Inner {
         }
     }
 
-    /// Passes printed text to the library, which waits for it at the end of a wait for a command.
+    /// Passes printed text to the library, which reads it at the end of a wait for a command.
     fn print(&self, notice: &[u8]) {
         self.pass_on(notice, false);
         self.printed.publish(self.printed.completed() + 1);
     }
 
-    /// Gives a notice to the library.
+    /// Passes a notice to the library.
     fn pass_on(&self, notice: &[u8], publish: bool) {
         let mut notices = lock(&self.notices);
         if notices.try_push(notice).is_err() {
@@ -472,7 +472,7 @@ impl Inner {
         }
     }
 
-    /// The library's memory that a payload names.
+    /// The library's memory for a payload.
     fn memory(&self, payload: Payload) -> Result<Range, Violation> {
         let arenas = lock(&self.arenas);
         let memory = arenas.get(&payload.arena);
@@ -480,8 +480,8 @@ impl Inner {
         range.ok_or_else(|| Violation::new("a payload outside the library's arenas"))
     }
 
-    /// The library requests a notice of an event. A complete one has been reported already, and the
-    /// executor reports each only once.
+    /// Registers an event for which the library requests a notice. A complete one has been reported
+    /// already, and the executor reports each only once.
     fn watch(&self, event: Event) {
         let library = self.library.get().and_then(Weak::upgrade);
         let mut events = lock(&self.events);
@@ -501,12 +501,12 @@ impl Inner {
         }
     }
 
-    /// An event slot of the tunnel's own; `None`: all are in use.
+    /// Takes an event slot for the tunnel itself; `None`: all are in use.
     fn take_event(&self) -> Option<Event> {
         self.library.get()?.upgrade()?.events().alloc()
     }
 
-    /// Events of the tunnel's own that nothing names any more.
+    /// Frees the tunnel's own events that are no longer referenced.
     fn give_events(&self, spent: &[Event]) {
         let Some(library) = self.library.get().and_then(Weak::upgrade) else {
             return;

@@ -1,5 +1,5 @@
-//! A manager and executor in one: buffers in private memory or in arenas, transfers and fills,
-//! nothing else, mirrored notices.
+//! Manager and executor in one process: buffers in private memory or in arenas, transfers and fills
+//! only, mirrored notices.
 #![allow(dead_code)]
 
 use baltra_ring::{Consumer, EventWriter, Memory, Producer, Progress, Range, Segment};
@@ -63,7 +63,7 @@ struct Executor {
     notices: Producer,
     writer: EventWriter,
     arenas: HashMap<u32, Memory>,
-    /// Arenas that came ahead of their announcement.
+    /// Arenas that arrived before their announcement.
     fds: VecDeque<OwnedFd>,
     buffers: HashMap<Id, Buffer>,
     channels: HashMap<Id, Channel>,
@@ -198,7 +198,7 @@ impl Executor {
         }));
     }
 
-    /// Carries out a command if it may run.
+    /// Executes a command if it may run.
     fn command(&mut self, message: &[u8]) -> Option<i32> {
         let command = decode::<Command>(message).unwrap();
         let ready = command.waits.iter().all(|e| self.complete.contains(&e));
@@ -308,7 +308,7 @@ impl Executor {
                         self.seen.ended.fetch_add(1, Ordering::SeqCst);
                         return;
                     }
-                    // An arena that is announced in a moment.
+                    // The announcement of the arena follows.
                     Ok((_, fds)) => self.fds.extend(fds),
                     Err(_) => {}
                 }
@@ -322,7 +322,7 @@ pub struct Daemon {
     pub dir: tempfile::TempDir,
     pub port: u16,
     pub seen: Arc<Seen>,
-    /// The executors' sockets, to end them by.
+    /// The sockets of the executors, for ending them.
     pub executors: Arc<Mutex<Vec<UnixStream>>>,
     pub results: Arc<Mutex<Vec<Result<(), String>>>>,
 }
@@ -335,7 +335,7 @@ pub fn daemon(change: impl FnOnce(&mut relay::Options)) -> Daemon {
     daemon_of(false, change)
 }
 
-/// Of a device that works in host memory, or not.
+/// A daemon with a device that works in host memory, or not.
 pub fn daemon_of(host_memory: bool, change: impl FnOnce(&mut relay::Options)) -> Daemon {
     let dir = tempfile::tempdir().unwrap();
     let seen = Arc::new(Seen::default());
@@ -400,7 +400,7 @@ fn open(stream: UnixStream, host_memory: bool, seen: &Arc<Seen>, sockets: &Mutex
         flags: SessionFlags { mirror: true },
     };
     if hello.device == SLOW {
-        // Longer than the few bytes before a session may take.
+        // Longer than the limit for the few bytes before a session.
         thread::sleep(Duration::from_secs(11));
     }
     if hello.device.is_empty() {
@@ -426,7 +426,7 @@ fn open(stream: UnixStream, host_memory: bool, seen: &Arc<Seen>, sockets: &Mutex
     thread::spawn(move || executor.run());
 }
 
-/// Notes why a session ended.
+/// Records why sessions ended.
 #[derive(Default)]
 pub struct Losses(pub Mutex<Vec<String>>);
 
@@ -461,7 +461,7 @@ pub fn connect_to(port: u16, device: &str) -> (Arc<Client>, Arc<Losses>) {
     (client, losses)
 }
 
-/// A path between client and daemon that breaks by itself.
+/// A network path between client and daemon that breaks by itself.
 pub struct Path {
     pub port: u16,
     connections: Arc<AtomicU64>,
@@ -494,7 +494,7 @@ impl Path {
         }
     }
 
-    /// Connections so far.
+    /// Number of connections.
     pub fn connections(&self) -> u64 {
         self.connections.load(Ordering::SeqCst)
     }
@@ -505,7 +505,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, passed: &AtomicU64, bytes_max: u
     while let Ok(n @ 1..) = from.read(&mut bytes) {
         let before = passed.fetch_add(n as u64, Ordering::SeqCst);
         if before >= bytes_max {
-            // Nothing is left unread, which would be a reset.
+            // All data is read, because unread data would cause a reset.
             let _ = to.shutdown(std::net::Shutdown::Write);
         } else if to.write_all(&bytes[..n]).is_err() || before + n as u64 >= bytes_max {
             let _ = to.shutdown(std::net::Shutdown::Write);

@@ -25,7 +25,7 @@ fn push(link: &Link, text: &[u8], payload: Option<&[u8]>) {
     link.outbox().push(link, Kind::Command, 1, text, payload);
 }
 
-/// The next frame's message and payload.
+/// The message and payload of the next frame.
 fn frame(stream: &Stream) -> (Vec<u8>, Vec<u8>) {
     let head: [u8; HEAD_BYTES] = take(stream, HEAD_BYTES).try_into().unwrap();
     let head = Head::from_bytes(&head).unwrap();
@@ -51,7 +51,7 @@ fn test_frames_arrive_in_order_with_their_payload() {
 
 #[test]
 fn test_after_a_break_only_what_was_not_received_goes_again() {
-    // At any progress of the peer, and for any earlier acknowledgement.
+    // For any progress of the peer, and any earlier acknowledgement.
     for received in 0..=5u64 {
         for acked in 0..=received {
             let (near, far) = pair();
@@ -100,7 +100,7 @@ fn test_payloads_that_were_never_sent_cannot_be_acknowledged() {
     let link = Link::new(near);
     push(&link, b"1", None);
     assert_eq!(link.outbox().flush(), Flushed::All);
-    // Added to the first one's segment, and not counted.
+    // Added to the first frame's segment, and not counted.
     link.outbox().push(&link, Kind::Ack, 0, &[], None);
     link.acked(1).unwrap();
     push(&link, b"2", None);

@@ -9,39 +9,40 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard};
 
-/// Free space that is always left in the ring between relay and executor.
+/// Free space that is always kept in the ring between relay and executor.
 const RING_SLACK: usize = 4 << 10;
 
-/// One piece on its way.
+/// An outstanding piece.
 pub(super) struct Piece {
-    /// Bytes in the ring.
+    /// Its size in the ring.
     pub ring_bytes: usize,
     /// Payload bytes that count against the window.
     pub staged: u64,
-    /// The command's last piece.
+    /// Whether it is the command's last piece.
     pub last: bool,
-    /// The tunnel's own event for this piece, free once the piece is complete; or 0.
+    /// The tunnel's own events that are free once the piece is complete; 0: none.
     pub spent: [Event; 2],
-    /// The piece moves the application's memory, which must not be in transit when it completes.
+    /// Set if the piece transfers the application's memory, which must not be in transit when the
+    /// piece is complete.
     pub lent: Option<Lent>,
 }
 
 /// The application's memory.
 #[derive(Clone, Copy)]
 pub(super) struct Lent {
-    /// The name that it goes by.
+    /// Its id.
     pub arena: u32,
-    /// The frame that carries its bytes; 0: they come.
+    /// The frame that carries its bytes; 0: the bytes are received.
     pub frame: u64,
 }
 
 /// The counts of a queue.
 #[derive(Default)]
 pub(super) struct Account {
-    /// Pieces sent and complete.
+    /// Numbers of pieces sent and complete.
     sent: u64,
     done: u64,
-    /// Commands whose last piece has been sent, or that are complete.
+    /// Number of commands whose last piece has been sent, or that are complete.
     commands_sent: u64,
     commands_done: u64,
     ring_bytes: usize,
@@ -50,9 +51,9 @@ pub(super) struct Account {
     pieces: VecDeque<Piece>,
     /// Destinations of reads, by piece.
     reads: HashMap<u64, Range>,
-    /// Pieces with memory of the application's.
+    /// Number of pieces with memory of the application.
     lent: usize,
-    /// Something waits for room.
+    /// Whether a command waits for space.
     pub blocked: bool,
 }
 
@@ -61,7 +62,7 @@ pub(super) struct Channel {
     pub id: Id,
     pub in_order: bool,
     pub progress: Progress,
-    /// The library has given it up.
+    /// Whether the library has released it.
     pub released: AtomicBool,
     account: Mutex<Account>,
 }
@@ -86,11 +87,11 @@ impl Account {
     /// Whether a message of `len` bytes with `staged` payload may be sent now.
     pub fn has_room(&self, len: usize, staged: u64) -> bool {
         let ring = self.ring_bytes + record_bytes(len) + RING_SLACK <= RING_BYTES;
-        // A payload always goes when no other is on its way.
+        // A payload may always be sent if no other is outstanding.
         ring && (self.staged == 0 || staged == 0 || self.staged + staged <= WINDOW_BYTES)
     }
 
-    /// Notes a piece and gives it its number.
+    /// Records a piece and returns its number.
     pub fn send(&mut self, piece: Piece, read: Option<Range>) -> u64 {
         self.sent += 1;
         self.commands_sent += u64::from(piece.last);
@@ -104,17 +105,17 @@ impl Account {
         self.sent
     }
 
-    /// Pieces sent.
+    /// Number of pieces sent.
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Commands sent.
+    /// Number of commands sent.
     pub fn commands_sent(&self) -> u64 {
         self.commands_sent
     }
 
-    /// Nothing is on its way.
+    /// Whether no piece is outstanding.
     pub fn is_drained(&self) -> bool {
         self.pieces.is_empty()
     }
@@ -124,12 +125,12 @@ impl Account {
         self.reads.get(&number)
     }
 
-    /// The bytes have arrived.
+    /// Records that the bytes of a read have arrived.
     pub fn read_done(&mut self, number: u64) {
         self.reads.remove(&number);
     }
 
-    /// Piece `number` has no staging memory any more, although earlier pieces may.
+    /// Records that piece `number` no longer has staging memory, although earlier pieces may have.
     pub fn unstage(&mut self, number: u64) {
         let index = number.checked_sub(self.done + 1);
         if let Some(piece) = index.and_then(|i| self.pieces.get_mut(i as usize)) {
@@ -137,7 +138,7 @@ impl Account {
         }
     }
 
-    /// The command that piece `number` belongs to, if it is outstanding.
+    /// The command of piece `number`, if it is outstanding.
     pub fn command_of(&self, number: u64) -> Option<u64> {
         let index = number.checked_sub(self.done + 1)? as usize;
         let before = self.pieces.range(..index.min(self.pieces.len()));
@@ -172,8 +173,9 @@ impl Account {
         Ok(())
     }
 
-    /// The first `completed` pieces are complete, and `arrived` frames have reached the relay;
-    /// returns how many commands that makes. The pieces go to `over`.
+    /// Records that the first `completed` pieces are complete, and that `arrived` frames have
+    /// reached the relay; returns the number of complete commands. The pieces are appended to
+    /// `over`.
     pub fn complete(
         &mut self,
         completed: u64,
@@ -186,7 +188,7 @@ impl Account {
                 self.sent
             )));
         }
-        // Which of them failed is recorded in the events only.
+        // Only the events record which of them failed.
         self.end_loans(completed, arrived, true)?;
         while self.done < completed {
             let Some(piece) = self.pieces.pop_front() else {

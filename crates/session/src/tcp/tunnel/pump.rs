@@ -1,4 +1,4 @@
-//! The library's rings into frames.
+//! Converts the content of the library's rings to frames.
 
 use super::channel::{Account, Channel, Lent, Piece};
 use super::{lock, Inner};
@@ -31,7 +31,7 @@ fn malformed(error: baltra_wire::CodecError) -> Violation {
 /// Progress of a queue's current command.
 #[derive(Default)]
 struct Cursor {
-    /// Payload bytes sent.
+    /// Number of payload bytes sent.
     done: u64,
     /// The event of the previous piece, which the next one waits for.
     chain: Event,
@@ -41,7 +41,7 @@ struct Cursor {
 struct Feed {
     channel: Arc<Channel>,
     ring: Consumer,
-    /// The command at hand, if `held`.
+    /// The current command, if `held`.
     message: Vec<u8>,
     held: bool,
     cursor: Cursor,
@@ -50,14 +50,14 @@ struct Feed {
 /// A release that waits until the commands before it have been sent.
 struct Deferred {
     message: Vec<u8>,
-    /// Queue and command count.
+    /// Queues and command counts.
     after: Vec<(Id, u64)>,
 }
 
 /// The sending side's state.
 pub(super) struct Pump {
     control: Consumer,
-    /// Control messages taken.
+    /// Number of control messages taken.
     controls: u64,
     message: Vec<u8>,
     scratch: Vec<u8>,
@@ -77,7 +77,7 @@ impl Pump {
         })
     }
 
-    /// Ships what there is, as far as windows and socket allow.
+    /// Sends all messages, as far as the windows and the socket allow.
     pub fn pass(&mut self, inner: &Inner) -> Result<Flushed, Violation> {
         let mut outbox = inner.link.outbox();
         loop {
@@ -116,7 +116,7 @@ impl Pump {
         outbox: &mut Outbox,
     ) -> Result<(), Violation> {
         match decode::<Control>(message).map_err(malformed)? {
-            // Arenas exist on this side only.
+            // Arenas exist only on this side.
             Control::ArenaAdd { .. } => return Ok(()),
             Control::ArenaDrop(arena) => {
                 lock(&inner.arenas).remove(&arena);
@@ -268,7 +268,8 @@ impl Pump {
             let message = std::mem::take(&mut feed.message);
             let command = decode::<Command>(&message).map_err(malformed)?;
             if command.after_control > self.controls {
-                // Counted, and about to be published; the kick that follows will find it.
+                // The arrived messages are counted and about to be published; the following kick
+                // will find them.
                 moved |= self.drain_control(inner, outbox)?;
             }
             let known = command.after_control <= self.controls;
@@ -313,7 +314,7 @@ fn contents(payload: Payload, inner: &Inner, outbox: &mut Outbox) -> Result<(), 
     Ok(())
 }
 
-/// Sends a command, or as many pieces of it as fit; false: some are left.
+/// Sends a command, or as many of its pieces as fit; `false`: some are left.
 #[allow(clippy::too_many_arguments)]
 fn ship(
     command: &Command<'_>,
@@ -383,7 +384,7 @@ fn ship(
             Direction::Write => (None, None),
             Direction::Read => (None, Some(range)),
         };
-        // An event of the chain is free once the piece behind it is complete; one that only returns
+        // An event of the chain is free once the next piece is complete; an event that only returns
         // the window is free with its own piece.
         let spent = [cursor.chain, if own && last { event } else { 0 }];
         let piece = Piece {
@@ -405,7 +406,7 @@ fn ship(
 /// Maximum growth of a command when the relay inserts its own numbers.
 const SLACK: usize = 24;
 
-/// The event of a piece, and whether it is one of the tunnel's; `None`: no slot is free.
+/// The event of a piece, and whether it is one of the tunnel's own; `None`: no slot is free.
 fn event_of(
     command: &Command<'_>,
     last: bool,

@@ -1,4 +1,5 @@
-//! Frames from the relay: into the library's notice ring, event table, progress and arenas.
+//! Converts frames from the relay: into the library's notice ring, event table, progress and
+//! arenas.
 
 use super::{lock, Channel, Inner};
 use crate::tcp::frame::{Head, Kind, Violation};
@@ -19,10 +20,10 @@ pub(super) struct Receiver<'a> {
 #[derive(Default)]
 pub(super) struct ReceiveState {
     acked: u32,
-    /// The queue of the last progress, mostly also that of the next one.
+    /// The queue of the last progress report, which usually is also that of the next one.
     last: Option<Arc<Channel>>,
     notices: bool,
-    /// There is room again for something that waits.
+    /// Whether space has become free for waiting commands.
     kick: bool,
 }
 
@@ -71,7 +72,7 @@ impl Receiver<'_> {
         let mut events = lock(&self.inner.events);
         let expected = events.expected.remove(&event);
         drop(events);
-        // Otherwise it is outdated, and the slot may belong to another event by now.
+        // Otherwise the report is outdated, and the slot may belong to another event by now.
         if let Some((channel, number)) = expected {
             let mut account = channel.account();
             if channel.in_order {
@@ -93,7 +94,7 @@ impl Receiver<'_> {
     }
 
     fn progress(&mut self, queue: Id, completed: u64, failed: (u64, i32)) -> Result<(), Violation> {
-        // A queue that the library has given up.
+        // The library has released the queue.
         let Some(channel) = self.channel(queue) else {
             return Ok(());
         };
@@ -170,7 +171,7 @@ impl Receive for Receiver<'_> {
 
     fn fill(&self, run: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
         let _receiving = lock(&self.inner.receiving);
-        // The application may have its memory back.
+        // The application may use its memory again.
         if self.inner.is_closed() {
             Err(io::ErrorKind::ConnectionAborted.into())
         } else {
