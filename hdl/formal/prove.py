@@ -11,6 +11,8 @@ assertion that is always false: a harness that is proven even so has contradicto
 import argparse
 import os
 import pathlib
+import resource
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +36,9 @@ INDUCTIVE = ["tcp_tx_f", "tcp_position_f"]
 # The same with many assertions, for which a single proof by Yosys takes too long:
 # ABC proves each separately.
 EACH = ["tcp_rx_f"]
+# Processor time of one proof, seconds. Not a wall-clock limit, which another load could exceed.
+PROCESSOR_S = 900
+UNDECIDED = f"undecided after {PROCESSOR_S} s of processor time"
 
 
 def proven(name, text):
@@ -57,16 +62,19 @@ def proven(name, text):
 
 def induced(name, commands):
     answer = WORK / f"{name}.sat"
-    modules.yosys(
-        [
-            *commands,
-            "setundef -undriven -anyseq",
-            "dffunmap",
-            "opt_clean",
-            f"tee -q -o {answer} sat -tempinduct -maxsteps 1 -prove-asserts -set-assumes -timeout "
-            "300",
-        ]
-    )
+    answer.unlink(missing_ok=True)
+    try:
+        modules.yosys(
+            [
+                *commands,
+                "setundef -undriven -anyseq",
+                "dffunmap",
+                "opt_clean",
+                f"tee -q -o {answer} sat -tempinduct -maxsteps 1 -prove-asserts -set-assumes",
+            ]
+        )
+    except SystemExit as failure:
+        return f"undecided within {PROCESSOR_S} s of processor time, or failed: {failure}"
     log = answer.read_text()
     if "Induction step proven: SUCCESS!" in log:
         return None
@@ -92,14 +100,11 @@ def modeled(name, commands):
     return model
 
 
-def abc(script, seconds=None):
+def abc(script):
+    """The output, or None at the limit of processor time."""
     program = next((modules.TARGET / "lib").glob("python*/site-packages/pyosys/yosys-abc"))
-    try:
-        return subprocess.run(
-            [program, "-c", script], capture_output=True, text=True, timeout=seconds
-        )
-    except subprocess.TimeoutExpired:
-        return None
+    done = subprocess.run([program, "-c", script], capture_output=True, text=True)
+    return None if done.returncode == -signal.SIGXCPU else done
 
 
 def each(name, commands):
@@ -107,14 +112,9 @@ def each(name, commands):
     the reduced circuit is empty if the assertions hold."""
     model, left = modeled(name, commands), WORK / f"{name}.left.aig"
     left.unlink(missing_ok=True)
-    if (
-        abc(
-            f"read_aiger {model}; fold; strash; scorr -C 1000000; orpos; strash; write_aiger {left}",
-            900,
-        )
-        is None
-    ):
-        return "undecided after 900 s"
+    script = f"read_aiger {model}; fold; strash; scorr -C 1000000; orpos; strash; write_aiger {left}"
+    if abc(script) is None:
+        return UNDECIDED
     header, output = left.read_bytes().split(b"\n")[:2]
     # One output, which is never true, without a register or a gate.
     if header.split()[3:6] == [b"0", b"1", b"0"] and output == b"0":
@@ -124,7 +124,9 @@ def each(name, commands):
 
 def reached(name, commands):
     # All assertions at once, because each may depend on the others.
-    done = abc(f"read_aiger {modeled(name, commands)}; fold; strash; orpos; scorr; pdr -T 300")
+    done = abc(f"read_aiger {modeled(name, commands)}; fold; strash; orpos; scorr; pdr")
+    if done is None:
+        return UNDECIDED
     if "Property proved" in done.stdout:
         return None
     return next(
@@ -152,6 +154,9 @@ def main():
     )
     options = parser.parse_args()
     modules.install()
+    # Solvers inherit it, each for itself.
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_S, most))
     failed = 0
     # Yosys and ABC use one processor each.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
