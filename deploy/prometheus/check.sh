@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks what an operator loads: the scrape configuration, the alert rules with their unit tests, and
-# that every query of the Grafana dashboard is one that Prometheus can read. Needs promtool (Debian:
+# Checks the files that an operator loads: the scrape configuration, the alert rules with their unit
+# tests, and that Prometheus can parse every query of the Grafana dashboard. Needs promtool (Debian:
 # prometheus) and python3.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -15,7 +15,7 @@ for alert in $(sed -n 's/^ *- alert: //p' alerts.yaml); do
   grep -q "alertname: $alert\$" alerts_test.yaml || { echo "error: no test expects $alert" >&2; exit 1; }
 done
 
-# Grafana's own variables stand for a duration and patterns; as rules the queries are parsed.
+# Replaces Grafana's variables with a duration and patterns; the queries are parsed as rules.
 rules=$(mktemp --suffix .yaml)
 trap 'rm -f "$rules"' EXIT
 python3 - ../grafana/baltra.json > "$rules" << 'PYTHON'

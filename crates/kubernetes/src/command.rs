@@ -42,7 +42,7 @@ pub struct Common {
     /// The registry.
     #[command(flatten)]
     pub registry: RegistryAt,
-    /// Address of /metrics and /healthz over HTTP; port 0: a free one; the last one counts
+    /// Address of /metrics and /healthz over HTTP; port 0 selects a free one; the last option counts
     #[arg(
         long,
         value_name = "ADDRESS",

@@ -43,13 +43,13 @@ pub struct Options {
     /// Options of all daemons.
     #[command(flatten)]
     pub common: Common,
-    /// The Lease by which one of several copies leads
+    /// The Lease for leader election among replicas
     #[arg(long, default_value = "baltra-controller")]
     pub lease: String,
-    /// This copy's name
+    /// This replica's name
     #[arg(long, env = "HOSTNAME", default_value = "controller")]
     pub identity: String,
-    /// Look after Functions that are containers: read EndpointSlices, scale Deployments
+    /// Manage Functions that are containers: read EndpointSlices, scale Deployments
     #[arg(long)]
     pub containers: bool,
 }

@@ -50,13 +50,13 @@ pub struct Options {
     /// Options of all daemons.
     #[command(flatten)]
     pub common: Common,
-    /// This node's name in the cluster, which is its manager's, too
+    /// This node's name, in the cluster and at its manager
     #[arg(long, env = "NODE_NAME")]
     pub node: String,
     /// The manager's runtime directory
     #[arg(long, value_name = "DIR", default_value = "/run/baltra")]
     pub node_runtime_dir: PathBuf,
-    /// The library that Pods get
+    /// The OpenCL library for Pods
     #[arg(
         long,
         value_name = "FILE",
@@ -67,10 +67,10 @@ pub struct Options {
     /// The kubelet's directory
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     pub kubelet: PathBuf,
-    /// Where the container runtime looks for CDI devices
+    /// Directory of CDI devices for the container runtime
     #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
     pub cdi: PathBuf,
-    /// No driver of claims: on clusters without DRA
+    /// Disable the driver of claims, for clusters without DRA
     #[arg(long)]
     pub no_dra: bool,
 }

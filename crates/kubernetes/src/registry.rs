@@ -23,7 +23,7 @@ pub struct RegistryAt {
     /// A file whose first line is that token
     #[arg(long, value_name = "FILE", conflicts_with = "registry_token")]
     pub registry_token_file: Option<PathBuf>,
-    /// With https: what vouches for its certificate, PEM
+    /// With https: the authority of its certificate, PEM
     #[arg(long, env = "BALTRA_TLS_CA", value_name = "FILE")]
     pub registry_ca: Option<PathBuf>,
 }

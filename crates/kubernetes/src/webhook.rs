@@ -34,10 +34,10 @@ pub struct Options {
     /// Options of all daemons.
     #[command(flatten)]
     pub common: Common,
-    /// Where the API server reaches it over HTTPS
+    /// Address for the API server, over HTTPS
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9443")]
     pub listen: SocketAddr,
-    /// The Service before it: its DNS names are the certificate's
+    /// Its Service, for whose DNS names the certificate is issued
     #[arg(long, default_value = "baltra-webhook")]
     pub service: String,
     /// Further names or addresses of the certificate; may be repeated
@@ -46,10 +46,10 @@ pub struct Options {
     /// The Secret that holds the certificate
     #[arg(long, default_value = "baltra-webhook-tls")]
     pub secret: String,
-    /// The webhook configurations (mutating and validating) whose caBundle it keeps
+    /// The webhook configurations (mutating and validating) whose caBundle it updates
     #[arg(long, default_value = "baltra")]
     pub configuration: String,
-    /// How long a certificate is valid, seconds; after two thirds of that there is a new one
+    /// Validity of a certificate, seconds; it is renewed after two thirds of that
     #[arg(long, value_name = "SECONDS", default_value_t = 90 * 86_400, value_parser = clap::value_parser!(u64).range(3..))]
     pub certificate_s: u64,
     /// The managers' runtime directory on the nodes

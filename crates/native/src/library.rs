@@ -159,7 +159,7 @@ impl Library {
         let arguments = lay_out(memory, args, values)?;
         let mut error = [0u8; TEXT_BYTES_MAX];
         // SAFETY: every argument points to the number of bytes that it states, which are alive and
-        // not accessed by others during the call (constants aside, which are only read). The
+        // not accessed by others during the call (except constants, which are only read). The
         // library is responsible for the rest.
         let status = unsafe {
             function(

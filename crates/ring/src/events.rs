@@ -20,7 +20,7 @@ use std::time::Duration;
 pub const EVENT_SLOT_BYTES: usize = 64;
 /// Slots of the first segment.
 pub const EVENT_SLOTS_FIRST: u32 = 4096;
-/// Segments: 4,096 × 2¹⁵ = 134 million slots at the most.
+/// Segments: 4,096 × 2¹⁵ = at most 134 million slots.
 const SEGMENTS_MAX: usize = 16;
 /// `CL_QUEUED`, the status of a new event.
 const QUEUED: i32 = 3;

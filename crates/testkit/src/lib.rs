@@ -241,7 +241,7 @@ impl Drop for Daemon {
     }
 }
 
-/// The children of a process, zombies aside.
+/// The children of a process, except zombies.
 pub fn children(parent: u32) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
