@@ -19,6 +19,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
+# The beginning of a comment, for words that are names or plain text elsewhere.
+COMMENT = r"(?://|# |\* ).*"
+
 # (name, pattern, replacement). The patterns are matched with whole lines, code and comments alike.
 PHRASES = [
     (
@@ -47,6 +50,34 @@ PHRASES = [
     ),
     ("machines-know", r"(?i)(?<![a-z])(?:knows?|knew)(?![a-z])", "has, holds, finds, can compute"),
     ("owned-by-nobody", r"\b(?:nobody|somebody)'s\b", "name the owner"),
+    (
+        "no-person",
+        COMMENT + r"\b(?:[Ss]omebody|[Ww]hoever|[Ww]hom)\b",
+        "name the client, the thread, the component",
+    ),
+    (
+        "who-clause",
+        COMMENT + r"\bwho (?:asks|calls|waits|comes|holds|listens|wants)\b",
+        "a noun: the caller, the holder",
+    ),
+    (
+        "what-clause",
+        r"\b[Ww]hat (?:becomes|became|comes|came) of\b"
+        r"|\b[Ww]hat(?:ever)? (?:is|was) (?:there|asked|wanted|left|meant)\b"
+        r"|^\s*(?://[/!]?|#|/?\*+) (?:Whether what|Since when|By whom|(?:In|Of|Through) which)\b",
+        "a noun: the result, the request, the start",
+    ),
+    ("to-be-had", r"\b(?:to|can|cannot|may) be had\b", "available"),
+    ("go-on", COMMENT + r"\b(?:go(?:es)?|went|gone) on\b(?! (?:to|the|a|an)\b)", "continue"),
+    ("under-way", COMMENT + r"\bunder way\b", "in progress, in flight"),
+    ("for-good", COMMENT + r"\bfor good\b", "permanently"),
+    ("lately", r"\blately\b|\bof late\b", "recently, last"),
+    ("chance", r"\b(?:of|by) chance\b", "random"),
+    (
+        "sake",
+        r"\bfor (?:its|their|others'|another's) (?:own )?sake\b|\bsees? to it\b|\bunasked\b",
+        "state the cause",
+    ),
     (
         "wish-type",
         r"\b(?:struct|enum|trait|type) \w*(?:Told|Asked|Heard|Wish|Wants?|Wanted|Known)\b",
