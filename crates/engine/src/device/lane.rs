@@ -412,7 +412,7 @@ impl Lane {
             }
         }
         // The merged call would exceed a limit: run the first call alone, and requeue the others
-        // before the waiting ones.
+        // behind the waiting ones.
         let mut pairs = calls.into_iter().zip(waiters);
         let (call, waiter) = pairs.next().expect("a batch has at least one call");
         for (call, waiter) in pairs {
