@@ -28,6 +28,7 @@ BENCHES := \
   messages/msg_fabric:0,1,2 \
   messages/msg_boards:0 \
   hls/hls_units:0 \
+  kernels/memory_guard:0 \
   kernels/kernel_template:64 \
   kernels/kernel_echo:32,64 \
   kernels/kernel_uppercase:32,64 \

@@ -118,14 +118,27 @@ BALTRA_FUNCTION void write_mem_fence(cl_mem_fence_flags flags) {}
 
 /* ---- integers ---- */
 
+/* The largest number of a type. */
+#define BALTRA_MOST(T, U) ((T)((T)-1 > 0 ? (U)-1 : (U)((U)-1) >> 1))
+
 #define BALTRA_INTEGER(T, U, BITS)                                                        \
     BALTRA_FUNCTION T min(T a, T b) { return b < a ? b : a; }                             \
     BALTRA_FUNCTION T max(T a, T b) { return a < b ? b : a; }                             \
     BALTRA_FUNCTION T clamp(T a, T low, T high) { return min(max(a, low), high); }        \
     BALTRA_FUNCTION U abs(T a) { return a < 0 ? -(U)a : (U)a; }                           \
     BALTRA_FUNCTION U abs_diff(T a, T b) { return a > b ? (U)a - (U)b : (U)b - (U)a; }    \
-    BALTRA_FUNCTION T add_sat(T a, T b) { return __builtin_elementwise_add_sat(a, b); }   \
-    BALTRA_FUNCTION T sub_sat(T a, T b) { return __builtin_elementwise_sub_sat(a, b); }   \
+    BALTRA_FUNCTION T add_sat(T a, T b)                                                   \
+    {                                                                                     \
+        T sum = (U)a + (U)b, most = BALTRA_MOST(T, U);                                    \
+        if ((T)-1 > 0) return sum < a ? most : sum;                                       \
+        return (T)((a ^ sum) & (b ^ sum)) < 0 ? (a < 0 ? (T)(-most - 1) : most) : sum;    \
+    }                                                                                     \
+    BALTRA_FUNCTION T sub_sat(T a, T b)                                                   \
+    {                                                                                     \
+        T rest = (U)a - (U)b, most = BALTRA_MOST(T, U);                                   \
+        if ((T)-1 > 0) return a < b ? (T)0 : rest;                                        \
+        return (T)((a ^ b) & (a ^ rest)) < 0 ? (a < 0 ? (T)(-most - 1) : most) : rest;    \
+    }                                                                                     \
     BALTRA_FUNCTION T hadd(T a, T b) { return (a >> 1) + (b >> 1) + (a & b & 1); }        \
     BALTRA_FUNCTION T rhadd(T a, T b) { return (a >> 1) + (b >> 1) + ((a | b) & 1); }     \
     BALTRA_FUNCTION T rotate(T a, T b)                                                    \

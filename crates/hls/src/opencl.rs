@@ -25,8 +25,9 @@ pub use manifest::{
 use std::fmt;
 use std::path::Path;
 
-/// The name of the library's first file; code that is inlined from it has the position of its call.
-pub(crate) const BUILTINS: &str = "baltra_builtins.h";
+/// The names of the library's files begin with this; code that is inlined from them has the position
+/// of its call.
+pub(crate) const LIBRARY: &str = "baltra_";
 
 /// The kernel ended with this status because the group size is not supported.
 pub const STATUS_GROUP_SIZE: u64 = passes::work_items::STATUS_GROUP_SIZE;
@@ -149,10 +150,11 @@ fn synthesize(
         0 => u32::MAX,
         _ => items_max,
     };
-    let local_objects = module.globals.iter().filter(|g| g.local);
+    let prefix = format!("{}.", kernel.name);
+    let own = |name: &str| name.starts_with(&prefix);
+    let local_objects = module.globals.iter().filter(|g| g.local && own(&g.name));
     let all_local: u64 = local_objects.map(|g| g.bytes.len() as u64).sum();
-    let local_arguments: u64 = binding.local.iter().map(|l| l.1).sum();
-    kernel.local_bytes = all_local - local_arguments;
+    kernel.local_bytes = all_local;
     kernel.local_argument_bytes_max = local;
     kernel.private_bytes = items.private_bytes;
     kernel.report = estimate::report(&module, &memories, &hardware);

@@ -1,17 +1,25 @@
 //! The call of clang.
 
-use super::{BuildError, BUILTINS};
+use super::BuildError;
 use crate::compile::CLANG;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+/// The files of the library that every program includes, and that programs with `printf` include.
+const BUILTINS: &str = "baltra_builtins.h";
+const PRINT: &str = "baltra_print.h";
 /// The name of the program in messages.
 pub const SOURCE: &str = "kernel.cl";
 /// The library of built-in functions.
-const LIBRARY: [(&str, &str); 2] = [
+const LIBRARY: [(&str, &str); 4] = [
     (BUILTINS, include_str!("../../opencl/baltra_builtins.h")),
     ("baltra_math.h", include_str!("../../opencl/baltra_math.h")),
+    (PRINT, include_str!("../../opencl/baltra_print.h")),
+    (
+        "baltra_print_items.h",
+        include_str!("../../../../humboldt/fabric/print.h"),
+    ),
 ];
 /// Options of `clBuildProgram` that change no result that OpenCL defines, and are not passed on.
 const IGNORED: [&str; 12] = [
@@ -82,6 +90,11 @@ pub fn ir(source: &str, options: &[String], work: &Path) -> Result<(String, Stri
         // The program's functions are part of its kernels.
         .args(["-mllvm", "-inline-threshold=1000000"])
         .args(["-Xclang", "-fno-builtin", "-I.", "-include", BUILTINS])
+        .args(
+            ["-include", PRINT]
+                .iter()
+                .filter(|_| source.contains("printf")),
+        )
         .args(["-D__OPENCL_VERSION__=120", "-Wno-macro-redefined"])
         .args(["-Wno-builtin-macro-redefined"])
         .args(defines)

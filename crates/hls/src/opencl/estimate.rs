@@ -1,5 +1,6 @@
 //! Estimates of a kernel's area on ECP5.
 
+use super::clang::SOURCE;
 use super::manifest::{LoopReport, MemoryReport, Report};
 use crate::ir::{Module, Op};
 use crate::memory::Memories;
@@ -68,6 +69,7 @@ pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Repo
     Report {
         states: hardware.states as u64,
         loops: (hardware.pipelines.iter())
+            .filter(|pipeline| pipeline.position.file.ends_with(SOURCE))
             .map(|pipeline| LoopReport {
                 line: pipeline.position.line as u64,
                 interval: pipeline.interval,

@@ -64,22 +64,28 @@ impl Build<'_> {
 
     /// Verilator's runtime as objects, beside the tree if that is writable.
     fn runtime(&self) -> Result<Vec<PathBuf>> {
-        let shared = self.tree.join("../target/emulate");
-        let folder = match fs::create_dir_all(&shared) {
-            Ok(()) => shared.canonicalize()?,
-            Err(_) => self.work.to_owned(),
-        };
+        let (shared, own) = (self.tree.join("../target/emulate"), self.work.to_owned());
+        let _ = fs::create_dir_all(&shared);
         let mut objects = Vec::new();
         for name in RUNTIME {
-            let (source, object) = (
-                self.include.join(format!("{name}.cpp")),
-                folder.join(format!("{name}.o")),
-            );
+            let source = self.include.join(format!("{name}.cpp"));
             let modified = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
-            let current = modified(&object)
-                .zip(modified(&source))
-                .is_some_and(|(object, source)| object > source);
-            if !current {
+            let is_current = |object: &Path| {
+                let times = modified(object).zip(modified(&source));
+                times.is_some_and(|(object, source)| object > source)
+            };
+            let mut object = shared.join(format!("{name}.o"));
+            let mut folder = &shared;
+            if !is_current(&object) {
+                // A confined compiler may only read the shared folder.
+                let probe = shared.join(format!(".probe.{}", std::process::id()));
+                if fs::write(&probe, "")
+                    .and_then(|()| fs::remove_file(&probe))
+                    .is_err()
+                {
+                    folder = &own;
+                    object = own.join(format!("{name}.o"));
+                }
                 // Another process may build the same object.
                 let part = folder.join(format!("{name}.{}.o", std::process::id()));
                 run(self

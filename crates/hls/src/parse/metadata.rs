@@ -5,7 +5,7 @@ use crate::error::Position;
 use std::collections::HashMap;
 
 /// Files whose code has the position of the program's call of it.
-const LIBRARIES: [&str; 2] = ["humboldt/fabric/", crate::opencl::BUILTINS];
+const LIBRARIES: [&str; 2] = ["humboldt/fabric/", crate::opencl::LIBRARY];
 /// Scopes are nested less deeply than this.
 const SCOPES_MAX: usize = 100;
 

@@ -18,8 +18,9 @@ pub const WORDS_MAX: u64 = 64;
 /// What the arguments need before the first work-item.
 #[derive(Debug, Default)]
 pub struct Binding {
-    /// Copies structures from the words to their objects.
-    pub copies: Vec<Instruction>,
+    /// Number of instructions at the entry's begin that copy structures from the words to their
+    /// objects.
+    pub copies: usize,
     /// Whether the kernel changes a structure, so that each work-item needs a new copy.
     pub changed: bool,
     /// By parameter: bytes of its value, words in the argument block.
@@ -43,7 +44,7 @@ pub fn words(ty: &Type) -> u64 {
 /// Replaces the parameters of the entry. `local_bytes`: the size of each argument in local memory.
 pub fn bind(module: &mut Module, entry: FunctionId, local_bytes: u64) -> Result<Binding> {
     let mut binding = Binding::default();
-    let mut code = Vec::new();
+    let (mut copies, mut code) = (Vec::new(), Vec::new());
     let mut at = FIRST;
     let function = &mut module.functions[entry.0];
     let position = function.position.clone();
@@ -69,7 +70,7 @@ pub fn bind(module: &mut Module, entry: FunctionId, local_bytes: u64) -> Result<
                 let store = Op::store(Value::Local(part), to, 8);
                 let mut store = Instruction::new(None, store, &position);
                 store.numeric = true;
-                binding.copies.extend([load, store]);
+                copies.extend([load, store]);
             }
             binding.changed |= !passing.read_only;
             binding.sizes.push((structure.size(), count));
@@ -124,8 +125,10 @@ pub fn bind(module: &mut Module, entry: FunctionId, local_bytes: u64) -> Result<
         .at(&position));
     }
     function.parameters = 0;
+    binding.copies = copies.len();
+    copies.append(&mut code);
     if let Some(first) = function.blocks.first_mut() {
-        first.code.splice(0..0, code);
+        first.code.splice(0..0, copies);
     }
     Ok(binding)
 }

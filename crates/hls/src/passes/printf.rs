@@ -82,7 +82,26 @@ fn call(
         let conversion = items.conversion()?;
         text(builder, globals, &mut plain);
         let argument = items.argument()?;
-        print(builder, conversion, argument)?;
+        let (ty, value) = &argument;
+        match ty {
+            Type::Vector(n, element) if *n == conversion.elements as u64 => {
+                for at in 0..conversion.elements {
+                    if at > 0 {
+                        plain.push(b',');
+                        text(builder, globals, &mut plain);
+                    }
+                    let op = Op::Extract(*value, at);
+                    let mut ty = (**element).clone();
+                    let mut part = builder.value("element", ty.clone(), op);
+                    if ty == Type::Float(32) {
+                        ty = Type::Float(64);
+                        part = builder.value("wide", ty.clone(), Op::Cast(Cast::Fpext, 32, part));
+                    }
+                    print(builder, conversion.clone(), (ty, part))?;
+                }
+            }
+            _ => print(builder, conversion, argument)?,
+        }
     }
     text(builder, globals, &mut plain);
     Ok(())
@@ -119,10 +138,13 @@ fn int(value: u64) -> (Type, Value) {
 }
 
 /// A conversion of a format.
+#[derive(Clone)]
 struct Conversion<'a> {
     flags: u64,
     width: (Type, Value),
     precision: Option<(Type, Value)>,
+    /// Elements of a vector; 0: a scalar.
+    elements: usize,
     /// `h`, `l` and the like.
     size: &'a [u8],
     kind: u8,
@@ -189,6 +211,15 @@ impl<'a> Items<'a> {
             self.at += 1;
             precision = Some(self.number()?.unwrap_or(int(0)));
         }
+        let mut elements = 0;
+        if self.format.get(self.at) == Some(&b'v') {
+            self.at += 1;
+            let digits = self.span(|c| c.is_ascii_digit());
+            elements = std::str::from_utf8(digits)
+                .unwrap_or("")
+                .parse()
+                .unwrap_or(0);
+        }
         let size = self.span(|c| b"hlzjt".contains(c));
         let kind = self.format.get(self.at).copied().unwrap_or(0);
         self.at += 1;
@@ -196,6 +227,7 @@ impl<'a> Items<'a> {
             flags,
             width,
             precision,
+            elements,
             size,
             kind,
         })
@@ -214,6 +246,7 @@ fn print(
         precision,
         size,
         kind,
+        elements: _,
     } = conversion;
     let given = precision.clone().unwrap_or(int(u64::MAX));
     match (kind, &argument.0) {
@@ -227,8 +260,8 @@ fn print(
                 _ => 10,
             };
             let narrow = match size {
-                b"hh" => 8,
-                b"h" => 16,
+                b"hh" => 8.min(*bits),
+                b"h" => 16.min(*bits),
                 _ => *bits,
             };
             let mut value = argument.1;

@@ -61,7 +61,16 @@ pub fn expand(
 ) -> Result<Items> {
     reject_elsewhere(module, entry)?;
     let barriers = divide(&mut module.functions[entry.0]);
-    let local = module.globals.iter().any(|g| g.local);
+    // Objects of other kernels do not matter.
+    let mut used = HashSet::new();
+    for instruction in module.functions.iter().flat_map(Function::instructions) {
+        for value in instruction.op.uses() {
+            if let Value::Global(g, _) = value {
+                used.insert(g);
+            }
+        }
+    }
+    let local = used.iter().any(|g| module[*g].local);
     let function = &module.functions[entry.0];
     let position_in_group = module
         .functions
@@ -83,11 +92,12 @@ pub fn expand(
         .remedy("copy the argument to a variable")
         .at(&function.position));
     }
-    let old = std::mem::replace(&mut module.functions[entry.0], Function::empty());
+    let mut old = std::mem::replace(&mut module.functions[entry.0], Function::empty());
+    let copies: Vec<Instruction> = old.blocks[0].code.drain(..binding.copies).collect();
     let mut loops = Loops::new(old, &mut module.globals, groups, flat, barriers);
     loops.identifiers();
     loops.private_variables();
-    loops.build(binding)?;
+    loops.build(binding, &copies)?;
     let items = Items {
         barriers: loops.barriers.len(),
         private_bytes: loops.private_bytes,
@@ -195,7 +205,6 @@ struct Loops<'a> {
     flat: bool,
     barriers: Vec<(BlockId, BlockId)>,
     variables: Variables,
-    position: Position,
     private_bytes: u64,
     /// By value that is kept for each work-item: its object, and its size in bytes.
     slots: HashMap<ValueId, (GlobalId, u64)>,
@@ -233,7 +242,6 @@ impl<'a> Loops<'a> {
             first_end: value("first_end", 8),
             differs: value("differs", 1),
         };
-        let position = old.position.clone();
         let mut old = old;
         old.values = new.values.clone();
         Loops {
@@ -244,7 +252,6 @@ impl<'a> Loops<'a> {
             flat,
             barriers,
             variables,
-            position,
             private_bytes: 0,
             slots: HashMap::new(),
         }
@@ -307,7 +314,7 @@ impl<'a> Loops<'a> {
     }
 
     fn add(&mut self, at: BlockId, result: Option<ValueId>, op: Op) {
-        let instruction = Instruction::new(result, op, &self.position);
+        let instruction = Instruction::new(result, op, &Position::default());
         self.new[at].code.push(instruction);
     }
 
@@ -352,7 +359,7 @@ impl<'a> Loops<'a> {
         self.add(at, None, Op::Jump(BlockId(0)));
     }
 
-    fn build(&mut self, binding: &Binding) -> Result<()> {
+    fn build(&mut self, binding: &Binding, copies: &[Instruction]) -> Result<()> {
         let start = self.block();
         let start_call = Callee::Engine(EngineCall::Start);
         self.add(start, None, Op::Call(start_call, Vec::new()));
@@ -360,7 +367,7 @@ impl<'a> Loops<'a> {
         self.finish(done, 0);
         let checked = self.check(start, done, binding);
         if !binding.changed {
-            self.new[checked].code.extend(binding.copies.clone());
+            self.new[checked].code.extend_from_slice(copies);
         }
         let group_end = self.block();
         let regions: Vec<BlockId> = (0..=self.barriers.len()).map(|_| self.block()).collect();
@@ -376,7 +383,12 @@ impl<'a> Loops<'a> {
         }
         let saved = self.kept();
         for region in 0..regions.len() {
-            self.region(region, &regions, group_end, &saved, binding);
+            let first = if binding.changed && region == 0 {
+                copies
+            } else {
+                &[]
+            };
+            self.region(region, &regions, group_end, &saved, first);
         }
         Ok(())
     }
@@ -545,7 +557,7 @@ impl<'a> Loops<'a> {
         regions: &[BlockId],
         group_end: BlockId,
         kept: &[HashSet<ValueId>],
-        binding: &Binding,
+        copies: &[Instruction],
     ) {
         let first = match region {
             0 => BlockId(0),
@@ -566,9 +578,7 @@ impl<'a> Loops<'a> {
         let nest = self.item_loops(regions[region]);
         let (inner, next) = (nest.inner, nest.next);
         // Values from before, then the region's code.
-        if region == 0 && binding.changed {
-            self.new[inner].code.extend(binding.copies.clone());
-        }
+        self.new[inner].code.extend_from_slice(copies);
         if region > 0 {
             self.restore_values(inner, &kept[region - 1]);
         }
@@ -667,12 +677,12 @@ impl<'a> Loops<'a> {
     fn copy_block(
         &mut self,
         old: BlockId,
-        copies: &HashMap<BlockId, BlockId>,
+        places: &HashMap<BlockId, BlockId>,
         next: BlockId,
         several: bool,
         kept: &[HashSet<ValueId>],
     ) {
-        let to = copies[&old];
+        let to = places[&old];
         let barrier = self.barriers.iter().position(|b| b.0 == old);
         for mut instruction in self.old[old].code.clone() {
             let end = match instruction.op {
@@ -691,9 +701,9 @@ impl<'a> Loops<'a> {
                 continue;
             }
             if let Op::Phi(sources) = &mut instruction.op {
-                sources.retain(|s| copies.contains_key(&s.0));
+                sources.retain(|s| places.contains_key(&s.0));
             }
-            instruction.op.blocks(&mut |b| *b = copies[b]);
+            instruction.op.blocks(&mut |b| *b = places[b]);
             self.new[to].code.push(instruction);
         }
     }
