@@ -20,8 +20,8 @@ test: ## runs what CI runs: all groups except board and kubernetes; the last lin
 test-all: ## every group, including board and kubernetes (root)
 	@scripts/test.sh all
 
-lint: ## formatting, phrases, dependencies between crates, clippy and cargo-deny
-	@scripts/test.sh format text crates clippy deny
+lint: ## formatting, phrases, dependencies between crates, port lists, clippy and cargo-deny
+	@scripts/test.sh format text crates ports clippy deny
 
 unit: crate = $(firstword $(subst ::, ,$(T)))
 unit: ## unit tests of the crates; make unit T=wire::limits: tests of one crate whose name contains the rest

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the named groups of tests, by default those of `make test`, and ends with "N passed, N failed".
-# `make test`: format text crates clippy unit loom miri fuzz integration messages hdl vm deny
+# `make test`: format text crates ports clippy unit loom miri fuzz integration messages hdl vm deny
 # (drivers: the part of integration that runs programs on four vendors' OpenCL drivers)
 # Other groups: board (the live model with Linux' TCP) and kubernetes (a cluster that is built from source and kept in
 # target/kubernetes), both as root; `all` runs every group.
@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 
 groups=("$@")
-tested=(format text crates clippy unit loom miri fuzz integration messages hdl vm deny)
+tested=(format text crates ports clippy unit loom miri fuzz integration messages hdl vm deny)
 [[ ${#groups[@]} -gt 0 ]] || groups=("${tested[@]}")
 [[ ${groups[*]} != all ]] || groups=("${tested[@]}" board kubernetes)
 logs=target/test-logs
@@ -115,6 +115,7 @@ for group in "${groups[@]}"; do
     case $group in
         format) run format cargo fmt --all --check ;;
         crates) run crates scripts/check_crates.py ;;
+        ports) run ports scripts/check_ports.py --most 46 ;;
         text) run text scripts/lint_text.py --phrases ;;
         clippy) run clippy cargo clippy --release --workspace --all-targets --locked -- -D warnings ;;
         deny)
