@@ -49,7 +49,7 @@ BENCH_CPU_S ?= 600
 
 tb_rooms := common kernels functions messages hls
 tb_rtl := $(wildcard $(tb_rooms:%=%/rtl/*.sv) $(tb_rooms:%=%/tb/*.sv) $(if $(filter net,$(tb_rooms)),,net/rtl/*.sv))
-tb_headers := $(wildcard $(tb_rooms:%=%/tb/*.hpp))
+tb_headers := $(wildcard $(tb_rooms:%=%/tb/*.hpp) $(tb_rooms:%=%/tb/*.svh) $(tb_rooms:%=%/rtl/*.svh))
 # Packages of the message modules are only for their own benches, and so are the waivers with which these modules are linted.
 # They use the network modules' TCP, which other rooms cannot see.
 tb_packages = $(if $(filter messages hls,$(1)),lint.vlt) $(if $(filter messages,$(1)),-y net/rtl net/rtl/net_pkg.sv) \

@@ -11,7 +11,7 @@ Prints each next to the paper's values; an estimate by synthesis alone, without 
 import json
 import sys
 
-from flow import HDL, TARGET, install, yosys
+from flow import HDL, INCLUDES, TARGET, install, yosys
 
 # Module, its name in the paper, and its LUT, FF and block RAM in the paper.
 MODULES = {
@@ -34,7 +34,7 @@ def measure(module):
     # Indexed choices as trees of multiplexers, for which the slices' own ones are inferred.
     yosys(
         [
-            f"read_slang --top {module} {' '.join(map(str, files))}",
+            f"read_slang {INCLUDES} --top {module} {' '.join(map(str, files))}",
             "bmuxmap",
             f"synth_xilinx -family xcu -flatten -widemux 5 -top {module}",
             f"tee -q -o {work}/stat.json stat -json",

@@ -10,7 +10,7 @@ on a board they begin and end in registers as well.
 
 import argparse
 
-from flow import HDL, PART, TARGET, cells, harness, install, place, yosys
+from flow import HDL, INCLUDES, PART, TARGET, cells, harness, install, place, yosys
 
 MODULES = [
     "kernel_echo",
@@ -32,7 +32,8 @@ ROOMS = ["common", "kernels", "functions"]
 
 def sources():
     files = [f for room in ROOMS for f in sorted((HDL / room / "rtl").glob("*.sv"))]
-    return " ".join(str(f) for f in sorted(files, key=lambda f: not f.name.endswith("_pkg.sv")))
+    names = [str(f) for f in sorted(files, key=lambda f: not f.name.endswith("_pkg.sv"))]
+    return " ".join([INCLUDES, *names])
 
 
 def measure(module, width, seed):

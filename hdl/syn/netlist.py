@@ -18,7 +18,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from flow import HDL, TARGET, install, synth, yosys
+from flow import HDL, INCLUDES, TARGET, install, synth, yosys
 
 ROOMS = ["common", "functions", "kernels", "net", "http", "host", "board"]
 LIST = [
@@ -50,7 +50,7 @@ def map_module(room, module, width):
     parameter = f"-G W={width}" if int(width) else ""
     yosys(
         [
-            f"read_slang --ignore-assertions --top {top} {parameter} {' '.join(map(str, files))}",
+            f"read_slang --ignore-assertions --top {top} {parameter} {INCLUDES} {' '.join(map(str, files))}",
             *synth(top),
             f"write_verilog -noattr {WORK}/{module}-{width}.v",
         ]

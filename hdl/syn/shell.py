@@ -49,7 +49,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from flow import HDL, PART, TARGET, ecp5, harness, install, place, placed, synth, ultrascale, yosys
+from flow import HDL, INCLUDES, PART, TARGET, ecp5, harness, install, place, placed, synth, ultrascale, yosys
 from paths import slowest
 
 ROOT = HDL.parent
@@ -57,7 +57,7 @@ KERNELS = [
     f"common/rtl/{name}.sv"
     for name in ("kernel_control", "axis_skid", "axis_emit", "axis_packer", "axis_rows")
 ]
-KERNELS += [f"kernels/rtl/kernel_{name}.sv" for name in ("echo", "sobel")]
+KERNELS += [f"kernels/rtl/kernel_{name}.sv" for name in ("output", "echo", "sobel")]
 LEAN = dict(
     line.split("=")
     for line in (HDL / "board" / "lean.conf").read_text().splitlines()
@@ -119,7 +119,7 @@ def sources(more):
 
 def read_command(design, options=""):
     top, more, parameters = DESIGNS[design]
-    return f"read_slang --ignore-assertions {options} --top {top} {' '.join(f'-G {k}={v}' for k, v in parameters.items())} {sources(more)}"
+    return f"read_slang --ignore-assertions {options} --top {top} {INCLUDES} {' '.join(f'-G {k}={v}' for k, v in parameters.items())} {sources(more)}"
 
 
 def map_ecp5(design):
@@ -226,7 +226,7 @@ def parts(design, top):
         read_command(design, "--best-effort-hierarchy")
         if top == DESIGNS[design][0]
         else f"read_slang --ignore-assertions --best-effort-hierarchy --top {top} "
-        f"{sources(DESIGNS[design][1])}"
+        f"{INCLUDES} {sources(DESIGNS[design][1])}"
     )
     yosys([read, *synth(top, "-noflatten"), f"tee -q -o {path} stat -json"])
     modules = {

@@ -10,11 +10,7 @@ module axis_bytes #(
 ) (
     input  logic           clk,
     input  logic           rst,
-    input  logic           s_valid,
-    output logic           s_ready,
-    input  logic [W-1:0]   s_data,
-    input  logic [W/8-1:0] s_keep,
-    input  logic           s_last,
+`include "stream_in.svh"
     output logic           m_valid,
     input  logic           m_ready,
     output logic [7:0]     m_byte,

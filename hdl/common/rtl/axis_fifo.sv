@@ -11,15 +11,8 @@ module axis_fifo #(
     parameter int DEPTH = 16,
     parameter bit BLOCK = 0
 ) (
-    input  logic                       clk,
-    input  logic                       rst,
-    input  logic                       s_valid,
-    output logic                       s_ready,
-    input  T                           s_payload,
-    output logic                       m_valid,
-    input  logic                       m_ready,
-    output T                           m_payload,
-    output logic [$clog2(DEPTH+2)-1:0] level
+    output logic [$clog2(DEPTH+2)-1:0] level,
+`include "payload_ports.svh"
 );
 
   localparam int AddressBits = $clog2(DEPTH);

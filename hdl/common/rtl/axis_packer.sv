@@ -16,11 +16,7 @@ module axis_packer #(
     input  logic [W-1:0]             s_data,
     input  logic [$clog2(W/8+1)-1:0] s_count,
     input  logic                     s_last,
-    output logic                     m_valid,
-    input  logic                     m_ready,
-    output logic [W-1:0]             m_data,
-    output logic [W/8-1:0]           m_keep,
-    output logic                     m_last
+`include "stream_out.svh"
 );
 
   localparam int B = W / 8;

@@ -6,14 +6,7 @@
 module axis_skid #(
     parameter type T = logic [7:0]
 ) (
-    input  logic clk,
-    input  logic rst,
-    input  logic s_valid,
-    output logic s_ready,
-    input  T     s_payload,
-    output logic m_valid,
-    input  logic m_ready,
-    output T     m_payload
+`include "payload_ports.svh"
 );
 
   T     spare;

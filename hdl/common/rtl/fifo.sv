@@ -11,14 +11,7 @@ module fifo #(
     parameter int SPARE = 1,
     parameter bit BLOCK = 0
 ) (
-    input  logic clk,
-    input  logic rst,
-    input  logic s_valid,
-    output logic s_ready,
-    input  T     s_payload,
-    output logic m_valid,
-    input  logic m_ready,
-    output T     m_payload
+`include "payload_ports.svh"
 );
 
   localparam int A = $clog2(DEPTH);

@@ -30,18 +30,6 @@ module region #(
     output logic           done,
     output logic           failed,
     output logic [31:0]    cycles,      // of the last run, from `done` on; saturates
-    // The bodies of request and reply.
-    input  logic           s_valid,
-    output logic           s_ready,
-    input  logic [W-1:0]   s_data,
-    input  logic [W/8-1:0] s_keep,
-    input  logic           s_last,
-    output logic           m_valid,
-    input  logic           m_ready,
-    output logic [W-1:0]   m_data,
-    output logic [W/8-1:0] m_keep,
-    output logic           m_last,
-    output logic           m_failed,
     // The kernel (docs/kernels.md).
     output logic           k_rst,
     output logic           k_start,
@@ -56,7 +44,11 @@ module region #(
     output logic           k_m_ready,
     input  logic [W-1:0]   k_m_data,
     input  logic [W/8-1:0] k_m_keep,
-    input  logic           k_m_last
+    input  logic           k_m_last,
+    // The bodies of request and reply.
+    output logic           m_failed,
+`include "stream_in.svh"
+`include "stream_out.svh"
 );
 
   logic own_clk;  // gated while no state changes

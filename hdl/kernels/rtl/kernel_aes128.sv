@@ -12,21 +12,7 @@
 module kernel_aes128 #(
     parameter int W = 64
 ) (
-    input  logic           clk,
-    input  logic           rst,
-    input  logic           start,
-    input  logic [127:0]   params,
-    output logic           done,
-    input  logic           s_valid,
-    output logic           s_ready,
-    input  logic [W-1:0]   s_data,
-    input  logic [W/8-1:0] s_keep,
-    input  logic           s_last,
-    output logic           m_valid,
-    input  logic           m_ready,
-    output logic [W-1:0]   m_data,
-    output logic [W/8-1:0] m_keep,
-    output logic           m_last
+`include "stream_kernel_ports.svh"
 );
 
   localparam int B = W / 8;
@@ -44,13 +30,9 @@ module kernel_aes128 #(
   logic taking;
 
   kernel_control u_control (
-      .clk,
-      .rst,
-      .start,
       .s_end (s_valid && s_ready && s_last),
       .m_end (m_valid && m_ready && m_last),
-      .taking,
-      .done
+      .*
   );
 
   typedef enum logic [1:0] {
@@ -64,7 +46,7 @@ module kernel_aes128 #(
   logic [IndexBits-1:0] index;      // beat of the block
   logic                 index_last, accepted, sent, skid_ready, head_last;
   logic [127:0]         head;
-  beat_t                beat, out;
+  beat_t                beat;
   logic                 beat_valid;
 
   // The key stream: one block of it is used while the next is computed.
@@ -167,21 +149,15 @@ module kernel_aes128 #(
     else if (cipher_start) counter <= counter + 1'b1;
   end
 
-  axis_skid #(
-      .T(beat_t)
-  ) u_skid (
-      .clk,
-      .rst,
-      .s_valid  (beat_valid),
-      .s_ready  (skid_ready),
-      .s_payload(beat),
-      .m_valid,
-      .m_ready,
-      .m_payload(out)
+  kernel_output #(
+      .W(W)
+  ) u_output (
+      .s_valid(beat_valid),
+      .s_ready(skid_ready),
+      .s_data (beat.data),
+      .s_keep (beat.keep),
+      .s_last (beat.last),
+      .*
   );
-
-  assign m_data = out.data;
-  assign m_keep = out.keep;
-  assign m_last = out.last;
 
 endmodule

@@ -8,21 +8,7 @@
 module kernel_checksum #(
     parameter int W = 64
 ) (
-    input  logic           clk,
-    input  logic           rst,
-    input  logic           start,
-    input  logic [127:0]   params,
-    output logic           done,
-    input  logic           s_valid,
-    output logic           s_ready,
-    input  logic [W-1:0]   s_data,
-    input  logic [W/8-1:0] s_keep,
-    input  logic           s_last,
-    output logic           m_valid,
-    input  logic           m_ready,
-    output logic [W-1:0]   m_data,
-    output logic [W/8-1:0] m_keep,
-    output logic           m_last
+`include "stream_kernel_ports.svh"
 );
 
   if (W != 32 && W != 64) $error("W must be 32 or 64");

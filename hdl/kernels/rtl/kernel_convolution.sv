@@ -20,21 +20,7 @@ module kernel_convolution #(
     parameter int MAX_OUT = 16,
     parameter int LANES = 4
 ) (
-    input  logic           clk,
-    input  logic           rst,
-    input  logic           start,
-    input  logic [127:0]   params,
-    output logic           done,
-    input  logic           s_valid,
-    output logic           s_ready,
-    input  logic [W-1:0]   s_data,
-    input  logic [W/8-1:0] s_keep,
-    input  logic           s_last,
-    output logic           m_valid,
-    input  logic           m_ready,
-    output logic [W-1:0]   m_data,
-    output logic [W/8-1:0] m_keep,
-    output logic           m_last
+`include "stream_kernel_ports.svh"
 );
 
   localparam int CountBits = $clog2(W / 8 + 1);
@@ -65,13 +51,9 @@ module kernel_convolution #(
   logic [7:0] next_byte;
 
   kernel_control u_control (
-      .clk,
-      .rst,
-      .start,
       .s_end (s_valid && s_ready && s_last),
       .m_end (m_valid && m_ready && m_last),
-      .taking,
-      .done
+      .*
   );
 
   assign s_ready = taking && bytes_ready;
@@ -361,7 +343,7 @@ module kernel_convolution #(
   } beat_t;
 
   logic  piece_valid, packer_ready, packed_valid, packed_ready, unused_steps;
-  beat_t packed_beat, out;
+  beat_t packed_beat;
 
   assign unused_steps = &{1'b0, at_out.first, at_out.group};
   assign piece_valid  = at_out.valid && at_out.last;
@@ -385,21 +367,15 @@ module kernel_convolution #(
       .m_last (packed_beat.last)
   );
 
-  axis_skid #(
-      .T(beat_t)
-  ) u_skid (
-      .clk,
-      .rst,
-      .s_valid  (packed_valid),
-      .s_ready  (packed_ready),
-      .s_payload(packed_beat),
-      .m_valid,
-      .m_ready,
-      .m_payload(out)
+  kernel_output #(
+      .W(W)
+  ) u_output (
+      .s_valid(packed_valid),
+      .s_ready(packed_ready),
+      .s_data (packed_beat.data),
+      .s_keep (packed_beat.keep),
+      .s_last (packed_beat.last),
+      .*
   );
-
-  assign m_data = out.data;
-  assign m_keep = out.keep;
-  assign m_last = out.last;
 
 endmodule

@@ -14,21 +14,7 @@ module kernel_matmul #(
     parameter int N = 8,
     parameter int MAX = 64
 ) (
-    input  logic           clk,
-    input  logic           rst,
-    input  logic           start,
-    input  logic [127:0]   params,
-    output logic           done,
-    input  logic           s_valid,
-    output logic           s_ready,
-    input  logic [W-1:0]   s_data,
-    input  logic [W/8-1:0] s_keep,
-    input  logic           s_last,
-    output logic           m_valid,
-    input  logic           m_ready,
-    output logic [W-1:0]   m_data,
-    output logic [W/8-1:0] m_keep,
-    output logic           m_last
+`include "stream_kernel_ports.svh"
 );
 
   localparam int CountBits = $clog2(W / 8 + 1);
@@ -63,13 +49,9 @@ module kernel_matmul #(
   assign unused_signals = &{1'b0, params[127:96]};
 
   kernel_control u_control (
-      .clk,
-      .rst,
-      .start,
       .s_end (s_valid && s_ready && s_last),
       .m_end (m_valid && m_ready && m_last),
-      .taking,
-      .done
+      .*
   );
 
   assign s_ready    = taking && bytes_ready;
@@ -238,7 +220,7 @@ module kernel_matmul #(
   } beat_t;
 
   logic  packed_valid, packed_ready;
-  beat_t packed_beat, out;
+  beat_t packed_beat;
 
   // The states of a run.
 
@@ -322,21 +304,15 @@ module kernel_matmul #(
       .m_last (packed_beat.last)
   );
 
-  axis_skid #(
-      .T(beat_t)
-  ) u_skid (
-      .clk,
-      .rst,
-      .s_valid  (packed_valid),
-      .s_ready  (packed_ready),
-      .s_payload(packed_beat),
-      .m_valid,
-      .m_ready,
-      .m_payload(out)
+  kernel_output #(
+      .W(W)
+  ) u_output (
+      .s_valid(packed_valid),
+      .s_ready(packed_ready),
+      .s_data (packed_beat.data),
+      .s_keep (packed_beat.keep),
+      .s_last (packed_beat.last),
+      .*
   );
-
-  assign m_data = out.data;
-  assign m_keep = out.keep;
-  assign m_last = out.last;
 
 endmodule

@@ -6,21 +6,7 @@
 module kernel_sha256 #(
     parameter int W = 64
 ) (
-    input  logic           clk,
-    input  logic           rst,
-    input  logic           start,
-    input  logic [127:0]   params,
-    output logic           done,
-    input  logic           s_valid,
-    output logic           s_ready,
-    input  logic [W-1:0]   s_data,
-    input  logic [W/8-1:0] s_keep,
-    input  logic           s_last,
-    output logic           m_valid,
-    input  logic           m_ready,
-    output logic [W-1:0]   m_data,
-    output logic [W/8-1:0] m_keep,
-    output logic           m_last
+`include "stream_kernel_ports.svh"
 );
 
   localparam int Words = W / 32;
@@ -32,13 +18,9 @@ module kernel_sha256 #(
   assign unused_params = &{1'b0, params};
 
   kernel_control u_control (
-      .clk,
-      .rst,
-      .start,
       .s_end (s_valid && s_ready && s_last),
       .m_end (m_valid && m_ready && m_last),
-      .taking,
-      .done
+      .*
   );
 
   // One beat is held and delivered in words of four bytes, the first byte on top.

@@ -14,21 +14,7 @@ module kernel_sobel #(
     parameter int W = 64,
     parameter int MAX_WIDTH = 4096
 ) (
-    input  logic           clk,
-    input  logic           rst,
-    input  logic           start,
-    input  logic [127:0]   params,
-    output logic           done,
-    input  logic           s_valid,
-    output logic           s_ready,
-    input  logic [W-1:0]   s_data,
-    input  logic [W/8-1:0] s_keep,
-    input  logic           s_last,
-    output logic           m_valid,
-    input  logic           m_ready,
-    output logic [W-1:0]   m_data,
-    output logic [W/8-1:0] m_keep,
-    output logic           m_last
+`include "stream_kernel_ports.svh"
 );
 
   localparam int B = W / 8;
@@ -45,13 +31,9 @@ module kernel_sobel #(
   assign unused_params = &{1'b0, params[127:32]};
 
   kernel_control u_control (
-      .clk,
-      .rst,
-      .start,
       .s_end (s_valid && s_ready && s_last),
       .m_end (m_valid && m_ready && m_last),
-      .taking,
-      .done
+      .*
   );
 
   // Rows, from the cycle after the start on. A width out of range is a picture without pixels.
