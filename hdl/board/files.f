@@ -1,9 +1,11 @@
 // The board's sources, packages first. Paths are relative to hdl/.
+common/rtl/axi_pkg.sv
 net/rtl/net_pkg.sv
 board/rtl/functions_pkg.sv
 functions/rtl/fn_pkg.sv
 http/rtl/http_pkg.sv
 host/rtl/host_pkg.sv
+board/rtl/board_pkg.sv
 common/rtl/arbiter.sv
 common/rtl/axis_fifo.sv
 common/rtl/axis_skid.sv

@@ -3,7 +3,12 @@
 //
 // Parameters: as in board_shell; PORT, bits of the Ethernet port: 64, the shell's own, or 32, at
 // `port_clk` (board_port32).
-module board_top #(
+module board_top
+  import axi_pkg::*;
+  import board_pkg::*;
+  import fn_pkg::*;
+  import host_pkg::*;
+#(
     parameter  int PORT = 64,
     parameter  int SESSIONS = 16,
     parameter  int RING_BITS = 12,
@@ -13,19 +18,13 @@ module board_top #(
     parameter  int QUEUE = 16,
     parameter  bit HOST_CALLS = 1,
     parameter  bit SHORTEST = 1,
-    localparam int REGIONS = 2,
-    localparam int R = 1
+    localparam int REGIONS = 2
 ) (
     input  logic        port_clk,  // of a PORT of 32 bits
     input  logic        clk,
     input  logic        rst,
     input  logic        tick,
-    input  logic [47:0] own_mac,
-    input  logic [31:0] own_ip,
-    input  logic [15:0] listen_port,
-    input  logic [63:0] secret,
-    input  logic [8*http_pkg::KEY_BYTES-1:0] api_key,  // required in requests, its first character
-                                                       // in bits 7:0; zeros: none
+    input  settings_t   settings,
     input  logic        rx_valid,
     input  logic [PORT-1:0] rx_data,
     input  logic [PORT/8-1:0] rx_keep,
@@ -35,73 +34,21 @@ module board_top #(
     output logic [PORT-1:0] tx_data,
     output logic [PORT/8-1:0] tx_keep,
     output logic        tx_last,
-    output logic        busy,     // a request is being processed
-    input  logic [31:0] store_ip,
-    input  logic [15:0] store_port,
-    input  logic [511:0] store_path,
-    input  logic [31:0] store_base,
-    input  logic [31:0] netmask,
-    input  logic [31:0] gateway,
-    input  logic [15:0] udp_echo,
-    input  logic        host_write,
-    input  logic [ 5:0] host_address,
-    input  logic [31:0] host_data,
-    output logic [31:0] host_read_data,
-    output logic        host_ended,
-    output logic        dma_read_valid,
-    input  logic        dma_read_ready,
-    output logic [63:0] dma_read_address,
-    output logic [ 5:0] dma_read_beats,
-    input  logic        dma_data_valid,
-    input  logic [63:0] dma_data,
-    input  logic        dma_data_error,
-    output logic        dma_write_valid,
-    input  logic        dma_write_ready,
-    output logic [63:0] dma_write_address,
-    output logic [63:0] dma_write_data,
-    output logic [ 7:0] dma_write_keep,
-    output logic        arvalid,
-    input  logic        arready,
-    output logic [31:0] araddr,
-    output logic [ 7:0] arlen,
-    output logic [ 2:0] arsize,
-    output logic [ 1:0] arburst,
-    input  logic        rvalid,
-    output logic        rready,
-    input  logic [63:0] rdata,
-    input  logic [ 1:0] rresp,
-    input  logic        rlast,
-    output logic        awvalid,
-    input  logic        awready,
-    output logic [31:0] awaddr,
-    output logic [ 7:0] awlen,
-    output logic [ 2:0] awsize,
-    output logic [ 1:0] awburst,
-    output logic        wvalid,
-    input  logic        wready,
-    output logic [63:0] wdata,
-    output logic [ 7:0] wstrb,
-    output logic        wlast,
-    input  logic        bvalid,
-    output logic        bready,
-    input  logic [ 1:0] bresp,
-    output logic         icap_valid,
-    input  logic         icap_ready,
-    output logic [31:0]  icap_data,
-    output logic [R-1:0] icap_region,
-    output logic         swap,
-    output logic [R-1:0] swap_region,
-    output logic [31:0]  swap_kernel,
+    // The ports of board_shell for the host, board memory and configuration.
+    input  host_in_t         host_in,
+    output host_out_t        host_out,
+    output axi_read_t        axi_read,
+    input  axi_read_reply_t  axi_read_reply,
+    output axi_write_t       axi_write,
+    input  axi_write_reply_t axi_write_reply,
+    input  logic             configuration_ready,
+    output configuration_t   configuration,
     output logic [REGIONS-1:0] decouple,
-    output logic         call_requested,
-    output logic         call_granted,
-    output logic         call_ended
+    output events_t          events
 );
 
-  logic [REGIONS-1:0] k_rst, k_start, k_done, k_s_valid, k_s_ready, k_s_last, k_m_valid, k_m_ready, k_m_last;
-  logic [127:0] k_params[REGIONS];
-  logic [63:0] k_s_data[REGIONS], k_m_data[REGIONS];
-  logic [7:0] k_s_keep[REGIONS], k_m_keep[REGIONS];
+  kernel_in_t kernel_in[REGIONS];
+  kernel_out_t kernel_out[REGIONS];
 
   net_pkg::beat_t shell_rx, shell_tx;
   logic shell_rx_valid, shell_tx_valid, shell_tx_ready;
@@ -157,51 +104,47 @@ module board_top #(
       .SHORTEST    (SHORTEST)
   ) u_shell (
       .rx_valid(shell_rx_valid),
-      .rx_data (shell_rx.data),
-      .rx_keep (shell_rx.keep),
-      .rx_last (shell_rx.last),
+      .rx      (shell_rx),
       .tx_valid(shell_tx_valid),
       .tx_ready(shell_tx_ready),
-      .tx_data (shell_tx.data),
-      .tx_keep (shell_tx.keep),
-      .tx_last (shell_tx.last),
+      .tx      (shell_tx),
       .*
   );
 
   kernel_echo u_echo (
       .clk,
-      .rst    (k_rst[0]),
-      .start  (k_start[0]),
-      .params (k_params[0]),
-      .done   (k_done[0]),
-      .s_valid(k_s_valid[0]),
-      .s_ready(k_s_ready[0]),
-      .s_data (k_s_data[0]),
-      .s_keep (k_s_keep[0]),
-      .s_last (k_s_last[0]),
-      .m_valid(k_m_valid[0]),
-      .m_ready(k_m_ready[0]),
-      .m_data (k_m_data[0]),
-      .m_keep (k_m_keep[0]),
-      .m_last (k_m_last[0])
+      .rst    (kernel_in[0].rst),
+      .start  (kernel_in[0].start),
+      .params (kernel_in[0].params),
+      .done   (kernel_out[0].done),
+      .s_valid(kernel_in[0].streams.s_valid),
+      .s_ready(kernel_out[0].streams.s_ready),
+      .s_data (kernel_in[0].streams.s_data),
+      .s_keep (kernel_in[0].streams.s_keep),
+      .s_last (kernel_in[0].streams.s_last),
+      .m_valid(kernel_out[0].streams.m_valid),
+      .m_ready(kernel_in[0].streams.m_ready),
+      .m_data (kernel_out[0].streams.m_data),
+      .m_keep (kernel_out[0].streams.m_keep),
+      .m_last (kernel_out[0].streams.m_last)
   );
 
   kernel_sobel u_sobel (
       .clk,
-      .rst    (k_rst[1]),
-      .start  (k_start[1]),
-      .params (k_params[1]),
-      .done   (k_done[1]),
-      .s_valid(k_s_valid[1]),
-      .s_ready(k_s_ready[1]),
-      .s_data (k_s_data[1]),
-      .s_keep (k_s_keep[1]),
-      .s_last (k_s_last[1]),
-      .m_valid(k_m_valid[1]),
-      .m_ready(k_m_ready[1]),
-      .m_data (k_m_data[1]),
-      .m_keep (k_m_keep[1]),
-      .m_last (k_m_last[1])
+      .rst    (kernel_in[1].rst),
+      .start  (kernel_in[1].start),
+      .params (kernel_in[1].params),
+      .done   (kernel_out[1].done),
+      .s_valid(kernel_in[1].streams.s_valid),
+      .s_ready(kernel_out[1].streams.s_ready),
+      .s_data (kernel_in[1].streams.s_data),
+      .s_keep (kernel_in[1].streams.s_keep),
+      .s_last (kernel_in[1].streams.s_last),
+      .m_valid(kernel_out[1].streams.m_valid),
+      .m_ready(kernel_in[1].streams.m_ready),
+      .m_data (kernel_out[1].streams.m_data),
+      .m_keep (kernel_out[1].streams.m_keep),
+      .m_last (kernel_out[1].streams.m_last)
   );
 
 endmodule

@@ -14,7 +14,7 @@ import pathlib
 import subprocess
 import sys
 
-from flow import HDL, PART, TARGET, cells, harness, install, place, yosys
+from flow import HDL, INCLUDES, PART, TARGET, cells, harness, install, place, yosys
 
 ROOMS = ["messages", "hls", "common"]
 PACKAGES = ["hum_envelope_pkg", "msg_pkg", "msg_calls_pkg"]
@@ -23,6 +23,7 @@ LEAVE = {"msg_kernel.sv", "msg_board.sv", "msg_core.sv"}
 
 def sources(module):
     packages = [HDL / "messages" / "rtl" / f"{name}.sv" for name in PACKAGES]
+    packages.append(HDL / "common" / "rtl" / "axi_pkg.sv")
     rooms = [f for room in ROOMS for f in sorted((HDL / room / "rtl").glob("*.sv"))]
     files = packages + [f for f in rooms if f not in packages and f.name not in LEAVE]
     if module == "core":
@@ -47,7 +48,7 @@ def measure(given, seed, placing):
     module, files = sources(given)
     work = TARGET / "work" / module
     work.mkdir(parents=True, exist_ok=True)
-    read = f"read_slang -I {HDL}/messages/rtl --top {module} {' '.join(map(str, files))}"
+    read = f"read_slang {INCLUDES} -I {HDL}/messages/rtl --top {module} {' '.join(map(str, files))}"
     yosys(
         [
             read,

@@ -4,39 +4,22 @@
 //
 // Parameters: N. Latency: one cycle from an address to its output, one between bursts. Throughput:
 // otherwise that of the port.
-module axi_writers #(
+module axi_writers
+  import axi_pkg::*;
+#(
     parameter int N = 2
 ) (
-    input  logic         clk,
-    input  logic         rst,
+    input  logic             clk,
+    input  logic             rst,
     // Each writer holds its address and its data until they are accepted, as AXI4 requires.
-    input  logic [N-1:0] s_awvalid,
-    output logic [N-1:0] s_awready,
-    input  logic [31:0]  s_awaddr[N],
-    input  logic [ 7:0]  s_awlen [N],
-    input  logic [N-1:0] s_wvalid,
-    output logic [N-1:0] s_wready,
-    input  logic [63:0]  s_wdata [N],
-    input  logic [ 7:0]  s_wstrb [N],
-    input  logic [N-1:0] s_wlast,
-    output logic [N-1:0] s_bvalid,
-    input  logic [N-1:0] s_bready,
+    input  axi_write_t       s_write[N],
+    output axi_write_reply_t s_reply[N],
     // The memory's port.
-    output logic         awvalid,
-    input  logic         awready,
-    output logic [31:0]  awaddr,
-    output logic [ 7:0]  awlen,
-    output logic [ 2:0]  awsize,
-    output logic [ 1:0]  awburst,
-    output logic         wvalid,
-    input  logic         wready,
-    output logic [63:0]  wdata,
-    output logic [ 7:0]  wstrb,
-    output logic         wlast,
-    input  logic         bvalid,
-    output logic         bready
+    output axi_write_t       m_write,
+    input  axi_write_reply_t m_reply
 );
 
+  logic [N-1:0] requests;
   logic [N-1:0] may, next;  // writer of the burst, at most one; writer of the next burst
   logic         taken;      // its address was accepted
 
@@ -46,32 +29,30 @@ module axi_writers #(
       .clk,
       .rst,
       .enable (may == '0),
-      .request(s_awvalid),
+      .request(requests),
       .grant  (next)
   );
 
-  assign awsize  = 3'd3;
-  assign awburst = 2'b01;
-  assign awvalid = !taken && |(may & s_awvalid);
-  assign wvalid  = |(may & s_wvalid);
-  assign wlast   = |(may & s_wlast);
-  assign bready  = |(may & s_bready);
-
-  assign s_awready = may & {N{awready && !taken}};
-  assign s_wready  = may & {N{wready}};
-  assign s_bvalid  = may & {N{bvalid}};
-
   always_comb begin
-    awaddr = '0;
-    awlen  = '0;
-    wdata  = '0;
-    wstrb  = '0;
-    for (int i = 0; i < N; i++)
-    if (may[i]) begin
-      awaddr = s_awaddr[i];
-      awlen  = s_awlen[i];
-      wdata  = s_wdata[i];
-      wstrb  = s_wstrb[i];
+    m_write = '0;
+    m_write.awsize = 3'd3;
+    m_write.awburst = BurstIncr;
+    for (int i = 0; i < N; i++) begin
+      requests[i] = s_write[i].awvalid;
+      if (may[i]) begin
+        m_write.awvalid = !taken && s_write[i].awvalid;
+        m_write.awaddr  = s_write[i].awaddr;
+        m_write.awlen   = s_write[i].awlen;
+        m_write.wvalid  = s_write[i].wvalid;
+        m_write.wdata   = s_write[i].wdata;
+        m_write.wstrb   = s_write[i].wstrb;
+        m_write.wlast   = s_write[i].wlast;
+        m_write.bready  = s_write[i].bready;
+      end
+      s_reply[i].awready = may[i] && m_reply.awready && !taken;
+      s_reply[i].wready  = may[i] && m_reply.wready;
+      s_reply[i].bvalid  = may[i] && m_reply.bvalid;
+      s_reply[i].bresp   = m_reply.bresp;
     end
   end
 
@@ -79,8 +60,8 @@ module axi_writers #(
     if (may == '0) begin
       may   <= next;
       taken <= 1'b0;
-    end else if (bvalid && bready) may <= '0;
-    else if (awvalid && awready) taken <= 1'b1;
+    end else if (m_reply.bvalid && m_write.bready) may <= '0;
+    else if (m_write.awvalid && m_reply.awready) taken <= 1'b1;
     if (rst) may <= '0;
   end
 

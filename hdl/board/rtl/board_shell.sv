@@ -19,6 +19,9 @@
 // sessions; HOST_CALLS, whether the host can also call functions; SHORTEST, whether the scheduler
 // has that policy (fn_scheduler).
 module board_shell
+  import axi_pkg::*;
+  import board_pkg::*;
+  import host_pkg::*;
   import net_pkg::*;
   import fn_pkg::*;
   import functions_pkg::*;
@@ -48,139 +51,54 @@ module board_shell
     input  logic        clk,
     input  logic        rst,
     input  logic        tick,
-    input  logic [47:0] own_mac,
-    input  logic [31:0] own_ip,
-    input  logic [15:0] listen_port,
-    input  logic [63:0] secret,
-    input  logic [8*http_pkg::KEY_BYTES-1:0] api_key,  // required in requests, its first character
-                                                       // in bits 7:0; zeros: none
-    input  logic        rx_valid,
-    input  logic [63:0] rx_data,
-    input  logic [ 7:0] rx_keep,
-    input  logic        rx_last,
-    output logic        tx_valid,
-    input  logic        tx_ready,
-    output logic [63:0] tx_data,
-    output logic [ 7:0] tx_keep,
-    output logic        tx_last,
-    output logic        busy,     // a request is being processed
-    // The store of images, 0: none; and the network for it.
-    input  logic [31:0] store_ip,
-    input  logic [15:0] store_port,
-    input  logic [511:0] store_path,  // its first character in bits 7:0, padded with zeros
-    input  logic [31:0] store_base,   // in board memory: STORE_SLOTS slots, a multiple of a slot
-    input  logic [31:0] netmask,
-    input  logic [31:0] gateway,      // 0: none
-    input  logic [15:0] udp_echo,     // a UDP port that echoes datagrams; 0: none
+    input  settings_t        settings,
+    // The Ethernet port.
+    input  logic             rx_valid,
+    input  beat_t            rx,
+    output logic             tx_valid,
+    input  logic             tx_ready,
+    output beat_t            tx,
     // The host: registers, and its memory (host_port).
-    input  logic        host_write,
-    input  logic [ 5:0] host_address,
-    input  logic [31:0] host_data,
-    output logic [31:0] host_read_data,
-    output logic        host_ended,
-    output logic        dma_read_valid,
-    input  logic        dma_read_ready,
-    output logic [63:0] dma_read_address,
-    output logic [ 5:0] dma_read_beats,
-    input  logic        dma_data_valid,
-    input  logic [63:0] dma_data,
-    input  logic        dma_data_error,
-    output logic        dma_write_valid,
-    input  logic        dma_write_ready,
-    output logic [63:0] dma_write_address,
-    output logic [63:0] dma_write_data,
-    output logic [ 7:0] dma_write_keep,
-    // Board memory with the images: AXI4 reads (fn_reconfig).
-    output logic        arvalid,
-    input  logic        arready,
-    output logic [31:0] araddr,
-    output logic [ 7:0] arlen,
-    output logic [ 2:0] arsize,
-    output logic [ 1:0] arburst,
-    input  logic        rvalid,
-    output logic        rready,
-    input  logic [63:0] rdata,
-    input  logic [ 1:0] rresp,
-    input  logic        rlast,
-    // AXI4 writes: fetched images (image_store), and those of the host.
-    output logic        awvalid,
-    input  logic        awready,
-    output logic [31:0] awaddr,
-    output logic [ 7:0] awlen,
-    output logic [ 2:0] awsize,
-    output logic [ 1:0] awburst,
-    output logic        wvalid,
-    input  logic        wready,
-    output logic [63:0] wdata,
-    output logic [ 7:0] wstrb,
-    output logic        wlast,
-    input  logic        bvalid,
-    output logic        bready,
-    input  logic [ 1:0] bresp,
-    // Configuration port.
-    output logic         icap_valid,
-    input  logic         icap_ready,
-    output logic [31:0]  icap_data,
-    output logic [R-1:0] icap_region,
-    // The content of the regions. From the cycle after `swap` on it is another kernel, in reset.
-    output logic         swap,
-    output logic [R-1:0] swap_region,
-    output logic [31:0]  swap_kernel,
+    input  host_in_t         host_in,
+    output host_out_t        host_out,
+    // Board memory: reads of images (fn_reconfig); writes of fetched images (image_store), and of the host.
+    output axi_read_t        axi_read,
+    input  axi_read_reply_t  axi_read_reply,
+    output axi_write_t       axi_write,
+    input  axi_write_reply_t axi_write_reply,
+    // The kernels in the regions, from the cycle after a `swap` on another one, in reset.
+    output kernel_in_t       kernel_in [REGIONS],
+    input  kernel_out_t      kernel_out[REGIONS],
     output logic [REGIONS-1:0] decouple,
-    output logic [REGIONS-1:0] k_rst,
-    output logic [REGIONS-1:0] k_start,
-    output logic [127:0]       k_params  [REGIONS],
-    input  logic [REGIONS-1:0] k_done,
-    output logic [REGIONS-1:0] k_s_valid,
-    input  logic [REGIONS-1:0] k_s_ready,
-    output logic [63:0]        k_s_data  [REGIONS],
-    output logic [ 7:0]        k_s_keep  [REGIONS],
-    output logic [REGIONS-1:0] k_s_last,
-    input  logic [REGIONS-1:0] k_m_valid,
-    output logic [REGIONS-1:0] k_m_ready,
-    input  logic [63:0]        k_m_data  [REGIONS],
-    input  logic [ 7:0]        k_m_keep  [REGIONS],
-    input  logic [REGIONS-1:0] k_m_last,
-    // Events of calls, for measurements.
-    output logic         call_requested,
-    output logic         call_granted,
-    output logic         call_ended
+    output configuration_t   configuration,
+    input  logic             configuration_ready,
+    output events_t          events
 );
 
   // ---- sessions ----
+  opened_t opened;
+  received_t received;
+  session_change_t change;
+  progress_t progress, http_progress;
+  release_t released, http_release;
   logic [31:0] rcv_next, snd_una;
   logic [SESSIONS-1:0] dead, shut, working, mid_request;
-  logic open, arrived, woken, release_valid, look_ended;
-  logic [S-1:0] open_at, arrived_at, woken_at, release_at, rcv_of, una_of;
-  logic [31:0] open_next, open_una;
-  logic http_open, http_notify, http_release, http_finish, store_say, store_finish, store_release, store_working, store_rx_wants, store_rx_read, store_tx_write;
-  logic http_rx_next, http_rx_read, http_tx_write;
-  logic [S-1:0] http_at, http_release_at, store_session;
-  logic [RxP-1:0] http_read_to;
-  logic [TxP-1:0] http_written_to;
-  logic [31:0] store_read_to, store_written_to;
-  logic [S+RX_RING_BITS-4:0] http_rx_address, store_rx_address;
-  logic [S+TX_RING_BITS-4:0] http_tx_address, store_tx_address;
-  logic [63:0] http_tx_data, store_tx_data;
-  logic [7:0] http_tx_keep, store_tx_keep;
+  logic arrived, woken, look_ended, connect_done, http_rx_next;
+  logic [S-1:0] arrived_at, woken_at, rcv_of, una_of;
   connect_result_t connect_result;
   // The echo: a datagram is returned to its sender.
   datagram_t datagram;
   logic udp_valid, udp_ready;
   beat_t udp_beat;
-  logic connect_valid, connect_done, open_active, rcv_notify, rcv_notify_ended, rcv_arrived, notify, notify_dead, notify_shut, notify_wake, app_valid, app_finish;
-  logic [S-1:0] rcv_at, notify_at, app_at;
-  logic [31:0] rcv_notify_next, notify_una, app_read_to, app_written_to;
 
-  logic rx_write, rx_read, tx_write, tx_read;
-  logic [S+RX_RING_BITS-4:0] rx_write_address, rx_read_address;
-  logic [S+TX_RING_BITS-4:0] tx_write_address, tx_read_address;
-  logic [63:0] rx_write_data, rx_read_data, tx_write_data, tx_read_data;
-  logic [7:0] rx_write_keep, tx_write_keep;
+  // The store as a client of the stack.
+  client_t store;
+  client_reply_t store_reply;
 
-  logic [31:0] count_opened, count_retransmitted, count_reset;
-  logic [S:0] count_open;
-  beat_t tx;
+  ring_write_t rx_write, tx_write, http_tx_write, fill_in;
+  ring_read_t rx_read, tx_read, http_rx_read;
+  logic [63:0] rx_read_data, tx_read_data;
+  net_counts_t counts;
 
   net_stack #(
       .SESSIONS(SESSIONS),
@@ -195,19 +113,19 @@ module board_shell
       .clk,
       .rst,
       .tick,
-      .own_mac,
-      .own_ip,
-      .listen_port,
-      .secret,
+      .own_mac(settings.own_mac),
+      .own_ip(settings.own_ip),
+      .listen_port(settings.listen_port),
+      .secret(settings.secret),
       .rx_valid,
-      .rx('{data: rx_data, keep: rx_keep, last: rx_last}),
+      .rx,
       .tx_valid,
       .tx_ready,
       .tx,
-      .netmask,
-      .gateway,
-      .reserve(STORE && store_ip != '0),
-      .udp_port(udp_echo),
+      .netmask(settings.netmask),
+      .gateway(settings.gateway),
+      .reserve(STORE && settings.store_ip != '0),
+      .udp_port(settings.udp_echo),
       .udp_from(datagram),
       .udp_rx_valid(udp_valid),
       .udp_rx_ready(udp_ready),
@@ -216,47 +134,22 @@ module board_shell
       .udp_tx_valid(udp_valid),
       .udp_tx_ready(udp_ready),
       .udp_tx(udp_beat),
-      .open,
-      .open_active,
-      .open_at,
-      .open_next,
-      .open_una,
-      .rcv_notify,
-      .rcv_at,
-      .rcv_next(rcv_notify_next),
-      .rcv_ended(rcv_notify_ended),
-      .arrived(rcv_arrived),
-      .notify,
-      .notify_at,
-      .notify_una,
-      .notify_dead,
-      .notify_shut,
-      .notify_wake,
-      .app_valid,
-      .app_at,
-      .app_read_to,
-      .app_written_to,
-      .app_finish,
-      .release_valid,
-      .release_at,
-      .working(working | (SESSIONS'(store_working) << store_session)),
+      .opened,
+      .received,
+      .change,
+      .progress,
+      .released,
+      .working(working | (SESSIONS'(store.working) << store.session[S-1:0])),
       .mid_request,
-      .connect_valid,
-      .connect_ip(store_ip),
-      .connect_port(store_port),
+      .connect_valid(store.connect),
+      .connect_ip(settings.store_ip),
+      .connect_port(settings.store_port),
       .connect_done,
       .connect_result,
       .rx_write,
-      .rx_write_address,
-      .rx_write_data,
-      .rx_write_keep,
       .tx_read,
-      .tx_read_address,
       .tx_read_data,
-      .count_opened,
-      .count_retransmitted,
-      .count_reset,
-      .count_open
+      .counts
   );
 
   net_numbers #(
@@ -264,20 +157,20 @@ module board_shell
   ) u_numbers (
       .clk,
       .rst,
-      .rcv_notify,
-      .rcv_at,
-      .rcv_notify_next,
-      .rcv_notify_ended,
-      .rcv_arrived,
-      .open,
-      .open_at,
-      .open_una,
-      .notify,
-      .notify_at,
-      .notify_una,
-      .notify_dead,
-      .notify_shut,
-      .notify_wake,
+      .rcv_notify(received.valid),
+      .rcv_at(received.session[S-1:0]),
+      .rcv_notify_next(received.next),
+      .rcv_notify_ended(received.ended),
+      .rcv_arrived(received.arrived),
+      .open(opened.valid),
+      .open_at(opened.session[S-1:0]),
+      .open_una(opened.una),
+      .notify(change.valid),
+      .notify_at(change.session[S-1:0]),
+      .notify_una(change.una),
+      .notify_dead(change.dead),
+      .notify_shut(change.shut),
+      .notify_wake(change.wake),
       .rcv_of,
       .rcv_next,
       .rcv_ended(look_ended),
@@ -289,29 +182,33 @@ module board_shell
       .shut,
       .woken,
       .woken_at,
-      .release_valid(http_release),
-      .release_at(http_release_at)
+      .release_valid(http_release.valid),
+      .release_at(http_release.session[S-1:0])
   );
 
   // Two clients of the stack: HTTP, which does not wait, and the store, which does.
-  assign http_open = open && !open_active;
-  assign app_valid = http_notify || store_say;
-  assign app_at = http_notify ? http_at : store_session;
-  assign app_read_to = http_notify ? 32'(http_read_to) : store_read_to;
-  assign app_written_to = http_notify ? 32'(http_written_to) : store_written_to;
-  assign app_finish = http_notify ? http_finish : store_finish;
-  assign release_valid = http_release || store_release;
-  assign release_at = http_release ? http_release_at : store_session;
-  assign rx_read = http_rx_read || store_rx_read;
-  assign rx_read_address = http_rx_read ? http_rx_address : store_rx_address;
-  assign tx_write = http_tx_write || store_tx_write;
-  assign tx_write_address = http_tx_write ? http_tx_address : store_tx_address;
-  assign tx_write_data = http_tx_write ? http_tx_data : store_tx_data;
-  assign tx_write_keep = http_tx_write ? http_tx_keep : store_tx_keep;
-
-  assign tx_data = tx.data;
-  assign tx_keep = tx.keep;
-  assign tx_last = tx.last;
+  assign progress = http_progress.valid ? http_progress : store.progress;
+  assign released = http_release.valid ? http_release : store.released;
+  assign rx_read  = http_rx_read.valid ? http_rx_read : store.rx_read;
+  assign tx_write = http_tx_write.valid ? http_tx_write : store.tx_write;
+  assign store_reply = '{
+    connect_done:   connect_done,
+    connect_result: connect_result,
+    opened:         '{
+      valid:   opened.valid && opened.active,
+      active:  1'b1,
+      session: opened.session,
+      next:    opened.next,
+      una:     opened.una
+    },
+    received:       received,
+    change:         change,
+    progress_ready: !http_progress.valid,
+    release_ready:  !http_release.valid,
+    rx_may:         !http_rx_next,
+    rx_data:        rx_read_data,
+    tx_may:         !http_tx_write.valid
+  };
 
   // ---- memory ----
   // Data from the network cannot wait; the assembly of chunked bodies can.
@@ -320,8 +217,8 @@ module board_shell
     logic [63:0] data;
     logic [7:0] keep;
   } fill_t;
-  logic fill_in_valid, fill_in_ready, fill_valid;
-  fill_t fill_in, fill;
+  logic fill_in_ready, fill_valid;
+  fill_t fill;
 
   fifo #(
       .T(fill_t),
@@ -330,11 +227,11 @@ module board_shell
   ) u_fill (
       .clk,
       .rst,
-      .s_valid(fill_in_valid),
+      .s_valid(fill_in.valid),
       .s_ready(fill_in_ready),
-      .s_payload(fill_in),
+      .s_payload('{address: fill_in.address[S+RX_RING_BITS-4:0], data: fill_in.data, keep: fill_in.keep}),
       .m_valid(fill_valid),
-      .m_ready(!rx_write),
+      .m_ready(!rx_write.valid),
       .m_payload(fill)
   );
 
@@ -343,12 +240,12 @@ module board_shell
       .LATENCY(MEMORY_LATENCY)
   ) u_rx_memory (
       .clk,
-      .write(rx_write || fill_valid),
-      .write_address(rx_write ? rx_write_address : fill.address),
-      .write_data(rx_write ? rx_write_data : fill.data),
-      .write_keep(rx_write ? rx_write_keep : fill.keep),
-      .read(rx_read),
-      .read_address(rx_read_address),
+      .write(rx_write.valid || fill_valid),
+      .write_address(rx_write.valid ? rx_write.address[S+RX_RING_BITS-4:0] : fill.address),
+      .write_data(rx_write.valid ? rx_write.data : fill.data),
+      .write_keep(rx_write.valid ? rx_write.keep : fill.keep),
+      .read(rx_read.valid),
+      .read_address(rx_read.address[S+RX_RING_BITS-4:0]),
       .read_data(rx_read_data)
   );
 
@@ -357,42 +254,40 @@ module board_shell
       .LATENCY(MEMORY_LATENCY)
   ) u_tx_memory (
       .clk,
-      .write(tx_write),
-      .write_address(tx_write_address),
-      .write_data(tx_write_data),
-      .write_keep(tx_write_keep),
-      .read(tx_read),
-      .read_address(tx_read_address),
+      .write(tx_write.valid),
+      .write_address(tx_write.address[S+TX_RING_BITS-4:0]),
+      .write_data(tx_write.data),
+      .write_keep(tx_write.keep),
+      .read(tx_read.valid),
+      .read_address(tx_read.address[S+TX_RING_BITS-4:0]),
       .read_data(tx_read_data)
   );
 
   // ---- the host as a requester ----
   // An additional requester of regions, with its own tag. Its requests have priority,
   // because it has one call at a time.
-  policy_t policy;
-  logic [7:0] patience;
-  logic [31:0] load_cost;
-  logic change_valid, change_ready, change_remove, changed_valid, changed;
-  name_t change_name;
-  entry_t change_entry;
-  logic forget, host_asks, host_finish_ready, http_busy, host_busy;
-  logic [NUMBER_BITS:0] forget_function, host_function;
-  logic [31:0] host_cost, host_timeout, host_image;
-  logic [127:0] host_params;
-  logic [REGIONS-1:0] host_on, http_b_valid, http_b_last, http_a_ready, http_next;
+  scheduling_t scheduling;
+  table_change_t table_change;
+  table_changed_t table_changed;
+  host_call_t host_call;
+  host_call_reply_t host_call_reply;
+  logic change_ready, forget, http_busy, host_busy;
+  logic [NUMBER_BITS:0] forget_function;
+  logic [REGIONS-1:0] host_on, http_next;
   logic [S-1:0] http_next_tag[REGIONS];
-  logic [63:0] http_b_data[REGIONS], host_b_data, host_a_data;
-  logic [7:0] http_b_keep[REGIONS], host_b_keep, host_a_keep;
-  logic host_b_valid, host_b_last, host_a_ready;
+  // Of each region: its streams, with those that HTTP and the host drive, and its output for HTTP.
+  streams_in_t region_in[REGIONS], http_in[REGIONS], host_in_stream;
+  streams_out_t region_out[REGIONS], http_out[REGIONS], host_out_stream;
 
   // ---- functions ----
-  logic find_valid, find_ready, found_valid, found, listing, slot_word, slot_used, table_ready;
+  logic find_valid, find_ready, found_valid, found, listing, slot_word, slot_used, table_ready, table_done, table_good;
   name_t find_name;
-  logic [NUMBER_BITS-1:0] found_function, entry_of, slot_of, changed_function;
+  logic [NUMBER_BITS-1:0] found_function, entry_of, slot_of, table_number;
   entry_t entry, unused_found_entry;
   logic [63:0] slot_name;
 
   assign change_ready = table_ready && !listing;
+  assign table_changed = '{valid: table_done, changed: table_good, number: table_number};
 
   fn_table #(
       .ENTRIES   (FUNCTIONS),
@@ -408,14 +303,14 @@ module board_shell
       .found,
       .found_function,
       .found_entry (unused_found_entry),
-      .change_valid(change_valid && !listing),
+      .change_valid(table_change.valid && !listing),
       .change_ready(table_ready),
-      .change_remove,
-      .change_name,
-      .change_entry,
-      .changed_valid,
-      .changed,
-      .changed_function,
+      .change_remove(table_change.remove),
+      .change_name (table_change.name),
+      .change_entry(table_change.entry),
+      .changed_valid(table_done),
+      .changed     (table_good),
+      .changed_function(table_number),
       .entry_of,
       .entry_there (entry),
       .slot_of,
@@ -424,69 +319,44 @@ module board_shell
       .slot_name
   );
 
-  logic e_request_valid, e_request_ready, e_finish_valid, e_finish_ready, finish_refused;
-  logic [S-1:0] e_request_tag;
-  logic [NUMBER_BITS-1:0] e_request_function;
-  logic [31:0] e_request_cost, e_request_timeout, e_request_image, unused_fetches, unused_fetch_failures;
-  logic [127:0] e_request_params;
-  fetch_result_t finish_fetch;
-  logic request_valid, request_ready, grant, finish_valid, finish_ready, finish_killed, finish_loaded;
-  logic [S-1:0] request_tag, finish_tag;
-  logic asked_ready, ended_valid, ended_ready;
+  // Calls: of HTTP to the store, and from there and the host to the function engine.
   localparam int T = HOST_CALLS ? S + 1 : S;  // of a call's tag: its session, the upper bit is the
                                               // host's
+  logic request_valid, request_ready, finish_valid, finish_ready, finish_refused;
+  logic e_request_valid, e_request_ready, e_finish_valid, e_finish_ready;
+  logic [S-1:0] request_tag, e_request_tag, finish_tag;
+  logic [NUMBER_BITS-1:0] request_function, e_request_function;
+  call_t request_call, e_request_call;
+  fetch_result_t finish_fetch;
+  finish_t finish;
+  logic grant, asked_ready, ended_valid, ended_ready, grant_to_host, ended_of_host;
   logic [T-1:0] grant_tag, ended_tag;
-  logic grant_to_host, ended_of_host;
   logic [REGIONS-1:0] next_valid;
   logic [T-1:0] next_tag[REGIONS];
   logic [R-1:0] grant_region, finish_region;
-  logic [NUMBER_BITS-1:0] request_function;
-  logic [31:0] request_cost, request_timeout, request_image, finish_cycles, region_timeout;
-  logic [127:0] request_params, region_params;
-  load_result_t finish_load;
+  logic [31:0] region_timeout;
+  logic [127:0] region_params;
   logic [REGIONS-1:0] region_start, region_idle, region_done, region_failed;
   logic [31:0] region_cycles[REGIONS];
   logic [31:0] region_loads[REGIONS];
   logic [63:0] region_busy[REGIONS];
-  logic [31:0] unused_calls, unused_failures, unused_loads;
+  logic [31:0] unused_calls, unused_failures, unused_loads, unused_fetches, unused_fetch_failures;
   logic [47:0] unused_cycles;
 
   // Board memory is written by the host's copies and by fetched images.
   localparam int WRITERS = STORE ? 2 : 1;
-  logic [WRITERS-1:0] w_awvalid, w_awready, w_wvalid, w_wready, w_wlast, w_bvalid, w_bready;
-  logic [31:0] w_awaddr[WRITERS];
-  logic [63:0] w_wdata[WRITERS];
-  logic [7:0] w_awlen[WRITERS], w_wstrb[WRITERS];
+  axi_write_t writers[WRITERS];
+  axi_write_reply_t writer_replies[WRITERS];
 
   axi_writers #(
       .N(WRITERS)
   ) u_writers (
       .clk,
       .rst,
-      .s_awvalid(w_awvalid),
-      .s_awready(w_awready),
-      .s_awaddr (w_awaddr),
-      .s_awlen  (w_awlen),
-      .s_wvalid (w_wvalid),
-      .s_wready (w_wready),
-      .s_wdata  (w_wdata),
-      .s_wstrb  (w_wstrb),
-      .s_wlast  (w_wlast),
-      .s_bvalid (w_bvalid),
-      .s_bready (w_bready),
-      .awvalid,
-      .awready,
-      .awaddr,
-      .awlen,
-      .awsize,
-      .awburst,
-      .wvalid,
-      .wready,
-      .wdata,
-      .wstrb,
-      .wlast,
-      .bvalid,
-      .bready
+      .s_write(writers),
+      .s_reply(writer_replies),
+      .m_write(axi_write),
+      .m_reply(axi_write_reply)
   );
 
   if (STORE) begin : g_store
@@ -502,22 +372,19 @@ module board_shell
         .clk,
         .rst,
         .tick,
-        .server_ip      (store_ip),
-        .server_port    (store_port),
-        .path           (store_path),
-        .base           (store_base),
-        .change_taken   (change_valid && change_ready),
-        .change_name,
-        .changed        (changed_valid && changed),
-        .changed_function,
+        .server_ip      (settings.store_ip),
+        .server_port    (settings.store_port),
+        .path           (settings.store_path),
+        .base           (settings.store_base),
+        .change_taken   (table_change.valid && change_ready),
+        .change_name    (table_change.name),
+        .changed        (table_done && table_good),
+        .changed_function(table_number),
         .request_valid,
         .request_ready,
         .request_tag,
         .request_function,
-        .request_cost,
-        .request_timeout,
-        .request_image,
-        .request_params,
+        .request_call,
         .finish_valid,
         .finish_ready,
         .finish_tag,
@@ -527,73 +394,27 @@ module board_shell
         .e_request_ready,
         .e_request_tag,
         .e_request_function,
-        .e_request_cost,
-        .e_request_timeout,
-        .e_request_image,
-        .e_request_params,
+        .e_request_call,
         .e_finish_valid,
         .e_finish_ready,
         .e_finish_tag    (ended_tag[S-1:0]),
-        .e_finish_refused(finish_load != LoadOk),
-        .awvalid        (w_awvalid[1]),
-        .awready        (w_awready[1]),
-        .awaddr         (w_awaddr[1]),
-        .awlen          (w_awlen[1]),
-        .wvalid         (w_wvalid[1]),
-        .wready         (w_wready[1]),
-        .wdata          (w_wdata[1]),
-        .wstrb          (w_wstrb[1]),
-        .wlast          (w_wlast[1]),
-        .bvalid         (w_bvalid[1]),
-        .bready         (w_bready[1]),
-        .bresp,
-        .connect_valid,
-        .connect_done,
-        .connect_result,
-        .open           (open && open_active),
-        .open_at,
-        .open_next,
-        .open_una,
-        .rcv_notify,
-        .rcv_at,
-        .rcv_next       (rcv_notify_next),
-        .rcv_ended      (rcv_notify_ended),
-        .notify_dead      (notify && notify_dead),
-        .notify_at,
-        .app_valid      (store_say),
-        .app_ready      (!http_notify),
-        .session        (store_session),
-        .working        (store_working),
-        .app_read_to    (store_read_to),
-        .app_written_to (store_written_to),
-        .app_finish     (store_finish),
-        .release_valid  (store_release),
-        .release_ready  (!http_release),
-        .rx_wants       (store_rx_wants),
-        .rx_may         (!http_rx_next),
-        .rx_read        (store_rx_read),
-        .rx_read_address(store_rx_address),
-        .rx_read_data,
-        .tx_write       (store_tx_write),
-        .tx_may         (!http_tx_write),
-        .tx_write_address(store_tx_address),
-        .tx_write_data  (store_tx_data),
-        .tx_write_keep  (store_tx_keep),
+        .e_finish_refused(finish.load != LoadOk),
+        .axi_write      (writers[1]),
+        .axi_write_reply(writer_replies[1]),
+        .client         (store),
+        .reply          (store_reply),
         .count_fetches  (unused_fetches),
         .count_failures (unused_fetch_failures)
     );
   end else begin : g_no_store
     logic unused_ports;
-    assign unused_ports = &{1'b0, store_ip, store_port, store_path, store_base, connect_done, connect_result};
-    assign connect_valid = 1'b0;
-    assign {store_say, store_finish, store_release, store_working, store_rx_wants, store_rx_read, store_tx_write} = '0;
-    assign {store_session, store_read_to, store_written_to, store_rx_address, store_tx_address, store_tx_data, store_tx_keep} = '0;
+    assign unused_ports = &{1'b0, store_reply};
+    assign store = '0;
     assign request_ready = e_request_ready;
     assign {e_request_valid, e_request_tag, e_request_function} = {request_valid, request_tag, request_function};
-    assign {e_request_cost, e_request_timeout, e_request_image} = {request_cost, request_timeout, request_image};
-    assign e_request_params = request_params;
+    assign e_request_call = request_call;
     assign e_finish_ready = finish_ready;
-    assign {finish_valid, finish_tag, finish_refused} = {e_finish_valid, ended_tag[S-1:0], finish_load != LoadOk};
+    assign {finish_valid, finish_tag, finish_refused} = {e_finish_valid, ended_tag[S-1:0], finish.load != LoadOk};
     assign finish_fetch = FetchOk;
     assign {unused_fetches, unused_fetch_failures} = '0;
   end
@@ -609,19 +430,14 @@ module board_shell
   ) u_functions (
       .clk,
       .rst,
-      .policy,
-      .patience,
-      .load_cost,
+      .scheduling,
       .forget,
       .forget_function,
-      .request_valid   (e_request_valid || host_asks),
+      .request_valid   (e_request_valid || host_call.request_valid),
       .request_ready   (asked_ready),
-      .request_tag     (host_asks ? T'(SESSIONS) : T'(e_request_tag)),
-      .request_function(host_asks ? host_function : {1'b0, e_request_function}),
-      .request_cost    (host_asks ? host_cost : e_request_cost),
-      .request_timeout (host_asks ? host_timeout : e_request_timeout),
-      .request_image   (host_asks ? host_image : e_request_image),
-      .request_params  (host_asks ? host_params : e_request_params),
+      .request_tag     (host_call.request_valid ? T'(SESSIONS) : T'(e_request_tag)),
+      .request_function(host_call.request_valid ? host_call.request_function[NUMBER_BITS:0] : {1'b0, e_request_function}),
+      .request_call    (host_call.request_valid ? host_call.request_call : e_request_call),
       .grant,
       .grant_region,
       .grant_tag,
@@ -631,10 +447,7 @@ module board_shell
       .finish_ready(ended_ready),
       .finish_tag  (ended_tag),
       .finish_region,
-      .finish_killed,
-      .finish_load,
-      .finish_loaded,
-      .finish_cycles,
+      .finish,
       .region_start,
       .region_params,
       .region_timeout,
@@ -643,24 +456,10 @@ module board_shell
       .region_done,
       .region_failed,
       .region_cycles,
-      .swap,
-      .swap_region,
-      .swap_kernel,
-      .arvalid,
-      .arready,
-      .araddr,
-      .arlen,
-      .arsize,
-      .arburst,
-      .rvalid,
-      .rready,
-      .rdata,
-      .rresp,
-      .rlast,
-      .icap_valid,
-      .icap_ready,
-      .icap_data,
-      .icap_region,
+      .axi_read,
+      .axi_read_reply,
+      .configuration,
+      .configuration_ready,
       .read_function  ('0),
       .calls          (unused_calls),
       .failures       (unused_failures),
@@ -670,13 +469,14 @@ module board_shell
       .region_busy
   );
 
-  assign call_requested = request_valid && request_ready;
-  assign call_granted = grant;
-  assign call_ended = finish_valid && finish_ready;
+  assign events = '{
+    busy:           http_busy || host_busy,
+    call_requested: request_valid && request_ready,
+    call_granted:   grant,
+    call_ended:     finish_valid && finish_ready
+  };
 
-  logic [REGIONS-1:0] b_valid, b_ready, b_last, a_valid, a_ready, a_last, unused_a_failed;
-  logic [63:0] b_data[REGIONS], a_data[REGIONS];
-  logic [7:0] b_keep[REGIONS], a_keep[REGIONS];
+  logic [REGIONS-1:0] unused_failed;
 
   for (genvar i = 0; i < REGIONS; i++) begin : g_region
     region u_region (
@@ -691,46 +491,45 @@ module board_shell
         .done     (region_done[i]),
         .failed   (region_failed[i]),
         .cycles   (region_cycles[i]),
-        .s_valid  (b_valid[i]),
-        .s_ready  (b_ready[i]),
-        .s_data   (b_data[i]),
-        .s_keep   (b_keep[i]),
-        .s_last   (b_last[i]),
-        .m_valid  (a_valid[i]),
-        .m_ready  (a_ready[i]),
-        .m_data   (a_data[i]),
-        .m_keep   (a_keep[i]),
-        .m_last   (a_last[i]),
-        .m_failed (unused_a_failed[i]),
-        .k_rst    (k_rst[i]),
-        .k_start  (k_start[i]),
-        .k_params (k_params[i]),
-        .k_done   (k_done[i]),
-        .k_s_valid(k_s_valid[i]),
-        .k_s_ready(k_s_ready[i]),
-        .k_s_data (k_s_data[i]),
-        .k_s_keep (k_s_keep[i]),
-        .k_s_last (k_s_last[i]),
-        .k_m_valid(k_m_valid[i]),
-        .k_m_ready(k_m_ready[i]),
-        .k_m_data (k_m_data[i]),
-        .k_m_keep (k_m_keep[i]),
-        .k_m_last (k_m_last[i])
+        .s_valid  (region_in[i].s_valid),
+        .s_ready  (region_out[i].s_ready),
+        .s_data   (region_in[i].s_data),
+        .s_keep   (region_in[i].s_keep),
+        .s_last   (region_in[i].s_last),
+        .m_valid  (region_out[i].m_valid),
+        .m_ready  (region_in[i].m_ready),
+        .m_data   (region_out[i].m_data),
+        .m_keep   (region_out[i].m_keep),
+        .m_last   (region_out[i].m_last),
+        .m_failed (unused_failed[i]),
+        .k_rst    (kernel_in[i].rst),
+        .k_start  (kernel_in[i].start),
+        .k_params (kernel_in[i].params),
+        .k_done   (kernel_out[i].done),
+        .k_s_valid(kernel_in[i].streams.s_valid),
+        .k_s_ready(kernel_out[i].streams.s_ready),
+        .k_s_data (kernel_in[i].streams.s_data),
+        .k_s_keep (kernel_in[i].streams.s_keep),
+        .k_s_last (kernel_in[i].streams.s_last),
+        .k_m_valid(kernel_out[i].streams.m_valid),
+        .k_m_ready(kernel_in[i].streams.m_ready),
+        .k_m_data (kernel_out[i].streams.m_data),
+        .k_m_keep (kernel_out[i].streams.m_keep),
+        .k_m_last (kernel_out[i].streams.m_last)
     );
   end
 
   // ---- the host ----
   always_comb begin
-    host_a_data = '0;
-    host_a_keep = '0;
+    host_out_stream = '0;
     for (int i = 0; i < REGIONS; i++) begin
-      b_valid[i] = host_on[i] ? host_b_valid : http_b_valid[i];
-      b_data[i]  = host_on[i] ? host_b_data : http_b_data[i];
-      b_keep[i]  = host_on[i] ? host_b_keep : http_b_keep[i];
-      b_last[i]  = host_on[i] ? host_b_last : http_b_last[i];
-      a_ready[i] = host_on[i] ? host_a_ready : http_a_ready[i];
-      if (host_on[i]) host_a_data = a_data[i];
-      if (host_on[i]) host_a_keep = a_keep[i];
+      region_in[i] = host_on[i] ? host_in_stream : http_in[i];
+      http_out[i] = region_out[i];
+      if (host_on[i]) begin
+        host_out_stream = region_out[i];
+        http_out[i].s_ready = 1'b0;
+        http_out[i].m_valid = 1'b0;
+      end
       http_next[i]     = next_valid[i] && !(HOST_CALLS && next_tag[i][T-1]);
       http_next_tag[i] = next_tag[i][S-1:0];
     end
@@ -738,14 +537,16 @@ module board_shell
 
   assign grant_to_host = HOST_CALLS && grant_tag[T-1];
   assign ended_of_host = HOST_CALLS && ended_tag[T-1];
-  assign ended_ready = ended_of_host ? host_finish_ready : e_finish_ready;
+  assign ended_ready = ended_of_host ? host_call.finish_ready : e_finish_ready;
   assign e_finish_valid = ended_valid && !ended_of_host;
-  assign e_request_ready = asked_ready && !host_asks;
-  assign busy = http_busy || host_busy;
-
-  assign w_awlen[0]  = 8'd31;
-  assign w_wstrb[0]  = '1;
-  assign w_bready[0] = 1'b1;
+  assign e_request_ready = asked_ready && !host_call.request_valid;
+  assign host_call_reply = '{
+    request_ready: asked_ready,
+    grant:         grant && grant_to_host,
+    grant_region:  8'(grant_region),
+    finish_valid:  ended_valid && ended_of_host,
+    finish:        finish
+  };
 
   host_port #(
       .REGIONS    (REGIONS),
@@ -755,75 +556,25 @@ module board_shell
   ) u_host (
       .clk,
       .rst,
-      .host_write,
-      .host_address,
-      .host_data,
-      .host_read_data,
-      .host_ended,
+      .host_in,
+      .host_out,
       .busy            (host_busy),
-      .dma_read_valid,
-      .dma_read_ready,
-      .dma_read_address,
-      .dma_read_beats,
-      .dma_data_valid,
-      .dma_data,
-      .dma_data_error,
-      .dma_write_valid,
-      .dma_write_ready,
-      .dma_write_address,
-      .dma_write_data,
-      .dma_write_keep,
-      .awvalid         (w_awvalid[0]),
-      .awready         (w_awready[0]),
-      .awaddr          (w_awaddr[0]),
-      .wvalid          (w_wvalid[0]),
-      .wready          (w_wready[0]),
-      .wdata           (w_wdata[0]),
-      .wlast           (w_wlast[0]),
-      .bvalid          (w_bvalid[0]),
-      .bresp,
-      .policy,
-      .patience,
-      .load_cost,
-      .change_valid,
+      .axi_write       (writers[0]),
+      .axi_write_reply (writer_replies[0]),
+      .scheduling,
+      .change          (table_change),
       .change_ready,
-      .change_remove,
-      .change_name,
-      .change_entry,
-      .changed_valid,
-      .changed,
-      .changed_function,
+      .changed         (table_changed),
       .forget,
       .forget_function,
-      .request_valid   (host_asks),
-      .request_ready   (asked_ready),
-      .request_function(host_function),
-      .request_cost    (host_cost),
-      .request_timeout (host_timeout),
-      .request_image   (host_image),
-      .request_params  (host_params),
-      .grant           (grant && grant_to_host),
-      .grant_region,
-      .finish_valid    (ended_valid && ended_of_host),
-      .finish_ready    (host_finish_ready),
-      .finish_killed,
-      .finish_load,
-      .finish_loaded,
-      .finish_cycles,
+      .call            (host_call),
+      .call_reply      (host_call_reply),
       .decouple,
       .region_loads,
       .region_busy,
       .region_on       (host_on),
-      .s_valid         (host_b_valid),
-      .s_ready         (|(b_ready & host_on)),
-      .s_data          (host_b_data),
-      .s_keep          (host_b_keep),
-      .s_last          (host_b_last),
-      .m_valid         (|(a_valid & host_on)),
-      .m_ready         (host_a_ready),
-      .m_data          (host_a_data),
-      .m_keep          (host_a_keep),
-      .m_last          (|(a_last & host_on))
+      .region_in       (host_in_stream),
+      .region_out      (host_out_stream)
   );
 
   // ---- HTTP ----
@@ -838,10 +589,10 @@ module board_shell
     metrics[0] = 64'(count_requests);
     metrics[1] = 64'(count_errors);
     metrics[2] = count_busy;
-    metrics[3] = 64'(count_opened);
-    metrics[4] = 64'(count_open);
-    metrics[5] = 64'(count_retransmitted);
-    metrics[6] = 64'(count_reset);
+    metrics[3] = 64'(counts.opened);
+    metrics[4] = 64'(counts.open);
+    metrics[5] = 64'(counts.retransmitted);
+    metrics[6] = 64'(counts.reset);
     metrics[7] = cycles;
     for (int i = 0; i < REGIONS; i++) begin
       metrics[8+i] = 64'(region_loads[i]);
@@ -862,11 +613,8 @@ module board_shell
   ) u_http (
       .clk,
       .rst,
-      .api_key,
-      .open(http_open),
-      .open_at,
-      .open_next(RxP'(open_next)),
-      .open_una(TxP'(open_una)),
+      .api_key(settings.api_key),
+      .opened,
       .arrived,
       .arrived_at,
       .woken,
@@ -878,29 +626,17 @@ module board_shell
       .snd_una(TxP'(snd_una)),
       .dead,
       .shut,
-      .notify(http_notify),
-      .notify_at(http_at),
-      .notify_read_to(http_read_to),
-      .notify_written_to(http_written_to),
-      .notify_finish(http_finish),
-      .release_valid(http_release),
-      .release_at(http_release_at),
+      .progress(http_progress),
+      .released(http_release),
       .working,
       .mid_request,
       .rx_next(http_rx_next),
       .rx_read(http_rx_read),
-      .rx_read_address(http_rx_address),
       .rx_read_data,
       .tx_write(http_tx_write),
-      .tx_write_address(http_tx_address),
-      .tx_write_data(http_tx_data),
-      .tx_write_keep(http_tx_keep),
-      .fill_write(fill_in_valid),
+      .fill(fill_in),
       .fill_ready(fill_in_ready),
-      .fill_waits(fill_in_valid || fill_valid),
-      .fill_address(fill_in.address),
-      .fill_data(fill_in.data),
-      .fill_keep(fill_in.keep),
+      .fill_waits(fill_in.valid || fill_valid),
       .find_valid,
       .find_ready,
       .find_name,
@@ -909,7 +645,7 @@ module board_shell
       .found_function,
       .entry_of,
       .entry,
-      .changed(changed_valid && changed),
+      .changed(table_done && table_good),
       .listing,
       .slot_of,
       .slot_word,
@@ -919,10 +655,7 @@ module board_shell
       .request_ready,
       .request_tag,
       .request_function,
-      .request_cost,
-      .request_timeout,
-      .request_image,
-      .request_params,
+      .request_call,
       .grant(grant && !grant_to_host),
       .grant_region,
       .grant_tag(grant_tag[S-1:0]),
@@ -932,19 +665,11 @@ module board_shell
       .finish_ready,
       .finish_tag,
       .finish_region,
-      .finish_killed,
+      .finish_killed(finish.killed),
       .finish_refused,
       .finish_fetch,
-      .k_valid(http_b_valid),
-      .k_ready(b_ready & ~host_on),
-      .k_data (http_b_data),
-      .k_keep (http_b_keep),
-      .k_last (http_b_last),
-      .r_valid(a_valid & ~host_on),
-      .r_ready(http_a_ready),
-      .r_data (a_data),
-      .r_keep (a_keep),
-      .r_last (a_last),
+      .region_in(http_in),
+      .region_out(http_out),
       .metrics,
       .count_requests,
       .count_errors,

@@ -15,6 +15,20 @@ package functions_pkg;
     logic [31:0]      image;    // address of its image in board memory
   } entry_t;
 
+  // A change of the table, until it is accepted, and its result.
+  typedef struct packed {
+    logic   valid;
+    logic   remove;
+    name_t  name;
+    entry_t entry;
+  } table_change_t;
+
+  typedef struct packed {
+    logic                   valid;
+    logic                   changed;   // the table has space, or the function was in it
+    logic [NUMBER_BITS-1:0] number;
+  } table_changed_t;
+
   // Result of fetching an image.
   typedef enum logic [1:0] {
     FetchOk,

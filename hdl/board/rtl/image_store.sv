@@ -14,6 +14,8 @@
 // bytes; the others as in http_fetch. Latency: none for other calls;
 // 6 cycles if the image is in memory.
 module image_store
+  import axi_pkg::*;
+  import fn_pkg::*;
   import net_pkg::*;
   import functions_pkg::*;
 #(
@@ -46,10 +48,7 @@ module image_store
     output logic                    request_ready,
     input  logic [S-1:0]            request_tag,
     input  logic [NUMBER_BITS-1:0]  request_function,
-    input  logic [31:0]             request_cost,
-    input  logic [31:0]             request_timeout,
-    input  logic [31:0]             request_image,
-    input  logic [127:0]            request_params,
+    input  call_t                   request_call,
     output logic                    finish_valid,
     input  logic                    finish_ready,
     output logic [S-1:0]            finish_tag,
@@ -60,60 +59,17 @@ module image_store
     input  logic                    e_request_ready,
     output logic [S-1:0]            e_request_tag,
     output logic [NUMBER_BITS-1:0]  e_request_function,
-    output logic [31:0]             e_request_cost,
-    output logic [31:0]             e_request_timeout,
-    output logic [31:0]             e_request_image,
-    output logic [127:0]            e_request_params,
+    output call_t                   e_request_call,
     input  logic                    e_finish_valid,
     output logic                    e_finish_ready,
     input  logic [S-1:0]            e_finish_tag,
     input  logic                    e_finish_refused,
     // board memory: AXI4 writes of 256 bytes, by axi_writers
-    output logic                    awvalid,
-    input  logic                    awready,
-    output logic [31:0]             awaddr,
-    output logic [7:0]              awlen,
-    output logic                    wvalid,
-    input  logic                    wready,
-    output logic [63:0]             wdata,
-    output logic [7:0]              wstrb,
-    output logic                    wlast,
-    input  logic                    bvalid,
-    output logic                    bready,
-    input  logic [1:0]              bresp,
+    output axi_write_t              axi_write,
+    input  axi_write_reply_t        axi_write_reply,
     // net_stack and the rings, as in http_fetch
-    output logic                    connect_valid,
-    input  logic                    connect_done,
-    input  connect_result_t         connect_result,
-    input  logic                    open,
-    input  logic [S-1:0]            open_at,
-    input  logic [31:0]             open_next,
-    input  logic [31:0]             open_una,
-    input  logic                    rcv_notify,
-    input  logic [S-1:0]            rcv_at,
-    input  logic [31:0]             rcv_next,
-    input  logic                    rcv_ended,
-    input  logic                    notify_dead,
-    input  logic [S-1:0]            notify_at,
-    output logic                    app_valid,
-    input  logic                    app_ready,
-    output logic [S-1:0]            session,
-    output logic                    working,
-    output logic [31:0]             app_read_to,
-    output logic [31:0]             app_written_to,
-    output logic                    app_finish,
-    output logic                    release_valid,
-    input  logic                    release_ready,
-    output logic                    rx_wants,
-    input  logic                    rx_may,
-    output logic                    rx_read,
-    output logic [S+RX_RING_BITS-4:0] rx_read_address,
-    input  logic [63:0]             rx_read_data,
-    output logic                    tx_write,
-    input  logic                    tx_may,
-    output logic [S+TX_RING_BITS-4:0] tx_write_address,
-    output logic [63:0]             tx_write_data,
-    output logic [7:0]              tx_write_keep,
+    output client_t                 client,
+    input  client_reply_t           reply,
     // counters
     output logic [31:0]             count_fetches,
     output logic [31:0]             count_failures
@@ -125,9 +81,8 @@ module image_store
 
   typedef struct packed {
     logic [NUMBER_BITS-1:0] number;
-    logic [31:0]            cost, timeout;
-    logic [127:0]           params;
-  } call_t;
+    call_t                  operands;
+  } waiting_t;
 
   typedef enum logic [3:0] {
     IDLE,
@@ -142,7 +97,7 @@ module image_store
   } state_t;
 
   state_t state;
-  call_t call;                  // the current call,
+  waiting_t call;               // the current call,
   logic [L-1:0] slot, oldest;   // and the slot of its image
 
   // ---- functions' names ----
@@ -155,19 +110,19 @@ module image_store
   end
 
   // ---- waiting calls ----
-  call_t calls[SESSIONS];
+  waiting_t calls[SESSIONS];
   logic [S-1:0] queue[SESSIONS];
   logic [S:0] head, tail, failed_to;
   logic remote, park, waits;
   logic [S-1:0] tag;
 
-  assign remote = request_image == REMOTE;
+  assign remote = request_call.image == REMOTE;
   assign park = request_valid && remote;
   assign waits = head != tail;
 
   always_ff @(posedge own_clk) begin
     if (park) begin
-      calls[request_tag] <= '{number: request_function, cost: request_cost, timeout: request_timeout, params: request_params};
+      calls[request_tag] <= '{number: request_function, operands: request_call};
       queue[tail[S-1:0]] <= request_tag;
       tail <= tail + 1'b1;
     end
@@ -184,10 +139,8 @@ module image_store
   always_comb begin
     e_request_tag = forwards ? tag : request_tag;
     e_request_function = forwards ? call.number : request_function;
-    e_request_cost = forwards ? call.cost : request_cost;
-    e_request_timeout = forwards ? call.timeout : request_timeout;
-    e_request_image = forwards ? base + (32'(slot) << SLOT_BITS) : request_image;
-    e_request_params = forwards ? call.params : request_params;
+    e_request_call = forwards ? call.operands : request_call;
+    if (forwards) e_request_call.image = base + (32'(slot) << SLOT_BITS);
   end
 
   // ---- slots ----
@@ -248,38 +201,8 @@ module image_store
       .m_ready(body_ready),
       .m_data (body),
       .m_last (body_last),
-      .connect_valid,
-      .connect_done,
-      .connect_result,
-      .open,
-      .open_at,
-      .open_next,
-      .open_una,
-      .rcv_notify,
-      .rcv_at,
-      .rcv_next,
-      .rcv_ended,
-      .notify_dead,
-      .notify_at,
-      .app_valid,
-      .app_ready,
-      .session,
-      .working,
-      .app_read_to,
-      .app_written_to,
-      .app_finish,
-      .release_valid,
-      .release_ready,
-      .rx_wants,
-      .rx_may,
-      .rx_read,
-      .rx_read_address,
-      .rx_read_data,
-      .tx_write,
-      .tx_may,
-      .tx_write_address,
-      .tx_write_data,
-      .tx_write_keep
+      .client,
+      .reply
   );
 
   // ---- writing: a burst begins with its first word, and is padded if it ends early ----
@@ -287,15 +210,23 @@ module image_store
   logic [$clog2(Beats)-1:0] beat;
   logic [31:0] burst_at;
 
+  logic awvalid, wvalid, wlast;
   assign awvalid = bursting && !addressed;
-  assign awaddr = burst_at;
-  assign awlen = 8'(Beats - 1);
   assign wvalid = bursting && addressed && !answered && (filling || body_valid);
-  assign wdata = body;
-  assign wstrb = filling ? 8'h00 : 8'hff;
   assign wlast = beat == '1;
-  assign bready = 1'b1;
-  assign body_ready = wvalid && wready && !filling;
+  assign axi_write = '{
+    awvalid: awvalid,
+    awaddr:  burst_at,
+    awlen:   8'(Beats - 1),
+    awsize:  3'd3,
+    awburst: BurstIncr,
+    wvalid:  wvalid,
+    wdata:   body,
+    wstrb:   filling ? 8'h00 : 8'hff,
+    wlast:   wlast,
+    bready:  1'b1
+  };
+  assign body_ready = wvalid && axi_write_reply.wready && !filling;
 
   always_ff @(posedge own_clk) begin
     if (!bursting && state == FETCH && body_valid) begin
@@ -304,19 +235,19 @@ module image_store
       answered <= 1'b0;
       beat <= '0;
     end
-    if (awvalid && awready) addressed <= 1'b1;
-    if (wvalid && wready) begin
+    if (awvalid && axi_write_reply.awready) addressed <= 1'b1;
+    if (wvalid && axi_write_reply.wready) begin
       beat <= beat + 1'b1;
       if (wlast) answered <= 1'b1;
       if (body_last && body_ready && !wlast) filling <= 1'b1;
       if (wlast) filling <= 1'b0;
     end
     // The connection may end within a burst.
-    if (fetch_over && bursting && !answered && !(wvalid && wready && wlast)) filling <= 1'b1;
-    if (bursting && answered && bvalid) begin
+    if (fetch_over && bursting && !answered && !(wvalid && axi_write_reply.wready && wlast)) filling <= 1'b1;
+    if (bursting && answered && axi_write_reply.bvalid) begin
       bursting <= 1'b0;
       burst_at <= burst_at + 32'(8 * Beats);
-      if (bresp[1]) memory_failed <= 1'b1;
+      if (axi_write_reply.bresp[1]) memory_failed <= 1'b1;
     end
     if (fetch_start) begin
       burst_at <= base + (32'(slot) << SLOT_BITS);

@@ -1,10 +1,17 @@
 // Top of the live model and the benches: the shell, and board memory behind its AXI4 port. The
-// regions are open: the harness connects kernels from separate libraries (kernels.hpp).
+// regions are open: the harness connects kernels from separate libraries (kernels.hpp). Its ports
+// are those of the shell, signal by signal, as the harness in C++ sets them.
 //
 // Parameters: as in board_shell; PORT, bits of the Ethernet port: 64, the shell's own, or 32, in
 // the lower lanes and at `port_clk` (board_port32); MEMORY_BYTES and IMAGE_LATENCY,
 // of the memory that holds the images.
-module board_model #(
+module board_model
+  import axi_pkg::*;
+  import board_pkg::*;
+  import fn_pkg::*;
+  import host_pkg::*;
+  import net_pkg::*;
+#(
     parameter  int PORT = 64,
     parameter  int SESSIONS = 16,
     parameter  int RING_BITS = 24,
@@ -50,23 +57,7 @@ module board_model #(
     input  logic [31:0] netmask,
     input  logic [31:0] gateway,
     input  logic [15:0] udp_echo,
-    input  logic        host_write,
-    input  logic [ 5:0] host_address,
-    input  logic [31:0] host_data,
-    output logic [31:0] host_read_data,
-    output logic        host_ended,
-    output logic        dma_read_valid,
-    input  logic        dma_read_ready,
-    output logic [63:0] dma_read_address,
-    output logic [ 5:0] dma_read_beats,
-    input  logic        dma_data_valid,
-    input  logic [63:0] dma_data,
-    input  logic        dma_data_error,
-    output logic        dma_write_valid,
-    input  logic        dma_write_ready,
-    output logic [63:0] dma_write_address,
-    output logic [63:0] dma_write_data,
-    output logic [ 7:0] dma_write_keep,
+`include "host_ports.svh"
     output logic         icap_valid,
     output logic         swap,
     output logic [R-1:0] swap_region,
@@ -91,69 +82,79 @@ module board_model #(
     output logic         call_ended
 );
 
-  logic        arvalid, arready, rvalid, rready, rlast;
-  logic [31:0] araddr;
-  logic [ 7:0] arlen;
-  logic [ 2:0] arsize;
-  logic [ 1:0] arburst, rresp, bresp;
-  logic [63:0] rdata;
-  logic        awvalid, awready, wvalid, wready, wlast, bvalid, bready;
-  logic [31:0] awaddr;
-  logic [ 7:0] awlen, wstrb;
-  logic [ 2:0] awsize;
-  logic [ 1:0] awburst;
-  logic [63:0] wdata;
-  logic [31:0] store_base;
-  // Fetched images are stored above those uploaded by the host.
-  assign store_base = 32'(MEMORY_BYTES - (STORE_SLOTS << STORE_SLOT_BITS));
-  logic [31:0] icap_data;
-  logic [R-1:0] icap_region;
+  axi_read_t        axi_read;
+  axi_read_reply_t  axi_read_reply;
+  axi_write_t       axi_write;
+  axi_write_reply_t axi_write_reply;
 
   // Every input is registered: logic behind an input without a register is evaluated by Verilator
   // at each call of `eval`, twice per cycle. The harness (board.hpp) therefore sets an input one
   // cycle early.
-  logic rst_q, tick_q, shell_rx_valid, shell_rx_last, shell_tx_valid, shell_tx_ready, shell_tx_last, host_write_q, dma_read_ready_q, dma_data_valid_q, dma_data_error_q, dma_write_ready_q;
-  logic [47:0] own_mac_q;
-  logic [31:0] own_ip_q, host_data_q, store_ip_q, netmask_q, gateway_q;
-  logic [511:0] store_path_q;
-  logic [15:0] listen_port_q, store_port_q, udp_echo_q;
-  logic [63:0] secret_q, shell_rx_data, shell_tx_data, dma_data_q;
-  logic [8*http_pkg::KEY_BYTES-1:0] api_key_q;
-  logic [7:0] shell_rx_keep, shell_tx_keep;
-  logic [5:0] host_address_q;
-  logic [REGIONS-1:0] k_done_q, k_s_ready_q, k_m_valid_q, k_m_last_q;
-  logic [63:0] k_m_data_q[REGIONS];
-  logic [7:0] k_m_keep_q[REGIONS];
+  logic rst_q, tick_q, shell_rx_valid, shell_tx_valid, shell_tx_ready;
+  settings_t settings;
+  beat_t shell_rx, shell_tx;
+  host_in_t host_in;
+  host_out_t host_out;
+  kernel_in_t kernel_in[REGIONS];
+  kernel_out_t kernel_out[REGIONS];
+  configuration_t configuration;
+  events_t events;
 
   always_ff @(posedge clk) begin
     rst_q <= rst;
     tick_q <= tick;
-    own_mac_q <= own_mac;
-    own_ip_q <= own_ip;
-    listen_port_q <= listen_port;
-    secret_q <= secret;
-    api_key_q <= api_key;
-    store_ip_q <= store_ip;
-    store_port_q <= store_port;
-    store_path_q <= store_path;
-    netmask_q <= netmask;
-    gateway_q <= gateway;
-    udp_echo_q <= udp_echo;
-    host_write_q <= host_write;
-    host_address_q <= host_address;
-    host_data_q <= host_data;
-    dma_read_ready_q <= dma_read_ready;
-    dma_data_valid_q <= dma_data_valid;
-    dma_data_q <= dma_data;
-    dma_data_error_q <= dma_data_error;
-    dma_write_ready_q <= dma_write_ready;
-    k_done_q <= k_done;
-    k_s_ready_q <= k_s_ready;
-    k_m_valid_q <= k_m_valid;
-    k_m_last_q <= k_m_last;
-    k_m_data_q <= k_m_data;
-    k_m_keep_q <= k_m_keep;
+    settings <= '{
+      own_mac:     own_mac,
+      own_ip:      own_ip,
+      netmask:     netmask,
+      gateway:     gateway,
+      listen_port: listen_port,
+      secret:      secret,
+      api_key:     api_key,
+      udp_echo:    udp_echo,
+      store_ip:    store_ip,
+      store_port:  store_port,
+      store_path:  store_path,
+      // Fetched images are stored above those uploaded by the host.
+      store_base:  32'(MEMORY_BYTES - (STORE_SLOTS << STORE_SLOT_BITS))
+    };
+    host_in <= '{
+      write:           host_write,
+      address:         host_address,
+      data:            host_data,
+      dma_read_ready:  dma_read_ready,
+      dma_data_valid:  dma_data_valid,
+      dma_data:        dma_data,
+      dma_data_error:  dma_data_error,
+      dma_write_ready: dma_write_ready
+    };
   end
+
+  for (genvar i = 0; i < REGIONS; i++) begin : g_kernel
+    always_ff @(posedge clk) begin
+      kernel_out[i] <= '{
+        done:    k_done[i],
+        streams: '{
+          s_ready: k_s_ready[i],
+          m_valid: k_m_valid[i],
+          m_data:  k_m_data[i],
+          m_keep:  k_m_keep[i],
+          m_last:  k_m_last[i]
+        }
+      };
+    end
+    assign {k_rst[i], k_start[i], k_params[i]} = {kernel_in[i].rst, kernel_in[i].start, kernel_in[i].params};
+    assign {k_s_valid[i], k_s_data[i], k_s_keep[i], k_s_last[i], k_m_ready[i]} = kernel_in[i].streams;
+  end
+
+  assign {host_read_data, host_ended} = {host_out.read_data, host_out.ended};
+  assign {dma_read_valid, dma_read_address, dma_read_beats} =
+      {host_out.dma_read_valid, host_out.dma_read_address, host_out.dma_read_beats};
+  assign {dma_write_valid, dma_write_address} = {host_out.dma_write_valid, host_out.dma_write_address};
+  assign {dma_write_data, dma_write_keep} = {host_out.dma_write_data, host_out.dma_write_keep};
+  assign {icap_valid, swap, swap_kernel} = {configuration.valid, configuration.swap, configuration.swap_kernel};
+  assign swap_region = configuration.region[R-1:0];
+  assign {busy, call_requested, call_granted, call_ended} = events;
 
   if (PORT == 32) begin : g_port32
     // Its own inputs are already registered.
@@ -175,30 +176,28 @@ module board_model #(
         .clk,
         .rst          (rst_q),
         .rx_valid     (shell_rx_valid),
-        .rx_data      (shell_rx_data),
-        .rx_keep      (shell_rx_keep),
-        .rx_last      (shell_rx_last),
+        .rx_data      (shell_rx.data),
+        .rx_keep      (shell_rx.keep),
+        .rx_last      (shell_rx.last),
         .rx_dropped,
         .tx_valid     (shell_tx_valid),
         .tx_ready     (shell_tx_ready),
-        .tx_data      (shell_tx_data),
-        .tx_keep      (shell_tx_keep),
-        .tx_last      (shell_tx_last)
+        .tx_data      (shell_tx.data),
+        .tx_keep      (shell_tx.keep),
+        .tx_last      (shell_tx.last)
     );
     assign tx_data[63:32] = '0;
     assign tx_keep[7:4] = '0;
   end else begin : g_port64
     always_ff @(posedge clk) begin
       shell_rx_valid <= rx_valid;
-      shell_rx_data  <= rx_data;
-      shell_rx_keep  <= rx_keep;
-      shell_rx_last  <= rx_last;
+      shell_rx       <= '{data: rx_data, keep: rx_keep, last: rx_last};
       shell_tx_ready <= tx_ready;
     end
     assign tx_valid = shell_tx_valid;
-    assign tx_data = shell_tx_data;
-    assign tx_keep = shell_tx_keep;
-    assign tx_last = shell_tx_last;
+    assign tx_data = shell_tx.data;
+    assign tx_keep = shell_tx.keep;
+    assign tx_last = shell_tx.last;
     assign rx_dropped = '0;
   end
 
@@ -220,43 +219,16 @@ module board_model #(
       .SHORTEST      (SHORTEST),
       .QUEUE         (QUEUE)
   ) u_shell (
-      .icap_ready(1'b1),
+      .clk,
       .rst(rst_q),
       .tick(tick_q),
-      .own_mac(own_mac_q),
-      .own_ip(own_ip_q),
-      .listen_port(listen_port_q),
-      .secret(secret_q),
-      .api_key(api_key_q),
+      .settings,
       .rx_valid(shell_rx_valid),
-      .rx_data(shell_rx_data),
-      .rx_keep(shell_rx_keep),
-      .rx_last(shell_rx_last),
+      .rx(shell_rx),
       .tx_valid(shell_tx_valid),
       .tx_ready(shell_tx_ready),
-      .tx_data(shell_tx_data),
-      .tx_keep(shell_tx_keep),
-      .tx_last(shell_tx_last),
-      .store_ip(store_ip_q),
-      .store_port(store_port_q),
-      .store_path(store_path_q),
-      .netmask(netmask_q),
-      .gateway(gateway_q),
-      .udp_echo(udp_echo_q),
-      .host_write(host_write_q),
-      .host_address(host_address_q),
-      .host_data(host_data_q),
-      .dma_read_ready(dma_read_ready_q),
-      .dma_data_valid(dma_data_valid_q),
-      .dma_data(dma_data_q),
-      .dma_data_error(dma_data_error_q),
-      .dma_write_ready(dma_write_ready_q),
-      .k_done(k_done_q),
-      .k_s_ready(k_s_ready_q),
-      .k_m_valid(k_m_valid_q),
-      .k_m_last(k_m_last_q),
-      .k_m_data(k_m_data_q),
-      .k_m_keep(k_m_keep_q),
+      .tx(shell_tx),
+      .configuration_ready(1'b1),
       .*
   );
 

@@ -8,10 +8,11 @@
 // the others continue to run.
 //
 // Parameters: REGIONS; QUEUE, requests that wait; FUNCTIONS; TAG_BITS, of a request's tag, which
-// must be unique among those in flight; SHELL, DATA, ADDRESS, MAX_BYTES as in fn_reconfig;
+// must be unique among those in flight; SHELL, DATA, MAX_BYTES as in fn_reconfig;
 // SHORTEST as in fn_scheduler.
 // Latency: 6 cycles from a request to its grant, if a region has its function and is idle.
 module fn_engine
+  import axi_pkg::*;
   import fn_pkg::*;
 #(
     parameter int REGIONS = 4,
@@ -20,16 +21,13 @@ module fn_engine
     parameter int TAG_BITS = 6,
     parameter logic [31:0] SHELL = 32'h1,
     parameter int DATA = 64,
-    parameter int ADDRESS = 32,
     parameter int MAX_BYTES = 1 << 26,
     parameter bit SHORTEST = 1
 ) (
     input  logic                         clk,
     input  logic                         rst,
     // Settings; they may change at any time.
-    input  policy_t                      policy,
-    input  logic [7:0]                   patience,
-    input  logic [31:0]                  load_cost,
+    input  scheduling_t                  scheduling,
     // A function has a new image, or none: regions that hold the old one no longer serve it.
     input  logic                         forget,
     input  logic [$clog2(FUNCTIONS)-1:0] forget_function,
@@ -38,11 +36,7 @@ module fn_engine
     output logic                         request_ready,
     input  logic [TAG_BITS-1:0]          request_tag,
     input  logic [$clog2(FUNCTIONS)-1:0] request_function,
-    input  logic [31:0]                  request_cost,     // expected cycles of its run
-    input  logic [31:0]                  request_timeout,  // maximum cycles of its run; 0:
-                                                           // unlimited
-    input  logic [ADDRESS-1:0]           request_image,    // address of its function's image
-    input  logic [127:0]                 request_params,
+    input  call_t                        request_call,
     // A region begins with a request.
     output logic                         grant,
     output logic [$clog2(REGIONS)-1:0]   grant_region,
@@ -56,10 +50,7 @@ module fn_engine
     input  logic                         finish_ready,
     output logic [TAG_BITS-1:0]          finish_tag,
     output logic [$clog2(REGIONS)-1:0]   finish_region,
-    output logic                         finish_killed,
-    output load_result_t                 finish_load,      // LoadOk also without a load
-    output logic                         finish_loaded,    // the region was loaded for it
-    output logic [31:0]                  finish_cycles,
+    output finish_t                      finish,
     // The regions' control (module region). `grant` starts the region it names.
     output logic [REGIONS-1:0]           region_start,
     output logic [127:0]                 region_params,
@@ -69,26 +60,11 @@ module fn_engine
     input  logic [REGIONS-1:0]           region_done,
     input  logic [REGIONS-1:0]           region_failed,
     input  logic [31:0]                  region_cycles[REGIONS],
-    // A region has another kernel from the next cycle on.
-    output logic                         swap,
-    output logic [$clog2(REGIONS)-1:0]   swap_region,
-    output logic [31:0]                  swap_kernel,
     // Board memory and configuration port (fn_reconfig).
-    output logic                         arvalid,
-    input  logic                         arready,
-    output logic [ADDRESS-1:0]           araddr,
-    output logic [7:0]                   arlen,
-    output logic [2:0]                   arsize,
-    output logic [1:0]                   arburst,
-    input  logic                         rvalid,
-    output logic                         rready,
-    input  logic [DATA-1:0]              rdata,
-    input  logic [1:0]                   rresp,
-    input  logic                         rlast,
-    output logic                         icap_valid,
-    input  logic                         icap_ready,
-    output logic [31:0]                  icap_data,
-    output logic [$clog2(REGIONS)-1:0]   icap_region,
+    output axi_read_t                    axi_read,
+    input  axi_read_reply_t              axi_read_reply,
+    output configuration_t               configuration,
+    input  logic                         configuration_ready,
     // Statistics (fn_stats).
     input  logic [$clog2(FUNCTIONS)-1:0] read_function,
     output logic [31:0]                  calls,
@@ -143,13 +119,13 @@ module fn_engine
   // The operands of a request wait under its tag. They are wide and not time-critical: block RAM.
   // No word is read in the cycle in which it is written, because no region has been selected then.
 
-  (* ram_style = "block", no_rw_check = 1 *) logic [ADDRESS-1:0] images[1<<TAG_BITS];
-  (* ram_style = "block", no_rw_check = 1 *) logic [159:0]       settings[1<<TAG_BITS];
+  (* ram_style = "block", no_rw_check = 1 *) logic [31:0]  images[1<<TAG_BITS];
+  (* ram_style = "block", no_rw_check = 1 *) logic [159:0] settings[1<<TAG_BITS];
 
   always_ff @(posedge own_clk) begin
     if (request_valid && request_ready) begin
-      images[request_tag]   <= request_image;
-      settings[request_tag] <= {request_timeout, request_params};
+      images[request_tag]   <= request_call.image;
+      settings[request_tag] <= {request_call.timeout, request_call.params};
     end
   end
 
@@ -181,14 +157,14 @@ module fn_engine
   ) u_scheduler (
       .clk,
       .rst,
-      .policy,
-      .patience,
-      .load_cost,
+      .policy     (scheduling.policy),
+      .patience   (scheduling.patience),
+      .load_cost  (scheduling.load_cost),
       .request_valid,
       .request_ready,
       .request_function,
       .request_tag,
-      .request_cost,
+      .request_cost(request_call.cost),
       .run_valid,
       .run_ready  (1'b1),
       .run_region,
@@ -208,9 +184,9 @@ module fn_engine
   // Loads, one after another. The image's address is read from memory in the cycle before the
   // request.
 
-  logic                  load_requested, load_ready, loaded;
-  logic [RegionBits-1:0] load_region;
-  logic [ADDRESS-1:0]    load_address;
+  logic                  load_requested, load_ready, loaded, swap;
+  logic [RegionBits-1:0] load_region, swap_region;
+  logic [31:0]           load_address;
   load_result_t          result;
 
   always_ff @(posedge own_clk) begin
@@ -230,7 +206,6 @@ module fn_engine
       .REGIONS  (REGIONS),
       .SHELL    (SHELL),
       .DATA     (DATA),
-      .ADDRESS  (ADDRESS),
       .MAX_BYTES(MAX_BYTES)
   ) u_reconfig (
       .clk,
@@ -241,27 +216,19 @@ module fn_engine
       .load_address,
       .done      (loaded),
       .result,
-      .kernel    (swap_kernel),
+      .kernel    (configuration.swap_kernel),
       .decouple  (region_decouple),
-      .arvalid,
-      .arready,
-      .araddr,
-      .arlen,
-      .arsize,
-      .arburst,
-      .rvalid,
-      .rready,
-      .rdata,
-      .rresp,
-      .rlast,
-      .icap_valid,
-      .icap_ready,
-      .icap_data,
-      .icap_region
+      .axi_read,
+      .axi_read_reply,
+      .icap_valid (configuration.valid),
+      .icap_ready (configuration_ready),
+      .icap_data  (configuration.data),
+      .icap_region(swap_region)
   );
 
-  assign swap        = loaded && result == LoadOk;
-  assign swap_region = icap_region;
+  assign swap = loaded && result == LoadOk;
+  assign configuration.swap   = swap;
+  assign configuration.region = 8'(swap_region);
 
   // Starts, one every two cycles.
 
@@ -297,16 +264,16 @@ module fn_engine
   assign finished      = finish_valid && finish_ready;
   assign finish_tag    = tag[ended];
   assign finish_region = ended;
-  assign finish_killed = was_killed[ended];
-  assign finish_load   = load_result[ended];
-  assign finish_loaded = was_loaded[ended];
-  assign finish_cycles = took[ended];
+  assign finish.killed = was_killed[ended];
+  assign finish.load   = load_result[ended];
+  assign finish.loaded = was_loaded[ended];
+  assign finish.cycles = took[ended];
 
   always_comb begin
     freed = '0;
     lost  = '0;
     freed[ended] = finished;
-    lost[ended]  = finished && finish_load != LoadOk;
+    lost[ended]  = finished && finish.load != LoadOk;
   end
 
   fn_stats #(
@@ -317,9 +284,9 @@ module fn_engine
       .event_valid   (finished),
       .event_ready   (stats_ready),
       .event_function(fn[ended]),
-      .event_failed  (finish_killed || finish_load != LoadOk),
-      .event_loaded  (finish_loaded),
-      .event_cycles  (finish_cycles),
+      .event_failed  (finish.killed || finish.load != LoadOk),
+      .event_loaded  (finish.loaded),
+      .event_cycles  (finish.cycles),
       .read_function,
       .calls,
       .failures,

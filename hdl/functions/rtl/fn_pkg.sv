@@ -20,4 +20,67 @@ package fn_pkg;
     Shortest = 2'd2   // shortest expected time first
   } policy_t;
 
+  // Settings of the scheduler; they may change at any time.
+  typedef struct packed {
+    policy_t     policy;
+    logic [7:0]  patience;
+    logic [31:0] load_cost;
+  } scheduling_t;
+
+  // The operands of a call.
+  typedef struct packed {
+    logic [31:0]  cost;     // expected cycles of its run
+    logic [31:0]  timeout;  // maximum cycles of its run; 0: unlimited
+    logic [31:0]  image;    // address of its function's image
+    logic [127:0] params;
+  } call_t;
+
+  // The end of a call.
+  typedef struct packed {
+    logic         killed;
+    load_result_t load;     // LoadOk also without a load
+    logic         loaded;   // the region was loaded for it
+    logic [31:0]  cycles;
+  } finish_t;
+
+  // The configuration port, without its `ready`, and a notification: from the next cycle on, a region has another
+  // kernel.
+  typedef struct packed {
+    logic        valid;
+    logic [31:0] data;
+    logic [7:0]  region;
+    logic        swap;
+    logic [31:0] swap_kernel;
+  } configuration_t;
+
+  // The streams of a region of 64 bits: the body of a request with its reply's `ready`, and the reverse.
+  typedef struct packed {
+    logic        s_valid;
+    logic [63:0] s_data;
+    logic [7:0]  s_keep;
+    logic        s_last;
+    logic        m_ready;
+  } streams_in_t;
+
+  typedef struct packed {
+    logic        s_ready;
+    logic        m_valid;
+    logic [63:0] m_data;
+    logic [7:0]  m_keep;
+    logic        m_last;
+  } streams_out_t;
+
+  // The ports of a kernel of 64 bits, without its clock (docs/kernels.md).
+  typedef struct packed {
+    logic         rst;
+    logic         start;
+    logic [127:0] params;
+    streams_in_t  streams;
+  } kernel_in_t;
+
+  typedef struct packed {
+    logic         done;
+    streams_out_t streams;
+  } kernel_out_t;
+
 endpackage

@@ -9,17 +9,17 @@
 // The configuration port accepts 32 bits in each cycle in which it is ready, like ICAP.
 //
 // Parameters: REGIONS; SHELL, the id that images must carry; DATA, memory bus in bits (32 or 64);
-// ADDRESS, its address bits; BURST, bytes of a read burst; BURSTS, bursts prefetched; MAX_BYTES,
+// BURST, bytes of a read burst; BURSTS, bursts prefetched; MAX_BYTES,
 // longest body.
 // Latency: memory latency + 15 cycles to the first configuration word. Throughput:
 // 4 bytes per cycle.
 module fn_reconfig
+  import axi_pkg::*;
   import fn_pkg::*;
 #(
     parameter int REGIONS = 4,
     parameter logic [31:0] SHELL = 32'h1,
     parameter int DATA = 64,
-    parameter int ADDRESS = 32,
     parameter int BURST = 256,
     parameter int BURSTS = 4,
     parameter int MAX_BYTES = 1 << 26
@@ -30,23 +30,14 @@ module fn_reconfig
     input  logic                       load_valid,
     output logic                       load_ready,
     input  logic [$clog2(REGIONS)-1:0] load_region,
-    input  logic [ADDRESS-1:0]         load_address,
+    input  logic [31:0]                load_address,
     output logic                       done,
     output load_result_t               result,
     output logic [31:0]                kernel,        // the image's kernel number; with `done`
     output logic [REGIONS-1:0]         decouple,      // regions that are being loaded, or empty
     // Board memory, AXI4 reads: INCR bursts of whole beats.
-    output logic                       arvalid,
-    input  logic                       arready,
-    output logic [ADDRESS-1:0]         araddr,
-    output logic [7:0]                 arlen,
-    output logic [2:0]                 arsize,
-    output logic [1:0]                 arburst,
-    input  logic                       rvalid,
-    output logic                       rready,
-    input  logic [DATA-1:0]            rdata,
-    input  logic [1:0]                 rresp,
-    input  logic                       rlast,
+    output axi_read_t                  axi_read,
+    input  axi_read_reply_t            axi_read_reply,
     // Configuration port.
     output logic                       icap_valid,
     input  logic                       icap_ready,
@@ -97,16 +88,21 @@ module fn_reconfig
   logic [DATA:0]              beat, came;   // with the error bit on top
   logic                       came_valid;
   logic [$clog2(Depth+2)-1:0] fifo_level;
-  logic                       unused_signals;
+  logic                       arvalid, unused_signals;
+  logic [31:0]                araddr;
 
-  assign unused_signals = &{1'b0, rlast, fifo_ready, fifo_level, rresp[0]};
-  assign arlen   = 8'(Beats - 1);
-  assign arsize  = 3'($clog2(DATA / 8));
-  assign arburst = 2'b01;
+  assign unused_signals = &{1'b0, axi_read_reply, fifo_ready, fifo_level};
   assign arvalid = bursts_left != '0 && credit != '0;
-  assign ar_go   = arvalid && arready;
+  assign ar_go   = arvalid && axi_read_reply.arready;
   // Every requested burst has space, so that memory never waits.
-  assign rready  = 1'b1;
+  assign axi_read = '{
+    arvalid: arvalid,
+    araddr:  araddr,
+    arlen:   8'(Beats - 1),
+    arsize:  3'($clog2(DATA / 8)),
+    arburst: BurstIncr,
+    rready:  1'b1
+  };
 
   axis_fifo #(
       .T    (logic [DATA:0]),
@@ -114,9 +110,9 @@ module fn_reconfig
   ) u_ahead (
       .clk(own_clk),
       .rst,
-      .s_valid  (rvalid),
+      .s_valid  (axi_read_reply.rvalid),
       .s_ready  (fifo_ready),
-      .s_payload({rresp[1], rdata}),
+      .s_payload({axi_read_reply.rresp[1], axi_read_reply.rdata[DATA-1:0]}),
       .m_valid  (came_valid),
       .m_ready  (!fifo_valid || fifo_take),
       .m_payload(came),
@@ -185,7 +181,7 @@ module fn_reconfig
   // The states of a load.
 
   assign load_ready = state == Idle;
-  assign aligned    = load_address % ADDRESS'(BURST) == '0;
+  assign aligned    = load_address % 32'(BURST) == '0;
   // Its last word is its checksum. The other fields of a damaged header are ignored.
   assign header_good = result == LoadOk && crc == Residue;
 
@@ -243,12 +239,12 @@ module fn_reconfig
     else if (state == Check && header_good)
       bursts_left <= BurstBits'(((LengthBits - 1)'(to_go) + (LengthBits - 1)'(HeaderBytes / 4 - 1)) / (LengthBits - 1)'(BURST / 4));
     // An offered address stays until it is accepted.
-    else if (state == Body && failed_read) bursts_left <= BurstBits'(arvalid && !arready);
+    else if (state == Body && failed_read) bursts_left <= BurstBits'(arvalid && !axi_read_reply.arready);
     else if (ar_go) bursts_left <= bursts_left - 1'b1;
   end
 
   always_ff @(posedge own_clk) begin
-    if (ar_go) araddr <= araddr + ADDRESS'(BURST);
+    if (ar_go) araddr <= araddr + 32'(BURST);
     if (word_taken) crc <= crc_next;
     unique case (state)
       Idle: if (load_valid) begin
@@ -290,7 +286,7 @@ module fn_reconfig
 
   clock_gate u_gate (
       .clk,
-      .wake (rst || load_valid || state != Idle || done || rvalid || came_valid || fifo_valid),
+      .wake (rst || load_valid || state != Idle || done || axi_read_reply.rvalid || came_valid || fifo_valid),
       .gated(own_clk)
   );
 

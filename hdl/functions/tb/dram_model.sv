@@ -3,40 +3,25 @@
 // Requests are served in order, without IDs; bursts are INCR of whole beats; an address outside
 // gets SLVERR. Simulation only: the harness reads and writes `memory` directly.
 //
-// Parameters: DATA, bus width in bits; ADDRESS, address bits; BYTES, size; LATENCY, cycles from an
+// Parameters: DATA, bus width in bits; BYTES, size; LATENCY, cycles from an
 // accepted read address to its first beat, and from the last write beat to the response; JITTER, up
 // to that many cycles more, from a fixed pseudo-random sequence; OUTSTANDING,
 // read bursts accepted ahead.
-module dram_model #(
+module dram_model
+  import axi_pkg::*;
+#(
     parameter int DATA = 64,
-    parameter int ADDRESS = 32,
     parameter int BYTES = 1 << 21,
     parameter int LATENCY = 40,
     parameter int JITTER = 0,
     parameter int OUTSTANDING = 8
 ) (
-    input  logic               clk,
-    input  logic               rst,
-    input  logic               arvalid,
-    output logic               arready,
-    input  logic [ADDRESS-1:0] araddr,
-    input  logic [7:0]         arlen,
-    output logic               rvalid,
-    input  logic               rready,
-    output logic [DATA-1:0]    rdata,
-    output logic [1:0]         rresp,
-    output logic               rlast,
-    input  logic               awvalid,
-    output logic               awready,
-    input  logic [ADDRESS-1:0] awaddr,
-    input  logic               wvalid,
-    output logic               wready,
-    input  logic [DATA-1:0]    wdata,
-    input  logic [DATA/8-1:0]  wstrb,
-    input  logic               wlast,
-    output logic               bvalid,
-    input  logic               bready,
-    output logic [1:0]         bresp
+    input  logic             clk,
+    input  logic             rst,
+    input  axi_read_t        axi_read,
+    output axi_read_reply_t  axi_read_reply,
+    input  axi_write_t       axi_write,
+    output axi_write_reply_t axi_write_reply
 );
 
   logic own_clk;  // gated, and time with it, while there are no requests
@@ -51,6 +36,13 @@ module dram_model #(
   logic [DATA-1:0] memory[Words]  /* verilator public_flat_rw */;
 
   logic [31:0] now, jitter_state, delay;
+  logic        arready, rvalid, rlast, awready, wready, bvalid, unused_signals;
+  logic [63:0] rdata;
+  logic [1:0]  rresp, bresp;
+
+  assign axi_read_reply = '{arready: arready, rvalid: rvalid, rdata: rdata, rresp: rresp, rlast: rlast};
+  assign axi_write_reply = '{awready: awready, wready: wready, bvalid: bvalid, bresp: bresp};
+  assign unused_signals = &{1'b0, axi_read, axi_write};
 
   assign delay = LATENCY + (JITTER == 0 ? 0 : (jitter_state >> 8) % (JITTER + 1));
 
@@ -67,7 +59,7 @@ module dram_model #(
   // Reads: accepted requests wait until their time, and are served one after another.
 
   typedef struct packed {
-    logic [ADDRESS-1:0] address;
+    logic [31:0] address;
     logic [7:0]         beats;   // minus one
     logic [31:0]        due;
   } read_t;
@@ -76,7 +68,7 @@ module dram_model #(
   logic [SlotBits:0]  head, tail;
   logic [7:0]         beat;
   read_t              first;
-  logic [ADDRESS-1:0] at;
+  logic [31:0] at;
   logic               waiting, full;
 
   assign full    = (head - tail) == (SlotBits + 1)'(OUTSTANDING);
@@ -84,23 +76,23 @@ module dram_model #(
   assign first   = reads[tail[SlotBits-1:0]];
   assign waiting = head != tail;
   // The first beat is read from memory a cycle before its output.
-  assign at      = first.address + ADDRESS'(beat) * ADDRESS'(B);
+  assign at      = first.address + 32'(beat) * 32'(B);
 
   always_ff @(posedge own_clk) begin
-    if (arvalid && arready) reads[head[SlotBits-1:0]] <= '{address: araddr, beats: arlen, due: now + delay - 32'd1};
+    if (axi_read.arvalid && arready) reads[head[SlotBits-1:0]] <= '{address: axi_read.araddr, beats: axi_read.arlen, due: now + delay - 32'd1};
     if (rst) begin
       head   <= '0;
       tail   <= '0;
       beat   <= '0;
       rvalid <= 1'b0;
     end else begin
-      if (arvalid && arready) head <= head + 1'b1;
-      if (!rvalid || rready) begin
+      if (axi_read.arvalid && arready) head <= head + 1'b1;
+      if (!rvalid || axi_read.rready) begin
         rvalid <= 1'b0;
         if (waiting && signed'(now - first.due) >= 0) begin
           rvalid <= 1'b1;
-          rdata  <= memory[at[$clog2(B)+:IndexBits]];
-          rresp  <= at >= ADDRESS'(BYTES) ? SlaveError : Okay;
+          rdata  <= 64'(memory[at[$clog2(B)+:IndexBits]]);
+          rresp  <= at >= 32'(BYTES) ? SlaveError : Okay;
           rlast  <= beat == first.beats;
           beat   <= beat == first.beats ? '0 : beat + 1'b1;
           if (beat == first.beats) tail <= tail + 1'b1;
@@ -112,7 +104,7 @@ module dram_model #(
   // Writes: one burst at a time.
 
   logic               writing;
-  logic [ADDRESS-1:0] write_at;
+  logic [31:0] write_at;
   logic [31:0]        write_due;
   logic               written;
 
@@ -125,16 +117,16 @@ module dram_model #(
       written <= 1'b0;
       bvalid  <= 1'b0;
     end else begin
-      if (awvalid && awready) begin
+      if (axi_write.awvalid && awready) begin
         writing  <= 1'b1;
-        write_at <= awaddr;
-        bresp    <= awaddr >= ADDRESS'(BYTES) ? SlaveError : Okay;
+        write_at <= axi_write.awaddr;
+        bresp    <= axi_write.awaddr >= 32'(BYTES) ? SlaveError : Okay;
       end
-      if (wvalid && wready) begin
+      if (axi_write.wvalid && wready) begin
         for (int i = 0; i < B; i++)
-          if (wstrb[i] && bresp == Okay) memory[write_at[$clog2(B)+:IndexBits]][8*i+:8] <= wdata[8*i+:8];
-        write_at <= write_at + ADDRESS'(B);
-        if (wlast) begin
+          if (axi_write.wstrb[i] && bresp == Okay) memory[write_at[$clog2(B)+:IndexBits]][8*i+:8] <= axi_write.wdata[8*i+:8];
+        write_at <= write_at + 32'(B);
+        if (axi_write.wlast) begin
           writing   <= 1'b0;
           written   <= 1'b1;
           write_due <= now + delay - 32'd1;
@@ -143,7 +135,7 @@ module dram_model #(
       if (written && !bvalid && signed'(now - write_due) >= 0) begin
         bvalid  <= 1'b1;
         written <= 1'b0;
-      end else if (bready) begin
+      end else if (axi_write.bready) begin
         bvalid <= 1'b0;
       end
     end
@@ -151,7 +143,7 @@ module dram_model #(
 
   clock_gate u_gate (
       .clk,
-      .wake (rst || arvalid || waiting || rvalid || awvalid || wvalid || writing || written || bvalid),
+      .wake (rst || axi_read.arvalid || waiting || rvalid || axi_write.awvalid || axi_write.wvalid || writing || written || bvalid),
       .gated(own_clk)
   );
 

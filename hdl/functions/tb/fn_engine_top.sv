@@ -1,6 +1,7 @@
 // The function engine with four regions, board memory, and three kernels to load, for its bench:
 // number 0 is echo, 1 uppercase, and any other one never reacts.
 module fn_engine_top
+  import axi_pkg::*;
   import fn_pkg::*;
 #(
     parameter int W = 64
@@ -58,22 +59,39 @@ module fn_engine_top
   logic [3:0]   region_start, region_decouple, region_idle, region_done, region_failed;
   logic [127:0] region_params;
   logic [31:0]  region_timeout, region_cycles[4];
-  logic         arvalid, arready, rvalid, rready, rlast, awready, wready, bvalid, unused_signals;
-  logic [31:0]  araddr;
-  logic [7:0]   arlen;
-  logic [2:0]   arsize;
-  logic [1:0]   arburst, rresp, bresp;
+  axi_read_t        axi_read;
+  axi_read_reply_t  axi_read_reply;
+  axi_write_reply_t unused_reply;
+  scheduling_t    scheduling;
+  call_t          request_call;
+  finish_t        finish;
+  configuration_t configuration;
+
+  assign scheduling = '{policy: policy, patience: patience, load_cost: load_cost};
+  assign request_call = '{
+    cost:    request_cost,
+    timeout: request_timeout,
+    image:   request_image,
+    params:  {96'd0, request_cost}
+  };
+  assign {finish_killed, finish_load, finish_loaded, finish_cycles} = finish;
+  assign {icap_valid, icap_data, icap_region} =
+      {configuration.valid, configuration.data, configuration.region[1:0]};
+  assign {swap, swap_region, swap_kernel} =
+      {configuration.swap, configuration.region[1:0], configuration.swap_kernel};
+
   logic [31:0]  unused_loads[4];
   logic [63:0]  unused_busy[4];
-  logic [W-1:0] rdata;
-
-  assign unused_signals = &{1'b0, arsize, arburst, awready, wready, bvalid, bresp};
 
   fn_engine #(
       .DATA(W),
       .MAX_BYTES(1 << 20)
   ) u_engine (
-      .request_params({96'd0, request_cost}),
+      .scheduling,
+      .request_call,
+      .finish,
+      .configuration,
+      .configuration_ready(icap_ready),
       .forget(1'b0),
       .forget_function('0),
       .region_loads(unused_loads),
@@ -86,13 +104,8 @@ module fn_engine_top
   dram_model #(
       .DATA(W)
   ) u_dram (
-      .awvalid(1'b0),
-      .awaddr ('0),
-      .wvalid (1'b0),
-      .wdata  ('0),
-      .wstrb  ('0),
-      .wlast  (1'b0),
-      .bready (1'b1),
+      .axi_write('0),
+      .axi_write_reply(unused_reply),
       .*
   );
 

@@ -1,6 +1,7 @@
 // The reconfiguration controller with board memory, for its bench.
 // At 32 bits memory's latency varies.
 module fn_reconfig_top
+  import axi_pkg::*;
   import fn_pkg::*;
 #(
     parameter int W = 64,
@@ -23,14 +24,9 @@ module fn_reconfig_top
     output logic [1:0]   icap_region
 );
 
-  logic arvalid, arready, rvalid, rready, rlast, awready, wready, bvalid, unused_signals;
-  logic [31:0] araddr;
-  logic [7:0]  arlen;
-  logic [2:0]  arsize;
-  logic [1:0]  arburst, rresp, bresp;
-  logic [W-1:0] rdata;
-
-  assign unused_signals = &{1'b0, arsize, arburst, awready, wready, bvalid, bresp};
+  axi_read_t        axi_read;
+  axi_read_reply_t  axi_read_reply;
+  axi_write_reply_t unused_reply;
 
   fn_reconfig #(
       .SHELL(32'hBA17),
@@ -45,13 +41,8 @@ module fn_reconfig_top
       .LATENCY(LATENCY),
       .JITTER(JITTER)
   ) u_dram (
-      .awvalid(1'b0),
-      .awaddr ('0),
-      .wvalid (1'b0),
-      .wdata  ('0),
-      .wstrb  ('0),
-      .wlast  (1'b0),
-      .bready (1'b1),
+      .axi_write('0),
+      .axi_write_reply(unused_reply),
       .*
   );
 

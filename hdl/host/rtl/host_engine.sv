@@ -11,6 +11,7 @@
 // region, if that has the function. Throughput: 8 bytes per cycle in each direction;
 // one descriptor at a time.
 module host_engine
+  import axi_pkg::*;
   import host_pkg::*;
   import fn_pkg::*;
 #(
@@ -43,43 +44,15 @@ module host_engine
     output logic [63:0]                write_data,
     output logic [7:0]                 write_keep,
     // Board memory: AXI4 writes.
-    output logic                       awvalid,
-    input  logic                       awready,
-    output logic [31:0]                awaddr,
-    output logic                       wvalid,
-    input  logic                       wready,
-    output logic [63:0]                wdata,
-    output logic                       wlast,
-    input  logic                       bvalid,
-    input  logic [1:0]                 bresp,
+    output axi_write_t                 axi_write,
+    input  axi_write_reply_t           axi_write_reply,
     // The function engine. `grant` and `finish` are those of this module's requests.
-    output logic                       request_valid,
-    input  logic                       request_ready,
-    output logic [NUMBER_BITS-1:0]     request_function,
-    output logic [31:0]                request_cost,
-    output logic [31:0]                request_timeout,
-    output logic [31:0]                request_image,
-    output logic [127:0]               request_params,
-    input  logic                       grant,
-    input  logic [$clog2(REGIONS)-1:0] grant_region,
-    input  logic                       finish_valid,
-    output logic                       finish_ready,
-    input  logic                       finish_killed,
-    input  load_result_t               finish_load,
-    input  logic                       finish_loaded,
-    input  logic [31:0]                finish_cycles,
+    output host_call_t                 call,
+    input  host_call_reply_t           call_reply,
     // The granted region: its number, its body and its reply.
     output logic [REGIONS-1:0]         region_on,
-    output logic                       s_valid,
-    input  logic                       s_ready,
-    output logic [63:0]                s_data,
-    output logic [7:0]                 s_keep,
-    output logic                       s_last,
-    input  logic                       m_valid,
-    output logic                       m_ready,
-    input  logic [63:0]                m_data,
-    input  logic [7:0]                 m_keep,
-    input  logic                       m_last
+    output streams_in_t                region_in,
+    input  streams_out_t               region_out
 );
 
   logic own_clk;  // gated while no state changes
@@ -116,6 +89,13 @@ module host_engine
   logic [BeatBits-1:0] beat;
   logic [RegionBits-1:0] region;
   logic        fed, answered, failed_read, on;
+
+  logic        s_valid, s_last, m_ready, finish_ready;
+  logic [7:0]  s_keep;
+  logic        awvalid, wvalid, wlast;
+  logic        unused_signals;
+
+  assign unused_signals = &{1'b0, call_reply, axi_write_reply};
 
   // ---- waiting descriptors ----
   logic posted, post_take;
@@ -174,8 +154,8 @@ module host_engine
   always_comb begin
     unique case (state)
       Fetch, Discard: in_ready = 1'b1;
-      Run:            in_ready = CALLS && s_valid && s_ready && left != '0;
-      CopyData:       in_ready = wready;
+      Run:            in_ready = CALLS && s_valid && region_out.s_ready && left != '0;
+      CopyData:       in_ready = axi_write_reply.wready;
       default:        in_ready = 1'b0;
     endcase
   end
@@ -191,21 +171,22 @@ module host_engine
   end
 
   // ---- a call ----
-  assign request_valid    = CALLS && state == Ask;
-  assign request_function = {d.fn[7], d.fn[NUMBER_BITS-2:0]};
-  assign request_cost     = d.cost;
-  assign request_timeout  = d.timeout;
-  assign request_image    = d.board;
-  assign request_params   = d.params;
+  assign call = '{
+    request_valid:    CALLS && state == Ask,
+    request_function: 8'({d.fn[7], d.fn[NUMBER_BITS-2:0]}),
+    request_call:     '{cost: d.cost, timeout: d.timeout, image: d.board, params: d.params},
+    finish_ready:     finish_ready
+  };
 
   always_comb begin
     region_on = '0;
     region_on[region] = CALLS && on;
   end
 
+  assign region_in = '{s_valid: s_valid, s_data: in_data, s_keep: s_keep, s_last: s_last, m_ready: m_ready};
+
   // An empty body is one beat without bytes.
   assign s_valid = CALLS && on && !fed && (in_valid || left == '0);
-  assign s_data  = in_data;
   assign s_last  = left <= 32'd8;
   assign left_next = left[31:3] == '0 ? '0 : {left[31:3] - 1'b1, left[2:0]};
   assign s_keep = |left[31:3] ? '1 : ~(8'hff << left[2:0]);
@@ -213,11 +194,11 @@ module host_engine
   // The reply is written as it arrives, as far as it fits.
   logic [7:0] fits;
   logic [3:0] came;
-  assign fits = |room[31:3] ? m_keep : m_keep & ~(8'hff << room[2:0]);
-  assign came = 4'($countones(m_keep));
+  assign fits = |room[31:3] ? region_out.m_keep : region_out.m_keep & ~(8'hff << room[2:0]);
+  assign came = 4'($countones(region_out.m_keep));
   assign m_ready = CALLS && on && !answered && write_ready;
 
-  assign finish_ready = state == Run && (finish_load != LoadOk || answered);
+  assign finish_ready = state == Run && (call_reply.finish.load != LoadOk || answered);
 
   // The report follows the descriptor. One adder serves all addresses.
   always_comb begin
@@ -227,18 +208,28 @@ module host_engine
     write_keep    = '1;
     write_valid   = state == Report || state == ReportRest;
     if (CALLS && state == Run) begin
-      write_data  = m_data;
+      write_data  = region_out.m_data;
       write_keep  = fits;
-      write_valid = on && !answered && m_valid && fits != '0;
+      write_valid = on && !answered && region_out.m_valid && fits != '0;
     end
   end
 
   // ---- a copy ----
   assign awvalid = state == CopyAddress;
-  assign awaddr  = d.board;
   assign wvalid  = state == CopyData && in_valid;
-  assign wdata   = in_data;
   assign wlast   = beat == '1;
+  assign axi_write = '{
+    awvalid: awvalid,
+    awaddr:  d.board,
+    awlen:   8'(BURST - 1),
+    awsize:  3'd3,
+    awburst: BurstIncr,
+    wvalid:  wvalid,
+    wdata:   in_data,
+    wstrb:   '1,
+    wlast:   wlast,
+    bready:  1'b1
+  };
 
   // ---- the states of a descriptor ----
   assign ended = state == ReportRest && write_ready;
@@ -252,17 +243,17 @@ module host_engine
         Idle:   if (posted) state <= Fetch;
         Fetch:  if (in_valid && word == '1) state <= Check;
         Check:  state <= !right ? Report : !CALLS || kind_t'(d.kind) == KindCopy ? CopyAddress : Ask;
-        Ask:    if (request_ready) state <= Run;
+        Ask:    if (call_reply.request_ready) state <= Run;
         Run: begin
-          if (CALLS && grant) on <= 1'b1;
-          if (finish_valid && finish_ready) begin
+          if (CALLS && call_reply.grant) on <= 1'b1;
+          if (call_reply.finish_valid && finish_ready) begin
             on    <= 1'b0;
             state <= Discard;
           end
         end
-        CopyAddress: if (awready) state <= CopyData;
-        CopyData:    if (wvalid && wready && wlast) state <= CopyAnswer;
-        CopyAnswer:  if (bvalid) state <= left == '0 || bresp[1] ? Discard : CopyAddress;
+        CopyAddress: if (axi_write_reply.awready) state <= CopyData;
+        CopyData:    if (wvalid && axi_write_reply.wready && wlast) state <= CopyAnswer;
+        CopyAnswer:  if (axi_write_reply.bvalid) state <= left == '0 || axi_write_reply.bresp[1] ? Discard : CopyAddress;
         Discard:     if (read_over) state <= Report;
         Report:      if (write_ready) state <= ReportRest;
         default:     if (write_ready) state <= Idle;
@@ -295,44 +286,44 @@ module host_engine
         report.status <= failed_read ? EndHost : right ? EndOk : EndMalformed;
       end
       Run: if (CALLS) begin
-        if (grant) region <= grant_region;
-        if (s_valid && s_ready) begin
+        if (call_reply.grant) region <= call_reply.grant_region[RegionBits-1:0];
+        if (s_valid && region_out.s_ready) begin
           left <= left_next;
           fed  <= s_last;
           if (in_error && left != '0) report.status <= EndHost;
         end
-        if (m_valid && m_ready) begin
+        if (region_out.m_valid && m_ready) begin
           // Bytes of an incomplete beat end a reply.
           taken    <= taken + 32'(came);
           room     <= room > 32'(came) ? room - 32'(came) : '0;
-          answered <= m_last;
-          if (fits != m_keep && report.status == EndOk) report.status <= EndRoom;
+          answered <= region_out.m_last;
+          if (fits != region_out.m_keep && report.status == EndOk) report.status <= EndRoom;
         end
-        if (finish_valid && finish_ready) begin
-          report.loaded        <= 8'(finish_loaded);
+        if (call_reply.finish_valid && finish_ready) begin
+          report.loaded        <= 8'(call_reply.finish.loaded);
           report.region        <= 8'(region);
-          report.kernel_cycles <= finish_cycles;
+          report.kernel_cycles <= call_reply.finish.cycles;
           report.bytes         <= taken;
-          if (finish_load != LoadOk) report.status <= 8'(EndImage) + 8'(finish_load);
-          else if (finish_killed) report.status <= EndKilled;
+          if (call_reply.finish.load != LoadOk) report.status <= 8'(EndImage) + 8'(call_reply.finish.load);
+          else if (call_reply.finish.killed) report.status <= EndKilled;
         end
       end
-      CopyData: if (in_valid && wready) begin
+      CopyData: if (in_valid && axi_write_reply.wready) begin
         left <= left_next;
         beat <= beat + 1'b1;
         if (in_error) report.status <= EndHost;
       end
-      CopyAnswer: if (bvalid) begin
+      CopyAnswer: if (axi_write_reply.bvalid) begin
         d.board <= d.board + 32'(BurstBytes);
-        if (bresp[1]) report.status <= EndBoard;
+        if (axi_write_reply.bresp[1]) report.status <= EndBoard;
       end
       default: ;
     endcase
   end
 
   // A region is granted only to a pending request, and finishes only granted ones.
-  granted_when_asked : assert property (@(posedge own_clk) disable iff (rst) grant |-> state == Run && !on);
-  finished_when_running : assert property (@(posedge own_clk) disable iff (rst) finish_valid && finish_ready |-> state == Run);
+  granted_when_asked : assert property (@(posedge own_clk) disable iff (rst) call_reply.grant |-> state == Run && !on);
+  finished_when_running : assert property (@(posedge own_clk) disable iff (rst) call_reply.finish_valid && finish_ready |-> state == Run);
 
   clock_gate u_gate (
       .clk,

@@ -1,5 +1,6 @@
 // Types of the host port: the content of a descriptor, and its result.
 package host_pkg;
+  import fn_pkg::*;
 
   localparam int DescriptorBeats = 8;   // that are read; two more after them are written
 
@@ -46,5 +47,45 @@ package host_pkg;
     logic [7:0]  loaded;          // 1: the region was loaded for it
     logic [7:0]  status;
   } report_t;
+
+  // The host port: register accesses and the bus's side of DMA, and the board's side.
+  typedef struct packed {
+    logic        write;           // of a register; reads are continuous
+    logic [5:0]  address;         // in words
+    logic [31:0] data;
+    logic        dma_read_ready;
+    logic        dma_data_valid;  // beats of reads, in order
+    logic [63:0] dma_data;
+    logic        dma_data_error;
+    logic        dma_write_ready;
+  } host_in_t;
+
+  typedef struct packed {
+    logic [31:0] read_data;
+    logic        ended;           // a descriptor
+    logic        dma_read_valid;
+    logic [63:0] dma_read_address;
+    logic [5:0]  dma_read_beats;
+    logic        dma_write_valid;
+    logic [63:0] dma_write_address;
+    logic [63:0] dma_write_data;
+    logic [7:0]  dma_write_keep;
+  } host_out_t;
+
+  // The host's calls, to the function engine and back.
+  typedef struct packed {
+    logic        request_valid;
+    logic [7:0]  request_function;
+    call_t       request_call;
+    logic        finish_ready;
+  } host_call_t;
+
+  typedef struct packed {
+    logic        request_ready;
+    logic        grant;
+    logic [7:0]  grant_region;
+    logic        finish_valid;
+    finish_t     finish;
+  } host_call_reply_t;
 
 endpackage

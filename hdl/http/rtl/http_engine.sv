@@ -15,6 +15,13 @@
 // Parameters: SESSIONS; REGIONS; the rings' bits; MEMORY_LATENCY; BODY_BYTES, the longest body;
 // METRICS, as counted by http_text.
 module http_engine
+  import fn_pkg::*;
+  import net_pkg::opened_t;
+  import net_pkg::progress_t;
+  import net_pkg::release_t;
+  import net_pkg::ring_read_t;
+  import net_pkg::ring_write_t;
+  import net_pkg::session_t;
   import http_pkg::*;
   import functions_pkg::*;
 #(
@@ -34,10 +41,7 @@ module http_engine
     input  logic                rst,
     input  logic [8*KEY_BYTES-1:0] api_key,       // required in requests; zeros: none
     // sessions
-    input  logic                open,
-    input  logic [S-1:0]        open_at,
-    input  logic [RxP-1:0]      open_next,
-    input  logic [TxP-1:0]      open_una,
+    input  opened_t             opened,           // also those that the board opens, for others
     input  logic                arrived,
     input  logic [S-1:0]        arrived_at,
     input  logic                woken,
@@ -49,34 +53,22 @@ module http_engine
     input  logic [TxP-1:0]      snd_una,
     input  logic [SESSIONS-1:0] dead,
     input  logic [SESSIONS-1:0] shut,
-    output logic                notify,           // a change of this session:
-    output logic [S-1:0]        notify_at,
-    output logic [RxP-1:0]      notify_read_to,   // the consumed position,
-    output logic [TxP-1:0]      notify_written_to,// the written position,
-    output logic                notify_finish,    // no more data will be written
-    output logic                release_valid,
-    output logic [S-1:0]        release_at,
+    output progress_t           progress,
+    output release_t            released,
     output logic [SESSIONS-1:0] working,          // their requests wait for the engine, or for the
                                                   // end of a call
     output logic [SESSIONS-1:0] mid_request,      // a request has begun, and waits for its rest, or
                                                   // for space for its reply
     // rings
     output logic                rx_next,          // there is a read in the next cycle
-    output logic                rx_read,
-    output logic [S+RX_RING_BITS-4:0] rx_read_address,
+    output ring_read_t          rx_read,
     input  logic [63:0]         rx_read_data,
-    output logic                tx_write,
-    output logic [S+TX_RING_BITS-4:0] tx_write_address,
-    output logic [63:0]         tx_write_data,
-    output logic [7:0]          tx_write_keep,
+    output ring_write_t         tx_write,
     // into a receive ring: an assembled chunked body
-    output logic                fill_write,
+    output ring_write_t         fill,
     input  logic                fill_ready,       // for one word more than those of the two
                                                   // previous cycles
     input  logic                fill_waits,       // a word is not written yet
-    output logic [S+RX_RING_BITS-4:0] fill_address,
-    output logic [63:0]         fill_data,
-    output logic [7:0]          fill_keep,
     // the function table
     output logic                find_valid,
     input  logic                find_ready,
@@ -97,10 +89,7 @@ module http_engine
     input  logic                request_ready,
     output logic [S-1:0]        request_tag,
     output logic [NUMBER_BITS-1:0] request_function,
-    output logic [31:0]         request_cost,
-    output logic [31:0]         request_timeout,
-    output logic [31:0]         request_image,
-    output logic [127:0]        request_params,
+    output call_t               request_call,
     input  logic                grant,
     input  logic [R-1:0]        grant_region,
     input  logic [S-1:0]        grant_tag,
@@ -114,16 +103,8 @@ module http_engine
     input  logic                finish_refused,   // its image was refused
     input  fetch_result_t       finish_fetch,     // or could not be fetched
     // regions
-    output logic [REGIONS-1:0]  k_valid,
-    input  logic [REGIONS-1:0]  k_ready,
-    output logic [63:0]         k_data     [REGIONS],
-    output logic [7:0]          k_keep     [REGIONS],
-    output logic [REGIONS-1:0]  k_last,
-    input  logic [REGIONS-1:0]  r_valid,
-    output logic [REGIONS-1:0]  r_ready,
-    input  logic [63:0]         r_data     [REGIONS],
-    input  logic [7:0]          r_keep     [REGIONS],
-    input  logic [REGIONS-1:0]  r_last,
+    output streams_in_t         region_in  [REGIONS],
+    input  streams_out_t        region_out [REGIONS],
     // values of /metrics; the first two are counted here
     input  logic [63:0]         metrics    [METRICS],
     output logic [31:0]         count_requests,
@@ -132,6 +113,15 @@ module http_engine
 );
 
   logic own_clk;  // gated while no state changes, except for calls
+
+  logic open, notify, release_valid;
+  logic [S-1:0] open_at, notify_at, release_at;
+  logic [RxP-1:0] open_next;
+  logic [TxP-1:0] open_una;
+  assign open = opened.valid && !opened.active;
+  assign open_at = opened.session[S-1:0];
+  assign open_next = RxP'(opened.next);
+  assign open_una = TxP'(opened.una);
 
   typedef enum logic [4:0] {
     PICK,
@@ -181,7 +171,7 @@ module http_engine
     logic [TxBits-1:0] room;
     logic [5:0]        id_bytes;
     logic              keep_alive, close;  // as in the reply
-  } call_t;
+  } pending_reply_t;
 
   (* ram_style = "block", no_rw_check = 1 *) request_t requests[SESSIONS];
   request_t request_next;            // of the session served next
@@ -196,7 +186,7 @@ module http_engine
   logic value_put;
   logic [RxP-1:0] resumes[SESSIONS]; // position at which reading resumes
   body_t bodies[SESSIONS];           // of a call: the body of its request,
-  call_t called[SESSIONS];           // the data for its reply,
+  pending_reply_t called[SESSIONS];           // the data for its reply,
   logic [RxP-1:0] afters[SESSIONS];  // the end of its request,
   logic [SESSIONS-1:0] lasting;      // and whether the connection outlives it
   logic [SESSIONS-1:0] finish;       // no more data will be written,
@@ -441,6 +431,8 @@ module http_engine
   logic [1:0] fills;  // the engine's bytes, and those written, belong to a chunk
   logic chunks_wait;
   logic [S+LongerBits-4:0] write_address;
+  logic [63:0] write_data;
+  logic [7:0] write_keep;
   logic [TxP-1:0] position;
 
   assign puts[REGIONS] = writer_valid || chunk_moves;
@@ -483,16 +475,22 @@ module http_engine
       .write        (written),
       .writes,
       .write_address,
-      .write_data   (tx_write_data),
-      .write_keep   (tx_write_keep)
+      .write_data   (write_data),
+      .write_keep   (write_keep)
   );
 
-  assign fill_write = written && writes[REGIONS] && fills[1];
-  assign fill_address = {write_address[LongerBits-3+:S], write_address[RX_RING_BITS-4:0]};
-  assign fill_data = tx_write_data;
-  assign fill_keep = tx_write_keep;
-  assign tx_write = written && !(writes[REGIONS] && fills[1]);
-  assign tx_write_address = {write_address[LongerBits-3+:S], write_address[TX_RING_BITS-4:0]};
+  assign fill = '{
+    valid:   written && writes[REGIONS] && fills[1],
+    address: 32'({write_address[LongerBits-3+:S], write_address[RX_RING_BITS-4:0]}),
+    data:    write_data,
+    keep:    write_keep
+  };
+  assign tx_write = '{
+    valid:   written && !(writes[REGIONS] && fills[1]),
+    address: 32'({write_address[LongerBits-3+:S], write_address[TX_RING_BITS-4:0]}),
+    data:    write_data,
+    keep:    write_keep
+  };
 
   arbiter #(
       .N(REGIONS + 1)
@@ -517,9 +515,8 @@ module http_engine
   // A granted port is used a cycle later.
   always_comb begin
     rx_next = |(rx_wants & rx_may);
-    rx_read = |rx_reads;
-    rx_read_address = '0;
-    for (int i = 0; i <= REGIONS; i++) if (rx_reads[i]) rx_read_address = rx_addresses[i];
+    rx_read = '{valid: |rx_reads, address: '0};
+    for (int i = 0; i <= REGIONS; i++) if (rx_reads[i]) rx_read.address = 32'(rx_addresses[i]);
   end
 
   // ---- texts ----
@@ -632,13 +629,13 @@ module http_engine
   assign request_valid = state == CALL;
   assign request_tag = s;
   assign request_function = c.number;
-  assign request_cost = entry_then.speed > 32'd7 ? '1 : ({1'b0, c.length, 7'd0} >> (4'd10 - 4'(entry_then.speed)));
-  assign request_timeout = entry_then.timeout;
-  assign request_image = entry_then.image;
-  always_comb for (int k = 0; k < 4; k++) request_params[32*k+:32] = c.keys[k] ? values_here[k] : '0;
+  assign request_call.cost = entry_then.speed > 32'd7 ? '1 : ({1'b0, c.length, 7'd0} >> (4'd10 - 4'(entry_then.speed)));
+  assign request_call.timeout = entry_then.timeout;
+  assign request_call.image = entry_then.image;
+  always_comb for (int k = 0; k < 4; k++) request_call.params[32*k+:32] = c.keys[k] ? values_here[k] : '0;
 
   body_t granted_body;
-  call_t granted;
+  pending_reply_t granted;
   logic [REGIONS-1:0] starts, completes, overs, takes;
   logic [TxP-1:0] answers_to[REGIONS];
   logic finished;
@@ -712,16 +709,16 @@ module http_engine
         .tx_from         (put_at),
         .tx_session      (put_session[i]),
         .tx_position     (TxP'(positions[i])),
-        .k_valid         (k_valid[i]),
-        .k_ready         (k_ready[i]),
-        .k_data          (k_data[i]),
-        .k_keep          (k_keep[i]),
-        .k_last          (k_last[i]),
-        .r_valid         (r_valid[i]),
-        .r_ready         (r_ready[i]),
-        .r_data          (r_data[i]),
-        .r_keep          (r_keep[i]),
-        .r_last          (r_last[i])
+        .k_valid         (region_in[i].s_valid),
+        .k_ready         (region_out[i].s_ready),
+        .k_data          (region_in[i].s_data),
+        .k_keep          (region_in[i].s_keep),
+        .k_last          (region_in[i].s_last),
+        .r_valid         (region_out[i].m_valid),
+        .r_ready         (region_in[i].m_ready),
+        .r_data          (region_out[i].m_data),
+        .r_keep          (region_out[i].m_keep),
+        .r_last          (region_out[i].m_last)
     );
   end
 
@@ -809,9 +806,14 @@ module http_engine
     if (mark_begin) begun_of[mark_at] <= mark_value;
     if (mark_written) written_of[mark_at] <= mark_position;
   end
-  assign notify_read_to = begun_of[notify_at];
-  assign notify_written_to = written_of[notify_at];
-  assign notify_finish = finish[notify_at];
+  assign progress = '{
+    valid:      notify,
+    session:    session_t'(notify_at),
+    read_to:    32'(begun_of[notify_at]),
+    written_to: 32'(written_of[notify_at]),
+    finish:     finish[notify_at]
+  };
+  assign released = '{valid: release_valid, session: session_t'(release_at)};
 
   // A malformed request is dropped in any case. Bytes visible while the reader starts belong to
   // another session.

@@ -39,43 +39,19 @@ module http_fetch
     input  logic                    m_ready,
     output logic [63:0]             m_data,
     output logic                    m_last,
-    // net_stack
-    output logic                    connect_valid,
-    input  logic                    connect_done,
-    input  connect_result_t         connect_result,
-    input  logic                    open,         // of a session that the board has opened
-    input  logic [S-1:0]            open_at,
-    input  logic [31:0]             open_next,
-    input  logic [31:0]             open_una,
-    input  logic                    rcv_notify,
-    input  logic [S-1:0]            rcv_at,
-    input  logic [31:0]             rcv_next,
-    input  logic                    rcv_ended,
-    input  logic                    notify_dead,
-    input  logic [S-1:0]            notify_at,
-    output logic                    app_valid,
-    input  logic                    app_ready,
-    output logic [S-1:0]            session,
-    output logic                    working,      // waits for the server: the session is not idle
-    output logic [31:0]             app_read_to,
-    output logic [31:0]             app_written_to,
-    output logic                    app_finish,
-    output logic                    release_valid,
-    input  logic                    release_ready,
-    // the rings
-    output logic                    rx_wants,
-    input  logic                    rx_may,
-    output logic                    rx_read,
-    output logic [S+RX_RING_BITS-4:0] rx_read_address,
-    input  logic [63:0]             rx_read_data,
-    output logic                    tx_write,
-    input  logic                    tx_may,
-    output logic [S+TX_RING_BITS-4:0] tx_write_address,
-    output logic [63:0]             tx_write_data,
-    output logic [7:0]              tx_write_keep
+    output client_t                 client,       // of net_stack, and of the rings
+    input  client_reply_t           reply
 );
 
   logic own_clk;  // gated while no state changes
+
+  // The client's part of the stack; the session's number has the width of the memories.
+  logic [S-1:0] session;
+  logic [31:0] written_to;
+  logic rx_wants, rx_read;
+  logic [S+RX_RING_BITS-4:0] rx_read_address;
+  logic unused_reply;
+  assign unused_reply = &{1'b0, reply};
 
   localparam logic [8*4-1:0] Method = "GET ";
   localparam int EndBytes = 49;
@@ -102,7 +78,6 @@ module http_fetch
   logic [$clog2(QUIET_MS+1)-1:0] quiet_ms;
 
   assign ready = state == IDLE;
-  assign connect_valid = state == CONNECT;
 
   // ---- the request ----
   logic [7:0] letter;
@@ -129,10 +104,6 @@ module http_fetch
   end
 
   assign writing = state inside {METHOD, PATH, NAME, ENDING};
-  assign tx_write = writing && tx_may;
-  assign tx_write_address = {session, app_written_to[TX_RING_BITS-1:3]};
-  assign tx_write_data = {8{letter}};
-  assign tx_write_keep = 8'd1 << app_written_to[2:0];
 
   // ---- the reply ----
   logic [63:0] bytes;
@@ -162,10 +133,10 @@ module http_fetch
       .drop        (1'b0),
       .drop_session('0),
       .wants       (rx_wants),
-      .may         (rx_may),
+      .may         (reply.rx_may),
       .read        (rx_read),
       .read_address(rx_read_address),
-      .read_data   (rx_read_data),
+      .read_data   (reply.rx_data),
       .bytes,
       .kinds       (unused_kinds),
       .there       (unused_there),
@@ -206,17 +177,37 @@ module http_fetch
   end
 
   // ---- control ----
-  logic mine, silent, quit;
+  logic mine, silent, quit, releases;
   fetch_result_t quit_result;
 
   assign at_next = at + 32'(take);
-  assign mine = rcv_notify && rcv_at == session;
+  assign mine = reply.received.valid && reply.received.session[S-1:0] == session;
   assign silent = total_ms == '0 || quiet_ms == '0;
-  assign app_valid = say;
-  assign app_read_to = at;
-  assign app_finish = state == OVER;
-  assign working = state inside {HEAD, BODY};
-  assign release_valid = state == OVER && dead && !say;
+
+  always_comb begin
+    client = '0;
+    client.connect = state == CONNECT;
+    client.session = session_t'(session);
+    client.working = state inside {HEAD, BODY};
+    client.progress = '{
+      valid:      say,
+      session:    session_t'(session),
+      read_to:    at,
+      written_to: written_to,
+      finish:     state == OVER
+    };
+    client.released = '{valid: releases, session: session_t'(session)};
+    client.rx_wants = rx_wants;
+    client.rx_read = '{valid: rx_read, address: 32'(rx_read_address)};
+    client.tx_write = '{
+      valid:   writing && reply.tx_may,
+      address: 32'({session, written_to[TX_RING_BITS-1:3]}),
+      data:    {8{letter}},
+      keep:    8'd1 << written_to[2:0]
+    };
+  end
+
+  assign releases = state == OVER && dead && !say;
 
   always_comb begin
     quit = 1'b0;
@@ -237,15 +228,15 @@ module http_fetch
     done <= 1'b0;
     reader_start <= 1'b0;
     at <= at_next;
-    if (say && app_ready) say <= 1'b0;
+    if (say && reply.progress_ready) say <= 1'b0;
     if (tick && total_ms != '0) total_ms <= total_ms - 1'b1;
     if (tick && quiet_ms != '0) quiet_ms <= quiet_ms - 1'b1;
     if (mine) begin
-      next <= rcv_next;
-      ended <= rcv_ended;
+      next <= reply.received.next;
+      ended <= reply.received.ended;
       quiet_ms <= ($clog2(QUIET_MS + 1))'(QUIET_MS);
     end
-    if (notify_dead && notify_at == session) dead <= 1'b1;
+    if (reply.change.valid && reply.change.dead && reply.change.session[S-1:0] == session) dead <= 1'b1;
 
     case (state)
       IDLE: begin
@@ -255,17 +246,17 @@ module http_fetch
       CONNECT: begin
         quiet_ms <= ($clog2(QUIET_MS + 1))'(QUIET_MS);
         i <= '0;
-        if (open) begin
-          session <= open_at;
-          next <= open_next;
-          at <= open_next;
-          app_written_to <= open_una;
+        if (reply.opened.valid) begin
+          session <= reply.opened.session[S-1:0];
+          next <= reply.opened.next;
+          at <= reply.opened.next;
+          written_to <= reply.opened.una;
           ended <= 1'b0;
           dead <= 1'b0;
         end
-        if (connect_done) begin
+        if (reply.connect_done) begin
           state <= METHOD;
-          if (connect_result != CONNECT_OK) begin
+          if (reply.connect_result != CONNECT_OK) begin
             state <= IDLE;
             done <= 1'b1;
             result <= FetchSilent;
@@ -273,8 +264,8 @@ module http_fetch
         end
       end
       METHOD, PATH, NAME, ENDING:
-      if (tx_may) begin
-        app_written_to <= app_written_to + 32'd1;
+      if (reply.tx_may) begin
+        written_to <= written_to + 32'd1;
         i <= i + 1'b1;
         if (part_over) begin
           i <= '0;
@@ -356,10 +347,10 @@ module http_fetch
       end
       default: begin  // OVER: skips further data, so that the server reaches its end
         if (mine && !dead) begin
-          at <= rcv_next - 32'(rcv_ended);
+          at <= reply.received.next - 32'(reply.received.ended);
           say <= 1'b1;
         end
-        if (release_valid && release_ready) state <= IDLE;
+        if (releases && reply.release_ready) state <= IDLE;
       end
     endcase
 

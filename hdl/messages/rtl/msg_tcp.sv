@@ -202,10 +202,17 @@ module msg_tcp
   logic a_valid, a_ready;
   logic [7:0] a_own, a_rank;
   logic [1:0] a_state;
-  logic write, net_write, net_read;
-  logic [S+RING_BITS-4:0] write_address, net_write_address, net_read_address, read_address;
-  logic [63:0] write_data, net_write_data, net_read_data, read_data;
-  logic [7:0] write_keep, net_write_keep;
+  localparam int WordBits = S + RING_BITS - 3;
+  logic write;
+  logic [WordBits-1:0] write_address, read_address;
+  logic [63:0] write_data, net_read_data, read_data;
+  logic [7:0] write_keep;
+  net_pkg::ring_write_t net_write;
+  net_pkg::ring_read_t net_read;
+  net_pkg::opened_t opened;
+  net_pkg::received_t received;
+  net_pkg::session_change_t change;
+  net_pkg::net_counts_t counts;
 
   msg_tcp_tx #(
       .SESSIONS (SESSIONS),
@@ -307,12 +314,12 @@ module msg_tcp
 
   always_ff @(posedge clk) begin
     for (int i = 0; i < 8; i++) if (write && write_keep[i]) tx_ring[write_address][8*i+:8] <= write_data[8*i+:8];
-    net_word      <= tx_ring[net_read_address];
+    net_word      <= tx_ring[net_read.address[WordBits-1:0]];
     net_read_data <= net_word;
   end
 
   always_ff @(posedge clk) begin
-    for (int i = 0; i < 8; i++) if (net_write && net_write_keep[i]) rx_ring[net_write_address][8*i+:8] <= net_write_data[8*i+:8];
+    for (int i = 0; i < 8; i++) if (net_write.valid && net_write.keep[i]) rx_ring[net_write.address[WordBits-1:0]][8*i+:8] <= net_write.data[8*i+:8];
     read_data <= rx_ring[read_address];
   end
 
@@ -340,29 +347,17 @@ module msg_tcp
       .netmask         ('0),
       .gateway         ('0),
       .reserve         (1'b0),
-      .open,
-      .open_active,
-      .open_at,
-      .open_next,
-      .open_una,
-      .rcv_notify        (rcv_notify),
-      .rcv_at          (rcv_notify_at),
-      .rcv_next        (rcv_notify_next),
-      .rcv_ended       (rcv_notify_ended),
-      .arrived         (),
-      .notify,
-      .notify_at,
-      .notify_una,
-      .notify_dead,
-      .notify_shut       (),
-      .notify_wake       (),
-      .app_valid       (app),
-      .app_at          (report_at),
-      .app_read_to     (read_reported),
-      .app_written_to  (written_reported),
-      .app_finish      (finishing),
-      .release_valid   (release_session),
-      .release_at      (dead_at),
+      .opened,
+      .received,
+      .change,
+      .progress        ('{
+        valid:      app,
+        session:    net_pkg::session_t'(report_at),
+        read_to:    read_reported,
+        written_to: written_reported,
+        finish:     finishing
+      }),
+      .released        ('{valid: release_session, session: net_pkg::session_t'(dead_at)}),
       .working         ('0),
       .mid_request     ('0),
       .connect_valid   (calling),
@@ -380,19 +375,17 @@ module msg_tcp
       .udp_tx_ready    (),
       .udp_tx          ('0),
       .rx_write        (net_write),
-      .rx_write_address(net_write_address),
-      .rx_write_data   (net_write_data),
-      .rx_write_keep   (net_write_keep),
       .tx_read         (net_read),
-      .tx_read_address (net_read_address),
       .tx_read_data    (net_read_data),
-      .count_opened    (),
-      .count_retransmitted(repeated),
-      .count_reset     (),
-      .count_open      ()
+      .counts
   );
 
-  logic unused_net;
-  assign unused_net = &{1'b0, net_read};
+  assign {open, open_active, open_at} = {opened.valid, opened.active, opened.session[S-1:0]};
+  assign {open_next, open_una} = {opened.next, opened.una};
+  assign {rcv_notify, rcv_notify_at} = {received.valid, received.session[S-1:0]};
+  assign {rcv_notify_next, rcv_notify_ended} = {received.next, received.ended};
+  assign {notify, notify_at, notify_una} = {change.valid, change.session[S-1:0], change.una};
+  assign notify_dead = change.dead;
+  assign repeated = counts.retransmitted;
 
 endmodule

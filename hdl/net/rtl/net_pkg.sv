@@ -79,6 +79,99 @@ package net_pkg;
     logic [15:0] length;    // of the payload, which starts at `seq` in the session's ring
   } segment_t;
 
+  // ---- notifications about sessions, between net_stack and its applications ----
+
+  typedef logic [9:0] session_t;  // at most 1,024 sessions
+
+  // A session is opened, with its first positions.
+  typedef struct packed {
+    logic        valid;
+    logic        active;   // by the board
+    session_t    session;
+    logic [31:0] next;     // the peer's first byte
+    logic [31:0] una;      // our first byte
+  } opened_t;
+
+  // The peer's stream has reached this position.
+  typedef struct packed {
+    logic        valid;
+    session_t    session;
+    logic [31:0] next;
+    logic        ended;
+    logic        arrived;  // by received data, not by opening
+  } received_t;
+
+  // Other changes of a session.
+  typedef struct packed {
+    logic        valid;
+    session_t    session;
+    logic [31:0] una;      // acknowledged by the peer
+    logic        dead;     // the session has ended: release it
+    logic        shut;     // no more data can be sent
+    logic        wake;     // the application may wait for this change
+  } session_change_t;
+
+  // Progress of the application in a session.
+  typedef struct packed {
+    logic        valid;
+    session_t    session;
+    logic [31:0] read_to;
+    logic [31:0] written_to;
+    logic        finish;   // no more data will be written
+  } progress_t;
+
+  // The application no longer uses a session that has ended.
+  typedef struct packed {
+    logic        valid;
+    session_t    session;
+  } release_t;
+
+  // A read and a write of a ring's memory, in words of 8 bytes; memories use the bits that they have.
+  typedef struct packed {
+    logic        valid;
+    logic [31:0] address;
+  } ring_read_t;
+
+  typedef struct packed {
+    logic        valid;
+    logic [31:0] address;
+    logic [63:0] data;
+    logic [7:0]  keep;
+  } ring_write_t;
+
+  // The counters of net_stack.
+  typedef struct packed {
+    logic [31:0] opened;
+    logic [31:0] retransmitted;
+    logic [31:0] reset;
+    logic [10:0] open;     // now
+  } net_counts_t;
+
+  // A client that opens connections, and shares stack and rings with others: from the client, and to it.
+  typedef struct packed {
+    logic        connect;   // with the client's own address and port, until `connect_done`
+    session_t    session;   // its session,
+    logic        working;   // which waits for the peer, and is not idle
+    progress_t   progress;  // until `progress_ready`
+    release_t    released;  // until `release_ready`
+    logic        rx_wants;  // a read in the next cycle, if `rx_may`
+    ring_read_t  rx_read;
+    ring_write_t tx_write;  // only with `tx_may`
+  } client_t;
+
+  typedef struct packed {
+    logic            connect_done;
+    connect_result_t connect_result;
+    opened_t         opened;      // by this client
+    received_t       received;    // of any session
+    session_change_t change;
+    logic            progress_ready;
+    logic            release_ready;
+    logic            rx_may;
+    logic [63:0]     rx_data;
+    logic            tx_may;
+  } client_reply_t;
+
   function automatic logic [15:0] swap16(input logic [15:0] v);
     return {v[7:0], v[15:8]};
   endfunction

@@ -42,33 +42,12 @@ module net_stack
     input  logic [31:0]               netmask,
     input  logic [31:0]               gateway,
     input  logic                      reserve,      // keep a session free for them
-    // a session is opened, by which side, and its first positions
-    output logic                      open,
-    output logic                      open_active,  // by the board
-    output logic [S-1:0]              open_at,
-    output logic [31:0]               open_next,
-    output logic [31:0]               open_una,
-    // the peer's stream has reached this position; `arrived`: by received data, not by opening
-    output logic                      rcv_notify,
-    output logic [S-1:0]              rcv_at,
-    output logic [31:0]               rcv_next,
-    output logic                      rcv_ended,
-    output logic                      arrived,
-    // other changes of a session, and whether the application may wait for them
-    output logic                      notify,
-    output logic [S-1:0]              notify_at,
-    output logic [31:0]               notify_una,     // acknowledged by the peer
-    output logic                      notify_dead,    // the session has ended: release it
-    output logic                      notify_shut,    // no more data can be sent
-    output logic                      notify_wake,
     // the application
-    input  logic                      app_valid,
-    input  logic [S-1:0]              app_at,
-    input  logic [31:0]               app_read_to,
-    input  logic [31:0]               app_written_to,
-    input  logic                      app_finish,
-    input  logic                      release_valid,
-    input  logic [S-1:0]              release_at,
+    output opened_t                   opened,
+    output received_t                 received,
+    output session_change_t           change,
+    input  progress_t                 progress,
+    input  release_t                  released,
     input  logic [SESSIONS-1:0]       working,      // the application works on these, which does
                                                     // not count as idle time
     input  logic [SESSIONS-1:0]       mid_request,  // a request of these has begun, without a
@@ -88,19 +67,11 @@ module net_stack
     input  logic                      udp_tx_valid,
     output logic                      udp_tx_ready,
     input  beat_t                     udp_tx,
-    // the rings
-    output logic                      rx_write,
-    output logic [S+RX_RING_BITS-4:0] rx_write_address,
-    output logic [63:0]               rx_write_data,
-    output logic [7:0]                rx_write_keep,
-    output logic                      tx_read,
-    output logic [S+TX_RING_BITS-4:0] tx_read_address,
+    // the rings; counters
+    output ring_write_t               rx_write,
+    output ring_read_t                tx_read,
     input  logic [63:0]               tx_read_data,
-    // counters
-    output logic [31:0]               count_opened,
-    output logic [31:0]               count_retransmitted,
-    output logic [31:0]               count_reset,
-    output logic [S:0]                count_open
+    output net_counts_t               counts
 );
 
   localparam int FRAME = (MSS + 54 + 7) / 8 + 1;                     // beats of the longest frame
@@ -146,6 +117,9 @@ module net_stack
   );
 
   // ---- sessions ----
+  logic [S-1:0] rcv_at;
+  logic [S+RX_RING_BITS-4:0] rx_write_address;
+  logic [S+TX_RING_BITS-4:0] tx_read_address;
   logic begun, begun_ended, sent_write, read_write, query, found_valid, found, key_hit, hit, change_valid, change_remove, changed, refused;
   logic [S-1:0] begun_at, sent_at, read_at, found_index, index, change_index;
   logic [31:0] begun_next, sent_to, read_to;
@@ -172,6 +146,10 @@ module net_stack
       .changed,
       .refused
   );
+
+  assign received.session = session_t'(rcv_at);
+  assign rx_write.address = 32'(rx_write_address);
+  assign tx_read.address = 32'(tx_read_address);
 
   // If only peers open connections, all sessions have the same port, which keys need not contain:
   // the port of a segment is compared in parallel with the lookup.
@@ -206,10 +184,10 @@ module net_stack
       .done(parsed),
       .verdict,
       .verdict_head(parsed_head),
-      .write(rx_write),
+      .write(rx_write.valid),
       .write_address(rx_write_address),
-      .write_data(rx_write_data),
-      .write_keep(rx_write_keep),
+      .write_data(rx_write.data),
+      .write_keep(rx_write.keep),
       .query,
       .query_key,
       .found_index,
@@ -225,11 +203,11 @@ module net_stack
       .read_write,
       .read_at,
       .read_to,
-      .rcv_notify(rcv_notify),
+      .rcv_notify(received.valid),
       .rcv_notify_at(rcv_at),
-      .rcv_notify_next(rcv_next),
-      .rcv_notify_ended(rcv_ended),
-      .arrived,
+      .rcv_notify_next(received.next),
+      .rcv_notify_ended(received.ended),
+      .arrived(received.arrived),
       .stranger,
       .desc_valid(desc_in_valid),
       .desc_ready(desc_in_ready),
@@ -370,34 +348,17 @@ module net_stack
       .read_write,
       .read_at,
       .read_to,
-      .rcv_notify(rcv_notify),
-      .rcv_notify_at(rcv_at),
-      .rcv_notify_next(rcv_next),
-      .rcv_notify_ended(rcv_ended),
+      .received,
       .change_valid,
       .change_remove,
       .change_key,
       .change_index,
       .changed,
       .refused,
-      .open,
-      .open_active,
-      .open_at,
-      .open_next,
-      .open_una,
-      .notify,
-      .notify_at,
-      .notify_una,
-      .notify_dead,
-      .notify_shut,
-      .notify_wake,
-      .app_valid,
-      .app_at,
-      .app_read_to,
-      .app_written_to,
-      .app_finish,
-      .release_valid,
-      .release_at,
+      .opened,
+      .change,
+      .progress,
+      .released,
       .working,
       .mid_request,
       .connect_valid(connect_valid && resolved),
@@ -412,10 +373,7 @@ module net_stack
       .seg(order_in.segment),
       .seg_session(order_in.session),
       .busy(engine_busy),
-      .count_opened,
-      .count_retransmitted,
-      .count_reset,
-      .count_open
+      .counts
   );
 
   fifo #(
@@ -454,7 +412,7 @@ module net_stack
       .s_ready(order_ready),
       .s_segment(order.segment),
       .s_session(order.session),
-      .read(tx_read),
+      .read(tx_read.valid),
       .read_address(tx_read_address),
       .read_data(tx_read_data),
       .m_valid(mux_valid[0]),

@@ -95,11 +95,7 @@ module tcp_engine
     output logic                read_write,
     output logic         [S-1:0] read_at,
     output logic         [31:0] read_to,
-    // notifications of tcp_rx about a stream
-    input  logic                rcv_notify,
-    input  logic         [S-1:0] rcv_notify_at,
-    input  logic         [31:0] rcv_notify_next,
-    input  logic                rcv_notify_ended,
+    input  received_t           received,   // notifications of tcp_rx about a stream
     // the lookup
     output logic                change_valid,
     output logic                change_remove,
@@ -107,27 +103,11 @@ module tcp_engine
     output logic         [S-1:0] change_index,
     input  logic                changed,
     input  logic                refused,
-    // the application: a session is opened
-    output logic                open,
-    output logic                open_active,  // by the board
-    output logic         [S-1:0] open_at,
-    output logic         [31:0] open_next,    // the peer's first byte
-    output logic         [31:0] open_una,     // our first byte
-    // changes of a session
-    output logic                notify,
-    output logic         [S-1:0] notify_at,
-    output logic         [31:0] notify_una,
-    output logic                notify_dead,    // the session has ended: release it
-    output logic                notify_shut,    // the stream out has been closed
-    output logic                notify_wake,    // a change for which the application may wait
-    // changes by the application
-    input  logic                app_valid,
-    input  logic        [S-1:0] app_at,
-    input  logic         [31:0] app_read_to,
-    input  logic         [31:0] app_written_to,
-    input  logic                app_finish,   // no more data will be written
-    input  logic                release_valid,
-    input  logic        [S-1:0] release_at,
+    // the application
+    output opened_t             opened,
+    output session_change_t     change,
+    input  progress_t           progress,
+    input  release_t            released,
     input  logic [SESSIONS-1:0] working,      // the application works on these: they are not idle
     input  logic [SESSIONS-1:0] mid_request,  // a request of these has begun, without a complete
                                               // reply
@@ -146,14 +126,14 @@ module tcp_engine
     output segment_t            seg,
     output logic        [S-1:0] seg_session,
     output logic                busy,       // processing an event, or opening a session
-    // counters
-    output logic         [31:0] count_opened,
-    output logic         [31:0] count_retransmitted,
-    output logic         [31:0] count_reset,
-    output logic        [S:0]   count_open
+    output net_counts_t         counts
 );
 
   logic own_clk;  // gated while no state changes
+  logic open, open_active;
+  logic [S-1:0] open_at;
+  logic [31:0] open_next, open_una, count_opened, count_retransmitted, count_reset;
+  logic [S:0] count_open;
 
   localparam int RTO_FIRST_MS = 1000;  // RFC 6298 section 2
   localparam int RTO_LEAST_MS = 200;
@@ -321,7 +301,7 @@ module tcp_engine
 
   always_ff @(posedge own_clk) begin
     if (report_write) reports[report_at] <= report_in;
-    if (rcv_notify) streams[rcv_notify_at] <= '{ended: rcv_notify_ended, next: rcv_notify_next};
+    if (received.valid) streams[received.session[S-1:0]] <= '{ended: received.ended, next: received.next};
     if (phase == LOAD) begin
       report <= reports[index];
       stream_read <= streams[index];
@@ -341,10 +321,10 @@ module tcp_engine
   logic app_chosen, app_taken, kick, enqueue, queued, push_again, wiping;
   logic [S-1:0] app_next, kick_at, push_at, wipe_at;
 
-  assign push_at = app_valid ? app_at : kick_at;
+  assign push_at = progress.valid ? progress.session[S-1:0] : kick_at;
   assign queued = came[push_at] ^ went[push_at];
   assign push_again = app_taken && app_next == push_at;
-  assign enqueue = (app_valid || kick) && (!queued || push_again);
+  assign enqueue = (progress.valid || kick) && (!queued || push_again);
 
   always_ff @(posedge own_clk) begin
     // Both start equal.
@@ -371,29 +351,29 @@ module tcp_engine
   end
 
   // ---- free sessions: those that were released, and those that were never used ----
-  logic [S-1:0] released[SESSIONS];
-  logic [S:0] released_head, released_tail, born;
+  logic [S-1:0] free_slots[SESSIONS];
+  logic [S:0] free_head, free_tail, born;
   logic reclaim, slot_free, slot_taken, slot_born;  // born: never used before
   logic [S-1:0] slot, reclaim_at;
 
   always_ff @(posedge own_clk) begin
-    slot_free <= (released_head != released_tail || born != (S + 1)'(SESSIONS)) && !slot_taken;
+    slot_free <= (free_head != free_tail || born != (S + 1)'(SESSIONS)) && !slot_taken;
     // The session in which a connection is being opened is kept, because the lookup has its number.
     if (!(phase inside {ADD, BIRTH})) begin
-      slot <= released_head != released_tail ? released[released_head[S-1:0]] : born[S-1:0];
-      slot_born <= released_head == released_tail;
+      slot <= free_head != free_tail ? free_slots[free_head[S-1:0]] : born[S-1:0];
+      slot_born <= free_head == free_tail;
     end
-    if (release_valid || reclaim) begin
-      released[released_tail[S-1:0]] <= release_valid ? release_at : reclaim_at;
-      released_tail <= released_tail + 1'b1;
+    if (released.valid || reclaim) begin
+      free_slots[free_tail[S-1:0]] <= released.valid ? released.session[S-1:0] : reclaim_at;
+      free_tail <= free_tail + 1'b1;
     end
     if (slot_taken) begin
       if (slot_born) born <= born + 1'b1;
-      else released_head <= released_head + 1'b1;
+      else free_head <= free_head + 1'b1;
     end
     if (rst) begin
-      released_head <= '0;
-      released_tail <= '0;
+      free_head <= '0;
+      free_tail <= '0;
       born <= '0;
     end
   end
@@ -583,7 +563,7 @@ module tcp_engine
     if (phase == COMPARE) took_q <= took;
     if (phase == STEP) begin
       tcb_t stepped;
-      logic ack_now, again, probe, die, reset_out, wake, progress, syn, begin_now, establish;
+      logic ack_now, again, probe, die, reset_out, wake, advanced, syn, begin_now, establish;
       logic [15:0] backed_off;
       cwnd_t half;
       logic [17:0] took_apart;
@@ -594,7 +574,7 @@ module tcp_engine
       die = 1'b0;
       reset_out = 1'b0;
       wake = 1'b0;
-      progress = 1'b0;   // new data was acknowledged
+      advanced = 1'b0;   // new data was acknowledged
       syn = 1'b0;
       begin_now = 1'b0;  // the peer's stream has begun
       establish = 1'b0;  // a connection that the board opens is open
@@ -645,7 +625,7 @@ module tcp_engine
           end else if (!nearby) ack_now = 1'b1;
           else if (d.flags[ACK]) begin
             if (acked_any && some_acked) begin
-              progress = 1'b1;
+              advanced = 1'b1;
               stepped.una = d.ack;
               if (ack_beyond_next) stepped.nxt = d.ack;
               stepped.dups = '0;
@@ -758,14 +738,14 @@ module tcp_engine
       endcase
 
       if (establish) begin
-        progress = 1'b1;
+        advanced = 1'b1;
         ack_now = 1'b1;
         stepped.state = OPEN;
         stepped.una = d.ack;
         stepped.retries = '0;
         if (t.retries != '0) stepped.rto = 16'(RTO_LOST_SYN_MS);
       end
-      if (progress && sampled) begin
+      if (advanced && sampled) begin
         stepped.timing = 1'b0;
         stepped.measured = 1'b1;
         if (!t.measured) begin
@@ -784,8 +764,8 @@ module tcp_engine
       die_step <= die;
       reset_step <= reset_out;
       wake_step <= wake;
-      progress_step <= progress;
-      sample_step <= progress && sampled;
+      progress_step <= advanced;
+      sample_step <= advanced && sampled;
       whole_step <= whole;
       syn_step <= syn && !die;
       begin_step <= begin_now;
@@ -1019,8 +999,8 @@ module tcp_engine
   assign takes_tick = tick_chosen && (!app_chosen || late_tick);
   assign chosen = choose_segment && !evicting ? desc_index : evicting ? laggard : takes_tick ? tick_first : app_next;
   // One write at a time to the state reported by the application.
-  assign births = phase == BIRTH && !app_valid;
-  assign begins = phase == BEGIN && !app_valid;
+  assign births = phase == BIRTH && !progress.valid;
+  assign begins = phase == BEGIN && !progress.valid;
   assign slot_taken = births;
   assign spare = slot_free && (!reserve || count_open < (S + 1)'(SESSIONS - 1));
 
@@ -1045,11 +1025,11 @@ module tcp_engine
     tcb_write = phase == SEND || births;
     tcb_at = phase == SEND ? index : slot;
     tcb_in = phase == SEND ? o : fresh;
-    report_write = app_valid || births || begins;
-    report_at = app_valid ? app_at : births ? slot : index;
-    report_read_to = app_valid ? app_read_to : births ? d.seq : 32'(m.recover);
-    report_in = '{finish: app_valid && app_finish, read_to: rx_t'(report_read_to),
-                written_to: tx_t'(app_valid ? app_written_to : births ? d.ack : m.una)};
+    report_write = progress.valid || births || begins;
+    report_at = progress.valid ? progress.session[S-1:0] : births ? slot : index;
+    report_read_to = progress.valid ? progress.read_to : births ? d.seq : 32'(m.recover);
+    report_in = '{finish: progress.valid && progress.finish, read_to: rx_t'(report_read_to),
+                written_to: tx_t'(progress.valid ? progress.written_to : births ? d.ack : m.una)};
     alert_now = alerts[G'(index >> 4)];
     // A running timer is never set to zero.
     alert_now[index[3:0]] = !die_q && (!idle_timer || send_data || send_fin || stalled || syn_q ||
@@ -1059,12 +1039,21 @@ module tcp_engine
   assign sent_write = tcb_write;
   assign sent_at = tcb_at;
   assign sent_to = tcb_in.max;
-  assign notify = phase == SEND && !opening_q;
-  assign notify_at = index;
-  assign notify_una = o.una;
-  assign notify_dead = die_q;
-  assign notify_shut = o.closing;
-  assign notify_wake = wakes_q;
+  assign change = '{
+    valid:   phase == SEND && !opening_q,
+    session: session_t'(index),
+    una:     o.una,
+    dead:    die_q,
+    shut:    o.closing,
+    wake:    wakes_q
+  };
+  assign opened = '{valid: open, active: open_active, session: session_t'(open_at), next: open_next, una: open_una};
+  assign counts = '{
+    opened:        count_opened,
+    retransmitted: count_retransmitted,
+    reset:         count_reset,
+    open:          11'(count_open)
+  };
 
   always_ff @(posedge own_clk) begin
     open <= 1'b0;
@@ -1074,10 +1063,10 @@ module tcp_engine
     plain_valid <= 1'b0;
     repeated <= 1'b0;
     crowded <= count_open > (S + 1)'(SESSIONS - SESSIONS / 4);
-    if (!app_valid) kick <= 1'b0;
-    if (!release_valid) reclaim <= 1'b0;
+    if (!progress.valid) kick <= 1'b0;
+    if (!released.valid) reclaim <= 1'b0;
     if (changed) change_valid <= 1'b0;
-    count_open <= count_open + (S + 1)'(births) - (S + 1)'(release_valid || reclaim);
+    count_open <= count_open + (S + 1)'(births) - (S + 1)'(released.valid || reclaim);
     if (repeated) count_retransmitted <= count_retransmitted + 32'd1;
 
     // The next group of sessions, when all of the previous group have been chosen.
@@ -1408,7 +1397,7 @@ module tcp_engine
 
   clock_gate u_gate (
       .clk,
-      .wake (rst || tick || rcv_notify || desc_valid || app_valid || app_chosen || release_valid || reclaim || kick ||
+      .wake (rst || tick || received.valid || desc_valid || progress.valid || app_chosen || released.valid || reclaim || kick ||
              (ACTIVE_OPEN && connect_valid) || phase != IDLE || change_valid || cookie_start || plain_valid || repeated || begun || open ||
              connect_done || wiping || queue_head != queue_tail || due != '0 || tick_owed || scanning || tick_chosen),
       .gated(own_clk)

@@ -1,4 +1,4 @@
-// net_stack for its bench, with small rings.
+// net_stack for its bench, with small rings; its structs signal by signal.
 module net_stack_top
   import net_pkg::*;
 #(
@@ -71,11 +71,42 @@ module net_stack_top
     output logic [31:0]            count_reset,
     output logic [S:0]             count_open
 );
+  opened_t opened;
+  received_t received;
+  session_change_t change;
+  progress_t progress;
+  release_t released;
+  ring_write_t rx_writes;
+  ring_read_t tx_reads;
+  net_counts_t counts;
+
+  assign {open, open_active, open_at, open_next, open_una} =
+      {opened.valid, opened.active, opened.session[S-1:0], opened.next, opened.una};
+  assign {rcv_notify, rcv_at, rcv_next, rcv_ended, arrived} =
+      {received.valid, received.session[S-1:0], received.next, received.ended, received.arrived};
+  assign {notify, notify_at, notify_una} = {change.valid, change.session[S-1:0], change.una};
+  assign {notify_dead, notify_shut, notify_wake} = {change.dead, change.shut, change.wake};
+  assign progress = '{
+    valid:      app_valid,
+    session:    session_t'(app_at),
+    read_to:    app_read_to,
+    written_to: app_written_to,
+    finish:     app_finish
+  };
+  assign released = '{valid: release_valid, session: session_t'(release_at)};
+  assign {rx_write, rx_write_address} = {rx_writes.valid, rx_writes.address[S+RING_BITS-4:0]};
+  assign {rx_write_data, rx_write_keep} = {rx_writes.data, rx_writes.keep};
+  assign {tx_read, tx_read_address} = {tx_reads.valid, tx_reads.address[S+RING_BITS-4:0]};
+  assign {count_opened, count_retransmitted} = {counts.opened, counts.retransmitted};
+  assign {count_reset, count_open} = {counts.reset, counts.open[S:0]};
+
   net_stack #(
       .SESSIONS    (16),
       .RX_RING_BITS(RING_BITS),
       .TX_RING_BITS(RING_BITS)
   ) u_stack (
+      .rx_write(rx_writes),
+      .tx_read (tx_reads),
       .*
   );
 endmodule
