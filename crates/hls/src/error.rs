@@ -75,7 +75,8 @@ impl Error {
 
     pub(crate) fn undefined_function(name: &str) -> Error {
         Error::unsupported(format!(
-            "call of '{name}', which neither the sources nor the library define"
+            "call of '{}', which neither the sources nor the library define",
+            plain(name)
         ))
     }
 
@@ -92,6 +93,19 @@ impl Error {
         }
         self
     }
+}
+
+/// The function's name in a mangled name such as `_Z4fmodff`.
+fn plain(name: &str) -> &str {
+    let Some(rest) = name.strip_prefix("_Z") else {
+        return name;
+    };
+    let digits = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+    let length = rest[..rest.len() - digits.len()].parse().unwrap_or(0);
+    digits
+        .get(..length)
+        .filter(|n| !n.is_empty())
+        .unwrap_or(name)
 }
 
 impl fmt::Display for Error {
@@ -115,6 +129,14 @@ impl std::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn test_names_of_overloaded_functions_are_plain() {
+        for (mangled, name) in [("_Z4fmodff", "fmod"), ("rand", "rand"), ("_Z9", "_Z9")] {
+            let error = Error::undefined_function(mangled);
+            assert!(error.message.contains(&format!("'{name}'")), "{error}");
+        }
+    }
 
     #[test]
     fn test_displays_position_message_and_remedy() {

@@ -14,7 +14,7 @@ mod manifest;
 mod metadata;
 
 use crate::emit::Interface;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::ir::Module;
 use crate::passes::work_items::Groups;
 use crate::{memory, parse, passes, synthesis};
@@ -122,6 +122,16 @@ fn synthesize(
     mut module: Module,
     options: &Options,
 ) -> Result<String, Error> {
+    let function = module.functions.iter().find(|f| f.name == kernel.name);
+    let position = function.map(|f| f.position.clone()).unwrap_or_default();
+    if let Some(image) = kernel.arguments.iter().find(|a| a.access != "none") {
+        return Err(Error::unsupported(format!(
+            "argument '{}' is an image: images are not supported",
+            image.name
+        ))
+        .remedy("use a buffer")
+        .at(&position));
+    }
     let required = kernel.required_work_group_size;
     let product = |size: [u32; 3]| size.iter().try_fold(1_u32, |all, n| all.checked_mul(*n));
     let items_max = match required {
@@ -130,6 +140,7 @@ fn synthesize(
                 "kernel '{}' requires work-groups of {}x{}x{} work-items",
                 kernel.name, size[0], size[1], size[2]
             ))
+            .at(&position)
         })?,
         None => options.work_group_size_max,
     };
@@ -142,7 +153,12 @@ fn synthesize(
     for (argument, passing) in kernel.arguments.iter_mut().zip(binding.sizes) {
         (argument.bytes, argument.words) = passing;
     }
-    let memories = memory::analyze(&mut module, 0)?;
+    let memories = memory::analyze(&mut module, 0).map_err(|error| match error.kind {
+        ErrorKind::TooLarge => error
+            .remedy("use fewer or smaller arrays in local and private memory")
+            .at(&position),
+        _ => error,
+    })?;
     let name = format!("kernel_{}", kernel.name);
     let interface = Interface::Accelerator;
     let hardware = synthesis::hardware(&module, &memories, &name, clang::SOURCE, interface)?;

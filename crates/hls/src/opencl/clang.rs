@@ -95,8 +95,6 @@ pub fn ir(source: &str, options: &[String], work: &Path) -> Result<(String, Stri
                 .iter()
                 .filter(|_| source.contains("printf")),
         )
-        .args(["-D__OPENCL_VERSION__=120", "-Wno-macro-redefined"])
-        .args(["-Wno-builtin-macro-redefined"])
         .args(defines)
         .args(["-S", "-emit-llvm", SOURCE, "-o", output])
         .stdin(Stdio::null())

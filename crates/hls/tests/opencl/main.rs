@@ -2,3 +2,4 @@
 
 mod kernels;
 mod launch;
+mod refused;

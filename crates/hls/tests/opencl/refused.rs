@@ -1,0 +1,98 @@
+//! Programs that cannot be synthesized: the build log has the line and the reason.
+
+use baltra_hls::opencl::{self, Options};
+
+/// The build log of a program that does not compile.
+fn log(source: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let result = opencl::compile(source, &Options::default(), folder.path());
+    result.expect_err("the program compiles").log
+}
+
+#[test]
+fn test_constructs_that_hardware_lacks_are_refused_with_their_line() {
+    for (source, line, reason) in [
+        (
+            "int f(int n) {\n return n < 2 ? n : f(n - 1) + f(n - 2); }\n\
+             kernel void k(global int *o) { o[0] = f(o[1]); }\n",
+            1,
+            "'f' calls itself",
+        ),
+        (
+            "kernel void k(global int *o) {\n int (*f)(int) = 0;\n o[0] = f(1); }\n",
+            2,
+            "pointers to functions are not allowed",
+        ),
+        (
+            "\nkernel void k(read_only image2d_t i, global int *o) { o[0] = 1; }\n",
+            2,
+            "argument 'i' is an image",
+        ),
+        (
+            "kernel void k(global int *o) {\n o[0] = absent(1); }\n",
+            2,
+            "'absent'",
+        ),
+        (
+            "kernel void k(global float *o) {\n\n o[0] = tgamma(o[1]); }\n",
+            3,
+            "call of 'tgamma'",
+        ),
+        (
+            "kernel void k(global int *o, int n) {\n int a[n]; o[0] = a[0]; }\n",
+            2,
+            "variable length",
+        ),
+        (
+            "kernel void k(global int *o) {\n printf(\"%e\", 1.0f); }\n",
+            2,
+            "conversion '%e'",
+        ),
+        (
+            "kernel void k(global long *o) {\n global int *p = (global int *)o[0];\n *p = 1; }\n",
+            3,
+            "computed from a number",
+        ),
+        (
+            "\nkernel void k(global int *o) {\n local int big[200000];\n \
+             big[o[1]] = 1; o[0] = big[o[2]]; }\n",
+            2,
+            "exceed the block RAM",
+        ),
+        (
+            "typedef struct { int a[200]; } S;\n\
+             kernel void k(global int *o, S s) { o[0] = s.a[o[1]]; }\n",
+            2,
+            "the arguments take 111 words",
+        ),
+        (
+            "__attribute__((noinline)) int f(int x) {\n return x + get_global_id(0); }\n\
+             kernel void k(global int *o) { o[0] = f(o[1]); }\n",
+            2,
+            "is not inlined",
+        ),
+        (
+            "kernel void k(global int *o) {\n int x = o[0] error; }\n",
+            2,
+            "expected ';'",
+        ),
+    ] {
+        let log = log(source);
+        assert!(
+            log.contains(&format!("kernel.cl:{line}:")) && log.contains(reason),
+            "{source}\n{log}"
+        );
+    }
+}
+
+#[test]
+fn test_unknown_build_options_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        defines_and_flags: vec!["-o/tmp/x".to_owned()],
+        ..Options::default()
+    };
+    let source = "kernel void k(global int *o) { o[0] = 1; }";
+    let error = opencl::compile(source, &options, folder.path()).unwrap_err();
+    assert_eq!(error.log, "invalid build option '-o/tmp/x'\n");
+}
