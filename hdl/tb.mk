@@ -29,6 +29,7 @@ BENCHES := \
   messages/msg_boards:0 \
   hls/hls_units:0 \
   kernels/memory_guard:0 \
+  kernels/memory_cache:0,1 \
   kernels/kernel_template:64 \
   kernels/kernel_echo:32,64 \
   kernels/kernel_uppercase:32,64 \

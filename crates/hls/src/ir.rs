@@ -539,6 +539,10 @@ pub struct Instruction {
     /// Whether a load or store accesses an object of an arithmetic type, which holds no address by
     /// C's aliasing rules.
     pub numeric: bool,
+    /// Whether a load or store is volatile: part of an atomic function, for example.
+    pub volatile: bool,
+    /// Whether a branch ends a loop over work-items.
+    pub independent: bool,
 }
 
 impl Instruction {
@@ -548,6 +552,8 @@ impl Instruction {
             op,
             position: position.clone(),
             numeric: false,
+            volatile: false,
+            independent: false,
         }
     }
 }

@@ -72,6 +72,8 @@ pub struct Memories {
     buffers: Vec<Class>,
     /// Bytes of memory off the chip that are used.
     pub far_bytes: u64,
+    /// Whether memory off the chip returns words in the step after a load.
+    pub pipelined: bool,
 }
 
 impl Memories {
@@ -204,6 +206,7 @@ pub fn analyze(module: &mut Module, far: u64) -> Result<Memories> {
         compared: Vec::new(),
         buffers: Vec::new(),
         far_bytes: 0,
+        pipelined: false,
     };
     for _ in &module.globals {
         let node = m.node();
@@ -368,6 +371,7 @@ fn place(module: &Module, m: &mut Memories, far: u64) -> Result<()> {
     let used = widths(module, m)?;
     let buffers: HashSet<Class> = m.buffers.iter().map(|&n| m.root(n)).collect();
     if !buffers.is_empty() {
+        m.pipelined = true;
         m.all.push(Memory {
             name: "buffers".to_owned(),
             width: 8,

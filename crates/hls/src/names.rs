@@ -219,6 +219,8 @@ const TAKEN: &[&str] = &[
     "mem_data",
     "mem_word",
     "mem_fault",
+    "mem_go",
+    "mem_answer",
     "port_word",
 ];
 

@@ -212,8 +212,24 @@ impl<'a> Block<'a> {
         true
     }
 
+    /// Whether calls of different iterations need not keep their order: all are accesses off the
+    /// chip that are not volatile, and either the iterations are different work-items, or all
+    /// are loads.
+    fn orders_calls_freely(self) -> bool {
+        self.code.code.iter().all(|i| match i.op {
+            Op::Load(a, _) if self.memories.far(self.at, a) => !i.volatile,
+            Op::Store { address: a, .. } if self.memories.far(self.at, a) => {
+                !i.volatile && self.code.independent
+            }
+            _ => !engine_call(&i.op).is_some_and(EngineCall::waits),
+        })
+    }
+
     /// Whether calls of different iterations keep their order.
     fn keeps_calls(self, schedule: &Schedule, interval: u32) -> bool {
+        if self.orders_calls_freely() {
+            return true;
+        }
         let calls = (self.code.code.iter().zip(&schedule.steps)).filter(|(i, _)| match i.op {
             Op::Load(a, _) | Op::Store { address: a, .. } => self.memories.far(self.at, a),
             _ => engine_call(&i.op).is_some_and(EngineCall::waits),
@@ -328,7 +344,7 @@ impl Booking<'_> {
         let (step, ready) = match &instruction.op {
             Op::Load(address, _) | Op::Store { address, .. } if memories.far(at, *address) => {
                 let step = self.call(before(TO_PORT))?;
-                (step, Some((step, PORT)))
+                (step, Some((step + u32::from(memories.pipelined), PORT)))
             }
             Op::Load(from, _) => {
                 let memory = memories.of(at, *from)?;

@@ -21,7 +21,8 @@ double sc_time_stamp() { return 0; }
 
 namespace {
 
-constexpr uint32_t kLine = 64, kWords = 8;
+// A line of the cache.
+constexpr uint32_t kLine = 128, kWords = 16;
 // Ranges of buffers begin in different lines of the cache.
 constexpr uint64_t kColor = 5 * kLine;
 constexpr size_t kText = 4096;

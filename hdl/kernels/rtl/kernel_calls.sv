@@ -1,10 +1,13 @@
 // A synthesized kernel's calls ↔ its ports.
 //
-// A call completes in the cycle in which `port_ready` is high; the word of a load is valid in that
-// cycle.
+// A call completes in the cycle in which `step` is high, which requires `port_ready`; the word of a
+// load is valid in the next step.
 module kernel_calls
   import kernel_calls_pkg::*;
 (
+    input  logic        clk,
+    input  logic        rst,
+    input  logic        step,
     input  call_t       call,
     input  logic [31:0] call_command,
     input  logic [31:0] call_bytes,
@@ -23,21 +26,33 @@ module kernel_calls
     output logic [31:0] mem_address,
     output logic [7:0]  mem_strobe,
     output logic [63:0] mem_data,
+    output logic        mem_go,
+    input  logic        mem_answer,
     input  logic [63:0] mem_word
 );
 
+  logic accepts, loading;
+
   always_comb begin
     case (call)
-      CallStart: port_ready = start;
-      CallText:  port_ready = print_ready;
-      CallLoad, CallStore: port_ready = mem_ready;
-      default:   port_ready = 1'b1;
+      CallStart: accepts = start;
+      CallText:  accepts = print_ready;
+      CallLoad, CallStore: accepts = mem_ready;
+      default:   accepts = 1'b1;
     endcase
   end
 
-  assign done        = call == CallEnd;
+  assign port_ready = accepts && (!loading || mem_answer);
+  assign mem_go     = step;
+
+  always_ff @(posedge clk) begin
+    if (step) loading <= call == CallLoad;
+    if (rst) loading <= 1'b0;
+  end
+
+  assign done        = call == CallEnd && step;
   assign status      = call_command[7:0];
-  assign print_valid = call == CallText;
+  assign print_valid = call == CallText && (!loading || mem_answer);
   assign print_data  = call_command[7:0];
   assign mem_valid   = call == CallLoad || call == CallStore;
   assign mem_address = call_command;

@@ -26,7 +26,8 @@ module kernel_frame (
 `include "msg_axi_ports.svh"
 );
 
-  logic        mem_valid, mem_ready, mem_fault, checked_valid, checked_ready, flush, flushed;
+  logic        mem_valid, mem_ready, mem_go, mem_answer, mem_fault;
+  logic        checked_valid, checked_ready, flush, flushed, refused;
   logic [31:0] mem_address, checked_address;
   logic [7:0]  mem_strobe, kernel_status;
   logic [63:0] mem_data, mem_word;
@@ -40,7 +41,9 @@ module kernel_frame (
 
   memory_guard u_guard (.*);
 
-  msg_memory u_memory (
+  assign mem_fault = fault || refused;
+
+  memory_cache u_cache (
       .mem_valid  (checked_valid),
       .mem_ready  (checked_ready),
       .mem_address(checked_address),

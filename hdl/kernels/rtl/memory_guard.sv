@@ -24,7 +24,7 @@ module memory_guard (
     output logic        mem_ready,
     input  logic [31:0] mem_address,
     input  logic [7:0]  mem_strobe,
-    // The access to the board's memory; data pass by.
+    // The access to the board's memory (memory_cache); data pass by.
     output logic        checked_valid,
     input  logic        checked_ready,
     output logic [31:0] checked_address,

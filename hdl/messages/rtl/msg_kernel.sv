@@ -140,11 +140,7 @@ module msg_kernel
   logic [63:0] mem_data, mem_word;
 
   if (MEMORY != 0) begin : g_memory
-    logic flushed;
-    msg_memory u_memory (
-        .flush(1'b0),
-        .*
-    );
+    msg_memory u_memory (.*);
   end else begin : g_no_memory
     assign mem_ready = mem_valid;
     assign mem_word  = '0;

@@ -4,9 +4,6 @@
 // which is valid in that cycle, or a write of bytes of a word. A request that the memory refuses
 // completes with `mem_fault`.
 //
-// `flush`, without a request and held until `flushed`, writes all changed lines back and empties the
-// cache: when a kernel ends, so that others see its results.
-//
 // Parameters: LINES of the cache; BEATS, words of a line, which is a burst. Both powers of two.
 // Latency: two cycles for a hit; otherwise four cycles and the line's words in addition to the
 // memory's latency, plus one cycle and the words of the evicted line if it has to be written back.
@@ -23,8 +20,6 @@ module msg_memory #(
     input  logic [63:0] mem_data,
     output logic [63:0] mem_word,
     output logic        mem_fault,
-    input  logic        flush,
-    output logic        flushed,
 `include "msg_axi_ports.svh"
 );
 
@@ -44,15 +39,13 @@ module msg_memory #(
   logic [TagBits-1:0]  tags[LINES];
   logic [TagBits-1:0]  tag, old;
   logic [LINES-1:0]    held, dirty;
-  logic [LineBits-1:0] line, swept;
+  logic [LineBits-1:0] line;
   logic [BeatBits-1:0] beat;         // number of the next beat
-  logic                looked, hit, unwritten, more, reads, sweeps;
+  logic                looked, hit, unwritten, more, reads;
   logic [LineBits+BeatBits-1:0] at;
 
-  assign sweeps      = flush && !mem_valid;
-  assign tag         = mem_address[31-:TagBits];
-  assign line        = sweeps ? swept : mem_address[3+BeatBits+:LineBits];
-  assign hit         = looked && !sweeps && held[line] && old == tag;
+  assign {tag, line} = mem_address[31:3+BeatBits];
+  assign hit         = looked && held[line] && old == tag;
   assign mem_ready   = state == Look && hit;
   assign mem_word    = word;
 
@@ -80,9 +73,8 @@ module msg_memory #(
   assign bready = 1'b1;
 
   always_ff @(posedge clk) begin
-    looked    <= state == Look && (mem_valid || (sweeps && !flushed)) && !mem_ready;
+    looked    <= state == Look && mem_valid && !mem_ready;
     mem_fault <= 1'b0;
-    flushed   <= 1'b0;
     if (arready) arvalid <= 1'b0;
     if (awready) awvalid <= 1'b0;
     if (wready) wvalid <= 1'b0;
@@ -93,25 +85,7 @@ module msg_memory #(
     case (state)
       Look: begin
         if (mem_ready && mem_strobe != '0) dirty[line] <= 1'b1;
-        if (sweeps && !flushed && looked && !unwritten) begin
-          // A line is looked up, then written back if it has changed.
-          looked <= 1'b0;
-          if (held[line] && dirty[line]) begin
-            beat        <= '0;
-            dirty[line] <= 1'b0;
-            state       <= Evict;
-            more        <= 1'b1;
-            awvalid     <= 1'b1;
-            awaddr      <= {old, line, {3 + BeatBits{1'b0}}};
-          end else begin
-            swept <= swept + 1'b1;
-            if (swept == '1) begin
-              held    <= '0;
-              flushed <= 1'b1;
-            end
-          end
-        end
-        if (!sweeps && looked && !hit && !unwritten) begin
+        if (looked && !hit && !unwritten) begin
           beat   <= '0;
           looked <= 1'b0;
           if (held[line] && dirty[line]) begin
@@ -133,9 +107,9 @@ module msg_memory #(
           more   <= beat != '1;
         end
         if (!more && (!wvalid || wready) && (!awvalid || awready)) begin
-          state     <= sweeps ? Look : Fetch;
+          state     <= Fetch;
           unwritten <= 1'b1;
-          arvalid   <= !sweeps;
+          arvalid   <= 1'b1;
         end
       end
       Fetch: begin
@@ -154,8 +128,6 @@ module msg_memory #(
     if (rst) begin
       state     <= Look;
       looked    <= 1'b0;
-      swept     <= '0;
-      flushed   <= 1'b0;
       held      <= '0;
       arvalid   <= 1'b0;
       awvalid   <= 1'b0;

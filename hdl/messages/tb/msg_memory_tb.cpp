@@ -16,7 +16,6 @@ public:
     Memory() {
         auto &d = *this;
         d->mem_valid = 0;
-        d->flush = 0;
         reset();
         // Initial memory content is random, because all of it is written.
         for (uint32_t at = 0; at < kBytes; at += 8) write(at, 0xff, random.next());
@@ -31,18 +30,6 @@ public:
         uint64_t word = 0;
         for (int i = 8; i-- > 0;) word = word << 8 | right[(address & ~7u) + i];
         return word;
-    }
-    void flush() {
-        auto &d = *this;
-        d->flush = 1;
-        settle();
-        for (int i = 0; !d->flushed; i++) {
-            check(i < 4000, "the flush has no end");
-            step();
-            settle();
-        }
-        step();
-        d->flush = 0;
     }
     void idle(unsigned clocks) {
         for (unsigned i = 0; i < clocks; i++) step();
@@ -86,21 +73,6 @@ TEST(words_have_the_last_written_value) {
             if (memory.random.percent(50)) memory.write(address, static_cast<uint8_t>(memory.random.next()), memory.random.next());
             else compare(memory, address);
             if (memory.random.percent(10)) memory.idle(memory.random.below(100));
-        }
-    }
-    for (uint32_t at = 0; at < kBytes; at += 8) compare(memory, at);
-    check(memory.faults == 0, "the memory refused");
-}
-
-TEST(a_flush_writes_changed_lines_back_and_empties_the_cache) {
-    Memory memory;
-    for (int round = 0; round < 20; round++) {
-        for (int i = 0; i < 100; i++)
-            memory.write(memory.random.below(2 * kCache), static_cast<uint8_t>(memory.random.next()), memory.random.next());
-        memory.flush();
-        for (uint32_t at = 0; at < kCache; at += kLine) {
-            compare(memory, at);
-            check(memory.took > 40, "a line is in the cache after the flush");
         }
     }
     for (uint32_t at = 0; at < kBytes; at += 8) compare(memory, at);

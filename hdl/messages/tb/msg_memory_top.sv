@@ -12,9 +12,7 @@ module msg_memory_top
     input  logic [7:0]  mem_strobe,
     input  logic [63:0] mem_data,
     output logic [63:0] mem_word,
-    output logic        mem_fault,
-    input  logic        flush,
-    output logic        flushed
+    output logic        mem_fault
 );
 
   logic arvalid, arready, rvalid, rready, rlast, awvalid, awready, wvalid, wready, wlast, bvalid, bready;

@@ -160,6 +160,7 @@ impl Emitter<'_> {
     pub fn far_load(
         &mut self,
         spot: Spot,
+        index: usize,
         from: Value,
         size: u64,
         bits: u32,
@@ -172,11 +173,23 @@ impl Emitter<'_> {
         self.calls.push((when, drive));
         let word = Expression::name("port_word");
         let wide = size * 8;
-        let part = match size {
-            FAR_WORD => word,
-            _ => word.part(lane.scaled(wide), wide as u32),
+        let lane = match (size, self.memories.pipelined) {
+            (FAR_WORD, _) => return word.resized(bits),
+            (_, false) => lane,
+            // The word comes in the next step.
+            (_, true) => {
+                let result = self.code(spot.function, spot.block).code[index].result;
+                let value_name = result.map_or("", |v| self.value_name(spot.function, v));
+                let name = format!("{value_name}_lane");
+                self.lanes.push(Lane {
+                    name: name.clone(),
+                    bits: (FAR_WORD / size).trailing_zeros(),
+                    value: lane,
+                });
+                Expression::name(name)
+            }
         };
-        part.resized(bits)
+        word.part(lane.scaled(wide), wide as u32).resized(bits)
     }
 
     pub fn far_store(

@@ -77,7 +77,7 @@ impl Emitter<'_> {
                 indices,
             } => self.address(spot, *base, *offset, indices),
             Op::Load(from, size) if self.memories.far(f, *from) => {
-                self.far_load(spot, *from, *size, bits, when)
+                self.far_load(spot, index, *from, *size, bits, when)
             }
             Op::Store {
                 value,

@@ -57,6 +57,7 @@ pub fn function(symbols: &Symbols, metadata: &Metadata<'_>, lines: &[&str]) -> R
         }
         let mut instruction = Instruction::new(result, op, &position);
         instruction.numeric = metadata.is_numeric(line);
+        instruction.volatile = line.contains(" volatile ");
         function[current].code.push(instruction);
     }
     Ok(function)

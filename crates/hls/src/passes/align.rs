@@ -31,7 +31,10 @@ pub fn split_accesses(module: &mut Module) {
                 };
                 let unit = 1_u64 << zeroes.min(OBJECT_ZEROES);
                 builder.position = instruction.position.clone();
+                let (volatile, first) = (instruction.volatile, builder.code.len());
                 split(&mut builder, instruction, address, unit);
+                let parts = builder.code[first..].iter_mut();
+                parts.for_each(|part| part.volatile = volatile);
             }
             block.code = std::mem::take(&mut builder.code);
             done.push(block);

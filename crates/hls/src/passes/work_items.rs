@@ -771,6 +771,9 @@ impl<'a> Loops<'a> {
             let test = self.compare(at, IntPredicate::NotEqual, local(id), size);
             let outside = self.block();
             self.add(at, None, Op::Branch(test, top, outside));
+            if let Some(branch) = self.new[at].code.last_mut() {
+                branch.independent = true;
+            }
             at = outside;
         }
         at

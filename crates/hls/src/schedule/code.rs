@@ -14,6 +14,8 @@ pub struct Code {
     pub schedule: Schedule,
     /// What prevents a shorter interval of a pipeline.
     pub limit: &'static str,
+    /// Whether the block is a loop whose iterations are different work-items.
+    pub independent: bool,
 }
 
 /// How a block ends.
@@ -82,7 +84,10 @@ pub fn blocks(function: &Function) -> Vec<Code> {
                     code.position = instruction.position.clone();
                 }
                 Op::Jump(to) => code.end = End::Jump(*to),
-                Op::Branch(c, a, b) => code.end = End::Branch(*c, *a, *b),
+                Op::Branch(c, a, b) => {
+                    code.end = End::Branch(*c, *a, *b);
+                    code.independent = instruction.independent;
+                }
                 Op::Switch {
                     value: v,
                     bits,

@@ -1,0 +1,70 @@
+// The cache of a kernel's memory port, with a memory. W: 1, its latency varies.
+module memory_cache_top
+  import axi_pkg::*;
+#(
+    parameter int W = 0
+) (
+    input  logic        clk,
+    input  logic        rst,
+    input  logic        mem_valid,
+    output logic        mem_ready,
+    input  logic [31:0] mem_address,
+    input  logic [7:0]  mem_strobe,
+    input  logic [63:0] mem_data,
+    input  logic        mem_go,
+    output logic        mem_answer,
+    output logic [63:0] mem_word,
+    input  logic        flush,
+    output logic        flushed,
+    output logic        refused
+);
+
+  logic arvalid, arready, rvalid, rready, rlast, awvalid, awready, wvalid, wready, wlast, bvalid, bready;
+  logic [31:0] araddr, awaddr;
+  logic [63:0] rdata, wdata;
+  logic [1:0]  rresp, bresp;
+
+  memory_cache #(
+      .LINES(8),
+      .BEATS(8)
+  ) u_memory (
+      .*
+  );
+
+  axi_read_t        axi_read;
+  axi_read_reply_t  axi_read_reply;
+  axi_write_t       axi_write;
+  axi_write_reply_t axi_write_reply;
+
+  assign axi_read = '{
+    arvalid: arvalid,
+    araddr:  araddr,
+    arlen:   8'd7,
+    arsize:  3'd3,
+    arburst: BurstIncr,
+    rready:  rready
+  };
+  assign axi_write = '{
+    awvalid: awvalid,
+    awaddr:  awaddr,
+    awlen:   8'd7,
+    awsize:  3'd3,
+    awburst: BurstIncr,
+    wvalid:  wvalid,
+    wdata:   wdata,
+    wstrb:   '1,
+    wlast:   wlast,
+    bready:  bready
+  };
+  assign {arready, rvalid, rdata, rresp, rlast} = axi_read_reply;
+  assign {awready, wready, bvalid, bresp} = axi_write_reply;
+
+  dram_model #(
+      .BYTES(1 << 16),
+      .LATENCY(40),
+      .JITTER(W == 0 ? 0 : 50)
+  ) u_dram (
+      .*
+  );
+
+endmodule
