@@ -9,12 +9,21 @@ use std::process::{Command, Stdio};
 /// The files of the library that every program includes, and that programs with `printf` include.
 const BUILTINS: &str = "baltra_builtins.h";
 const PRINT: &str = "baltra_print.h";
+const TRANSCENDENTAL: &str = "baltra_transcendental.h";
+/// Parts of the names of the functions of `TRANSCENDENTAL`.
+const TRANSCENDENTAL_NAMES: [&str; 10] = [
+    "sin", "cos", "tan", "pow", "cbrt", "fma", "mod", "exp", "logb", "hypot",
+];
 /// The name of the program in messages.
 pub const SOURCE: &str = "kernel.cl";
 /// The library of built-in functions.
-const LIBRARY: [(&str, &str); 4] = [
+const LIBRARY: [(&str, &str); 5] = [
     (BUILTINS, include_str!("../../opencl/baltra_builtins.h")),
     ("baltra_math.h", include_str!("../../opencl/baltra_math.h")),
+    (
+        TRANSCENDENTAL,
+        include_str!("../../opencl/baltra_transcendental.h"),
+    ),
     (PRINT, include_str!("../../opencl/baltra_print.h")),
     (
         "baltra_print_items.h",
@@ -49,9 +58,8 @@ fn arguments(options: &[String]) -> Result<(String, Vec<String>), BuildError> {
         if option == "-D" || option == "-I" {
             let value = rest.next().ok_or_else(|| invalid(": it has no value"))?;
             out.push(format!("{option}{value}"));
-        } else if option.starts_with("-D") || option.starts_with("-I") {
-            out.push(option.clone());
-        } else if option == "-w" || option == "-Werror" || option == "-cl-single-precision-constant"
+        } else if ["-D", "-I"].iter().any(|name| option.starts_with(name))
+            || ["-w", "-Werror", "-cl-single-precision-constant"].contains(&option.as_str())
         {
             out.push(option.clone());
         } else if let Some(version) = option.strip_prefix("-cl-std=") {
@@ -78,6 +86,13 @@ pub fn ir(source: &str, options: &[String], work: &Path) -> Result<(String, Stri
     }
     let (standard, defines) = arguments(options)?;
     let output = "kernel.ll";
+    let mut included = vec![BUILTINS];
+    if (TRANSCENDENTAL_NAMES.iter()).any(|name| source.contains(name)) {
+        included.push(TRANSCENDENTAL);
+    }
+    if source.contains("printf") {
+        included.push(PRINT);
+    }
     let run = Command::new(CLANG)
         .current_dir(work)
         .args(["--target=spir64-unknown-unknown", "-x", "cl", &standard])
@@ -89,12 +104,8 @@ pub fn ir(source: &str, options: &[String], work: &Path) -> Result<(String, Stri
         .args(["-mllvm", "-indvars-widen-indvars=false"])
         // The program's functions are part of its kernels.
         .args(["-mllvm", "-inline-threshold=1000000"])
-        .args(["-Xclang", "-fno-builtin", "-I.", "-include", BUILTINS])
-        .args(
-            ["-include", PRINT]
-                .iter()
-                .filter(|_| source.contains("printf")),
-        )
+        .args(["-Xclang", "-fno-builtin", "-I."])
+        .args(included.iter().flat_map(|name| ["-include", name]))
         .args(defines)
         .args(["-S", "-emit-llvm", SOURCE, "-o", output])
         .stdin(Stdio::null())

@@ -108,8 +108,9 @@ fn test_identifiers_with_offset_and_groups() {
     for _z in 0..global[2] {
         for y in 0..global[1] {
             for x in 0..global[0] {
-                let groups = x / local[0] << 12 | y / local[1] << 24 | global[2] / local[2] << 28;
-                let own = x + offset[0] | (x % local[0]) << 8 | (y + offset[1]) << 16;
+                let group = [x / local[0], y / local[1], global[2] / local[2]];
+                let groups = (group[0] << 12) | (group[1] << 24) | (group[2] << 28);
+                let own = (x + offset[0]) | ((x % local[0]) << 8) | ((y + offset[1]) << 16);
                 expected.push(own | groups);
             }
         }
@@ -432,6 +433,85 @@ fn test_functions_of_floats() {
             );
         }
     }
+}
+
+#[test]
+fn test_transcendental_functions_are_within_their_bounds() {
+    let program = Program::new(include_str!("transcendental.cl"), &[]);
+    let special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+    ];
+    let more = [1e-40, 3e38, 2.0, -2.0, 0.5, -3.0, 1e-20, 65537.0, -1e30];
+    let special: Vec<f32> = special.into_iter().chain(more).collect();
+    let numbers = random(700);
+    let any = numbers[..200].iter().map(|r| f32::from_bits(*r));
+    let near = numbers[200..].iter().map(|r| (*r as i32) as f32 * 3e-9);
+    let values: Vec<f32> = any.chain(near).collect();
+    let (mut a, mut b) = (values.clone(), Vec::new());
+    b.extend((0..values.len()).map(|i| values[(i * 11 + 5) % values.len()]));
+    for x in &special {
+        for y in &special {
+            a.push(*x);
+            b.push(*y);
+        }
+    }
+    let n = a.len();
+    let (mut out, x, y) = (vec![0; 64 * n], bytes(&a), bytes(&b));
+    let mut arguments = [ReadOnly(&x), ReadOnly(&y), Buffer(&mut out)];
+    let outcome = program.run("transcendental", [n as u64, 1, 1], [1; 3], &mut arguments);
+    done("transcendental", n as u64, &outcome);
+    let mut failures = Vec::new();
+    for (i, got) in f32::read(&out).chunks(16).enumerate() {
+        let (x, y) = (a[i], b[i]);
+        let (u, v) = (f64::from(x), f64::from(y));
+        let plain = x != 0.0 && x.is_finite();
+        let exponent = match plain {
+            true => (u.to_bits() >> 52 & 0x7ff) as i32 - 1022,
+            false => 0,
+        };
+        let power = y.clamp(-300.0, 300.0) as i32;
+        let power = if y.is_nan() { -300 } else { power };
+        // Units in the last place that OpenCL allows.
+        let exact = [
+            (u.sin() as f32, 4),
+            (u.cos() as f32, 4),
+            (u.tan() as f32, 5),
+            (u.asin() as f32, 4),
+            (u.acos() as f32, 4),
+            (u.atan() as f32, 5),
+            (u.atan2(v) as f32, 6),
+            (x.powf(y), 16),
+            (u.cbrt() as f32, 2),
+            (u.hypot(v) as f32, 4),
+            (x.mul_add(y, x), 0),
+            (x % y, 0),
+            ((u * 2_f64.powi(power)) as f32, 0),
+            (
+                if plain {
+                    (u * 2_f64.powi(-exponent)) as f32
+                } else {
+                    x
+                },
+                0,
+            ),
+            (exponent as f32, 0),
+            (x.mul_add(x, -y), 0),
+        ];
+        for (k, (got, (exact, bound))) in got.iter().zip(exact).enumerate() {
+            if ulps(*got, exact) > bound {
+                failures.push(format!(
+                    "function {k} of {x:e}, {y:e}: {got:e}, expected {exact:e}"
+                ));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
