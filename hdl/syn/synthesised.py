@@ -48,7 +48,7 @@ def measure(given, seed, placing):
     module, files = sources(given)
     work = TARGET / "work" / module
     work.mkdir(parents=True, exist_ok=True)
-    read = f"read_slang {INCLUDES} -I {HDL}/messages/rtl --top {module} {' '.join(map(str, files))}"
+    read = f"read_slang --ignore-assertions {INCLUDES} -I {HDL}/messages/rtl --top {module} {' '.join(map(str, files))}"
     yosys(
         [
             read,
