@@ -53,7 +53,7 @@ tb_rtl := $(wildcard $(tb_rooms:%=%/rtl/*.sv) $(tb_rooms:%=%/tb/*.sv) $(if $(fil
 tb_headers := $(wildcard $(tb_rooms:%=%/tb/*.hpp) $(tb_rooms:%=%/tb/*.svh) $(tb_rooms:%=%/rtl/*.svh))
 # Packages of the message modules are only for their own benches, and so are the waivers with which these modules are linted.
 # They use the network modules' TCP, which other rooms cannot see.
-tb_packages = $(if $(filter messages hls,$(1)),lint.vlt) $(if $(filter messages,$(1)),-y net/rtl net/rtl/net_pkg.sv) \
+tb_packages = $(if $(filter messages hls,$(1)),lint.vlt) $(if $(filter messages,$(1)),-y net/rtl net/rtl/net_pkg.sv net/rtl/tcp_pkg.sv) \
   $(filter-out $(if $(filter messages,$(1)),,messages/%),$(filter-out $(if $(filter net,$(tb_rooms)),,net/%),$(filter %_pkg.sv,$(tb_rtl))))
 tb_rtl_of = -Wall -Wno-GENUNNAMED +define+CLOCK_GATES $(call tb_packages,$(1)) $(tb_search) $(if $(filter-out 0,$(2)),-GW=$(2))
 tb_search := $(foreach r,$(tb_rooms),-y $(r)/rtl -y $(r)/tb)

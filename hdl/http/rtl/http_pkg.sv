@@ -66,6 +66,28 @@ package http_pkg;
     AT_END          = 6'b0_11_111   // all further data is dropped
   } place_t;
 
+  // States of http_engine, which serves one session at a time.
+  typedef enum logic [4:0] {
+    PICK,
+    LOAD,
+    PARSE,
+    CHUNKS,    // a chunked body begins
+    DECIDE,
+    CALL,      // a call is requested
+    LIST,      // the list of functions, first only for its length
+    HEAD,
+    LENGTH,
+    TAG,       // the request's id
+    TAG_ID,
+    HEAD_END,
+    BODY,
+    NUMBER,
+    DIGITS,
+    FLUSH,
+    COMMIT,
+    SAVE
+  } state_t;
+
   localparam int KEY_BYTES = 32;  // maximum of an API key
   localparam int ID_BYTES = 40;   // maximum of an X-Request-Id; longer ones are ignored
 
@@ -258,5 +280,34 @@ package http_pkg;
       decimal_text[8*i+:8] = seen ? 8'h30 + 8'(v[28-4*i+:4]) : 8'h20;
     end
   endfunction
+
+  // What is done about a request with a complete head: the next state, and for a reply, its parts.
+  typedef struct packed {
+    state_t next;
+    logic   replies;      // with:
+    text_t  text;
+    text_t  ending;       // of its header
+    logic   with_length;  // its length is counted first
+    logic   with_body;
+    logic   closing;      // the connection ends with it
+    logic   listing;      // the reply is the list of functions
+    logic   continues;    // the reply is 100
+    logic   ends;         // the request can never be completed
+  } decision_t;
+
+  function automatic logic persists(input request_t r);
+    return !r.close && (!r.http10 || r.keep);
+  endfunction
+
+  function automatic text_t ending_of(input request_t r);
+    return !persists(r) ? TEXT_END_CLOSE : r.http10 ? TEXT_END_KEEP : TEXT_END;
+  endfunction
+
+  // Bytes of a chunk or of a discarded body that are skipped at once.
+  typedef struct packed {
+    logic       valid;
+    logic       all;  // these are the last ones:
+    logic [3:0] take;
+  } pass_t;
 
 endpackage
