@@ -431,7 +431,7 @@ module tcp_engine
     fresh.wl1 = head.seq;
     fresh.window = head.window;
     fresh.scaling = cookie_scaling;
-    fresh.offered = rx_t'(head.seq + FirstOffer);
+    fresh.offered = rx_t'(head.seq + 32'(first_offer(RX_RING_BITS)));
     fresh.mss = mss_of(cookie_mss);
     fresh.cwnd = first_window(cookie_mss);
     fresh.ssthresh = CwndMost;

@@ -112,7 +112,7 @@ module tcp_handshake
         plain.flags[ACK] <= 1'b1;
         plain.seq <= {cookie_epoch[2:0], mss, scaling, hash[23:0]};
         plain.ack <= head.seq + 32'd1;
-        plain.window <= FirstWindow;
+        plain.window <= first_offer(RX_RING_BITS);
         plain.with_mss <= 1'b1;
         plain.with_scale <= scaling != '0;
       end

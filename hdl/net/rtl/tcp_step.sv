@@ -221,7 +221,7 @@ module tcp_step
               after.wl1 = head.seq;
               after.window = head.window;
               after.scaling = scaling_of(head.scaled, head.scale);
-              after.offered = rx_t'(stream + FirstOffer);
+              after.offered = rx_t'(stream + 32'(first_offer(RX_RING_BITS)));
               after.mss = mss_of(mss_index(head.mss));
               // After a lost SYN the initial window is one segment (RFC 5681 section 3.1).
               after.cwnd = record.retries != '0 ? capped(23'(after.mss)) : first_window(mss_index(head.mss));

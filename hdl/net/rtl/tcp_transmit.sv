@@ -216,7 +216,7 @@ module tcp_transmit
         own.flags[ACK] = settled_q.state == SYN_RECEIVED;
         own.flags[PSH] = 1'b0;
         own.seq = settled_q.una;
-        own.window = FirstWindow;
+        own.window = first_offer(RX_RING_BITS);
         own.with_mss = 1'b1;
         own.with_scale = settled_q.state == SYN_SENT || settled_q.scaling != '0;
       end

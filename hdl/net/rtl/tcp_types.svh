@@ -48,7 +48,9 @@
     tx_t  written_to;
   } report_t;
 
-  if ($bits(tcb_t) != TcbBits || $bits(report_t) != ReportBits) $error("TcbBits or ReportBits differs from its type");
+  if ($bits(tcb_t) != TcbBits || $bits(report_t) != ReportBits) begin : g_widths
+    $error("TcbBits or ReportBits differs from its type");
+  end
 
   function automatic logic [13:0] mss_of(input logic [2:0] i);
     case (i)
@@ -71,10 +73,6 @@
   function automatic cwnd_t first_window(input logic [2:0] i);
     return capped(23'({mss_of(i), 3'b000}) + 23'({mss_of(i), 1'b0}));
   endfunction
-
-  // The initial window, unscaled.
-  localparam logic [15:0] FirstWindow = RX_RING_BITS > 15 ? 16'hffff : 16'(1 << RX_RING_BITS);
-  localparam logic [31:0] FirstOffer = 32'(FirstWindow);
 
   function automatic logic [2:0] mss_index(input logic [15:0] offered);
     mss_index = 3'd0;
