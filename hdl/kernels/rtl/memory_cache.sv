@@ -18,19 +18,8 @@ module memory_cache #(
     parameter int LINES = 64,
     parameter int BEATS = 16
 ) (
-    input  logic        clk,
-    input  logic        rst,
-    input  logic        mem_valid,
-    output logic        mem_ready,
-    input  logic [31:0] mem_address,  // in bytes; the lowest three bits are ignored
-    input  logic [7:0]  mem_strobe,   // the bytes to write; none: a read
-    input  logic [63:0] mem_data,
-    input  logic        mem_go,
-    output logic        mem_answer,
-    output logic [63:0] mem_word,
-    input  logic        flush,
-    output logic        flushed,
-    output logic        refused,      // the memory has refused an access, since reset
+`include "memory_cache_ports.svh"
+    ,
 `include "msg_axi_ports.svh"
 );
 

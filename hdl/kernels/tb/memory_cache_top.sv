@@ -4,19 +4,7 @@ module memory_cache_top
 #(
     parameter int W = 0
 ) (
-    input  logic        clk,
-    input  logic        rst,
-    input  logic        mem_valid,
-    output logic        mem_ready,
-    input  logic [31:0] mem_address,
-    input  logic [7:0]  mem_strobe,
-    input  logic [63:0] mem_data,
-    input  logic        mem_go,
-    output logic        mem_answer,
-    output logic [63:0] mem_word,
-    input  logic        flush,
-    output logic        flushed,
-    output logic        refused
+`include "memory_cache_ports.svh"
 );
 
   logic arvalid, arready, rvalid, rready, rlast, awvalid, awready, wvalid, wready, wlast, bvalid, bready;

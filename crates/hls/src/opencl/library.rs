@@ -104,6 +104,10 @@ impl Build<'_> {
     /// Verilates a kernel; returns the files of the model.
     fn model(&self, number: usize, name: &str) -> Result<Vec<PathBuf>> {
         let folder = self.work.join(format!("model_{number}"));
+        // All files of the folder are compiled.
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
         let module = format!("kernel_{name}");
         run(Command::new(self.tree.join("verilator"))
             .current_dir(self.tree)

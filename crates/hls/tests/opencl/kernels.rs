@@ -627,3 +627,107 @@ fn test_matrix_multiplication_of_the_example_application() {
     done("matmul", 576, &outcome);
     assert_eq!(f32::read(&c), expected);
 }
+
+/// Executes a kernel of the network: buffers, then scalars; the last buffer is written.
+fn layer(
+    program: &Program,
+    name: &str,
+    size: [u64; 3],
+    inputs: &[&[f32]],
+    out: &mut Vec<f32>,
+    scalars: &[i32],
+) {
+    let inputs: Vec<Vec<u8>> = inputs.iter().map(|v| bytes(v)).collect();
+    let mut result = bytes(out);
+    let mut arguments: Vec<Argument<'_>> = inputs.iter().map(|v| ReadOnly(v)).collect();
+    arguments.push(Buffer(&mut result));
+    arguments.extend(scalars.iter().map(|s| Word(*s as u32 as u64)));
+    let outcome = program.run(name, size, [1; 3], &mut arguments);
+    done(name, size.iter().product(), &outcome);
+    *out = f32::read(&result);
+}
+
+fn close(name: &str, got: &[f32], expected: &[f32], bound: f32) {
+    for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
+        let difference = (got - expected).abs();
+        let most = bound * expected.abs().max(1e-3);
+        assert!(difference <= most, "{name} {i}: {got}, expected {expected}");
+    }
+}
+
+#[test]
+#[ignore = "the build of the network's kernels takes a minute"]
+fn test_neural_network_of_the_example_application() {
+    let program = application("cnn", &[]);
+    let value = |i: usize| (random(1)[0].rotate_left(i as u32 % 31) as i32 >> 8) as f32 * 1e-7;
+    let some = |n: usize| (0..n).map(|i| value(i * 7 + n)).collect::<Vec<f32>>();
+    // Convolution: two channels of 18x5 pixels, 3x3, to eight channels of 16x3.
+    let (input, weights, bias) = (some(180), some(144), some(8));
+    let mut out = vec![0.0; 8 * 48];
+    let scalars = [2, 3, 1, 18, 90, 8, 0, 16, 16, 48, 0];
+    let inputs: [&[f32]; 3] = [&input, &weights, &bias];
+    layer(&program, "conv", [1, 3, 1], &inputs, &mut out, &scalars);
+    let mut expected = vec![0.0_f32; 8 * 48];
+    for (at, sum) in expected.iter_mut().enumerate() {
+        let (k, y, x) = (at / 48, at % 48 / 16, at % 16);
+        *sum = bias[k];
+        for (c, ky, kx) in (0..18).map(|i| (i / 9, i / 3 % 3, i % 3)) {
+            let weight = weights[((c * 3 + ky) * 3 + kx) * 8 + k];
+            *sum += input[c * 90 + (y + ky) * 18 + x + kx] * weight;
+        }
+        *sum = sum.max(0.0);
+    }
+    close("conv", &out, &expected, 0.0);
+    // Maxima of 3x3 with step 2 of two channels.
+    let mut pooled = vec![0.0; 2 * 2 * 8];
+    let scalars = [3, 2, 18, 90, 8, 16, 0];
+    layer(
+        &program,
+        "pool",
+        [8, 2, 2],
+        &[&input],
+        &mut pooled,
+        &scalars,
+    );
+    let maximum = |at: usize| {
+        let (c, y, x) = (at / 16, at % 16 / 8, at % 8);
+        let window = (0..9).map(|i| input[c * 90 + (2 * y + i / 3) * 18 + 2 * x + i % 3]);
+        window.fold(f32::MIN, f32::max)
+    };
+    let expected: Vec<f32> = (0..32).map(maximum).collect();
+    close("pool", &pooled, &expected, 0.0);
+    // Normalization over five of six channels of 4x2.
+    let input: Vec<f32> = some(48).iter().map(|v| v * 1000.0).collect();
+    let mut normal = vec![0.0; 48];
+    let scalars = [6, 4, 8, 4, 8, 0];
+    layer(&program, "lrn", [4, 2, 6], &[&input], &mut normal, &scalars);
+    let normalized = |at: usize| {
+        let c = at / 8;
+        let near = c.saturating_sub(2)..=(c + 2).min(5);
+        let sum = near
+            .map(|i| input[i * 8 + at % 8])
+            .fold(0.0, |s, v| s + v * v);
+        let root = (2.0 + 1e-4 * sum).sqrt();
+        input[at] / (root * root.sqrt())
+    };
+    let expected: Vec<f32> = (0..48).map(normalized).collect();
+    close("lrn", &normal, &expected, 1e-6);
+    // Three outputs of 48 inputs.
+    let (input, weights, bias) = (some(48), some(144), some(3));
+    let mut out = vec![0.0; 3];
+    let inputs: [&[f32]; 3] = [&input, &weights, &bias];
+    let name = "fully_connected";
+    layer(&program, name, [3, 1, 1], &inputs, &mut out, &[48, 0, 0]);
+    let sum = |row: usize| {
+        let products = (0..48).map(|i| f64::from(input[i]) * f64::from(weights[row * 48 + i]));
+        (f64::from(bias[row]) + products.sum::<f64>()) as f32
+    };
+    let expected: Vec<f32> = (0..3).map(sum).collect();
+    close("fully_connected", &out, &expected, 1e-5);
+    let input = [0.5, -1.0, 3.0, 2.25];
+    let mut out = vec![0.0; 4];
+    layer(&program, "softmax", [1, 1, 1], &[&input], &mut out, &[4]);
+    let all: f32 = input.iter().map(|v| (v - 3.0_f32).exp()).sum();
+    let expected: Vec<f32> = input.iter().map(|v| (v - 3.0_f32).exp() / all).collect();
+    close("softmax", &out, &expected, 1e-6);
+}
