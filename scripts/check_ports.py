@@ -18,7 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LENGTH = 6
-PORT = re.compile(r"(input|output|inout)\b.*|\.\w+( ?\(.*\))?")
+# Connections of parameters, which are in capitals, do not count.
+PORT = re.compile(r"(input|output|inout)\b.*|\.(?![A-Z0-9_]+\b)\w+( ?\(.*\))?")
 
 
 def runs(path):

@@ -3,12 +3,7 @@
 //
 // The solver picks a position in the stream, modulo 16; the entry at this position is followed.
 module fifo_f (
-    input logic       clk,
-    input logic       rst,
-    input logic       s_valid,
-    input logic [3:0] s_payload,
-    input logic       m_ready,
-    input logic [3:0] pick
+`include "queue_inputs.svh"
 );
 
   localparam int Depth = 4;

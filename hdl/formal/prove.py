@@ -57,7 +57,7 @@ def proven(name, text):
     source = WORK / f"{name}.sv"
     source.write_text(text)
     commands = [
-        f"read_slang --top {name} {HDL}/net/rtl/net_pkg.sv {HDL}/net/rtl/tcp_pkg.sv {modules.sources()} "
+        f"read_slang --top {name} -I {HERE} {HDL}/net/rtl/net_pkg.sv {HDL}/net/rtl/tcp_pkg.sv {modules.sources()} "
         f"{' '.join(f'{WORK}/{module}.sv' for module in NETWORK)} {source}",
         f"prep -flatten -top {name}",
         "memory_map",

@@ -20,13 +20,13 @@ module tcp_transmit_f
     input logic               fin_in,
     input logic [15:0]        now,
     input logic [TcbBits-1:0] record_bits,
-    input effect_t            effect,
     input logic [31:0]        stream,
     input logic               stream_ended,
     input logic [TxBits-1:0]  out_end,
     input logic [RxBits-1:0]  offered_left,
+    input logic [RxBits-1:0]  window_span,
     input logic [15:0]        window_out,
-    input logic [RxBits-1:0]  window_span
+    input effect_t            effect
 );
 
 `include "tcp_types.svh"

@@ -100,14 +100,7 @@ module http_reader
       .read        (rx_read),
       .read_address(rx_address),
       .read_data   (rx_data),
-      .bytes,
-      .kinds,
-      .there,
-      .count,
-      .drained,
-      .lane,
-      .onward,
-      .busy
+      .*
   );
 
   // Prefetching is of another session than the served one.

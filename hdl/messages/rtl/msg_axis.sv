@@ -17,6 +17,8 @@ module msg_axis
   import hum_envelope_pkg::*;
   import msg_pkg::*;
 (
+    // The router.
+`include "msg_packet_ports.svh"
     input  logic        clk,
     input  logic        rst,
     input  logic [7:0]  own,
@@ -37,14 +39,7 @@ module msg_axis
     output logic [7:0]  in_tkeep,
     output logic        in_tlast,
     output logic [7:0]  in_tid,
-    output tag_t        in_tuser,
-    // The router.
-    output logic        m_valid,
-    input  logic        m_ready,
-    output beat_t       m_beat,
-    input  logic        s_valid,
-    output logic        s_ready,
-    input  beat_t       s_beat
+    output tag_t        in_tuser
 );
 
   localparam logic [7:0] PacketBeats = beats(PacketBytes[10:0]);
@@ -189,14 +184,12 @@ module msg_axis
       .T(beat_t),
       .DEPTH(4)
   ) u_in (
-      .clk,
-      .rst,
       .s_valid  (s_valid && s_ready),
-      .s_ready,
       .s_payload(s_beat),
       .m_valid  (in_valid),
       .m_ready  (in_ready),
-      .m_payload(in)
+      .m_payload(in),
+      .*
   );
 
   assign in_head = hum_envelope_t'(in.data);

@@ -9,6 +9,8 @@ module msg_bridge
   import hum_envelope_pkg::*;
   import msg_pkg::*;
 (
+    // The router.
+`include "msg_packet_ports.svh"
     input  logic          clk,
     input  logic          rst,
     // Engines.
@@ -22,14 +24,7 @@ module msg_bridge
     output hum_envelope_t r_head,
     output logic          p_valid,  // packets, for the receive engine
     input  logic          p_ready,
-    output beat_t         p_beat,
-    // The router.
-    output logic          m_valid,
-    input  logic          m_ready,
-    output beat_t         m_beat,
-    input  logic          s_valid,
-    output logic          s_ready,
-    input  beat_t         s_beat
+    output beat_t         p_beat
 );
 
   logic  sending;  // within a packet of the send engine
@@ -67,14 +62,12 @@ module msg_bridge
       .T(beat_t),
       .DEPTH(4)
   ) u_in (
-      .clk,
-      .rst,
       .s_valid  (s_valid && s_ready),
-      .s_ready,
       .s_payload(s_beat),
       .m_valid  (in_valid),
       .m_ready  (in_ready),
-      .m_payload(in)
+      .m_payload(in),
+      .*
   );
 
   assign r_head   = hum_envelope_t'(in.data);

@@ -23,12 +23,7 @@ module msg_eth_rx
     input  logic [7:0]  put_rank,
     input  logic [4:0]  put_port,
     input  logic [31:0] states,     // two bits per kernel: 0 running, 1 ended, 2 failed
-    input  logic        s_valid,
-    output logic        s_ready,
-    input  beat_t       s_beat,
-    output logic        m_valid,
-    input  logic        m_ready,
-    output beat_t       m_beat,
+`include "msg_packet_ports.svh"
     output logic        a_valid,
     input  logic        a_ready,
     output logic [3:0]  a_port,

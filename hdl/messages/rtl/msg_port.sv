@@ -5,6 +5,8 @@ module msg_port
   import hum_envelope_pkg::*;
   import msg_pkg::*;
 (
+    // The router.
+`include "msg_packet_ports.svh"
     input  logic        clk,
     input  logic        rst,
     input  logic [7:0]  own,
@@ -26,14 +28,7 @@ module msg_port
     input  logic        in_ready,
     output logic [63:0] in_data,
     output logic        receive_done,
-    output outcome_t    receive_outcome,
-    // The router.
-    output logic        m_valid,
-    input  logic        m_ready,
-    output beat_t       m_beat,
-    input  logic        s_valid,
-    output logic        s_ready,
-    input  beat_t       s_beat
+    output outcome_t    receive_outcome
 );
 
   logic t_valid, t_ready, c_valid, c_ready, r_valid, p_valid, p_ready;

@@ -36,12 +36,7 @@ module msg_tcp
     input  logic [31:0]      station_ip,
     input  logic [31:0]      states,        // of the kernels: see msg_tcp_rx
     // The router.
-    input  logic             s_valid,
-    output logic             s_ready,
-    input  beat_t            s_beat,
-    output logic             m_valid,
-    input  logic             m_ready,
-    output beat_t            m_beat,
+`include "msg_packet_ports.svh"
     // Frames: the stream side of a MAC, without check sequence and padding.
     input  logic             rx_valid,
     input  net_pkg::beat_t   rx,
