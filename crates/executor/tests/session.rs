@@ -4,7 +4,8 @@ mod common;
 
 use baltra_opencl::*;
 use baltra_wire::{Arg, Control, Direction, Notice, Operation, Reply, Request};
-use common::Peer;
+use common::{Peer, PATIENCE};
+use std::time::Instant;
 
 const ADD: &str = "kernel void add(global const float* a, global const float* b,
     global float* c, float scale) { size_t i = get_global_id(0); c[i] = scale * (a[i] + b[i]); }";
@@ -167,6 +168,34 @@ fn test_a_user_event_holds_its_commands_and_not_the_device() {
             CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
         );
         queue.finish();
+    }
+}
+
+#[test]
+fn test_a_command_that_the_end_of_its_session_drops_does_not_count_as_carried_out() {
+    let mut peer = Peer::new();
+    let context = peer.context();
+    let mut queue = peer.queue(context, 0);
+    peer.push(&mut queue, 0, &[], &Operation::Marker);
+    queue.finish();
+    // Another tenant gets the device, and the session ends while its command waits for it.
+    let in_time = |what: &str, condition: &dyn Fn() -> bool| {
+        let started = Instant::now();
+        while !condition() {
+            assert!(started.elapsed() < PATIENCE, "{what}");
+            std::thread::yield_now();
+        }
+    };
+    in_time("the lease stays in use", &|| peer.granter.take_idle());
+    peer.push(&mut queue, 0, &[], &Operation::Marker);
+    queue.flush();
+    let waits = || peer.granter.state() == baltra_ring::LeaseState::Waiting;
+    in_time("the command does not wait for the device", &waits);
+    peer.session.dismiss("the device is needed");
+    peer.ended.recv_timeout(PATIENCE).unwrap();
+    if queue.progress.completed() == 2 {
+        let failure = queue.progress.failure();
+        assert_eq!(failure, Some((2, CL_DEVICE_NOT_AVAILABLE)));
     }
 }
 

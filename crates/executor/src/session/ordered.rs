@@ -162,12 +162,16 @@ impl InOrder {
         if !self.base.session.has_reached(command.after_control) {
             self.flush();
             if !self.base.session.control_reached(command.after_control) {
+                self.drop_command(number, event);
                 return Ok(());
             }
         }
         let waits = match self.resolve(&command) {
             Ready::Now(waits) => waits,
-            Ready::Closed => return Ok(()),
+            Ready::Closed => {
+                self.drop_command(number, event);
+                return Ok(());
+            }
             Ready::Failed => {
                 self.finished(
                     number,
@@ -181,6 +185,7 @@ impl InOrder {
         if !self.base.holds_device() {
             self.flush();
             if !self.base.begin_task() {
+                self.drop_command(number, event);
                 return Ok(());
             }
         }
@@ -274,6 +279,13 @@ impl InOrder {
             (Operation::Buffer { buffer, .. }, Ok(lane)) => lane.is_local(*buffer),
             _ => false,
         }
+    }
+
+    /// The session ends before the command could be carried out. Without the error, its client would
+    /// take the results of the command for complete, because the count of completed commands
+    /// includes it.
+    fn drop_command(&mut self, number: u64, event: Event) {
+        self.finished(number, event, CL_DEVICE_NOT_AVAILABLE, [0; 4]);
     }
 
     /// Completes a command that the driver has finished.
