@@ -12,6 +12,64 @@ const TAR: (&str, &str) = ("content-type", "application/vnd.baltra.function+tar"
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 #[test]
+fn a_deployment_is_honored_or_refused_with_the_field_s_name() {
+    let gateway = Gateway::start();
+    let path = "/system/functions?deploy=false";
+    let stored = gateway.send("POST", path, &[TAR], &archive(UPPERCASE));
+    assert_eq!(stored.status, 201, "{}", stored.text());
+    let deploy = |more: serde_json::Value| {
+        let mut body = json!({"service": "loud", "image": "uppercase"});
+        let fields = body.as_object_mut().unwrap();
+        fields.extend(more.as_object().unwrap().clone());
+        gateway.send(
+            "POST",
+            "/system/functions",
+            &[JSON],
+            body.to_string().as_bytes(),
+        )
+    };
+    for (more, named) in [
+        (json!({"envVars": {"a": "b"}}), "'envVars'"),
+        (json!({"limits": {"memory": "1Gi"}}), "'limits'"),
+        (json!({"secrets": ["key"]}), "'secrets'"),
+        (
+            json!({"readOnlyRootFilesystem": true}),
+            "'readOnlyRootFilesystem'",
+        ),
+        (
+            json!({"labels": {"com.openfaas.scale.max": "9"}}),
+            "'com.openfaas.scale.max'",
+        ),
+        (
+            json!({"labels": {"com.openfaas.scale.min": "many"}}),
+            "'com.openfaas.scale.min'",
+        ),
+        (
+            json!({"annotations": {"baltra.io/device": "vendor=x"}}),
+            "'baltra.io/device'",
+        ),
+        (
+            json!({"annotations": {"blastfunction.io/query": "x"}}),
+            "'blastfunction.io/query'",
+        ),
+    ] {
+        let refused = deploy(more);
+        assert_eq!(refused.status, 400, "{named}: {}", refused.text());
+        assert!(refused.text().contains(named), "{}", refused.text());
+    }
+    assert_eq!(gateway.get("/system/functions").json(), json!([]));
+    // As faas-cli sends them: fields without a request.
+    let empty = json!({
+        "envProcess": "", "envVars": {}, "constraints": [], "secrets": null, "limits": null,
+        "requests": {"memory": "", "cpu": ""}, "readOnlyRootFilesystem": false,
+        "labels": {"com.openfaas.scale.min": "3", "team": "a"},
+    });
+    let deployed = deploy(empty);
+    assert_eq!(deployed.status, 202, "{}", deployed.text());
+    assert_eq!(gateway.get("/system/function/loud").json()["replicas"], 3);
+}
+
+#[test]
 fn a_function_is_uploaded_deployed_by_another_name_scaled_and_removed() {
     let gateway = Gateway::start();
     let stored = gateway.send(

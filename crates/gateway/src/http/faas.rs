@@ -41,16 +41,76 @@ struct Request {
     labels: Option<BTreeMap<String, String>>,
     #[serde(default)]
     annotations: Option<BTreeMap<String, String>>,
+    /// The other fields.
+    #[serde(flatten)]
+    rest: BTreeMap<String, Value>,
+}
+
+/// Fields that set up a container, which functions of the gateway are not.
+const CONTAINER_FIELDS: [&str; 7] = [
+    "constraints",
+    "envProcess",
+    "envVars",
+    "limits",
+    "readOnlyRootFilesystem",
+    "requests",
+    "secrets",
+];
+/// The label of OpenFaaS for the smallest number of replicas.
+const SCALE_MIN: &str = "com.openfaas.scale.min";
+/// The other labels for scaling, which the gateway does not do by load.
+const SCALE: &str = "com.openfaas.scale.";
+/// Annotations that select a device; a function's manifest does that.
+const DEVICE_ANNOTATIONS: [&str; 2] = ["baltra.io/device", "blastfunction.io/"];
+
+/// Whether a field of a deployment requests something; clients also send empty fields.
+fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(on) => *on,
+        Value::Number(_) => true,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => map.values().any(is_set),
+    }
 }
 
 impl Request {
+    /// The request, if the gateway supports all that it asks for.
     fn checked(self) -> Result<DeployRequest, Problem> {
         check_namespace(&self.namespace)?;
+        let container = |field: &&str| self.rest.get(*field).is_some_and(is_set);
+        if let Some(field) = CONTAINER_FIELDS.iter().find(|field| container(field)) {
+            return Err(Problem::bad_request(format!(
+                "'{field}' is not supported, because functions of this gateway are not containers: remove it"
+            )));
+        }
+        let labels = self.labels.unwrap_or_default();
+        let scales = |label: &&String| label.starts_with(SCALE) && *label != SCALE_MIN;
+        if let Some(label) = labels.keys().find(scales) {
+            return Err(Problem::bad_request(format!(
+                "label '{label}' is not supported, because this gateway does not scale functions by load: remove it, or set a number of replicas ('{SCALE_MIN}', 'baltra function scale')"
+            )));
+        }
+        let replicas = labels.get(SCALE_MIN).map(|text| match text.parse() {
+            Ok(number) => Ok(number),
+            Err(_) => Err(Problem::bad_request(format!(
+                "label '{SCALE_MIN}' must be a number of replicas"
+            ))),
+        });
+        let annotations = self.annotations.unwrap_or_default();
+        let selects = |key: &&String| DEVICE_ANNOTATIONS.iter().any(|a| key.starts_with(a));
+        if let Some(annotation) = annotations.keys().find(selects) {
+            return Err(Problem::bad_request(format!(
+                "annotation '{annotation}' is not supported: name the device in the function's manifest (implementations: device)"
+            )));
+        }
         Ok(DeployRequest {
             name: self.service,
             image: self.image,
-            labels: self.labels.unwrap_or_default(),
-            annotations: self.annotations.unwrap_or_default(),
+            labels,
+            annotations,
+            replicas: replicas.transpose()?,
         })
     }
 }

@@ -111,6 +111,8 @@ pub(crate) struct DeployRequest {
     pub image: String,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
+    /// Desired number of replicas; `None`: as before.
+    pub replicas: Option<u32>,
 }
 
 impl Gateway {
@@ -343,7 +345,9 @@ impl Gateway {
             image,
             labels: request.labels,
             annotations: request.annotations,
-            replicas: before.as_ref().map_or(1, |b| b.deployment.replicas.max(1)),
+            replicas: request
+                .replicas
+                .unwrap_or_else(|| before.as_ref().map_or(1, |b| b.deployment.replicas.max(1))),
             created_ms: before.map_or_else(now_ms, |b| b.deployment.created_ms),
         };
         self.place(deployment, Arc::new(function)).await
@@ -374,6 +378,7 @@ impl Gateway {
                 image: name.clone(),
                 labels,
                 annotations,
+                replicas: None,
             };
             match self.deploy_locked(request, name.clone()).await {
                 Ok(now) => deployed = Some(now),

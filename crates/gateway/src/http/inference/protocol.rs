@@ -162,6 +162,7 @@ pub(crate) async fn load(
         image: name.to_owned(),
         labels,
         annotations,
+        replicas: None,
     };
     gateway.deploy(request).await.map(|_| ())
 }
