@@ -98,6 +98,10 @@ fn test_an_exclusive_device_changes_its_image_when_nobody_uses_it() {
     })
     .unwrap();
     assert!(reconfigured(&daemon, 3));
+    assert!(says(&daemon, &load, "held already"));
+    let held = ["accelerator", "rm", &digest[..12]];
+    let kept = daemon.text(&held).unwrap_err().to_string();
+    assert!(kept.contains("fpga0"), "{kept}");
 }
 
 #[test]

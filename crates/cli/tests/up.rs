@@ -11,12 +11,17 @@ use std::process::{Command, Output};
 /// A host's directories; daemons that still run are stopped when it is dropped.
 struct Home {
     dir: tempfile::TempDir,
+    /// PoCL's devices (`POCL_DEVICES`).
+    pocl_devices: &'static str,
 }
 
 impl Home {
     fn new() -> Home {
         let dir = tempfile::Builder::new().prefix("baltra-test-").tempdir();
-        Home { dir: dir.unwrap() }
+        Home {
+            dir: dir.unwrap(),
+            pocl_devices: "pthread",
+        }
     }
 
     fn runtime(&self) -> PathBuf {
@@ -31,6 +36,7 @@ impl Home {
             .env_remove("BALTRA_ENDPOINT")
             .env_remove("BALTRA_REGISTRY")
             .env_remove("BALTRA_GATEWAY")
+            .env("POCL_DEVICES", self.pocl_devices)
             .output()
             .unwrap()
     }
@@ -128,7 +134,8 @@ fn test_up_starts_everything_and_down_leaves_nothing() {
 
     // The node has joined its own pool, and the gateway has no functions yet.
     baltra_testkit::until("the node is in its pool", || {
-        home.text(&["devices", "--json"]).contains("\"ready\"")
+        home.text(&["devices", "--local", "--json"])
+            .contains("\"ready\"")
     })
     .unwrap();
     assert_eq!(home.text(&["function", "list", "--json"]).trim(), "[]");
@@ -280,4 +287,74 @@ fn test_in_the_foreground_all_end_with_the_first_to_end() {
     rustix::process::kill_process(registry, rustix::process::Signal::KILL).unwrap();
     assert_eq!(up.wait().unwrap().code(), Some(1));
     assert!(!all.iter().any(|pid| runs(*pid)));
+}
+
+/// Writes a function that adds `number` to each word, with an image of its own.
+fn write_adder(folder: &std::path::Path, number: u32) {
+    let name = format!("add-{number}");
+    let folder = folder.join(&name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let source = format!(
+        "kernel void add(global const uint *a, global uint *b) {{
+           size_t i = get_global_id(0);
+           b[i] = a[i] + {number};
+         }}"
+    );
+    std::fs::write(folder.join("add.cl"), source).unwrap();
+    let manifest = format!(
+        "name: {name}
+inputs: [{{ name: a, type: u32, shape: [n], codecs: [raw, json] }}]
+outputs: [{{ name: b, type: u32, shape: [n], codecs: [raw, json] }}]
+implementations: [{{ opencl: {{ source: add.cl, kernel: add, global: [n] }} }}]
+limits: {{ timeout_ms: 60000 }}
+"
+    );
+    std::fs::write(folder.join("function.yaml"), manifest).unwrap();
+}
+
+#[test]
+fn test_functions_take_turns_on_devices_that_hold_one_image() {
+    let mut home = Home::new();
+    home.pocl_devices = "pthread pthread";
+    let config = home.dir.path().join("config.toml");
+    let devices = "[[device]]\nname = 'fpga0'\nselect = '0'\nimage = 'exclusive'\nturn_ms = 200\n\
+                   [[device]]\nname = 'fpga1'\nselect = '1'\nimage = 'exclusive'\nturn_ms = 200\n";
+    std::fs::write(&config, devices).unwrap();
+    let up = home.up(&["--config", config.to_str().unwrap()]);
+    assert!(up.status.success(), "{}\n{}", text(&up.stderr), home.logs());
+    let functions = home.dir.path().join("functions");
+    for number in 1..=3 {
+        write_adder(&functions, number);
+    }
+    home.text(&["function", "deploy", functions.to_str().unwrap()]);
+    let invoke = |number: u32| {
+        let name = format!("add-{number}");
+        let json = [
+            "--type",
+            "application/json",
+            "--header",
+            "accept: application/json",
+        ];
+        let call = ["function", "invoke", &name, "--data", "[1, 2, 3]"];
+        let output = home.text(&[&call[..], &json].concat());
+        let expected = [1 + number, 2 + number, 3 + number];
+        let reply: Value = serde_json::from_str(output.trim()).unwrap();
+        assert_eq!(reply["b"], serde_json::json!(expected), "{name}");
+    };
+    // One after another, then all at once: more images than devices, each with demand.
+    for number in [1, 2, 3, 1, 2, 3] {
+        invoke(number);
+    }
+    std::thread::scope(|scope| {
+        for number in 1..=3 {
+            scope.spawn(move || (0..8).for_each(|_| invoke(number)));
+        }
+    });
+    let devices: Value =
+        serde_json::from_str(&home.text(&["devices", "--local", "--json"])).unwrap();
+    let reconfigurations = devices.as_array().unwrap().iter().map(|device| {
+        let count = device["reconfigurations"].as_u64();
+        count.unwrap()
+    });
+    assert!(reconfigurations.sum::<u64>() >= 4, "{devices}");
 }

@@ -24,7 +24,7 @@ use super::placement::Candidate;
 use super::stats::Stats;
 use baltra_functions::{Buffer, Call, Function};
 use baltra_session::client::Client;
-use baltra_wire::{EXECUTOR_ENDED, WORK_FAULTED};
+use baltra_wire::{EXECUTOR_ENDED, TURN_ENDED, WORK_FAULTED};
 use binaries::Binaries;
 use error::StartError;
 use lane::{Bounds, Lane};
@@ -67,6 +67,9 @@ impl ColdStart {
 /// Consecutive attempts to start a function whose executors end because of other sessions.
 const STARTS_MAX: u32 = 3;
 
+/// Time limit for starting a function whose sessions end with the turns of its image.
+const TURNS_MAX: Duration = Duration::from_secs(60);
+
 /// Longest time between a driver's error and the end of its session.
 const END_MAX: Duration = Duration::from_secs(1);
 
@@ -82,7 +85,7 @@ fn is_over_soon(client: &Client) -> bool {
 
 /// Whether a session's end was caused neither by itself nor by its device or node.
 fn is_preempted(reason: &str) -> bool {
-    reason.starts_with(EXECUTOR_ENDED)
+    reason.starts_with(EXECUTOR_ENDED) || reason.starts_with(TURN_ENDED)
 }
 
 /// The cause of a lost session.
@@ -92,6 +95,8 @@ pub enum Blame {
     Place,
     /// Another session's work ended the executor; the place is healthy.
     Others,
+    /// The end of the turn of the function's image on the device.
+    Turn,
     /// The function's own work.
     Function,
 }
@@ -121,6 +126,7 @@ impl Runner {
         (stats, log): (&Arc<Stats>, &Arc<Log>),
     ) -> Result<Runner, StartError> {
         let tenant = function.manifest.tenant.as_deref().unwrap_or_default();
+        let first = Instant::now();
         let mut tries = 1;
         loop {
             let begun = Instant::now();
@@ -135,11 +141,18 @@ impl Runner {
                 options,
                 stats,
             );
-            // A spare session may belong to an executor that is ending.
-            let ended = || is_over_soon(&client) && client.lost_reason().is_some_and(is_preempted);
-            match started {
-                Err(StartError::Node(_)) if tries < STARTS_MAX && ended() => tries += 1,
-                started => return started,
+            let Err(StartError::Node(_)) = &started else {
+                return started;
+            };
+            let reason = is_over_soon(&client)
+                .then(|| client.lost_reason())
+                .flatten();
+            match reason {
+                // The turn ended while the function was being loaded.
+                Some(text) if text.starts_with(TURN_ENDED) && first.elapsed() < TURNS_MAX => {}
+                // A spare session may belong to an executor that is ending.
+                Some(text) if is_preempted(text) && tries < STARTS_MAX => tries += 1,
+                _ => return started,
             }
         }
     }
@@ -292,6 +305,7 @@ impl Runner {
         match reason {
             _ if aborted.is_some() => Blame::Function,
             text if text.starts_with(WORK_FAULTED) => Blame::Function,
+            text if text.starts_with(TURN_ENDED) => Blame::Turn,
             text if is_preempted(text) => Blame::Others,
             _ => Blame::Place,
         }

@@ -407,6 +407,8 @@ impl Engine {
                         Blame::Place => replica.failed(now),
                         Blame::Function => replica.breaker.failed(now),
                         Blame::Others => attempts_max = ATTEMPTS_PREEMPTED_MAX,
+                        // The call's deadline bounds how many turns it waits for.
+                        Blame::Turn => attempts_max = u32::MAX,
                     }
                     let safe = !started || retry_is_safe(unit, &replica);
                     if !safe || attempt >= attempts_max {

@@ -32,6 +32,9 @@ pub struct Candidate {
     pub loaded: Vec<String>,
     /// Whether the registry has already matched the device to the query.
     pub chosen: bool,
+    /// The registry's instance to which the device is allocated, if it holds one accelerator at a
+    /// time: its manager accepts an image only of that instance.
+    pub instance: Option<String>,
 }
 
 impl Candidate {
@@ -166,7 +169,8 @@ impl Local {
 
 /// The devices that a manager lets the tenant use. Blocks.
 fn query_devices(endpoint: &Endpoint, tenant: &str, token: &str) -> Result<Vec<Candidate>, String> {
-    let welcome = Client::list(endpoint, hello(tenant, token, "")).map_err(|e| e.to_string())?;
+    let welcome =
+        Client::list(endpoint, hello(tenant, token, "", None)).map_err(|e| e.to_string())?;
     let places = welcome.devices.into_iter().map(|device| Candidate {
         node: welcome.node.clone(),
         endpoint: endpoint.clone(),
@@ -174,6 +178,7 @@ fn query_devices(endpoint: &Endpoint, tenant: &str, token: &str) -> Result<Vec<C
         device: Arc::new(device),
         loaded: Vec::new(),
         chosen: false,
+        instance: None,
     });
     Ok(places.collect())
 }
@@ -249,6 +254,7 @@ mod tests {
             }),
             loaded: vec!["sobel".into()],
             chosen: false,
+            instance: None,
         }
     }
 

@@ -147,6 +147,26 @@ impl Images {
         self.answered.notify_all();
     }
 
+    /// The driver refused an image that the device was to hold.
+    pub fn not_loaded(&self, image: &Use, reason: String) {
+        let mut state = self.state();
+        if state.held == image.digest {
+            state.held.clear();
+        }
+        let message = ToManager::NotLoaded {
+            session: image.session,
+            digest: image.digest.clone(),
+            reason,
+        };
+        self.post(&mut state, message, None);
+    }
+
+    /// The result of [`baltra_wire::executor::ToExecutor::Load`].
+    pub fn load_ended(&self, call: u64, error: String) {
+        let mut state = self.state();
+        self.post(&mut state, ToManager::LoadEnded { call, error }, None);
+    }
+
     /// Waits until the device holds the image of `digest`; the error is the reason for a refusal.
     /// `image`: its bytes, if the node needs them. `is_over`: the result is no longer needed.
     pub fn load(

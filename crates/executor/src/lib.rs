@@ -19,6 +19,7 @@ pub mod capture;
 pub mod driver;
 pub mod health;
 pub mod images;
+mod load;
 pub mod process;
 pub mod session;
 pub mod traces;

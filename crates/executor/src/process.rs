@@ -575,6 +575,9 @@ impl Server {
                     session.dismiss(&reason);
                 }
             }
+            Ok(Some((ToExecutor::Load { call }, fds))) => {
+                crate::load::start(&self.shared, call, fds);
+            }
             Ok(Some((ToExecutor::Drain, _))) => self.draining = true,
             Ok(Some((ToExecutor::Exit, _))) => return false,
             Ok(None) => self.lose_manager(),

@@ -166,6 +166,7 @@ pub fn request(
         devices: Vec::new(),
         apart: false,
         memory_bytes: wanted.memory_bytes.unwrap_or(0),
+        preemptible: false,
     })
 }
 

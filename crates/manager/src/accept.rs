@@ -209,7 +209,7 @@ fn description(node: &Node, device: &Device) -> Option<baltra_wire::DeviceDescri
 
 /// A tenant that is a part of another tenant is one instance, and cannot claim to be another one.
 fn own_instance(tenant: &Tenant, description: &str) -> Result<(), Refusal> {
-    let named = crate::registry::instance(description).map(|(name, _)| name);
+    let named = crate::registry::instance(description);
     if tenant.owner.is_empty() || named == Some(tenant.name.as_str()) {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use crate::node::Device;
 use crate::options::ImageKind;
 use baltra_ring::LeaseState;
 use baltra_wire::executor::ToExecutor;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -28,6 +28,14 @@ pub enum Error {
         device: String,
         /// The image's users, each once.
         tenants: Vec<String>,
+    },
+    /// The driver has not loaded the image.
+    #[error("device '{device}' keeps its image: {reason}")]
+    Driver {
+        /// The device.
+        device: String,
+        /// The driver's error.
+        reason: String,
     },
     /// A holder does not yield.
     #[error("a task on device '{0}' did not end in time: try again later, or bound tasks with 'task_ms'")]
@@ -78,6 +86,13 @@ struct State {
     changing: bool,
     /// Sessions that wait for a response.
     asking: BTreeSet<u64>,
+    /// When the image was loaded.
+    since: Option<Instant>,
+    /// Images that wait for their turn, the next one first, with the number of sessions that wait
+    /// for each.
+    queue: VecDeque<(String, usize)>,
+    /// The image that is about to be loaded: no session joins the present one any more.
+    next: Option<String>,
 }
 
 /// A device's configuration.
@@ -121,7 +136,8 @@ impl Configuration {
     /// Counts a session among the image's users if the device holds it and is not being changed.
     pub fn join(&self, session: u64, tenant: &str, digest: &str) -> bool {
         let mut state = self.state();
-        let joins = !state.changing && state.held.image.as_deref() == Some(digest);
+        let stays = state.next.is_none() || state.next.as_deref() == Some(digest);
+        let joins = stays && !state.changing && state.held.image.as_deref() == Some(digest);
         if joins {
             state.held.users.insert(session, tenant.to_owned());
         }
@@ -147,9 +163,57 @@ impl Configuration {
         }
     }
 
+    /// The driver refused an image that the device was to hold: what the device holds is unknown.
+    pub fn not_loaded(&self, digest: &str) {
+        let mut state = self.state();
+        if !state.changing && state.held.image.as_deref() == Some(digest) {
+            state.held = Held::default();
+            state.since = None;
+        }
+    }
+
     /// Removes an ended session.
     pub fn forget(&self, session: u64) {
         self.state().held.users.remove(&session);
+    }
+
+    /// How long the device has held its image.
+    pub fn held_for(&self) -> Duration {
+        self.state().since.map_or(Duration::MAX, |at| at.elapsed())
+    }
+
+    /// A session waits for an image's turn, until the result is dropped.
+    pub fn queue<'a>(&'a self, digest: &'a str) -> Place<'a> {
+        let mut state = self.state();
+        match state.queue.iter_mut().find(|(image, _)| image == digest) {
+            Some((_, sessions)) => *sessions += 1,
+            None => state.queue.push_back((digest.to_owned(), 1)),
+        }
+        Place {
+            configuration: self,
+            digest,
+        }
+    }
+
+    /// Whether no other image is to be loaded before this one.
+    pub fn is_next(&self, digest: &str) -> bool {
+        let state = self.state();
+        let next = state.queue.front();
+        !state.changing && next.is_none_or(|(image, _)| image == digest)
+    }
+
+    /// Has no further session join the present image, because the turn of `digest` begins: until
+    /// it is loaded, or the last session that waits for it gives up.
+    pub fn begin_turn(&self, digest: &str) {
+        let mut state = self.state();
+        if state.held.image.as_deref() != Some(digest) {
+            state.next = Some(digest.to_owned());
+        }
+    }
+
+    /// Number of images that wait for their turn.
+    pub fn waiting(&self) -> usize {
+        self.state().queue.len()
     }
 
     /// Marks a session as waiting for a response; `false`: it is waiting already.
@@ -163,15 +227,41 @@ impl Configuration {
     }
 }
 
+/// A session's place in the queue of images.
+pub struct Place<'a> {
+    configuration: &'a Configuration,
+    digest: &'a str,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut state = self.configuration.state();
+        if let Some(entry) = state
+            .queue
+            .iter_mut()
+            .find(|(image, _)| image == self.digest)
+        {
+            entry.1 -= 1;
+        }
+        state.queue.retain(|(_, sessions)| *sessions > 0);
+        let waits = |next: &String| state.queue.iter().any(|(image, _)| image == next);
+        if !state.next.as_ref().is_some_and(waits) {
+            state.next = None;
+        }
+    }
+}
+
 impl Device {
     /// Waits until the device holds an image: for a session of a tenant, which then counts as a
-    /// user of the image if `is_open` still holds, or for the operator. Returns whether the image
-    /// had to be changed.
+    /// user of the image if `is_open` still holds, or for the operator. `load` has the driver load
+    /// it, once no task runs; a session's executor does that itself afterwards. Returns whether the
+    /// image had to be changed.
     pub fn configure(
         &self,
         digest: &str,
         user: Option<(u64, &str)>,
         is_open: impl Fn() -> bool,
+        load: impl FnOnce() -> Result<(), String>,
     ) -> Result<bool, Error> {
         if self.options.image != ImageKind::Exclusive {
             return Err(Error::Shared(self.name().to_owned()));
@@ -192,17 +282,24 @@ impl Device {
             drop(state);
             self.gate.pause(true);
             let drained = self.drained();
+            let loaded = if drained { load() } else { Ok(()) };
             state = self.configuration.state();
             state.changing = false;
-            if drained {
+            if drained && loaded.is_ok() {
                 state.held.image = Some(digest.to_owned());
                 state.held.users.clear();
+                state.next = None;
+                state.since = Some(Instant::now());
                 self.reconfigurations.fetch_add(1, Ordering::Relaxed);
             }
             self.gate.pause(false);
             self.configuration.changed.notify_all();
             if !drained {
                 return Err(Error::Busy(self.name().to_owned()));
+            }
+            if let Err(reason) = loaded {
+                let device = self.name().to_owned();
+                return Err(Error::Driver { device, reason });
             }
         }
         if let Some((session, tenant)) = user.filter(|_| is_open()) {
@@ -274,6 +371,37 @@ mod tests {
     fn test_a_session_may_replace_the_image_that_only_it_uses() {
         let used = held("a", &[(1, "red")]);
         assert_eq!(decide(&used, Some(1), "b"), Decision::Change);
+    }
+
+    #[test]
+    fn test_images_wait_in_the_order_of_their_first_request() {
+        let configuration = Configuration::default();
+        assert_eq!(configuration.held_for(), Duration::MAX);
+        assert!(configuration.is_next("a"));
+        let first = configuration.queue("a");
+        let second = configuration.queue("b");
+        let again = configuration.queue("a");
+        assert_eq!(configuration.waiting(), 2);
+        assert!(configuration.is_next("a") && !configuration.is_next("b"));
+        drop(first);
+        assert!(configuration.is_next("a"));
+        drop(again);
+        assert!(configuration.is_next("b"));
+        drop(second);
+        assert_eq!(configuration.waiting(), 0);
+    }
+
+    #[test]
+    fn test_nobody_joins_an_image_whose_turn_is_over() {
+        let configuration = Configuration::default();
+        assert!(configuration.adopt(1, "red", "a"));
+        let place = configuration.queue("b");
+        assert!(configuration.join(2, "red", "a"));
+        configuration.begin_turn("b");
+        assert!(!configuration.join(3, "red", "a"));
+        // The only session that waited for the other image gives up.
+        drop(place);
+        assert!(configuration.join(3, "red", "a"));
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl From<configuration::Error> for Status {
         use configuration::Error::*;
         let text = error.to_string();
         match error {
-            Shared(_) | InUse { .. } => Status::failed_precondition(text),
+            Shared(_) | InUse { .. } | Driver { .. } => Status::failed_precondition(text),
             Busy(_) => Status::deadline_exceeded(text),
         }
     }
@@ -440,8 +440,10 @@ impl Control for Operator {
                 r.device
             ))
         })?;
-        let changed =
-            tokio::task::block_in_place(|| device.configure(&image.digest, None, || false))?;
+        let changed = tokio::task::block_in_place(|| {
+            let load = || self.node.load(device, &image.digest);
+            device.configure(&image.digest, None, || false, load)
+        })?;
         Ok(Response::new(proto::ReconfigureReply {
             digest: image.digest,
             unchanged: !changed,

@@ -17,6 +17,7 @@ pub mod drivers;
 pub mod executors;
 pub mod gate_thread;
 pub mod images;
+mod loads;
 pub mod lock;
 pub mod logfile;
 pub mod metrics;

@@ -257,7 +257,7 @@ impl NodeCollector {
 
     fn encode_devices(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let devices = &self.0.devices;
-        let gauges: [Row<Device, i64>; 4] = [
+        let gauges: [Row<Device, i64>; 5] = [
             ("executors", "Executor processes", None, |d| {
                 d.pool.count() as i64
             }),
@@ -266,6 +266,12 @@ impl NodeCollector {
                 "Executors waiting for the device",
                 None,
                 |d| d.gate.waiting() as i64,
+            ),
+            (
+                "images_waiting",
+                "Images that wait for their turn on the device",
+                None,
+                |d| d.configuration.waiting() as i64,
             ),
             (
                 "device_slots",

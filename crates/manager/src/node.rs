@@ -6,6 +6,7 @@ use crate::drivers;
 use crate::executors::{Description, Fault, Launch, Phase, Pool, PoolOptions, Process};
 use crate::gate_thread::{Gate, Lease};
 use crate::images::Images;
+use crate::loads::Loads;
 use crate::options::{DeviceOptions, ImageKind, Isolation, Options};
 use crate::programs::Question;
 use crate::registry::Link;
@@ -236,6 +237,8 @@ pub struct Node {
     pub registry: Option<Arc<Link>>,
     /// Start of the manager.
     pub started: Instant,
+    /// Images that operators load.
+    pub(crate) loads: Loads,
     sessions: Mutex<BTreeMap<u64, SessionRecord>>,
     next: AtomicU64,
     draining: AtomicBool,
@@ -277,6 +280,7 @@ impl Node {
             started: Instant::now(),
             sessions: Mutex::default(),
             // Numbers of an earlier manager's sessions are still in use by its executors.
+            loads: Loads::default(),
             next: AtomicU64::new(generation << 32 | 1),
             draining: AtomicBool::new(false),
         })
@@ -493,6 +497,21 @@ impl Node {
             ToManager::Unused { session, digest } if owns(session) => {
                 device.configuration.leave(session, &digest);
             }
+            ToManager::NotLoaded {
+                session,
+                digest,
+                reason,
+            } if owns(session) => {
+                tracing::warn!(
+                    session,
+                    device = device.name(),
+                    image = clip(&digest),
+                    reason = clip(&reason),
+                    "image not loaded"
+                );
+                self.not_loaded(device, &digest, clip(&reason));
+            }
+            ToManager::LoadEnded { call, error } => self.loads.end(id, call, clip(&error)),
             ToManager::InUse { session, digest } if owns(session) => {
                 let tenant = self.sessions().get(&session).map(|s| s.tenant.clone());
                 let known = tenant.is_some_and(|tenant| {
@@ -541,6 +560,7 @@ impl Node {
             ToManager::Program { .. }
             | ToManager::Unused { .. }
             | ToManager::InUse { .. }
+            | ToManager::NotLoaded { .. }
             | ToManager::Named { .. } => {}
             // Valid only as the first message of an adopted executor.
             ToManager::Adopt { .. } => {}
@@ -577,6 +597,7 @@ impl Node {
 
     fn bury(&self, device: &Device, id: u64, process: &Process, failure: Option<String>) {
         let ended = process.finish();
+        self.loads.executor_ended(id, &ended);
         let expected = device
             .pool
             .with(id, |e| e.phase == Phase::Ending && !e.is_failing)

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// Name of a device: assigned by the manager. Driver of a device: the installed drivers.
 pub const AUTO: &str = "auto";
+/// The longest turn of an image, milliseconds.
+const TURN_MS_MAX: u64 = 600_000;
 
 /// Configuration of a Device Manager.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -420,6 +422,9 @@ pub struct DeviceOptions {
     pub linger_us: u64,
     /// Whether it holds one image at a time.
     pub image: ImageKind,
+    /// How long an image of preemptible sessions keeps the device while others wait and its users
+    /// have work, milliseconds.
+    pub turn_ms: u64,
     /// Overrides `[executors] prestart`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prestart: Option<usize>,
@@ -452,6 +457,7 @@ impl Default for DeviceOptions {
             quantum_ms: 10.0,
             linger_us: 100,
             image: ImageKind::default(),
+            turn_ms: 1000,
             prestart: None,
             task_ms: None,
             orphan_ms: None,
@@ -465,6 +471,11 @@ impl DeviceOptions {
     /// Whether it names a library, which lists its devices. A board is one device.
     pub fn is_probed(&self) -> bool {
         self.driver != AUTO && !self.driver.starts_with("board:")
+    }
+
+    /// How long an image of preemptible sessions keeps the device while others wait.
+    pub fn turn(&self) -> Duration {
+        Duration::from_millis(self.turn_ms)
     }
 
     /// How long a holder may keep the device while another client waits.
@@ -625,6 +636,12 @@ impl Options {
             }
             if !device.quantum_ms.is_finite() || !(0.0..=60_000.0).contains(&device.quantum_ms) {
                 return Err(invalid(key("quantum_ms"), "must lie between 0 and 60000"));
+            }
+            if device.turn_ms > TURN_MS_MAX {
+                return Err(invalid(
+                    key("turn_ms"),
+                    format!("must be at most {TURN_MS_MAX}"),
+                ));
             }
             if !device.labels.keys().all(|name| valid_name(name)) {
                 return Err(invalid(

@@ -115,10 +115,15 @@ impl Node {
         request: ImageRequest<'_>,
     ) -> Result<(), String> {
         let ImageRequest { session, digest } = request;
+        let _place = device.configuration.queue(digest);
+        if self.await_turn(device, tenant, request)? {
+            self.joins(device, request);
+            return Ok(());
+        }
         let answer = self.permission(device, request)?;
         let is_open = || self.sessions().contains_key(&session);
         let done = self.clear(device, &answer).and_then(|()| {
-            let configured = device.configure(digest, Some((session, tenant)), is_open);
+            let configured = device.configure(digest, Some((session, tenant)), is_open, || Ok(()));
             configured.map_err(|error| error.to_string())
         });
         let error = done.as_ref().err().map_or("", String::as_str);

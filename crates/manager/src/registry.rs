@@ -13,18 +13,46 @@ pub use link::Link;
 pub use orders::{NodeOrders, Orders};
 pub(crate) use permission::ImageRequest;
 
+use baltra_wire::PREEMPTIBLE;
+
 /// Mark of an instance's session whose program is restarted by its supervisor (`baltra run
 /// --restart`).
 const RESTARTS: &str = " (restarts)";
 
-/// The instance that a session's description names, and whether its program is restarted when the
-/// session ends; `None`: the description does not name an instance.
-pub(crate) fn instance(description: &str) -> Option<(&str, bool)> {
-    let (name, restarts) = match description.strip_suffix(RESTARTS) {
-        Some(name) => (name, true),
-        None => (description, false),
-    };
-    baltra_api::valid_name(name).then_some((name, restarts))
+/// When the manager may end a session in order to change its device's image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Never: the program is not an instance, so it cannot be restarted or moved.
+    Never,
+    /// While it has no work.
+    Idle,
+    /// At any time, if the registry has moved its instance: its supervisor restarts the program.
+    Moved,
+    /// At the end of the image's turn: the program opens another session and waits for its next
+    /// turn.
+    Turn,
+}
+
+impl Ending {
+    /// From a session's description.
+    pub fn of(description: &str) -> Ending {
+        if description.ends_with(PREEMPTIBLE) {
+            return Ending::Turn;
+        }
+        match instance(description) {
+            Some(_) if description.ends_with(RESTARTS) => Ending::Moved,
+            Some(_) => Ending::Idle,
+            None => Ending::Never,
+        }
+    }
+}
+
+/// The instance that a session's description names; `None`: it does not name an instance.
+pub(crate) fn instance(description: &str) -> Option<&str> {
+    let marks = [RESTARTS, PREEMPTIBLE];
+    let marked = marks.iter().find_map(|mark| description.strip_suffix(mark));
+    let name = marked.unwrap_or(description);
+    baltra_api::valid_name(name).then_some(name)
 }
 
 #[cfg(test)]
@@ -33,10 +61,21 @@ mod tests {
 
     #[test]
     fn test_an_instance_is_distinguished_from_free_text() {
-        assert_eq!(instance("web-1"), Some(("web-1", false)));
-        assert_eq!(instance("web-1 (restarts)"), Some(("web-1", true)));
-        assert_eq!(instance("sobel (123)"), None);
-        assert_eq!(instance("(of an earlier manager)"), None);
-        assert_eq!(instance(""), None);
+        for marked in ["web-1", "web-1 (restarts)", "web-1 (preemptible)"] {
+            assert_eq!(instance(marked), Some("web-1"));
+        }
+        for other in ["sobel (123)", "(of an earlier manager)", ""] {
+            assert_eq!(instance(other), None);
+        }
+    }
+
+    #[test]
+    fn test_a_session_ends_when_its_description_allows_it() {
+        assert_eq!(Ending::of("web-1"), Ending::Idle);
+        assert_eq!(Ending::of("web-1 (restarts)"), Ending::Moved);
+        assert_eq!(Ending::of("web-1 (preemptible)"), Ending::Turn);
+        assert_eq!(Ending::of("sobel (123)"), Ending::Never);
+        assert_eq!(Ending::of("sobel (123) (restarts)"), Ending::Never);
+        assert_eq!(Ending::of("gateway (123) (preemptible)"), Ending::Turn);
     }
 }

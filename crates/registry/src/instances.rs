@@ -160,6 +160,7 @@ fn wanted(
         created_at_s,
         apart: request.apart,
         memory_bytes: request.memory_bytes,
+        preemptible: request.preemptible,
         ..InstanceRecord::default()
     })
 }
@@ -173,6 +174,7 @@ fn is_same_demand(a: &InstanceRecord, b: &InstanceRecord) -> bool {
         && a.lease_s == b.lease_s
         && a.apart == b.apart
         && a.memory_bytes == b.memory_bytes
+        && a.preemptible == b.preemptible
 }
 
 /// Whether an instance has exactly these devices.
@@ -240,7 +242,19 @@ fn place(
     };
     let decision = match state.index().allocate(&request) {
         Ok(decision) => decision,
-        Err(refusal) => return Ok((Vec::new(), Err(refusal))),
+        Err(refusal) => {
+            // No device has its accelerator or room for it: it takes turns on one that fits
+            // otherwise.
+            let query = demand.query.clone().without(Field::Accelerator);
+            let turns = || {
+                let query = &query;
+                state.index().allocate(&Request { query, ..request })
+            };
+            match demand.preemptible.then(turns) {
+                Some(Ok(decision)) => decision,
+                _ => return Ok((Vec::new(), Err(refusal))),
+            }
+        }
     };
     let given = decision.devices.iter().map(assignment);
     wanted.devices = keep.iter().cloned().chain(given).collect();
@@ -546,6 +560,7 @@ pub(crate) fn assignments(state: &State, devices: &[AssignmentRecord]) -> Vec<pr
             reconfigure: found.is_some_and(|(_, _, d)| d.pending.contains_key(&a.region)),
             region: a.region,
             silent: found.is_none_or(|(_, l, _)| l.phase == crate::state::Phase::Silent),
+            exclusive: found.is_some_and(|(_, _, d)| d.exclusive),
         }
     };
     devices.iter().map(message).collect()

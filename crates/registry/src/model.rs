@@ -225,6 +225,10 @@ pub struct Function {
     /// reconfigured device is identified only by the query's accelerator.
     #[serde(default)]
     pub accelerator: Option<Accelerator>,
+    /// Whether other accelerators may use the devices of its instances in turns: a reconfiguration
+    /// does not take a device from them.
+    #[serde(default)]
+    pub preemptible: bool,
 }
 
 fn one() -> u32 {
@@ -365,6 +369,7 @@ mod tests {
             locality: Locality::Prefer,
             memory_bytes: 0,
             accelerator: None,
+            preemptible: false,
         };
         let snapshot = Snapshot {
             devices: BTreeMap::from([(device.id.clone(), device)]),

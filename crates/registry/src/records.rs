@@ -162,6 +162,8 @@ pub struct InstanceRecord {
     pub apart: bool,
     /// Memory reserved on each of its devices, bytes; 0: none.
     pub memory_bytes: u64,
+    /// Whether other accelerators may use its devices in turns.
+    pub preemptible: bool,
     /// Its devices in the allocator's order.
     pub devices: Vec<AssignmentRecord>,
     /// Why it currently has no devices.

@@ -488,6 +488,7 @@ impl State {
             },
             memory_bytes: instance.memory_bytes,
             accelerator,
+            preemptible: instance.preemptible,
         }
     }
 }

@@ -292,6 +292,7 @@ impl<'a> World<'a> {
             locality: entry.locality,
             memory_bytes: 0,
             accelerator: None,
+            preemptible: false,
         });
         let start_ns = ns(entry.start_s);
         let trace = self.scenario.arrivals.get(&entry.name).cloned();

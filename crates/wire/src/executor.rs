@@ -54,6 +54,12 @@ pub enum ToExecutor {
         /// The reason, for operators and users.
         reason: String,
     },
+    /// Has the driver load an image, for the operator; the executor answers with
+    /// [`ToManager::LoadEnded`]. One descriptor: a file of the image's bytes.
+    Load {
+        /// Repeated by the answer.
+        call: u64,
+    },
     /// Like [`ToExecutor::Session`], with the client's memory in place of the segment and, if the
     /// client has one, its doorbell as a fifth descriptor.
     Sharing(SessionStart, Share),
@@ -142,6 +148,22 @@ pub enum ToManager {
         session: u64,
         /// The image.
         digest: String,
+    },
+    /// The driver refused an image after the device was to hold it for a session.
+    NotLoaded {
+        /// The session.
+        session: u64,
+        /// The image.
+        digest: String,
+        /// The driver's error, for operators.
+        reason: String,
+    },
+    /// Answers [`ToExecutor::Load`].
+    LoadEnded {
+        /// Its number.
+        call: u64,
+        /// The driver's error, for operators; empty: the driver has loaded the image.
+        error: String,
     },
     /// Sent after [`ToManager::Adopt`], in a packet for each session, because all of them may not
     /// fit into one: the description of a session's client.

@@ -24,7 +24,8 @@ pub use control::{Backing, Control, ImageFormat, ImageShape, Query, Request};
 pub use device::{DeviceDescription, Info};
 pub use hello::{Hello, Limits, Refusal, SessionFlags, Share, Welcome};
 pub use notice::{
-    Completion, KernelArg, KernelDescription, Notice, Reply, EXECUTOR_ENDED, WORK_FAULTED,
+    Completion, KernelArg, KernelDescription, Notice, Reply, EXECUTOR_ENDED, PREEMPTIBLE,
+    TURN_ENDED, WORK_FAULTED,
 };
 
 use serde::{de::Deserialize, Serialize};

@@ -76,6 +76,13 @@ pub struct Completion {
 /// node work, and a new session may be opened.
 pub const EXECUTOR_ENDED: &str = "the executor ended: ";
 
+/// Begin of the reason of a preemptible session that ended with the turn of its device's image.
+pub const TURN_ENDED: &str = "the turn has ended: ";
+
+/// End of the description of a session ([`crate::Hello::instance`]) that the manager may end when
+/// another image needs its device: the program then opens another session.
+pub const PREEMPTIBLE: &str = " (preemptible)";
+
 /// Prefix of the reason if this session's own work ended the executor.
 pub const WORK_FAULTED: &str = "this session's work ended the executor: ";
 

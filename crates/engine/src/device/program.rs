@@ -189,6 +189,9 @@ fn from_binary(
         devices: &0u32.to_le_bytes(),
         binaries: vec![binary],
     })?;
+    if let Reply::Error(code @ DEVICE_NOT_AVAILABLE) = made {
+        return Err(Lost(code));
+    }
     if !matches!(made, Reply::Binaries(statuses) if statuses.iter().all(|s| *s == SUCCESS)) {
         return Ok(None);
     }
@@ -283,6 +286,12 @@ fn built(client: &Client, id: Id, source: &str, reply: Reply) -> Result<Built, S
             kernels,
             ..
         } => Ok((id, kernels)),
+        Reply::Built {
+            code: DEVICE_NOT_AVAILABLE,
+            ..
+        } => Err(StartError::Node(
+            "another image keeps the device (the function's log has the reason)".into(),
+        )),
         Reply::Built { code, devices, .. } => {
             let log = devices.into_iter().next().map(|d| d.3).unwrap_or_default();
             Err(build_error(source, code, &log))

@@ -5,7 +5,7 @@ use super::error::StartError;
 use crate::log::Log;
 use crate::placement::Candidate;
 use baltra_session::client::{Client, Handler};
-use baltra_wire::{Hello, Id, VERSION};
+use baltra_wire::{Hello, Id, PREEMPTIBLE, VERSION};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -24,19 +24,25 @@ impl Session {
             log: OnceLock::new(),
             reason: Mutex::default(),
         });
-        let hello = hello(tenant, &place.token, &place.device.name);
+        let instance = place.instance.as_deref();
+        let hello = hello(tenant, &place.token, &place.device.name, instance);
         let client = Client::connect(&place.endpoint, hello, listener.clone())?;
         Ok(Session { client, listener })
     }
 }
 
-/// A hello message of the gateway.
-pub fn hello(tenant: &str, token: &str, device: &str) -> Hello {
+/// A hello for a session of functions, as the registry's instance or for the whole gateway. When
+/// another image needs the device, the engine gives the session up and opens another one.
+pub fn hello(tenant: &str, token: &str, device: &str, instance: Option<&str>) -> Hello {
+    let instance = match instance {
+        Some(name) => name.to_owned(),
+        None => format!("baltra gateway ({})", std::process::id()),
+    };
     Hello {
         version: VERSION,
         tenant: tenant.to_owned(),
         token: token.to_owned(),
-        instance: format!("baltra gateway ({})", std::process::id()),
+        instance: instance + PREEMPTIBLE,
         device: device.to_owned(),
         resume: None,
         mirror: false,
@@ -81,7 +87,8 @@ impl Handler for Listener {
     }
 }
 
-type Key = (String, String, String);
+/// Endpoint, device, tenant, instance.
+type Key = (String, String, String, Option<String>);
 
 /// Spare sessions, which no function uses yet.
 pub struct Sessions {
@@ -144,5 +151,6 @@ fn key(place: &Candidate, tenant: &str) -> Key {
         place.endpoint.to_string(),
         place.device.name.clone(),
         tenant.to_owned(),
+        place.instance.clone(),
     )
 }

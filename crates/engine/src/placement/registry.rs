@@ -101,6 +101,7 @@ impl Registry {
             lease_s: Some(LEASE_S),
             // A replica may be on any node.
             apart: true,
+            preemptible: true,
             ..AllocateRequest::default()
         };
         let answer = instances.allocate(request).await.map_err(|s| reason(&s))?;
@@ -121,7 +122,7 @@ impl Registry {
         }
     }
 
-    async fn place(&self, assignment: &Assignment) -> Option<Candidate> {
+    async fn place(&self, instance: &str, assignment: &Assignment) -> Option<Candidate> {
         let endpoint = self
             .endpoint(&assignment.node, &assignment.endpoints)
             .await?;
@@ -135,6 +136,7 @@ impl Registry {
             }),
             loaded: Vec::new(),
             chosen: true,
+            instance: assignment.exclusive.then(|| instance.to_owned()),
         })
     }
 
@@ -188,7 +190,7 @@ impl Placement for Registry {
             let mut devices: Vec<&Assignment> = instance.devices.iter().collect();
             devices.sort_by_key(|device| (device.silent, device.reconfigure));
             for device in devices {
-                places.extend(self.place(device).await);
+                places.extend(self.place(&instance.name, device).await);
             }
             match (places.is_empty(), instance.pending.is_empty()) {
                 (true, false) => Err(instance.pending),
@@ -225,6 +227,7 @@ impl Placement for Registry {
                     }),
                     loaded: loaded.filter(|text| !text.is_empty()).collect(),
                     chosen: true,
+                    instance: None,
                 });
             }
             Ok(places)

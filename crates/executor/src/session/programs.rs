@@ -196,10 +196,16 @@ impl Session {
         let context = self.objects.context(name)?;
         let list = devices_of(&context, devices)?;
         let prints = binaries.iter().any(|binary| mentions_printf(binary));
+        // Some drivers program their device within the next call: the device must be allowed to
+        // change its image by then.
+        let image = self.image_of_binary(name, binaries)?;
         let (program, status) = context.context.program_binary(&list, binaries);
+        if let (Err(code), Some(image)) = (&program, &image) {
+            let reason = format!("the driver refused the image (error {code})");
+            self.shared.images.not_loaded(image, reason);
+        }
         match program {
             Ok(program) => {
-                let image = self.image_of_binary(name, binaries)?;
                 self.add_program(id, program, context, (false, false), prints)?;
                 let program = self.objects.program(id)?;
                 *program.image.lock().expect("no panic under this lock") = image;

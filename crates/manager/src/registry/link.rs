@@ -111,7 +111,7 @@ impl Link {
         description: &str,
         tenant: &str,
     ) -> Option<&'static str> {
-        let instance = super::instance(description).map(|(name, _)| name);
+        let instance = super::instance(description);
         self.state().orders.refusal(device, instance, tenant)
     }
 

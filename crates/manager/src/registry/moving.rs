@@ -1,6 +1,7 @@
 //! Sessions that have to leave a device. A session may be ended when it has no running work, or
 //! when its program is restarted by its supervisor; a busy one of another program is never ended.
 
+use super::Ending;
 use crate::node::{Device, Node};
 use baltra_ring::LeaseState;
 use baltra_wire::executor::ToExecutor;
@@ -29,21 +30,41 @@ fn activity(node: &Node, device: &Device, session: u64) -> Option<(u64, bool)> {
     Some((usage.calls, !still || usage.queued > 0))
 }
 
+/// When a session may be ended; `None`: it has ended.
+pub(crate) fn ending(node: &Node, session: u64) -> Option<Ending> {
+    let open = node.sessions();
+    open.get(&session).map(|s| Ending::of(&s.instance))
+}
+
+/// Whether the turn of a device's image is over: none of these sessions, its users, has work, or
+/// only preemptible ones have, and the image has had its time. Waits for [`QUIET`] at most.
+pub(crate) fn turn_is_over(node: &Node, device: &Device, sessions: &[(u64, String)]) -> bool {
+    let ids = sessions.iter().map(|(id, _)| *id);
+    let ids: Vec<u64> = ids
+        .filter(|id| ending(node, *id) == Some(Ending::Turn))
+        .collect();
+    if ids.is_empty() || device.configuration.held_for() >= device.options.turn() {
+        return true;
+    }
+    let before: Vec<_> = ids.iter().map(|id| activity(node, device, *id)).collect();
+    std::thread::sleep(QUIET);
+    let stirred = |(id, before): (&u64, &Option<(u64, bool)>)| {
+        let after = activity(node, device, *id);
+        after.is_some_and(|(_, busy)| busy || after != *before)
+    };
+    !ids.iter().zip(&before).any(stirred)
+}
+
 /// Those of these sessions, with their tenants, that may not be ended now. A program that is not an
 /// instance cannot be restarted or moved, so its sessions stay.
 pub(crate) fn busy(node: &Node, device: &Device, sessions: &[(u64, String)]) -> Vec<(u64, String)> {
-    let mark = |id: u64| {
-        let open = node.sessions();
-        let record = open.get(&id)?;
-        Some(super::instance(&record.instance).map(|(_, restarts)| restarts))
-    };
     let (mut fixed, mut quiet) = (Vec::new(), Vec::new());
     for session in sessions {
-        match mark(session.0) {
-            // The session has ended, or its program is restarted elsewhere.
-            None | Some(Some(true)) => {}
-            Some(None) => fixed.push(session.clone()),
-            Some(Some(false)) => quiet.push((session, activity(node, device, session.0))),
+        match ending(node, session.0) {
+            // Ended by now, or its program continues with another session.
+            None | Some(Ending::Moved | Ending::Turn) => {}
+            Some(Ending::Never) => fixed.push(session.clone()),
+            Some(Ending::Idle) => quiet.push((session, activity(node, device, session.0))),
         }
     }
     if !fixed.is_empty() || quiet.is_empty() {
@@ -93,8 +114,8 @@ pub(crate) fn left(node: &Node, sessions: &[u64]) -> bool {
 /// Sessions of an instance on a device, with their tenants.
 pub(crate) fn sessions_of(node: &Node, device: &str, instance: &str) -> Vec<(u64, String)> {
     let open = node.sessions();
-    let own = open.iter().filter(|(_, s)| {
-        s.device == device && super::instance(&s.instance).is_some_and(|(name, _)| name == instance)
-    });
+    let own = open
+        .iter()
+        .filter(|(_, s)| s.device == device && super::instance(&s.instance) == Some(instance));
     own.map(|(id, s)| (*id, s.tenant.clone())).collect()
 }

@@ -1,11 +1,16 @@
 //! Permission to change a device's image, from the registry or from its last orders.
 
-use super::{moving, Link};
+use super::{moving, Ending, Link};
 use crate::configuration::Error;
 use crate::node::{Device, Node};
 use baltra_api::registry as proto;
+use baltra_wire::TURN_ENDED;
 use std::sync::Arc;
+use std::time::Duration;
 use tonic::Code;
+
+/// Interval at which a waiting image checks whether it is next.
+const WAIT_STEP: Duration = Duration::from_millis(5);
 
 /// A session's request for a change of a device's image.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +57,12 @@ impl Node {
             .configuration
             .others(requested.session, requested.digest);
         let stay = match &self.registry {
-            None => others.clone(),
+            None => {
+                let stays = |(id, _): &&(u64, String)| {
+                    moving::ending(self, *id).is_some_and(|ending| ending != Ending::Turn)
+                };
+                others.iter().filter(stays).cloned().collect()
+            }
             Some(_) => moving::busy(self, device, &others),
         };
         if stay.is_empty() {
@@ -67,7 +77,7 @@ impl Node {
     fn requester(&self, session: u64) -> Option<Requester> {
         let open = self.sessions();
         let record = open.get(&session)?;
-        let (instance, _) = super::instance(&record.instance)?;
+        let instance = super::instance(&record.instance)?;
         let tenant = self.tenants.get(&record.tenant);
         Some(Requester {
             instance: instance.to_owned(),
@@ -148,7 +158,7 @@ impl Node {
     }
 
     /// A change that the registry permits, unless it ends a session of an instance that keeps this
-    /// device.
+    /// device and does not take turns on it.
     fn checked(
         &self,
         device: &Device,
@@ -156,6 +166,9 @@ impl Node {
         answer: Answer,
     ) -> Result<Answer, String> {
         let stays = |session: &u64| {
+            if moving::ending(self, *session) == Some(Ending::Turn) {
+                return None;
+            }
             let who = self.requester(*session)?;
             let link = self.registry.as_ref()?;
             let stays = link.is_allocated(device.name(), &who.instance, &who.tenant);
@@ -170,16 +183,57 @@ impl Node {
         Err(error)
     }
 
+    /// Waits until a session's image has its turn on a device that preemptible sessions use: images
+    /// get the device in the order in which they were first requested, each for the device's turn
+    /// or until its users have no more work. The caller holds the image's place in the queue.
+    /// Returns whether the device holds the image by then.
+    pub(crate) fn await_turn(
+        &self,
+        device: &Device,
+        tenant: &str,
+        requested: ImageRequest<'_>,
+    ) -> Result<bool, String> {
+        let ImageRequest { session, digest } = requested;
+        let configuration = &device.configuration;
+        loop {
+            if configuration.join(session, tenant, digest) {
+                return Ok(true);
+            }
+            let others = configuration.others(session, digest);
+            let next = configuration.is_next(digest);
+            if next && moving::turn_is_over(self, device, &others) {
+                configuration.begin_turn(digest);
+                return Ok(false);
+            }
+            if !self.sessions().contains_key(&session) {
+                return Err("the session ended while its image waited for its turn".to_owned());
+            }
+            if !next {
+                std::thread::sleep(WAIT_STEP);
+            }
+        }
+    }
+
     /// Ends the sessions that have to leave, and waits until they have ended.
     pub(crate) fn clear(&self, device: &Device, answer: &Answer) -> Result<(), String> {
         if answer.leaving.is_empty() {
             return Ok(());
         }
-        let reason = format!(
+        let moved = format!(
             "device '{}' is being reconfigured; the registry has moved this instance to another device",
             device.name()
         );
-        moving::dismiss(self, device, &answer.leaving, &reason);
+        let turn = format!(
+            "{TURN_ENDED}device '{}' is being reconfigured",
+            device.name()
+        );
+        for session in &answer.leaving {
+            let reason = match moving::ending(self, *session) {
+                Some(Ending::Turn) => &turn,
+                _ => &moved,
+            };
+            moving::dismiss(self, device, &[*session], reason);
+        }
         if moving::left(self, &answer.leaving) {
             Ok(())
         } else {

@@ -130,7 +130,6 @@ impl Meter {
         let own = || sessions.values().filter(|s| s.device == device.name());
         let instances: BTreeSet<&str> = own()
             .filter_map(|s| super::instance(&s.instance))
-            .map(|(name, _)| name)
             .take(INSTANCES_MAX)
             .collect();
         let leases = device.pool.leases();

@@ -51,7 +51,8 @@ impl Plan {
 }
 
 /// Plans the moves when a region gets another accelerator. Instances that match the device's future
-/// state stay. The plan is empty if the device or region does not exist.
+/// state stay, and so do preemptible ones, which wait for their next turn. The plan is empty if the
+/// device or region does not exist.
 pub fn plan(index: &Index, device: &str, region: usize, accelerator: &Accelerator) -> Plan {
     let Some(device) = index.snapshot().devices.get(device) else {
         return Plan::default();
@@ -62,7 +63,7 @@ pub fn plan(index: &Index, device: &str, region: usize, accelerator: &Accelerato
         region.accelerator = Some(accelerator.clone());
     }
     leave(index, device, |function| {
-        changed.has_loaded(&function.query)
+        function.preemptible || changed.has_loaded(&function.query)
     })
 }
 

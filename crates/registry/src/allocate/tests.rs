@@ -138,6 +138,7 @@ fn what_is_promised_of_a_device_s_memory_is_no_more_than_it_has() {
             locality: Locality::Any,
             memory_bytes,
             accelerator: None,
+            preemptible: false,
         };
         let instance = Instance {
             id: id.to_owned(),
@@ -183,6 +184,7 @@ fn a_planned_accelerator_is_waited_for_rather_than_loaded_twice() {
         locality: Locality::Any,
         memory_bytes: 0,
         accelerator: Some(accelerator("sobel")),
+        preemptible: false,
     };
     index.put_function(function.clone());
     for id in ["i0", "i1"] {

@@ -138,6 +138,7 @@ pub fn any_snapshot() -> impl Strategy<Value = Snapshot> {
                 locality: Locality::Any,
                 memory_bytes,
                 accelerator: None,
+                preemptible: false,
             };
             snapshot.instances.insert(id, instance);
             snapshot.functions.insert(function.id.clone(), function);

@@ -64,6 +64,7 @@ fn apply(index: &mut Index, change: Change, step: usize) {
                     locality: demand.locality,
                     memory_bytes: demand.memory_bytes,
                     accelerator: None,
+                    preemptible: false,
                 };
                 let instance = Instance {
                     id: format!("j{step}"),

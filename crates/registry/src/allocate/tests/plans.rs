@@ -16,6 +16,7 @@ fn with_instances(mut snapshot: Snapshot, on: &str, query: &str, count: usize) -
             locality: Locality::Any,
             memory_bytes: 0,
             accelerator: None,
+            preemptible: false,
         };
         let instance = Instance {
             id: format!("i{n}"),
