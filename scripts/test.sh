@@ -115,7 +115,7 @@ for group in "${groups[@]}"; do
     case $group in
         format) run format cargo fmt --all --check ;;
         crates) run crates scripts/check_crates.py ;;
-        ports) run ports scripts/check_ports.py --most 37 ;;
+        ports) run ports scripts/check_ports.py ;;
         text) run text scripts/lint_text.py --phrases ;;
         clippy) run clippy cargo clippy --release --workspace --all-targets --locked -- -D warnings ;;
         deny)
