@@ -119,6 +119,45 @@ impl<'a> Splitter<'a> {
             code.push(Instruction::new(result, op, &position));
         };
         match (instruction.op.clone(), whole) {
+            (Op::Load(from, _), Some(result)) if vector::pieces(&self.old[result].ty).is_some() => {
+                let ty = self.old[result].ty.clone();
+                let pieces = vector::pieces(&ty).unwrap_or(Type::Void);
+                let mut words = Vec::new();
+                for (member, offset) in pieces.members() {
+                    let at = self.at(code, &instruction, from, offset);
+                    let word = self.new.value("word", member.clone());
+                    let load = Op::Load(at, member.size());
+                    code.push(same_access(&instruction, Some(word), load));
+                    words.push(Value::Local(word));
+                }
+                let lanes = self.reshape(code, &instruction, &words, &pieces, &ty);
+                for (part, value) in self.parts[result.0].clone().into_iter().zip(lanes) {
+                    add(code, Some(part), Op::Copy(value));
+                }
+            }
+            (
+                Op::Store {
+                    value,
+                    address,
+                    condition,
+                    ..
+                },
+                _,
+            ) if self.structure(value).and_then(vector::pieces).is_some() => {
+                let ty = self.structure(value).cloned().unwrap_or(Type::Void);
+                let pieces = vector::pieces(&ty).unwrap_or(Type::Void);
+                let lanes = self.values(value);
+                let words = self.reshape(code, &instruction, &lanes, &ty, &pieces);
+                for (word, (member, offset)) in words.into_iter().zip(pieces.members()) {
+                    let store = Op::Store {
+                        value: word,
+                        address: self.at(code, &instruction, address, offset),
+                        size: member.size(),
+                        condition,
+                    };
+                    code.push(same_access(&instruction, None, store));
+                }
+            }
             (Op::Load(from, _), Some(result)) => {
                 let (parts, ty) = (self.parts[result.0].clone(), self.old[result].ty.clone());
                 for (part, (member, offset)) in parts.into_iter().zip(ty.members()) {
@@ -228,12 +267,7 @@ impl<'a> Splitter<'a> {
                 };
                 let values = self.values(value);
                 let parts = self.parts[result.0].clone();
-                let new = &mut self.new;
-                let lanes = vector::reshape(&values, &from, &to, &mut |ty, op| {
-                    let result = new.value("bits", ty);
-                    add(code, Some(result), op);
-                    Value::Local(result)
-                });
+                let lanes = self.reshape(code, &instruction, &values, &from, &to);
                 for (part, value) in parts.into_iter().zip(lanes) {
                     add(code, Some(part), Op::Copy(value));
                 }
@@ -330,6 +364,23 @@ impl<'a> Splitter<'a> {
         Ok(())
     }
 
+    /// Appends the operations that divide the bits of values of one type into those of another.
+    fn reshape(
+        &mut self,
+        code: &mut Vec<Instruction>,
+        instruction: &Instruction,
+        values: &[Value],
+        from: &Type,
+        to: &Type,
+    ) -> Vec<Value> {
+        let new = &mut self.new;
+        vector::reshape(values, from, to, &mut |ty, op| {
+            let result = new.value("bits", ty);
+            code.push(Instruction::new(Some(result), op, &instruction.position));
+            Value::Local(result)
+        })
+    }
+
     /// An operand that is not a structure.
     fn plain(&self, value: Value) -> Value {
         match value {
@@ -359,6 +410,13 @@ impl<'a> Splitter<'a> {
             }
         }
     }
+}
+
+/// A load or store that is part of another one.
+fn same_access(whole: &Instruction, result: Option<ValueId>, op: Op) -> Instruction {
+    let mut part = Instruction::new(result, op, &whole.position);
+    (part.numeric, part.volatile) = (whole.numeric, whole.volatile);
+    part
 }
 
 /// Whether an operation on vectors is done element by element: not a call of a function.
@@ -398,5 +456,31 @@ mod tests {
         let result = |offset| Value::Global(GlobalId(0), offset);
         let stores: Vec<_> = stores.collect();
         assert_eq!(stores, [(result(0), 4), (result(8), 8)]);
+    }
+
+    #[test]
+    fn test_vectors_are_loaded_and_stored_in_words() {
+        for (ty, expected) in [
+            ("<4 x i8>", vec![4]),
+            ("<4 x float>", vec![8, 8]),
+            ("<2 x double>", vec![8, 8]),
+            ("<3 x i16>", vec![2, 2, 2]),
+        ] {
+            let text = format!(
+                "define void @f(ptr %p) {{\n  %v = load {ty}, ptr %p\n  store {ty} %v, ptr %p\n  \
+                 ret void\n}}\n"
+            );
+            let mut module = parse::module(&text).unwrap();
+            split(&mut module, &[FunctionId(0)]).unwrap();
+            let (mut loads, mut stores) = (Vec::new(), Vec::new());
+            for instruction in module.functions[0].instructions() {
+                match instruction.op {
+                    Op::Load(_, size) => loads.push(size),
+                    Op::Store { size, .. } => stores.push(size),
+                    _ => {}
+                }
+            }
+            assert_eq!((&loads, &stores), (&expected, &expected), "{ty}");
+        }
     }
 }

@@ -34,6 +34,23 @@ pub fn element(op: &Op, of: &dyn Fn(Value) -> Value) -> Option<Op> {
     })
 }
 
+/// The words of up to 64 bits in which a vector is loaded and stored; `None` if it is accessed by
+/// element.
+pub fn pieces(ty: &Type) -> Option<Type> {
+    let Type::Vector(n, element) = ty else {
+        return None;
+    };
+    let size = ty.size();
+    // A vector of three elements is not accessed as a whole.
+    let whole = n.is_power_of_two() && element.bits().is_some_and(|bits| bits % 8 == 0);
+    if !whole || size <= element.size() || element.size() >= 8 {
+        return None;
+    }
+    let bytes = size.min(8);
+    let word = Type::Int(bytes as u32 * 8);
+    Some(Type::Vector(size / bytes, Box::new(word)))
+}
+
 /// Whether an index has this value.
 pub fn is_index(index: Value, bits: u32, number: usize) -> Op {
     Op::Compare {
