@@ -1,7 +1,8 @@
-//! Client of a board's host port, for programs on the board's host.
+//! Client of a board's host port, for programs on the board's host, and the formats of images.
 //!
 //! | module | content |
 //! |---|---|
+//! | [`accelerator`] | images of accelerators, for emulation |
 //! | [`image`] | images of regions: format and validation |
 //! | [`port`] | a connection to a board's host port: functions, programs, calls |
 //! | [`packet`] | packets of the port's socket |
@@ -11,6 +12,7 @@
 //! side.
 #![forbid(unsafe_code)]
 
+pub mod accelerator;
 pub mod image;
 pub mod packet;
 pub mod port;

@@ -6,6 +6,7 @@
 //! word of every object is the dispatch table.
 
 mod board;
+mod builtin;
 mod describe;
 mod handle;
 mod list;
