@@ -10,11 +10,13 @@
 //! | | number of SystemVerilog files; for each: length of its name, name, length, text |
 //! | | simulation library: length, bytes |
 //!
-//! Numbers are little-endian and have 32 bits; nothing follows the library. The manifest's content
-//! belongs to the compiler that wrote it.
+//! Numbers are little-endian and have 32 bits; nothing follows the library. [`manifest`] defines the
+//! manifest.
 //!
 //! The library is native code: the checksum protects against damage, not against an author. A
 //! process that loads it is confined like one that runs a vendor's driver.
+
+pub mod manifest;
 
 use sha2::{Digest, Sha256};
 
@@ -74,7 +76,7 @@ pub enum Error {
 /// An image's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// The compiler's description of the kernels, JSON.
+    /// The kernels ([`manifest::Manifest`] as JSON).
     pub manifest: String,
     /// SystemVerilog: file name and text.
     pub files: Vec<(String, String)>,

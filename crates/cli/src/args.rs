@@ -382,6 +382,21 @@ pub enum Tenant {
 /// `baltra accelerator`
 #[derive(Debug, Subcommand)]
 pub enum Accelerator {
+    /// Compile OpenCL C to hardware: an image for emulated accelerators
+    #[command(after_help = "Examples:
+  baltra accelerator build sobel.cl
+  baltra accelerator build matmul.cl -o matmul.img --options '-D TILE=16'")]
+    Build(AcceleratorBuild),
+    /// Show an image's kernels: arguments, loops, memories, estimated area
+    #[command(after_help = "Examples:
+  baltra accelerator report sobel.img
+  baltra accelerator report sobel.img --json")]
+    Report {
+        /// The image
+        image: PathBuf,
+        #[command(flatten)]
+        json: Json,
+    },
     /// Store an image
     #[command(
         after_help = "Example:\n  baltra accelerator push sobel.bit --name sobel --kernels sobel,blur"
@@ -417,6 +432,33 @@ pub enum Accelerator {
         #[arg(long)]
         device: String,
     },
+}
+
+/// `baltra accelerator build`
+#[derive(Debug, ClapArgs)]
+pub struct AcceleratorBuild {
+    /// The source, OpenCL C
+    pub file: PathBuf,
+    /// The image; default: the source's name with the ending .img
+    #[arg(short, long, value_name = "IMAGE")]
+    pub output: Option<PathBuf>,
+    /// Options as for clBuildProgram
+    #[arg(
+        long,
+        default_value = "",
+        allow_hyphen_values = true,
+        value_name = "OPTIONS"
+    )]
+    pub options: String,
+    /// The hardware tree (hdl); default: BALTRA_HDL, or found beside this program
+    #[arg(long, value_name = "DIR")]
+    pub tree: Option<PathBuf>,
+    /// Give up all other directories but this one, which may be written: for a tenant's source
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub confined: Option<PathBuf>,
+    /// With --confined: a directory that headers may be read from
+    #[arg(long, hide = true, requires = "confined", value_name = "DIR")]
+    pub headers: Option<PathBuf>,
 }
 
 /// `baltra executor`

@@ -56,9 +56,7 @@ pub fn dispatch(args: Args) -> Result<ExitCode> {
         } => top::top(&paths, once, interval_ms, json.json).map(done),
         Command::Doctor(json) => doctor::doctor(&paths, json.json),
         Command::Tenant(tenant) => tenant::tenant(&paths, tenant).map(done),
-        Command::Accelerator(accelerator) => {
-            accelerator::accelerator(&paths, accelerator).map(done)
-        }
+        Command::Accelerator(accelerator) => accelerator::accelerator(&paths, accelerator),
         Command::Completion { shell } => {
             let mut command = Args::command();
             clap_complete::generate(shell, &mut command, "baltra", &mut Stdout);

@@ -7,7 +7,9 @@
 
 mod board;
 mod builtin;
+pub mod cancel;
 mod describe;
+pub mod emulate;
 mod handle;
 mod list;
 mod pin;
@@ -289,11 +291,14 @@ fn real_path(library: &str) -> Option<std::path::PathBuf> {
 type GetAddress = unsafe extern "C" fn(*const c_char) -> *mut c_void;
 type GetPlatforms = unsafe extern "C" fn(cl_uint, *mut cl_platform_id, *mut cl_uint) -> cl_int;
 
-/// Loads a driver, or connects to a board; one entry per platform. A library stays loaded for the
+/// Loads a driver, connects to a board, or makes an emulated accelerator; one entry per platform. A library stays loaded for the
 /// process's life, because drivers do not unload cleanly.
 fn load(library: &str) -> std::result::Result<Vec<&'static Driver>, LoadError> {
     if let Some(path) = library.strip_prefix(board::SCHEME) {
         return board::load(path);
+    }
+    if let Some(tree) = library.strip_prefix(emulate::SCHEME) {
+        return emulate::load(tree);
     }
     let failed = |text: String| LoadError::Library {
         library: library.into(),
@@ -338,6 +343,14 @@ fn load(library: &str) -> std::result::Result<Vec<&'static Driver>, LoadError> {
         .filter(|p| !p.is_null())
         .map(|p| &*Box::leak(Box::new(Driver::over(p))))
         .collect())
+}
+
+/// Directories that a driver reads beside the system's and its library's.
+pub fn readable(library: &str) -> Vec<std::path::PathBuf> {
+    let tree = library.strip_prefix(emulate::SCHEME);
+    // A missing tree is reported when the driver is loaded.
+    let tools = tree.and_then(|tree| emulate::tools::Tools::find(tree).ok());
+    tools.map_or_else(Vec::new, |tools| tools.readable())
 }
 
 impl Driver {

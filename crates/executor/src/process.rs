@@ -96,6 +96,7 @@ impl Options {
     fn sandbox(&self) -> Sandbox {
         Sandbox {
             library: self.driver.clone().into(),
+            readable: driver::readable(&self.driver),
             work_dir: self.work_dir.clone(),
             cache_root: self.cache_root.clone(),
         }

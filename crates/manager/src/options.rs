@@ -468,9 +468,15 @@ impl Default for DeviceOptions {
 }
 
 impl DeviceOptions {
-    /// Whether it names a library, which lists its devices. A board is one device.
+    /// Whether it names a library, which lists its devices. A board is one device, and so is an
+    /// emulated accelerator.
     pub fn is_probed(&self) -> bool {
-        self.driver != AUTO && !self.driver.starts_with("board:")
+        self.driver != AUTO && !self.driver.starts_with("board:") && !self.is_emulated()
+    }
+
+    /// Whether it is an emulated accelerator, of which a node may have several.
+    pub fn is_emulated(&self) -> bool {
+        self.driver.starts_with("emulate:")
     }
 
     /// How long an image of preemptible sessions keeps the device while others wait.

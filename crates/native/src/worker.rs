@@ -88,7 +88,7 @@ fn ready(start: &Start, fds: Vec<OwnedFd>, notify: &Arc<UnixStream>) -> Result<V
         let sandbox = Sandbox {
             library: start.library.clone().into(),
             work_dir: start.work_dir.clone().into(),
-            cache_root: None,
+            ..Sandbox::default()
         };
         sandbox.enter().context("cannot enter the sandbox")?;
     }

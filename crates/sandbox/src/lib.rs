@@ -3,6 +3,7 @@
 //! | module | content |
 //! |---|---|
 //! | this module | [`Sandbox`]: privileges, limits, files, system calls |
+//! | [`compiler`] | further restrictions of an executor's compiler of kernels |
 //! | [`worker`] | further restrictions of a VM's worker, which starts no program |
 //! | [`group`] | control groups (cgroup v2) of child processes |
 //!
@@ -31,6 +32,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod compiler;
 pub mod group;
 pub mod worker;
 
@@ -126,6 +128,8 @@ const FAMILIES_DENIED: [i32; 5] = [
 pub struct Sandbox {
     /// The library that it loads: if the path is absolute, its directory is readable.
     pub library: PathBuf,
+    /// Further readable directories.
+    pub readable: Vec<PathBuf>,
     /// Its own directory, which is writable.
     pub work_dir: PathBuf,
     /// The directory of all tenants' caches, which is writable.
@@ -211,6 +215,9 @@ fn system_rules(sandbox: &Sandbox) -> anyhow::Result<RulesetCreated> {
         if dir.is_absolute() {
             rules = allow(rules, dir, read)?;
         }
+    }
+    for dir in &sandbox.readable {
+        rules = allow(rules, dir, read)?;
     }
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir | AccessFs::IoctlDev;
     rules = allow(rules, Path::new("/dev"), device)?;

@@ -1,5 +1,8 @@
 //! `baltra accelerator`
 
+mod build;
+mod report;
+
 use crate::args::Accelerator;
 use crate::control::Control;
 use crate::output::{self, Table};
@@ -9,14 +12,25 @@ use baltra_manager::options::PathOptions;
 use serde_json::json;
 use std::io::Read;
 use std::path::Path;
+use std::process::ExitCode;
 
 /// Bytes of an image in one message.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Runs `baltra accelerator`.
-pub fn accelerator(paths: &PathOptions, command: Accelerator) -> Result<()> {
-    let mut control = Control::connect(paths)?;
+pub fn accelerator(paths: &PathOptions, command: Accelerator) -> Result<ExitCode> {
     match command {
+        Accelerator::Build(args) => return build::build(&args),
+        Accelerator::Report { image, json } => report::report(&image, json.json)?,
+        command => stored(&mut Control::connect(paths)?, command)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Commands about the images that the manager stores.
+fn stored(control: &mut Control, command: Accelerator) -> Result<()> {
+    match command {
+        Accelerator::Build(_) | Accelerator::Report { .. } => {}
         Accelerator::Push {
             file,
             name,
@@ -37,7 +51,7 @@ pub fn accelerator(paths: &PathOptions, command: Accelerator) -> Result<()> {
                 output::bytes(kept.bytes)
             );
         }
-        Accelerator::Ls(json) => list(&mut control, json.json)?,
+        Accelerator::Ls(json) => list(control, json.json)?,
         Accelerator::Rm { accelerator } => {
             let request = proto::AcceleratorRemoveRequest { accelerator };
             let gone = control.call(|mut c| async move { c.accelerator_remove(request).await })?;

@@ -38,7 +38,10 @@ impl Builder {
             None => {
                 let (jobs, queue) = sync_channel(WAITING_MAX);
                 let own = session.clone();
-                let thread = std::thread::spawn(move || own.build_all(queue));
+                let thread = std::thread::spawn(move || {
+                    own.cancels_own_work();
+                    own.build_all(queue);
+                });
                 *worker = Some(Worker {
                     jobs: jobs.clone(),
                     thread,

@@ -161,6 +161,7 @@ impl QueueHandle {
     /// The thread's life.
     fn work(&self, mut worker: Worker) {
         let session = worker.base().session.clone();
+        session.cancels_own_work();
         while worker.serve() {
             match self.park(worker) {
                 None => return,

@@ -155,8 +155,8 @@ pub fn assign(
         .collect();
     let mut taken: Vec<(usize, Origin)> = Vec::new();
     for (i, entry) in entries.iter().enumerate() {
-        let is_same =
-            |e: &DeviceOptions| !e.is_probed() && e.driver != AUTO && e.driver == entry.driver;
+        let is_one = |e: &DeviceOptions| !e.is_probed() && e.driver != AUTO && !e.is_emulated();
+        let is_same = |e: &DeviceOptions| is_one(e) && e.driver == entry.driver;
         if let Some(other) = entries[..i].iter().position(is_same) {
             return Err(twice(i, other, entry.driver.clone()));
         }

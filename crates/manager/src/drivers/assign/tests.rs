@@ -167,6 +167,9 @@ fn test_two_entries_that_are_one_device_are_refused() {
         assign(&boards, &inventory, &[]),
         Err(Error::Twice { .. })
     ));
+    let emulated = [entry("a", "emulate:", "all"), entry("b", "emulate:", "all")];
+    let served = assign(&emulated, &inventory, &[]).unwrap();
+    assert_eq!(served.len(), 2);
 }
 
 #[test]

@@ -1,0 +1,242 @@
+//! The manifest of an accelerator's image: its kernels as the host sees them, and the compiler's
+//! report about each circuit.
+
+use serde::{Deserialize, Serialize};
+
+/// Pointer arguments of a kernel: tags have four bits, and 0 is the null pointer's.
+pub const POINTERS_MAX: usize = 15;
+/// Words of the argument block, the launch's ten included.
+pub const WORDS_MAX: u64 = 64;
+const LAUNCH_WORDS: u64 = 10;
+const KERNELS_MAX: usize = 4096;
+
+/// Reasons for which a manifest is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is not JSON of this form.
+    #[error("the image's manifest is malformed")]
+    Json(#[from] serde_json::Error),
+    /// A kernel exceeds what a launch can pass.
+    #[error("the image's manifest is invalid: kernel '{kernel}' {reason}")]
+    Kernel {
+        /// The kernel.
+        kernel: String,
+        /// The excess.
+        reason: String,
+    },
+    /// Too many kernels.
+    #[error("the image's manifest has {0} kernels, at most {KERNELS_MAX} are supported")]
+    Kernels(usize),
+}
+
+/// An image's kernels.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// In the order of the source.
+    pub kernels: Vec<Kernel>,
+}
+
+/// A kernel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kernel {
+    /// Its name.
+    pub name: String,
+    /// Its attributes, as `CL_KERNEL_ATTRIBUTES` returns them.
+    #[serde(default)]
+    pub attributes: String,
+    /// The attribute `reqd_work_group_size`.
+    #[serde(default)]
+    pub required_work_group_size: Option<[u32; 3]>,
+    /// Work-items of the largest group.
+    pub work_group_size_max: u32,
+    /// Local memory of its own, without that of arguments.
+    #[serde(default)]
+    pub local_bytes: u64,
+    /// The largest argument in local memory.
+    #[serde(default)]
+    pub local_argument_bytes_max: u64,
+    /// Memory of each work-item.
+    #[serde(default)]
+    pub private_bytes: u64,
+    /// In the order of the source.
+    pub arguments: Vec<Argument>,
+    /// The circuit.
+    #[serde(default)]
+    pub report: Report,
+}
+
+/// Address space of an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Address {
+    /// Passed by value.
+    Private,
+    /// A buffer.
+    Global,
+    /// A buffer that is only read.
+    Constant,
+    /// Memory of the work-group.
+    Local,
+}
+
+/// An argument.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Argument {
+    /// Its name.
+    pub name: String,
+    /// Its type's name.
+    pub type_name: String,
+    /// Its address space.
+    #[serde(rename = "address_space")]
+    pub address: Address,
+    /// Type qualifiers, such as `const restrict`.
+    #[serde(default)]
+    pub qualifiers: String,
+    /// Its size for `clSetKernelArg`; that of a pointer is 8.
+    pub bytes: u64,
+    /// Words of the argument block that it occupies.
+    pub words: u64,
+}
+
+/// What the compiler reports about a circuit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Loops that are pipelines, in the order of the source.
+    #[serde(default)]
+    pub loops: Vec<Loop>,
+    /// Memories on the chip.
+    #[serde(default)]
+    pub memories: Vec<OnChip>,
+    /// Lookup tables, estimated.
+    #[serde(default)]
+    pub luts: u64,
+    /// Block RAMs, estimated.
+    #[serde(default)]
+    pub block_rams: u64,
+    /// Hardware multipliers, estimated.
+    #[serde(default)]
+    pub multipliers: u64,
+}
+
+/// A loop.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Loop {
+    /// Line of the source; 0: unknown, or the loop over work-items.
+    pub line: u64,
+    /// Cycles between the starts of two iterations.
+    pub interval: u64,
+    /// What limits it.
+    #[serde(default)]
+    pub limit: String,
+}
+
+/// A memory on the chip.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OnChip {
+    /// The variable's name.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Independent parts.
+    pub banks: u64,
+}
+
+impl Manifest {
+    /// Reads a manifest and checks that each kernel can be launched.
+    pub fn parse(text: &str) -> Result<Manifest, Error> {
+        let manifest: Manifest = serde_json::from_str(text)?;
+        if manifest.kernels.len() > KERNELS_MAX {
+            return Err(Error::Kernels(manifest.kernels.len()));
+        }
+        for kernel in &manifest.kernels {
+            kernel.check().map_err(|reason| Error::Kernel {
+                kernel: kernel.name.clone(),
+                reason,
+            })?;
+        }
+        Ok(manifest)
+    }
+}
+
+impl Kernel {
+    fn check(&self) -> Result<(), String> {
+        let words = self.arguments.iter().map(|argument| argument.words);
+        let words = words.fold(LAUNCH_WORDS, u64::saturating_add);
+        if words > WORDS_MAX {
+            return Err(format!(
+                "has an argument block of {words} words, at most {WORDS_MAX} are supported"
+            ));
+        }
+        let pointers = self
+            .arguments
+            .iter()
+            .filter(|argument| matches!(argument.address, Address::Global | Address::Constant));
+        let pointers = pointers.count();
+        if pointers > POINTERS_MAX {
+            return Err(format!(
+                "has {pointers} pointers to buffers, at most {POINTERS_MAX} are supported"
+            ));
+        }
+        let wide = self.arguments.iter().find(|argument| {
+            argument.address == Address::Private && argument.bytes > 8 * argument.words
+        });
+        match wide {
+            Some(argument) => Err(format!(
+                "has an argument '{}' of {} bytes in {} words of 8",
+                argument.name, argument.bytes, argument.words
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn argument(address: Address, bytes: u64, words: u64) -> Argument {
+        Argument {
+            name: "a".into(),
+            type_name: "uint".into(),
+            address,
+            qualifiers: "const".into(),
+            bytes,
+            words,
+        }
+    }
+
+    fn parse(arguments: Vec<Argument>) -> Result<Manifest, Error> {
+        let kernel = Kernel {
+            name: "k".into(),
+            arguments,
+            ..Kernel::default()
+        };
+        let manifest = Manifest {
+            kernels: vec![kernel],
+        };
+        Manifest::parse(&serde_json::to_string(&manifest).unwrap())
+    }
+
+    #[test]
+    fn test_a_manifest_is_read_as_written() {
+        let arguments = vec![
+            argument(Address::Global, 8, 1),
+            argument(Address::Private, 16, 2),
+        ];
+        let read = parse(arguments.clone()).unwrap();
+        assert_eq!(read.kernels[0].arguments, arguments);
+    }
+
+    #[test]
+    fn test_arguments_that_cannot_be_passed_are_refused() {
+        for (arguments, text) in [
+            (vec![argument(Address::Global, 8, 1); 16], "16 pointers"),
+            (vec![argument(Address::Private, 8, u64::MAX)], "words"),
+            (vec![argument(Address::Private, 9, 1)], "9 bytes in 1 words"),
+        ] {
+            let error = parse(arguments).unwrap_err().to_string();
+            assert!(error.contains(text), "{error}");
+        }
+        assert!(matches!(Manifest::parse("{"), Err(Error::Json(_))));
+    }
+}

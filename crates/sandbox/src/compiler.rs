@@ -1,0 +1,101 @@
+//! What the compiler of a tenant's source gives up beyond the executor that starts it
+//! ([`Sandbox`](crate::Sandbox)): of the system it reads the programs and libraries alone, and its
+//! memory, time and files are limited. A program that it starts inherits all of that.
+//!
+//! Source can name any file (`#include "/proc/self/environ"`), and the compiler's log shows what it
+//! read. So neither `/etc` nor `/proc` of another process, nor the caches of compiled kernels are
+//! accessible. (Landlock denies access to processes outside the compiler's own restrictions.)
+
+use crate::{allow, LANDLOCK};
+use anyhow::{Context, Result};
+use landlock::{Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr};
+use rustix::process::{getrlimit, set_parent_process_death_signal, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal};
+use std::path::{Path, PathBuf};
+
+/// Directories of compilers, and what the dynamic linker and they read.
+const SYSTEM: [&str; 10] = [
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/bin",
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/nix",
+    "/gnu",
+];
+
+/// Devices that programs need.
+const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/urandom"];
+
+/// Limits of each process: address space, processor time, length of a file.
+const MEMORY_BYTES: u64 = 4 << 30;
+const PROCESSOR_S: u64 = 240;
+const FILE_BYTES: u64 = 512 << 20;
+
+/// The files of a compilation.
+#[derive(Clone, Debug, Default)]
+pub struct Compilation {
+    /// Directories and files that it reads beside the system's.
+    pub readable: Vec<PathBuf>,
+    /// The directory that it may write.
+    pub dir: PathBuf,
+}
+
+impl Compilation {
+    /// Gives up the rest, for this process and those that it starts. It is killed when its parent
+    /// ends.
+    pub fn enter(&self) -> Result<()> {
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .context("cannot bind the compiler to its parent")?;
+        for (resource, most) in [
+            (Resource::As, MEMORY_BYTES),
+            (Resource::Cpu, PROCESSOR_S),
+            (Resource::Fsize, FILE_BYTES),
+            (Resource::Core, 0),
+        ] {
+            limit(resource, most).context("cannot set the compiler's resource limits")?;
+        }
+        rustix::thread::set_no_new_privs(true).context("cannot set no_new_privs")?;
+        self.restrict_files()
+            .context("cannot restrict the compiler's access to files (landlock)")
+    }
+
+    fn restrict_files(&self) -> Result<()> {
+        let all = AccessFs::from_all(LANDLOCK);
+        let read = AccessFs::from_read(LANDLOCK);
+        let mut rules = Ruleset::default()
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(all)?
+            .create()?;
+        let system = SYSTEM.iter().map(Path::new);
+        for path in system.chain(self.readable.iter().map(PathBuf::as_path)) {
+            let access = match path.is_dir() {
+                true => read,
+                false => AccessFs::ReadFile | AccessFs::Execute,
+            };
+            rules = allow(rules, path, access)?;
+        }
+        for path in DEVICES {
+            let access = AccessFs::ReadFile | AccessFs::WriteFile;
+            rules = allow(rules, Path::new(path), access)?;
+        }
+        rules = allow(rules, &self.dir, all)?;
+        rules.restrict_self()?;
+        Ok(())
+    }
+}
+
+/// Lowers a limit permanently.
+fn limit(resource: Resource, most: u64) -> Result<()> {
+    let hard = getrlimit(resource).maximum;
+    let most = hard.map_or(most, |hard| hard.min(most));
+    let wanted = Rlimit {
+        current: Some(most),
+        maximum: Some(most),
+    };
+    setrlimit(resource, wanted)?;
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! OpenCL C on an emulated accelerator: compiled to hardware, run as a model of it.
+
+use baltra_testkit::{until, Daemon, Options};
+use baltra_tests::{
+    app, baltra, compile, executor_of, native, root, session_count, tenants, through, Answer,
+    Running,
+};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// `CL_INVALID_BINARY`, `CL_DEVICE_NOT_AVAILABLE`
+const INVALID_BINARY: i64 = -42;
+const NOT_AVAILABLE: i64 = -2;
+
+fn daemon_with(set: &[&str]) -> Daemon {
+    let options = Options {
+        set: set.iter().map(|s| s.to_string()).collect(),
+        config: "[[device]]\nname = \"fpga\"\ndriver = \"emulate:\"\n".into(),
+    };
+    Daemon::start_with(baltra(), &options).expect("a daemon starts")
+}
+
+/// The image of `programs/accelerator.cl`, built once by the command line.
+fn image() -> &'static Path {
+    static IMAGE: OnceLock<PathBuf> = OnceLock::new();
+    IMAGE.get_or_init(|| {
+        let dir = root().join("target/tests");
+        std::fs::create_dir_all(&dir).expect("target can be written");
+        let image = dir.join("accelerator.img");
+        let output = Command::new(baltra())
+            .args(["accelerator", "build"])
+            .arg(root().join("crates/tests/programs/accelerator.cl"))
+            .arg("-o")
+            .arg(&image)
+            .output()
+            .expect("it starts");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{text}");
+        image
+    })
+}
+
+/// A matrix of `apps/matmul`.
+fn matrix(count: usize, mut seed: u32) -> Vec<f32> {
+    let mut next = || {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 8 & 0xffff) as f32 / 32768.0 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// The product that `apps/matmul` computes, as bytes: each sum in the order of its terms, with every
+/// operation rounded.
+fn product(n: usize) -> Vec<u8> {
+    let (a, b) = (matrix(n * n, 1), matrix(n * n, 2));
+    let sum = |row: usize, column: usize| {
+        let terms = (0..n).map(|k| a[row * n + k] * b[k * n + column]);
+        terms.fold(0f32, |sum, term| sum + term)
+    };
+    let sums = (0..n * n).map(|at| sum(at / n, at % n));
+    sums.flat_map(f32::to_le_bytes).collect()
+}
+
+/// FNV-1a, as the applications print it.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn accelerator(daemon: &Daemon, tenant: &str, arguments: &[&str]) -> Command {
+    let mut command = through(daemon, tenant, compile("accelerator"));
+    command.arg(image()).args(arguments);
+    command
+}
+
+fn run(daemon: &Daemon, arguments: &[&str]) -> Answer {
+    Running::run(accelerator(daemon, "", arguments)).ok()
+}
+
+/// The images that the daemon keeps for a tenant.
+fn cached(daemon: &Daemon, tenant: &str) -> Vec<(PathBuf, u64)> {
+    let dir = daemon.state_dir().join("cache/fpga").join(tenant);
+    let entries = dir.read_dir().expect("the tenant has a cache").flatten();
+    let mut images: Vec<_> = entries
+        .filter(|entry| entry.path().extension().is_some_and(|e| e == "img"))
+        .map(|entry| (entry.path(), entry.metadata().expect("a file").ino()))
+        .collect();
+    images.sort();
+    images
+}
+
+#[test]
+fn test_applications_give_the_same_bytes_as_on_pocl_and_are_compiled_once() {
+    let daemon = daemon_with(&[]);
+    tenants(&daemon, &["red"]);
+    let home = tempfile::tempdir().unwrap();
+    let sobel = |mut command: Command, name: &str| {
+        let picture = home.path().join(name);
+        command.args(["--size", "96x33", "--output"]).arg(&picture);
+        Running::run(command).ok();
+        std::fs::read(picture).unwrap()
+    };
+    let here = sobel(native(app("sobel")), "native.ppm");
+    let there = sobel(through(&daemon, "red", app("sobel")), "first.ppm");
+    assert!(here == there, "the pictures differ");
+    let before = cached(&daemon, "red");
+    assert_eq!(before.len(), 1, "{before:?}");
+    // Another executor, which finds the image.
+    let again = sobel(through(&daemon, "red", app("sobel")), "second.ppm");
+    assert!(here == again, "the pictures differ");
+    assert_eq!(cached(&daemon, "red"), before);
+    // Local memory and barriers. PoCL fuses multiplications and additions, so that its sums differ.
+    let mut command = through(&daemon, "red", app("matmul"));
+    command.args(["--n", "40", "--json"]);
+    let answer = Running::run(command).ok();
+    let value: serde_json::Value = serde_json::from_str(&answer.out).unwrap();
+    let expected = format!("{:016x}", checksum(&product(40)));
+    assert_eq!(value["checksum"], expected.as_str());
+    assert_eq!(cached(&daemon, "red").len(), 2);
+}
+
+#[test]
+fn test_global_offset_and_local_size_are_exact() {
+    let answer = run(&daemon_with(&[]), &["places"]);
+    for dimensions in 1..=3 {
+        let line = format!("places {dimensions} wrong 0");
+        assert!(answer.out.lines().any(|l| l == line), "{answer:?}");
+    }
+}
+
+#[test]
+fn test_a_stray_store_fails_alone_and_is_logged_with_its_argument() {
+    let daemon = daemon_with(&[]);
+    let answer = run(&daemon, &["stray"]);
+    for n in 0..4 {
+        let status = answer.number(&format!("stray {n} status"));
+        assert!(status.is_some_and(|status| status < 0), "{answer:?}");
+    }
+    assert_eq!(answer.number("stray 4 status"), Some(0), "{answer:?}");
+    assert_eq!(answer.number("touched"), Some(1), "{answer:?}");
+    let log = daemon.log();
+    let line = log.lines().find(|line| line.contains("invalid store"));
+    let line = line.unwrap_or_else(|| panic!("no store in the log: {log}"));
+    for part in ["stray", "target", "4096"] {
+        assert!(line.contains(part), "'{part}' is not in '{line}'");
+    }
+}
+
+#[test]
+fn test_tenants_that_share_an_executor_never_see_each_others_bytes() {
+    let daemon = daemon_with(&["device.isolation=device"]);
+    tenants(&daemon, &["red", "blue"]);
+    let rounds = ["watch", "40"];
+    let running = ["red", "blue"].map(|t| Running::start(accelerator(&daemon, t, &rounds)));
+    for running in running {
+        let answer = running.finish().ok();
+        assert_eq!(answer.number("dirty"), Some(0), "{answer:?}");
+        assert_eq!(answer.number("wrong"), Some(0), "{answer:?}");
+    }
+}
+
+#[test]
+fn test_an_endless_kernel_ends_with_its_session_or_at_its_limit() {
+    let daemon = daemon_with(&["device.isolation=device"]);
+    tenants(&daemon, &["red", "blue"]);
+    let mut leaving = Running::start(accelerator(&daemon, "red", &["endless"]));
+    leaving.wait_line("ready");
+    let mut neighbour = Running::start(accelerator(&daemon, "blue", &["watch", "40"]));
+    neighbour.wait_line("ready");
+    let executor = executor_of(&daemon, "red");
+    drop(leaving);
+    // The kernel is cancelled, and the executor continues.
+    neighbour.finish().ok();
+    until("the sessions are over", || session_count(&daemon) == 0).unwrap();
+    let again = Running::run(accelerator(&daemon, "blue", &["watch"])).ok();
+    assert_eq!(again.number("wrong"), Some(0));
+    assert!(!baltra_tests::ended(executor), "the executor has ended");
+    daemon
+        .text(&["tenant", "add", "green", "--task-ms", "3000"])
+        .unwrap();
+    let answer = Running::run(accelerator(&daemon, "green", &["endless"])).ok();
+    assert_eq!(answer.number("finish"), Some(NOT_AVAILABLE), "{answer:?}");
+}
+
+#[test]
+fn test_an_image_comes_back_and_a_damaged_one_is_refused() {
+    let answer = run(&daemon_with(&[]), &["image"]);
+    assert_eq!(answer.number("same"), Some(1), "{answer:?}");
+    assert_eq!(answer.number("kernels"), Some(4), "{answer:?}");
+    let refused = format!("damaged {INVALID_BINARY}");
+    let count = answer.out.lines().filter(|line| *line == refused).count();
+    assert_eq!(count, 6, "{answer:?}");
+    assert_eq!(answer.number("truncated"), Some(INVALID_BINARY));
+}
+
+#[test]
+fn test_a_failed_compilation_returns_clangs_log() {
+    let daemon = daemon_with(&[]);
+    let answer = Running::run(through(&daemon, "", compile("build_log"))).ok();
+    assert_eq!(answer.number("build"), Some(-11), "{answer:?}");
+    for part in ["undeclared_name", ":2:10: error:"] {
+        assert!(answer.out.contains(part), "'{part}' is not in {answer:?}");
+    }
+}
+
+#[test]
+fn test_hostile_source_reads_no_file_of_the_host() {
+    let secret = tempfile::NamedTempFile::new_in(root().join("target")).unwrap();
+    std::fs::write(secret.path(), "secret_of_the_host\n").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("hostile.cl");
+    let compile = |text: &str, confined: bool| {
+        std::fs::write(&source, text).unwrap();
+        let mut command = Command::new(baltra());
+        command
+            .args(["accelerator", "build"])
+            .arg(&source)
+            .arg("-o")
+            .arg(dir.path().join("x.img"));
+        if confined {
+            command.arg("--confined").arg(dir.path());
+        }
+        let output = command.output().expect("it starts");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let include = format!("#include \"{}\"\n", secret.path().display());
+    // The file is there: without the confinement its content is in the log.
+    assert!(compile(&include, false).contains("secret_of_the_host"));
+    let log = compile(&include, true);
+    assert!(!log.contains("secret_of_the_host"), "{log}");
+    for path in ["/etc/passwd", "/proc/self/environ", "/proc/1/environ"] {
+        let log = compile(&format!("#include \"{path}\"\n"), true);
+        assert!(log.contains("error"), "{log}");
+        assert!(!log.contains("root:") && !log.contains("PATH="), "{log}");
+    }
+}
