@@ -116,9 +116,10 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Loads a function. Blocks while its program is built.
+    /// Loads a function. Blocks while its program is built. Sets `connected` when the session is
+    /// open.
     pub fn start(
-        (sessions, binaries): (&Sessions, &Binaries),
+        (sessions, binaries, connected): (&Sessions, &Binaries, &AtomicBool),
         place: &Candidate,
         function: &Arc<Function>,
         implementation: usize,
@@ -131,6 +132,7 @@ impl Runner {
         loop {
             let begun = Instant::now();
             let session = sessions.take(place, tenant)?;
+            connected.store(true, Ordering::Relaxed);
             session.listener.belongs_to(log);
             let client = session.client.clone();
             let started = Runner::over(

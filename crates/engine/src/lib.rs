@@ -219,7 +219,7 @@ impl Engine {
     /// Returns the durations of loading, or the error.
     pub async fn warm(&self, function: &Arc<Function>) -> Result<Option<Cold>, CallError> {
         let unit = self.deployed(function)?;
-        let (replica, _, _) = self.load(&unit, &mut Vec::new()).await?;
+        let (replica, _, _) = self.load(&unit, &mut Vec::new(), None).await?;
         Ok(replica.status().cold)
     }
 
@@ -356,7 +356,7 @@ impl Engine {
         let mut attempt = 1;
         let allowed = deadline.saturating_duration_since(Instant::now());
         loop {
-            let (replica, runner, took) = self.load(unit, &mut tried).await?;
+            let (replica, runner, took) = self.load(unit, &mut tried, Some(deadline)).await?;
             cold_ns += took.as_nanos() as u64;
             let here = replica.enter();
             let watch = Watch::new(&replica, deadline);
@@ -441,6 +441,7 @@ impl Engine {
         &self,
         unit: &Arc<Unit>,
         tried: &mut Vec<Arc<Replica>>,
+        deadline: Option<Instant>,
     ) -> Result<(Arc<Replica>, Arc<replica::Runner>, Duration), CallError> {
         if !unit.is_placed() && unit.may_query(Instant::now()) {
             self.0.place(unit).await;
@@ -460,13 +461,9 @@ impl Engine {
             };
             replica.breaker.goes(now);
             replica.node.goes(now);
-            match replica.load().await {
+            match replica.load(deadline).await {
                 Ok((runner, took)) => return Ok((replica, runner, took)),
                 Err(error) => {
-                    match &error {
-                        StartError::Node(_) => replica.failed(Instant::now()),
-                        StartError::Function(_) => replica.worked(),
-                    }
                     last = Some(error);
                     tried.push(replica);
                 }
@@ -562,10 +559,8 @@ fn load_aside(replica: Arc<Replica>) {
         let now = Instant::now();
         replica.breaker.goes(now);
         replica.node.goes(now);
-        match replica.load().await {
-            Ok(_) | Err(StartError::Function(_)) => {}
-            Err(StartError::Node(_)) => replica.failed(Instant::now()),
-        }
+        // The replica records its own failure.
+        let _ = replica.load(None).await;
     });
 }
 
@@ -578,10 +573,18 @@ async fn look_after(engine: Weak<Inner>) {
             return;
         };
         let units: Vec<Arc<Unit>> = engine.units.load().values().cloned().collect();
-        if asked.elapsed() >= PLACES_EVERY {
+        let all = asked.elapsed() >= PLACES_EVERY;
+        if all {
             asked = Instant::now();
-            for unit in units.iter().filter(|unit| unit.wants_devices()) {
-                engine.place(unit).await;
+        }
+        // A source of devices may be cut off: neither the loop nor other functions wait for it.
+        for unit in units.iter().filter(|unit| unit.wants_devices()) {
+            if (all || unit.is_sick(Instant::now())) && unit.begins_query() {
+                let (engine, unit) = (engine.clone(), unit.clone());
+                tokio::spawn(async move {
+                    engine.place(&unit).await;
+                    unit.ends_query();
+                });
             }
         }
         for unit in &units {

@@ -5,6 +5,7 @@ mod registry;
 pub use registry::Registry;
 
 use super::device::session::hello;
+use super::replica::SLOW_CONNECT;
 use baltra_functions::manifest::{DeviceQuery, Implementation};
 use baltra_functions::Function;
 use baltra_session::client::Client;
@@ -14,8 +15,9 @@ use baltra_wire::DeviceDescription;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// A device and how to reach it.
 #[derive(Clone, Debug)]
@@ -133,11 +135,13 @@ pub trait Placement: Send + Sync {
 /// Time for which a reply is cached: many functions query at once.
 const ANSWER_HOLDS: Duration = Duration::from_secs(1);
 
-/// Devices of configured managers. Managers that do not respond are left out.
+/// Devices of configured managers. Managers that do not respond are left out; the others do not wait
+/// for them.
 pub struct Local {
     endpoints: Vec<Endpoint>,
     token: String,
-    answers: tokio::sync::Mutex<HashMap<String, (Instant, Vec<Candidate>)>>,
+    /// By tenant, one for each endpoint.
+    managers: Mutex<HashMap<String, Vec<Arc<Manager>>>>,
 }
 
 impl Local {
@@ -150,25 +154,155 @@ impl Local {
                 false => endpoints,
             },
             token,
-            answers: tokio::sync::Mutex::default(),
+            managers: Mutex::default(),
         }
     }
 
+    fn managers(&self, tenant: &str) -> Vec<Arc<Manager>> {
+        let mut all = self.managers.lock().expect("no panic under this lock");
+        let new = || self.endpoints.iter().map(|_| Arc::default()).collect();
+        all.entry(tenant.to_owned()).or_insert_with(new).clone()
+    }
+
     async fn query_devices(&self, tenant: &str) -> Result<Vec<Candidate>, String> {
-        let mut answers = self.answers.lock().await;
-        if let Some((at, places)) = answers.get(tenant) {
-            if at.elapsed() < ANSWER_HOLDS {
-                return Ok(places.clone());
+        let managers = self.managers(tenant);
+        let now = Instant::now();
+        let queries: Vec<Query> = managers
+            .iter()
+            .zip(&self.endpoints)
+            .map(|(manager, endpoint)| manager.query(now, endpoint, tenant, &self.token))
+            .collect();
+        let (prompt, late): (Vec<_>, Vec<_>) = queries.into_iter().partition(|q| q.is_prompt);
+        let mut found = Found::default();
+        for query in prompt {
+            found.add(query.answer().await);
+        }
+        // Managers that did not respond last are waited for only if no other has devices.
+        for query in late {
+            match found.places.is_empty() {
+                true => found.add(query.answer().await),
+                false => found.add(query.last()),
             }
         }
-        let places = ask_all(self.endpoints.clone(), tenant, &self.token).await?;
-        answers.insert(tenant.to_owned(), (Instant::now(), places.clone()));
-        Ok(places)
+        found.result()
+    }
+}
+
+/// The results of several managers.
+#[derive(Default)]
+struct Found {
+    places: Vec<Candidate>,
+    errors: Vec<String>,
+}
+
+impl Found {
+    fn add(&mut self, answer: Answer) {
+        match answer {
+            Ok(places) => self.places.extend(places),
+            Err(error) => self.errors.push(error),
+        }
+    }
+
+    fn result(self) -> Result<Vec<Candidate>, String> {
+        match (self.places.is_empty(), self.errors.is_empty()) {
+            (true, false) => Err(self.errors.join("; ")),
+            _ => Ok(self.places),
+        }
+    }
+}
+
+type Answer = Result<Vec<Candidate>, String>;
+
+/// One manager's answers to one tenant.
+#[derive(Default)]
+struct Manager(Mutex<Answers>);
+
+#[derive(Default)]
+struct Answers {
+    last: Option<(Instant, Answer)>,
+    /// Start of the query in progress, and its answer.
+    query: Option<(Instant, watch::Receiver<Option<Answer>>)>,
+}
+
+/// A query for a manager's devices, in progress or answered.
+struct Query {
+    last: Option<Answer>,
+    receiver: Option<watch::Receiver<Option<Answer>>>,
+    /// Whether an answer is expected at once.
+    is_prompt: bool,
+}
+
+impl Manager {
+    /// A recent answer, the query in progress, or a new one, which runs in a task of its own: it
+    /// continues when its callers leave.
+    fn query(
+        self: &Arc<Self>,
+        now: Instant,
+        endpoint: &Endpoint,
+        tenant: &str,
+        token: &str,
+    ) -> Query {
+        let mut answers = self.0.lock().expect("no panic under this lock");
+        let last = answers.last.as_ref().map(|(_, answer)| answer.clone());
+        let is_recent = |(at, answer): &(Instant, Answer)| {
+            answer.is_ok() && now.saturating_duration_since(*at) < ANSWER_HOLDS
+        };
+        if answers.last.as_ref().is_some_and(is_recent) {
+            return Query {
+                last,
+                receiver: None,
+                is_prompt: true,
+            };
+        }
+        let (begun, receiver) = match &answers.query {
+            Some((begun, receiver)) => (*begun, receiver.clone()),
+            None => {
+                let (sender, receiver) = watch::channel(None);
+                answers.query = Some((now, receiver.clone()));
+                let (endpoint, manager) = (endpoint.clone(), self.clone());
+                let (tenant, token) = (tenant.to_owned(), token.to_owned());
+                tokio::spawn(async move {
+                    let query = move || query_devices(&endpoint, &tenant, &token);
+                    let answer = tokio::task::spawn_blocking(query).await;
+                    let answer = answer.unwrap_or_else(|e| Err(e.to_string()));
+                    let mut answers = manager.0.lock().expect("no panic under this lock");
+                    answers.last = Some((Instant::now(), answer.clone()));
+                    answers.query = None;
+                    drop(answers);
+                    let _ = sender.send(Some(answer));
+                });
+                (now, receiver)
+            }
+        };
+        let is_slow = now.saturating_duration_since(begun) >= SLOW_CONNECT;
+        Query {
+            is_prompt: !is_slow && !matches!(last, Some(Err(_))),
+            last,
+            receiver: Some(receiver),
+        }
+    }
+}
+
+impl Query {
+    async fn answer(self) -> Answer {
+        let Some(mut receiver) = self.receiver else {
+            return self.last();
+        };
+        let answer = receiver.wait_for(Option::is_some).await;
+        match answer.map(|answer| answer.clone()) {
+            Ok(answer) => answer.expect("waited for"),
+            Err(_) => Err("the query was aborted".into()),
+        }
+    }
+
+    /// The previous answer.
+    fn last(self) -> Answer {
+        self.last.unwrap_or_else(|| Ok(Vec::new()))
     }
 }
 
 /// The devices that a manager lets the tenant use. Blocks.
-fn query_devices(endpoint: &Endpoint, tenant: &str, token: &str) -> Result<Vec<Candidate>, String> {
+fn query_devices(endpoint: &Endpoint, tenant: &str, token: &str) -> Answer {
     let welcome =
         Client::list(endpoint, hello(tenant, token, "", None)).map_err(|e| e.to_string())?;
     let places = welcome.devices.into_iter().map(|device| Candidate {
@@ -181,34 +315,6 @@ fn query_devices(endpoint: &Endpoint, tenant: &str, token: &str) -> Result<Vec<C
         instance: None,
     });
     Ok(places.collect())
-}
-
-/// Queries several managers concurrently.
-async fn ask_all(
-    endpoints: impl IntoIterator<Item = Endpoint>,
-    tenant: &str,
-    token: &str,
-) -> Result<Vec<Candidate>, String> {
-    let queries: Vec<_> = endpoints
-        .into_iter()
-        .map(|endpoint| {
-            let (tenant, token) = (tenant.to_owned(), token.to_owned());
-            tokio::task::spawn_blocking(move || query_devices(&endpoint, &tenant, &token))
-        })
-        .collect();
-    let mut places = Vec::new();
-    let mut errors = Vec::new();
-    for answer in queries {
-        match answer.await {
-            Ok(Ok(found)) => places.extend(found),
-            Ok(Err(error)) => errors.push(error),
-            Err(error) => errors.push(error.to_string()),
-        }
-    }
-    match (places.is_empty(), errors.is_empty()) {
-        (true, false) => Err(errors.join("; ")),
-        _ => Ok(places),
-    }
 }
 
 impl Placement for Local {

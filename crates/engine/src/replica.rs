@@ -17,9 +17,15 @@ use baltra_functions::Function;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// Time for which a fault of a function is cached, before loading is tried again.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+/// A connection attempt that takes longer than that is not waited for where there is an alternative,
+/// and counts against the node for each call whose deadline passes meanwhile. Starting an executor
+/// takes about a second on a GPU.
+pub const SLOW_CONNECT: Duration = Duration::from_millis(1500);
 
 /// The common data of a function's replicas.
 pub struct Common {
@@ -119,6 +125,40 @@ impl Cold {
     }
 }
 
+type Loaded = Result<Arc<Runner>, StartError>;
+
+/// An attempt to load a function. Runs in a task of its own, which records the result even if all
+/// callers have left.
+struct Loading {
+    begun: Instant,
+    /// Whether the session with the device is open.
+    connected: AtomicBool,
+    outcome: watch::Receiver<Option<Loaded>>,
+}
+
+impl Loading {
+    fn is_slow_to_connect(&self, now: Instant) -> bool {
+        !self.connected.load(Relaxed) && now.saturating_duration_since(self.begun) >= SLOW_CONNECT
+    }
+}
+
+/// A call that waits for an attempt. If the deadline passes before the node has opened a session,
+/// the node counts as sick, since it may be cut off. The function's build does not count.
+struct Waiting<'a> {
+    replica: &'a Replica,
+    loading: &'a Loading,
+    deadline: Option<Instant>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        if self.deadline.is_some_and(|at| now >= at) && self.loading.is_slow_to_connect(now) {
+            self.replica.failed(now);
+        }
+    }
+}
+
 /// A function at one place.
 pub struct Replica {
     /// The index of its implementation in the manifest.
@@ -131,7 +171,8 @@ pub struct Replica {
     pub node: Arc<Breaker>,
     common: Arc<Common>,
     ready: ArcSwapOption<Runner>,
-    starting: tokio::sync::Mutex<()>,
+    /// The attempt in progress, which all callers share.
+    loading: Mutex<Option<Arc<Loading>>>,
     /// The last failure of loading.
     refused: Mutex<Option<(Instant, StartError)>>,
     /// Whether that was a fault of the function; every call checks this.
@@ -194,7 +235,7 @@ impl Replica {
             node,
             common: common.clone(),
             ready: ArcSwapOption::empty(),
-            starting: tokio::sync::Mutex::new(()),
+            loading: Mutex::default(),
             refused: Mutex::default(),
             was_refused: AtomicBool::new(false),
             outstanding: AtomicUsize::new(0),
@@ -243,6 +284,12 @@ impl Replica {
         self.breaker.allows(now) && self.node.allows(now)
     }
 
+    /// Whether it, or its node, has failed and has not been seen to work since.
+    pub fn is_sick(&self, now: Instant) -> bool {
+        let sick = |breaker: &Breaker| breaker.position(now) != Position::Closed;
+        sick(&self.breaker) || sick(&self.node)
+    }
+
     /// Records a success.
     pub fn worked(&self) {
         self.breaker.worked();
@@ -283,33 +330,69 @@ impl Replica {
         (now < *at + REFUSED_FOR).then(|| error.clone())
     }
 
-    /// The error of another thread's attempt since `begun`: a thread that waited for that attempt
-    /// need not repeat it.
-    fn failure_since(&self, begun: Instant) -> Option<StartError> {
-        let refused = self.refused.lock().expect("no panic under this lock");
-        let (at, error) = refused.as_ref()?;
-        (*at > begun).then(|| error.clone())
-    }
-
-    /// The function, loaded if necessary. Concurrent callers wait for the same loading. Also
-    /// returns the duration of loading, to the caller that caused it.
-    pub async fn load(self: &Arc<Self>) -> Result<(Arc<Runner>, Duration), StartError> {
+    /// The function, loaded if necessary. All callers share one attempt, which continues when they
+    /// leave. Also returns how long the caller waited. A `deadline` that passes during a slow
+    /// connection counts against the node.
+    pub async fn load(
+        self: &Arc<Self>,
+        deadline: Option<Instant>,
+    ) -> Result<(Arc<Runner>, Duration), StartError> {
         if let Some(runner) = self.loaded() {
             return Ok((runner, Duration::ZERO));
         }
         let begun = Instant::now();
-        let _starting = self.starting.lock().await;
-        if let Some(runner) = self.loaded() {
-            return Ok((runner, begun.elapsed()));
-        }
-        if let Some(error) = self.refusal(begun).or_else(|| self.failure_since(begun)) {
-            return Err(error);
-        }
+        let loading = {
+            let mut current = self.loading.lock().expect("no panic under this lock");
+            // The last attempt stores its runner before it clears `loading`.
+            if let Some(runner) = self.loaded() {
+                return Ok((runner, begun.elapsed()));
+            }
+            if let Some(error) = self.refusal(begun) {
+                return Err(error);
+            }
+            current.get_or_insert_with(|| self.begin_loading()).clone()
+        };
+        let waiting = Waiting {
+            replica: self,
+            loading: &loading,
+            deadline,
+        };
+        let mut outcome = loading.outcome.clone();
+        let loaded = match outcome.wait_for(Option::is_some).await {
+            Ok(loaded) => loaded.clone().expect("waited for"),
+            Err(_) => Err(StartError::Node("loading was aborted".into())),
+        };
+        drop(waiting);
+        loaded.map(|runner| (runner, begun.elapsed()))
+    }
+
+    /// Starts an attempt in a task of its own. Called with `loading` locked.
+    fn begin_loading(self: &Arc<Self>) -> Arc<Loading> {
         self.ready.store(None);
-        let this = self.clone();
-        let started = tokio::task::spawn_blocking(move || this.start()).await;
-        let started = started.map_err(|e| StartError::Node(format!("loading was aborted: {e}")));
-        match started.and_then(|started| started) {
+        let (sender, outcome) = watch::channel(None);
+        let loading = Arc::new(Loading {
+            begun: Instant::now(),
+            connected: AtomicBool::new(false),
+            outcome,
+        });
+        let (this, attempt) = (self.clone(), loading.clone());
+        tokio::spawn(async move {
+            let (replica, begun) = (this.clone(), attempt.begun);
+            let started = tokio::task::spawn_blocking(move || replica.start(&attempt.connected));
+            let started = started
+                .await
+                .map_err(|e| StartError::Node(format!("loading was aborted: {e}")));
+            let loaded = this.record(begun, started.and_then(|started| started));
+            // The order lets `load` find either the result or the attempt.
+            *this.loading.lock().expect("no panic under this lock") = None;
+            let _ = sender.send(Some(loaded));
+        });
+        loading
+    }
+
+    /// Records the result of an attempt, once for all its callers.
+    fn record(&self, begun: Instant, started: Result<(Runner, Cold), StartError>) -> Loaded {
+        match started {
             Ok((runner, cold)) => {
                 *self.refused.lock().expect("no panic under this lock") = None;
                 self.was_refused.store(false, Relaxed);
@@ -319,26 +402,39 @@ impl Replica {
                 self.touch();
                 let runner = Arc::new(runner);
                 self.ready.store(Some(runner.clone()));
-                Ok((runner, begun.elapsed()))
+                Ok(runner)
             }
             Err(error) => {
                 self.common.log.line(self.node_name(), &error.to_string());
-                let mut refused = self.refused.lock().expect("no panic under this lock");
-                *refused = Some((Instant::now(), error.clone()));
+                let now = Instant::now();
                 let function = matches!(error, StartError::Function(_));
+                let mut refused = self.refused.lock().expect("no panic under this lock");
+                *refused = Some((now, error.clone()));
                 self.was_refused.store(function, Relaxed);
+                drop(refused);
+                match function {
+                    // The node did its part.
+                    true => self.worked(),
+                    false => self.failed(now),
+                }
                 Err(error)
             }
         }
     }
 
-    fn start(&self) -> Result<(Runner, Cold), StartError> {
+    /// Whether an attempt to load it has waited for the node for a while.
+    pub fn is_slow_to_connect(&self, now: Instant) -> bool {
+        let loading = self.loading.lock().expect("no panic under this lock");
+        loading.as_ref().is_some_and(|l| l.is_slow_to_connect(now))
+    }
+
+    fn start(&self, connected: &AtomicBool) -> Result<(Runner, Cold), StartError> {
         let common = &self.common;
         let log = (&common.stats, &common.log);
         match &self.site {
             Site::Device(place) => {
                 let runner = device::Runner::start(
-                    (&common.sessions, &common.binaries),
+                    (&common.sessions, &common.binaries, connected),
                     place,
                     &common.function,
                     self.implementation,
@@ -360,6 +456,7 @@ impl Replica {
                 Ok((Runner::Device(Arc::new(runner)), cold))
             }
             Site::Native => {
+                connected.store(true, Relaxed);
                 let runner = native::Runner::start(
                     &common.function,
                     self.implementation,

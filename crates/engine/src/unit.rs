@@ -34,6 +34,8 @@ pub struct Unit {
     why: Mutex<Option<String>>,
     /// The last query for places by a call that found no replica.
     last_query: Mutex<Option<Instant>>,
+    /// A periodic query for places is in progress.
+    querying: AtomicBool,
     /// Number of consecutive calls that ran past their deadline on a device.
     overruns: AtomicU32,
     /// End of the hold-off time.
@@ -64,6 +66,7 @@ impl Unit {
             placing: Mutex::default(),
             why: Mutex::default(),
             last_query: Mutex::default(),
+            querying: AtomicBool::new(false),
             overruns: AtomicU32::new(0),
             held_until: Mutex::default(),
         }
@@ -146,7 +149,7 @@ impl Unit {
     pub fn wanted(&self) -> Vec<DeviceRequest> {
         let now = Instant::now();
         let replicas = self.replicas.load();
-        let sick = replicas.iter().filter(|replica| !replica.allows(now));
+        let sick = replicas.iter().filter(|replica| replica.is_sick(now));
         let except: Vec<String> = sick
             .filter_map(|r| r.place().map(Candidate::name))
             .collect();
@@ -202,9 +205,9 @@ impl Unit {
         self.replicas.store(Arc::new(new));
     }
 
-    /// Selects the replica for a call among the desired ones that work: loaded ones first, then the
-    /// least loaded. Implementations are considered in the manifest's order, a later one only if no
-    /// earlier one works. `tried` have failed this call.
+    /// Selects the replica for a call among the desired ones that work: loaded ones first, then those
+    /// whose node responds, then the least loaded. Implementations are considered in the manifest's
+    /// order, a later one only if no earlier one works. `tried` have failed this call.
     pub fn route(&self, now: Instant, tried: &[Arc<Replica>]) -> Option<Arc<Replica>> {
         let replicas = self.replicas.load();
         if let [only] = &replicas[..] {
@@ -219,7 +222,10 @@ impl Unit {
         let wanted = open.filter(|r| r.implementation == first);
         let wanted = wanted.take(self.desired().max(1));
         wanted
-            .min_by_key(|r| (!r.is_loaded(), r.load_ns()))
+            .min_by_key(|r| match r.is_loaded() {
+                true => (false, false, r.load_ns()),
+                false => (true, r.is_slow_to_connect(now), r.load_ns()),
+            })
             .cloned()
     }
 
@@ -248,6 +254,23 @@ impl Unit {
             *last_query = Some(now);
         }
         may
+    }
+
+    /// Whether one of the replicas that calls would go to has failed: other places are needed.
+    pub fn is_sick(&self, now: Instant) -> bool {
+        let replicas = self.replicas.load();
+        let mut first = replicas.iter().take(self.desired().max(1));
+        first.any(|r| r.place().is_some() && r.is_sick(now))
+    }
+
+    /// Begins a periodic query for places, unless one is in progress.
+    pub fn begins_query(&self) -> bool {
+        !self.querying.swap(true, Relaxed)
+    }
+
+    /// The periodic query has ended.
+    pub fn ends_query(&self) {
+        self.querying.store(false, Relaxed);
     }
 
     /// Records why there are no places.
