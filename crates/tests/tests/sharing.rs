@@ -1,6 +1,6 @@
 //! The gate between tenants that use the device concurrently.
 
-use baltra_tests::{app, daemon_with, json, tenants, through, Running};
+use baltra_tests::{app, compile, compile_driver, daemon_with, json, tenants, through, Running};
 
 /// Runs two tenants concurrently, one with repeated matrix multiplications and one with small
 /// tasks; returns the number of tasks of each.
@@ -82,4 +82,19 @@ fn test_usage_is_booked_to_who_used_the_device() {
         booked("busy") > 0 && booked("quiet") == 0
     })
     .unwrap();
+}
+
+#[test]
+fn test_programs_on_one_executor_allocate_shared_virtual_memory_one_at_a_time() {
+    let driver = compile_driver("one_svm_driver");
+    let daemon = daemon_with(&[
+        &format!("device.driver={}", driver.display()),
+        "device.host_memory=false",
+    ]);
+    let programs =
+        [(); 4].map(|()| Running::start(through(&daemon, "", compile("svm_allocations"))));
+    for program in programs {
+        let answer = program.finish().ok();
+        assert_eq!(answer.number("failures"), Some(0), "{answer:?}");
+    }
 }

@@ -3,6 +3,7 @@
 use super::{call, create, query, Code, Device, Driver, Result};
 use baltra_opencl::*;
 use std::ffi::{c_char, c_void, CString};
+use std::sync::{Mutex, MutexGuard};
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident($raw:ty, $release:ident);)*) => {$(
@@ -401,6 +402,7 @@ impl Context {
     /// `clSVMAlloc`.
     pub fn svm_alloc(&self, flags: u64, len: usize, alignment: u32) -> Result<*mut c_void> {
         let allocate = self.driver.api().clSVMAlloc.ok_or(CL_INVALID_OPERATION)?;
+        let _alone = svm_lock();
         // SAFETY: plain values.
         let address = unsafe { allocate(self.raw, flags, len, alignment) };
         if address.is_null() {
@@ -415,10 +417,18 @@ impl Context {
     /// `address` is from [`Context::svm_alloc`], not freed yet, and no command uses it.
     pub unsafe fn svm_free(&self, address: *mut c_void) {
         if let Some(free) = self.driver.api().clSVMFree {
+            let _alone = svm_lock();
             // SAFETY: the caller's promise.
             unsafe { free(self.raw, address) };
         }
     }
+}
+
+/// Serializes allocations of shared virtual memory in this process: NVIDIA's driver fails with -4
+/// when several contexts allocate or free at once.
+fn svm_lock() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().expect("no panic under this lock")
 }
 
 fn raw_devices(devices: &[Device]) -> (u32, Vec<cl_device_id>) {
