@@ -498,4 +498,8 @@ pub struct Executor {
     /// milliseconds; by the device's kind if absent
     #[arg(long)]
     pub orphan_ms: Option<u64>,
+    /// Time for which a command may block commands of ended sessions, milliseconds; 0: unlimited;
+    /// 30,000 if absent
+    #[arg(long)]
+    pub contended_ms: Option<u64>,
 }

@@ -9,6 +9,7 @@ use crate::session::{Session, SessionMemory};
 use crate::traces::Traces;
 use anyhow::Context as _;
 use baltra_channel::Channel;
+use baltra_ring::lease::monotonic_ns;
 use baltra_ring::LeaseHolder;
 use baltra_sandbox::Sandbox;
 use baltra_wire::executor::{Cause, SessionStart, ToExecutor, ToManager};
@@ -36,6 +37,10 @@ const ENDING_MAX: Duration = Duration::from_millis(800);
 const ORPHAN_MAX_GPU: Duration = Duration::from_secs(2);
 /// As above, on other devices.
 const ORPHAN_MAX: Duration = Duration::from_secs(5);
+
+/// How long a command of an open session may block commands of ended sessions, unless
+/// [`Options::contended`] is set. Without commands that wait, it may take any time.
+const CONTENDED_MAX: Duration = Duration::from_secs(30);
 
 /// The default directory's name, followed by the process's number.
 const WORK_DIR: &str = "baltra-executor-";
@@ -70,6 +75,9 @@ pub struct Options {
     /// How long commands of an ended session may continue while other sessions use the process;
     /// `None`: depends on the device's type.
     pub orphan: Option<Duration>,
+    /// How long a command of an open session may block commands of ended sessions; zero: unlimited;
+    /// `None`: 30 s.
+    pub contended: Option<Duration>,
 }
 
 impl Options {
@@ -90,6 +98,7 @@ impl Options {
             sandbox: true,
             traces: false,
             orphan: None,
+            contended: None,
         }
     }
 
@@ -141,6 +150,13 @@ impl Shared {
             ORPHAN_MAX
         };
         self.options.orphan.unwrap_or(by_kind)
+    }
+
+    /// How long a command of an open session may block commands of ended sessions; `None`:
+    /// unlimited.
+    fn contended_max(&self) -> Option<Duration> {
+        let max = self.options.contended.unwrap_or(CONTENDED_MAX);
+        (!max.is_zero()).then_some(max)
     }
 
     /// Loads the driver and readies it.
@@ -304,6 +320,7 @@ struct Tenant {
 }
 
 /// A session's commands in the driver.
+#[derive(Clone)]
 struct Running {
     session: u64,
     /// Start of its longest-running command, or of its wait behind others.
@@ -315,12 +332,19 @@ struct Running {
 /// Commands that began within this time of each other may have reached the device in any order.
 const TOGETHER_NS: u64 = 1_000_000_000;
 
-/// The session whose commands block the device past their grace period, if it is certain.
-fn culprit(running: impl Iterator<Item = Running>) -> Option<u64> {
-    let (overdue, others): (Vec<_>, Vec<_>) = running.partition(|r| r.overdue);
+/// The session whose commands block the device past their grace period, if it is certain. Where
+/// these may wait for a command of an open session, it is that session, once they have waited since
+/// `waited_since_ns`.
+fn culprit(running: impl Iterator<Item = Running>, waited_since_ns: Option<u64>) -> Option<u64> {
+    let (overdue, open): (Vec<_>, Vec<_>) = running.partition(|r| r.overdue);
     let first = overdue.iter().min_by_key(|r| r.since_ns)?;
-    let waits = |r: &Running| r.since_ns.saturating_add(TOGETHER_NS) < first.since_ns;
-    (!others.iter().any(waits)).then_some(first.session)
+    let is_older = |r: &&Running| r.since_ns.saturating_add(TOGETHER_NS) < first.since_ns;
+    match open.iter().filter(is_older).min_by_key(|r| r.since_ns) {
+        None => Some(first.session),
+        Some(oldest) => waited_since_ns
+            .is_some_and(|at| first.since_ns <= at)
+            .then_some(oldest.session),
+    }
 }
 
 type Ended = Arc<Mutex<Vec<(u64, String)>>>;
@@ -408,9 +432,13 @@ impl Server {
     }
 
     /// The session whose commands block the device past their grace period: it has ended, they have
-    /// not, and no open session has a command that has run for longer and may be the cause.
+    /// not, and no open session has a command that has run for longer and may be the cause. Such an
+    /// open session, once the others have waited for [`Shared::contended_max`].
     fn overdue(&self) -> Option<u64> {
         let max = self.shared.orphan_max();
+        let contended_max = self.shared.contended_max();
+        let waited_since_ns =
+            contended_max.and_then(|max| monotonic_ns().checked_sub(max.as_nanos() as u64));
         let sessions = self.sessions.values();
         let running = sessions.filter_map(|s| {
             Some(Running {
@@ -419,7 +447,7 @@ impl Server {
                 overdue: s.overdue(max),
             })
         });
-        culprit(running)
+        culprit(running, waited_since_ns)
     }
 
     /// Exits because of a session's work. All clients are notified.
@@ -428,6 +456,9 @@ impl Server {
         let tenant = culprit.map_or_else(String::new, |s| s.start.tenant.clone());
         let ended = culprit.map_or_else(String::new, |s| s.reason());
         let reason = match cause {
+            Cause::Overdue if ended.is_empty() => {
+                "a command blocked commands of ended sessions for too long".to_owned()
+            }
             Cause::Overdue => format!("a command did not end ({ended})"),
             Cause::ContextLost => format!("the driver's context was lost ({ended})"),
         };
@@ -743,17 +774,32 @@ mod tests {
     #[test]
     fn test_who_waits_behind_a_living_sessions_command_is_not_to_blame() {
         const SECOND: u64 = 1_000_000_000;
-        assert_eq!(culprit([].into_iter()), None);
-        let all = || [running(1, SECOND, false), running(2, 3 * SECOND, true)].into_iter();
-        assert_eq!(culprit(all()), None);
-        assert_eq!(culprit(all().skip(1)), Some(2));
+        let certain = |all: &[Running]| culprit(all.iter().cloned(), None);
+        assert_eq!(certain(&[]), None);
+        let all = [running(1, SECOND, false), running(2, 3 * SECOND, true)];
+        assert_eq!(certain(&all), None);
+        assert_eq!(certain(&all[1..]), Some(2));
         let all = [
             running(1, 4 * SECOND, false),
             running(2, 2 * SECOND, true),
             running(3, SECOND, true),
         ];
-        assert_eq!(culprit(all.into_iter()), Some(3));
+        assert_eq!(certain(&all), Some(3));
         let all = [running(1, 4 * SECOND, false), running(2, 5 * SECOND, true)];
-        assert_eq!(culprit(all.into_iter()), Some(2));
+        assert_eq!(certain(&all), Some(2));
+    }
+
+    #[test]
+    fn test_an_open_sessions_command_blocks_ended_sessions_for_a_limited_time() {
+        const SECOND: u64 = 1_000_000_000;
+        let all = [
+            running(1, 5 * SECOND, false),
+            running(2, SECOND, false),
+            running(3, 9 * SECOND, true),
+        ];
+        let culprit = |waited_since_ns| culprit(all.iter().cloned(), waited_since_ns);
+        assert_eq!(culprit(None), None);
+        assert_eq!(culprit(Some(8 * SECOND)), None);
+        assert_eq!(culprit(Some(9 * SECOND)), Some(2));
     }
 }

@@ -171,6 +171,7 @@ fn welcome(
     }
     welcome.limits.task_ms = device
         .task_limit(limits.task_ms)
+        .and_then(|limit| limit.always())
         .map_or(0, |limit| limit.as_millis() as u64);
     if brought
         .as_ref()

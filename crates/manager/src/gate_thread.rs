@@ -22,6 +22,25 @@ const OPEN_COMMANDS_FACTOR: u32 = 4;
 /// task ends keeps the lease, idle, without ringing.
 const LOOK: Duration = Duration::from_millis(1);
 
+/// How long a task may run without completing a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskLimit {
+    /// Always.
+    Always(Duration),
+    /// While another client waits for the device.
+    Contended(Duration),
+}
+
+impl TaskLimit {
+    /// The limit of a task that no client waits for.
+    pub fn always(self) -> Option<Duration> {
+        match self {
+            TaskLimit::Always(limit) => Some(limit),
+            TaskLimit::Contended(_) => None,
+        }
+    }
+}
+
 /// A tenant's lease on a device, created by the manager for one executor.
 pub struct Lease {
     /// Its id on this node.
@@ -70,14 +89,14 @@ enum Order {
     Add {
         lease: Arc<Lease>,
         share: Share,
-        task_limit: Option<Duration>,
+        task_limit: Option<TaskLimit>,
         processor: Option<u32>,
         kill: Kill,
     },
     Change {
         client: ClientId,
         share: Share,
-        task_limit: Option<Duration>,
+        task_limit: Option<TaskLimit>,
     },
     Remove(ClientId),
     Slots(usize),
@@ -146,7 +165,7 @@ impl Gate {
         &self,
         lease: Arc<Lease>,
         share: Share,
-        task_limit: Option<Duration>,
+        task_limit: Option<TaskLimit>,
         processor: Option<u32>,
         kill: impl Fn(&str) + Send + 'static,
     ) {
@@ -160,7 +179,7 @@ impl Gate {
     }
 
     /// Applies a change of a tenant's entitlement.
-    pub fn change(&self, client: ClientId, share: Share, task_limit: Option<Duration>) {
+    pub fn change(&self, client: ClientId, share: Share, task_limit: Option<TaskLimit>) {
         self.owner.shared.order(Order::Change {
             client,
             share,
@@ -202,7 +221,7 @@ impl Gate {
 
 struct Member {
     lease: Arc<Lease>,
-    task_limit: Option<Duration>,
+    task_limit: Option<TaskLimit>,
     processor: Option<u32>,
     kill: Kill,
     /// The running task's progress by the holder's clock, and when the manager first saw that.
@@ -215,7 +234,7 @@ struct Member {
 impl Member {
     fn new(
         lease: Arc<Lease>,
-        task_limit: Option<Duration>,
+        task_limit: Option<TaskLimit>,
         processor: Option<u32>,
         kill: Kill,
     ) -> Member {
@@ -372,24 +391,28 @@ impl Keeper {
     /// Kills executors whose task exceeds its limit; returns whether any task is being watched.
     fn watch(&mut self) -> bool {
         let now = lease::monotonic_ns();
+        let contended = self.scheduler.waiting_count() > 0;
         let mut watching = false;
         for member in self.members.values_mut() {
-            let Some(limit) = member.task_limit.filter(|_| !member.killed) else {
-                continue;
-            };
             let granter = &member.lease.granter;
             let state = granter.state();
-            let busy = matches!(state, LeaseState::Busy | LeaseState::Revoked);
+            let kept = contended && state == LeaseState::Revoked;
+            let (limit, counts) = match member.task_limit.filter(|_| !member.killed) {
+                Some(TaskLimit::Always(limit)) => (limit, true),
+                Some(TaskLimit::Contended(limit)) => (limit, kept),
+                None => continue,
+            };
+            let busy = counts && matches!(state, LeaseState::Busy | LeaseState::Revoked);
             let progress = granter.progress_ns().unwrap_or(0);
             member.task = match member.task.filter(|_| busy) {
                 Some((same, seen)) if same == progress => Some((progress, seen)),
                 _ => busy.then_some((progress, now)),
             };
             member.revoked_ns = match state {
-                LeaseState::Revoked => Some(member.revoked_ns.unwrap_or(now)),
+                LeaseState::Revoked if counts => Some(member.revoked_ns.unwrap_or(now)),
                 _ => None,
             };
-            watching |= !matches!(state, LeaseState::Free);
+            watching |= counts && !matches!(state, LeaseState::Free);
             let long = limit * OPEN_COMMANDS_FACTOR;
             let silent = match granter.queued() {
                 0 | 1 => limit,
@@ -462,6 +485,43 @@ mod tests {
         };
         gate.add(lease, share, None, None, |_| {});
         holder
+    }
+
+    #[test]
+    fn test_a_task_may_take_any_time_until_another_client_waits() {
+        let options = GateOptions {
+            slots: 1,
+            policy: PolicyKind::Fair,
+            quantum: Duration::from_millis(1),
+            linger: Duration::from_micros(100),
+        };
+        let gate = Gate::start("test", options).unwrap();
+        let (killed, kills) = std::sync::mpsc::channel();
+        let limit = Duration::from_millis(100);
+        let share = Share {
+            tenant: "first".into(),
+            weight: 1,
+            ..Share::default()
+        };
+        let lease = Arc::new(Lease::new(1, "first").unwrap());
+        let bell = lease.bell.try_clone().unwrap();
+        let first = LeaseHolder::new(&lease.page, bell).unwrap();
+        let kill = move |reason: &str| killed.send(reason.to_owned()).unwrap();
+        gate.add(lease, share, Some(TaskLimit::Contended(limit)), None, kill);
+        first.acquire();
+        std::thread::sleep(3 * limit);
+        assert!(kills.try_recv().is_err(), "no client waited");
+        let second = member(&gate, 2);
+        let begun = Instant::now();
+        let waiting = std::thread::spawn(move || {
+            let patience = Instant::now() + Duration::from_secs(60);
+            second.acquire_unless(|| Instant::now() > patience)
+        });
+        let reason = kills.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(reason.contains("100 ms"), "{reason}");
+        assert!(begun.elapsed() >= limit);
+        first.release();
+        assert!(waiting.join().unwrap());
     }
 
     #[test]

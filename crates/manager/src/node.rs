@@ -4,7 +4,7 @@ use crate::accounts::{Accounts, Metered};
 use crate::configuration::Configuration;
 use crate::drivers;
 use crate::executors::{Description, Fault, Launch, Phase, Pool, PoolOptions, Process};
-use crate::gate_thread::{Gate, Lease};
+use crate::gate_thread::{Gate, Lease, TaskLimit};
 use crate::images::Images;
 use crate::loads::Loads;
 use crate::options::{DeviceOptions, ImageKind, Isolation, Options};
@@ -30,6 +30,11 @@ const UNNAMED: &str = "(of an earlier manager)";
 /// Default of `task_ms` if a task that does not end would block other tenants: longer than any
 /// kernel that is suited for sharing a device.
 const TASK_MS: u64 = 30_000;
+
+/// `contended_ms`, or its default.
+fn contended_ms(options: &DeviceOptions) -> u64 {
+    options.contended_ms.or(options.task_ms).unwrap_or(TASK_MS)
+}
 
 /// Number of slots if it is unlimited.
 const SLOTS_MANY: usize = 1 << 16;
@@ -99,6 +104,7 @@ impl Device {
             groups,
             traces,
             orphan_ms: options.orphan_ms,
+            contended_ms: contended_ms(options),
         };
         Ok(Device {
             options: options.clone(),
@@ -136,11 +142,11 @@ impl Device {
     }
 
     /// Time limit of a task without a completed command.
-    pub fn task_limit(&self, tenant_ms: Option<u64>) -> Option<Duration> {
+    pub fn task_limit(&self, tenant_ms: Option<u64>) -> Option<TaskLimit> {
+        let description = self.description.get();
+        let is_cpu = description.as_ref().is_some_and(|d| d.is_cpu());
+        let is_gpu = description.as_ref().is_some_and(|d| d.is_gpu());
         let by_kind = || {
-            let description = self.description.get();
-            let is_cpu = description.as_ref().is_some_and(|d| d.is_cpu());
-            let is_gpu = description.as_ref().is_some_and(|d| d.is_gpu());
             // Calls of a board have their own deadlines.
             let shared = self.options.isolation == Isolation::Device && is_cpu;
             match shared || is_gpu {
@@ -149,11 +155,15 @@ impl Device {
             }
         };
         let device_ms = self.options.task_ms.unwrap_or_else(by_kind);
-        [device_ms, tenant_ms.unwrap_or(0)]
+        let shortest = [device_ms, tenant_ms.unwrap_or(0)]
             .into_iter()
             .filter(|ms| *ms > 0)
-            .min()
-            .map(Duration::from_millis)
+            .min();
+        match (shortest, contended_ms(&self.options)) {
+            (Some(ms), _) => Some(TaskLimit::Always(Duration::from_millis(ms))),
+            (None, ms @ 1..) if is_cpu => Some(TaskLimit::Contended(Duration::from_millis(ms))),
+            (None, _) => None,
+        }
     }
 
     /// Whether it is the host's processors and each executor serves one tenant, so that processor

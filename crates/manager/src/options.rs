@@ -433,6 +433,11 @@ pub struct DeviceOptions {
     /// otherwise unlimited. A shorter limit of the tenant takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task_ms: Option<u64>,
+    /// The same limit while others wait: commands of an ended session (a killed client, a call past
+    /// its deadline) in the same executor, or, on a CPU device whose tasks have no other limit,
+    /// another tenant; milliseconds; 0: unlimited; absent: `task_ms`, or 30,000 without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contended_ms: Option<u64>,
     /// How long commands of an ended session may continue while other sessions use the executor,
     /// milliseconds; then the executor exits. Absent: 2,000 on a GPU, otherwise 5,000.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -460,6 +465,7 @@ impl Default for DeviceOptions {
             turn_ms: 1000,
             prestart: None,
             task_ms: None,
+            contended_ms: None,
             orphan_ms: None,
             tenants: Vec::new(),
             labels: BTreeMap::new(),

@@ -20,7 +20,7 @@ static const char source[] =
     "  for (ulong i = 0; i < n; i += 4096) ((volatile global uchar *)a)[i] = 1;\n"
     "}\n";
 
-/* harm fault|endless|stray|hoard [N]: the last line is "survived" if the session is usable
+/* harm fault|endless|stray|hoard [N [GROUPS]]: the last line is "survived" if the session is usable
  * afterwards. */
 int main(int argc, char **argv) {
   const char *name = argc > 1 ? argv[1] : "fault";
@@ -38,9 +38,9 @@ int main(int argc, char **argv) {
   printf("ready\n");
   fflush(stdout);
 
-  size_t one = 1;
+  size_t one = 1, groups = argc > 3 ? strtoull(argv[3], NULL, 0) : 1;
   cl_event event = NULL;
-  cl_int code = clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &one, &one, 0, NULL, &event);
+  cl_int code = clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &groups, &one, 0, NULL, &event);
   printf("enqueue %d\n", code);
   printf("finish %d\n", clFinish(queue));
   cl_int status = 99;

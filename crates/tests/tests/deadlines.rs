@@ -318,6 +318,69 @@ async fn test_with_device_isolation_two_endless_calls_do_not_stop_other_function
     endless_calls_do_not_stop_others(engine(&daemon.endpoint())).await;
 }
 
+/// Calls of `copy` fail while another session's kernel holds the device, and succeed once that
+/// session has ended, without an action of its owner.
+async fn calls_outlast_a_kernel(engine: &Engine, copy: &Arc<Function>) {
+    let time = Duration::from_secs(2);
+    let patience = Instant::now() + PATIENCE;
+    while call(engine, copy, &[4], time).await.is_ok() {
+        assert!(Instant::now() < patience, "the kernel never runs");
+    }
+    let patience = Instant::now() + PATIENCE;
+    while call(engine, copy, &[5], time).await.is_err() {
+        assert!(Instant::now() < patience, "the device is stuck");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn test_an_open_programs_endless_kernel_does_not_stop_functions_of_its_tenant() {
+    let daemon = daemon_with(&["device.contended_ms=1000"]);
+    let engine = engine(&daemon.endpoint());
+    let copy = function(&manifest("copy", "copy"), &[("k.cl", KERNELS)]);
+    engine.deploy(&copy, 1).await;
+    answers(&engine, &copy, &[1, 2, 3]).await;
+    let mut command = through(&daemon, "", compile("harm"));
+    // Enough groups for all threads of the device.
+    command.args(["endless", "64", "4096"]);
+    let mut running = Running::start(command);
+    running.wait_line("ready");
+    calls_outlast_a_kernel(&engine, &copy).await;
+    let ended = running.finish().ok();
+    assert_eq!(ended.number("finish"), Some(NOT_AVAILABLE), "{ended:?}");
+    assert!(faults(&daemon, "", "overdue") >= 1);
+    answers(&engine, &copy, &[6; 8]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn test_an_endless_call_with_a_long_time_limit_does_not_stop_other_functions() {
+    let daemon = daemon_with(&["device.contended_ms=1000"]);
+    let engine = engine(&daemon.endpoint());
+    let copy = function(&manifest("copy", "copy"), &[("k.cl", KERNELS)]);
+    let spin = function(&manifest("spin", "spin"), &[("k.cl", KERNELS)]);
+    for function in [&copy, &spin] {
+        engine.deploy(function, 1).await;
+        answers(&engine, function, &[1, 2, 3]).await;
+    }
+    let endless = {
+        let (engine, spin) = (engine.clone(), spin.clone());
+        let time = Duration::from_secs(24 * 3600);
+        // Enough groups for all threads of the device.
+        tokio::spawn(async move { call(&engine, &spin, &vec![7; 1 << 18], time).await })
+    };
+    calls_outlast_a_kernel(&engine, &copy).await;
+    // Tried again once, and ended again.
+    let patience = Instant::now() + PATIENCE;
+    while !endless.is_finished() {
+        assert!(Instant::now() < patience, "the call has not ended");
+        let _ = call(&engine, &copy, &[8], Duration::from_secs(2)).await;
+    }
+    assert!(matches!(
+        endless.await.unwrap(),
+        Err(CallError::Failed(_)) | Err(CallError::Unavailable(_))
+    ));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn test_a_function_whose_calls_never_end_is_held_off() {
     let daemon = daemon();

@@ -25,6 +25,7 @@ pub fn executor(args: Executor) -> Result<()> {
         sandbox: !args.no_sandbox,
         traces: args.traces,
         orphan: args.orphan_ms.map(Duration::from_millis),
+        contended: args.contended_ms.map(Duration::from_millis),
     })
 }
 

@@ -45,6 +45,9 @@ pub struct Launch {
     /// How long commands of an ended session may continue
     /// ([`crate::options::DeviceOptions::orphan_ms`]).
     pub orphan_ms: Option<u64>,
+    /// How long a command of an open session may block commands of ended sessions
+    /// ([`crate::options::DeviceOptions::contended_ms`]).
+    pub contended_ms: u64,
 }
 
 impl Launch {
@@ -91,6 +94,8 @@ impl Launch {
         if let Some(ms) = self.orphan_ms {
             command.arg("--orphan-ms").arg(ms.to_string());
         }
+        let contended_ms = self.contended_ms.to_string();
+        command.arg("--contended-ms").arg(contended_ms);
         let child = command.spawn()?;
         let mut process = Process::new(ours, child.id(), Some(child))?;
         process.work = Some(work);
