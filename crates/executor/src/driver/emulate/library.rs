@@ -211,12 +211,18 @@ impl Drop for Library {
     }
 }
 
+/// Text that was printed and not taken yet.
+#[derive(Default)]
+struct Printed {
+    text: Vec<u8>,
+}
+
 /// A launch in progress.
 pub struct Run<'a> {
     library: &'a Library,
     instance: NonNull<c_void>,
-    /// Text that was printed and not taken yet; boxed, because the instance has its address.
-    printed: Box<Vec<u8>>,
+    /// Boxed, because the instance has its address.
+    printed: Box<Printed>,
     cycles: u64,
     _buffers: &'a [Buffer],
 }
@@ -249,7 +255,7 @@ impl Run<'_> {
 
     /// Takes the text that the kernel has printed.
     pub fn take_printed(&mut self) -> Vec<u8> {
-        std::mem::take(&mut *self.printed)
+        std::mem::take(&mut self.printed.text)
     }
 }
 
@@ -269,8 +275,10 @@ unsafe extern "C" fn print(context: *mut c_void, text: *const c_char, length: u3
     // SAFETY: the context is the place that `start` passed, used by one thread at a time; the text
     // has that length.
     unsafe {
-        let printed = &mut *context.cast::<Vec<u8>>();
-        printed.extend_from_slice(std::slice::from_raw_parts(text.cast(), length as usize));
+        let printed = &mut *context.cast::<Printed>();
+        printed
+            .text
+            .extend_from_slice(std::slice::from_raw_parts(text.cast(), length as usize));
     }
 }
 
