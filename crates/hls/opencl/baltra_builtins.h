@@ -8,16 +8,18 @@
 #include <opencl-c-base.h>
 
 #define BALTRA_CONSTANT __attribute__((const))
+/* The first argument is a constant; clang must not merge two calls into one of a variable. */
+#define BALTRA_OF_CONSTANT __attribute__((const, nomerge))
 #define BALTRA_FUNCTION static inline __attribute__((overloadable, always_inline, unused))
 #define BALTRA_ROUTINE __attribute__((noinline))
 
 /* ---- the kernel's logic ---- */
 
-uint BALTRA_CONSTANT __baltra_local_id(uint dimension);
-uint BALTRA_CONSTANT __baltra_group_id(uint dimension);
-uint BALTRA_CONSTANT __baltra_global_id(uint dimension);
+uint BALTRA_OF_CONSTANT __baltra_local_id(uint dimension);
+uint BALTRA_OF_CONSTANT __baltra_group_id(uint dimension);
+uint BALTRA_OF_CONSTANT __baltra_global_id(uint dimension);
 /* A word of the argument block, from a bit on. */
-uint BALTRA_CONSTANT __baltra_word(uint word, uint low);
+uint BALTRA_OF_CONSTANT __baltra_word(uint word, uint low);
 void __attribute__((convergent, noduplicate)) __baltra_barrier(void);
 void __baltra_text(uint character);
 

@@ -95,7 +95,7 @@ pub fn expand(
     let mut old = std::mem::replace(&mut module.functions[entry.0], Function::empty());
     let copies: Vec<Instruction> = old.blocks[0].code.drain(..binding.copies).collect();
     let mut loops = Loops::new(old, &mut module.globals, groups, flat, barriers);
-    loops.identifiers();
+    loops.identifiers()?;
     loops.private_variables();
     loops.build(binding, &copies)?;
     let items = Items {
@@ -258,26 +258,31 @@ impl<'a> Loops<'a> {
     }
 
     /// Replaces identifiers by the loops' variables.
-    fn identifiers(&mut self) {
+    fn identifiers(&mut self) -> Result<()> {
         let variables = &self.variables;
         for instruction in self.old.blocks.iter_mut().flat_map(|b| &mut b.code) {
-            let Op::Call(Callee::Engine(call), arguments) = &instruction.op else {
+            use EngineCall::{GlobalId, GroupId, LocalId, Word};
+            let Op::Call(Callee::Engine(call @ (GlobalId | GroupId | LocalId | Word)), arguments) =
+                &instruction.op
+            else {
                 continue;
             };
-            let Some((_, Value::Bits(dimension))) = arguments.first() else {
-                continue;
+            let Some((_, Value::Bits(d))) = arguments.first() else {
+                let error = Error::internal("the dimension of a work-item function is variable");
+                return Err(error.at(&instruction.position));
             };
-            let d = (*dimension as usize).min(2);
+            let d = (*d as usize).min(2);
             instruction.op = match call {
-                EngineCall::LocalId => Op::Copy(local(variables.local[d])),
-                EngineCall::GroupId => Op::Copy(local(variables.group[d])),
-                EngineCall::GlobalId => {
+                LocalId => Op::Copy(local(variables.local[d])),
+                GroupId => Op::Copy(local(variables.group[d])),
+                GlobalId => {
                     let (base, id) = (variables.base[d], variables.local[d]);
                     Op::Binary(BinaryOp::Add, local(base), local(id))
                 }
                 _ => continue,
             };
         }
+        Ok(())
     }
 
     /// With barriers, gives each work-item its own copies of the kernel's variables in memory.

@@ -18,6 +18,17 @@ kernel void identify(global uint *out)
               get_num_groups(2) << 28;
 }
 
+/* The dimension is a variable, and exceeds the last one. */
+kernel void dimensions(global uint *out, uint end)
+{
+    uint sum = 0;
+    for (uint d = 0; d < end; d++)
+        sum = sum * 7 + get_global_id(d) + 2 * get_local_id(d) + 3 * get_group_id(d) + 4 * get_global_size(d) +
+              5 * get_global_offset(d) + 6 * get_local_size(d);
+    size_t x = get_global_id(0) - get_global_offset(0), y = get_global_id(1) - get_global_offset(1);
+    out[y * get_global_size(0) + x] = sum;
+}
+
 kernel void histogram(global const uchar *in, global uint *bins, local uint *own, int n)
 {
     for (int i = get_local_id(0); i < 64; i += get_local_size(0)) own[i] = 0;

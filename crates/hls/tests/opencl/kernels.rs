@@ -131,6 +131,30 @@ fn test_identifiers_with_offset_and_groups() {
 }
 
 #[test]
+fn test_identifiers_of_a_variable_dimension() {
+    let (global, local, offset) = ([4_u32, 2, 1], [2_u32, 2, 1], [3_u32, 0, 5]);
+    let mut expected = Vec::new();
+    for y in 0..global[1] {
+        for x in 0..global[0] {
+            let mut sum = 0_u32;
+            for (d, at) in [x, y, 0].into_iter().enumerate() {
+                let own = at + offset[d] + 2 * (at % local[d]) + 3 * (at / local[d]);
+                sum = sum * 7 + own + 4 * global[d] + 5 * offset[d] + 6 * local[d];
+            }
+            // Beyond the last dimension sizes are 1, and positions 0.
+            expected.push(sum * 7 + 4 + 6);
+        }
+    }
+    let mut out = vec![0; 4 * expected.len()];
+    let wide = |size: [u32; 3]| size.map(u64::from);
+    let mut arguments = [Buffer(&mut out), Word(4)];
+    let (offset, global, local) = (wide(offset), wide(global), wide(local));
+    let outcome = corpus().run_at(offset, "dimensions", global, local, &mut arguments);
+    done("dimensions", 8, &outcome);
+    assert_eq!(u32::read(&out), expected);
+}
+
+#[test]
 fn test_histogram_with_atomics_and_local_memory() {
     let n = 500;
     let input: Vec<u8> = random(512).iter().map(|r| *r as u8).collect();
