@@ -143,8 +143,9 @@ impl Runner {
                 options,
                 stats,
             );
-            let Err(StartError::Node(_)) = &started else {
-                return started;
+            let error = match started {
+                Err(StartError::Node(error)) => error,
+                started => return started,
             };
             let reason = is_over_soon(&client)
                 .then(|| client.lost_reason())
@@ -154,7 +155,8 @@ impl Runner {
                 Some(text) if text.starts_with(TURN_ENDED) && first.elapsed() < TURNS_MAX => {}
                 // A spare session may belong to an executor that is ending.
                 Some(text) if is_preempted(text) && tries < STARTS_MAX => tries += 1,
-                _ => return started,
+                Some(text) => return Err(StartError::Node(format!("{error}: {text}"))),
+                None => return Err(StartError::Node(error)),
             }
         }
     }
