@@ -64,7 +64,7 @@ impl ColdStart {
     }
 }
 
-/// Consecutive attempts to start a function whose executors end because of other sessions.
+/// Consecutive attempts to start a function whose executors end meanwhile.
 const STARTS_MAX: u32 = 3;
 
 /// Time limit for starting a function whose sessions end with the turns of its image.
@@ -153,8 +153,10 @@ impl Runner {
             match reason {
                 // The turn ended while the function was being loaded.
                 Some(text) if text.starts_with(TURN_ENDED) && first.elapsed() < TURNS_MAX => {}
-                // A spare session may belong to an executor that is ending.
-                Some(text) if is_preempted(text) && tries < STARTS_MAX => tries += 1,
+                // Another session's work may have ended the executor: a spare session may belong to
+                // one that is ending, and drivers crash (PoCL 3.1 sometimes asserts while another
+                // session releases kernels).
+                Some(text) if !text.starts_with(WORK_FAULTED) && tries < STARTS_MAX => tries += 1,
                 Some(text) => return Err(StartError::Node(format!("{error}: {text}"))),
                 None => return Err(StartError::Node(error)),
             }
