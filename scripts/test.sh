@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the named groups of tests, by default those of `make test`, and ends with "N passed, N failed".
-# `make test`: format text crates ports clippy unit loom miri fuzz integration messages hdl vm deny
+# `make test`: format text crates ports clippy integration unit loom miri fuzz messages hdl vm deny
 # (drivers: the part of integration that runs programs on four vendors' OpenCL drivers)
+# Groups that mostly wait run beside groups that mostly compute.
 # Other groups: board (the live model with Linux' TCP) and kubernetes (a cluster that is built from source and kept in
 # target/kubernetes), both as root; `all` runs every group.
 set -uo pipefail
@@ -9,15 +10,16 @@ cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 
 groups=("$@")
-tested=(format text crates ports clippy unit loom miri fuzz integration messages hdl vm deny)
+tested=(format text crates ports clippy integration unit loom miri fuzz messages hdl vm deny)
 [[ ${#groups[@]} -gt 0 ]] || groups=("${tested[@]}")
 [[ ${groups[*]} != all ]] || groups=("${tested[@]}" board kubernetes)
 logs=target/test-logs
 mkdir -p "$logs"
-passed=0
-failed=0
-skipped=0
-flaky=0
+# A line for each count: passed, failed, flaky or skipped, and a number. Groups run side by side append to it.
+counts=$logs/counts
+: >"$counts"
+add() { echo "$1 $2" >>"$counts"; }
+total() { awk -v name="$1" '$1 == name {s += $2} END {print s + 0}' "$counts"; }
 
 say() { printf '%s %s\n' "$(date +%H:%M:%S)" "$*"; }
 
@@ -27,11 +29,11 @@ count() {
     if grep -aq '^result of all:' "$1"; then lines='result of all:'; fi
     p=$(grep -aE "^$lines" "$1" | grep -oE '[0-9]+ passed' | awk '{s+=$1} END {print s+0}')
     f=$(grep -aE "^$lines" "$1" | grep -oE '[0-9]+ failed' | awk '{s+=$1} END {print s+0}')
-    passed=$((passed + p))
-    failed=$((failed + f))
-    flaky=$((flaky + $(grep -ac '^flaky: ' "$1")))
     # A run that failed without a failed test did not build, or crashed.
-    if [[ $2 -ne 0 && $f -eq 0 ]]; then failed=$((failed + 1)); fi
+    if [[ $2 -ne 0 && $f -eq 0 ]]; then f=1; fi
+    add passed "$p"
+    add failed "$f"
+    add flaky "$(grep -ac '^flaky: ' "$1")"
 }
 
 # Maximum time of a group in seconds, so that a group that hangs does not hide the others' results. The
@@ -41,9 +43,11 @@ LIMIT=${BALTRA_TEST_LIMIT:-5400}
 # Sets `processor` to the processor seconds of all commands so far. `times` of a subshell is its own.
 processor=0
 count_processor() {
-    times >"$logs/times"
-    processor=$(tail -n 1 "$logs/times" |
+    local file=$logs/times.$BASHPID
+    times >"$file"
+    processor=$(tail -n 1 "$file" |
         awk '{for (i = 1; i <= 2; i++) {split($i, t, /[ms]/); s += 60 * t[1] + t[2]}; printf "%d", s}')
+    rm -f "$file"
 }
 
 # run NAME COMMAND…: runs a group with a log; adds the counts of its test runner, or counts the group as one test.
@@ -59,9 +63,9 @@ run() {
     if grep -aqE '^(test result|result of all):' "$log"; then
         count "$log" $status
     elif [[ $status -eq 0 ]]; then
-        passed=$((passed + 1))
+        add passed 1
     else
-        failed=$((failed + 1))
+        add failed 1
     fi
     count_processor
     if [[ $status -eq 0 ]]; then
@@ -75,7 +79,7 @@ run() {
 }
 
 skip() {
-    skipped=$((skipped + 1))
+    add skipped 1
     say "$1: skipped: $2"
 }
 
@@ -111,8 +115,9 @@ compile() {
         --message-format=json-render-diagnostics >"$0" || { rm -f "$0"; exit 1; }' "$tests"
 }
 
-for group in "${groups[@]}"; do
-    case $group in
+# Runs a group.
+group() {
+    case $1 in
         format) run format cargo fmt --all --check ;;
         crates) run crates scripts/check_crates.py ;;
         ports) run ports scripts/check_ports.py ;;
@@ -227,13 +232,34 @@ for group in "${groups[@]}"; do
                 skip board-storms "a network namespace and a TAP device need root"
             fi
             ;;
-        *)
-            echo "error: no test group '$group' (see the head of $0)" >&2
-            exit 2
-            ;;
     esac
+}
+
+known=("${tested[@]}" drivers board kubernetes)
+for name in "${groups[@]}"; do
+    if [[ " ${known[*]} " != *" $name "* ]]; then
+        echo "error: no test group '$name' (see the head of $0)" >&2
+        exit 2
+    fi
 done
 
+# The integration tests wait for daemons most of their time: the groups after them run beside them.
+beside=
+for name in "${groups[@]}"; do
+    if [[ $name == integration && ${#groups[@]} -gt 1 ]]; then
+        built
+        group integration &
+        beside=$!
+    else
+        group "$name"
+    fi
+done
+[[ -z $beside ]] || wait "$beside"
+
+passed=$(total passed)
+failed=$(total failed)
+skipped=$(total skipped)
+flaky=$(total flaky)
 [[ $flaky -eq 0 ]] || echo "flaky: $flaky tests passed only when they ran again, by themselves; they are not counted below"
 if [[ $skipped -gt 0 ]]; then
     echo "$passed passed, $failed failed, $skipped skipped"
