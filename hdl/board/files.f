@@ -26,6 +26,7 @@ net/rtl/net_udp_tx.sv
 net/rtl/tcp_lookup.sv
 net/rtl/tcp_rx.sv
 net/rtl/tcp_cookie.sv
+net/rtl/tcp_evict.sv
 net/rtl/tcp_pending.sv
 net/rtl/tcp_timers.sv
 net/rtl/tcp_slots.sv

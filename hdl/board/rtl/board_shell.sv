@@ -82,7 +82,7 @@ module board_shell
   progress_t progress, http_progress;
   release_t released, http_release;
   logic [31:0] rcv_next, snd_una;
-  logic [SESSIONS-1:0] dead, shut, working, mid_request;
+  logic [SESSIONS-1:0] dead, shut, working, mid_request, yields;
   logic arrived, woken, look_ended, connect_done, http_rx_next;
   logic [S-1:0] arrived_at, woken_at, rcv_of, una_of;
   connect_result_t connect_result;
@@ -141,6 +141,7 @@ module board_shell
       .released,
       .working(working | (SESSIONS'(store.working) << store.session[S-1:0])),
       .mid_request,
+      .yields,
       .connect_valid(store.connect),
       .connect_ip(settings.store_ip),
       .connect_port(settings.store_port),
@@ -630,6 +631,7 @@ module board_shell
       .released(http_release),
       .working,
       .mid_request,
+      .yields,
       .rx_next(http_rx_next),
       .rx_read(http_rx_read),
       .rx_read_data,

@@ -892,6 +892,113 @@ def test_bytes_that_trickle_hold_no_session():
                 )
 
 
+def busy_client(first, part, every, answers, stop, again):
+    """A connection that sends `part` every `every` seconds, after `first`, and counts its replies;
+    with `again` it reconnects when the board has closed it."""
+    while not stop.is_set():
+        s = socket.socket()
+        s.settimeout(0.05)
+        try:
+            s.connect((BOARD_IP, 80))
+            s.sendall(first)
+            while not stop.wait(every - 0.05):
+                s.sendall(part)
+                try:
+                    while data := s.recv(65536):
+                        answers.append(data)
+                    break  # the board has closed the connection
+                except TimeoutError:
+                    pass
+        except OSError:
+            pass
+        finally:
+            s.close()
+        if not again:
+            return
+
+
+def test_busy_connections_make_room_for_others():
+    """Connections that always make progress, at a low rate, do not shut out others."""
+    echo = request(b"small")
+    upload = b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length: 8000000\r\n\r\n"
+    with Board(log="busy"):
+        for name, first, part, every in (
+            ("requests", b"", echo, 0.9),
+            ("bodies", upload, bytes(4096), 0.9),
+        ):
+            for again in (False, True):
+                stop, answers = threading.Event(), []
+                with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                    held = [
+                        pool.submit(busy_client, first, part, every, answers, stop, again)
+                        for _ in range(16)
+                    ]
+                    try:
+                        time.sleep(6)  # a request of 5 s has to give way
+                        for _ in range(3):
+                            patient(lambda: alive(60))
+                    finally:
+                        stop.set()
+                    for client in held:
+                        client.result()
+                # A session closes after a reply that says so, and no reply is cut off.
+                text = b"".join(answers)
+                assert text.count(b"HTTP/1.1 200 OK") == text.count(b"small"), text[-200:]
+                closed = text.count(b"Connection: close")
+                assert closed > 0 or name != "requests", "no connection was closed"
+                resets = metrics()["connections_reset_total"]
+                print(
+                    f"    {name}, {'again' if again else 'once'}: {closed} closed after a reply, "
+                    f"{resets} reset so far",
+                    flush=True,
+                )
+
+
+def test_busy_readers_make_room_for_others():
+    """Replies that are read steadily, but at a low rate, do not shut out others."""
+    body = random.Random(8).randbytes(1 << 20)
+
+    def reader(stop):
+        s = connect(receive_buffer=8192)
+        s.sendall(request(body))
+        try:
+            while not stop.wait(0.3) and s.recv(8192):
+                pass
+        except OSError:
+            pass
+        s.close()
+
+    with Board(log="readers"):
+        stop = threading.Event()
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            held = [pool.submit(reader, stop) for _ in range(16)]
+            try:
+                time.sleep(3)  # all replies are being read
+                for _ in range(2):
+                    patient(lambda: alive(60))
+            finally:
+                stop.set()
+            for client in held:
+                client.result()
+
+
+def test_busy_connections_stay_while_sessions_are_free():
+    """Without connections that wait, a connection may stay and take its time."""
+    with Board():
+        clients = [connect() for _ in range(15)]
+        answers = [Answers(s) for s in clients]
+        body = random.Random(7).randbytes(9 * 4096)
+        clients[0].sendall(request(body)[: -len(body)])
+        for i in range(9):
+            clients[0].sendall(body[4096 * i : 4096 * (i + 1)])
+            for s, answer in zip(clients[1:], answers[1:]):
+                s.sendall(request(b"small"))
+                assert answer.next() == (200, b"small")
+            alive()  # in the session that is left
+            time.sleep(0.8)
+        assert answers[0].next() == (200, body)
+
+
 def test_mixed_load():
     def client(i):
         draw = random.Random(i)

@@ -54,6 +54,7 @@ module http_engine
                                                   // end of a call
     output logic [SESSIONS-1:0] mid_request,      // a request has begun, and waits for its rest, or
                                                   // for space for its reply
+    input  logic [SESSIONS-1:0] yields,           // these are closed after their present reply
     // rings
     output logic                rx_next,          // there is a read in the next cycle
     output ring_read_t          rx_read,
@@ -434,7 +435,6 @@ module http_engine
   assign request_tag = s;
   assign request_function = c.number;
 
-
   logic complete, over;  // of the call in `finish_region`: its reply is complete; longer than its space
   logic [TxP-1:0] answer_to;
 
@@ -568,7 +568,6 @@ module http_engine
   // another session.
   assign onward = moves ? (plenty ? {2'b01, at[2:0]} : 5'(at[2:0]) + 5'(seen_pass.take)) : may_step ? parse_onward : 5'(at[2:0]);
 
-
   always_ff @(posedge own_clk) begin
     if (state == SAVE || state == CALL) requests[s] <= c;
     request_next <= requests[pick_then];  // in PICK, without a write
@@ -646,7 +645,10 @@ module http_engine
         end
       end else if (c.place == AT_BODY) begin
         if (chunks_due) state <= CHUNKS;
-        else if (!fill_dirty && !fill_waits && !own_put) state <= DECIDE;
+        else if (!fill_dirty && !fill_waits && !own_put) begin
+          if (yields[s]) c.close <= 1'b1;
+          state <= DECIDE;
+        end
       end else if (chunks_over) begin
         c.too_long <= 1'b1;
         if (!fill_dirty) state <= DECIDE;

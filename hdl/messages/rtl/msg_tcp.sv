@@ -355,6 +355,7 @@ module msg_tcp
       .released        ('{valid: release_session, session: net_pkg::session_t'(dead_at)}),
       .working         ('0),
       .mid_request     ('0),
+      .yields          (),
       .connect_valid   (calling),
       .connect_ip      (ips[call]),
       .connect_port    (tcp_port),

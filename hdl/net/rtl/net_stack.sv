@@ -52,6 +52,8 @@ module net_stack
                                                     // not count as idle time
     input  logic [SESSIONS-1:0]       mid_request,  // a request of these has begun, without a
                                                     // complete reply
+    output logic [SESSIONS-1:0]       yields,       // these are to be closed after their present
+                                                    // reply, because a connection waits
     input  logic                      connect_valid,
     input  logic [31:0]               connect_ip,
     input  logic [15:0]               connect_port,
@@ -361,6 +363,7 @@ module net_stack
       .released,
       .working,
       .mid_request,
+      .yields,
       .connect_valid(connect_valid && resolved),
       .connect_mac(resolved_mac),
       .connect_ip,

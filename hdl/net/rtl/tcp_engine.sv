@@ -22,10 +22,12 @@
 // application has written, or of 4 KB of it. Single bytes are not progress. The idle timeout is
 // IDLE_MS, and REQUEST_MS within a request.
 //
-// A connection that finds no free session evicts the session with the longest time without
-// progress, if that is at least IDLE_WANTED_MS. The session is closed if data of a reply is in
-// flight, otherwise reset; then the engine waits up to 128 cycles for the application to release
-// the session, and opens it for the new connection. Otherwise the peer retransmits.
+// A connection that finds no free session evicts a session whose request takes REQUEST_WANTED_MS or
+// longer, or the session with the longest time without progress, if that is at least
+// IDLE_WANTED_MS. The session is closed if data of a reply is in flight, otherwise reset; then the
+// engine waits up to 128 cycles for the application to release the session, and opens it for the
+// new connection. Otherwise the peer retransmits, and meanwhile the oldest session yields: it closes
+// after its present reply, and has REQUEST_WANTED_MS to take that (tcp_evict).
 //
 // The engine and the application notify each other of changes of a session's positions, and each
 // stores the values that it needs, so that all state is in memories,
@@ -58,6 +60,7 @@ module tcp_engine
     parameter  int IDLE_MS = 60000,         // idle timeout of a session; 0: never
     parameter  int REQUEST_MS = 10000,      // the same within a request
     parameter  int IDLE_WANTED_MS = 1000,   // after which a session may be evicted
+    parameter  int REQUEST_WANTED_MS = 5000,  // the same for a request, whatever its progress
     parameter  int LINGER_MS = 5000,        // after the own FIN; then the session is reset
     parameter  int LINGER_WANTED_MS = 1500, // the same for eviction: long enough for a
                                             // retransmission (RTO_FIRST_MS)
@@ -113,6 +116,7 @@ module tcp_engine
     input  logic [SESSIONS-1:0] working,      // the application works on these: they are not idle
     input  logic [SESSIONS-1:0] mid_request,  // a request of these has begun, without a complete
                                               // reply
+    output logic [SESSIONS-1:0] yields,       // these are to be closed after their present reply
     // connections that the board opens
     input  logic                connect_valid,
     input  logic         [47:0] connect_mac,
@@ -152,9 +156,7 @@ module tcp_engine
   logic wanted;   // a connection found no free session
   logic evicting; // the event is the eviction of a session
   logic [6:0] slot_wait;
-  // The session with the longest time without progress in the last scan, and that time.
-  logic [S-1:0] laggard;
-  logic [9:0] laggard_idle;
+  logic [S-1:0] laggard;  // the session to evict, if `laggard_over`
   logic laggard_over;
   // Few sessions are free. Sessions in TIME_WAIT then end at the next tick: a peer that has not
   // received the last ACK gets a reset for its FIN, which ends a connection that it has closed.
@@ -305,7 +307,7 @@ module tcp_engine
   logic [31:0] stream, una, recover;
   tx_t out_end, flight;
   rx_t offered_left, window_span;
-  logic stream_ended, in_work, gone, ours, dies, wakes, wakes_q, opening, emit, go_on, repeats, repeated;
+  logic stream_ended, in_work, overlong, gone, ours, dies, wakes, wakes_q, opening, emit, go_on, repeats, repeated;
   logic [15:0] window_out;
   effect_t effect, effect_q;
 
@@ -323,6 +325,7 @@ module tcp_engine
       .IDLE_MS         (IDLE_MS),
       .REQUEST_MS      (REQUEST_MS),
       .IDLE_WANTED_MS  (IDLE_WANTED_MS),
+      .REQUEST_WANTED_MS(REQUEST_WANTED_MS),
       .LINGER_MS       (LINGER_MS),
       .LINGER_WANTED_MS(LINGER_WANTED_MS),
       .TIME_WAIT_MS    (TIME_WAIT_MS),
@@ -343,6 +346,7 @@ module tcp_engine
       .stream_in   (stream_read),
       .mid_request (mid_request[index]),
       .working     (working[index]),
+      .yields      (yields[index]),
       .now,
       .tick_slow,
       .evicting,
@@ -354,6 +358,7 @@ module tcp_engine
       .offered_left,
       .flight,
       .in_work,
+      .overlong,
       .stepped_bits(stepped),
       .effect,
       .window_out,
@@ -394,6 +399,37 @@ module tcp_engine
       .repeats
   );
 
+  // ---- room for connections that find no free session ----
+  logic full, kept_free;  // in this cycle, such a connection; a free session is kept for another
+
+  // A closed session also ends once its FIN is acknowledged, because its peer may never close, or if
+  // its peer does not read its reply in time.
+  tcp_evict #(
+      .SESSIONS (SESSIONS),
+      .WANTED_MS(IDLE_WANTED_MS)
+  ) u_evict (
+      .clk(own_clk),
+      .rst,
+      .tick_64       (tick && &now[5:0]),
+      .scan          (phase == STEP && kind == EVENT_TICK && tick_slow),
+      .scan_at       (index),
+      .scan_evictable(record.state == OPEN && (!record.closing || flight == '0 || overlong) && !in_work),
+      .scan_lag      (overlong ? {2'b11, record.busy} : record.idle),
+      .scan_closable (IDLE_MS != 0 && record.state == OPEN && !record.closing),
+      .scan_age      (record.age),
+      .laggard,
+      .laggard_over,
+      .evicts        (phase == EVICT),
+      .look          (phase == STRANGER),
+      .address       ({head.ip, head.port}),
+      .refused       (full && !laggard_over),
+      .kept          (kept_free),
+      .birth         (births),
+      .birth_at      (slot),
+      .birth_active  (connects),
+      .yields
+  );
+
   // ---- the machine ----
   logic choose_segment, choose_other, choose_connect, takes_tick, settled_down, connecting, connects, spare;
   logic [1:0] connect_tries;
@@ -419,7 +455,8 @@ module tcp_engine
   assign births = phase == BIRTH && !progress.valid;
   assign begins = phase == BEGIN && !progress.valid;
   assign slot_taken = births;
-  assign spare = slot_free && (!reserve || count_open < (S + 1)'(SESSIONS - 1));
+  assign spare = slot_free && (S + 1)'(reserve) + (S + 1)'(kept_free && phase == CHECK) + count_open < (S + 1)'(SESSIONS);
+  assign full = phase == CHECK && checked && !cookie_late && cookie_right && !spare;
 
   always_comb begin
     fresh = 'x;
@@ -523,19 +560,7 @@ module tcp_engine
         evicting <= 1'b0;
       end
       else phase <= STEP;
-      STEP: begin
-        phase <= ENDS;
-        if (kind == EVENT_TICK && tick_slow) begin
-          // A closed session also ends once its FIN is acknowledged,
-          // because its peer may never close.
-          if (record.state == OPEN && (!record.closing || flight == '0) && !in_work) begin
-            if (record.idle > laggard_idle || index == laggard) begin
-              laggard <= index;
-              laggard_idle <= record.idle;
-            end
-          end else if (index == laggard) laggard_idle <= '0;
-        end
-      end
+      STEP: phase <= ENDS;
       ENDS: begin
         phase <= LENGTH;
         wakes_q <= wakes;
@@ -596,7 +621,7 @@ module tcp_engine
       if (checked) begin
         phase <= IDLE;
         if (!cookie_late && cookie_right && spare) phase <= ADD;
-        else if (!cookie_late && cookie_right) begin
+        else if (full) begin
           wanted <= 1'b1;  // no free session: the peer will retransmit
           if (laggard_over) begin
             phase <= EVICT;
@@ -609,7 +634,6 @@ module tcp_engine
         index <= laggard;
         kind <= EVENT_TICK;
         tick_slow <= 1'b0;
-        laggard_idle <= '0;
         phase <= LOAD;
       end
       WAIT_SLOT: begin
@@ -684,7 +708,6 @@ module tcp_engine
       end
     endcase
 
-    laggard_over <= laggard_idle >= slow(IDLE_WANTED_MS);
     if (rst) begin
       phase <= IDLE;
       change_valid <= 1'b0;
@@ -693,7 +716,6 @@ module tcp_engine
       reclaim <= 1'b0;
       wanted <= 1'b0;
       evicting <= 1'b0;
-      laggard_idle <= '0;
       turn <= 1'b0;
       port_from <= '0;
       count_opened <= '0;

@@ -14,6 +14,7 @@ module tcp_step
     parameter int IDLE_MS = 60000,
     parameter int REQUEST_MS = 10000,
     parameter int IDLE_WANTED_MS = 1000,
+    parameter int REQUEST_WANTED_MS = 5000,
     parameter int LINGER_MS = 5000,
     parameter int LINGER_WANTED_MS = 1500,
     parameter int TIME_WAIT_MS = 500,
@@ -37,6 +38,7 @@ module tcp_step
     input  stream_t           stream_in,
     input  logic              mid_request,
     input  logic              working,
+    input  logic              yields,
     input  logic [15:0]       now,
     input  logic              tick_slow,     // the tick is one of 64 ms
     input  logic              evicting,      // the event is the eviction of the session
@@ -49,6 +51,7 @@ module tcp_step
     output logic [RxBits-1:0] offered_left,  // of the advertised window
     output logic [TxBits-1:0] flight,        // data in flight
     output logic              in_work,       // the application works on the session
+    output logic              overlong,      // its request, or its last reply, takes too long
     // After STEP.
     output logic [TcbBits-1:0] stepped_bits,
     output effect_t           effect,
@@ -75,6 +78,7 @@ module tcp_step
   rx_t used;
   logic ack_beyond_next, ack_of_unsent, newer, same_window, sampled, slow_start, before_recover, at_recover;
   logic acked_all, acked_quantum, received_quantum, in_request;  // progress
+  logic yielding;  // the session closes after its present reply
   logic idle_over, wanted_over, linger_over, wait_over, timing_out, timer_runs, ack_due, shut, opens;  // shut: the peer's window; opens: it does
   logic [15:0] took, took_q;
   logic signed [18:0] took_more;  // difference from the mean round trip
@@ -117,7 +121,9 @@ module tcp_step
       received_quantum <= 4'(stream_in.next >> PROGRESS_BITS) != record.progress;
       in_request <= mid_request;
       idle_over <= IDLE_MS != 0 && record.idle >= (mid_request ? slow(REQUEST_MS) : slow(IDLE_MS)) && !working;
-      wanted_over <= IDLE_MS != 0 && record.idle >= slow(IDLE_WANTED_MS) && !working;
+      wanted_over <= IDLE_MS != 0 && (record.idle >= slow(IDLE_WANTED_MS) || record.busy >= 8'(slow(REQUEST_WANTED_MS))) && !working;
+      overlong <= IDLE_MS != 0 && record.busy >= 8'(slow(REQUEST_WANTED_MS));
+      yielding <= yields || record.closing;
       linger_over <= record.idle >= (wanted ? slow(LINGER_WANTED_MS) : slow(LINGER_MS));
       wait_over <= crowded || record.idle >= slow(TIME_WAIT_MS);
       in_work <= working;
@@ -204,6 +210,7 @@ module tcp_step
         after.fin_at  = out_end;
         after.active  = !stream_ended;
         after.idle    = '0;
+        after.busy    = '0;
       end
 
       case (kind)
@@ -262,6 +269,7 @@ module tcp_step
                 after.idle = '0;
                 after.progress = 4'(stream >> PROGRESS_BITS);
               end
+              if (!record.closing && !in_request) after.busy = '0;
               after.unacked = record.unacked + 2'd1;
               if (record.unacked == '0) after.ack_wait = 8'(DELAYED_ACK_MS);
               // An ACK at least for every second segment,
@@ -278,6 +286,10 @@ module tcp_step
           // The time limit for reading a reply starts when the reply is complete.
           if (in_work) after.idle = '0;
           else if (tick_slow) after.idle = (&record.idle) ? record.idle : record.idle + 10'd1;
+          if (tick_slow) after.age = (&record.age) ? record.age : record.age + 10'd1;
+          if (in_work) after.busy = '0;
+          else if (tick_slow) after.busy = !in_request && !(yielding && flight != '0) ? '0 :
+              (&record.busy) ? record.busy : record.busy + 8'd1;
           if (record.unacked != '0) begin
             after.ack_wait = record.ack_wait - 8'd1;
             if (ack_due) ack_now = 1'b1;
@@ -288,7 +300,8 @@ module tcp_step
               die = 1'b1;
               reset_out = 1'b1;
             end
-            if (evicting && wanted_over && record.state == OPEN && (in_request || flight == '0)) begin
+            if (evicting && wanted_over && record.state == OPEN &&
+                (in_request || flight == '0 || (record.closing && overlong))) begin
               die = 1'b1;
               reset_out = 1'b1;
             end else if (!record.closing && (idle_over || (evicting && wanted_over)) && record.state == OPEN) begin
@@ -296,6 +309,7 @@ module tcp_step
               after.fin_at  = out_end;
               after.active  = !stream_ended;
               after.idle    = '0;
+              after.busy    = '0;
               wake = 1'b1;
             end
             if (timer_runs) begin

@@ -39,6 +39,9 @@
     logic [7:0]  ack_wait;
     logic [3:0]  progress;         // position in the peer's stream at the last progress, in 4 KB
     logic [9:0]  idle;             // time without progress, in 64 ms
+    logic [9:0]  age;              // since the session was opened
+    logic [7:0]  busy;             // since its present request began, or the reply after which it
+                                   // closes was written
   } tcb_t;
 
   // The state reported by the application.

@@ -539,6 +539,117 @@ TEST(requests_have_a_deadline) {
           "it is closed after " + std::to_string(closed[5000]) + " ms");
 }
 
+// A request that takes longer than 5 s gives way to a new connection, the oldest first, although its
+// data makes progress; while sessions are free it may take any time.
+TEST(long_requests_give_way) {
+    Stack s;
+    s.releases = true;
+    std::vector<Peer> peers;
+    for (uint16_t i = 0; i < 16; i++) {
+        peers.push_back({static_cast<uint16_t>(5000 + i)});
+        peers.back().shake(s);
+        peers.back().data(s, 20);
+        if (i < 8) s.run_ms(130);
+    }
+    const std::vector<uint32_t> sessions = s.accepted;
+    s.dut->mid_request = 0xffff;
+    const auto turn = [&] {
+        for (size_t i = 0; i < 16; i++)
+            if (s.accepted.size() < 17 || i) {
+                peers[i].data(s, 4096);
+                s.session = sessions[i], s.read_to = peers[i].seq, s.written_to = peers[i].ack;
+                s.say();
+            }
+        s.got.clear();
+        s.run_ms(600);
+    };
+    const uint64_t start = s.ms;
+    Peer late{6000};
+    while (s.ms < start + 3000) turn();
+    late.shake(s);
+    check(s.accepted.size() == 16, "a request is cut off too early");
+    while (s.ms < start + 7000) turn();
+    const auto resets = [&] {
+        std::vector<uint16_t> to;
+        for (auto &g : s.got)
+            if (g.flags & kRst) to.push_back(g.to);
+        return to;
+    };
+    check(resets().empty() && s.dut->count_open == 16, "a request is cut off without contention");
+    late.data(s, 1);
+    s.run_ms(2);
+    const std::vector<uint16_t> to = resets();
+    check(to.size() == 1 && to[0] == peers[0].port, "the oldest request does not give way");
+    check(s.accepted.size() == 17 && s.accepted.back() == sessions[0], "the newcomer is not opened");
+}
+
+// Sessions that are never idle for a second, and never within a request for long: the oldest is to
+// close after its reply when a connection waits, and its place is kept for this connection.
+TEST(busy_sessions_yield_to_a_connection_that_waits) {
+    Stack s;
+    s.releases = true;
+    std::vector<Peer> peers;
+    for (uint16_t i = 0; i < 16; i++) {
+        peers.push_back({static_cast<uint16_t>(5000 + i)});
+        peers.back().shake(s);
+        s.run_ms(70);
+    }
+    const std::vector<uint32_t> sessions = s.accepted;
+    // A request of each peer, which is read, and has a reply.
+    const auto serve = [&](size_t i, bool finish) {
+        peers[i].data(s, 30);
+        s.session = sessions[i], s.read_to = peers[i].seq, s.written_to = peers[i].ack;
+        s.write(text("an answer"));
+        s.say(finish);
+        s.run(400);
+        peers[i].ack = s.written_to + finish;
+        s.send(peers[i].port, 80, peers[i].seq, peers[i].ack, kAck);
+        s.run(100);
+    };
+    const auto turn = [&] {
+        for (size_t i = 0; i < 16; i++) serve(i, false);
+        s.run_ms(500);
+    };
+    for (int i = 0; i < 5; i++) turn();
+    check(s.dut->yields == 0, "a session yields without contention");
+    Peer late{6000}, other{7000};
+    late.shake(s);
+    check(s.dut->yields == 1u << sessions[0], "the oldest session does not yield");
+    other.shake(s);
+    late.data(s, 1), late.seq--;
+    check(s.dut->yields == 1u << sessions[0], "another session yields at once");
+    check(s.accepted.size() == 16 && s.dut->count_open == 16, "a session was evicted");
+    turn();
+    // The board's reply is the last; then the peer closes, too.
+    serve(0, true);
+    s.send(peers[0].port, 80, peers[0].seq, peers[0].ack, kFin | kAck);
+    s.run_ms(5);
+    check(s.dut->count_open == 15, "the session that yields is not released");
+    other.data(s, 1), other.seq--;
+    check(s.accepted.size() == 16, "its place is not kept");
+    late.data(s, 1);
+    check(s.accepted.size() == 17 && s.accepted.back() == sessions[0], "the connection that waits is not opened");
+    check(s.dut->yields == 0, "the new session yields");
+    // The next one waits without coming again: its place is free after 4 s.
+    for (size_t i = 1; i < 16; i++) serve(i, false);
+    other.data(s, 1), other.seq--;
+    check(s.dut->yields == 1u << sessions[1], "the next session does not yield");
+    serve(1, true);
+    s.send(peers[1].port, 80, peers[1].seq, peers[1].ack, kFin | kAck);
+    s.run_ms(5);
+    Peer third{8000};
+    for (const bool expired : {false, true}) {
+        third.shake(s);
+        check(s.accepted.size() == 17u + expired, "a place is kept for longer, or not long enough");
+        for (int i = 0; i < 6 && !expired; i++) {
+            for (size_t k = 2; k < 16; k++) serve(k, false);
+            late.data(s, 30);
+            s.run_ms(600);
+        }
+        third.seq = 1000;
+    }
+}
+
 // Peers that never close after the board has do not hold their sessions.
 TEST(half_closed_connections_hold_no_session) {
     Stack s;

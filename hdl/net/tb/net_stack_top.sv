@@ -45,6 +45,7 @@ module net_stack_top
     input  logic [S-1:0]           release_at,
     input  logic [15:0]            working,
     input  logic [15:0]            mid_request,
+    output logic [15:0]            yields,
     input  logic                   connect_valid,
     input  logic [31:0]            connect_ip,
     input  logic [15:0]            connect_port,
