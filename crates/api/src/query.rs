@@ -120,6 +120,16 @@ impl Accelerator {
     }
 }
 
+/// Whether an accelerator with this `target` is built for a device: the target is a pattern of the
+/// device's model or name. `None` if the target is empty, which means unknown.
+pub fn is_target(target: &str, model: &str, name: &str) -> Option<bool> {
+    if target.is_empty() {
+        return None;
+    }
+    let pattern = Pattern::parse(target);
+    Some(pattern.is_some_and(|p| p.matches(model, false) || p.matches(name, false)))
+}
+
 /// The properties of a device that a query uses.
 pub trait Device {
     /// The value of a field; `None` for the accelerator, because a device may hold several.

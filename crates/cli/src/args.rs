@@ -410,7 +410,7 @@ pub enum Accelerator {
         /// The kernels in it, separated by commas
         #[arg(long, value_delimiter = ',')]
         kernels: Vec<String>,
-        /// Its target: a device's model or a board
+        /// The devices for which it is built: a pattern of their model or name; empty: unknown
         #[arg(long, default_value = "")]
         target: String,
     },

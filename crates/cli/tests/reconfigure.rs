@@ -187,6 +187,58 @@ fn test_an_instance_loads_its_image_on_its_own_device_only() {
 }
 
 #[test]
+fn test_an_image_runs_where_its_target_is() {
+    let registry = registry();
+    let daemon = node("east", &registry, CONFIG);
+    tenants(&daemon);
+    let image = Tenant::new(&daemon, "red", "maker").binary(&source("one"));
+    push(&daemon, "one", &image);
+    let load = ["accelerator", "load", "one", "--device", "fpga0"];
+    daemon.text(&load).unwrap();
+    until("the registry has it", || holds(&registry, "fpga0") == "one").unwrap();
+    allocate(&registry, "web-1", "name=fpga0,accelerator=one");
+    // The device that shares is idle, and does not count as having the image.
+    let runs_on = |query: &str| run_line(&registry, query, "printf '%s' \"$BALTRA_DEVICE\"");
+    let output = runs_on("accelerator=one");
+    assert_eq!(text(&output.stdout), "east/fpga0", "{output:?}");
+
+    let retarget = |target: &str| {
+        let file = daemon.state_dir().join("one.bit");
+        let file = file.to_str().unwrap();
+        let push = [
+            "accelerator",
+            "push",
+            file,
+            "--name",
+            "two",
+            "--target",
+            target,
+        ];
+        daemon.text(&push).unwrap();
+    };
+    std::fs::write(daemon.state_dir().join("one.bit"), b"another image").unwrap();
+    retarget("U280*");
+    let refused = ["accelerator", "load", "two", "--device", "fpga1"];
+    let refused = daemon.text(&refused).unwrap_err().to_string();
+    assert!(
+        refused.contains("built for 'U280*', not for 'fpga1'"),
+        "{refused}"
+    );
+    until("the registry has the target", || {
+        let message = text(&runs_on("accelerator=two").stderr);
+        let each = ["fpga0", "fpga1", "maker"];
+        each.iter()
+            .all(|name| message.contains(&format!("east/{name} (target): ")))
+    })
+    .unwrap();
+    retarget("maker");
+    until("the registry has the new target", || {
+        text(&runs_on("accelerator=two").stdout) == "east/maker"
+    })
+    .unwrap();
+}
+
+#[test]
 fn test_an_idle_session_makes_way_and_its_instance_has_another_device() {
     let registry = registry();
     let daemon = node("east", &registry, CONFIG);

@@ -144,6 +144,18 @@ fn test_up_starts_everything_and_down_leaves_nothing() {
         assert!(log.contains("serving"), "{daemon}: {log}");
     }
 
+    // A function whose accelerator no device runs is refused when it is deployed.
+    let functions = home.dir.path().join("functions");
+    write_adder(&functions, 1);
+    let manifest = functions.join("add-1/function.yaml");
+    let unfit = std::fs::read_to_string(&manifest).unwrap();
+    let unfit = unfit.replace("kernel: add,", "kernel: add, device: { accelerator: fft },");
+    std::fs::write(&manifest, unfit).unwrap();
+    let refused = home.baltra(&["function", "deploy", functions.to_str().unwrap()]);
+    let refused = text(&[refused.stdout, refused.stderr].concat());
+    assert!(refused.contains("/device0 (target): "), "{refused}");
+    assert_eq!(home.text(&["function", "list", "--json"]).trim(), "[]");
+
     // A second `baltra up` starts nothing.
     let again = text(&home.up(&[]).stdout);
     assert!(again.contains("already running"), "{again}");

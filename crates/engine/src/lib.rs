@@ -56,7 +56,7 @@ use device::Blame;
 use log::Log;
 pub use pending::Account;
 use pending::{Outcome, Pending};
-use placement::{Candidate, Local, Placement, Registry};
+use placement::{query_of, Candidate, Local, Placement, Registry, Unplaced};
 use replica::{Cold, Common, Replica};
 use stats::{End, Stats};
 use std::collections::HashMap;
@@ -168,10 +168,13 @@ impl Engine {
 
     /// Adds a function with the desired number of replicas (0: its first call loads it). Does not
     /// wait until it is loaded; [`Engine::warm`] does. A repeated call changes the number.
-    pub async fn deploy(&self, function: &Arc<Function>, replicas: usize) {
+    ///
+    /// Returns the reason for which no device of the pool runs the function's accelerator, if that
+    /// is so: each device with the filter that rejected it. The function is added nevertheless.
+    pub async fn deploy(&self, function: &Arc<Function>, replicas: usize) -> Option<String> {
         if let Some(unit) = self.unit(function) {
             unit.scale(replicas);
-            return;
+            return None;
         }
         let common = Common {
             function: function.clone(),
@@ -182,13 +185,14 @@ impl Engine {
             binaries: self.0.binaries.clone(),
         };
         let unit = Arc::new(Unit::new(common, replicas));
-        self.0.place(&unit).await;
+        let refused = self.0.place(&unit).await;
         for replica in unit.missing(Instant::now()) {
             load_aside(replica);
         }
         self.change(|units| {
             units.entry(key(function)).or_insert(unit);
         });
+        refused
     }
 
     /// Removes a function. Its calls in progress continue.
@@ -284,7 +288,8 @@ impl Engine {
 
     /// All devices that a tenant may use.
     pub async fn places(&self, tenant: &str) -> Result<Vec<Candidate>, String> {
-        self.0.placement.all(tenant).await
+        let all = self.0.placement.all(tenant).await;
+        all.map_err(|error| error.to_string())
     }
 
     fn deployed(&self, function: &Arc<Function>) -> Result<Arc<Unit>, CallError> {
@@ -540,17 +545,30 @@ impl std::fmt::Display for Hex<'_> {
 impl Inner {
     /// Queries devices and places the function on them. If no source responds, the previous devices
     /// are kept.
-    async fn place(&self, unit: &Unit) {
+    /// Queries the devices of a unit. Returns the last refusal if each of its implementations names
+    /// an accelerator that no device runs.
+    async fn place(&self, unit: &Unit) -> Option<String> {
         let mut found = HashMap::new();
+        let mut refused = 0;
+        let mut refusal = None;
         for wanted in unit.wanted() {
             match self.placement.places(&wanted).await {
                 Ok(places) => {
                     found.insert(wanted.implementation, places);
                 }
-                Err(error) => unit.not_placed(&error),
+                Err(error) => {
+                    unit.not_placed(&error.to_string());
+                    let query = query_of(&wanted.function, wanted.implementation);
+                    let accelerates = query.is_some_and(|query| query.accelerator.is_some());
+                    if let (Unplaced::Refused(reason), true) = (error, accelerates) {
+                        refused += 1;
+                        refusal = Some(reason);
+                    }
+                }
             }
         }
         unit.place(&found, &self.breakers);
+        refusal.filter(|_| refused == unit.common.function.manifest.implementations.len())
     }
 }
 

@@ -102,7 +102,24 @@ fn needs_compiler(function: &Function, implementation: usize) -> bool {
 }
 
 /// Devices, or the reason why there are none.
-pub type Places<'a> = Pin<Box<dyn Future<Output = Result<Vec<Candidate>, String>> + Send + 'a>>;
+pub type Places<'a> = Pin<Box<dyn Future<Output = Result<Vec<Candidate>, Unplaced>> + Send + 'a>>;
+
+/// Why there are no devices for a function.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unplaced {
+    /// No source of devices responds, or its devices cannot be reached.
+    #[error("{0}")]
+    Unreachable(String),
+    /// No device of the pool fits: each with the filter that rejected it.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl From<String> for Unplaced {
+    fn from(reason: String) -> Unplaced {
+        Unplaced::Unreachable(reason)
+    }
+}
 
 /// A request for devices for an implementation of a function.
 #[derive(Clone, Debug)]
@@ -333,7 +350,7 @@ impl Placement for Local {
     }
 
     fn all<'a>(&'a self, tenant: &'a str) -> Places<'a> {
-        Box::pin(self.query_devices(tenant))
+        Box::pin(async move { Ok(self.query_devices(tenant).await?) })
     }
 }
 

@@ -60,7 +60,9 @@ impl From<images::Error> for Status {
         let text = error.to_string();
         match error {
             Unknown(_) => Status::not_found(text),
-            Ambiguous(..) | TooLong | Empty | Name(_) | Digest => Status::invalid_argument(text),
+            Ambiguous(..) | TooLong | Empty | Name(_) | Digest | Target(_) => {
+                Status::invalid_argument(text)
+            }
             Io(_) => Status::internal(format!("{:#}", anyhow::Error::from(error))),
         }
     }
@@ -393,6 +395,9 @@ impl Control for Operator {
             ..Metadata::default()
         };
         let kept = self.node.images.finish(upload, metadata)?;
+        if let Some(link) = &self.node.registry {
+            link.urge();
+        }
         tracing::info!(digest = kept.digest, name = kept.name, "accelerator pushed");
         Ok(Response::new(accelerator_message(kept)))
     }
@@ -425,6 +430,9 @@ impl Control for Operator {
             )));
         }
         let removed = self.node.images.remove(&found.digest)?;
+        if let Some(link) = &self.node.registry {
+            link.urge();
+        }
         Ok(Response::new(accelerator_message(removed)))
     }
 
@@ -440,6 +448,8 @@ impl Control for Operator {
                 r.device
             ))
         })?;
+        let fits = self.node.check_target(device, &image.digest);
+        fits.map_err(Status::failed_precondition)?;
         let changed = tokio::task::block_in_place(|| {
             let load = || self.node.load(device, &image.digest);
             device.configure(&image.digest, None, || false, load)

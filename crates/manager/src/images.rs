@@ -1,6 +1,7 @@
 //! The image store: accelerators by the SHA-256 of their contents.
 
 use crate::tenants::hex;
+use baltra_api::query::Pattern;
 use rustix::fs::SealFlags;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -8,6 +9,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 /// Size limit of an image, bytes.
@@ -15,6 +18,9 @@ pub const IMAGE_BYTES_MAX: u64 = 2 << 30;
 
 /// Maximum total size of the images that clients' programs brought; the oldest are removed first.
 pub const BROUGHT_BYTES_MAX: u64 = 4 << 30;
+
+/// Maximum length of a target, the registry's limit.
+const TARGET_BYTES_MAX: usize = 256;
 
 /// Metadata of an accelerator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +31,7 @@ pub struct Metadata {
     pub name: String,
     /// The kernels in it.
     pub kernels: Vec<String>,
-    /// The hardware for which it is built; empty: any.
+    /// The devices for which it is built: a pattern of their model or name; empty: unknown.
     pub target: String,
     /// Its size, bytes.
     pub bytes: u64,
@@ -57,6 +63,9 @@ pub enum Error {
     /// The image is empty.
     #[error("the image is empty")]
     Empty,
+    /// The target is not a pattern.
+    #[error("invalid target '{0}': expected a pattern of at most 256 bytes")]
+    Target(String),
     /// The name is invalid.
     #[error("invalid accelerator name '{0}': expected 1 to 63 letters, digits, '-', '_' or '.'")]
     Name(String),
@@ -66,6 +75,10 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Images {
     root: PathBuf,
+    /// Number of changes of the metadata.
+    changes: AtomicU64,
+    /// The images that operators added, and the number of changes at which they were read.
+    pushed: Mutex<Option<(u64, Arc<[Metadata]>)>>,
 }
 
 /// An image that is being received; it is deleted unless it is finished.
@@ -81,6 +94,8 @@ impl Images {
         fs::create_dir_all(root)?;
         Ok(Images {
             root: root.to_owned(),
+            changes: AtomicU64::new(0),
+            pushed: Mutex::default(),
         })
     }
 
@@ -97,6 +112,10 @@ impl Images {
     pub fn finish(&self, upload: Upload, mut metadata: Metadata) -> Result<Metadata, Error> {
         if !crate::options::valid_name(&metadata.name) {
             return Err(Error::Name(metadata.name.chars().take(64).collect()));
+        }
+        let target = &metadata.target;
+        if !is_target(target) {
+            return Err(Error::Target(target.chars().take(80).collect()));
         }
         if upload.bytes == 0 {
             return Err(Error::Empty);
@@ -118,8 +137,27 @@ impl Images {
         serde_json::to_writer(&mut file, metadata).map_err(io::Error::from)?;
         file.as_file().sync_all()?;
         let kept = file.persist(self.metadata(&metadata.digest));
+        self.changes.fetch_add(1, Ordering::Release);
         kept.map_err(|e| Error::Io(e.error))?;
         Ok(())
+    }
+
+    /// Checks that the image with a digest is not built for other hardware than a device.
+    ///
+    /// # Errors
+    /// The reason for which the device must not load it.
+    pub fn check_target(&self, digest: &str, model: &str, device: &str) -> Result<(), String> {
+        let target = match fs::read(self.metadata(digest)) {
+            Ok(text) => serde_json::from_slice::<Metadata>(&text).map(|known| known.target),
+            Err(_) => return Ok(()),
+        };
+        let target = target.map_err(|e| format!("cannot read the image's metadata: {e}"))?;
+        match baltra_api::query::is_target(&target, model, device) {
+            Some(false) => Err(format!(
+                "the image is built for '{target}', not for '{device}' ('{model}')"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the image with a digest is stored.
@@ -183,8 +221,7 @@ impl Images {
             if bytes <= bytes_max {
                 break;
             }
-            fs::remove_file(self.metadata(&old.digest))?;
-            fs::remove_file(self.image(&old.digest))?;
+            self.delete(&old.digest)?;
             bytes -= old.bytes;
         }
         Ok(())
@@ -218,6 +255,21 @@ impl Images {
         Ok(found)
     }
 
+    /// The images with valid targets that operators added, by name.
+    pub fn pushed(&self) -> Result<Arc<[Metadata]>, Error> {
+        let changes = self.changes.load(Ordering::Acquire);
+        let mut pushed = self.pushed.lock().expect("no panic under this lock");
+        if let Some((_, known)) = pushed.as_ref().filter(|(at, _)| *at == changes) {
+            return Ok(known.clone());
+        }
+        let all = self.list()?.into_iter();
+        // Earlier releases stored any text as the target.
+        let is_pushed = |m: &Metadata| m.brought_by.is_empty() && is_target(&m.target);
+        let known: Arc<[Metadata]> = all.filter(is_pushed).collect();
+        *pushed = Some((changes, known.clone()));
+        Ok(known)
+    }
+
     /// Finds an image by name, by digest, or by six or more digits of one. Of several with the same
     /// name, the newest.
     pub fn find(&self, wanted: &str) -> Result<Metadata, Error> {
@@ -241,9 +293,14 @@ impl Images {
     /// Removes an image.
     pub fn remove(&self, wanted: &str) -> Result<Metadata, Error> {
         let found = self.find(wanted)?;
-        fs::remove_file(self.metadata(&found.digest))?;
-        fs::remove_file(self.image(&found.digest))?;
+        self.delete(&found.digest)?;
         Ok(found)
+    }
+
+    fn delete(&self, digest: &str) -> io::Result<()> {
+        fs::remove_file(self.metadata(digest))?;
+        self.changes.fetch_add(1, Ordering::Release);
+        fs::remove_file(self.image(digest))
     }
 }
 
@@ -257,6 +314,11 @@ impl Upload {
         self.hash.update(bytes);
         Ok(self.file.write_all(bytes)?)
     }
+}
+
+fn is_target(text: &str) -> bool {
+    let is_plain = text.len() <= TARGET_BYTES_MAX && !text.chars().any(char::is_control);
+    is_plain && Pattern::parse(text).is_some()
 }
 
 /// Whether a peer's text is a valid digest, and thus a valid file name.
@@ -327,8 +389,38 @@ mod tests {
         }
         assert!(matches!(images.find("ba7"), Err(Error::Unknown(_))));
         assert_eq!(fs::read(images.image(&sobel.digest)).unwrap(), b"abc");
+        assert_eq!(images.pushed().unwrap()[..], [sobel]);
         images.remove("sobel").unwrap();
+        assert!(images.pushed().unwrap().is_empty());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn test_an_image_runs_only_where_its_target_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let images = Images::open(dir.path()).unwrap();
+        let push = |name: &str, target: &str| {
+            let mut upload = images.upload()?;
+            upload.write(name.as_bytes())?;
+            let metadata = Metadata {
+                name: name.into(),
+                target: target.into(),
+                ..Metadata::default()
+            };
+            images.finish(upload, metadata)
+        };
+        let check = |image: &Metadata| images.check_target(&image.digest, "PAC Arria 10", "fpga0");
+        for (n, target) in ["", "pac arria*", "fpga?"].into_iter().enumerate() {
+            let image = push(&format!("fits{n}"), target).unwrap();
+            assert_eq!(check(&image), Ok(()), "{target}");
+        }
+        let other = push("other", "U280").unwrap();
+        assert!(check(&other)
+            .unwrap_err()
+            .contains("'U280', not for 'fpga0'"));
+        for bad in ["a\\", "a\nb", &"x".repeat(257)] {
+            assert!(matches!(push("bad", bad), Err(Error::Target(_))), "{bad}");
+        }
     }
 
     #[test]

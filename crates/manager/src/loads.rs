@@ -3,6 +3,7 @@
 use crate::node::{Device, Node};
 use baltra_api::registry as proto;
 use baltra_wire::executor::ToExecutor;
+use baltra_wire::opencl::DEVICE_NAME;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -104,6 +105,13 @@ impl Node {
         // It has run the driver with an image of no tenant's.
         device.pool.evict(OPERATOR);
         loaded
+    }
+
+    /// Checks that an image of the store is not built for other hardware than a device.
+    pub(crate) fn check_target(&self, device: &Device, digest: &str) -> Result<(), String> {
+        let description = device.description.get();
+        let model = description.map(|d| d.text(DEVICE_NAME)).unwrap_or_default();
+        self.images.check_target(digest, &model, device.name())
     }
 
     /// The driver refused an image that a session was to load.

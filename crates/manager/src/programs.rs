@@ -88,7 +88,9 @@ impl Node {
         let digest = &question.digest;
         let request = ImageRequest { session, digest };
         // The image is not fetched for a change that would be rejected.
-        let done = if self.images.has(digest) {
+        let done = if let Err(reason) = self.check_target(device, digest) {
+            Err(reason)
+        } else if self.images.has(digest) {
             self.change(device, tenant, request)
                 .map(|()| Verdict::Loaded)
         } else {

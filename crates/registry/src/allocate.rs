@@ -1,7 +1,9 @@
 //! Allocation of devices to instances: Algorithm 1 of BlastFunction's thesis (4.4.1).
 //!
-//! 1. Devices that accept instances, match the query's fixed properties (vendor, platform, …) and
-//!    have enough unreserved memory are candidates; the others are rejected with the reason.
+//! 1. Devices that accept instances, match the query's fixed properties (vendor, platform, …), run
+//!    its accelerator and have enough unreserved memory are candidates; the others are rejected with
+//!    the reason. An accelerator runs on the devices for which it is built (its target in a node's
+//!    store); without a target, it runs on devices that hold it and on exclusive ones.
 //! 2. Candidates outside the configured metric bounds are rejected.
 //! 3. The remaining candidates are ordered: first those that hold the accelerator, then by the
 //!    configured metrics (utilization, then occupation), then by id, so that the result depends
@@ -39,8 +41,8 @@ pub use refusal::{Reason, Refusal, Rejection};
 pub use scan::allocate;
 
 use crate::model::{
-    Accelerator, Device, DeviceId, DeviceState, Function, Instance, Locality, Snapshot, OCCUPATION,
-    UTILIZATION,
+    Accelerator, Device, DeviceId, DeviceState, Function, Instance, Locality, Region, Snapshot,
+    OCCUPATION, UTILIZATION,
 };
 use baltra_api::query::{Field, Query};
 use baltra_api::DEVICES_MAX;
@@ -327,6 +329,9 @@ impl Requirement<'_> {
                 found: unmet.found.to_owned(),
             });
         }
+        if let Some(reason) = foreign(snapshot, self.query, device) {
+            return Some(reason);
+        }
         match self.node {
             Some(node) if node != device.node => Some(Reason::Node {
                 wanted: node.to_owned(),
@@ -347,6 +352,35 @@ impl Requirement<'_> {
             free,
             all: device.memory_bytes,
         })
+    }
+}
+
+/// Why a device does not run a query's accelerator: it is built for other hardware, or the device
+/// shares and nothing indicates that its runtime accepts the accelerator.
+fn foreign(snapshot: &Snapshot, query: &Query, device: &Device) -> Option<Reason> {
+    query.term(Field::Accelerator)?;
+    let holds = |r: &Region| r.holds().is_some_and(|a| query.wants(a));
+    if device.regions.iter().any(holds) {
+        return None;
+    }
+    let mut target = None;
+    for stored in &snapshot.stored {
+        if !query.wants(&stored.accelerator) {
+            continue;
+        }
+        match stored.is_for(device) {
+            Some(true) => return None,
+            None if device.exclusive => return None,
+            Some(false) => target = target.or(Some(&stored.target)),
+            None => {}
+        }
+    }
+    match target {
+        Some(target) => Some(Reason::Target {
+            wanted: target.clone(),
+            found: device.model.clone(),
+        }),
+        None => (!device.exclusive).then_some(Reason::Unknown),
     }
 }
 

@@ -12,6 +12,8 @@ use baltra_api::registry as proto;
 use std::collections::{BTreeMap, BTreeSet};
 use tonic::Status;
 
+/// The filter of devices that do not run the accelerator.
+const TARGET: &str = "target";
 /// Most rejections listed in a response.
 const REJECTIONS_MAX: usize = 1_000;
 /// Most rejections in a response's summary.
@@ -244,11 +246,22 @@ fn place(
         Ok(decision) => decision,
         Err(refusal) => {
             // No device has its accelerator or room for it: it takes turns on one that fits
-            // otherwise.
+            // otherwise, and runs the accelerator.
             let query = demand.query.clone().without(Field::Accelerator);
+            let foreign = refusal
+                .devices
+                .iter()
+                .filter(|d| filter(&d.reason) == TARGET);
+            let foreign = foreign.map(|d| d.device.clone());
+            let except: Vec<DeviceId> = except.iter().cloned().chain(foreign).collect();
             let turns = || {
-                let query = &query;
-                state.index().allocate(&Request { query, ..request })
+                let (query, except) = (&query, &except[..]);
+                let request = Request {
+                    query,
+                    except,
+                    ..request
+                };
+                state.index().allocate(&request)
             };
             match demand.preemptible.then(turns) {
                 Some(Ok(decision)) => decision,
@@ -595,7 +608,10 @@ fn refused(state: &State, refusal: Refusal) -> proto::Refusal {
     }
     for (n, d) in devices.iter().take(SUMMARY_MAX).enumerate() {
         let before = if n == 0 { ": " } else { "; " };
-        reason.push_str(&format!("{before}{}: {}", d.device, d.reason));
+        reason.push_str(&format!(
+            "{before}{} ({}): {}",
+            d.device, d.filter, d.reason
+        ));
     }
     if all > SUMMARY_MAX {
         reason.push_str(&format!("; and {} more", all - SUMMARY_MAX));
@@ -616,6 +632,7 @@ fn filter(reason: &Reason) -> &'static str {
         // A device never has more than its total memory.
         Reason::Memory { wanted, all, .. } if wanted > all => "query",
         Reason::Memory { .. } => "memory",
+        Reason::Target { .. } | Reason::Unknown => TARGET,
         Reason::Node { .. } | Reason::NodeShort { .. } => "node",
         Reason::Redistribution { .. } | Reason::NoRegion => "accelerator",
         Reason::Excepted | Reason::Taken | Reason::Unlike => "other",
@@ -624,9 +641,10 @@ fn filter(reason: &Reason) -> &'static str {
 
 /// The filter that rejected most devices.
 fn most(refusal: &proto::Refusal) -> &'static str {
-    const FILTERS: [&str; 7] = [
+    const FILTERS: [&str; 8] = [
         "state",
         "query",
+        TARGET,
         "metric",
         "accelerator",
         "node",

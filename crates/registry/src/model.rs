@@ -144,7 +144,7 @@ impl Device {
 
 impl Device {
     /// Whether a query needs no reconfiguration: its accelerator is loaded or needs no region. Does
-    /// not check [`Query::unmet`].
+    /// not check [`Query::unmet`], nor whether the device runs the accelerator.
     pub fn has_loaded(&self, query: &Query) -> bool {
         !self.exclusive
             || query.term(Field::Accelerator).is_none()
@@ -253,6 +253,22 @@ pub struct Instance {
     pub devices: Vec<DeviceId>,
 }
 
+/// An accelerator in the store of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Stored {
+    /// The accelerator.
+    pub accelerator: Accelerator,
+    /// The devices for which it is built: a pattern of their model or name; empty: unknown.
+    pub target: String,
+}
+
+impl Stored {
+    /// Whether it is built for a device; `None`: unknown.
+    pub fn is_for(&self, device: &Device) -> Option<bool> {
+        query::is_target(&self.target, &device.model, &device.name)
+    }
+}
+
 /// The input of an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
@@ -262,6 +278,9 @@ pub struct Snapshot {
     pub functions: BTreeMap<FunctionId, Function>,
     /// Instances by id.
     pub instances: BTreeMap<InstanceId, Instance>,
+    /// The accelerators in the stores of all nodes.
+    #[serde(default)]
+    pub stored: BTreeSet<Stored>,
 }
 
 impl Snapshot {
@@ -375,6 +394,10 @@ mod tests {
             devices: BTreeMap::from([(device.id.clone(), device)]),
             functions: BTreeMap::from([(function.id.clone(), function)]),
             instances: BTreeMap::new(),
+            stored: BTreeSet::from([Stored {
+                accelerator: Accelerator::default(),
+                target: "A10*".to_owned(),
+            }]),
         };
         let text = serde_json::to_string(&snapshot).unwrap();
         assert_eq!(

@@ -2,13 +2,14 @@
 
 use crate::check;
 use crate::instances;
+use crate::model::{Accelerator, Stored};
 use crate::options::LimitOptions;
 use crate::records::{Change, DeviceRecord, NodeRecord};
 use crate::registry::{Decided, Registry};
 use crate::state::{device_id, Phase, State};
 use baltra_api::registry as proto;
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tonic::Status;
 
 /// Most regions of one device in a report.
@@ -20,6 +21,8 @@ const CONNECTED_MAX: usize = 4_096;
 
 /// Most tenants' shares in a heartbeat.
 const WEIGHTS_MAX: usize = 1_024;
+/// Most accelerators of a node's store in a heartbeat.
+const STORED_MAX: usize = 1_024;
 
 /// Registers a node with its devices.
 pub(crate) fn register(
@@ -213,8 +216,10 @@ pub(crate) fn heartbeat(
     for tenant in request.weights.keys() {
         check::name("the tenant", tenant)?;
     }
+    let stored = stored(request.accelerators)?;
     let mut state = registry.live();
     authentic(&state, &request.node, &request.id)?;
+    state.stored(&request.node, stored);
     let weights = request.weights.into_iter().collect();
     state.up(&request.node, request.uptime_s, weights);
     let settled = state.record_heartbeat(&request.node, request.devices);
@@ -226,6 +231,23 @@ pub(crate) fn heartbeat(
         generation: state.image().generation,
     };
     Ok((reply, settled))
+}
+
+fn stored(reported: Vec<proto::StoredAccelerator>) -> Result<BTreeSet<Stored>, Status> {
+    check::count("accelerators", reported.len(), STORED_MAX)?;
+    let checked = reported.into_iter().map(|stored| {
+        check::text("the accelerator's name", &stored.name)?;
+        check::text("the accelerator's target", &stored.target)?;
+        check::digest_or_none("the accelerator's digest", &stored.digest)?;
+        Ok(Stored {
+            accelerator: Accelerator {
+                name: stored.name,
+                digest: stored.digest,
+            },
+            target: stored.target,
+        })
+    });
+    checked.collect()
 }
 
 fn check_loads(devices: &[proto::DeviceLoad], devices_max: usize) -> Result<(), Status> {

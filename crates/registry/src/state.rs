@@ -17,7 +17,7 @@ use crate::prometheus::{Named, Values};
 use crate::records::{Change, DeviceRecord, Image, InstanceRecord, NodeRecord};
 use baltra_api::query::Query;
 use baltra_api::registry::DeviceLoad;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -126,6 +126,7 @@ impl State {
                 .insert(pool.name.clone(), pool.query.query().clone());
         }
         self.index = Index::new(model::Snapshot::default(), self.terms.policy.clone());
+        self.index_stored();
         for instance in image.instances.values() {
             self.index.put_function(self.demand(instance));
             self.index.put_instance(placed(instance));
@@ -149,6 +150,7 @@ impl State {
                     nodes.push(node.name.clone());
                 }
                 Change::RemoveNode(name) => {
+                    self.stored(name, BTreeSet::new());
                     self.live.remove(name);
                     self.drop_devices(name, |_| false);
                 }
@@ -281,6 +283,23 @@ impl State {
             live.uptime_s = Some(uptime_s);
             live.weights = weights;
         }
+    }
+
+    /// Records the accelerators in a node's store.
+    pub fn stored(&mut self, node: &str, stored: BTreeSet<model::Stored>) {
+        let Some(live) = self.live.get_mut(node) else {
+            return;
+        };
+        if live.stored == stored {
+            return;
+        }
+        live.stored = stored;
+        self.index_stored();
+    }
+
+    fn index_stored(&mut self) {
+        let all = self.live.values().flat_map(|n| n.stored.iter().cloned());
+        self.index.set_stored(all.collect());
     }
 
     /// Records a node's departure.

@@ -3,11 +3,11 @@
 mod support;
 
 use baltra_api::registry::{
-    AllocateRequest, CordonRequest, DrainRequest, InstancesRequest, Pool, PoolsRequest,
-    ReleaseRequest, RenewRequest, UncordonRequest,
+    AllocateRequest, CordonRequest, DrainRequest, HeartbeatRequest, InstancesRequest, Pool,
+    PoolsRequest, ReleaseRequest, RenewRequest, StoredAccelerator, UncordonRequest,
 };
 use baltra_registry::model::Locality;
-use support::{board, busy, given, gpu, options, places, start, start_with};
+use support::{board, busy, digest, given, gpu, id, options, places, start, start_with};
 use tonic::Code;
 
 #[tokio::test]
@@ -158,6 +158,69 @@ async fn who_reaches_each_device_may_have_them_apart() {
     assert!(c.ask(request("a-pod", false)).await.refusal.is_some());
     let instance = given(c.ask(request("a-gateway", true)).await);
     assert_eq!(places(&instance), ["n1/a", "n2/a"]);
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn an_accelerator_runs_only_where_its_target_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    c.join("n1", vec![gpu("a", 0.0), board("b", Some(('a', "sobel")))])
+        .await;
+    // A device that shares does not count as having any accelerator loaded, although it is idle.
+    c.heartbeat(
+        "n1",
+        vec![
+            busy("a", 0.0, Vec::new()),
+            busy("b", 70.0, board("b", Some(('a', "sobel"))).1.regions),
+        ],
+    )
+    .await
+    .unwrap();
+    let instance = given(c.allocate("one", "accelerator=sobel").await);
+    assert_eq!(places(&instance), ["n1/b"]);
+    let refusal = c.allocate("two", "name=a,accelerator=sobel").await.refusal;
+    let refusal = refusal.unwrap();
+    assert_eq!(refusal.devices[0].filter, "target", "{refusal:?}");
+    assert!(refusal.reason.contains("n1/a (target): "), "{refusal:?}");
+
+    // Nor does such a device take turns with it.
+    let preemptible = AllocateRequest {
+        instance: "two".into(),
+        query: "name=a,accelerator=sobel".into(),
+        preemptible: true,
+        ..AllocateRequest::default()
+    };
+    assert_eq!(c.ask(preemptible).await.refusal.unwrap(), refusal);
+
+    // The store of a node names the target.
+    let store = |name: &str, target: &str| HeartbeatRequest {
+        node: "n1".into(),
+        id: id("n1"),
+        accelerators: vec![StoredAccelerator {
+            digest: digest('c'),
+            name: name.into(),
+            target: target.into(),
+        }],
+        ..HeartbeatRequest::default()
+    };
+    c.nodes.heartbeat(store("fft", "GPU")).await.unwrap();
+    let instance = given(c.allocate("three", "accelerator=fft").await);
+    assert_eq!(places(&instance), ["n1/a"]);
+    assert!(!instance.devices[0].reconfigure);
+    c.nodes.heartbeat(store("fft", "u280*")).await.unwrap();
+    let refusal = c.allocate("four", "accelerator=fft").await.refusal.unwrap();
+    let filters = refusal.devices.iter().map(|d| d.filter.as_str());
+    assert_eq!(filters.collect::<Vec<_>>(), ["target"; 2], "{refusal:?}");
+    assert!(
+        refusal.reason.contains("'u280*', not for 'board'"),
+        "{refusal:?}"
+    );
+
+    let mut many = store("fft", "GPU");
+    many.accelerators = vec![many.accelerators[0].clone(); 1_025];
+    let status = c.nodes.heartbeat(many).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
     handle.stop().await;
 }
 

@@ -252,6 +252,7 @@ async fn a_node_s_version_uptime_and_dead_executors_are_known() {
         }],
         uptime_s: 77,
         weights: [("red".to_owned(), 3)].into(),
+        ..Default::default()
     };
     c.nodes.heartbeat(request).await.unwrap();
     let reply = c.operators.devices(DevicesRequest::default()).await;

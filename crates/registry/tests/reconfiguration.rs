@@ -3,8 +3,8 @@
 mod support;
 
 use baltra_api::registry::{
-    AllocateRequest, ReconfigurationEndRequest, ReconfigurationReply, ReconfigurationRequest,
-    Region,
+    AllocateRequest, HeartbeatRequest, ReconfigurationEndRequest, ReconfigurationReply,
+    ReconfigurationRequest, Region, StoredAccelerator,
 };
 use support::{board, busy, digest, given, gpu, id, places, start, Clients};
 use tonic::Code;
@@ -213,6 +213,18 @@ async fn programs_live_side_by_side_where_the_device_is_not_exclusive() {
     let dir = tempfile::tempdir().unwrap();
     let (handle, mut c) = start(dir.path()).await;
     c.join("n1", vec![gpu("a", 0.0)]).await;
+    let stored = |letter, name: &str| StoredAccelerator {
+        digest: digest(letter),
+        name: name.into(),
+        target: "gpu".into(),
+    };
+    let request_of = HeartbeatRequest {
+        node: "n1".into(),
+        id: id("n1"),
+        accelerators: vec![stored('b', "fft"), stored('a', "sobel")],
+        ..HeartbeatRequest::default()
+    };
+    c.nodes.heartbeat(request_of).await.unwrap();
     given(c.allocate("one", "accelerator=fft").await);
     given(c.allocate("two", "accelerator=sobel").await);
     for (instance, letter, name) in [("one", 'b', "fft"), ("two", 'a', "sobel")] {

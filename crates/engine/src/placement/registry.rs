@@ -3,7 +3,9 @@
 //!
 //! The registry's last reply stays in use while it is unreachable.
 
-use super::{needs_compiler, query_devices, query_of, Candidate, DeviceRequest, Placement, Places};
+use super::{
+    needs_compiler, query_devices, query_of, Candidate, DeviceRequest, Placement, Places, Unplaced,
+};
 use crate::options::Options;
 use baltra_api::client::{self, Instances, Operators};
 use baltra_api::registry::{
@@ -54,7 +56,7 @@ impl Registry {
     }
 
     /// Renews or allocates the instance; returns it with its devices.
-    async fn instance(&self, wanted: &DeviceRequest) -> Result<Instance, String> {
+    async fn instance(&self, wanted: &DeviceRequest) -> Result<Instance, Unplaced> {
         let key = (identity(&wanted.function), wanted.implementation);
         let cached = {
             let allocated = self.allocated.lock().expect("no panic under this lock");
@@ -71,7 +73,7 @@ impl Registry {
                 match instances.renew(renew).await {
                     Ok(instance) => return Ok(instance.into_inner()),
                     Err(status) if status.code() == Code::NotFound => {}
-                    Err(status) => return Err(reason(&status)),
+                    Err(status) => return Err(reason(&status).into()),
                 }
             } else {
                 let release = ReleaseRequest { instance: name };
@@ -113,12 +115,10 @@ impl Registry {
                 Ok(instance)
             }
             (None, Some(refusal)) => {
-                let devices = refusal.devices.iter().take(8);
-                let devices = devices.map(|d| format!("{}: {}", d.device, d.reason));
-                let devices: Vec<_> = devices.collect();
-                Err(format!("{} ({})", refusal.reason, devices.join("; ")))
+                // Its summary lists the devices, each with the filter that rejected it.
+                Err(Unplaced::Refused(refusal.reason))
             }
-            (None, None) => Err("the registry's answer is empty".into()),
+            (None, None) => Err("the registry's answer is empty".to_owned().into()),
         }
     }
 
@@ -193,8 +193,11 @@ impl Placement for Registry {
                 places.extend(self.place(&instance.name, device).await);
             }
             match (places.is_empty(), instance.pending.is_empty()) {
-                (true, false) => Err(instance.pending),
-                (true, true) => Err("no endpoint of the device is reachable from this host".into()),
+                (true, false) => Err(instance.pending.into()),
+                (true, true) => {
+                    let reason = "no endpoint of the device is reachable from this host";
+                    Err(reason.to_owned().into())
+                }
                 _ => Ok(places),
             }
         })

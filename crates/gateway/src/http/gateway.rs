@@ -193,7 +193,9 @@ impl Gateway {
                 Some(Ok(function)) => {
                     let function = Arc::new(function);
                     let replicas = deployment.replicas as usize;
-                    self.engine.deploy(&function, replicas).await;
+                    if let Some(why) = self.engine.deploy(&function, replicas).await {
+                        tracing::warn!(name, why, "no device runs the function");
+                    }
                     let deployed = self.insert(deployment, function);
                     if replicas > 0 {
                         self.build_aside(deployed);
@@ -233,7 +235,11 @@ impl Gateway {
         function: Arc<Function>,
     ) -> Result<Arc<Deployed>, Problem> {
         let replicas = deployment.replicas as usize;
-        self.engine.deploy(&function, replicas).await;
+        if let Some(why) = self.engine.deploy(&function, replicas).await {
+            self.engine.remove(&function);
+            let detail = format!("cannot place function '{}': {why}", deployment.name);
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+        }
         let built = tokio::time::timeout(BUILD_WAIT, self.engine.warm(&function)).await;
         if let Ok(Err(CallError::Failed(why))) = &built {
             self.engine.remove(&function);

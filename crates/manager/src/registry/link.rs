@@ -434,6 +434,7 @@ impl Member {
             devices,
             uptime_s: self.node.started.elapsed().as_secs(),
             weights: report::weights(&self.node),
+            accelerators: report::accelerators(&self.node),
         };
         limited(self.nodes.heartbeat(request)).await
     }

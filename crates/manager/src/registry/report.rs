@@ -1,5 +1,6 @@
 //! Description of the node's devices, and their load since the last report.
 
+use crate::images::Metadata;
 use crate::node::{Device, Node};
 use crate::options::ImageKind;
 use crate::service::read_leases;
@@ -16,6 +17,8 @@ use std::sync::atomic::Ordering;
 const SLOTS_UNBOUNDED: usize = 1 << 16;
 /// Maximum number of tenants whose shares a report contains, the registry's limit.
 const WEIGHTS_MAX: usize = 1_024;
+/// Most accelerators in a report, the registry's limit.
+const ACCELERATORS_MAX: usize = 1_024;
 /// Most instances of a device in a report.
 const INSTANCES_MAX: usize = 4_096;
 
@@ -60,6 +63,21 @@ pub(super) fn weights(node: &Node) -> HashMap<String, u32> {
     let all = node.tenants.list().into_iter();
     let other = all.filter(|t| t.weight != 1).take(WEIGHTS_MAX);
     other.map(|t| (t.name, t.weight)).collect()
+}
+
+/// The accelerators that operators added to the node's store.
+pub(super) fn accelerators(node: &Node) -> Vec<proto::StoredAccelerator> {
+    let pushed = node.images.pushed().unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot report the accelerators");
+        [].into()
+    });
+    let message = |image: &Metadata| proto::StoredAccelerator {
+        digest: image.digest.clone(),
+        name: image.name.clone(),
+        target: image.target.clone(),
+    };
+    let pushed = pushed.iter();
+    pushed.take(ACCELERATORS_MAX).map(message).collect()
 }
 
 /// A device's counters at one moment.

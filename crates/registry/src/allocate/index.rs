@@ -5,7 +5,9 @@ use super::{
     as_loaded, assign, millionths, planned, Alike, Decision, Found, Placement, Policy, Rank,
     Refusal, Request, Requirement, Source, WHOLE,
 };
-use crate::model::{Accelerator, Device, DeviceId, Function, Instance, InstanceId, Snapshot};
+use crate::model::{
+    Accelerator, Device, DeviceId, Function, Instance, InstanceId, Snapshot, Stored,
+};
 use baltra_api::query::Field;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -70,6 +72,7 @@ impl Index {
             connected: HashMap::new(),
         };
         index.snapshot.functions = snapshot.functions;
+        index.snapshot.stored = snapshot.stored;
         for instance in snapshot.instances.into_values() {
             index.put_instance(instance);
         }
@@ -141,6 +144,11 @@ impl Index {
             }
         }
         Some(device)
+    }
+
+    /// Sets the accelerators in the nodes' stores.
+    pub fn set_stored(&mut self, stored: BTreeSet<Stored>) {
+        self.snapshot.stored = stored;
     }
 
     /// Adds or replaces a function.

@@ -34,6 +34,16 @@ pub enum Reason {
         /// The device's value.
         found: String,
     },
+    /// The accelerator is built for other hardware.
+    Target {
+        /// Its target.
+        wanted: String,
+        /// The device's model.
+        found: String,
+    },
+    /// The device shares, and does not hold the accelerator; no store has an accelerator of that
+    /// name that is built for the device.
+    Unknown,
     /// It is on another node than the required one.
     Node {
         /// The required node.
@@ -104,6 +114,13 @@ impl fmt::Display for Reason {
                 wanted,
                 found,
             } => write!(f, "{field} is '{found}', not '{wanted}'"),
+            Reason::Target { wanted, found } => {
+                write!(f, "the accelerator is built for '{wanted}', not for '{found}'")
+            }
+            Reason::Unknown => f.write_str(
+                "it is shared and does not hold the accelerator, and no stored accelerator of that \
+                 name has it as its target",
+            ),
             Reason::Node { wanted, found } => {
                 write!(f, "it is on node '{found}', the instance on '{wanted}'")
             }

@@ -7,7 +7,7 @@ mod index;
 mod plans;
 
 use super::*;
-use crate::model::{Region, Snapshot};
+use crate::model::{Region, Snapshot, Stored};
 use generate::{accelerator, device};
 
 fn snapshot(devices: Vec<Device>) -> Snapshot {
@@ -233,8 +233,16 @@ fn regions_hold_several_accelerators_on_one_device() {
 fn cpus_and_gpus_are_never_reconfigured() {
     let mut gpu = device("d0", "n0", None, 90.0);
     gpu.exclusive = false;
+    gpu.model = "gpu".to_owned();
     gpu.regions.clear();
-    let devices = snapshot(vec![gpu, device("d1", "n1", None, 0.0)]);
+    let mut devices = snapshot(vec![gpu, device("d1", "n1", None, 0.0)]);
+    let stored = |target: &str| Stored {
+        accelerator: accelerator("sobel"),
+        target: target.to_owned(),
+    };
+    // An accelerator without a target runs on the device that can be reconfigured for it.
+    assert_eq!(given(choose(&devices, "accelerator=sobel")), "d1");
+    devices.stored.insert(stored("gpu"));
     let decision = choose(&devices, "accelerator=sobel").unwrap();
     assert_eq!(decision.devices[0].device, "d0");
     assert_eq!(decision.devices[0].reconfigures, None);

@@ -4,7 +4,7 @@ use crate::model;
 use crate::records::{AcceleratorRecord, DeviceRecord};
 use baltra_api::query::{Field, Query};
 use baltra_api::registry::{self as proto, DeviceLoad};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Whether a node is usable.
@@ -31,6 +31,8 @@ pub struct LiveNode {
     pub weights: BTreeMap<String, u32>,
     /// Reports of its devices, by name.
     pub devices: BTreeMap<String, LiveDevice>,
+    /// The accelerators in its store.
+    pub stored: BTreeSet<model::Stored>,
 }
 
 impl LiveNode {
@@ -42,6 +44,7 @@ impl LiveNode {
             uptime_s: None,
             weights: BTreeMap::new(),
             devices: BTreeMap::new(),
+            stored: BTreeSet::new(),
         }
     }
 }

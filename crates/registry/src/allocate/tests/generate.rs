@@ -1,7 +1,7 @@
 //! Generates small pools in which names coincide often.
 
 use super::super::*;
-use crate::model::{Region, Snapshot};
+use crate::model::{Region, Snapshot, Stored};
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::collections::BTreeMap;
@@ -72,9 +72,9 @@ fn state() -> impl Strategy<Value = DeviceState> {
 pub fn any_device() -> impl Strategy<Value = Device> {
     (
         select(vec!["n0", "n1", "n2"]),
-        select(vec!["intel", "xilinx"]),
+        select(vec![("intel", "a10"), ("intel", "b10"), ("xilinx", "u280")]),
         select(vec!["", "pool"]),
-        prop::bool::weighted(0.9),
+        prop::bool::weighted(0.8),
         prop::collection::vec(region(), 0..3),
         state(),
         prop::option::weighted(0.9, percent()),
@@ -82,14 +82,15 @@ pub fn any_device() -> impl Strategy<Value = Device> {
         0u64..4,
     )
         .prop_map(
-            |(node, vendor, pool, exclusive, regions, state, utilization, memory, bytes)| {
+            |(node, kind, pool, exclusive, regions, state, utilization, memory, bytes)| {
                 let reported = [("utilization", utilization), ("memory", memory)];
                 let present = reported
                     .into_iter()
                     .filter_map(|(n, v)| Some((n.to_owned(), v?)));
                 Device {
                     node: node.to_owned(),
-                    vendor: vendor.to_owned(),
+                    vendor: kind.0.to_owned(),
+                    model: kind.1.to_owned(),
                     pool: pool.to_owned(),
                     exclusive,
                     regions,
@@ -106,8 +107,12 @@ pub fn any_device() -> impl Strategy<Value = Device> {
 pub fn any_snapshot() -> impl Strategy<Value = Snapshot> {
     let devices = prop::collection::vec(any_device(), 0..9);
     let instances = prop::collection::vec((0usize..9, any_query(), any_memory()), 0..8);
-    (devices, instances).prop_map(|(devices, instances)| {
-        let mut snapshot = Snapshot::default();
+    let stored = prop::collection::btree_set(any_stored(), 0..4);
+    (devices, instances, stored).prop_map(|(devices, instances, stored)| {
+        let mut snapshot = Snapshot {
+            stored,
+            ..Snapshot::default()
+        };
         for (n, device) in devices.into_iter().enumerate() {
             let id = format!("d{n}");
             let device = Device {
@@ -144,6 +149,15 @@ pub fn any_snapshot() -> impl Strategy<Value = Snapshot> {
             snapshot.functions.insert(function.id.clone(), function);
         }
         snapshot
+    })
+}
+
+/// An accelerator of a store: built for some model, or for an unknown one.
+fn any_stored() -> impl Strategy<Value = Stored> {
+    let targets = select(vec!["", "a*", "B10", "u*"]);
+    (select(vec!["x", "y", "z"]), targets).prop_map(|(name, target)| Stored {
+        accelerator: accelerator(name),
+        target: target.to_owned(),
     })
 }
 

@@ -6,7 +6,30 @@ use proptest::prelude::*;
 /// The filter of the thesis's lines 2 and 3.
 fn is_candidate(snapshot: &Snapshot, device: &Device, query: &Query, policy: &Policy) -> bool {
     assert!(snapshot.devices.contains_key(&device.id));
-    device.state == DeviceState::Ready && query.unmet(device).is_none() && within(device, policy)
+    device.state == DeviceState::Ready
+        && query.unmet(device).is_none()
+        && runs(snapshot, device, query)
+        && within(device, policy)
+}
+
+/// Whether a device holds a query's accelerator, is its target, or takes any.
+fn runs(snapshot: &Snapshot, device: &Device, query: &Query) -> bool {
+    if query.term(Field::Accelerator).is_none() {
+        return true;
+    }
+    let mut held = device.regions.iter().filter_map(Region::holds);
+    let stored = snapshot.stored.iter();
+    let named: Vec<&str> = stored
+        .filter(|s| query.wants(&s.accelerator))
+        .map(|s| s.target.as_str())
+        .collect();
+    let is_target = |target: &&str| match target.strip_suffix('*') {
+        Some(start) => device.model.starts_with(start),
+        None => device.model.eq_ignore_ascii_case(target),
+    };
+    let mut fit = named.iter().filter(|t| !t.is_empty());
+    let takes_any = device.exclusive && (named.is_empty() || named.contains(&""));
+    held.any(|a| query.wants(a)) || fit.any(is_target) || takes_any
 }
 
 fn within(device: &Device, policy: &Policy) -> bool {
@@ -178,6 +201,7 @@ proptest! {
             ..snapshot.clone()
         };
         let mut index = Index::new(Snapshot::default(), policy.clone());
+        index.set_stored(snapshot.stored.clone());
         for function in snapshot.functions.values().rev() {
             index.put_function(function.clone());
         }
@@ -294,6 +318,13 @@ proptest! {
                     prop_assert!((needed - device.region_utilization(*region)).abs() < 1e-5);
                     prop_assert_eq!(Some(accelerator), device.regions[*region].holds());
                     prop_assert!(!device.has_loaded(&demand.query));
+                }
+                Reason::Target { found, .. } => {
+                    prop_assert!(!runs(&snapshot, device, &demand.query));
+                    prop_assert_eq!(found, &device.model);
+                }
+                Reason::Unknown => {
+                    prop_assert!(!device.exclusive && !runs(&snapshot, device, &demand.query));
                 }
                 Reason::NoRegion => prop_assert!(device.regions.is_empty()),
                 Reason::NodeShort { found } => {

@@ -128,7 +128,7 @@ proptest! {
         snapshot in any_snapshot(), policy in any_policy(),
     ) {
         let index = Index::new(snapshot, policy);
-        let Snapshot { devices, functions, instances } = index.snapshot();
+        let Snapshot { devices, functions, instances, .. } = index.snapshot();
         for device in devices.values() {
             let plan = evacuate(&index, &device.id);
             for step in &plan.moves {
