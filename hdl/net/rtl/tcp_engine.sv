@@ -401,6 +401,7 @@ module tcp_engine
 
   // ---- room for connections that find no free session ----
   logic full, kept_free;  // in this cycle, such a connection; a free session is kept for another
+  logic connects;         // the event belongs to a connection that the board opens
 
   // A closed session also ends once its FIN is acknowledged, because its peer may never close, or if
   // its peer does not read its reply in time.
@@ -431,7 +432,7 @@ module tcp_engine
   );
 
   // ---- the machine ----
-  logic choose_segment, choose_other, choose_connect, takes_tick, settled_down, connecting, connects, spare;
+  logic choose_segment, choose_other, choose_connect, takes_tick, settled_down, connecting, spare;
   logic [1:0] connect_tries;
   logic [13:0] port_from;
   tcb_t fresh;
