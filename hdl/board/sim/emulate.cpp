@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <new>
 #include <string>
@@ -27,6 +28,8 @@ constexpr uint32_t kLine = 128, kWords = 16;
 constexpr uint64_t kColor = 5 * kLine;
 constexpr size_t kText = 4096;
 constexpr unsigned kBuffers = 15;
+// Bursts of a direction that the memory's controller accepts before it has completed the first.
+constexpr size_t kOutstanding = 8;
 
 // The board's memory: ranges of addresses that are the caller's buffers.
 class Memory {
@@ -105,7 +108,10 @@ class Instance final : public Kernel {
     result_ = {};
     now_ = 0;
     dram_ = Dram();
-    reading_ = writing_ = written_ = false;
+    reads_.clear();
+    writes_.clear();
+    written_.clear();
+    beat_ = at_ = 0;
     m.arvalid = 0;
     m.rst = 1;
     m.start = m.arg_valid = m.set_valid = 0;
@@ -167,38 +173,33 @@ class Instance final : public Kernel {
     model_->eval();
   }
 
-  // The inputs of the next cycle, from the outputs after the last one.
+  // The inputs of the next cycle, from the outputs after the last one. Bursts are served in order;
+  // further ones are accepted meanwhile.
   void memory() {
     Model& m = *model_;
-    if (m.rvalid && ++beat_ == kWords) reading_ = false;
-    if (m.bvalid) written_ = false;
-    m.arready = !reading_;
-    if (m.arvalid && m.arready) {
-      reading_ = true;
+    if (m.rvalid && ++beat_ == kWords) {
+      reads_.pop_front();
       beat_ = 0;
-      from_ = m.araddr;
-      due_ = dram_.access(now_, from_, kWords);
     }
-    m.rvalid = reading_ && now_ >= due_;
+    if (m.bvalid) written_.pop_front();
+    m.arready = reads_.size() < kOutstanding;
+    if (m.arvalid && m.arready) reads_.push_back({m.araddr, dram_.access(now_, m.araddr, kWords)});
+    m.rvalid = !reads_.empty() && now_ >= reads_.front().due;
     m.rlast = beat_ == kWords - 1;
     m.rresp = 0;
-    m.rdata = m.rvalid ? memory_.read(from_ + 8 * beat_) : 0;
-    m.awready = !writing_ && !written_;
-    m.wready = writing_;
+    m.rdata = m.rvalid ? memory_.read(reads_.front().address + 8 * beat_) : 0;
+    m.awready = writes_.size() + written_.size() < kOutstanding;
+    m.wready = !writes_.empty();
     if (m.wvalid && m.wready) {
-      memory_.write(to_ + 8 * at_++, m.wdata);
+      memory_.write(writes_.front() + 8 * at_++, m.wdata);
       if (m.wlast) {
-        writing_ = false;
-        written_ = true;
-        done_ = dram_.access(now_, to_, kWords);
+        written_.push_back(dram_.access(now_, writes_.front(), kWords));
+        writes_.pop_front();
+        at_ = 0;
       }
     }
-    if (m.awvalid && m.awready) {
-      writing_ = true;
-      to_ = m.awaddr;
-      at_ = 0;
-    }
-    m.bvalid = written_ && now_ >= done_;
+    if (m.awvalid && m.awready) writes_.push_back(m.awaddr);
+    m.bvalid = !written_.empty() && now_ >= written_.front();
     m.bresp = 0;
   }
 
@@ -219,10 +220,16 @@ class Instance final : public Kernel {
   Memory memory_;
   Dram dram_;
   std::string text_;
-  uint64_t now_ = 0, due_ = 0, done_ = 0;
-  uint32_t from_ = 0, to_ = 0;
+  uint64_t now_ = 0;
+  // Bursts without their last word or response: reads; addresses of writes; times of responses.
+  struct Read {
+    uint32_t address;
+    uint64_t due;
+  };
+  std::deque<Read> reads_;
+  std::deque<uint32_t> writes_;
+  std::deque<uint64_t> written_;
   unsigned beat_ = 0, at_ = 0;
-  bool reading_ = false, writing_ = false, written_ = false;
 };
 
 #define X(number, name) name,
