@@ -389,8 +389,8 @@ pub enum Op {
         offset: i64,
         indices: Vec<ScaledIndex>,
     },
-    /// A load from an address, of this size in bytes.
-    Load(Value, u64),
+    /// A load from an address, of this size in bytes; any value unless the condition holds.
+    Load(Value, u64, Option<Value>),
     /// A store of a value to an address, of this size in bytes, if the condition holds.
     Store {
         value: Value,
@@ -478,6 +478,12 @@ impl Op {
                     each(when);
                 }
             }
+            Op::Load(a, _, when) => {
+                each(a);
+                if let Some(when) = when {
+                    each(when);
+                }
+            }
             Op::Select(a, b, c) => {
                 each(a);
                 each(b);
@@ -486,7 +492,6 @@ impl Op {
             Op::Cast(_, _, a)
             | Op::Fneg(a)
             | Op::Fabs(a)
-            | Op::Load(a, _)
             | Op::Extract(a, _)
             | Op::Reshape(a, _, _)
             | Op::Copy(a)
@@ -543,6 +548,8 @@ pub struct Instruction {
     pub volatile: bool,
     /// Whether a branch ends a loop over work-items.
     pub independent: bool,
+    /// The port of a load that may be executed before stores of other work-items (`passes::readers`).
+    pub reader: Option<u32>,
 }
 
 impl Instruction {
@@ -554,6 +561,7 @@ impl Instruction {
             numeric: false,
             volatile: false,
             independent: false,
+            reader: None,
         }
     }
 }

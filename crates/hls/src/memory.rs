@@ -295,7 +295,7 @@ fn constrain(m: &mut Memories, module: &Module, at: FunctionId, instruction: &In
             }
             m.number(result);
         }
-        Op::Load(from, _) => match (m.class(at, *from), result) {
+        Op::Load(from, ..) => match (m.class(at, *from), result) {
             (Some(class), Some(r))
                 if instruction.result.is_some_and(|r| tracked(Value::Local(r))) =>
             {
@@ -429,7 +429,7 @@ fn widths(module: &Module, m: &mut Memories) -> Result<BTreeMap<Class, u64>> {
     for (at, function) in module.functions.iter().enumerate() {
         for instruction in function.instructions() {
             let (address, size) = match instruction.op {
-                Op::Load(a, size)
+                Op::Load(a, size, _)
                 | Op::Store {
                     address: a, size, ..
                 } => (a, size),
@@ -508,7 +508,7 @@ fn verify(module: &Module, m: &Memories) -> Result<()> {
     for (at, function) in module.functions.iter().enumerate() {
         for instruction in function.instructions() {
             let address = match instruction.op {
-                Op::Load(a, _) | Op::Store { address: a, .. } => a,
+                Op::Load(a, ..) | Op::Store { address: a, .. } => a,
                 _ => continue,
             };
             if m.of(FunctionId(at), address).is_none() {

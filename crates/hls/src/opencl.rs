@@ -159,6 +159,9 @@ fn synthesize(
             .at(&position),
         _ => error,
     })?;
+    if items.barriers == 0 {
+        passes::readers::assign(&mut module, &memories);
+    }
     let name = format!("kernel_{}", kernel.name);
     let interface = Interface::Accelerator;
     let hardware = synthesis::hardware(&module, &memories, &name, clang::SOURCE, interface)?;

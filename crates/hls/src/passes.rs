@@ -13,12 +13,14 @@ mod loop_end;
 mod loop_values;
 mod narrow;
 mod printf;
+pub mod readers;
 mod ssa;
 mod vector;
 pub mod work_items;
 
 use crate::error::{Error, Result};
 use crate::ir::{Function, FunctionId, Module, ENTRY};
+use flatten::Target;
 use kernel_arguments::Binding;
 use work_items::{Groups, Items};
 
@@ -30,7 +32,12 @@ const INTEGER_BITS_MAX: u32 = 64;
 pub fn run(module: &mut Module, far: bool) -> Result<()> {
     let reached = calls::resolve(module, ENTRY)?;
     aggregate::split(module, &reached)?;
-    lower(module, &reached, far)
+    let target = if far {
+        Target::MessagesWithMemory
+    } else {
+        Target::Messages
+    };
+    lower(module, &reached, target)
 }
 
 /// The same for an OpenCL kernel, whose function becomes one that executes all work-items.
@@ -53,11 +60,11 @@ pub fn run_kernel(
         }
     }
     let items = work_items::expand(module, entry, groups, &binding)?;
-    lower(module, &reached, true)?;
+    lower(module, &reached, Target::Accelerator)?;
     Ok((items, binding))
 }
 
-fn lower(module: &mut Module, reached: &[FunctionId], far: bool) -> Result<()> {
+fn lower(module: &mut Module, reached: &[FunctionId], target: Target) -> Result<()> {
     let mut functions = Vec::new();
     for &at in reached.iter().rev() {
         let mut function = module[at].clone();
@@ -65,7 +72,7 @@ fn lower(module: &mut Module, reached: &[FunctionId], far: bool) -> Result<()> {
         intrinsics::expand(&mut function)?;
         local_variables::move_to_memory(&mut function, &mut module.globals);
         kernel_end::insert(&mut function);
-        flatten::flatten(&mut function, far);
+        flatten::flatten(&mut function, target);
         loop_values::copy(&mut function);
         dead_code::remove(&mut function);
         narrow::narrow(&mut function);

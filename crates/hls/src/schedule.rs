@@ -45,6 +45,7 @@ enum Resource {
     Read(MemoryId),
     Write(MemoryId),
     Port,
+    Reader(u32),
     Unit(Unit),
 }
 
@@ -103,6 +104,8 @@ struct Booking<'a> {
     loads: HashMap<MemoryId, u32>,
     stores: HashMap<MemoryId, u32>,
     called: Option<u32>,
+    /// The last step of a load by a reader.
+    read: Option<u32>,
     length: u32,
 }
 
@@ -126,6 +129,7 @@ impl<'a> Block<'a> {
             loads: HashMap::new(),
             stores: HashMap::new(),
             called: None,
+            read: None,
             length: 1,
         };
         for instruction in &self.code.code {
@@ -161,15 +165,23 @@ impl<'a> Block<'a> {
 
     /// What prevents an interval shorter than this.
     fn limit(self, interval: u32) -> &'static str {
-        let (mut calls, mut accesses) = (0, HashMap::new());
+        let (mut calls, mut readers) = (0, HashMap::new());
+        let (mut accesses, mut units) = (HashMap::new(), HashMap::new());
         for instruction in &self.code.code {
+            if let Some(kind) = unit(self.function, instruction) {
+                *units.entry(kind).or_insert(0) += 1;
+            }
             let address = match &instruction.op {
-                Op::Load(a, _) | Op::Store { address: a, .. } => *a,
+                Op::Load(a, ..) | Op::Store { address: a, .. } => *a,
                 op => {
                     calls += u32::from(engine_call(op).is_some_and(EngineCall::waits));
                     continue;
                 }
             };
+            if let Some(port) = instruction.reader {
+                *readers.entry(port).or_insert(0) += 1;
+                continue;
+            }
             let store = matches!(instruction.op, Op::Store { .. });
             match self.memories.of(self.at, address) {
                 Some(m) if !self.memories[m].far => *accesses.entry((m, store)).or_insert(0) += 1,
@@ -179,7 +191,9 @@ impl<'a> Block<'a> {
         match interval {
             1 => "",
             _ if calls >= interval => "accesses off the chip",
+            _ if readers.values().any(|n| *n >= interval) => "loads that share a port",
             _ if accesses.values().any(|n| *n >= interval) => "accesses to a memory on the chip",
+            _ if units.values().any(|n| *n > UNITS_MAX * (interval - 1)) => "arithmetic units",
             _ => "values of earlier iterations",
         }
     }
@@ -217,7 +231,8 @@ impl<'a> Block<'a> {
     /// are loads.
     fn orders_calls_freely(self) -> bool {
         self.code.code.iter().all(|i| match i.op {
-            Op::Load(a, _) if self.memories.far(self.at, a) => !i.volatile,
+            Op::Load(..) if i.reader.is_some() => true,
+            Op::Load(a, ..) if self.memories.far(self.at, a) => !i.volatile,
             Op::Store { address: a, .. } if self.memories.far(self.at, a) => {
                 !i.volatile && self.code.independent
             }
@@ -231,7 +246,8 @@ impl<'a> Block<'a> {
             return true;
         }
         let calls = (self.code.code.iter().zip(&schedule.steps)).filter(|(i, _)| match i.op {
-            Op::Load(a, _) | Op::Store { address: a, .. } => self.memories.far(self.at, a),
+            Op::Load(..) if i.reader.is_some() => false,
+            Op::Load(a, ..) | Op::Store { address: a, .. } => self.memories.far(self.at, a),
             _ => engine_call(&i.op).is_some_and(EngineCall::waits),
         });
         let steps = || calls.clone().map(|(_, s)| s.0);
@@ -250,7 +266,7 @@ impl<'a> Block<'a> {
         let mut accesses = Vec::new();
         for (instruction, (step, _)) in self.code.code.iter().zip(&schedule.steps) {
             let (place, store) = match instruction.op {
-                Op::Load(a, size) => ((a, size), false),
+                Op::Load(a, size, _) => ((a, size), false),
                 Op::Store {
                     address: a, size, ..
                 } => ((a, size), true),
@@ -342,11 +358,22 @@ impl Booking<'_> {
         let before = |latest: u32| time.0 + u32::from(time.1 > latest);
         let mut instance = 0;
         let (step, ready) = match &instruction.op {
-            Op::Load(address, _) | Op::Store { address, .. } if memories.far(at, *address) => {
-                let step = self.call(before(TO_PORT))?;
+            Op::Load(..) if instruction.reader.is_some() => {
+                let port = Resource::Reader(instruction.reader.unwrap_or(0));
+                let (step, _) = self.book(port, before(TO_PORT), 1)?;
+                self.read = Some(self.read.map_or(step, |last| last.max(step)));
+                (step, Some((step + 1, PORT)))
+            }
+            Op::Load(address, ..) | Op::Store { address, .. } if memories.far(at, *address) => {
+                // A store follows the reads before it, which may be of the same place.
+                let read = match instruction.op {
+                    Op::Store { .. } => self.read.map_or(0, |last| last + 1),
+                    _ => 0,
+                };
+                let step = self.call(before(TO_PORT).max(read))?;
                 (step, Some((step + u32::from(memories.pipelined), PORT)))
             }
-            Op::Load(from, _) => {
+            Op::Load(from, ..) => {
                 let memory = memories.of(at, *from)?;
                 let stored = self.stores.get(&memory).map_or(0, |s| s + 1);
                 let step = before(BUDGET).max(stored);

@@ -12,6 +12,7 @@ module kernel_calls
     input  logic [31:0] call_command,
     input  logic [31:0] call_bytes,
     input  logic [63:0] call_data,
+    input  logic        readers_ready,
     output logic        port_ready,
     output logic [63:0] port_word,
     // The kernel's ports.
@@ -42,7 +43,7 @@ module kernel_calls
     endcase
   end
 
-  assign port_ready = accepts && (!loading || mem_answer);
+  assign port_ready = accepts && readers_ready && (!loading || mem_answer);
   assign mem_go     = step;
 
   always_ff @(posedge clk) begin
@@ -52,7 +53,7 @@ module kernel_calls
 
   assign done        = call == CallEnd && step;
   assign status      = call_command[7:0];
-  assign print_valid = call == CallText && (!loading || mem_answer);
+  assign print_valid = call == CallText && readers_ready && (!loading || mem_answer);
   assign print_data  = call_command[7:0];
   assign mem_valid   = call == CallLoad || call == CallStore;
   assign mem_address = call_command;

@@ -1,5 +1,5 @@
 // A kernel that is compiled from OpenCL C (the macro KERNEL is its module), with the guard and the
-// cache of its memory port.
+// cache of its memory port, and the arbiter between the cache and the lines that it reads ahead.
 //
 // `done`: the kernel has ended, and all that it wrote is in memory. Buffers: see memory_guard.
 module kernel_frame (
@@ -14,15 +14,8 @@ module kernel_frame (
     output logic        print_valid,
     input  logic        print_ready,
     output logic [7:0]  print_data,
-    input  logic        set_valid,
-    input  logic [3:0]  set_buffer,
-    input  logic [31:0] set_address,
-    input  logic [28:0] set_bytes,
-    input  logic        set_writable,
-    output logic        fault,
-    output logic [3:0]  fault_buffer,
-    output logic        fault_write,
-    output logic [27:0] fault_offset,
+`include "memory_guard_ports.svh"
+    ,
 `include "msg_axi_ports.svh"
 );
 
@@ -31,7 +24,15 @@ module kernel_frame (
   logic [31:0] mem_address, checked_address;
   logic [7:0]  mem_strobe, kernel_status;
   logic [63:0] mem_data, mem_word;
-  logic        ended;
+  logic        ended, running, empty;
+  logic        fetch_valid, fetch_ready, fetched_valid, fetched_last, read_fault, idle;
+  logic [3:0]  fetch_buffer;
+  logic [21:0] fetch_line;
+  logic [7:0]  fetch_bytes;
+  logic [63:0] fetch_skews, fetched_word;
+  logic [31:0] fetch_address, read_address;
+  logic        cache_arvalid, cache_arready, cache_rvalid, line_ready;
+  logic [31:0] cache_araddr;
 
   `KERNEL u_kernel (
       .done  (ended),
@@ -47,18 +48,45 @@ module kernel_frame (
       .mem_valid  (checked_valid),
       .mem_ready  (checked_ready),
       .mem_address(checked_address),
+      .arvalid    (cache_arvalid),
+      .arready    (cache_arready),
+      .araddr     (cache_araddr),
+      .rvalid     (cache_rvalid),
+      .rready     (),
       .*
   );
 
-  assign done = flushed;
+  // No line is requested after the end or a fault.
+  assign fetch_ready = (line_ready || fetch_bytes == '0) && running && !fault;
+
+  memory_reads u_reads (
+      .line_valid(fetch_valid && fetch_bytes != '0 && running && !fault),
+      .*
+  );
+
+  assign rready       = 1'b1;
+  assign fetched_word = rdata;
+  assign fetched_last = rlast;
+  // Lines that the kernel has requested ahead are on their way when it ends.
+  assign done         = empty && idle;
 
   always_ff @(posedge clk) begin
-    if (flushed) flush <= 1'b0;
-    if (ended) begin
-      flush  <= 1'b1;
-      status <= kernel_status;
+    if (start) running <= 1'b1;
+    if (done) empty <= 1'b0;
+    if (flushed) begin
+      empty <= 1'b1;
+      flush <= 1'b0;
     end
-    if (rst) flush <= 1'b0;
+    if (ended) begin
+      running <= 1'b0;
+      flush   <= 1'b1;
+      status  <= kernel_status;
+    end
+    if (rst) begin
+      running <= 1'b0;
+      empty   <= 1'b0;
+      flush   <= 1'b0;
+    end
   end
 
 endmodule

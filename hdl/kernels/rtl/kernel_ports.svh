@@ -18,4 +18,5 @@
     output logic        mem_go,      // the request is accepted, and the answer taken
     input  logic        mem_answer,
     input  logic [63:0] mem_word,    // valid with `mem_answer`
-    input  logic        mem_fault
+    input  logic        mem_fault,
+`include "kernel_fetch_ports.svh"

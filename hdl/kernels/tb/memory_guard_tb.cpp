@@ -1,5 +1,7 @@
 // The guard of a kernel's memory: an access leaves it exactly if it is inside of its buffer and
 // allowed, for any table and any sequence of accesses; and its report of the first fault.
+#include <algorithm>
+
 #include "clocked.hpp"
 
 using namespace bench;
@@ -20,6 +22,7 @@ public:
         d->mem_valid = 0;
         d->set_valid = 0;
         d->checked_ready = 0;
+        d->read_fault = 0;
         reset();
     }
     void set(unsigned buffer, Entry entry) {
@@ -105,6 +108,39 @@ TEST(nothing_leaves_after_a_fault) {
     check(guard->fault_offset == 32, "the report is not that of the first fault");
     guard.reset();
     check(!guard.access(1u << 28, 0), "a buffer remains after reset");
+}
+
+TEST(lines_end_with_their_buffer) {
+    Random random(bench::seed());
+    for (int round = 0; round < 200; round++) {
+        Guard guard(random.next());
+        auto &d = guard;
+        const uint32_t bytes = random.below(3) == 0 ? random.below(1u << 28) + 1 : random.below(600) + 1;
+        const uint32_t address = (static_cast<uint32_t>(random.next()) & 0xfffffff8) >> 1;
+        guard.set(5, {address & ~7u, bytes, random.percent(50)});
+        const uint32_t base = guard.table[5].address, skew = base % 128;
+        for (int i = 0; i < 50; i++) {
+            // Mostly near the end.
+            const uint32_t line = random.percent(70) ? (bytes + skew) / 128 + random.below(4) - 2 : random.below(1 << 22);
+            d->fetch_buffer = 5;
+            d->fetch_line = line & 0x3fffff;
+            guard.settle();
+            const int64_t end = int64_t(bytes) + skew - 128 * int64_t(d->fetch_line);
+            check(d->fetch_bytes == std::clamp<int64_t>(end, 0, 128), "the bytes of a line differ");
+            check(end <= 0 || d->fetch_address == base - skew + 128 * d->fetch_line, "a line's address differs");
+            check((d->fetch_skews >> 20 & 15) == skew / 8, "the place of a buffer in its line differs");
+        }
+        d->fetch_buffer = 6;
+        guard.settle();
+        check(d->fetch_bytes == 0, "a line without a buffer has bytes");
+        d->read_fault = 1;
+        d->read_address = 5u << 28 | 7777;
+        guard.settle();
+        guard.rise();
+        d->read_fault = 0;
+        check(d->fault && d->fault_buffer == 5 && d->fault_offset == 7777 && !d->fault_write, "the report of a read differs");
+        check(!guard.access(5u << 28, 0), "an access leaves after a fault");
+    }
 }
 
 TEST(buffers_without_an_entry_have_no_bytes) {

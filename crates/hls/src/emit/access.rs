@@ -161,17 +161,28 @@ impl Emitter<'_> {
         &mut self,
         spot: Spot,
         index: usize,
-        from: Value,
-        size: u64,
+        (from, size): (Value, u64),
+        condition: Option<Value>,
         bits: u32,
         when: Expression,
     ) -> Expression {
         let (address, lane) = self.far_place(spot, from, size);
-        let set = |name: &str, value| Statement::assign(Expression::name(name), value);
-        let call = Expression::name("CallLoad");
-        let drive = vec![set("call", call), set("call_command", address)];
-        self.calls.push((when, drive));
-        let word = Expression::name("port_word");
+        let when = self.if_condition(spot, when, condition);
+        let word = match self.code(spot.function, spot.block).code[index].reader {
+            Some(port) => {
+                let all = self.readers.entry(port).or_default();
+                all.push((when, address));
+                let low = port * FAR_WORD as u32 * 8;
+                Expression::name("port_words").slice(low + FAR_WORD as u32 * 8 - 1, low)
+            }
+            None => {
+                let set = |name: &str, value| Statement::assign(Expression::name(name), value);
+                let call = Expression::name("CallLoad");
+                let drive = vec![set("call", call), set("call_command", address)];
+                self.calls.push((when, drive));
+                Expression::name("port_word")
+            }
+        };
         let wide = size * 8;
         let lane = match (size, self.memories.pipelined) {
             (FAR_WORD, _) => return word.resized(bits),

@@ -94,6 +94,8 @@ pub struct Emitter<'a> {
     pub writes: BTreeMap<MemoryId, Vec<Write>>,
     /// Calls of the engines: the condition of the step, the inputs.
     pub calls: Vec<(Expression, Vec<Statement>)>,
+    /// Loads by their port: the condition of the step, the address.
+    pub readers: BTreeMap<u32, Vec<(Expression, Expression)>>,
     /// By unit: the states that wait for it.
     pub waiting: BTreeMap<Unit, Vec<Expression>>,
     pub lanes: Vec<Lane>,
@@ -180,6 +182,7 @@ impl<'a> Emitter<'a> {
             reads: BTreeMap::new(),
             writes: BTreeMap::new(),
             calls: Vec::new(),
+            readers: BTreeMap::new(),
             waiting: BTreeMap::new(),
             lanes: Vec::new(),
             words: BTreeSet::new(),

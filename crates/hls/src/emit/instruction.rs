@@ -76,8 +76,8 @@ impl Emitter<'_> {
                 offset,
                 indices,
             } => self.address(spot, *base, *offset, indices),
-            Op::Load(from, size) if self.memories.far(f, *from) => {
-                self.far_load(spot, index, *from, *size, bits, when)
+            Op::Load(from, size, condition) if self.memories.far(f, *from) => {
+                self.far_load(spot, index, (*from, *size), *condition, bits, when)
             }
             Op::Store {
                 value,
@@ -88,7 +88,7 @@ impl Emitter<'_> {
                 self.far_store(spot, *value, *to, *size, *condition, when);
                 return None;
             }
-            Op::Load(from, size) => self.load(spot, index, *from, *size, when),
+            Op::Load(from, size, _) => self.load(spot, index, *from, *size, when),
             Op::Store {
                 value,
                 address: to,

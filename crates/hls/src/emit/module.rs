@@ -9,6 +9,15 @@ use crate::verilog::{
 /// Inputs of the engines, and their values in states without a call.
 const CALL_INPUTS: [&str; 3] = ["call_command", "call_bytes", "call_data"];
 
+/// The outputs of a kernel without readers.
+const READER_OUTPUTS: [&str; 5] = [
+    "fetch_valid",
+    "fetch_buffer",
+    "fetch_line",
+    "read_fault",
+    "read_address",
+];
+
 /// The ports of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interface {
@@ -39,7 +48,10 @@ impl Emitter<'_> {
         self.states(&mut items);
         match interface {
             Interface::Messages => calls(&mut items),
-            Interface::Accelerator => self.accelerator(&mut items),
+            Interface::Accelerator => {
+                self.accelerator(&mut items);
+                self.readers(&mut items);
+            }
         }
         self.functions(&mut items);
         self.registers(&mut items);
@@ -50,6 +62,7 @@ impl Emitter<'_> {
         items.push(Item::Blank);
         items.push(Item::Assign(Expression::name("step"), self.step()));
         self.call_inputs(&mut items);
+        self.reader_inputs(&mut items);
         self.machine(&mut items);
         let (command, imports, ports): (_, &[&str], _) = match interface {
             Interface::Messages => (
@@ -87,7 +100,7 @@ impl Emitter<'_> {
             named("call_t", "call"),
             logic(32, &["call_command", "call_bytes"]),
             logic(64, &["call_data", "port_word"]),
-            logic(1, &["port_ready"]),
+            logic(1, &["port_ready", "readers_ready"]),
         ]));
         items.push(Item::Blank);
         items.push(Item::Instance(Instance {
@@ -110,6 +123,51 @@ impl Emitter<'_> {
         if !clocked.is_empty() {
             items.push(Item::Clocked(clocked));
         }
+    }
+
+    /// The ports of loads that may be executed before stores of other work-items.
+    fn readers(&self, items: &mut Vec<Item>) {
+        let Some(ports) = self.readers.keys().max().map(|last| last + 1) else {
+            let set = |name: &str, value| Item::Assign(Expression::name(name), value);
+            items.push(set("readers_ready", Expression::Fill(true)));
+            items.extend(READER_OUTPUTS.map(|output| set(output, Expression::Fill(false))));
+            return;
+        };
+        let vector = |bits: u32, name: &str| Declaration::new(DataType::Vector(bits), name);
+        items.push(Item::Aligned(vec![
+            vector(ports, "port_reads"),
+            vector(ports * 32, "port_addresses"),
+            vector(ports * 64, "port_words"),
+        ]));
+        items.push(Item::Blank);
+        items.push(Item::Instance(Instance {
+            module: "kernel_readers".to_owned(),
+            parameters: vec![("PORTS", ports)],
+            name: "u_readers".to_owned(),
+            connections: vec![Connection::All],
+        }));
+        items.push(Item::Blank);
+    }
+
+    fn reader_inputs(&mut self, items: &mut Vec<Item>) {
+        if self.readers.is_empty() {
+            return;
+        }
+        let (reads, addresses) = ("port_reads", "port_addresses");
+        let none = |name: &str| (Expression::name(name), Expression::Fill(false));
+        let mut statements = vec![Statement::Aligned(vec![none(reads), none(addresses)])];
+        for (port, uses) in std::mem::take(&mut self.readers) {
+            let low = port * 32;
+            for (when, address) in uses {
+                let to = Expression::name(addresses).slice(low + 31, low);
+                let drive = vec![
+                    Statement::assign(Expression::name(reads).bit(port), Expression::Fill(true)),
+                    Statement::assign(to, address),
+                ];
+                statements.push(Statement::when(when, drive));
+            }
+        }
+        items.push(Item::Combinational(statements));
     }
 
     fn states(&mut self, items: &mut Vec<Item>) {

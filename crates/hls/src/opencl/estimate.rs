@@ -13,6 +13,9 @@ const BLOCK_RAM_BYTES: u64 = 2048;
 const BLOCK_RAM_BITS: u64 = 36;
 /// LUTs of the start, of the memory port and of the text.
 const FRAME_LUTS: u64 = 300;
+/// LUTs and block RAMs of the port of a load (`kernel_reader`).
+const READER_LUTS: u64 = 400;
+const READER_BLOCK_RAMS: u64 = 2;
 /// LUTs for each state.
 const STATE_LUTS: u64 = 6;
 
@@ -53,6 +56,10 @@ pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Repo
             };
         }
     }
+    let all = module.functions.iter().flat_map(|f| f.instructions());
+    let readers: BTreeSet<u32> = all.filter_map(|i| i.reader).collect();
+    let readers = readers.len() as u64;
+    luts += readers * READER_LUTS;
     let mut multipliers = 0;
     for kind in units {
         let (more, blocks) = unit_area(kind);
@@ -84,7 +91,7 @@ pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Repo
             })
             .collect(),
         luts,
-        block_rams: block_rams.sum(),
+        block_rams: block_rams.sum::<u64>() + readers * READER_BLOCK_RAMS,
         multipliers,
     }
 }

@@ -223,7 +223,7 @@ impl Reader<'_> {
                 t.expect(",")?;
                 let (_, from) = self.typed(t)?;
                 fits_registers(&ty)?;
-                (Op::Load(from, ty.size()), ty)
+                (Op::Load(from, ty.size(), None), ty)
             }
             "store" => {
                 let (ty, value) = self.typed(t)?;

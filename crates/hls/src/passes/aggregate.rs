@@ -119,14 +119,16 @@ impl<'a> Splitter<'a> {
             code.push(Instruction::new(result, op, &position));
         };
         match (instruction.op.clone(), whole) {
-            (Op::Load(from, _), Some(result)) if vector::pieces(&self.old[result].ty).is_some() => {
+            (Op::Load(from, ..), Some(result))
+                if vector::pieces(&self.old[result].ty).is_some() =>
+            {
                 let ty = self.old[result].ty.clone();
                 let pieces = vector::pieces(&ty).unwrap_or(Type::Void);
                 let mut words = Vec::new();
                 for (member, offset) in pieces.members() {
                     let at = self.at(code, &instruction, from, offset);
                     let word = self.new.value("word", member.clone());
-                    let load = Op::Load(at, member.size());
+                    let load = Op::Load(at, member.size(), None);
                     code.push(same_access(&instruction, Some(word), load));
                     words.push(Value::Local(word));
                 }
@@ -158,11 +160,11 @@ impl<'a> Splitter<'a> {
                     code.push(same_access(&instruction, None, store));
                 }
             }
-            (Op::Load(from, _), Some(result)) => {
+            (Op::Load(from, ..), Some(result)) => {
                 let (parts, ty) = (self.parts[result.0].clone(), self.old[result].ty.clone());
                 for (part, (member, offset)) in parts.into_iter().zip(ty.members()) {
                     let at = self.at(code, &instruction, from, offset);
-                    add(code, Some(part), Op::Load(at, member.size()));
+                    add(code, Some(part), Op::Load(at, member.size(), None));
                 }
             }
             (
@@ -358,7 +360,7 @@ impl<'a> Splitter<'a> {
         code.push(Instruction::new(None, call, &instruction.position));
         for (part, (ty, offset)) in self.parts[result.0].clone().into_iter().zip(ty.members()) {
             let from = Value::Global(global, offset as i64);
-            let load = Op::Load(from, ty.size());
+            let load = Op::Load(from, ty.size(), None);
             code.push(Instruction::new(Some(part), load, &instruction.position));
         }
         Ok(())
@@ -475,7 +477,7 @@ mod tests {
             let (mut loads, mut stores) = (Vec::new(), Vec::new());
             for instruction in module.functions[0].instructions() {
                 match instruction.op {
-                    Op::Load(_, size) => loads.push(size),
+                    Op::Load(_, size, _) => loads.push(size),
                     Op::Store { size, .. } => stores.push(size),
                     _ => {}
                 }

@@ -18,7 +18,7 @@ pub fn split_accesses(module: &mut Module) {
         for mut block in blocks {
             for instruction in block.code {
                 let address = match instruction.op {
-                    Op::Load(a, _) | Op::Store { address: a, .. } => a,
+                    Op::Load(a, ..) | Op::Store { address: a, .. } => a,
                     _ => {
                         builder.code.push(instruction);
                         continue;
@@ -149,7 +149,7 @@ impl Zeroes {
 
 fn split(builder: &mut Builder<'_>, instruction: Instruction, address: Value, unit: u64) {
     let size = match instruction.op {
-        Op::Load(_, size) | Op::Store { size, .. } => size,
+        Op::Load(_, size, _) | Op::Store { size, .. } => size,
         _ => 0,
     };
     if size <= unit {
@@ -160,11 +160,11 @@ fn split(builder: &mut Builder<'_>, instruction: Instruction, address: Value, un
     let place =
         |builder: &mut Builder<'_>, offset: u64| builder.address("piece_at", address, offset);
     match instruction.op {
-        Op::Load(..) => {
+        Op::Load(_, _, condition) => {
             let mut sum = Value::Bits(0);
             for offset in (0..size).step_by(unit as usize) {
                 let at = place(builder, offset);
-                let piece = builder.value("piece", part.clone(), Op::Load(at, unit));
+                let piece = builder.value("piece", part.clone(), Op::Load(at, unit, condition));
                 let wide = builder.value(
                     "piece",
                     whole.clone(),
@@ -225,7 +225,7 @@ mod tests {
         split_accesses(&mut module);
         let accesses = module.functions[0].instructions();
         let accesses = accesses.filter_map(|i| match i.op {
-            Op::Load(_, size) | Op::Store { size, .. } => Some(size),
+            Op::Load(_, size, _) | Op::Store { size, .. } => Some(size),
             _ => None,
         });
         accesses.collect()

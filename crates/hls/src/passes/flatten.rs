@@ -1,20 +1,108 @@
-//! If-conversion: moves short branches into the block before them. Their computations are executed
-//! always, their stores under the branch's condition, so that a loop with an `if` becomes one block
-//! and can be a pipeline.
+//! If-conversion: moves branches into the block before them. Their computations are executed always,
+//! their stores under the branch's condition, so that a loop with an `if` becomes one block and can
+//! be a pipeline.
+//!
+//! Short branches are always moved. In a loop over work-items, all branches are moved if that makes
+//! the loop one block; loads from buffers then have the branch's condition, too.
 
-use crate::ir::{BinaryOp, BlockId, Function, Instruction, Op, Type, Value};
+use crate::ir::{BinaryOp, BlockId, Callee, Function, Instruction, Op, Type, Value};
 use crate::units::unit;
 
 /// Instructions of the longest branch that is moved.
 const BRANCH_MAX: usize = 12;
+/// The same for one that makes a loop over work-items one block, and of that block.
+const WORK_ITEM_MAX: usize = 1000;
 
-/// Flattens a function until nothing changes. `far`: there is memory off the chip, which reports
-/// addresses out of its range as errors, so loads are not executed speculatively.
-pub fn flatten(function: &mut Function, far: bool) {
-    for at in (0..function.blocks.len()).map(BlockId) {
-        while branch(function, at, far) || straight(function, at) {}
+/// What a function is synthesized for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    Messages,
+    /// With memory off the chip, which reports addresses out of its range as errors, so loads are
+    /// not executed speculatively.
+    MessagesWithMemory,
+    /// A kernel whose loads from buffers may have a condition.
+    Accelerator,
+}
+
+/// What may be moved.
+#[derive(Clone, Copy)]
+struct Rules {
+    length_max: usize,
+    /// Loads; with the branch's condition, or without.
+    loads: Loads,
+    /// Units, and both parts of an `if` with `else`.
+    all: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loads {
+    Stay,
+    Unconditional,
+    Conditional,
+}
+
+/// Flattens a function until nothing changes.
+pub fn flatten(function: &mut Function, target: Target) {
+    let short = Rules {
+        length_max: BRANCH_MAX,
+        loads: match target {
+            Target::Messages => Loads::Unconditional,
+            _ => Loads::Stay,
+        },
+        all: false,
+    };
+    let mut whole = None;
+    if target == Target::Accelerator {
+        let rules = Rules {
+            length_max: WORK_ITEM_MAX,
+            loads: Loads::Conditional,
+            all: true,
+        };
+        whole = Some(function.clone());
+        whole.iter_mut().for_each(|f| apply(f, rules));
+    }
+    apply(function, short);
+    if let Some(whole) = whole {
+        if pipelines(&whole) > pipelines(function) {
+            *function = whole;
+        }
     }
     compact(function);
+}
+
+fn apply(function: &mut Function, rules: Rules) {
+    loop {
+        let mut changed = false;
+        for at in (0..function.blocks.len()).map(BlockId) {
+            while branch(function, at, rules)
+                || (rules.all && alternative(function, at, rules))
+                || straight(function, at)
+            {
+                changed = true;
+            }
+        }
+        if !changed || !rules.all {
+            return;
+        }
+    }
+}
+
+/// Loops over work-items that have one block, and can be pipelines.
+fn pipelines(function: &Function) -> usize {
+    let fits = |i: &Instruction| match &i.op {
+        Op::Call(Callee::Engine(call), _) => call.is_constant(),
+        Op::Call(..) => false,
+        _ => !i.volatile && !unit(function, i).is_some_and(|kind| kind.waits()),
+    };
+    let blocks = (0..function.blocks.len()).map(BlockId);
+    let single = blocks.filter(|&at| {
+        let code = &function[at].code;
+        let Some(last) = code.last().filter(|last| last.independent) else {
+            return false;
+        };
+        targets(&last.op).contains(&at) && code.len() <= WORK_ITEM_MAX && code.iter().all(fits)
+    });
+    single.count()
 }
 
 fn end(function: &Function, block: BlockId) -> Option<&Op> {
@@ -47,98 +135,185 @@ fn before(function: &Function, block: BlockId) -> Vec<BlockId> {
         .collect()
 }
 
-/// Whether an instruction may be executed speculatively.
-fn harmless(function: &Function, instruction: &Instruction, far: bool) -> bool {
-    let plain = match instruction.op {
-        Op::Load(..) => !far,
-        Op::Call(..)
-        | Op::Phi(_)
-        | Op::Store {
+/// Whether an instruction may be moved.
+fn moves(function: &Function, instruction: &Instruction, rules: Rules) -> bool {
+    let plain = match &instruction.op {
+        Op::Load(..) => rules.loads != Loads::Stay && !(rules.all && instruction.volatile),
+        Op::Store {
             condition: Some(_), ..
-        }
-        | Op::Local(_) => false,
+        } => rules.all && !instruction.volatile,
+        Op::Call(Callee::Engine(call), _) => rules.all && call.is_constant(),
+        Op::Call(..) | Op::Phi(_) | Op::Local(_) => false,
         _ => true,
     };
-    plain && unit(function, instruction).is_none()
+    let unit = unit(function, instruction);
+    plain && unit.is_none_or(|kind| rules.all && !kind.waits())
 }
 
-/// `if (c) { … }` at a block's end.
-fn branch(function: &mut Function, at: BlockId, far: bool) -> bool {
-    let Some(&Op::Branch(condition, yes, no)) = end(function, at) else {
-        return false;
-    };
-    let inner = |b: BlockId, next: BlockId| {
-        b != at
-            && b != next
-            && matches!(end(function, b), Some(Op::Jump(to)) if *to == next)
-            && before(function, b) == [at]
-    };
-    let (inside, next, negated) = if inner(yes, no) {
-        (yes, no, false)
-    } else if inner(no, yes) {
-        (no, yes, true)
-    } else {
-        return false;
+/// The code of a block that only `at` precedes and that jumps to another, without the jump.
+fn movable(
+    function: &Function,
+    at: BlockId,
+    inside: BlockId,
+    rules: Rules,
+) -> Option<(Vec<Instruction>, BlockId)> {
+    let Some(&Op::Jump(next)) = end(function, inside) else {
+        return None;
     };
     let code = &function[inside].code;
     let body = &code[..code.len() - 1];
-    if next == at || body.len() > BRANCH_MAX || !body.iter().all(|i| harmless(function, i, far)) {
-        return false;
-    }
-    let mut body = body.to_vec();
-    let Some(last) = function[at].code.pop() else {
-        return false;
-    };
-    let position = last.position.clone();
-    let mut add = Vec::new();
-    let stores = body.iter().any(|i| matches!(i.op, Op::Store { .. }));
-    let mut when = condition;
-    if negated && stores {
-        let opposite = function.value("otherwise", Type::Int(1));
-        let op = Op::Binary(BinaryOp::Xor, condition, Value::Bits(1));
-        add.push(Instruction::new(Some(opposite), op, &position));
-        when = Value::Local(opposite);
-    }
-    for instruction in &mut body {
-        if let Op::Store {
-            condition: only, ..
-        } = &mut instruction.op
-        {
-            *only = Some(when);
+    let fits = inside != at
+        && inside != next
+        && next != at
+        && body.len() <= rules.length_max
+        && before(function, inside) == [at]
+        && body.iter().all(|i| moves(function, i, rules));
+    fits.then(|| (body.to_vec(), next))
+}
+
+/// Gives stores, and loads if the rules say so, a condition, in addition to their own.
+fn restrict(
+    function: &mut Function,
+    body: Vec<Instruction>,
+    when: Value,
+    rules: Rules,
+    out: &mut Vec<Instruction>,
+) {
+    for mut instruction in body {
+        let own = match &mut instruction.op {
+            Op::Store { condition, .. } => Some(condition),
+            Op::Load(_, _, condition) if rules.loads == Loads::Conditional => Some(condition),
+            _ => None,
+        };
+        if let Some(own) = own {
+            *own = Some(match *own {
+                None => when,
+                Some(more) => {
+                    let both = function.value("both", Type::Int(1));
+                    let op = Op::Binary(BinaryOp::And, when, more);
+                    out.push(Instruction::new(Some(both), op, &instruction.position));
+                    Value::Local(both)
+                }
+            });
         }
+        out.push(instruction);
     }
-    add.extend(body);
-    // Phis of both paths become selections.
+}
+
+fn has_condition(body: &[Instruction], rules: Rules) -> bool {
+    body.iter().any(|i| match i.op {
+        Op::Store { .. } => true,
+        Op::Load(..) => rules.loads == Loads::Conditional,
+        _ => false,
+    })
+}
+
+/// Adds the opposite of a condition.
+fn opposite(
+    function: &mut Function,
+    condition: Value,
+    like: &Instruction,
+    add: &mut Vec<Instruction>,
+) -> Value {
+    let result = function.value("otherwise", Type::Int(1));
+    let op = Op::Binary(BinaryOp::Xor, condition, Value::Bits(1));
+    add.push(Instruction::new(Some(result), op, &like.position));
+    Value::Local(result)
+}
+
+/// Makes the phis of a block selections by a condition between the values of two blocks, of which
+/// `at` remains.
+fn select(
+    function: &mut Function,
+    (at, next): (BlockId, BlockId),
+    (yes, no): (BlockId, BlockId),
+    (condition, like): (Value, &Instruction),
+    add: &mut Vec<Instruction>,
+) {
     let mut chosen = Vec::new();
     for (index, instruction) in function[next].code.iter().enumerate() {
         let Op::Phi(from) = &instruction.op else {
             break;
         };
         let of = |b: BlockId| from.iter().find(|f| f.0 == b).map_or(Value::Undef, |f| f.1);
-        let (taken, other) = (of(inside), of(at));
-        chosen.extend(instruction.result.map(|phi| (index, phi, taken, other)));
+        chosen.extend(instruction.result.map(|phi| (index, phi, of(yes), of(no))));
     }
-    for (index, phi, taken, other) in chosen {
+    for (index, phi, a, b) in chosen {
         let local = function[phi].clone();
         let select = function.value(&local.name, local.ty);
-        let (a, b) = if negated {
-            (other, taken)
-        } else {
-            (taken, other)
-        };
         let op = if a == b {
             Op::Copy(a)
         } else {
             Op::Select(condition, a, b)
         };
-        add.push(Instruction::new(Some(select), op, &position));
+        add.push(Instruction::new(Some(select), op, &like.position));
         if let Op::Phi(from) = &mut function[next].code[index].op {
-            from.retain(|f| f.0 != inside && f.0 != at);
+            from.retain(|f| f.0 != yes && f.0 != no && f.0 != at);
             from.push((at, Value::Local(select)));
         }
     }
-    add.push(Instruction::new(None, Op::Jump(next), &position));
+    add.push(Instruction::new(None, Op::Jump(next), &like.position));
+}
+
+/// `if (c) { … }` at a block's end.
+fn branch(function: &mut Function, at: BlockId, rules: Rules) -> bool {
+    let Some(&Op::Branch(condition, yes, no)) = end(function, at) else {
+        return false;
+    };
+    let found = |inside: BlockId, next: BlockId| {
+        movable(function, at, inside, rules).filter(|(_, to)| *to == next)
+    };
+    let (body, inside, next, negated) = if let Some((body, next)) = found(yes, no) {
+        (body, yes, next, false)
+    } else if let Some((body, next)) = found(no, yes) {
+        (body, no, next, true)
+    } else {
+        return false;
+    };
+    let Some(last) = function[at].code.pop() else {
+        return false;
+    };
+    let mut add = Vec::new();
+    let mut when = condition;
+    if negated && has_condition(&body, rules) {
+        when = opposite(function, condition, &last, &mut add);
+    }
+    restrict(function, body, when, rules, &mut add);
+    let sides = if negated { (at, inside) } else { (inside, at) };
+    select(function, (at, next), sides, (condition, &last), &mut add);
     function[inside].code.clear();
+    function[at].code.extend(add);
+    true
+}
+
+/// `if (c) { … } else { … }` at a block's end.
+fn alternative(function: &mut Function, at: BlockId, rules: Rules) -> bool {
+    let Some(&Op::Branch(condition, yes, no)) = end(function, at) else {
+        return false;
+    };
+    let sides = movable(function, at, yes, rules).zip(movable(function, at, no, rules));
+    let Some(((first, next), (second, other))) = sides else {
+        return false;
+    };
+    if next != other || yes == no {
+        return false;
+    }
+    let Some(last) = function[at].code.pop() else {
+        return false;
+    };
+    let mut add = Vec::new();
+    restrict(function, first, condition, rules, &mut add);
+    let when = opposite(function, condition, &last, &mut add);
+    restrict(function, second, when, rules, &mut add);
+    select(
+        function,
+        (at, next),
+        (yes, no),
+        (condition, &last),
+        &mut add,
+    );
+    function[yes].code.clear();
+    function[no].code.clear();
     function[at].code.extend(add);
     true
 }
@@ -196,7 +371,7 @@ mod tests {
              then:\n{then}\n  br label %done\ndone:\n  %x = phi i32 [ 1, %entry ], [ 2, %then ]\n  \
              store i32 %x, ptr %p, align 4\n  ret void\n}}\n"
         ));
-        flatten(&mut function, false);
+        flatten(&mut function, Target::Messages);
         function
     }
 
@@ -221,5 +396,41 @@ mod tests {
     fn test_branches_with_calls_stay() {
         let function = flattened("  call void @hum_port_text(i32 7)");
         assert_eq!(function.blocks.len(), 3);
+    }
+
+    #[test]
+    fn test_a_loop_over_work_items_becomes_one_block() {
+        let with = |call: &str| {
+            let mut function = first_function(&format!(
+                "define void @f(i1 %c, ptr %p, i32 %n) {{\nentry:\n  br label %loop\nloop:\n  \
+                 %i = phi i32 [ 0, %entry ], [ %next, %end ]\n  br i1 %c, label %a, label %b\na:\n  \
+                 %x = load i32, ptr %p, align 4\n  %z = mul i32 %x, %i\n  br label %end\nb:\n  \
+                 store i32 %i, ptr %p, align 4\n  br label %end\nend:\n  \
+                 %y = phi i32 [ %z, %a ], [ 5, %b ]\n  store i32 %y, ptr %p, align 4\n{call}  \
+                 %next = add i32 %i, 1\n  %last = icmp eq i32 %next, %n\n  \
+                 br i1 %last, label %done, label %loop\ndone:\n  ret void\n}}\n"
+            ));
+            for last in function.blocks.iter_mut().filter_map(|b| b.code.last_mut()) {
+                last.independent = matches!(last.op, Op::Branch(Value::Local(_), _, BlockId(1)));
+            }
+            flatten(&mut function, Target::Accelerator);
+            function
+        };
+        let function = with("");
+        assert_eq!(function.blocks.len(), 3);
+        let conditions: Vec<_> = function
+            .instructions()
+            .filter_map(|i| match i.op {
+                Op::Load(_, _, condition) | Op::Store { condition, .. } => Some(condition),
+                _ => None,
+            })
+            .collect();
+        let [Some(load), Some(store), None] = conditions.as_slice() else {
+            panic!("{conditions:?}");
+        };
+        assert_ne!(load, store);
+        // A call is not executed speculatively, and prevents a pipeline.
+        let function = with("  call void @hum_port_text(i32 7)\n");
+        assert_eq!(function.blocks.len(), 6);
     }
 }

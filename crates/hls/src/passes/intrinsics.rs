@@ -149,7 +149,7 @@ impl Call<'_> {
                 }
                 (_, from) => {
                     let from = at(builder, from, offset);
-                    builder.value("moved", ty, Op::Load(from, size))
+                    builder.value("moved", ty, Op::Load(from, size, None))
                 }
             });
         }
@@ -323,7 +323,7 @@ mod tests {
         let call = "call void @llvm.memmove.p0.p0.i64(ptr %a, ptr %b, i64 13, i1 false)";
         let function = expanded(call).unwrap();
         let accesses = function.instructions().filter_map(|i| match i.op {
-            Op::Load(_, size) => Some((true, size)),
+            Op::Load(_, size, _) => Some((true, size)),
             Op::Store { size, .. } => Some((false, size)),
             _ => None,
         });

@@ -739,7 +739,7 @@ impl<'a> Loops<'a> {
                 }
             } else {
                 let (address, bytes) = self.slot_address(at, value);
-                self.add(at, Some(value), Op::Load(address, bytes));
+                self.add(at, Some(value), Op::Load(address, bytes, None));
             }
         }
     }

@@ -133,7 +133,7 @@ impl<'a> Machine<'a> {
                     other => panic!("call of '{other:?}' is not resolved"),
                 }
             }
-            Op::Load(from, size) => self.load(at, *from, see(self, *from, 32), *size),
+            Op::Load(from, size, _) => self.load(at, *from, see(self, *from, 32), *size),
             Op::Store {
                 value,
                 address: to,

@@ -17,7 +17,7 @@ fn application(name: &str, options: &[&str]) -> Program {
 }
 
 /// Numbers in memory.
-trait Bytes: Sized {
+pub trait Bytes: Sized {
     fn bytes(values: &[Self]) -> Vec<u8>;
     fn read(bytes: &[u8]) -> Vec<Self>;
 }
@@ -37,12 +37,12 @@ macro_rules! bytes {
 }
 bytes! { i8 i16 i32 u32 i64 f32 }
 
-fn bytes<T: Bytes>(values: &[T]) -> Vec<u8> {
+pub fn bytes<T: Bytes>(values: &[T]) -> Vec<u8> {
     T::bytes(values)
 }
 
 /// Numbers that look random.
-fn random(count: usize) -> Vec<u32> {
+pub fn random(count: usize) -> Vec<u32> {
     let mut state = 12345_u32;
     let next = |state: &mut u32| {
         *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -52,7 +52,7 @@ fn random(count: usize) -> Vec<u32> {
 }
 
 /// Checks that a kernel ended, and prints its cycles.
-fn done(name: &str, items: u64, outcome: &Outcome) {
+pub fn done(name: &str, items: u64, outcome: &Outcome) {
     assert_eq!(outcome.end, End::Done, "{name}");
     let per_item = outcome.cycles as f64 / items as f64;
     println!(

@@ -3,3 +3,4 @@
 mod kernels;
 mod launch;
 mod refused;
+mod streams;

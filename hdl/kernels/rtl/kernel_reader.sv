@@ -1,0 +1,136 @@
+// A port of `kernel_readers`: one load of the kernel, which may read a word in every step, with a
+// cache of its own (direct-mapped, read-only) and the requests of the lines after the current one.
+//
+// `read_valid`: the load is executed in this step; its word is valid in the next step, which waits
+// for it (`ready`). The port requests the line of an access that misses; if accesses proceed to the
+// next line, it requests lines ahead. A read behind its buffer's end waits forever, with `fault`.
+module kernel_reader #(
+    parameter int LINES = 16
+) (
+    input  logic        clk,
+    input  logic        rst,
+    input  logic        start,          // empties the cache
+    input  logic        step,
+    input  logic        read_valid,
+    input  logic [31:0] read_address,
+    output logic [63:0] read_word,
+    output logic        ready,
+    output logic        fault,
+    output logic [31:0] fault_address,
+    input  logic [63:0] fetch_skews,
+    // The next line to request: buffer and line. `taken`: it has been requested.
+    output logic        want,
+    output logic [25:0] wanted,
+    input  logic        taken,
+    input  logic        busy,           // a requested line has not arrived yet
+    // A word of a requested line; `filled`: the line is complete, or has no bytes of the buffer.
+    input  logic        fill,
+    input  logic        filled,
+    input  logic [25:0] fill_line,
+    input  logic [3:0]  fill_beat,
+    input  logic [63:0] fill_word,
+    input  logic [7:0]  fill_bytes
+);
+
+  // Lines that are requested ahead.
+  localparam logic [2:0] Ahead = 3'd4;
+  localparam int LineBits = $clog2(LINES);
+
+  typedef struct packed {
+    logic [3:0]  buffer;
+    logic [21:0] number;
+  } line_t;
+
+  typedef struct packed {
+    line_t      line;
+    logic [6:0] offset;   // in bytes
+  } place_t;
+
+  logic [63:0]         words[LINES*16];
+  line_t               tags[LINES];
+  logic [7:0]          limits[LINES];
+  logic [LINES-1:0]    held;
+  logic [28:0]         skewed;
+  place_t              asked, current, look;
+  logic [31:0]         address;
+  logic                looked, found, hit, retries;
+  line_t               tag, target;
+  logic [7:0]          limit;
+
+  // Requested lines: `run` lines before `next`, at most seven.
+  line_t       next;
+  logic        streams, same, covered, first_miss, quiet, lost;
+  logic [2:0]  run, depth;
+  logic [21:0] distance;
+
+  assign skewed = {1'b0, read_address[27:0]} + {22'd0, fetch_skews[4*read_address[31:28]+:4], 3'd0};
+  assign asked  = {read_address[31:28], skewed};
+
+  // While the line of an access is not there, it is looked up in each cycle.
+  assign hit       = looked && found && tag == current.line;
+  assign retries   = looked && !hit;
+  assign look      = retries ? current : asked;
+  assign ready     = !looked || (hit && !fault);
+  assign fault     = hit && {1'b0, current.offset} >= limit;
+
+  assign fault_address = address;
+  assign target        = fill_line;
+
+  always_ff @(posedge clk) begin
+    if (step || retries) begin
+      read_word <= words[{look.line.number[LineBits-1:0], look.offset[6:3]}];
+      tag       <= tags[look.line.number[LineBits-1:0]];
+      limit     <= limits[look.line.number[LineBits-1:0]];
+    end
+    if (fill) words[{target.number[LineBits-1:0], fill_beat}] <= fill_word;
+    if (filled) begin
+      tags[target.number[LineBits-1:0]]   <= target;
+      limits[target.number[LineBits-1:0]] <= fill_bytes;
+    end
+  end
+
+  assign distance   = next.number - current.line.number;
+  assign same       = streams && next.buffer == current.line.buffer && distance <= 22'd7;
+  assign covered    = same && distance != '0 && distance[2:0] <= run;
+  // A line may be replaced by one that was requested for an access before and arrives later.
+  assign lost       = retries && !busy && quiet;
+  assign first_miss = retries && !(same && distance == '0) && (!covered || lost);
+  assign want       = looked && same && (covered || (distance == '0 && !hit)) && distance[2:0] <= depth;
+  assign wanted     = next;
+
+  always_ff @(posedge clk) begin
+    // The line of a miss has been looked up since the last one arrived.
+    quiet <= retries && !busy;
+    if (step || retries) found <= held[look.line.number[LineBits-1:0]];
+    if (step) begin
+      looked <= read_valid;
+      if (read_valid) begin
+        current <= asked;
+        address <= read_address;
+        if (asked.line == line_t'{current.line.buffer, current.line.number + 22'd1}) depth <= Ahead;
+      end
+    end
+    if (first_miss) begin
+      // The first access, or one that does not follow the ones before: a stream may begin.
+      streams <= 1'b1;
+      next    <= current.line;
+      run     <= '0;
+      depth   <= !streams || depth == Ahead ? 3'd1 : 3'd0;
+    end else if (taken || (looked && same && distance == '0 && hit)) begin
+      next.number <= next.number + 22'd1;
+      if (run != '1) run <= run + 3'd1;
+    end
+    if (taken) held[next.number[LineBits-1:0]] <= 1'b0;
+    if (fill) held[target.number[LineBits-1:0]] <= 1'b0;
+    if (filled) held[target.number[LineBits-1:0]] <= 1'b1;
+    if (start || rst) begin
+      held    <= '0;
+      looked  <= 1'b0;
+      quiet   <= 1'b0;
+      found   <= 1'b0;
+      streams <= 1'b0;
+    end
+    if (rst) current <= '0;
+  end
+
+endmodule

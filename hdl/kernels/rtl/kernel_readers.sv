@@ -1,0 +1,131 @@
+// The loads of a kernel that do not depend on its stores: each has a port (`kernel_reader`) that
+// reads a word in every step while its lines are there, and lines are requested ahead. Words that
+// the kernel writes meanwhile may be seen or not.
+//
+// Ports that want the same line share its request. The guard gives the number of bytes of a line
+// that belong to the buffer; a line without any is not read. A kernel begins with empty ports.
+//
+// Parameters: PORTS; LINES of each port; FETCHES, lines that are requested at a time.
+// Throughput: a word per port and cycle; a request of a line per cycle.
+module kernel_readers #(
+    parameter int PORTS = 1,
+    parameter int LINES = 16,
+    parameter int FETCHES = 8
+) (
+    input  logic                   clk,
+    input  logic                   rst,
+    input  logic                   start,
+    input  logic                   step,
+    input  logic [PORTS-1:0]       port_reads,
+    input  logic [PORTS-1:0][31:0] port_addresses,
+    output logic [PORTS-1:0][63:0] port_words,
+    output logic                   readers_ready,
+`include "kernel_fetch_ports.svh"
+);
+
+  localparam int Bits = $clog2(FETCHES);
+
+  typedef struct packed {
+    logic [25:0]      line;
+    logic [7:0]       bytes;
+    logic [PORTS-1:0] ports;   // that receive it
+  } fetch_t;
+
+  logic [PORTS-1:0]       ready, faults, wants, same, taken, busy, fills, filled;
+  logic [PORTS-1:0][25:0] wanted;
+  logic [PORTS-1:0][31:0] fault_addresses;
+  fetch_t                 fetches[FETCHES];
+  logic [Bits-1:0]        first, next;
+  logic [Bits:0]          count;
+  logic [3:0]             beat;
+  logic [25:0]            line;        // the line that is requested
+  logic                   under_way, absent, asks;
+  logic [Bits-1:0]        which;
+  logic [25:0]            fill_line;
+  logic [7:0]             fill_bytes;
+
+  assign readers_ready = &ready;
+
+  always_comb begin
+    line = '0;
+    for (int i = PORTS - 1; i >= 0; i--) if (wants[i]) line = wanted[i];
+    for (int i = 0; i < PORTS; i++) same[i] = wants[i] && wanted[i] == line;
+    // A request whose words have not begun to arrive is shared.
+    under_way = 1'b0;
+    which     = '0;
+    for (int i = 0; i < FETCHES; i++)
+      if (fetches[i].line == line && fetches[i].ports != '0 &&
+          !(Bits'(i) == first && (fetched_valid || beat != '0))) begin
+        under_way = 1'b1;
+        which     = Bits'(i);
+      end
+    busy = '0;
+    for (int i = 0; i < FETCHES; i++) busy |= fetches[i].ports;
+    read_address = '0;
+    for (int i = PORTS - 1; i >= 0; i--) if (faults[i]) read_address = fault_addresses[i];
+  end
+
+  assign read_fault   = |faults;
+  assign {fetch_buffer, fetch_line} = line;
+  assign fetch_valid  = |wants && !under_way && (count != (Bits + 1)'(FETCHES));
+  assign asks         = fetch_valid && fetch_ready && fetch_bytes != '0;
+  // A line without bytes is complete at once.
+  assign absent       = fetch_valid && fetch_ready && fetch_bytes == '0 && !fetched_valid;
+  assign taken        = asks || absent || (|wants && under_way) ? same : '0;
+
+  assign fill_line    = fetched_valid ? fetches[first].line : line;
+  assign fill_bytes   = fetched_valid ? fetches[first].bytes : '0;
+  assign fills        = fetched_valid ? fetches[first].ports : '0;
+  assign filled       = fetched_valid ? (fetched_last ? fetches[first].ports : '0) : absent ? same : '0;
+
+  always_ff @(posedge clk) begin
+    if (asks) begin
+      fetches[next] <= '{line, fetch_bytes, same};
+      next          <= next + 1'b1;
+    end else if (|wants && under_way) fetches[which].ports <= fetches[which].ports | same;
+    if (fetched_valid) beat <= beat + 4'd1;
+    if (fetched_valid && fetched_last) begin
+      beat                 <= '0;
+      first                <= first + 1'b1;
+      fetches[first].ports <= '0;
+    end
+    count <= count + (Bits + 1)'(asks) - (Bits + 1)'(fetched_valid && fetched_last);
+    // Lines of the execution before.
+    if (start || rst) for (int i = 0; i < FETCHES; i++) fetches[i].ports <= '0;
+    if (rst) begin
+      first <= '0;
+      next  <= '0;
+      count <= '0;
+      beat  <= '0;
+    end
+  end
+
+  for (genvar i = 0; i < PORTS; i++) begin : g_ports
+    kernel_reader #(
+        .LINES(LINES)
+    ) u_reader (
+        .clk,
+        .rst,
+        .start,
+        .step,
+        .read_valid   (port_reads[i]),
+        .read_address (port_addresses[i]),
+        .read_word    (port_words[i]),
+        .ready        (ready[i]),
+        .fault        (faults[i]),
+        .fault_address(fault_addresses[i]),
+        .fetch_skews,
+        .want         (wants[i]),
+        .wanted       (wanted[i]),
+        .taken        (taken[i]),
+        .busy         (busy[i]),
+        .fill         (fills[i]),
+        .filled       (filled[i]),
+        .fill_line,
+        .fill_beat    (beat),
+        .fill_word    (fetched_word),
+        .fill_bytes
+    );
+  end
+
+endmodule
