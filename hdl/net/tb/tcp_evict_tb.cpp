@@ -1,5 +1,5 @@
-// Scans, attempts and births in any order, compared with a model: the laggard, the sessions that yield, and for whom a
-// free session is kept.
+// Scans, attempts and births in any order, compared with a model: the laggard, the sessions that yield, and the address
+// for which a free session is kept.
 #include "clocked.hpp"
 
 using namespace bench;
