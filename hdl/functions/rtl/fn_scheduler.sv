@@ -17,7 +17,8 @@
 //
 // Parameters: REGIONS; QUEUE, requests that can wait; FUNCTIONS; TAG_BITS, of the tag returned with
 // a decision; SHORTEST, whether that policy exists; otherwise Affinity replaces it.
-// Latency: 4 cycles from a request to its decision if it is alone and a region is idle. Throughput:
+// Latency: 4 cycles from a request to its decision if it is alone and a region is idle, or from the
+// end of a run to the next decision if all requests wait for the function of its region. Throughput:
 // a decision takes 2 cycles plus one for each examined request.
 module fn_scheduler
   import fn_pkg::*;
@@ -101,7 +102,11 @@ module fn_scheduler
   logic [FunctionBits-1:0] best_function;
   logic [TAG_BITS-1:0]     best_tag;
   logic [CountBits-1:0]    at, best_at;
-  logic                    best_found, best_old, seen_better, look_ends, take, put;
+  logic                    best_found, best_old, seen_better, look_ends, restarts, take, put;
+
+  // The functions of all requests are in busy regions, as found by the last examination; since the
+  // present one has begun, this may have changed.
+  logic                    all_wait, may_load;
 
   logic [FunctionBits-1:0] loaded[REGIONS];
   logic [REGIONS-1:0]      loaded_valid;
@@ -181,7 +186,7 @@ module fn_scheduler
     end else begin
       unique case (state)
         Wait:   if (waiting != '0 && region_busy != '1) state <= Look;
-        Look:   if (look_ends) state <= Decide;
+        Look:   if (look_ends && !restarts) state <= Decide;
         Decide: begin
           state     <= best_found ? Run : Wait;
           run_valid <= best_found;
@@ -194,11 +199,23 @@ module fn_scheduler
     end
   end
 
-  assign at_next = state == Look ? at + 1'b1 : '0;
+  // While all requests wait for busy regions, one that becomes idle is considered at once.
+  assign restarts = state == Look && region_free != '0 && all_wait;
+  assign at_next = state == Look && !restarts ? at + 1'b1 : '0;
   always_comb begin
     next.fn  = queue[at_next[$clog2(QUEUE)-1:0]].fn;
     next.tag = queue[at_next[$clog2(QUEUE)-1:0]].tag;
     next.old = outdated(queue[at_next[$clog2(QUEUE)-1:0]].old, next.fn);
+  end
+
+  logic loadable;  // from this cycle on, a request may wait whose function is in no region
+  assign loadable = (put && holders(request_function) == '0) || (take && chosen_load) || forget || region_lost != '0;
+
+  always_ff @(posedge own_clk) begin
+    if (loadable) may_load <= 1'b1;
+    else if (state == Wait) may_load <= 1'b0;
+    if (loadable || rst) all_wait <= 1'b0;
+    else if (state == Decide && !best_found && !may_load) all_wait <= 1'b1;
   end
 
   always_ff @(posedge own_clk) begin
@@ -215,7 +232,11 @@ module fn_scheduler
         look_busy  <= region_busy & ~region_free;
       end
       Look: begin
-        if (seen_better) begin
+        if (restarts) begin
+          best_found <= 1'b0;
+          best_ready <= 1'b0;
+          look_busy  <= region_busy & ~region_free;
+        end else if (seen_better) begin
           best_function <= seen.fn;
           best_tag      <= seen.tag;
           best_at       <= at;

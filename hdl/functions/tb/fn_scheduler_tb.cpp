@@ -286,4 +286,20 @@ TEST(decides_in_four_cycles) {
     }
 }
 
+// The number of requests that wait for a region does not delay the next one when the region's run
+// ends, although other regions are idle.
+TEST(decides_at_once_when_a_run_ends) {
+    Scheduler s(Affinity);
+    s.serve({{5, 0, 1}});
+    for (int i = 0; i < 50; i++) {
+        std::vector<Scheduler::Request> all;
+        for (uint32_t tag = 0; tag < queue; tag++) all.push_back({5, tag, 40 + s.random.below(40)});
+        const auto decisions = s.serve(all);
+        for (size_t k = 3; k < decisions.size(); k++) {  // all wait, and have been examined once
+            const uint64_t ended = decisions[k - 1].cycle + 1 + all[decisions[k - 1].tag].cost;
+            check(decisions[k].cycle - ended <= 4, "decides " + std::to_string(decisions[k].cycle - ended) + " cycles after a run");
+        }
+    }
+}
+
 BENCH_MAIN()
