@@ -685,6 +685,8 @@ pub struct Global {
     pub constant: bool,
     /// Whether it is in the local memory of a work-group.
     pub local: bool,
+    /// Whether each work-item of a group has a part of its own.
+    pub items: bool,
     /// Whether it is declared but not defined.
     pub external: bool,
 }
@@ -698,6 +700,7 @@ impl Global {
             pointers: Vec::new(),
             constant: false,
             local: false,
+            items: false,
             external: false,
         }
     }

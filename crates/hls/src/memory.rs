@@ -39,6 +39,9 @@ pub struct Memory {
     pub objects: Vec<String>,
     /// Whether it is off the chip, where memory is zero at first.
     pub far: bool,
+    /// Whether accesses of different work-items need no order: they are to local memory, or to parts
+    /// of their own.
+    pub items: bool,
 }
 
 impl Memory {
@@ -378,6 +381,7 @@ fn place(module: &Module, m: &mut Memories, far: u64) -> Result<()> {
             bytes: Vec::new(),
             objects: vec!["buffers".to_owned()],
             far: true,
+            items: false,
         });
         let id = MemoryId(m.all.len() - 1);
         m.memories.extend(buffers.iter().map(|class| (*class, id)));
@@ -500,6 +504,8 @@ fn fill(module: &Module, m: &mut Memories, class: Class, width: u64, null: bool)
         bytes,
         objects,
         far: false,
+        items: !members.is_empty()
+            && (members.iter()).all(|g| module[*g].local || module[*g].items),
     })
 }
 

@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind};
 use crate::ir::Module;
 use crate::passes::work_items::Groups;
 use crate::{memory, parse, passes, synthesis};
+use clang::Loops;
 pub use library::build_library;
 pub use manifest::{
     AddressSpace, Argument, KernelInfo, LoopReport, Manifest, MemoryReport, Report,
@@ -98,15 +99,29 @@ impl From<Error> for BuildError {
 ///
 /// The program is not correct, or uses more than what can be synthesized.
 pub fn compile(source: &str, options: &Options, work: &Path) -> Result<Accelerator, BuildError> {
-    let (ir, mut log) = clang::ir(source, &options.defines_and_flags, work)?;
+    let compiled = |loops| clang::ir(source, &options.defines_and_flags, loops, work);
+    let (ir, mut log) = compiled(Loops::Kept)?;
     let module = parse::module(&ir)?;
     let mut kernels = metadata::kernels(&ir);
     if kernels.is_empty() {
         log.push_str("warning: the program has no kernel\n");
     }
     let mut files = Vec::new();
+    let mut unrolled = None;
     for kernel in &mut kernels {
-        let text = synthesize(kernel, module.clone(), options)?;
+        let declared = kernel.clone();
+        let (mut text, pipelined) = synthesize(kernel, module.clone(), options)?;
+        // Without loops in its code, a loop over work-items may be a pipeline.
+        if !pipelined {
+            if unrolled.is_none() {
+                unrolled = Some(parse::module(&compiled(Loops::Unrolled)?.0)?);
+            }
+            let module = unrolled.clone().unwrap_or_default();
+            let mut other = declared;
+            if let Ok((other_text, true)) = synthesize(&mut other, module, options) {
+                (text, *kernel) = (other_text, other);
+            }
+        }
         files.push((format!("kernel_{}.sv", kernel.name), text));
     }
     Ok(Accelerator {
@@ -116,12 +131,13 @@ pub fn compile(source: &str, options: &Options, work: &Path) -> Result<Accelerat
     })
 }
 
-/// Synthesizes a kernel, and completes its description.
+/// Synthesizes a kernel, and completes its description; also returns whether all loops over
+/// work-items are pipelines.
 fn synthesize(
     kernel: &mut KernelInfo,
     mut module: Module,
     options: &Options,
-) -> Result<String, Error> {
+) -> Result<(String, bool), Error> {
     let function = module.functions.iter().find(|f| f.name == kernel.name);
     let position = function.map(|f| f.position.clone()).unwrap_or_default();
     if let Some(image) = kernel.arguments.iter().find(|a| a.access != "none") {
@@ -177,5 +193,6 @@ fn synthesize(
     kernel.local_argument_bytes_max = local;
     kernel.private_bytes = items.private_bytes;
     kernel.report = estimate::report(&module, &memories, &hardware);
-    Ok(hardware.text)
+    let pipelines = hardware.pipelines.iter().filter(|p| p.items).count();
+    Ok((hardware.text, pipelines > items.barriers))
 }

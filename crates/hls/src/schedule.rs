@@ -262,6 +262,7 @@ impl<'a> Block<'a> {
             step: u32,
             place: (Value, u64),
             store: bool,
+            free: bool,
         }
         let mut accesses = Vec::new();
         for (instruction, (step, _)) in self.code.code.iter().zip(&schedule.steps) {
@@ -282,6 +283,9 @@ impl<'a> Block<'a> {
                     step: *step,
                     place,
                     store,
+                    free: self.code.independent
+                        && self.memories[memory].items
+                        && !instruction.volatile,
                 });
             }
         }
@@ -290,6 +294,7 @@ impl<'a> Block<'a> {
             .flat_map(|a| accesses.iter().map(move |b| (a, b)));
         pairs
             .filter(|(a, b)| a.memory == b.memory && (a.store || b.store))
+            .filter(|(a, b)| !(a.free && b.free))
             .all(|(first, second)| {
                 let Some(distance) = distance(self.code, self.own, first.place, second.place)
                 else {

@@ -16,6 +16,8 @@ pub struct Pipeline {
     pub interval: u32,
     /// What prevents a shorter interval.
     pub limit: &'static str,
+    /// Whether its iterations are work-items.
+    pub items: bool,
 }
 
 /// A synthesized kernel.
@@ -92,6 +94,7 @@ pub fn hardware(
                 position: c.position.clone(),
                 interval,
                 limit: c.limit,
+                items: c.independent,
             })
         })
         .collect();

@@ -74,8 +74,35 @@ fn arguments(options: &[String]) -> Result<(String, Vec<String>), BuildError> {
     Ok((standard, out))
 }
 
+/// The form of loops with a small and constant number of iterations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loops {
+    Kept,
+    Unrolled,
+}
+
+/// Arguments that unroll loops as a whole or not at all; largest number of iterations, and of
+/// instructions of the result.
+const UNROLL: [&str; 10] = [
+    "-mllvm",
+    "-unroll-full-max-count=32",
+    "-mllvm",
+    "-unroll-threshold=800",
+    "-mllvm",
+    "-unroll-allow-partial=false",
+    "-mllvm",
+    "-unroll-runtime=false",
+    "-mllvm",
+    "-unroll-allow-peeling=false",
+];
+
 /// Compiles a program to IR; returns it with the warnings.
-pub fn ir(source: &str, options: &[String], work: &Path) -> Result<(String, String), BuildError> {
+pub fn ir(
+    source: &str,
+    options: &[String],
+    loops: Loops,
+    work: &Path,
+) -> Result<(String, String), BuildError> {
     let failed = |what: String| BuildError {
         log: format!("{what}\n"),
     };
@@ -97,7 +124,11 @@ pub fn ir(source: &str, options: &[String], work: &Path) -> Result<(String, Stri
         .current_dir(work)
         .args(["--target=spir64-unknown-unknown", "-x", "cl", &standard])
         .args(["-O2", "-g", "-ffp-contract=off", "-cl-kernel-arg-info"])
-        .args(["-fno-vectorize", "-fno-slp-vectorize", "-fno-unroll-loops"])
+        .args(["-fno-vectorize", "-fno-slp-vectorize"])
+        .args(match loops {
+            Loops::Kept => &["-fno-unroll-loops"][..],
+            Loops::Unrolled => &UNROLL,
+        })
         .args(["-fno-discard-value-names", "-fno-color-diagnostics"])
         .args(["-mllvm", "-disable-loop-idiom-all"])
         // Counters of 32 bits keep their width.

@@ -1,5 +1,5 @@
 //! Makes an OpenCL kernel, which is the code of one work-item, a function that executes all
-//! work-items: loops over work-groups, and in them loops over work-items.
+//! work-items: loops over work-groups, and in them a loop over work-items.
 //!
 //! Barriers divide the kernel's code into regions: a region begins at the kernel's start or after a
 //! barrier, and consists of all code that is reachable without a barrier. All work-items of a group
@@ -187,14 +187,14 @@ struct Variables {
     differs: ValueId,
 }
 
-/// Loops over the work-items of a group.
-struct Nest {
-    /// The dimension and the first block of each loop, the outermost first.
-    tops: Vec<(usize, BlockId)>,
+/// A loop over the work-items of a group.
+struct ItemLoop {
     /// The block that a work-item begins with.
-    inner: BlockId,
+    first: BlockId,
     /// The block that it ends with.
     next: BlockId,
+    /// The last identifier in each dimension that has more than one.
+    last: Vec<(usize, Value)>,
 }
 
 struct Loops<'a> {
@@ -298,7 +298,10 @@ impl<'a> Loops<'a> {
                 let bytes = bytes.next_multiple_of(8);
                 let all = bytes * u64::from(self.groups.items_max);
                 let name = self.new[result].name.clone();
-                self.globals.push(Global::zeroed(name, all as usize));
+                self.globals.push(Global {
+                    items: true,
+                    ..Global::zeroed(name, all as usize)
+                });
                 self.private_bytes += bytes;
                 instruction.op = Op::Address {
                     base: Value::Global(GlobalId(self.globals.len() - 1), 0),
@@ -532,7 +535,10 @@ impl<'a> Loops<'a> {
         let bytes = u64::from(bits.div_ceil(8)).next_power_of_two();
         let name = format!("{}_of_item", self.new[value].name);
         let all = bytes * u64::from(self.groups.items_max);
-        self.globals.push(Global::zeroed(name, all as usize));
+        self.globals.push(Global {
+            items: true,
+            ..Global::zeroed(name, all as usize)
+        });
         self.private_bytes += bytes;
         let slot = (GlobalId(self.globals.len() - 1), bytes);
         self.slots.insert(value, slot);
@@ -580,8 +586,8 @@ impl<'a> Loops<'a> {
             let differs = self.variables.differs;
             self.set(regions[region], differs, Op::Copy(number(0)));
         }
-        let nest = self.item_loops(regions[region]);
-        let (inner, next) = (nest.inner, nest.next);
+        let items = self.open_loop(regions[region]);
+        let (inner, next) = (items.first, items.next);
         // Values from before, then the region's code.
         self.new[inner].code.extend_from_slice(copies);
         if region > 0 {
@@ -621,7 +627,7 @@ impl<'a> Loops<'a> {
                 Op::Binary(BinaryOp::Add, local(item), number(1)),
             );
         }
-        let after = self.close_loops(&nest);
+        let after = self.close_loop(&items);
         self.leave(after, &ends, regions, group_end);
     }
 
@@ -744,44 +750,68 @@ impl<'a> Loops<'a> {
         }
     }
 
-    /// Opens the loops over the work-items of a group.
-    fn item_loops(&mut self, from: BlockId) -> Nest {
-        let mut before = from;
-        let mut tops = Vec::new();
-        for d in (0..3).rev() {
+    /// Opens the loop over the work-items of a group. It is one loop for all dimensions, so that a
+    /// pipeline continues at the end of a row.
+    fn open_loop(&mut self, from: BlockId) -> ItemLoop {
+        let mut last = Vec::new();
+        for d in 0..3 {
             let id = self.variables.local[d];
-            self.set(before, id, Op::Copy(number(0)));
+            self.set(from, id, Op::Copy(number(0)));
             if matches!(self.groups.required, Some(size) if size[d] == 1) {
                 continue;
             }
-            let top = self.block();
-            self.add(before, None, Op::Jump(top));
-            tops.push((d, top));
-            before = top;
+            let end = match self.size(from, d) {
+                Value::Bits(size) => number(size.wrapping_sub(1)),
+                size => {
+                    let less = Op::Binary(BinaryOp::Sub, size, number(1));
+                    self.value(from, "last", 32, less)
+                }
+            };
+            last.push((d, end));
         }
-        Nest {
-            tops,
-            inner: before,
+        let first = match last.is_empty() {
+            true => from,
+            false => self.block(),
+        };
+        if first != from {
+            self.add(from, None, Op::Jump(first));
+        }
+        ItemLoop {
+            first,
             next: self.block(),
+            last,
         }
     }
 
-    /// Closes the loops; returns the block after them.
-    fn close_loops(&mut self, nest: &Nest) -> BlockId {
-        let mut at = nest.next;
-        for &(d, top) in nest.tops.iter().rev() {
+    /// Closes the loop; returns the block after it.
+    fn close_loop(&mut self, items: &ItemLoop) -> BlockId {
+        let at = items.next;
+        // Whether the identifiers of all dimensions before are the last ones.
+        let mut over: Option<Value> = None;
+        for &(d, last) in &items.last {
             let id = self.variables.local[d];
-            let size = self.size(at, d);
-            self.set(at, id, Op::Binary(BinaryOp::Add, local(id), number(1)));
-            let test = self.compare(at, IntPredicate::NotEqual, local(id), size);
-            let outside = self.block();
-            self.add(at, None, Op::Branch(test, top, outside));
-            if let Some(branch) = self.new[at].code.last_mut() {
-                branch.independent = true;
+            let ends = self.compare(at, IntPredicate::Equal, local(id), last);
+            let one_more = Op::Binary(BinaryOp::Add, local(id), number(1));
+            let one_more = self.value(at, "following", 32, one_more);
+            let mut next = Op::Select(ends, number(0), one_more);
+            let mut all = ends;
+            if let Some(over) = over {
+                let turned = self.value(at, "turned", 32, next);
+                next = Op::Select(over, turned, local(id));
+                all = self.value(at, "over", 1, Op::Binary(BinaryOp::And, over, ends));
             }
-            at = outside;
+            over = Some(all);
+            self.set(at, id, next);
         }
-        at
+        let Some(over) = over else {
+            return at;
+        };
+        let outside = self.block();
+        self.add(at, None, Op::Branch(over, outside, items.first));
+        if let Some(branch) = self.new[at].code.last_mut() {
+            branch.independent = true;
+        }
+        outside
     }
 }
 

@@ -649,6 +649,8 @@ fn test_matrix_multiplication_of_the_example_application() {
     let mut arguments = [ReadOnly(&a), ReadOnly(&b), Buffer(&mut c), Word(n as u64)];
     let outcome = program.run("matmul", [24, 24, 1], [8, 8, 1], &mut arguments);
     done("matmul", 576, &outcome);
+    // All loops over work-items are pipelines.
+    assert!(outcome.cycles < 25_000);
     assert_eq!(f32::read(&c), expected);
 }
 

@@ -5,9 +5,7 @@ kernel void grey(global const uchar *in, global uchar *out, int width, int heigh
     int x = get_global_id(0), y = get_global_id(1);
     if (x >= width || y >= height) return;
     int p[3][3];
-#pragma unroll
     for (int i = 0; i < 3; i++)
-#pragma unroll
         for (int j = 0; j < 3; j++) p[i][j] = in[clamp(y + i - 1, 0, height - 1) * width + clamp(x + j - 1, 0, width - 1)];
     int gx = p[0][2] + 2 * p[1][2] + p[2][2] - p[0][0] - 2 * p[1][0] - p[2][0];
     int gy = p[2][0] + 2 * p[2][1] + p[2][2] - p[0][0] - 2 * p[0][1] - p[0][2];
