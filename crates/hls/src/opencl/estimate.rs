@@ -13,8 +13,10 @@ const BLOCK_RAM_BYTES: u64 = 2048;
 const BLOCK_RAM_BITS: u64 = 36;
 /// LUTs of the start, of the memory port and of the text.
 const FRAME_LUTS: u64 = 300;
-/// LUTs and block RAMs of the port of a load (`kernel_reader`).
-const READER_LUTS: u64 = 400;
+/// LUTs and block RAMs of the port of a load (`kernel_reader`), and LUTs that all ports share
+/// (`kernel_readers`), measured with 1 and 4 ports.
+const READER_LUTS: u64 = 650;
+const READERS_LUTS: u64 = 1400;
 const READER_BLOCK_RAMS: u64 = 2;
 /// LUTs for each state.
 const STATE_LUTS: u64 = 6;
@@ -59,7 +61,7 @@ pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Repo
     let all = module.functions.iter().flat_map(|f| f.instructions());
     let readers: BTreeSet<u32> = all.filter_map(|i| i.reader).collect();
     let readers = readers.len() as u64;
-    luts += readers * READER_LUTS;
+    luts += readers * READER_LUTS + if readers > 0 { READERS_LUTS } else { 0 };
     let mut multipliers = 0;
     for kind in units {
         let (more, blocks) = unit_area(kind);
