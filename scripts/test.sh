@@ -191,6 +191,7 @@ group() {
             # `make test` has built everything before.
             [[ -n $is_built ]] || compile
             run board-device hdl/board/tests/device_test.py
+            run board-launch hdl/board/tests/launch_test.py
             ;;
         kubernetes)
             setup base kubernetes

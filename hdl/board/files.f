@@ -44,6 +44,7 @@ functions/rtl/fn_reconfig.sv
 functions/rtl/fn_stats.sv
 functions/rtl/fn_engine.sv
 functions/rtl/region.sv
+functions/rtl/region_memory.sv
 http/rtl/http_ahead.sv
 http/rtl/http_ids.sv
 http/rtl/http_look.sv
@@ -64,6 +65,7 @@ http/rtl/http_engine.sv
 http/rtl/http_fetch.sv
 board/rtl/image_store.sv
 board/rtl/axi_writers.sv
+board/rtl/axi_readers.sv
 host/rtl/host_reader.sv
 host/rtl/host_registers.sv
 host/rtl/host_engine.sv

@@ -18,6 +18,7 @@ module board_top
     parameter  int QUEUE = 16,
     parameter  bit HOST_CALLS = 1,
     parameter  bit SHORTEST = 1,
+    parameter  bit KERNEL_MEMORY = 0,
     localparam int REGIONS = 2
 ) (
     input  logic        port_clk,  // of a PORT of 32 bits
@@ -101,7 +102,8 @@ module board_top
       .ISLANDS     (ISLANDS),
       .QUEUE       (QUEUE),
       .HOST_CALLS  (HOST_CALLS),
-      .SHORTEST    (SHORTEST)
+      .SHORTEST    (SHORTEST),
+      .KERNEL_MEMORY(KERNEL_MEMORY)
   ) u_shell (
       .rx_valid(shell_rx_valid),
       .rx      (shell_rx),
@@ -110,6 +112,10 @@ module board_top
       .tx      (shell_tx),
       .*
   );
+
+  // Both stream: without ports to board memory.
+  assign kernel_out[0].memory = '0;
+  assign kernel_out[1].memory = '0;
 
   kernel_echo u_echo (
       .clk,

@@ -1,11 +1,11 @@
 //! The packets of the host port's socket, each of a fixed size (`hdl/board/sim/host_protocol.h`).
 
 /// The protocol's version.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of a request.
 pub const REQUEST_BYTES: usize = 120;
 /// Bytes of a reply.
-pub const REPLY_BYTES: usize = 120;
+pub const REPLY_BYTES: usize = 144;
 
 /// Operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,18 @@ pub enum Op {
     Unload = 5,
     /// Calls a function or program.
     Call = 6,
+    /// Loads a kernel that is compiled from OpenCL C, for this connection alone.
+    Bring = 7,
+    /// Takes board memory for buffers.
+    Take = 8,
+    /// Gives such memory back.
+    Give = 9,
+    /// Copies from the window into such memory.
+    Put = 10,
+    /// The reverse.
+    Get = 11,
+    /// Runs such a kernel.
+    Launch = 12,
 }
 
 /// A request; fields that an operation does not use are zero.
@@ -111,6 +123,14 @@ pub struct Reply {
     pub memory_free: u64,
     /// The error's text.
     pub text: String,
+    /// A launch's status.
+    pub kernel_status: u32,
+    /// Fault: the buffer from 1 on; 0: none.
+    pub buffer: u32,
+    /// Fault: whether the access was a write.
+    pub is_write: bool,
+    /// Fault: the access's offset. The address of memory.
+    pub place: u64,
 }
 
 impl Reply {
@@ -118,7 +138,7 @@ impl Reply {
     pub fn decode(bytes: &[u8; REPLY_BYTES]) -> Reply {
         let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four"));
         let long = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight"));
-        let text = bytes[64..].split(|b| *b == 0).next().unwrap_or_default();
+        let text = bytes[64..120].split(|b| *b == 0).next().unwrap_or_default();
         Reply {
             id: word(4),
             status: word(8),
@@ -134,6 +154,10 @@ impl Reply {
             clock_khz: word(52),
             memory_free: long(56),
             text: String::from_utf8_lossy(text).into_owned(),
+            kernel_status: word(120),
+            buffer: word(124),
+            is_write: word(128) != 0,
+            place: long(136),
         }
     }
 }

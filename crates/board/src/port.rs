@@ -5,12 +5,13 @@ use crate::packet::{Op, Reply, Request, REPLY_BYTES, VERSION};
 use baltra_ring::memory::{Memory, Range};
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::net::{
-    recvmsg, send, socket_with, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage,
-    RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    recvmsg, sendmsg, socket_with, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage,
+    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType,
 };
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -53,6 +54,19 @@ pub enum Error {
     /// The function or program does not exist.
     #[error("{0}")]
     Unknown(String),
+    /// The memory guard refused a kernel's access.
+    #[error("the kernel's {} at offset {offset} of buffer {buffer} was refused", if *is_write { "store" } else { "load" })]
+    Fault {
+        /// From 1 on; 0: none.
+        buffer: u32,
+        /// In the buffer.
+        offset: u64,
+        /// Whether it was a store.
+        is_write: bool,
+    },
+    /// The kernel ended with a status.
+    #[error("the kernel failed with status {0}")]
+    Failed(u32),
     /// Any other refusal.
     #[error("the board refused the request with status {status}: {text}")]
     Wrong {
@@ -93,6 +107,32 @@ pub struct Call {
     pub timeout: u32,
 }
 
+/// A buffer of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// In board memory, a multiple of eight.
+    pub address: u32,
+    /// Its length; 0: a null argument.
+    pub bytes: u64,
+    /// Whether the kernel may store to it.
+    pub is_writable: bool,
+}
+
+/// A launch of a kernel that is compiled from OpenCL C.
+#[derive(Clone, Debug)]
+pub struct Launch<'a> {
+    /// The kernel, from [`Port::bring`].
+    pub number: u32,
+    /// The argument block.
+    pub words: &'a [u64],
+    /// The buffers that its pointers refer to, in their order.
+    pub buffers: &'a [Buffer],
+    /// A part of the window for the launch: offset and bytes. What remains of it is for text.
+    pub scratch: (u64, u64),
+    /// Maximum cycles; 0: the board's own limit.
+    pub timeout: u32,
+}
+
 /// A connection with its shared window, [`Port::window`].
 pub struct Port {
     socket: Mutex<OwnedFd>,
@@ -123,7 +163,7 @@ impl Port {
             bytes: window_bytes,
             ..Request::default()
         };
-        let (about, fd) = exchange(&socket, Op::Hello, &request)?;
+        let (about, fd) = exchange(&socket, Op::Hello, &request, None)?;
         let about = outcome(about)?;
         if about.version != VERSION {
             return Err(Error::Version(about.version));
@@ -163,7 +203,7 @@ impl Port {
             speed: about.speed,
             name: about.name.clone(),
             scalars: about.scalars.clone(),
-            ..self.bring(image, 0)?
+            ..self.image(image, 0)?
         };
         Ok(self.ask(Op::Define, &request)?.number)
     }
@@ -180,7 +220,7 @@ impl Port {
     /// Loads a program for this connection alone; copies the image to `offset` of the window.
     /// Returns its number.
     pub fn load(&self, image: &Image<'_>, offset: u64) -> Result<u32, Error> {
-        Ok(self.ask(Op::Load, &self.bring(image, offset)?)?.number)
+        Ok(self.ask(Op::Load, &self.image(image, offset)?)?.number)
     }
 
     /// Unloads a program.
@@ -208,13 +248,89 @@ impl Port {
                 ..Request::default()
             },
         )?;
-        Ok(Done {
-            bytes: reply.bytes,
-            cycles: reply.cycles,
-            kernel_cycles: reply.kernel_cycles,
-            region: reply.region,
-            loaded: reply.loaded,
-        })
+        Ok(cost(&reply))
+    }
+
+    /// Loads a kernel of a simulation library, for this connection alone. `configuration`: bytes of
+    /// the bitstream that it stands for. Returns its number.
+    pub fn bring(
+        &self,
+        library: BorrowedFd<'_>,
+        kernel: u32,
+        configuration: u64,
+    ) -> Result<u32, Error> {
+        let request = Request {
+            number: kernel,
+            bytes: configuration,
+            ..Request::default()
+        };
+        let socket = self.socket.lock().expect("no panic under this lock");
+        let (reply, _) = exchange(&socket, Op::Bring, &request, Some(library))?;
+        Ok(outcome(reply)?.number)
+    }
+
+    /// Takes zeroed board memory; returns its address.
+    pub fn take(&self, bytes: u64) -> Result<u32, Error> {
+        let request = Request {
+            bytes,
+            ..Request::default()
+        };
+        Ok(self.ask(Op::Take, &request)?.place as u32)
+    }
+
+    /// Gives memory back.
+    pub fn give(&self, address: u32) -> Result<(), Error> {
+        self.copy(Op::Give, 0, address, 0)
+    }
+
+    /// Copies a multiple of [`image::ALIGNMENT`] bytes from the window into board memory.
+    pub fn put(&self, offset: u64, address: u32, bytes: u64) -> Result<(), Error> {
+        self.copy(Op::Put, offset, address, bytes)
+    }
+
+    /// Copies as many bytes from board memory into the window.
+    pub fn get(&self, offset: u64, address: u32, bytes: u64) -> Result<(), Error> {
+        self.copy(Op::Get, offset, address, bytes)
+    }
+
+    fn copy(&self, op: Op, offset: u64, address: u32, bytes: u64) -> Result<(), Error> {
+        let request = Request {
+            offset,
+            answer: address.into(),
+            bytes,
+            ..Request::default()
+        };
+        self.ask(op, &request).map(drop)
+    }
+
+    /// Launches a kernel and waits for its end. Returns its cost and its text.
+    pub fn launch(&self, launch: &Launch<'_>) -> Result<(Done, Vec<u8>), Error> {
+        let mut block = Vec::new();
+        block.extend((launch.words.len() as u32).to_ne_bytes());
+        block.extend((launch.buffers.len() as u32).to_ne_bytes());
+        block.extend(launch.words.iter().flat_map(|word| word.to_ne_bytes()));
+        for buffer in launch.buffers {
+            block.extend(buffer.bytes.to_ne_bytes());
+            block.extend(buffer.address.to_ne_bytes());
+            block.extend(u32::from(buffer.is_writable).to_ne_bytes());
+        }
+        let (offset, bytes) = launch.scratch;
+        let length = block.len() as u64;
+        let room = bytes.checked_sub(length).ok_or(Error::Window(length))?;
+        self.range(offset, length)?.copy_in(0, &block);
+        let request = Request {
+            number: launch.number,
+            offset,
+            bytes: length,
+            answer: offset + length,
+            room,
+            timeout: launch.timeout,
+            ..Request::default()
+        };
+        let reply = self.ask(Op::Launch, &request)?;
+        let mut text = vec![0; reply.bytes.min(room) as usize];
+        self.range(offset + length, room)?.copy_out(0, &mut text);
+        Ok((cost(&reply), text))
     }
 
     /// A range of the window: `bytes` from `offset`.
@@ -223,7 +339,7 @@ impl Port {
         range.ok_or(Error::Window(bytes))
     }
 
-    fn bring(&self, image: &Image<'_>, offset: u64) -> Result<Request, Error> {
+    fn image(&self, image: &Image<'_>, offset: u64) -> Result<Request, Error> {
         image.suits(self.about.shell, self.about.regions)?;
         let bytes = image.bytes.len() as u64;
         self.range(offset, bytes)?.copy_in(0, image.bytes);
@@ -236,7 +352,7 @@ impl Port {
 
     fn ask(&self, op: Op, request: &Request) -> Result<Reply, Error> {
         let socket = self.socket.lock().expect("no panic under this lock");
-        outcome(exchange(&socket, op, request)?.0)
+        outcome(exchange(&socket, op, request, None)?.0)
     }
 }
 
@@ -249,10 +365,22 @@ fn exchange(
     socket: &OwnedFd,
     op: Op,
     request: &Request,
+    file: Option<BorrowedFd<'_>>,
 ) -> Result<(Reply, Option<OwnedFd>), Error> {
     let lost = |e: rustix::io::Errno| Error::Lost(e.into());
     let packet = request.encode(op);
-    rustix::io::retry_on_intr(|| send(socket, &packet, SendFlags::NOSIGNAL)).map_err(lost)?;
+    let files = file.map(|file| [file]);
+    rustix::io::retry_on_intr(|| {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if let Some(files) = &files {
+            // There is space for one.
+            control.push(SendAncillaryMessage::ScmRights(files));
+        }
+        let parts = [IoSlice::new(&packet)];
+        sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL)
+    })
+    .map_err(lost)?;
     let mut bytes = [0; REPLY_BYTES + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -277,6 +405,17 @@ fn exchange(
     }
 }
 
+/// What a call or a launch took.
+fn cost(reply: &Reply) -> Done {
+    Done {
+        bytes: reply.bytes,
+        cycles: reply.cycles,
+        kernel_cycles: reply.kernel_cycles,
+        region: reply.region,
+        loaded: reply.loaded,
+    }
+}
+
 /// A reply as a result (status codes: host_pkg::end_t, and host_status of the protocol's header).
 fn outcome(reply: Reply) -> Result<Reply, Error> {
     match reply.status {
@@ -286,6 +425,12 @@ fn outcome(reply: Reply) -> Result<Reply, Error> {
         status @ 16..=31 => Err(Error::Refused(status - 16)),
         65 => Err(Error::Full(reply.text)),
         66 => Err(Error::Unknown(reply.text)),
+        67 => Err(Error::Fault {
+            buffer: reply.buffer,
+            offset: reply.place,
+            is_write: reply.is_write,
+        }),
+        68 => Err(Error::Failed(reply.kernel_status)),
         status => Err(Error::Wrong {
             status,
             text: reply.text,

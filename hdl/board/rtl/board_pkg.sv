@@ -19,6 +19,9 @@ package board_pkg;
     logic [31:0]  store_base;   // in board memory: slots of images, a multiple of a slot
   } settings_t;
 
+  // The kernels' part of board memory, a gigabyte.
+  localparam logic [31:0] KERNEL_BASE = 32'h4000_0000;
+
   // Events, for measurements.
   typedef struct packed {
     logic busy;                 // a request is being processed

@@ -16,8 +16,9 @@
 // which needs connections opened by the board; STORE_SLOTS and STORE_SLOT_BITS, of those images
 // (image_store); UDP, whether there are datagrams; ISLANDS, segments after gaps that a session
 // keeps (tcp_rx); QUEUE, calls that can wait for a region, beyond which they wait in their
-// sessions; HOST_CALLS, whether the host can also call functions; SHORTEST, whether the scheduler
-// has that policy (fn_scheduler).
+// sessions; KERNEL_MEMORY, whether kernels have a port to board memory (region_memory); HOST_CALLS,
+// whether the host can also call functions; SHORTEST, whether the scheduler has that policy
+// (fn_scheduler).
 module board_shell
   import axi_pkg::*;
   import board_pkg::*;
@@ -43,6 +44,7 @@ module board_shell
     parameter  int QUEUE = 16,
     parameter  bit HOST_CALLS = 1,
     parameter  bit SHORTEST = 1,
+    parameter  bit KERNEL_MEMORY = 1,
     localparam int S = $clog2(SESSIONS),
     localparam int R = $clog2(REGIONS),
     localparam int RxP = net_pkg::position_bits(RX_RING_BITS),
@@ -61,7 +63,8 @@ module board_shell
     // The host: registers, and its memory (host_port).
     input  host_in_t         host_in,
     output host_out_t        host_out,
-    // Board memory: reads of images (fn_reconfig); writes of fetched images (image_store), and of the host.
+    // Board memory: reads of images (fn_reconfig); writes of fetched images (image_store); both of the host and
+    // of kernels.
     output axi_read_t        axi_read,
     input  axi_read_reply_t  axi_read_reply,
     output axi_write_t       axi_write,
@@ -344,10 +347,16 @@ module board_shell
   logic [31:0] unused_calls, unused_failures, unused_loads, unused_fetches, unused_fetch_failures;
   logic [47:0] unused_cycles;
 
-  // Board memory is written by the host's copies and by fetched images.
-  localparam int WRITERS = STORE ? 2 : 1;
+  // Board memory is written by the host's copies, fetched images and kernels; and read by the host, for loads, and
+  // by kernels.
+  localparam int KERNELS = KERNEL_MEMORY ? REGIONS : 0;
+  localparam int WRITERS = (STORE ? 2 : 1) + KERNELS;
+  localparam int READERS = KERNEL_MEMORY ? 2 + KERNELS : 1;
   axi_write_t writers[WRITERS];
   axi_write_reply_t writer_replies[WRITERS];
+  axi_read_t readers[READERS];
+  axi_read_reply_t reader_replies[READERS];
+  logic [REGIONS-1:0] memory_idle, run_idle;
 
   axi_writers #(
       .N(WRITERS)
@@ -359,6 +368,46 @@ module board_shell
       .m_write(axi_write),
       .m_reply(axi_write_reply)
   );
+
+  if (KERNEL_MEMORY) begin : g_memory
+    axi_readers #(
+        .N(READERS)
+    ) u_readers (
+        .clk,
+        .rst,
+        .s_read (readers),
+        .s_reply(reader_replies),
+        .m_read (axi_read),
+        .m_reply(axi_read_reply)
+    );
+
+    for (genvar i = 0; i < REGIONS; i++) begin : g_port
+      memory_t board;
+      assign readers[2+i] = board.read;
+      assign writers[WRITERS-REGIONS+i] = board.write;
+      region_memory #(
+          .BASE(KERNEL_BASE)
+      ) u_port (
+          .clk,
+          .rst,
+          .off         (kernel_in[i].rst || decouple[i] || region_done[i]),
+          .idle        (memory_idle[i]),
+          .kernel      (kernel_out[i].memory),
+          .kernel_reply(kernel_in[i].memory),
+          .board,
+          .board_reply ('{read: reader_replies[2+i], write: writer_replies[WRITERS-REGIONS+i]})
+      );
+    end
+  end else begin : g_no_memory
+    assign axi_read = readers[0];
+    assign reader_replies[0] = axi_read_reply;
+    assign memory_idle = '1;
+    for (genvar i = 0; i < REGIONS; i++) begin : g_port
+      logic unused_port;
+      assign unused_port = &{1'b0, kernel_out[i].memory};
+      assign kernel_in[i].memory = '0;
+    end
+  end
 
   if (STORE) begin : g_store
     image_store #(
@@ -457,8 +506,8 @@ module board_shell
       .region_done,
       .region_failed,
       .region_cycles,
-      .axi_read,
-      .axi_read_reply,
+      .axi_read      (readers[0]),
+      .axi_read_reply(reader_replies[0]),
       .configuration,
       .configuration_ready,
       .read_function  ('0),
@@ -479,6 +528,9 @@ module board_shell
 
   logic [REGIONS-1:0] unused_failed;
 
+  // The bursts of the last run have ended, too.
+  assign region_idle = run_idle & memory_idle;
+
   for (genvar i = 0; i < REGIONS; i++) begin : g_region
     region u_region (
         .clk,
@@ -488,7 +540,7 @@ module board_shell
         .timeout  (region_timeout),
         .kill     (1'b0),
         .decouple (decouple[i]),
-        .idle     (region_idle[i]),
+        .idle     (run_idle[i]),
         .done     (region_done[i]),
         .failed   (region_failed[i]),
         .cycles   (region_cycles[i]),
@@ -521,6 +573,17 @@ module board_shell
   end
 
   // ---- the host ----
+  axi_read_t host_read;
+  axi_read_reply_t host_read_reply;
+  if (KERNEL_MEMORY) begin : g_host_read
+    assign readers[1] = host_read;
+    assign host_read_reply = reader_replies[1];
+  end else begin : g_no_host_read
+    logic unused_read;
+    assign unused_read = &{1'b0, host_read};
+    assign host_read_reply = '0;
+  end
+
   always_comb begin
     host_out_stream = '0;
     for (int i = 0; i < REGIONS; i++) begin
@@ -552,6 +615,7 @@ module board_shell
   host_port #(
       .REGIONS    (REGIONS),
       .CALLS      (HOST_CALLS),
+      .READS      (KERNEL_MEMORY),
       .SHELL      (SHELL),
       .IMAGE_BYTES(IMAGE_BYTES)
   ) u_host (
@@ -560,6 +624,8 @@ module board_shell
       .host_in,
       .host_out,
       .busy            (host_busy),
+      .axi_read        (host_read),
+      .axi_read_reply  (host_read_reply),
       .axi_write       (writers[0]),
       .axi_write_reply (writer_replies[0]),
       .scheduling,

@@ -9,6 +9,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "Vboard_model.h"
@@ -120,6 +121,7 @@ class Board {
     top_->dma_read_ready = top_->dma_write_ready = 1;
     top_->dma_data_valid = 0;
     top_->eval();  // the first call initializes the model
+    far_ = std::exchange(FarMemory::latest, nullptr);
     for (int i = 0; i < 16; i++) step();
     top_->rst = 0;
     for (int i = 0; i < 128; i++) step();
@@ -182,6 +184,20 @@ class Board {
     return true;
   }
 
+  // The kernels' part of board memory; no bytes if the model has none.
+  static constexpr uint32_t kKernelBase = 0x40000000;
+  uint64_t kernel_memory_bytes() const { return far_ ? far_->bytes : 0; }
+  // Zeroes a part of it, a multiple of 8, as a driver does before another program receives it.
+  void clear(uint32_t address, size_t count) { far_->clear(address - kKernelBase, count); }
+  // A word of an image in board memory, as the driver has written it.
+  uint32_t image_word(uint32_t address) const {
+    uint32_t word;
+    memcpy(&word, reinterpret_cast<const uint8_t*>(&memory()) + address, sizeof word);
+    return word;
+  }
+
+  KernelLibraries& libraries() { return libraries_; }
+
   // Adds a function to the table, or changes its entry; returns its number, or none if there is no
   // space, or a name does not fit.
   std::optional<unsigned> define(const std::string& name, const FunctionEntry& entry) {
@@ -221,7 +237,7 @@ class Board {
 #endif
     serve_host();
     // The edge of the kernels is the shell's: each side reads the other's outputs from before it.
-    unsigned done = 0, ready = 0, valid = 0, last = 0;
+    unsigned done = 0, ready = 0, valid = 0, last = 0, arvalid = 0, awvalid = 0, wvalid = 0;
     for (size_t r = 0; r < kRegions; r++) {
       const bool rst = top_->k_rst >> r & 1, start = top_->k_start >> r & 1, loading = top_->decouple >> r & 1;
       const region_out& out = regions_[r].rests(rst, start, loading) ? regions_[r].shown() : regions_[r].tick(into_region(r), loading);
@@ -231,7 +247,16 @@ class Board {
       last |= static_cast<unsigned>(out.last) << r;
       top_->k_m_data[r] = out.data;
       top_->k_m_keep[r] = out.keep;
+      arvalid |= static_cast<unsigned>(out.arvalid) << r;
+      awvalid |= static_cast<unsigned>(out.awvalid) << r;
+      wvalid |= static_cast<unsigned>(out.wvalid) << r;
+      top_->k_araddr[r] = out.araddr;
+      top_->k_awaddr[r] = out.awaddr;
+      top_->k_wdata[r] = out.wdata;
     }
+    top_->k_arvalid = static_cast<uint8_t>(arvalid);
+    top_->k_awvalid = static_cast<uint8_t>(awvalid);
+    top_->k_wvalid = static_cast<uint8_t>(wvalid);
     top_->k_done = static_cast<uint8_t>(done);
     top_->k_s_ready = static_cast<uint8_t>(ready);
     top_->k_m_valid = static_cast<uint8_t>(valid);
@@ -320,6 +345,15 @@ class Board {
     in.data = top_->k_s_data[r];
     in.keep = top_->k_s_keep[r];
     for (int i = 0; i < 4; i++) in.params[i] = top_->k_params[r][i];
+    in.rdata = top_->k_rdata[r];
+    in.arready = top_->k_arready >> r & 1;
+    in.rvalid = top_->k_rvalid >> r & 1;
+    in.rlast = top_->k_rlast >> r & 1;
+    in.rresp = static_cast<uint8_t>((top_->k_rfailed >> r & 1) << 1);
+    in.awready = top_->k_awready >> r & 1;
+    in.wready = top_->k_wready >> r & 1;
+    in.bvalid = top_->k_bvalid >> r & 1;
+    in.bresp = static_cast<uint8_t>((top_->k_bfailed >> r & 1) << 1);
     return in;
   }
 
@@ -438,6 +472,7 @@ class Board {
   VerilatedVcdC waves_;
 #endif
   std::unique_ptr<Vboard_model> top_;
+  FarMemory* far_ = nullptr;
   KernelLibraries libraries_;
   RegionLogic regions_[kRegions];
   bool ready_ = true, configuring_ = false;

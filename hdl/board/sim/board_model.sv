@@ -4,7 +4,7 @@
 //
 // Parameters: as in board_shell; PORT, bits of the Ethernet port: 64, the shell's own, or 32, in
 // the lower lanes and at `port_clk` (board_port32); MEMORY_BYTES and IMAGE_LATENCY,
-// of the memory that holds the images.
+// of the part of board memory that holds the images. The kernels' part has the timing of dram.hpp.
 module board_model
   import axi_pkg::*;
   import board_pkg::*;
@@ -29,6 +29,7 @@ module board_model
     parameter  bit SHORTEST = 1,
     parameter  int ISLANDS = 4,
     parameter  int QUEUE = 16,
+    parameter  bit KERNEL_MEMORY = 1,
     localparam int R = $clog2(REGIONS)
 ) (
     input  logic        port_clk,
@@ -77,6 +78,7 @@ module board_model
     input  logic [63:0]        k_m_data  [REGIONS],
     input  logic [ 7:0]        k_m_keep  [REGIONS],
     input  logic [REGIONS-1:0] k_m_last,
+`include "kernel_memory_ports.svh"
     output logic         call_requested,
     output logic         call_granted,
     output logic         call_ended
@@ -130,19 +132,45 @@ module board_model
     };
   end
 
+  localparam logic [7:0] LineLength = 8'd15;  // of a kernel's bursts (memory_cache)
+
   for (genvar i = 0; i < REGIONS; i++) begin : g_kernel
     always_ff @(posedge clk) begin
-      kernel_out[i] <= '{
-        done:    k_done[i],
-        streams: '{
-          s_ready: k_s_ready[i],
-          m_valid: k_m_valid[i],
-          m_data:  k_m_data[i],
-          m_keep:  k_m_keep[i],
-          m_last:  k_m_last[i]
-        }
+      kernel_out[i].done <= k_done[i];
+      kernel_out[i].streams <= '{
+        s_ready: k_s_ready[i],
+        m_valid: k_m_valid[i],
+        m_data:  k_m_data[i],
+        m_keep:  k_m_keep[i],
+        m_last:  k_m_last[i]
+      };
+      kernel_out[i].memory.read <= '{
+        arvalid: k_arvalid[i],
+        araddr:  k_araddr[i],
+        arlen:   LineLength,
+        arsize:  3'd3,
+        arburst: BurstIncr,
+        rready:  1'b1
+      };
+      kernel_out[i].memory.write <= '{
+        awvalid: k_awvalid[i],
+        awaddr:  k_awaddr[i],
+        awlen:   LineLength,
+        awsize:  3'd3,
+        awburst: BurstIncr,
+        wvalid:  k_wvalid[i],
+        wdata:   k_wdata[i],
+        wstrb:   '1,
+        wlast:   1'b0,  // the shell counts
+        bready:  1'b1
       };
     end
+    assign {k_arready[i], k_rvalid[i], k_rlast[i]} =
+        {kernel_in[i].memory.read.arready, kernel_in[i].memory.read.rvalid, kernel_in[i].memory.read.rlast};
+    assign {k_rdata[i], k_rfailed[i]} = {kernel_in[i].memory.read.rdata, kernel_in[i].memory.read.rresp[1]};
+    assign {k_awready[i], k_wready[i], k_bvalid[i]} =
+        {kernel_in[i].memory.write.awready, kernel_in[i].memory.write.wready, kernel_in[i].memory.write.bvalid};
+    assign k_bfailed[i] = kernel_in[i].memory.write.bresp[1];
     assign {k_rst[i], k_start[i], k_params[i]} = {kernel_in[i].rst, kernel_in[i].start, kernel_in[i].params};
     assign {k_s_valid[i], k_s_data[i], k_s_keep[i], k_s_last[i], k_m_ready[i]} = kernel_in[i].streams;
   end
@@ -217,7 +245,8 @@ module board_model
       .HOST_CALLS    (HOST_CALLS),
       .ISLANDS       (ISLANDS),
       .SHORTEST      (SHORTEST),
-      .QUEUE         (QUEUE)
+      .QUEUE         (QUEUE),
+      .KERNEL_MEMORY (KERNEL_MEMORY)
   ) u_shell (
       .clk,
       .rst(rst_q),
@@ -233,8 +262,10 @@ module board_model
   );
 
   dram_model #(
-      .BYTES  (MEMORY_BYTES),
-      .LATENCY(IMAGE_LATENCY)
+      .BYTES    (MEMORY_BYTES),
+      .LATENCY  (IMAGE_LATENCY),
+      .FAR      (KERNEL_BASE),
+      .FAR_BYTES(KERNEL_MEMORY ? 1 << 30 : 0)
   ) u_memory (
       .rst    (rst_q),
       .*

@@ -1,5 +1,5 @@
 // The simulation library of an OpenCL program. KERNELS lists its kernels: X(number, name) for each
-// model Vkernel_NUMBER of kernel_frame.
+// model Vkernel_NUMBER of region_frame.
 //
 // Buffers keep their place in the caller's memory. Each has a range of the board's addresses; ranges
 // of buffers that overlap overlap in the same way.
@@ -16,6 +16,7 @@
 #include "dram.hpp"
 #include "emulate_abi.h"
 #include "kernels.h"
+#include "region_frame.hpp"
 
 // The models do not use Verilator's simulation time.
 double sc_time_stamp() { return 0; }
@@ -112,55 +113,41 @@ class Instance final : public Kernel {
     writes_.clear();
     written_.clear();
     beat_ = at_ = 0;
+    body_.clear();
+    sent_ = 0;
+    const unsigned words = std::min(launch.words_count, 64u), count = std::min(launch.buffers_count, kBuffers);
+    body_.push_back(region_frame::head(words, count, UINT32_MAX));
+    body_.insert(body_.end(), launch.words, launch.words + words);
+    const std::vector<uint32_t> addresses = memory_.place(launch.buffers, count);
+    for (unsigned i = 0; i < count; i++) {
+      const uint64_t size = launch.buffers[i].bytes == nullptr ? 0 : std::min<uint64_t>(launch.buffers[i].size, 1 << 28);
+      body_.push_back(region_frame::buffer(addresses[i], size, launch.buffers[i].read_only == 0));
+    }
     m.arvalid = 0;
     m.rst = 1;
-    m.start = m.arg_valid = m.set_valid = 0;
+    m.start = m.s_valid = 0;
     m.arready = m.awready = m.wready = m.rvalid = m.bvalid = 0;
-    m.print_ready = 1;
+    m.m_ready = 1;
     for (int i = 0; i < 4; i++) clock();
     m.rst = 0;
-    for (unsigned i = 0; i < launch.words_count && i < 64; i++) {
-      m.arg_valid = 1;
-      m.arg_index = i;
-      m.arg_data = launch.words[i];
-      clock();
-    }
-    m.arg_valid = 0;
-    unsigned count = std::min(launch.buffers_count, kBuffers);
-    std::vector<uint32_t> addresses = memory_.place(launch.buffers, count);
-    for (unsigned i = 0; i < count; i++) {
-      m.set_valid = 1;
-      m.set_buffer = i + 1;
-      m.set_address = addresses[i];
-      m.set_bytes = launch.buffers[i].bytes == nullptr ? 0 : std::min<uint64_t>(launch.buffers[i].size, 1 << 28);
-      m.set_writable = launch.buffers[i].read_only == 0;
-      clock();
-    }
-    m.set_valid = 0;
     m.start = 1;
     clock();
     m.start = 0;
-    now_ = 1;
   }
 
   void run(uint64_t cycles, emulate_result& result) override {
     Model& m = *model_;
     for (uint64_t i = 0; i < cycles && result_.state == EMULATE_RUNNING; i++) {
       memory();
-      if (m.print_valid) print(static_cast<char>(m.print_data));
+      m.s_valid = sent_ < body_.size();
+      m.s_data = m.s_valid ? body_[sent_] : 0;
+      m.s_last = sent_ + 1 == body_.size();
+      if (m.s_valid && m.s_ready) sent_++;
+      if (m.m_valid) take(m.m_data, m.m_last);
       clock();
       now_++;
-      if (m.done) {
-        result_.state = m.status == 0 ? EMULATE_DONE : EMULATE_STATUS;
-        result_.status = m.status;
-      } else if (m.fault) {
-        result_.state = EMULATE_FAULT;
-        result_.argument = m.fault_buffer - 1u;
-        result_.write = m.fault_write;
-        result_.offset = m.fault_offset;
-      }
     }
-    result_.cycles = now_;
+    result_.cycles = result_.state == EMULATE_RUNNING ? now_ : cycles_;
     flush();
     result = result_;
   }
@@ -203,8 +190,18 @@ class Instance final : public Kernel {
     m.bresp = 0;
   }
 
-  void print(char character) {
-    text_.push_back(character);
+  // A beat of the answer.
+  void take(uint64_t beat, bool last) {
+    if (last) {
+      cycles_ = beat;
+      result_.state = end_.fault ? EMULATE_FAULT : end_.status != 0 ? EMULATE_STATUS : EMULATE_DONE;
+      result_.status = end_.status;
+      result_.argument = end_.buffer - 1u;
+      result_.write = end_.write;
+      result_.offset = end_.offset;
+    } else if (!region_frame::text(beat, text_)) {
+      end_ = region_frame::end(beat);
+    }
     if (text_.size() >= kText) flush();
   }
 
@@ -220,7 +217,7 @@ class Instance final : public Kernel {
   Memory memory_;
   Dram dram_;
   std::string text_;
-  uint64_t now_ = 0;
+  uint64_t cycles_ = 0, now_ = 0;
   // Bursts without their last word or response: reads; addresses of writes; times of responses.
   struct Read {
     uint32_t address;
@@ -229,8 +226,68 @@ class Instance final : public Kernel {
   std::deque<Read> reads_;
   std::deque<uint32_t> writes_;
   std::deque<uint64_t> written_;
+  std::vector<uint64_t> body_;
+  size_t sent_ = 0;
+  region_frame::End end_{};
   unsigned beat_ = 0, at_ = 0;
 };
+
+// The same models in a region of the board, which has the memory.
+template <class Model>
+struct Region {
+  VerilatedContext context;
+  Model model{&context, "kernel"};
+
+  static void* create() {
+    Region* region = new (std::nothrow) Region;
+    if (region) region->model.clk = 0, region->model.eval();
+    return region;
+  }
+  static void destroy(void* region) {
+    static_cast<Region*>(region)->model.final();
+    delete static_cast<Region*>(region);
+  }
+  static void tick(void* region, const region_in* in, region_out* out) {
+    Model& m = static_cast<Region*>(region)->model;
+    m.rst = in->rst;
+    m.start = in->start;
+    m.s_valid = in->valid;
+    m.s_data = in->data;
+    m.s_keep = in->keep;
+    m.s_last = in->last;
+    m.m_ready = in->ready;
+    m.arready = in->arready;
+    m.rvalid = in->rvalid;
+    m.rlast = in->rlast;
+    m.rresp = in->rresp;
+    m.rdata = in->rdata;
+    m.awready = in->awready;
+    m.wready = in->wready;
+    m.bvalid = in->bvalid;
+    m.bresp = in->bresp;
+    m.clk = 1;
+    m.eval();
+    m.clk = 0;
+    m.eval();
+    *out = {};
+    out->done = m.done;
+    out->ready = m.s_ready;
+    out->valid = m.m_valid;
+    out->data = m.m_data;
+    out->keep = m.m_keep;
+    out->last = m.m_last;
+    out->arvalid = m.arvalid;
+    out->araddr = m.araddr;
+    out->awvalid = m.awvalid;
+    out->awaddr = m.awaddr;
+    out->wvalid = m.wvalid;
+    out->wdata = m.wdata;
+  }
+};
+
+#define X(number, name) {REGION_ABI, name, Region<Vkernel_##number>::create, Region<Vkernel_##number>::destroy, Region<Vkernel_##number>::tick},
+const region_api kRegions[] = {KERNELS{}};
+#undef X
 
 #define X(number, name) name,
 const char* const kNames[] = {KERNELS nullptr};
@@ -256,7 +313,7 @@ void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
 void start(void* kernel, const emulate_launch* launch) { static_cast<Kernel*>(kernel)->start(*launch); }
 void run(void* kernel, uint64_t cycles, emulate_result* result) { static_cast<Kernel*>(kernel)->run(cycles, *result); }
 
-const emulate_api kApi = {EMULATE_ABI, sizeof kNames / sizeof kNames[0] - 1, kNames, create, destroy, start, run};
+const emulate_api kApi = {EMULATE_ABI, sizeof kNames / sizeof kNames[0] - 1, kNames, create, destroy, start, run, kRegions};
 
 }  // namespace
 

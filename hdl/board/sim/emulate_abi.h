@@ -10,11 +10,13 @@
 
 #include <stdint.h>
 
+#include "region_abi.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define EMULATE_ABI 1
+#define EMULATE_ABI 2
 
 /* A buffer; its index is that of the pointer argument among the kernel's global and constant
  * pointers. Null argument: bytes null, size 0. Buffers may overlap. */
@@ -53,6 +55,7 @@ typedef struct {
     void (*destroy)(void *);
     void (*start)(void *, const emulate_launch *); /* copies the words; buffers stay until the end */
     void (*run)(void *, uint64_t cycles, emulate_result *); /* runs at most that many cycles */
+    const region_api *regions; /* the kernels as contents of a board's region (region_frame) */
 } emulate_api;
 
 const emulate_api *baltra_emulate(void);

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -27,15 +28,19 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "board.hpp"
 #include "functions.hpp"
 #include "host_protocol.h"
+#include "program_memory.hpp"
+#include "region_frame.hpp"
+#include "stand_in.hpp"
 
 class HostPort : HostMemory {
  public:
-  HostPort(Board& board, functions::Store& store, const std::string& path) : board_(board), store_(store), path_(path) {
+  HostPort(Board& board, functions::Store& store, const std::string& path) : board_(board), store_(store), path_(path), memory_(Board::kKernelBase, board.kernel_memory_bytes()) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.size() >= sizeof address.sun_path) throw std::runtime_error("--host-port " + path + ": the path is too long");
@@ -87,8 +92,10 @@ class HostPort : HostMemory {
     for (auto& program : programs_) did |= receive(*program);
     programs_.remove_if([this](const auto& program) {
       const bool over = program->gone && !(job_ && job_->program == program.get());
-      if (over)
+      if (over) {
         for (unsigned number : program->own) drop(number);
+        for (const auto& [address, bytes] : program->memory) memory_.release(address);
+      }
       return over;
     });
     if (!job_) did |= next();
@@ -113,8 +120,33 @@ class HostPort : HostMemory {
   static constexpr unsigned kLook = 8;
   static constexpr uint32_t kTimeoutMost = 1 << 26;  // maximum cycles: there is one call at a time,
                                                      // so it must end
-  enum Kind : uint8_t { Copy = 1, Call = 2 };
+  static constexpr uint64_t kBody = kDescriptor + (1ull << 32);    // of a launch, or an image
+  static constexpr uint64_t kAnswer = kDescriptor + (2ull << 32);  // of a launch
+  static constexpr size_t kAnswerBeats = 8192;
+  static constexpr size_t kLibraryMost = 256 << 20, kConfigurationMost = 4 << 20;
+  enum Kind : uint8_t { Copy = 1, Call = 2, Read = 3 };
 
+  // A file descriptor that came with a request, or none.
+  struct File {
+    explicit File(int file = -1) : fd(file) {}
+    File(File&& other) noexcept : fd(std::exchange(other.fd, -1)) {}
+    File& operator=(File&& other) noexcept {
+      std::swap(fd, other.fd);
+      return *this;
+    }
+    ~File() {
+      if (fd >= 0) close(fd);
+    }
+    int fd;
+  };
+  struct Waiting {
+    host_request request;
+    File file;
+  };
+  // A program of the host: its image, and the number of the kernel that it brought, or 0.
+  struct Own {
+    uint32_t image, kernel;
+  };
   struct Program {
     explicit Program(int socket) : fd(socket) {}
     ~Program() {
@@ -127,8 +159,9 @@ class HostPort : HostMemory {
     uint8_t* window = nullptr;
     uint64_t bytes = 0;
     bool gone = false;
-    std::deque<host_request> waiting;
+    std::deque<Waiting> waiting;
     std::set<unsigned> own;
+    std::map<uint32_t, uint64_t> memory;  // of its buffers, by address
   };
   struct Job {
     Program* program;
@@ -144,7 +177,8 @@ class HostPort : HostMemory {
     bool did = false;
     while (!program.gone && program.waiting.size() < kWaitingMost) {
       host_request request;
-      const ssize_t n = recv(program.fd, &request, sizeof request, MSG_TRUNC);
+      File file;
+      const ssize_t n = receive(program.fd, request, file);
       if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
       did = true;
       if (n != sizeof request) {
@@ -156,10 +190,25 @@ class HostPort : HostMemory {
       } else if (request.op == HOST_HELLO) {
         welcome(program, request);
       } else {
-        program.waiting.push_back(request);
+        program.waiting.push_back({request, std::move(file)});
       }
     }
     return did;
+  }
+
+  static ssize_t receive(int from, host_request& request, File& file) {
+    iovec part{&request, sizeof request};
+    alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = space;
+    message.msg_controllen = sizeof space;
+    const ssize_t n = recvmsg(from, &message, MSG_TRUNC | MSG_CMSG_CLOEXEC);
+    if (n < 0) return n;
+    const cmsghdr* head = CMSG_FIRSTHDR(&message);
+    if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) memcpy(&file.fd, CMSG_DATA(head), sizeof file.fd);
+    return n;
   }
 
   void welcome(Program& program, const host_request& request) {
@@ -227,15 +276,15 @@ class HostPort : HostMemory {
       programs_.splice(programs_.end(), programs_, programs_.begin());
       Program& program = *programs_.back();
       if (program.gone || program.waiting.empty()) continue;
-      const host_request request = program.waiting.front();
+      const Waiting first = std::move(program.waiting.front());
       program.waiting.pop_front();
-      begin(program, request);
+      begin(program, first.request, first.file);
       return true;
     }
     return false;
   }
 
-  void begin(Program& program, const host_request& request) {
+  void begin(Program& program, const host_request& request, const File& file) {
     host_reply reply = to(request);
     switch (request.op) {
       case HOST_DEFINE:
@@ -262,11 +311,37 @@ class HostPort : HostMemory {
       case HOST_CALL: {
         const auto image = image_of(program, request.number);
         if (!image) say(reply, HOST_UNKNOWN, "the function or program does not exist");
+        else if (is_brought(request.number)) say(reply, HOST_WRONG, "this kernel is launched, not called");
         else if (!within(program, request.offset, request.bytes) || !within(program, request.answer, request.room))
           say(reply, HOST_WRONG, "body and reply must be in the window, at multiples of 8");
         else return start(program, request, *image, Call);
         break;
       }
+      case HOST_BRING: return bring_kernel(program, request, reply, file);
+      case HOST_TAKE:
+        if (const auto address = memory_.take(request.bytes)) {
+          const uint64_t bytes = memory_.bytes(*address);
+          board_.clear(*address, bytes);
+          program.memory[*address] = bytes;
+          reply.place = *address;
+        } else {
+          say(reply, HOST_FULL, "board memory has no space for this buffer");
+        }
+        break;
+      case HOST_GIVE:
+        if (request.answer <= UINT32_MAX && program.memory.erase(static_cast<uint32_t>(request.answer))) memory_.release(static_cast<uint32_t>(request.answer));
+        else say(reply, HOST_UNKNOWN, "the program has no such memory");
+        break;
+      case HOST_PUT:
+      case HOST_GET:
+        if (request.bytes == 0 || request.bytes % Board::kImageAlignment != 0 || request.answer % Board::kImageAlignment != 0 ||
+            !within(program, request.offset, request.bytes) || !owns(program, request.answer, request.bytes))
+          say(reply, HOST_WRONG, "a copy is from or to the window and the program's memory, in multiples of 256 bytes");
+        else return start(program, request, static_cast<uint32_t>(request.answer), request.op == HOST_PUT ? Copy : Read);
+        break;
+      case HOST_LAUNCH:
+        if (launch(program, request, reply)) return;
+        break;
       default: say(reply, HOST_WRONG, "unknown request");
     }
     answer(program, reply);
@@ -288,6 +363,121 @@ class HostPort : HostMemory {
     answer(program, reply);
   }
 
+  // Loads a kernel from a library. The image stands for the bitstream that a placed kernel would have:
+  // its body is arbitrary, and the model finds the kernel by its number.
+  void bring_kernel(Program& program, const host_request& request, host_reply& reply, const File& file) {
+    std::string error;
+    if (file.fd < 0 || request.bytes < 4 || request.bytes % 4 != 0 || request.bytes > kConfigurationMost) {
+      say(reply, HOST_WRONG, "a kernel needs a library, and 4 bytes to 4 MiB of configuration");
+    } else if (own_.size() >= kOwnPrograms) {
+      say(reply, HOST_FULL, "the board has " + std::to_string(kOwnPrograms) + " programs already");
+    } else if (const auto copy = sealed_copy(file.fd); copy.fd < 0) {
+      say(reply, HOST_WRONG, "the library cannot be read");
+    } else if (const auto kernel = board_.libraries().bring(copy.fd, request.number, error); !kernel) {
+      say(reply, HOST_WRONG, error);
+    } else {
+      body_ = stand_in::image(*kernel, static_cast<uint32_t>(request.bytes), Board::kShell);
+      if (const auto image = store_.take(8 * body_.size())) {
+        host_request copied = request;
+        copied.offset = kBody;
+        copied.bytes = 8 * body_.size();
+        brought_ = *kernel;
+        return start(program, copied, *image, Copy);
+      }
+      board_.libraries().drop(*kernel);
+      say(reply, HOST_FULL, "board memory has " + std::to_string(store_.free_bytes()) + " bytes left");
+    }
+    answer(program, reply);
+  }
+
+  // The sender keeps its descriptor, so the content is copied.
+  static File sealed_copy(int from) {
+    struct stat about {};
+    if (fstat(from, &about) < 0 || !S_ISREG(about.st_mode) || about.st_size <= 0 || static_cast<size_t>(about.st_size) > kLibraryMost) return File();
+    File copy(memfd_create("board-kernels", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    off_t at = 0;
+    while (copy.fd >= 0 && at < about.st_size)
+      if (sendfile(copy.fd, from, &at, static_cast<size_t>(about.st_size - at)) <= 0) return File();
+    if (copy.fd >= 0 && fcntl(copy.fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) return File();
+    return copy;
+  }
+
+  // The body has the buffers' bounds: it is made here, of memory that the program has.
+  bool launch(Program& program, const host_request& request, host_reply& reply) {
+    host_launch head{};
+    const auto image = image_of(program, request.number);
+    const bool there = within(program, request.offset, request.bytes) && request.bytes >= sizeof head;
+    if (there) memcpy(&head, program.window + request.offset, sizeof head);
+    const uint64_t bytes = sizeof head + 8ull * head.words + sizeof(host_buffer) * head.buffers;
+    if (!image || !is_brought(request.number)) {
+      say(reply, HOST_UNKNOWN, "the kernel does not exist");
+    } else if (!there || head.words > region_frame::kWords || head.buffers > region_frame::kBuffers || bytes > request.bytes) {
+      say(reply, HOST_WRONG, "a launch has up to 64 words and 15 buffers, in the window");
+    } else if (!within(program, request.answer, request.room)) {
+      say(reply, HOST_WRONG, "the text must be in the window, at a multiple of 8");
+    } else {
+      const uint8_t* at = program.window + request.offset + sizeof head;
+      body_.assign(1 + head.words, region_frame::head(head.words, head.buffers, kAnswerBeats - region_frame::kEndBeats));
+      memcpy(body_.data() + 1, at, 8ull * head.words);
+      at += 8ull * head.words;
+      for (unsigned i = 0; i < head.buffers; i++, at += sizeof(host_buffer)) {
+        host_buffer buffer;
+        memcpy(&buffer, at, sizeof buffer);
+        if (buffer.bytes != 0 && (buffer.address % 8 != 0 || !owns(program, buffer.address, buffer.bytes))) {
+          say(reply, HOST_WRONG, "buffer " + std::to_string(i + 1) + " is not in the program's memory");
+          return false;
+        }
+        body_.push_back(region_frame::buffer(buffer.address, buffer.bytes, buffer.writable != 0));
+      }
+      answer_.assign(kAnswerBeats, 0);
+      host_request call = request;
+      call.offset = kBody;
+      call.bytes = 8 * body_.size();
+      call.answer = kAnswer;
+      call.room = 8 * kAnswerBeats;
+      call.cost = UINT32_MAX;
+      text_at_ = request.answer;
+      text_room_ = request.room;
+      start(program, call, *image, Call);
+      return true;
+    }
+    return false;
+  }
+
+  // A launch has ended.
+  void landed(const Job& job, host_reply& reply) {
+    const size_t beats = std::min<size_t>(reply.bytes / 8, kAnswerBeats);
+    std::string text;
+    size_t at = 0;
+    while (at < beats && region_frame::text(answer_[at], text)) at++;
+    reply.bytes = std::min<uint64_t>(text.size(), text_room_);
+    memcpy(job.program->window + text_at_, text.data(), reply.bytes);
+    if (reply.status != HOST_OK) return;
+    if (at + region_frame::kEndBeats != beats) return say(reply, HOST_FAILED, "the kernel's answer has no end");
+    const region_frame::End end = region_frame::end(answer_[at]);
+    reply.kernel_cycles = static_cast<uint32_t>(std::min<uint64_t>(answer_[at + 1], UINT32_MAX));
+    reply.kernel_status = end.status;
+    if (end.fault) {
+      say(reply, HOST_FAULT, "a kernel's access to memory was refused");
+      reply.buffer = end.buffer;
+      reply.write = end.write;
+      reply.place = end.offset;
+    } else if (end.status != 0) {
+      say(reply, HOST_FAILED, "the kernel has failed");
+    }
+  }
+
+  static bool owns(const Program& program, uint64_t address, uint64_t bytes) {
+    auto next = program.memory.upper_bound(static_cast<uint32_t>(std::min<uint64_t>(address, UINT32_MAX)));
+    if (next == program.memory.begin()) return false;
+    const auto& [start, size] = *std::prev(next);
+    return address - start <= size && bytes <= size - (address - start);
+  }
+  bool is_brought(uint32_t number) const {
+    const auto own = own_.find(number - kOwnFrom);
+    return number >= kOwnFrom && own != own_.end() && own->second.kernel != 0;
+  }
+
   // The descriptor is private: no program can access it.
   void start(Program& program, const host_request& request, uint32_t image, Kind kind) {
     job_ = Job{&program, request, image};
@@ -299,7 +489,7 @@ class HostPort : HostMemory {
     put(8, request.offset, 8);
     put(16, image, 4);
     put(20, request.timeout == 0 ? kTimeoutMost : std::min(request.timeout, kTimeoutMost), 4);
-    put(24, request.answer, 8);
+    put(24, kind == Read ? request.offset : request.answer, 8);
     put(32, std::min<uint64_t>(request.room, UINT32_MAX), 4);
     put(36, request.cost, 4);
     for (size_t i = 0; i < 4; i++) put(40 + 4 * i, request.params[i], 4);
@@ -317,13 +507,26 @@ class HostPort : HostMemory {
     reply.bytes = descriptor_[8] >> 32;
     reply.kernel_cycles = static_cast<uint32_t>(descriptor_[9]);
     reply.cycles = static_cast<uint32_t>(descriptor_[9] >> 32);
-    if (job.request.op != HOST_CALL) {
-      if (reply.status != HOST_OK) store_.release(job.image);
-      else if (job.request.op == HOST_DEFINE) define(job, reply);
-      else load(job, reply);
-    }
+    if (job.request.op == HOST_LAUNCH) landed(job, reply);
+    else if (job.request.op == HOST_BRING || job.request.op == HOST_LOAD || job.request.op == HOST_DEFINE) placed(job, reply);
     answer(*job.program, reply);
     job_.reset();
+  }
+
+  // An image is in board memory.
+  void placed(const Job& job, host_reply& reply) {
+    const uint32_t brought = job.request.op == HOST_BRING ? brought_ : 0;
+    // A kernel that a program brought is reached by its launches alone, which check its buffers.
+    if (reply.status == HOST_OK && brought == 0 && board_.image_word(job.image + stand_in::kKernelAt) >= KernelLibraries::kBroughtFrom)
+      say(reply, HOST_WRONG, "the image's kernel number is reserved");
+    if (reply.status != HOST_OK) {
+      store_.release(job.image);
+      if (brought) board_.libraries().drop(brought);
+    } else if (job.request.op == HOST_DEFINE) {
+      define(job, reply);
+    } else {
+      load(job, reply, brought);
+    }
   }
 
   void define(const Job& job, host_reply& reply) {
@@ -344,11 +547,11 @@ class HostPort : HostMemory {
     }
   }
 
-  void load(const Job& job, host_reply& reply) {
+  void load(const Job& job, host_reply& reply, uint32_t brought) {
     unsigned number = 0;
     while (own_.count(number)) number++;
     board_.write_register(Register::Forget, number);
-    own_[number] = job.image;
+    own_[number] = {job.image, brought};
     reply.number = kOwnFrom + number;
     job.program->own.insert(reply.number);
   }
@@ -363,12 +566,13 @@ class HostPort : HostMemory {
   }
   void drop(unsigned number) {
     const auto own = own_.find(number - kOwnFrom);
-    store_.release(own->second);
+    store_.release(own->second.image);
+    if (own->second.kernel) board_.libraries().drop(own->second.kernel);
     own_.erase(own);
   }
 
   std::optional<uint32_t> image_of(const Program& program, uint32_t number) const {
-    if (program.own.count(number)) return own_.at(number - kOwnFrom);
+    if (program.own.count(number)) return own_.at(number - kOwnFrom).image;
     const auto known = numbers_.find(number);
     return known == numbers_.end() ? std::nullopt : std::optional<uint32_t>(known->second);
   }
@@ -386,21 +590,24 @@ class HostPort : HostMemory {
     return functions::is_function(text_of(request.name));
   }
 
-  // ---- host memory for the board: the descriptor, and the window of the current program ----
+  // ---- host memory for the board: private words, and the window of the current program ----
+  uint8_t* place(uint64_t address) {
+    const auto in = [address](auto& words, uint64_t from) -> uint8_t* {
+      const uint64_t at = address - from;
+      return address >= from && at < 8 * std::size(words) ? reinterpret_cast<uint8_t*>(std::data(words)) + at : nullptr;
+    };
+    if (uint8_t* const at = in(descriptor_, kDescriptor)) return at;
+    if (uint8_t* const at = in(body_, kBody)) return at;
+    if (uint8_t* const at = in(answer_, kAnswer)) return at;
+    return job_ && address <= job_->program->bytes - 8 ? job_->program->window + address : nullptr;
+  }
   bool read(uint64_t address, uint64_t& data) override {
-    if (address >= kDescriptor && address < kDescriptor + sizeof descriptor_) {
-      data = descriptor_[(address - kDescriptor) / 8];
-    } else if (job_ && address <= job_->program->bytes - 8) {
-      memcpy(&data, job_->program->window + address, 8);
-    } else {
-      return false;
-    }
-    return true;
+    const uint8_t* const from = place(address);
+    if (from) memcpy(&data, from, 8);
+    return from != nullptr;
   }
   void write(uint64_t address, uint64_t data, uint8_t keep) override {
-    uint8_t* to = nullptr;
-    if (address >= kDescriptor && address < kDescriptor + sizeof descriptor_) to = reinterpret_cast<uint8_t*>(descriptor_) + (address - kDescriptor);
-    else if (job_ && address <= job_->program->bytes - 8) to = job_->program->window + address;
+    uint8_t* const to = place(address);
     for (int i = 0; to && i < 8; i++)
       if (keep >> i & 1) to[i] = static_cast<uint8_t>(data >> (8 * i));
   }
@@ -413,7 +620,11 @@ class HostPort : HostMemory {
   std::optional<Job> job_;
   uint64_t descriptor_[10] = {};
   uint64_t ended_before_ = 0;
-  std::map<unsigned, uint32_t> own_;      // programs' images, from 0 on
+  ProgramMemory memory_;
+  std::vector<uint64_t> body_, answer_;   // of a launch; the body is also that of an image
+  uint64_t text_at_ = 0, text_room_ = 0;  // of a launch's text in the window
+  uint32_t brought_ = 0;                  // kernel whose image is being copied
+  std::map<unsigned, Own> own_;           // programs, from 0 on
   std::map<unsigned, uint32_t> numbers_;  // images of functions uploaded over this port
   unsigned rest_ = 0;
 };

@@ -5,10 +5,13 @@
 // A program sends Hello first. The reply carries a sealed memfd, its window: all bodies, replies
 // and images pass through the window, and no other memory of the program is accessed. Offsets and
 // lengths are checked against the window, and read from a packet once.
+//
+// Kernels that are compiled from OpenCL C come as a library (emulate_abi.h), as a file descriptor with
+// the request, and have buffers in board memory. A program reaches only those that it took itself.
 #pragma once
 #include <stdint.h>
 
-#define HOST_PROTOCOL 1u
+#define HOST_PROTOCOL 2u
 
 enum host_op {
   HOST_HELLO = 1,   // bytes: requested size of the window
@@ -18,6 +21,13 @@ enum host_op {
   HOST_LOAD = 4,    // image (offset, bytes): a private program of this connection, until its end
   HOST_UNLOAD = 5,  // number
   HOST_CALL = 6,    // number, body (offset, bytes), reply (answer, room), timeout, cost, params
+  HOST_BRING = 7,   // a kernel's library as descriptor, number of the kernel in it, bytes of its
+                    // configuration: like HOST_LOAD
+  HOST_TAKE = 8,    // bytes: zeroed memory for buffers; its address is the reply's `place`
+  HOST_GIVE = 9,    // answer: the address of such memory
+  HOST_PUT = 10,    // bytes (a multiple of 256) from offset in the window to the address `answer`
+  HOST_GET = 11,    // the reverse
+  HOST_LAUNCH = 12, // number, a host_launch (offset, bytes), room for text (answer, room), timeout
 };
 
 enum host_status {
@@ -26,7 +36,19 @@ enum host_status {
   HOST_WRONG = 64,    // the request is invalid; the text has the reason
   HOST_FULL = 65,     // no space: in board memory, in the table, or for another program
   HOST_UNKNOWN = 66,  // the function or program does not exist
+  HOST_FAULT = 67,    // the kernel's access was refused by its memory guard
+  HOST_FAILED = 68,   // the kernel ended with a status other than 0
 };
+
+// In the window: this head, the words, the buffers.
+typedef struct {
+  uint32_t words, buffers;
+} host_launch;
+
+typedef struct {
+  uint64_t bytes;
+  uint32_t address, writable;
+} host_buffer;
 
 typedef struct {
   uint32_t op, id;          // the reply has the same id
@@ -41,15 +63,18 @@ typedef struct {
 typedef struct {
   uint32_t op, id, status;
   uint32_t number;                 // of the function or program
-  uint64_t bytes;                  // of the reply, even if it exceeds the buffer; of the window
+  uint64_t bytes;                  // of the reply, even if it exceeds the buffer; of the window; of text
   uint32_t cycles, kernel_cycles;  // of the call
   uint32_t region, loaded;         // region of the call, and whether it was loaded for the call
   uint32_t version, shell, regions, clock_khz;  // for a Hello; the clock in which cycles are
                                                 // counted, not the model's speed
   uint64_t memory_free;            // bytes of board memory
   char text[56];
+  uint32_t kernel_status;          // of a launch
+  uint32_t buffer, write, pad;     // fault: the buffer from 1 on (0: none), 1 for a write
+  uint64_t place;                  // its offset in the buffer; the address of memory
 } host_reply;
 
 #ifdef __cplusplus
-static_assert(sizeof(host_request) == 120 && sizeof(host_reply) == 120, "must match crates/board");
+static_assert(sizeof(host_request) == 120 && sizeof(host_reply) == 144, "must match crates/board");
 #endif

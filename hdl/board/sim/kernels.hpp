@@ -2,22 +2,69 @@
 // its image has been loaded.
 #pragma once
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "emulate_abi.h"
 #include "region_abi.h"
 
-// The libraries of a directory, by the kernel's number: kernel-3.so.
+// A kernel, with the library that it is from: a library is unloaded when no region has its kernels.
+using KernelRef = std::shared_ptr<const region_api>;
+
+// The libraries of a directory, by the kernel's number: kernel-3.so. Beyond those numbers, kernels of
+// libraries that programs bring.
 class KernelLibraries {
  public:
+  static constexpr uint32_t kBroughtFrom = 1u << 31;  // numbers of kernels that programs bring
+
   explicit KernelLibraries(std::string directory) : directory_(std::move(directory)) {}
 
+  // Adds a kernel of a program's library, the sealed content of a file; returns its number, or an
+  // error.
+  std::optional<uint32_t> bring(int file, uint32_t kernel, std::string& error) {
+    // A name that no other library has: the linker compares names first.
+    const std::string path = "/tmp/board-kernels-" + std::to_string(getpid()) + "-" + std::to_string(next_) + ".so";
+    unlink(path.c_str());
+    if (symlink(("/proc/self/fd/" + std::to_string(file)).c_str(), path.c_str()) < 0) {
+      error = "the library cannot be linked";
+      return {};
+    }
+    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!library) error = dlerror();
+    unlink(path.c_str());
+    if (!library) return {};
+    const std::shared_ptr<void> owner(library, dlclose);
+    auto entry = reinterpret_cast<const emulate_api* (*)()>(dlsym(library, "baltra_emulate"));
+    const emulate_api* const api = entry ? entry() : nullptr;
+    if (!api || api->abi != EMULATE_ABI || kernel >= api->kernels || api->regions[kernel].abi != REGION_ABI) {
+      error = "the library is not one for this board, or lacks the kernel";
+      return {};
+    }
+    const uint32_t number = kBroughtFrom | next_++;
+    brought_[number] = KernelRef(owner, &api->regions[kernel]);
+    return number;
+  }
+  void drop(uint32_t number) { brought_.erase(number); }
+
   // Null if there is none, or none that matches the model.
-  const region_api* find(uint32_t number) {
+  KernelRef find(uint32_t number) {
+    if (number >= kBroughtFrom) {
+      auto brought = brought_.find(number);
+      return brought == brought_.end() ? nullptr : brought->second;
+    }
+    // The directory's libraries stay loaded.
+    return KernelRef(KernelRef(), built_in(number));
+  }
+
+ private:
+  const region_api* built_in(uint32_t number) {
     auto known = known_.find(number);
     if (known != known_.end()) return known->second;
     const std::string path = directory_ + "/kernel-" + std::to_string(number) + ".so";
@@ -36,9 +83,10 @@ class KernelLibraries {
     return known_[number] = api;
   }
 
- private:
   std::string directory_;
   std::map<uint32_t, const region_api*> known_;
+  std::map<uint32_t, KernelRef> brought_;
+  uint32_t next_ = 0;
 };
 
 // One region. While it is being loaded, or empty, its outputs are random; if there is no library
@@ -53,11 +101,12 @@ class RegionLogic {
   void clear() {
     if (kernel_) api_->destroy(kernel_);
     kernel_ = nullptr;
+    api_.reset();
   }
-  void swap(const region_api* api) {
+  void swap(KernelRef api) {
     clear();
-    api_ = api;
-    if (api) kernel_ = api->create();
+    api_ = std::move(api);
+    if (api_) kernel_ = api_->create();
     awake_ = kAwake;
     out_ = {};
   }
@@ -79,6 +128,10 @@ class RegionLogic {
       out_.keep = static_cast<uint8_t>(noise_ >> 40);
       out_.last = noise_ >> 35 & 1;
       out_.ready = noise_ >> 36 & 1;
+      out_.arvalid = noise_ >> 37 & 1;
+      out_.awvalid = noise_ >> 38 & 1;
+      out_.wvalid = noise_ >> 39 & 1;
+      out_.araddr = out_.awaddr = static_cast<uint32_t>(noise_ >> 16);
       return out_;
     }
     if (!kernel_) {
@@ -100,7 +153,7 @@ class RegionLogic {
   static constexpr int kAwake = 16;  // cycles after the end of a run, or of a reset's beginning or
                                      // end
 
-  const region_api* api_ = nullptr;
+  KernelRef api_;
   void* kernel_ = nullptr;
   region_out out_{};
   uint64_t noise_ = 1;

@@ -4,19 +4,26 @@
 #pragma once
 #include <stdint.h>
 
-#define REGION_ABI 1
+#define REGION_ABI 2
 
 typedef struct {
   uint64_t data;
   uint32_t params[4];
   uint8_t rst, start, valid, keep, last;  // of the body
   uint8_t ready;                          // for the reply
+  // From board memory, for kernels that have the port: AXI4, bursts of sixteen words.
+  uint64_t rdata;
+  uint8_t arready, rvalid, rlast, rresp, awready, wready, bvalid, bresp;
 } region_in;
 
 typedef struct {
   uint64_t data;
   uint8_t done, valid, keep, last;  // of the reply
   uint8_t ready;                    // for the body
+  // To board memory; zero without the port.
+  uint64_t wdata;
+  uint32_t araddr, awaddr;
+  uint8_t arvalid, awvalid, wvalid;
 } region_out;
 
 typedef struct {

@@ -24,7 +24,7 @@ from harness import BUILT_IN, REGIONS, UserBoard, functions, image, run
 
 HELLO, DEFINE, REMOVE, LOAD, UNLOAD, CALL = range(1, 7)
 OK, KILLED, ROOM, IMAGE, WRONG, FULL, UNKNOWN = 0, 1, 2, 16, 64, 65, 66
-REQUEST, REPLY = "=IIQQQQ4I4I16s32s", "=IIIIQ8IQ56s"
+REQUEST, REPLY = "=IIQQQQ4I4I16s32s", "=IIIIQ8IQ56s4IQ"
 WINDOW = 1 << 20
 ANSWER = WINDOW // 2
 
@@ -97,7 +97,10 @@ class Port:
         if not answer:
             raise Refused("the board closed the connection")
         fields = struct.unpack(REPLY, answer)
-        names = "op id status number bytes cycles kernel_cycles region loaded version shell regions clock memory_free text"
+        names = (
+            "op id status number bytes cycles kernel_cycles region loaded version shell regions clock "
+            "memory_free text kernel_status buffer write pad place"
+        )
         reply = dict(zip(names.split(), fields))
         reply["text"] = reply["text"].split(b"\0")[0].decode()
         return reply
@@ -164,7 +167,7 @@ def is_well(running):
 def test_what_the_board_says_of_itself():
     with board() as running, Port(running.path) as port:
         assert (
-            port.about["version"] == 1
+            port.about["version"] == 2
             and port.about["shell"] == 1
             and port.about["regions"] == REGIONS
         ), port.about

@@ -1,5 +1,6 @@
 // Types shared by the function modules.
 package fn_pkg;
+  import axi_pkg::*;
 
   typedef enum logic [3:0] {
     LoadOk        = 4'd0,
@@ -70,17 +71,30 @@ package fn_pkg;
     logic        m_last;
   } streams_out_t;
 
+  // A kernel's port to board memory, from the kernel and to it.
+  typedef struct packed {
+    axi_read_t  read;
+    axi_write_t write;
+  } memory_t;
+
+  typedef struct packed {
+    axi_read_reply_t  read;
+    axi_write_reply_t write;
+  } memory_reply_t;
+
   // The ports of a kernel of 64 bits, without its clock (docs/kernels.md).
   typedef struct packed {
     logic         rst;
     logic         start;
     logic [127:0] params;
     streams_in_t  streams;
+    memory_reply_t memory;
   } kernel_in_t;
 
   typedef struct packed {
     logic         done;
     streams_out_t streams;
+    memory_t      memory;
   } kernel_out_t;
 
 endpackage

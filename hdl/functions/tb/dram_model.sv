@@ -6,7 +6,9 @@
 // Parameters: DATA, bus width in bits; BYTES, size; LATENCY, cycles from an
 // accepted read address to its first beat, and from the last write beat to the response; JITTER, up
 // to that many cycles more, from a fixed pseudo-random sequence; OUTSTANDING,
-// read bursts accepted ahead.
+// read bursts accepted ahead; FAR and FAR_BYTES, a second range of addresses (0: none), which is
+// allocated when it is written, with the timing of DRAM (board/sim/dram.hpp); it exists in models
+// with MAPPED_MEMORY.
 module dram_model
   import axi_pkg::*;
 #(
@@ -14,7 +16,9 @@ module dram_model
     parameter int BYTES = 1 << 21,
     parameter int LATENCY = 40,
     parameter int JITTER = 0,
-    parameter int OUTSTANDING = 8
+    parameter int OUTSTANDING = 8,
+    parameter logic [31:0] FAR = '0,
+    parameter int FAR_BYTES = 0
 ) (
     input  logic             clk,
     input  logic             rst,
@@ -56,6 +60,37 @@ module dram_model
     end
   end
 
+  // The second range.
+  function automatic logic is_far(input logic [31:0] address);
+    return FAR_BYTES != 0 && address - FAR < 32'(FAR_BYTES);
+  endfunction
+
+`ifdef MAPPED_MEMORY
+  import "DPI-C" function chandle far_memory(input longint unsigned words);
+  import "DPI-C" function longint unsigned far_read(input chandle memory, input int unsigned address);
+  import "DPI-C" function void far_write(
+    input chandle memory, input int unsigned address, input longint unsigned data, input byte unsigned keep);
+  import "DPI-C" function int unsigned far_delay(
+    input chandle memory, input int unsigned now, input int unsigned address, input int unsigned words);
+
+  chandle far;
+  initial if (FAR_BYTES != 0) far = far_memory(64'(FAR_BYTES / 8));
+`endif
+
+  function automatic logic [31:0] delay_of(input logic [31:0] address, input logic [31:0] words);
+`ifdef MAPPED_MEMORY
+    if (is_far(address)) return far_delay(far, now, address - FAR, words);
+`endif
+    return delay + 32'(1'b0 & ^{address, words});
+  endfunction
+
+  function automatic logic [DATA-1:0] word_at(input logic [31:0] address);
+`ifdef MAPPED_MEMORY
+    if (is_far(address)) return DATA'(far_read(far, (address - FAR) >> 3));
+`endif
+    return memory[address[$clog2(B)+:IndexBits]] | DATA'(1'b0 & ^address);
+  endfunction
+
   // Reads: accepted requests wait until their time, and are served one after another.
 
   typedef struct packed {
@@ -79,7 +114,7 @@ module dram_model
   assign at      = first.address + 32'(beat) * 32'(B);
 
   always_ff @(posedge own_clk) begin
-    if (axi_read.arvalid && arready) reads[head[SlotBits-1:0]] <= '{address: axi_read.araddr, beats: axi_read.arlen, due: now + delay - 32'd1};
+    if (axi_read.arvalid && arready) reads[head[SlotBits-1:0]] <= '{address: axi_read.araddr, beats: axi_read.arlen, due: now + delay_of(axi_read.araddr, 32'(axi_read.arlen) + 32'd1) - 32'd1};
     if (rst) begin
       head   <= '0;
       tail   <= '0;
@@ -91,8 +126,8 @@ module dram_model
         rvalid <= 1'b0;
         if (waiting && signed'(now - first.due) >= 0) begin
           rvalid <= 1'b1;
-          rdata  <= 64'(memory[at[$clog2(B)+:IndexBits]]);
-          rresp  <= at >= 32'(BYTES) ? SlaveError : Okay;
+          rdata  <= 64'(word_at(at));
+          rresp  <= at >= 32'(BYTES) && !is_far(at) ? SlaveError : Okay;
           rlast  <= beat == first.beats;
           beat   <= beat == first.beats ? '0 : beat + 1'b1;
           if (beat == first.beats) tail <= tail + 1'b1;
@@ -107,6 +142,7 @@ module dram_model
   logic [31:0] write_at;
   logic [31:0]        write_due;
   logic               written;
+  logic [31:0]        write_words;
 
   assign awready = !writing && !written;
   assign wready  = writing;
@@ -120,16 +156,20 @@ module dram_model
       if (axi_write.awvalid && awready) begin
         writing  <= 1'b1;
         write_at <= axi_write.awaddr;
-        bresp    <= axi_write.awaddr >= 32'(BYTES) ? SlaveError : Okay;
+        bresp    <= axi_write.awaddr >= 32'(BYTES) && !is_far(axi_write.awaddr) ? SlaveError : Okay;
+        write_words <= 32'(axi_write.awlen) + 32'd1;
       end
       if (axi_write.wvalid && wready) begin
+`ifdef MAPPED_MEMORY
+        if (is_far(write_at)) far_write(far, (write_at - FAR) >> 3, 64'(axi_write.wdata), 8'(axi_write.wstrb));
+`endif
         for (int i = 0; i < B; i++)
-          if (axi_write.wstrb[i] && bresp == Okay) memory[write_at[$clog2(B)+:IndexBits]][8*i+:8] <= axi_write.wdata[8*i+:8];
+          if (!is_far(write_at) && axi_write.wstrb[i] && bresp == Okay) memory[write_at[$clog2(B)+:IndexBits]][8*i+:8] <= axi_write.wdata[8*i+:8];
         write_at <= write_at + 32'(B);
         if (axi_write.wlast) begin
           writing   <= 1'b0;
           written   <= 1'b1;
-          write_due <= now + delay - 32'd1;
+          write_due <= now + delay_of(write_at, write_words) - 32'd1;
         end
       end
       if (written && !bvalid && signed'(now - write_due) >= 0) begin

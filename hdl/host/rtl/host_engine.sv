@@ -2,10 +2,10 @@
 //
 // A call reads its body from host memory, requests a region from the function engine like the HTTP
 // server, streams the body through the region and the reply back, and reports its cycles. A copy
-// writes host memory into board memory, where images are stored. The report is written to host
-// memory, after the descriptor, before `ended`.
+// writes host memory into board memory, where images and the kernels' buffers are stored; a read does
+// the reverse. The report is written to host memory, after the descriptor, before `ended`.
 //
-// Parameters: REGIONS; CALLS, whether calls are supported; otherwise they are malformed;
+// Parameters: REGIONS; CALLS and READS, whether these are supported; otherwise they are malformed;
 // NUMBER_BITS, of a function's number; BURST, beats of a copy's bursts; READ_AHEAD, beats. Latency:
 // the bus's twice, and 14 cycles, from a descriptor's address to its body's first beat in the
 // region, if that has the function. Throughput: 8 bytes per cycle in each direction;
@@ -17,6 +17,7 @@ module host_engine
 #(
     parameter int REGIONS = 4,
     parameter bit CALLS = 1,
+    parameter bit READS = 1,
     parameter int NUMBER_BITS = 7,
     parameter int BURST = 32,
     parameter int READ_AHEAD = 256,
@@ -43,7 +44,9 @@ module host_engine
     output logic [63:0]                write_address,
     output logic [63:0]                write_data,
     output logic [7:0]                 write_keep,
-    // Board memory: AXI4 writes.
+    // Board memory.
+    output axi_read_t                  axi_read,
+    input  axi_read_reply_t            axi_read_reply,
     output axi_write_t                 axi_write,
     input  axi_write_reply_t           axi_write_reply,
     // The function engine. `grant` and `finish` are those of this module's requests.
@@ -72,6 +75,8 @@ module host_engine
     CopyAddress,
     CopyData,
     CopyAnswer,
+    ReadAddress,
+    ReadData,
     Discard,      // discards prefetched data
     Report,       // writes the first half of the report
     ReportRest
@@ -95,7 +100,7 @@ module host_engine
   logic        awvalid, wvalid, wlast;
   logic        unused_signals;
 
-  assign unused_signals = &{1'b0, call_reply, axi_write_reply};
+  assign unused_signals = &{1'b0, call_reply, axi_read_reply, axi_write_reply};
 
   // ---- waiting descriptors ----
   logic posted, post_take;
@@ -124,9 +129,10 @@ module host_engine
   // ---- host memory ----
   logic reader_start, read_over, in_valid, in_ready, in_error;
   logic right;  // the descriptor is valid
+  logic reading;  // it is a read
   logic [63:0] in_data;
 
-  assign reader_start = (state == Idle && posted) || (state == Check && right);
+  assign reader_start = (state == Idle && posted) || (state == Check && right && !reading);
 
   host_reader #(
       .BURST(BURST),
@@ -161,8 +167,11 @@ module host_engine
   end
 
   // ---- validity of a descriptor ----
+  assign reading = READS && kind_t'(d.kind) == KindRead;
+
   always_comb begin
     unique case (kind_t'(d.kind))
+      KindRead: right = READS && d.bytes != '0 && d.bytes % BurstBytes == '0 && d.board % BurstBytes == '0 && d.answer[2:0] == '0;
       KindCopy: right = d.bytes != '0 && d.bytes % BurstBytes == '0 && d.board % BurstBytes == '0;
       KindCall: right = CALLS && d.answer[2:0] == '0;
       default:  right = 1'b0;
@@ -202,8 +211,8 @@ module host_engine
 
   // The report follows the descriptor. One adder serves all addresses.
   always_comb begin
-    write_address = (CALLS && state == Run ? d.answer : at)
-        + {32'd0, CALLS && state == Run ? taken : 32'(8 * DescriptorBeats) | {28'd0, state == ReportRest, 3'd0}};
+    write_address = ((CALLS && state == Run) || (READS && state == ReadData) ? d.answer : at)
+        + {32'd0, (CALLS && state == Run) || (READS && state == ReadData) ? taken : 32'(8 * DescriptorBeats) | {28'd0, state == ReportRest, 3'd0}};
     write_data    = state == Report ? report[63:0] : {cycles, report.kernel_cycles};
     write_keep    = '1;
     write_valid   = state == Report || state == ReportRest;
@@ -212,7 +221,21 @@ module host_engine
       write_keep  = fits;
       write_valid = on && !answered && region_out.m_valid && fits != '0;
     end
+    if (READS && state == ReadData) begin
+      write_data  = axi_read_reply.rdata;
+      write_valid = axi_read_reply.rvalid;
+    end
   end
+
+  // ---- a read ----
+  assign axi_read = '{
+    arvalid: READS && state == ReadAddress,
+    araddr:  d.board,
+    arlen:   8'(BURST - 1),
+    arsize:  3'd3,
+    arburst: BurstIncr,
+    rready:  READS && state == ReadData && write_ready
+  };
 
   // ---- a copy ----
   assign awvalid = state == CopyAddress;
@@ -242,7 +265,7 @@ module host_engine
       unique case (state)
         Idle:   if (posted) state <= Fetch;
         Fetch:  if (in_valid && word == '1) state <= Check;
-        Check:  state <= !right ? Report : !CALLS || kind_t'(d.kind) == KindCopy ? CopyAddress : Ask;
+        Check:  state <= !right ? Report : reading ? ReadAddress : !CALLS || kind_t'(d.kind) == KindCopy ? CopyAddress : Ask;
         Ask:    if (call_reply.request_ready) state <= Run;
         Run: begin
           if (CALLS && call_reply.grant) on <= 1'b1;
@@ -254,6 +277,8 @@ module host_engine
         CopyAddress: if (axi_write_reply.awready) state <= CopyData;
         CopyData:    if (wvalid && axi_write_reply.wready && wlast) state <= CopyAnswer;
         CopyAnswer:  if (axi_write_reply.bvalid) state <= left == '0 || axi_write_reply.bresp[1] ? Discard : CopyAddress;
+        ReadAddress: if (axi_read_reply.arready) state <= ReadData;
+        ReadData:    if (axi_read_reply.rvalid && write_ready && axi_read_reply.rlast) state <= left == 32'd8 ? Report : ReadAddress;
         Discard:     if (read_over) state <= Report;
         Report:      if (write_ready) state <= ReportRest;
         default:     if (write_ready) state <= Idle;
@@ -312,6 +337,12 @@ module host_engine
         left <= left_next;
         beat <= beat + 1'b1;
         if (in_error) report.status <= EndHost;
+      end
+      ReadData: if (READS && axi_read_reply.rvalid && write_ready) begin
+        left  <= left_next;
+        taken <= taken + 32'd8;
+        if (axi_read_reply.rlast) d.board <= d.board + 32'(BurstBytes);
+        if (axi_read_reply.rresp[1]) report.status <= EndBoard;
       end
       CopyAnswer: if (axi_write_reply.bvalid) begin
         d.board <= d.board + 32'(BurstBytes);

@@ -6,7 +6,8 @@ package host_pkg;
 
   typedef enum logic [7:0] {
     KindCopy = 8'd1,   // from host memory into board memory
-    KindCall = 8'd2    // of a function
+    KindCall = 8'd2,   // of a function
+    KindRead = 8'd3    // from board memory into host memory
   } kind_t;
 
   // The first field is in the last beat.
@@ -15,10 +16,11 @@ package host_pkg;
     logic [127:0] params;         // four scalars
     logic [31:0]  cost;           // expected cycles of the call
     logic [31:0]  room;           // maximum bytes of the reply
-    logic [63:0]  answer;         // address of the reply in host memory, a multiple of 8
+    logic [63:0]  answer;         // address of the reply, or of the bytes that are read, in host
+                                  // memory, a multiple of 8
     logic [31:0]  timeout;        // maximum cycles of the call; 0: unlimited
-    logic [31:0]  board;          // board memory: address of the function's image, or destination
-                                  // of a copy
+    logic [31:0]  board;          // board memory: address of the function's image, destination of
+                                  // a copy, or source of a read
     logic [63:0]  source;         // address of the body, or of the bytes, in host memory, a
                                   // multiple of 8
     logic [31:0]  bytes;

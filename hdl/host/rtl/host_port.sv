@@ -13,6 +13,7 @@ module host_port
 #(
     parameter  int REGIONS = 4,
     parameter  bit CALLS = 1,
+    parameter  bit READS = 1,
     parameter  logic [31:0] SHELL = 32'h1,
     parameter  int IMAGE_BYTES = 1 << 26,
     localparam int N = NUMBER_BITS + 1
@@ -23,6 +24,8 @@ module host_port
     output host_out_t       host_out,
     output logic            busy,
     // Board memory.
+    output axi_read_t        axi_read,
+    input  axi_read_reply_t  axi_read_reply,
     output axi_write_t       axi_write,
     input  axi_write_reply_t axi_write_reply,
     // The scheduler's settings and the function table.
@@ -90,6 +93,7 @@ module host_port
   host_engine #(
       .REGIONS    (REGIONS),
       .CALLS      (CALLS),
+      .READS      (READS),
       .NUMBER_BITS(N)
   ) u_engine (
       .clk,
@@ -111,6 +115,8 @@ module host_port
       .write_address(host_out.dma_write_address),
       .write_data   (host_out.dma_write_data),
       .write_keep   (host_out.dma_write_keep),
+      .axi_read,
+      .axi_read_reply,
       .axi_write,
       .axi_write_reply,
       .call,

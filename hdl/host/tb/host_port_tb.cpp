@@ -64,7 +64,7 @@ struct Port : Clocked {
     Port() {
         for (auto &x : host) x = static_cast<uint8_t>(random.next());
         auto &d = *this;
-        d->host_write = d->dma_data_valid = d->bvalid = d->changed_valid = d->grant = d->finish_valid = d->m_valid = 0;
+        d->host_write = d->dma_data_valid = d->bvalid = d->rvalid = d->changed_valid = d->grant = d->finish_valid = d->m_valid = 0;
         d->decouple = 5;
         for (int i = 0; i < 4; i++) d->region_loads[i] = 10u + static_cast<uint32_t>(i), d->region_busy[i] = (7ull << 32) + 20u + static_cast<uint32_t>(i);
         reset();
@@ -94,6 +94,12 @@ struct Port : Clocked {
         d->wready = burst_left_ > 0 && !random.percent(stall);
         d->bvalid = answering_ && !random.percent(idle);
         d->bresp = burst_fails_ ? 2 : 0;
+        // And reads of it.
+        d->arready = read_left_ == 0 && !random.percent(stall);
+        d->rvalid = read_left_ > 0 && !random.percent(idle);
+        d->rresp = read_fails_ ? 2 : 0;
+        d->rdata = d->rvalid && !read_fails_ ? word(board, read_at_) : 0;
+        d->rlast = read_left_ == 1;
         // The table.
         d->change_ready = !changing_ && !random.percent(stall);
         d->changed_valid = changing_ && cycles >= changed_at_;
@@ -146,6 +152,15 @@ struct Port : Clocked {
             if (--burst_left_ == 0) answering_ = true;
         } else if (d->bvalid) {
             answering_ = false;
+        }
+        if (d->arvalid && d->arready) {
+            check(d->araddr % 256 == 0 && d->arlen == 31, "a read that is not an aligned burst");
+            read_at_ = d->araddr;
+            read_fails_ = d->araddr + 256 > kBoardBytes;
+            read_left_ = 32;
+        } else if (d->rvalid && d->rready) {
+            read_at_ += 8;
+            read_left_--;
         }
         if (d->change_valid && d->change_ready) {
             changing_ = true;
@@ -247,7 +262,9 @@ private:
     };
     std::deque<Read> reads_;
     int burst_left_ = 0, running_ = 0;  // 1: asked, 2: granted
-    uint64_t burst_at_ = 0, changed_at_ = 0, grant_at_ = 0;
+    int read_left_ = 0;
+    bool read_fails_ = false;
+    uint64_t read_at_ = 0, burst_at_ = 0, changed_at_ = 0, grant_at_ = 0;
     bool burst_fails_ = false, answering_ = false, changing_ = false, in_ended_ = false, out_ended_ = false, offered_ = false;
     std::deque<uint8_t> out_;
 };
@@ -307,6 +324,47 @@ TEST(the_table_gets_the_written_entry) {
     port.write(Forget, 7);
     port.step();
     check(port.forgotten.back() == 64 + 7, "a program is not forgotten");
+}
+
+TEST(board_memory_comes_back_under_any_traffic) {
+    Port port;
+    for (auto &x : port.board) x = static_cast<uint8_t>(port.random.next());
+    for (unsigned traffic : {0, 10, 60})
+        for (uint32_t bytes : {256, 512, 4096}) {
+            port.idle = port.stall = traffic;
+            for (auto &x : port.host) x = static_cast<uint8_t>(port.random.next());
+            const Bytes before = port.host;
+            Descriptor d;
+            d.kind = 3;
+            d.bytes = bytes;
+            d.board = 0x400;
+            const Report r = port.run(d);
+            check(r.status == Ok && r.bytes == 0 && r.kernel_cycles == 0, "status " + std::to_string(r.status));
+            expect(port.part(d.answer, bytes), Bytes(port.board.begin() + 0x400, port.board.begin() + 0x400 + bytes), "what was read");
+            expect(port.part(0, kDescriptor), Bytes(before.begin(), before.begin() + kDescriptor), "what is before");
+            expect(port.part(d.answer + bytes, 256), Bytes(before.begin() + static_cast<long>(d.answer + bytes), before.begin() + static_cast<long>(d.answer + bytes + 256)), "what is behind");
+        }
+    is_well(port, "reads");
+}
+
+TEST(reads_are_checked) {
+    Port port;
+    Descriptor good;
+    good.kind = 3;
+    good.bytes = 256;
+    for (unsigned wrong = 0; wrong < 4; wrong++) {
+        Descriptor d = good;
+        if (wrong == 0) d.bytes = 0;
+        if (wrong == 1) d.bytes = 100;
+        if (wrong == 2) d.board = 0x404;
+        if (wrong == 3) d.answer += 4;
+        check(port.run(d).status == Malformed, "a malformed read " + std::to_string(wrong));
+        is_well(port, "a malformed read");
+    }
+    Descriptor beyond = good;
+    beyond.board = kBoardBytes;
+    check(port.run(beyond).status == BoardError, "a read beyond memory");
+    is_well(port, "a failed read");
 }
 
 TEST(calls_of_any_length_under_any_traffic) {

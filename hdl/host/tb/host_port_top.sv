@@ -9,6 +9,7 @@ module host_port_top
     input  logic        rst,
 `include "host_ports.svh"
     output logic        busy,
+`include "axi_read_ports.svh"
 `include "axi_write_ports.svh"
     output policy_t     policy,
     output logic [ 7:0] patience,
@@ -54,6 +55,7 @@ module host_port_top
     input  logic        m_last
 );
 
+`include "axi_read_signals.svh"
 `include "axi_write_signals.svh"
 
   host_in_t host_in;

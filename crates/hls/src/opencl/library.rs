@@ -1,5 +1,5 @@
 //! The simulation library of a program: Verilator makes a model of each kernel with its memory port
-//! (`hdl/kernels/rtl/kernel_frame.sv`), and the C++ compiler builds the models and the harness
+//! (`hdl/kernels/rtl/region_frame.sv`), and the C++ compiler builds the models and the harness
 //! (`hdl/board/sim/emulate.cpp`).
 
 use super::Accelerator;
@@ -120,15 +120,19 @@ impl Build<'_> {
                 SPLIT,
             ])
             .arg(format!("+define+KERNEL={module}"))
-            .args(["--top-module", "kernel_frame", "--prefix"])
+            .args(["--top-module", "region_frame", "--prefix"])
             .arg(format!("Vkernel_{number}"))
             .arg("--Mdir")
             .arg(&folder)
             .args(["kernels/rtl/kernel_calls_pkg.sv", "-y", "kernels/rtl"])
             .args(["-y", "messages/rtl", "-y", "hls/rtl", "-y", "common/rtl"])
-            .args(["+incdir+kernels/rtl", "+incdir+messages/rtl"])
+            .args([
+                "+incdir+kernels/rtl",
+                "+incdir+messages/rtl",
+                "+incdir+common/rtl",
+            ])
             .arg(self.work.join(format!("{module}.sv")))
-            .arg("kernels/rtl/kernel_frame.sv"))?;
+            .args(["kernels/rtl/kernel_frame.sv", "kernels/rtl/region_frame.sv"]))?;
         let mut sources: Vec<PathBuf> = fs::read_dir(&folder)?
             .filter_map(|entry| entry.ok().map(|e| e.path()))
             .filter(|path| path.extension().is_some_and(|e| e == "cpp"))

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// `EMULATE_ABI`
-const ABI: u32 = 1;
+const ABI: u32 = 2;
 /// The only exported symbol.
 const SYMBOL: &CStr = c"baltra_emulate";
 /// Kernels of a library.
@@ -77,6 +77,8 @@ struct Api {
     destroy: Option<unsafe extern "C" fn(*mut c_void)>,
     start: Option<unsafe extern "C" fn(*mut c_void, *const Launch)>,
     run: Option<unsafe extern "C" fn(*mut c_void, u64, *mut RawResult)>,
+    /// For boards.
+    _regions: *const c_void,
 }
 
 const _: () = assert!(size_of::<Buffer>() == 24);
@@ -306,7 +308,7 @@ impl Drop for Link {
 }
 
 /// A file in memory with these bytes.
-fn in_memory(bytes: &[u8]) -> std::io::Result<OwnedFd> {
+pub fn in_memory(bytes: &[u8]) -> std::io::Result<OwnedFd> {
     use std::io::Write;
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let mut file = std::fs::File::from(rustix::fs::memfd_create("baltra-kernels", flags)?);

@@ -1,0 +1,12 @@
+    // AXI4 reads of a manager, signal by signal, for benches in C++.
+    output logic                    arvalid,
+    input  logic                    arready,
+    output logic [31:0]             araddr,
+    output logic [7:0]              arlen,
+    output logic [2:0]              arsize,
+    output logic [1:0]              arburst,
+    input  logic                    rvalid,
+    output logic                    rready,
+    input  logic [63:0]             rdata,
+    input  logic [1:0]              rresp,
+    input  logic                    rlast,

@@ -1,0 +1,134 @@
+// The memory port of a region's fixed boundary: the shell's protection from the kernel's side of
+// AXI4 to board memory.
+//
+// A burst that has begun is completed whatever the kernel does: while `off` is high (reset,
+// reconfiguration, the end of a run), and from then until all bursts have ended, replies to the
+// kernel are masked, its requests wait, and the rest of a write is sent without strobes. `idle` is
+// low until all bursts have ended: the next run must not begin earlier. The kernel accepts replies
+// at any time, and its addresses are within the gigabyte from BASE on.
+//
+// Parameters: BASE, a multiple of a gigabyte; READS, read bursts in progress. Latency: one cycle for an address. Throughput: a beat
+// per cycle.
+module region_memory
+  import axi_pkg::*;
+  import fn_pkg::*;
+#(
+    parameter logic [31:0] BASE = 32'h4000_0000,
+    parameter int READS = 8
+) (
+    input  logic          clk,
+    input  logic          rst,
+    input  logic          off,
+    output logic          idle,
+    // The kernel.
+    input  memory_t       kernel,
+    output memory_reply_t kernel_reply,
+    // Board memory.
+    output memory_t       board,
+    input  memory_reply_t board_reply
+);
+
+  localparam int CountBits = $clog2(READS + 1);
+
+  typedef enum logic [1:0] {
+    Quiet,
+    Address,
+    Data,
+    Answer
+  } state_t;
+
+  logic                 own_clk;  // gated while no state changes
+  logic                 stale;    // bursts in progress are not those of the kernel's present run
+  logic                 asks, asked, came, may;
+  logic [CountBits-1:0] open;     // read bursts that were accepted and have not ended
+  logic [31:0]          read_at, write_at;
+  logic [7:0]           read_length, left;
+  state_t               state;
+  logic                 unused_signals;
+
+  // The size and the kind of a burst are fixed.
+  assign unused_signals = &{1'b0, kernel};
+  assign idle = !asks && open == '0 && state == Quiet;
+  assign may = !stale && !off;
+
+  always_ff @(posedge own_clk) begin
+    if (rst) stale <= 1'b1;
+    else stale <= off || (stale && !idle);
+  end
+
+  // Reads.
+  assign asked = may && kernel.read.arvalid && kernel_reply.read.arready;
+  assign came  = board_reply.read.rvalid && board_reply.read.rlast;
+
+  always_ff @(posedge own_clk) begin
+    if (asked) begin
+      asks        <= 1'b1;
+      read_at     <= {BASE[31:30], kernel.read.araddr[29:0]};
+      read_length <= kernel.read.arlen;
+    end else if (board_reply.read.arready) asks <= 1'b0;
+    if (rst) begin
+      asks <= 1'b0;
+      open <= '0;
+    end else if (asked != came) open <= asked ? open + 1'b1 : open - 1'b1;
+  end
+
+  always_comb begin
+    kernel_reply.read         = board_reply.read;
+    kernel_reply.read.arready = may && !asks && open != CountBits'(READS);
+    kernel_reply.read.rvalid  = may && board_reply.read.rvalid;
+  end
+
+  assign board.read = '{
+    arvalid: asks,
+    araddr:  read_at,
+    arlen:   read_length,
+    arsize:  3'd3,
+    arburst: BurstIncr,
+    rready:  1'b1
+  };
+
+  // Writes: one burst at a time, of the length that its address has announced.
+  always_ff @(posedge own_clk) begin
+    unique case (state)
+      Quiet: if (may && kernel.write.awvalid) begin
+        write_at <= {BASE[31:30], kernel.write.awaddr[29:0]};
+        left     <= kernel.write.awlen;
+        state    <= Address;
+      end
+      Address: if (board_reply.write.awready) state <= Data;
+      Data: if (board.write.wvalid && board_reply.write.wready) begin
+        left <= left - 1'b1;
+        if (board.write.wlast) state <= Answer;
+      end
+      default: if (board_reply.write.bvalid) state <= Quiet;
+    endcase
+    if (rst) state <= Quiet;
+  end
+
+  assign kernel_reply.write = '{
+    awready: may && state == Quiet,
+    wready:  may && state == Data && board_reply.write.wready,
+    bvalid:  may && state == Answer && board_reply.write.bvalid,
+    bresp:   board_reply.write.bresp
+  };
+
+  assign board.write = '{
+    awvalid: state == Address,
+    awaddr:  write_at,
+    awlen:   left,
+    awsize:  3'd3,
+    awburst: BurstIncr,
+    wvalid:  state == Data && (!may || kernel.write.wvalid),
+    wdata:   kernel.write.wdata,
+    wstrb:   may ? kernel.write.wstrb : '0,
+    wlast:   left == '0,
+    bready:  1'b1
+  };
+
+  clock_gate u_gate (
+      .clk,
+      .wake (rst || off != stale || !idle || (may && (kernel.read.arvalid || kernel.write.awvalid))),
+      .gated(own_clk)
+  );
+
+endmodule
