@@ -64,7 +64,7 @@ test-kubernetes: ## tests chart, webhook and controllers on a real API server, a
 board-demo: ## demonstrates the live FPGA board with ping, curl and tcpdump (root)
 	@scripts/board-demo.sh
 
-kernel-demo: ## an OpenCL program's kernel compiled to hardware: the same bytes as on PoCL, cycles and estimated area
+kernel-demo: ## an OpenCL program's kernel compiled to hardware: the same bytes on PoCL, emulated and on the board; cycles, area
 	@scripts/setup.sh base board
 	@scripts/kernel-demo.sh
 

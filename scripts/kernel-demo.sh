@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs one unmodified OpenCL program on PoCL and on an emulated accelerator, for which its kernel is compiled to
-# hardware; compares the pictures and prints a table. Leaves the pictures in target/demo and no running program.
+# Runs one unmodified OpenCL program on PoCL, on an emulated accelerator and on the board's live model, for which its
+# kernel is compiled to hardware; compares the pictures and prints a table. Leaves the pictures in target/demo and no running program.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=target/demo
@@ -13,6 +13,7 @@ step() { printf '\n%s\n' "$*"; }
 step "Building Baltra and the program (some minutes the first time)"
 cargo build --release --locked
 make -s -C apps sobel
+make -s -C hdl/board
 
 step "Compiling apps/sobel/sobel.cl to hardware"
 "$baltra" accelerator build apps/sobel/sobel.cl -o "$out/sobel.img"
@@ -22,13 +23,21 @@ step "Compiling apps/sobel/sobel.cl to hardware"
 # Uses its own directories, so that a running daemon is not disturbed.
 run=$(mktemp -d "${TMPDIR:-/tmp}/baltra-demo.XXXXXX")
 export BALTRA_RUNTIME_DIR=$run/run
+board=
 finish() {
     "$baltra" down --drain-ms 0 >/dev/null 2>&1 || true
+    [[ -z $board ]] || kill "$board" 2>/dev/null || true
     rm -rf "$run"
 }
 trap finish EXIT
 trap 'exit 130' INT TERM
-cat >"$run/config.toml" <<'TOML'
+target/board/board --net user --forward 127.0.0.1:0 --host-port "$run/board.sock" 2>"$run/board.log" &
+board=$!
+for _ in {1..100}; do
+    [[ ! -S $run/board.sock ]] || break
+    sleep 0.1
+done
+cat >"$run/config.toml" <<TOML
 [[device]]
 name = "cpu"
 driver = "libpocl.so.2"
@@ -36,17 +45,21 @@ driver = "libpocl.so.2"
 [[device]]
 name = "fpga"
 driver = "emulate:"
+
+[[device]]
+name = "board"
+driver = "board:$run/board.sock"
 TOML
 
-step "Starting Baltra with PoCL and an emulated accelerator"
+step "Starting Baltra with PoCL, an emulated accelerator and a board"
 "$baltra" up --config "$run/config.toml" --state-dir "$run/state" --set metrics.address=off --set registry.address=auto \
     --set registry.metrics= --set gateway.address=auto --set gateway.grpc_address=
 "$baltra" devices
 
-step "The same program on both, $size; on the accelerator its source is compiled by clBuildProgram"
+step "The same program on all, $size; on accelerator and board its source is compiled by clBuildProgram"
 sobel="target/apps/sobel --size $size --profile --json"
 $sobel --output "$out/native.ppm" >"$run/native.json"
-for device in cpu fpga; do
+for device in cpu fpga board; do
     "$baltra" run --device $device -- $sobel --output "$out/$device.ppm" >"$run/$device.json"
     cmp "$out/native.ppm" "$out/$device.ppm"
 done
@@ -57,19 +70,19 @@ import sys
 from pathlib import Path
 
 run, report = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
-CLOCK_HZ = 100e6
+CLOCK_HZ = {"fpga": 100e6, "board": 156.25e6}
 area = report["kernels"][0]["report"]
 print(f"\n{'':24}{'bytes':>8}{'kernel':>12}{'cycles':>12}{'per pixel':>11}  estimated area")
-names = {"native": "PoCL", "cpu": "PoCL, through Baltra", "fpga": "emulated accelerator"}
+names = {"native": "PoCL", "cpu": "PoCL, through Baltra", "fpga": "emulated accelerator", "board": "board"}
 for name, label in names.items():
     result = json.loads((run / f"{name}.json").read_text())
     ms = result["kernel_ms"]["median"]
     line = f"{label:24}{'same':>8}{ms:>9.2f} ms"
-    if name == "fpga":
-        cycles = ms / 1e3 * CLOCK_HZ
+    if name in CLOCK_HZ:
+        cycles = ms / 1e3 * CLOCK_HZ[name]
         pixels = result["width"] * result["height"]
         line += f"{cycles:>12,.0f}{cycles / pixels:>11.2f}  "
         line += f"{area['luts']} LUT, {area['block_rams']} block RAMs, {area['multipliers']} multipliers"
     print(line)
-print("\nThe accelerator's time is that of its cycles at 100 MHz, not that of the emulation.")
+print("\nThe times of accelerator and board are those of their cycles at 100 and 156.25 MHz, not those of the models.")
 PYTHON

@@ -347,7 +347,10 @@ fn load(library: &str) -> std::result::Result<Vec<&'static Driver>, LoadError> {
 
 /// Directories that a driver reads beside the system's and its library's.
 pub fn readable(library: &str) -> Vec<std::path::PathBuf> {
+    // A board compiles with the tree that belongs to this program.
+    let is_board = library.starts_with(board::SCHEME);
     let tree = library.strip_prefix(emulate::SCHEME);
+    let tree = tree.or(is_board.then_some(""));
     // A missing tree is reported when the driver is loaded.
     let tools = tree.and_then(|tree| emulate::tools::Tools::find(tree).ok());
     tools.map_or_else(Vec::new, |tools| tools.readable())

@@ -51,7 +51,7 @@ static void sobel(int image, const char *path, size_t width, size_t height) {
   size_t bytes, count = width * height;
   unsigned char *text = file(path, &bytes), *in = malloc(count), *out = malloc(count);
   CHECK(fread(in, 1, count, stdin) == count);
-  cl_device_id device = device_of(image ? CL_DEVICE_TYPE_ACCELERATOR : CL_DEVICE_TYPE_CPU);
+  cl_device_id device = device_of(image ? CL_DEVICE_TYPE_ACCELERATOR : CL_DEVICE_TYPE_ALL);
   cl_context context = clCreateContext(NULL, 1, &device, NULL, NULL, &e);
   OK(e);
   cl_command_queue queue = clCreateCommandQueue(context, device, CL_QUEUE_PROFILING_ENABLE, &e);
@@ -100,6 +100,17 @@ static cl_uint number(cl_device_id device, cl_device_info what) {
   return result;
 }
 
+/* The status of a launch at its end. */
+static cl_int status_of(cl_command_queue queue, cl_kernel kernel, const size_t *offset, const size_t *global, const size_t *local) {
+  cl_event event;
+  cl_int e = clEnqueueNDRangeKernel(queue, kernel, 1, offset, global, local, 0, NULL, &event);
+  if (e != CL_SUCCESS) return e;
+  clWaitForEvents(1, &event);
+  OK(clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof e, &e, NULL));
+  OK(clReleaseEvent(event));
+  return e;
+}
+
 static void facts(const char *path) {
   cl_int e, status;
   size_t bytes;
@@ -108,7 +119,7 @@ static void facts(const char *path) {
   is_text(device, CL_DEVICE_VENDOR, "Baltra");
   is_text(device, CL_DEVICE_NAME, "Baltra board, 4 regions");
   is_text(device, CL_DEVICE_PROFILE, "EMBEDDED_PROFILE");
-  CHECK(number(device, CL_DEVICE_COMPILER_AVAILABLE) == CL_FALSE);
+  CHECK(number(device, CL_DEVICE_COMPILER_AVAILABLE) == CL_TRUE);
   CHECK(number(device, CL_DEVICE_IMAGE_SUPPORT) == CL_FALSE);
   CHECK(number(device, CL_DEVICE_MAX_COMPUTE_UNITS) == 4);
   CHECK(number(device, CL_DEVICE_MAX_CLOCK_FREQUENCY) == 156);
@@ -117,12 +128,7 @@ static void facts(const char *path) {
   OK(e);
   cl_command_queue queue = clCreateCommandQueue(context, device, 0, &e);
   OK(e);
-  const char *source = "kernel void f(global int *x) { *x = 1; }";
-  cl_program program = clCreateProgramWithSource(context, 1, &source, NULL, &e);
-  OK(e);
-  CHECK(clBuildProgram(program, 1, &device, "", NULL, NULL) == CL_COMPILER_NOT_AVAILABLE);
-  CHECK(clCompileProgram(program, 1, &device, "", 0, NULL, NULL, NULL, NULL) == CL_COMPILER_NOT_AVAILABLE);
-  OK(clReleaseProgram(program));
+  cl_program program;
   cl_image_format format = {CL_R, CL_UNSIGNED_INT8};
   cl_image_desc shape = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 8, .image_height = 8};
   CHECK(!clCreateImage(context, CL_MEM_READ_ONLY, &format, &shape, NULL, &e) && e == CL_INVALID_OPERATION);
@@ -190,6 +196,97 @@ static void facts(const char *path) {
   OK(clSetKernelArg(kernel, 1, sizeof answer, &answer));
   OK(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, NULL, 0, NULL, NULL));
   OK(clFinish(queue));
+  /* A stream has no offset; a group has to divide its items. */
+  size_t offset = 32, local = 8, groups = 64;
+  CHECK(status_of(queue, kernel, &offset, &groups, NULL) == CL_INVALID_GLOBAL_OFFSET);
+  CHECK(status_of(queue, kernel, NULL, &global, &local) == CL_INVALID_WORK_GROUP_SIZE);
+  CHECK(status_of(queue, kernel, NULL, &groups, &local) == CL_COMPLETE);
+}
+
+static const char *const kernels =
+    "kernel void place(global uint *x) {\n"
+    "  x[get_global_id(0)] += get_global_id(0) * 10000 + get_group_id(0) * 100 + get_local_id(0);\n"
+    "}\n"
+    "kernel void put(global uint *x, int at, uint value) { x[at] = value; }\n";
+
+/* Kernels of OpenCL C, on any device; on a board with an image, its kernel has the same buffers. */
+static void compiled(const char *path) {
+  cl_int e;
+  cl_device_id device = device_of(path ? CL_DEVICE_TYPE_ACCELERATOR : CL_DEVICE_TYPE_ALL);
+  cl_context context = clCreateContext(NULL, 1, &device, NULL, NULL, &e);
+  OK(e);
+  cl_command_queue queue = clCreateCommandQueue(context, device, 0, &e);
+  OK(e);
+  const char *source = kernels;
+  cl_program program = clCreateProgramWithSource(context, 1, &source, NULL, &e);
+  OK(e);
+  OK(clBuildProgram(program, 1, &device, "", NULL, NULL));
+  cl_kernel place = clCreateKernel(program, "place", &e);
+  OK(e);
+  cl_kernel put = clCreateKernel(program, "put", &e);
+  OK(e);
+  enum { COUNT = 256 };
+  cl_uint values[COUNT], result[COUNT];
+  for (cl_uint i = 0; i < COUNT; i++) values[i] = i;
+  cl_mem buffer = clCreateBuffer(context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, sizeof values, values, &e);
+  OK(e);
+  OK(clSetKernelArg(place, 0, sizeof buffer, &buffer));
+  size_t offset = 32, global = 64, local = 16;
+  CHECK(status_of(queue, place, &offset, &global, &local) == CL_COMPLETE);
+  for (cl_uint i = 32; i < 96; i++) values[i] += i * 10000 + (i - 32) / 16 * 100 + i % 16;
+  OK(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof result, result, 0, NULL, NULL));
+  CHECK(memcmp(values, result, sizeof values) == 0);
+  /* The host writes a part, a kernel another one of a part of the buffer. */
+  cl_buffer_region region = {512, 256};
+  cl_mem part = clCreateSubBuffer(buffer, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &region, &e);
+  OK(e);
+  cl_int at = 5;
+  cl_uint value = 4711;
+  OK(clSetKernelArg(put, 0, sizeof part, &part));
+  OK(clSetKernelArg(put, 1, sizeof at, &at));
+  OK(clSetKernelArg(put, 2, sizeof value, &value));
+  size_t one = 1;
+  OK(clEnqueueWriteBuffer(queue, buffer, CL_TRUE, 4, sizeof value, &value, 0, NULL, NULL));
+  CHECK(status_of(queue, put, NULL, &one, NULL) == CL_COMPLETE);
+  OK(clEnqueueCopyBuffer(queue, buffer, buffer, 532, 800, 4, 0, NULL, NULL));
+  values[1] = values[128 + 5] = values[200] = value;
+  OK(clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, sizeof result, result, 0, NULL, NULL));
+  CHECK(memcmp(values, result, sizeof values) == 0);
+  if (!path) return;
+
+  /* A store outside of the part fails alone. */
+  for (at = 64; at > -2; at -= 65) {
+    OK(clSetKernelArg(put, 1, sizeof at, &at));
+    CHECK(status_of(queue, put, NULL, &one, NULL) == CL_OUT_OF_RESOURCES);
+  }
+  size_t bytes;
+  const unsigned char *image = file(path, &bytes);
+  cl_program echo = clCreateProgramWithBinary(context, 1, &device, &bytes, &image, NULL, &e);
+  OK(e);
+  OK(clBuildProgram(echo, 1, &device, "", NULL, NULL));
+  cl_kernel kernel = clCreateKernel(echo, "echo", &e);
+  OK(e);
+  cl_mem answer = clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof result, NULL, &e);
+  OK(e);
+  OK(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
+  OK(clSetKernelArg(kernel, 1, sizeof answer, &answer));
+  size_t whole = sizeof values;
+  CHECK(status_of(queue, place, &offset, &global, &local) == CL_COMPLETE);
+  for (cl_uint i = 32; i < 96; i++) values[i] += i * 10000 + (i - 32) / 16 * 100 + i % 16;
+  CHECK(status_of(queue, kernel, NULL, &whole, NULL) == CL_COMPLETE);
+  OK(clEnqueueReadBuffer(queue, answer, CL_TRUE, 0, sizeof result, result, 0, NULL, NULL));
+  CHECK(memcmp(values, result, sizeof values) == 0);
+  /* The compiled program as a binary; another one is refused. */
+  size_t length;
+  OK(clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof length, &length, NULL));
+  unsigned char *binary = malloc(length);
+  OK(clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL));
+  const unsigned char *again = binary;
+  cl_program second = clCreateProgramWithBinary(context, 1, &device, &length, &again, NULL, &e);
+  OK(e);
+  OK(clBuildProgram(second, 1, &device, "", NULL, NULL));
+  binary[length - 1] ^= 1;
+  CHECK(!clCreateProgramWithBinary(context, 1, &device, &length, &again, NULL, &e) && e == CL_INVALID_BINARY);
 }
 
 int main(int argc, char **argv) {
@@ -197,8 +294,10 @@ int main(int argc, char **argv) {
     sobel(strcmp(argv[2], "image") == 0, argv[3], (size_t)atol(argv[4]), (size_t)atol(argv[5]));
   } else if (argc == 3 && strcmp(argv[1], "facts") == 0) {
     facts(argv[2]);
+  } else if (argc <= 3 && argc > 1 && strcmp(argv[1], "compiled") == 0) {
+    compiled(argv[2]);
   } else {
-    fprintf(stderr, "usage: device sobel source|image FILE WIDTH HEIGHT, or device facts IMAGE\n");
+    fprintf(stderr, "usage: device sobel source|image FILE WIDTH HEIGHT, device facts IMAGE, or device compiled [IMAGE]\n");
     return 2;
   }
   return 0;

@@ -166,6 +166,17 @@ def test_the_same_bytes_by_every_way():
         assert first_wait > wait, f"the first call was to load a region: {times}"
 
 
+def test_opencl_c_runs_in_a_region():
+    with node() as (_, pool):
+        pool.program("pocl", "compiled")
+        pool.program("board", "compiled", BUILT_IN / "echo.img")
+        source = ROOT / "apps/functions/sobel/sobel.cl"
+        words = ("sobel", "source", source, WIDTH, HEIGHT)
+        on_pocl, _ = pool.program("pocl", *words, body=PICTURE)
+        on_board, _ = pool.program("board", *words, body=PICTURE)
+        assert on_board == on_pocl, "OpenCL C on the board and on PoCL differ"
+
+
 def board_function(pool):
     """A function whose only implementation is the board's."""
     directory = pool.home / "edges"

@@ -20,11 +20,11 @@
 //! | [`kernel`] | kernels and their arguments |
 //! | [`launch`] | launches |
 
-mod compiler;
-mod kernel;
-mod launch;
-mod library;
-mod program;
+pub(in crate::driver) mod compiler;
+pub(in crate::driver) mod kernel;
+pub(in crate::driver) mod launch;
+pub(in crate::driver) mod library;
+pub(in crate::driver) mod program;
 pub mod tools;
 
 use super::builtin::memory::{DeviceMemory, ALIGNMENT};
@@ -40,11 +40,11 @@ pub const SCHEME: &str = "emulate:";
 /// Board memory. Its pages are populated on first use.
 const MEMORY_BYTES: u64 = 1 << 30;
 /// A pointer has 28 bits of offset.
-const BUFFER_BYTES_MAX: u64 = 256 << 20;
+pub(in crate::driver) const BUFFER_BYTES_MAX: u64 = 256 << 20;
 /// Local memory of a work-group.
-const LOCAL_BYTES: u64 = 64 << 10;
+pub(in crate::driver) const LOCAL_BYTES: u64 = 64 << 10;
 /// Work-items of a group.
-const WORK_GROUP_ITEMS: usize = 256;
+pub(in crate::driver) const WORK_GROUP_ITEMS: usize = 256;
 /// Clock rate of the circuits in profiling; a placed circuit's may differ.
 const CLOCK_HZ: u64 = 100_000_000;
 /// Least time between two log lines about failures that tenants cause.
@@ -53,7 +53,8 @@ const LOG_INTERVAL_NS: u64 = 100_000_000;
 const PRINT_BYTES: usize = 1 << 20;
 
 /// What the compiler has beyond OpenCL C 1.0.
-const EXTENSIONS: &str = "cl_khr_global_int32_base_atomics cl_khr_global_int32_extended_atomics \
+pub(in crate::driver) const EXTENSIONS: &str =
+    "cl_khr_global_int32_base_atomics cl_khr_global_int32_extended_atomics \
     cl_khr_local_int32_base_atomics cl_khr_local_int32_extended_atomics \
     cl_khr_byte_addressable_store";
 
@@ -61,8 +62,6 @@ const EXTENSIONS: &str = "cl_khr_global_int32_base_atomics cl_khr_global_int32_e
 struct Emulator {
     tools: Tools,
 }
-
-type EmulatorDevice = Device<Emulator>;
 
 /// Makes the device. `tree`: the hardware tree; empty: found beside the program.
 pub(super) fn load(tree: &str) -> Result<Vec<&'static Driver>, LoadError> {
@@ -123,7 +122,7 @@ impl Builtin for Emulator {
 }
 
 /// Whether a failure of a tenant's may be logged: a tenant can cause any number of them.
-fn may_log() -> bool {
+pub(in crate::driver) fn may_log() -> bool {
     static LOGGED_NS: AtomicU64 = AtomicU64::new(0);
     let now = monotonic_ns();
     let logged = LOGGED_NS.load(Ordering::Relaxed);

@@ -1,10 +1,12 @@
-//! Launches: a call of the program's body.
+//! Launches: a call of an image's kernel with its body, or of a kernel of OpenCL C.
 
-use super::program::{Arg, Kernel, BUFFER_ARGS};
+use super::program::{Arg, ImageKernel, Kernel, BUFFER_ARGS};
 use super::Board;
 use crate::driver::builtin::object;
 use crate::driver::builtin::objects::{Mem, Queue};
 use crate::driver::builtin::transfer::{done, Result};
+use crate::driver::emulate::launch::{enqueue, Sizes};
+use crate::driver::emulate::WORK_GROUP_ITEMS;
 use baltra_board::port::{Call, Error};
 use baltra_opencl::*;
 
@@ -17,9 +19,9 @@ unsafe extern "C" fn launch(
     queue: cl_command_queue,
     kernel: cl_kernel,
     dimensions: cl_uint,
-    _: *const usize,
+    offset: *const usize,
     global: *const usize,
-    _: *const usize,
+    local: *const usize,
     _: cl_uint,
     _: *const cl_event,
     event: *mut cl_event,
@@ -27,23 +29,35 @@ unsafe extern "C" fn launch(
     if !(1..=3).contains(&dimensions) {
         return CL_INVALID_WORK_DIMENSION;
     }
-    // SAFETY: live objects; `global` has one entry per dimension.
+    // SAFETY: live objects; each list is null or has one entry per dimension.
     unsafe {
-        let global = std::slice::from_raw_parts(global, dimensions as usize);
-        done(run(object(queue), object(kernel), global), event)
+        let sizes = Sizes {
+            dimensions,
+            offset,
+            global,
+            local,
+        };
+        let ran = match object(kernel) {
+            Kernel::Image(kernel) => run(object(queue), kernel, &sizes),
+            Kernel::Compiled(kernel) => enqueue(kernel, &sizes),
+        };
+        done(ran, event)
     }
 }
 
 /// Calls the program: the first buffer is the body, one byte of it per work-item, and the second
-/// receives the answer.
+/// receives the answer. A stream begins with its first byte, so that there is no offset, and groups
+/// of items have no meaning.
 ///
 /// # Safety
-/// The kernel's buffers are live.
-unsafe fn run(queue: &Queue<Board>, kernel: &Kernel, global: &[usize]) -> Result<(u64, u64)> {
-    let items = global.iter().try_fold(1usize, |all, n| all.checked_mul(*n));
-    // The board is a device of OpenCL 1.2, where nothing to do is an error.
-    let items = items.filter(|items| *items > 0);
-    let items = items.ok_or(CL_INVALID_GLOBAL_WORK_SIZE)?;
+/// The sizes' lists and the kernel's buffers are live.
+unsafe fn run(queue: &Queue<Board>, kernel: &ImageKernel, sizes: &Sizes) -> Result<(u64, u64)> {
+    // SAFETY: the caller's promise.
+    let range = unsafe { sizes.range(None, WORK_GROUP_ITEMS)? };
+    if range.has_offset() {
+        return Err(CL_INVALID_GLOBAL_OFFSET);
+    }
+    let items = range.items();
     let args = kernel
         .args
         .lock()
@@ -62,6 +76,10 @@ unsafe fn run(queue: &Queue<Board>, kernel: &Kernel, global: &[usize]) -> Result
     let [Some(body), Some(answer)] = buffers else {
         return Err(CL_INVALID_KERNEL_ARGS);
     };
+    // Kernels of OpenCL C may have left the latest bytes in board memory.
+    body.part_to_read(0, body.bytes)
+        .zip(answer.part(0, answer.bytes))
+        .ok_or(CL_OUT_OF_RESOURCES)?;
     let number = kernel.program.number();
     let port = &queue.device.own.port;
     let called = port.call(&Call {

@@ -1,11 +1,16 @@
-//! Programs and kernels: images of regions.
+//! Programs and kernels: images of regions, and OpenCL C (as on emulated accelerators).
 
+use super::brought::Brought;
 use super::{Board, BoardDevice};
-use crate::driver::builtin::objects::{made, release, shared, Context};
+use crate::driver::builtin::objects::{made, release, Context};
 use crate::driver::builtin::{chain, give, give_or_refuse, object, zero_terminated};
+use crate::driver::emulate::library::in_memory;
+use crate::driver::emulate::program::{Circuits, Input};
+use crate::driver::emulate::{self, compiler, kernel as compiled, program as source};
 use baltra_board::image::Description;
 use baltra_board::{port, Image};
 use baltra_opencl::*;
+use std::borrow::Cow;
 use std::ffi::{c_char, c_void, CStr};
 use std::sync::{Arc, Mutex};
 
@@ -25,22 +30,30 @@ impl Drop for Loaded {
     }
 }
 
-pub struct Program {
+/// A program.
+pub enum Program {
+    /// An image of a region.
+    Image(Arc<ImageProgram>),
+    /// OpenCL C, or an image of it.
+    Compiled(Box<source::Program>),
+    /// OpenCL C that this installation cannot compile.
+    Source,
+}
+
+/// A program that is an image of a region.
+pub struct ImageProgram {
     board: &'static BoardDevice,
-    /// The image as passed; empty: source, which no board can build.
+    /// The image as passed.
     file: Vec<u8>,
     description: Description,
     loaded: Mutex<Option<Loaded>>,
     log: Mutex<String>,
 }
 
-impl Program {
+impl ImageProgram {
     /// Brings the image into board memory, if it is not there.
     fn build(&self) -> cl_int {
         let mut loaded = self.loaded.lock().expect("no panic under this lock");
-        if self.file.is_empty() {
-            return CL_COMPILER_NOT_AVAILABLE;
-        }
         if loaded.is_some() {
             return CL_SUCCESS;
         }
@@ -95,8 +108,17 @@ pub enum Arg {
     Scalar(u32),
 }
 
-pub struct Kernel {
-    pub program: Arc<Program>,
+/// A kernel.
+pub enum Kernel {
+    /// That of an image.
+    Image(ImageKernel),
+    /// One of OpenCL C.
+    Compiled(compiled::Kernel),
+}
+
+/// The kernel of an image.
+pub struct ImageKernel {
+    pub program: Arc<ImageProgram>,
     pub args: Mutex<Vec<Arg>>,
 }
 
@@ -116,25 +138,58 @@ pub fn fill(api: &mut cl_icd_dispatch) {
     api.clReleaseKernel = Some(release::<Kernel, _>);
 }
 
+/// A program with OpenCL C; `None`: there is no compiler.
+fn compiled_program(board: &'static BoardDevice, input: Input) -> Option<Program> {
+    let tools = board.own.tools.as_ref()?;
+    let load: source::Load = Box::new(move |library, manifest| {
+        let file = in_memory(library).map_err(|error| error.to_string())?;
+        Ok(Circuits::Board(Brought::new(board, file, manifest)?))
+    });
+    let program = source::Program::new(tools, load, input);
+    Some(Program::Compiled(Box::new(program)))
+}
+
 unsafe extern "C" fn program_with_source(
     context: cl_context,
-    _: cl_uint,
-    _: *mut *const c_char,
-    _: *const usize,
+    count: cl_uint,
+    strings: *mut *const c_char,
+    lengths: *const usize,
     code: *mut cl_int,
 ) -> cl_program {
-    // SAFETY: a live context.
+    // SAFETY: a live context; the rest is OpenCL's promise.
     unsafe {
         let context: &Context<Board> = object(context);
-        let program = Program {
-            board: context.device,
-            file: Vec::new(),
-            description: Description::default(),
-            loaded: Mutex::default(),
-            log: Mutex::default(),
-        };
-        made(Ok(program), code)
+        let input = Input::Source(source::joined(count, strings, lengths));
+        let program = compiled_program(context.device, input);
+        made(Ok(program.unwrap_or(Program::Source)), code)
     }
+}
+
+/// The program of an image: of a region, or of an accelerator that this device's compiler has made.
+/// The live model runs an accelerator's library as it is, so that it must not come from elsewhere.
+fn binary(board: &'static BoardDevice, file: &[u8]) -> Result<Program, Cow<'static, str>> {
+    if file.starts_with(b"BLAC") {
+        if !compiler::is_kept(file) {
+            return Err("it was not compiled by this device: use the source".into());
+        }
+        let program = compiled_program(board, Input::Image(file.to_vec()));
+        return program.ok_or_else(|| "there is no compiler".into());
+    }
+    let about = &board.own.port.about;
+    let image = Image::parse(file).map_err(|error| chain(&error))?;
+    image
+        .suits(about.shell, about.regions)
+        .map_err(|error| chain(&error))?;
+    let description = image
+        .description
+        .ok_or("it does not name its kernel (create it with image.py --name)")?;
+    Ok(Program::Image(Arc::new(ImageProgram {
+        board,
+        file: file.to_vec(),
+        description,
+        loaded: Mutex::default(),
+        log: Mutex::default(),
+    })))
 }
 
 unsafe extern "C" fn program_with_binary(
@@ -150,30 +205,10 @@ unsafe extern "C" fn program_with_binary(
     unsafe {
         let context: &Context<Board> = object(context);
         let file = std::slice::from_raw_parts(*binaries, *lengths);
-        let about = &context.device.own.port.about;
-        let described = Image::parse(file).and_then(|image| {
-            image.suits(about.shell, about.regions)?;
-            Ok(image.description)
+        let result = binary(context.device, file).map_err(|error| {
+            tracing::info!(%error, "image refused");
+            CL_INVALID_BINARY
         });
-        let result = match described {
-            Ok(Some(description)) => Ok(Program {
-                board: context.device,
-                file: file.to_vec(),
-                description,
-                loaded: Mutex::default(),
-                log: Mutex::default(),
-            }),
-            Ok(None) => {
-                tracing::info!(
-                    "image refused: it does not name its kernel (create it with image.py --name)"
-                );
-                Err(CL_INVALID_BINARY)
-            }
-            Err(error) => {
-                tracing::info!(%error, "image refused");
-                Err(CL_INVALID_BINARY)
-            }
-        };
         if !status.is_null() {
             *status = result.as_ref().err().copied().unwrap_or(CL_SUCCESS);
         }
@@ -185,13 +220,24 @@ unsafe extern "C" fn build_program(
     program: cl_program,
     _: cl_uint,
     _: *const cl_device_id,
-    _: *const c_char,
+    options: *const c_char,
     _: Option<unsafe extern "C" fn(cl_program, *mut c_void)>,
     _: *mut c_void,
 ) -> cl_int {
-    // SAFETY: a live program.
-    let program: &Program = unsafe { object(program) };
-    program.build()
+    // SAFETY: a live program; `options` is null or a C string.
+    unsafe {
+        match object(program) {
+            Program::Image(program) => program.build(),
+            Program::Compiled(program) => {
+                let options = match options.is_null() {
+                    true => "".into(),
+                    false => CStr::from_ptr(options).to_string_lossy(),
+                };
+                program.build(&options)
+            }
+            Program::Source => CL_COMPILER_NOT_AVAILABLE,
+        }
+    }
 }
 
 unsafe extern "C" fn program_info(
@@ -204,7 +250,11 @@ unsafe extern "C" fn program_info(
     // SAFETY: a live program; for the binaries `value` is a list of one pointer to the requested
     // number of bytes.
     unsafe {
-        let program: &Program = object(program);
+        let program = match object(program) {
+            Program::Image(program) => program,
+            Program::Compiled(program) => return source::info(program, param, size, value, needed),
+            Program::Source => return CL_INVALID_VALUE,
+        };
         let number = |n: usize| Some(n.to_ne_bytes().to_vec());
         let name = if program.is_built() {
             program.description.name.as_str()
@@ -240,7 +290,13 @@ unsafe extern "C" fn program_build_info(
 ) -> cl_int {
     // SAFETY: a live program; the rest is OpenCL's promise.
     unsafe {
-        let program: &Program = object(program);
+        let program = match object(program) {
+            Program::Image(program) => program,
+            Program::Compiled(program) => {
+                return source::build_info(program, param, size, value, needed)
+            }
+            Program::Source => return unbuilt_info(param, size, value, needed),
+        };
         let log = program.log.lock().expect("no panic under this lock");
         let built = program.is_built();
         let status = match (built, log.is_empty()) {
@@ -264,6 +320,26 @@ unsafe extern "C" fn program_build_info(
     }
 }
 
+/// `clGetProgramBuildInfo` of a program that cannot be built.
+///
+/// # Safety
+/// As [`give`].
+unsafe fn unbuilt_info(
+    param: cl_program_build_info,
+    size: usize,
+    value: *mut c_void,
+    needed: *mut usize,
+) -> cl_int {
+    let answer = match param as i32 {
+        CL_PROGRAM_BUILD_STATUS => CL_BUILD_NONE.to_ne_bytes().to_vec(),
+        CL_PROGRAM_BINARY_TYPE => CL_PROGRAM_BINARY_TYPE_NONE.to_ne_bytes().to_vec(),
+        CL_PROGRAM_BUILD_LOG | CL_PROGRAM_BUILD_OPTIONS => zero_terminated(""),
+        _ => return CL_INVALID_VALUE,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(&answer, size, value, needed) }
+}
+
 unsafe extern "C" fn create_kernel(
     program: cl_program,
     name: *const c_char,
@@ -271,16 +347,24 @@ unsafe extern "C" fn create_kernel(
 ) -> cl_kernel {
     // SAFETY: a live program and a C string.
     unsafe {
-        let program: Arc<Program> = shared(program);
-        let known = CStr::from_ptr(name).to_bytes() == program.description.name.as_bytes();
+        let name = CStr::from_ptr(name);
+        let program = match object(program) {
+            Program::Image(program) => program.clone(),
+            Program::Compiled(program) => {
+                let kernel = compiled::Kernel::new(program, name);
+                return made(kernel.map(Kernel::Compiled), code);
+            }
+            Program::Source => return made(Err::<Kernel, _>(CL_INVALID_PROGRAM_EXECUTABLE), code),
+        };
+        let known = name.to_bytes() == program.description.name.as_bytes();
         let count = BUFFER_ARGS + program.description.scalars.len();
         let result = match (program.is_built(), known) {
             (false, _) => Err(CL_INVALID_PROGRAM_EXECUTABLE),
             (true, false) => Err(CL_INVALID_KERNEL_NAME),
-            (true, true) => Ok(Kernel {
+            (true, true) => Ok(Kernel::Image(ImageKernel {
                 program,
                 args: Mutex::new(vec![Arg::Nothing; count]),
-            }),
+            })),
         };
         made(result, code)
     }
@@ -294,7 +378,13 @@ unsafe extern "C" fn set_kernel_arg(
 ) -> cl_int {
     // SAFETY: a live kernel; `value` is null or has `size` bytes.
     unsafe {
-        let kernel: &Kernel = object(kernel);
+        let kernel = match object(kernel) {
+            Kernel::Image(kernel) => kernel,
+            Kernel::Compiled(kernel) => {
+                let set = kernel.set(at as usize, size, value);
+                return set.err().unwrap_or(CL_SUCCESS);
+            }
+        };
         let mut args = kernel.args.lock().expect("no panic under this lock");
         let at = at as usize;
         if at >= args.len() {
@@ -326,7 +416,10 @@ unsafe extern "C" fn kernel_info(
 ) -> cl_int {
     // SAFETY: a live kernel; the rest is OpenCL's promise.
     unsafe {
-        let kernel: &Kernel = object(kernel);
+        let kernel = match object(kernel) {
+            Kernel::Image(kernel) => kernel,
+            Kernel::Compiled(kernel) => return compiled::info(kernel, param, size, value, needed),
+        };
         let about = &kernel.program.description;
         let count = (BUFFER_ARGS + about.scalars.len()) as u32;
         let answer = match param as i32 {
@@ -349,7 +442,12 @@ unsafe extern "C" fn kernel_arg_info(
 ) -> cl_int {
     // SAFETY: a live kernel; the rest is OpenCL's promise.
     unsafe {
-        let kernel: &Kernel = object(kernel);
+        let kernel = match object(kernel) {
+            Kernel::Image(kernel) => kernel,
+            Kernel::Compiled(kernel) => {
+                return compiled::arg_info(kernel, at, param, size, value, needed)
+            }
+        };
         let scalars = &kernel.program.description.scalars;
         let at = at as usize;
         let (name, kind) = match at {
@@ -384,15 +482,20 @@ unsafe extern "C" fn kernel_arg_info(
 }
 
 unsafe extern "C" fn work_group_info(
-    _: cl_kernel,
+    kernel: cl_kernel,
     _: cl_device_id,
     param: cl_kernel_work_group_info,
     size: usize,
     value: *mut c_void,
     needed: *mut usize,
 ) -> cl_int {
+    // SAFETY: a live kernel; the rest is OpenCL's promise.
+    if let Kernel::Compiled(kernel) = unsafe { object(kernel) } {
+        // SAFETY: as above.
+        return unsafe { compiled::group_info(kernel, param, size, value, needed) };
+    }
     let answer = match param as i32 {
-        CL_KERNEL_WORK_GROUP_SIZE => 1024usize.to_ne_bytes().to_vec(),
+        CL_KERNEL_WORK_GROUP_SIZE => emulate::WORK_GROUP_ITEMS.to_ne_bytes().to_vec(),
         CL_KERNEL_COMPILE_WORK_GROUP_SIZE => vec![0; 3 * size_of::<usize>()],
         CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE => 1usize.to_ne_bytes().to_vec(),
         CL_KERNEL_LOCAL_MEM_SIZE | CL_KERNEL_PRIVATE_MEM_SIZE => vec![0; 8],

@@ -2,10 +2,12 @@
 
 use baltra_ring::{Memory, Range};
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Alignment of buffers.
 pub const ALIGNMENT: u64 = 64;
+/// Pieces occupy multiples of it, which a board copies at once.
+pub const UNIT: u64 = 256;
 /// Unit in which memory is returned to the system.
 const PAGE_BYTES: usize = 4096;
 
@@ -25,7 +27,7 @@ impl Space {
 
     /// The first gap that is large enough.
     fn take(&mut self, bytes: u64) -> Option<u64> {
-        let bytes = bytes.max(1).checked_next_multiple_of(ALIGNMENT)?;
+        let bytes = bytes.max(1).checked_next_multiple_of(UNIT)?;
         let mut at = 0;
         let mut place = self.taken.len();
         for (index, (start, length)) in self.taken.iter().enumerate() {
@@ -98,8 +100,19 @@ impl DeviceMemory {
             memory: self.clone(),
             offset,
             range,
+            twin: OnceLock::new(),
         })
     }
+}
+
+/// A second place of a piece's bytes, which kernels use.
+pub trait Twin: Send + Sync {
+    /// Brings the piece's bytes up to date. `is_written`: they may change afterwards, so that the
+    /// twin's are outdated. Whether it succeeded.
+    fn fetch(&self, is_written: bool) -> bool;
+
+    /// For downcasts.
+    fn as_any(&self) -> &dyn std::any::Any;
 }
 
 /// A piece of device memory, freed when it is dropped.
@@ -109,6 +122,8 @@ pub struct Piece {
     pub offset: u64,
     /// Its bytes.
     pub range: Range,
+    /// Its second place, once it has one.
+    pub twin: OnceLock<Box<dyn Twin>>,
 }
 
 impl Drop for Piece {
@@ -157,17 +172,15 @@ mod tests {
 
     #[test]
     fn test_pieces_never_overlap_and_gaps_are_used_again() {
-        let mut space = Space::new(10 * ALIGNMENT);
-        let places: Vec<u64> = (0..5)
-            .map(|_| space.take(2 * ALIGNMENT - 1).unwrap())
-            .collect();
-        assert_eq!(places, [0, 2, 4, 6, 8].map(|n| n * ALIGNMENT));
+        let mut space = Space::new(10 * UNIT);
+        let places: Vec<u64> = (0..5).map(|_| space.take(2 * UNIT - 1).unwrap()).collect();
+        assert_eq!(places, [0, 2, 4, 6, 8].map(|n| n * UNIT));
         assert_eq!(space.take(1), None);
         space.give_back(places[1]);
         space.give_back(places[2]);
-        assert_eq!(space.take(4 * ALIGNMENT), Some(places[1]));
+        assert_eq!(space.take(4 * UNIT), Some(places[1]));
         space.give_back(places[0]);
-        assert_eq!(space.take(3 * ALIGNMENT), None);
+        assert_eq!(space.take(3 * UNIT), None);
         assert_eq!(space.take(0), Some(0));
         assert_eq!(space.take(u64::MAX), None);
     }

@@ -41,10 +41,22 @@ impl Mem {
         self.piece.offset + self.origin as u64
     }
 
-    /// Its bytes from `offset` on; `None` if they exceed it.
+    /// Its bytes from `offset` on, which the caller may change; `None` if they exceed it.
     pub fn part(&self, offset: usize, len: usize) -> Option<Range> {
+        self.fetched(offset, len, true)
+    }
+
+    /// Like [`Mem::part`], only to be read.
+    pub fn part_to_read(&self, offset: usize, len: usize) -> Option<Range> {
+        self.fetched(offset, len, false)
+    }
+
+    fn fetched(&self, offset: usize, len: usize, is_written: bool) -> Option<Range> {
         if offset > self.bytes || len > self.bytes - offset {
             return None;
+        }
+        if let Some(twin) = self.piece.twin.get() {
+            twin.fetch(is_written).then_some(())?;
         }
         let range = &self.piece.range;
         range.slice((self.origin + offset) as u64, len as u64)
@@ -108,19 +120,6 @@ pub unsafe fn made<T, H>(result: Result<T, cl_int>, code: *mut cl_int) -> *mut H
         unsafe { *code = status };
     }
     handle
-}
-
-/// One more reference to an object.
-///
-/// # Safety
-/// `handle` is a live `T`'s, from [`handle`].
-pub unsafe fn shared<T, H>(handle: *mut H) -> Arc<T> {
-    let raw = handle.cast::<T>().cast_const();
-    // SAFETY: the caller's promise.
-    unsafe {
-        Arc::increment_strong_count(raw);
-        Arc::from_raw(raw)
-    }
 }
 
 /// Gives up an object.

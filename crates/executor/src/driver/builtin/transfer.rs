@@ -84,7 +84,7 @@ unsafe extern "C" fn read(
 ) -> cl_int {
     // SAFETY: a live buffer, and `len` bytes at `host`, which is not the window.
     unsafe {
-        let part = object::<Mem, _>(mem).part(offset, len);
+        let part = object::<Mem, _>(mem).part_to_read(offset, len);
         let work = || {
             let part = part.ok_or(CL_INVALID_VALUE)?;
             std::ptr::copy_nonoverlapping(part.ptr(), host.cast(), len);
@@ -172,7 +172,7 @@ impl Rect {
 }
 
 macro_rules! rect {
-    ($name:ident, $host:ty, $copy:expr) => {
+    ($name:ident, $host:ty, $part:ident, $copy:expr) => {
         unsafe extern "C" fn $name(
             _: cl_command_queue,
             mem: cl_mem,
@@ -195,7 +195,7 @@ macro_rules! rect {
                 let here = Rect::new(buffer_origin, size, buffer_row, buffer_slice);
                 let there = Rect::new(host_origin, size, host_row, host_slice);
                 let work = || {
-                    let whole = mem.part(0, mem.bytes).ok_or(CL_INVALID_VALUE)?;
+                    let whole = mem.$part(0, mem.bytes).ok_or(CL_INVALID_VALUE)?;
                     let rows = here.rows(mem.bytes)?.zip(there.rows(usize::MAX)?);
                     for (here_at, there_at) in rows {
                         let here_row: *mut u8 = whole.ptr().add(here_at);
@@ -208,14 +208,18 @@ macro_rules! rect {
         }
     };
 }
-rect!(read_rect, *mut c_void, |here: *mut u8,
-                               there: *mut u8,
-                               len| {
-    std::ptr::copy_nonoverlapping(here.cast_const(), there, len);
-});
+rect!(
+    read_rect,
+    *mut c_void,
+    part_to_read,
+    |here: *mut u8, there: *mut u8, len| {
+        std::ptr::copy_nonoverlapping(here.cast_const(), there, len);
+    }
+);
 rect!(
     write_rect,
     *const c_void,
+    part,
     |here: *mut u8, there: *const u8, len| {
         std::ptr::copy_nonoverlapping(there, here, len);
     }
@@ -234,7 +238,7 @@ unsafe extern "C" fn copy(
 ) -> cl_int {
     // SAFETY: live buffers.
     unsafe {
-        let source = object::<Mem, _>(source).part(from, len);
+        let source = object::<Mem, _>(source).part_to_read(from, len);
         let target = object::<Mem, _>(target).part(to, len);
         let work = || {
             let (source, target) = source.zip(target).ok_or(CL_INVALID_VALUE)?;
@@ -267,7 +271,7 @@ unsafe extern "C" fn copy_rect(
         let to = Rect::new(target_origin, size, target_row, target_slice);
         let work = || {
             let parts = source
-                .part(0, source.bytes)
+                .part_to_read(0, source.bytes)
                 .zip(target.part(0, target.bytes));
             let (source_bytes, target_bytes) = parts.ok_or(CL_INVALID_VALUE)?;
             for (here, there) in from.rows(source.bytes)?.zip(to.rows(target.bytes)?) {

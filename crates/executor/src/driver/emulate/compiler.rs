@@ -71,6 +71,18 @@ pub fn compile(
     Ok(compiled)
 }
 
+/// Whether an image is one of the cache's.
+pub fn is_kept(image: &[u8]) -> bool {
+    let entries = cache_dir().read_dir().into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let mut images = paths.filter(|path| path.to_str().is_some_and(|p| p.ends_with(SUFFIX)));
+    images.any(|path| {
+        let about = std::fs::metadata(&path);
+        about.is_ok_and(|about| about.len() == image.len() as u64)
+            && std::fs::read(&path).is_ok_and(|kept| kept == image)
+    })
+}
+
 /// The directory of compiled kernels, which belongs to the tenant.
 fn cache_dir() -> PathBuf {
     std::env::var_os("POCL_CACHE_DIR").map_or_else(std::env::temp_dir, PathBuf::from)

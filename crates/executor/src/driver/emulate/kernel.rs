@@ -38,7 +38,21 @@ impl Kernel {
         about.expect("a kernel is created by a name that its executable has")
     }
 
-    fn set(&self, at: usize, size: usize, value: *const c_void) -> Result<(), cl_int> {
+    /// The program's kernel of this name.
+    pub fn new(program: &Program, name: &CStr) -> Result<Kernel, cl_int> {
+        let name = name.to_string_lossy().into_owned();
+        let executable = program.executable().ok_or(CL_INVALID_PROGRAM_EXECUTABLE)?;
+        let about = executable.kernel(&name).ok_or(CL_INVALID_KERNEL_NAME)?;
+        let args = Mutex::new(vec![Arg::Nothing; about.arguments.len()]);
+        Ok(Kernel {
+            executable,
+            name,
+            args,
+        })
+    }
+
+    /// Sets an argument; `value` is null or has `size` bytes.
+    pub fn set(&self, at: usize, size: usize, value: *const c_void) -> Result<(), cl_int> {
         let argument = self.about().arguments.get(at).ok_or(CL_INVALID_ARG_INDEX)?;
         let local_max = self.about().local_argument_bytes_max;
         let arg = match argument.address {
@@ -85,19 +99,7 @@ unsafe extern "C" fn create_kernel(
 ) -> cl_kernel {
     // SAFETY: a live program and a C string.
     unsafe {
-        let program: &Program = object(program);
-        let name = CStr::from_ptr(name).to_string_lossy().into_owned();
-        let executable = program.executable();
-        let result = executable.ok_or(CL_INVALID_PROGRAM_EXECUTABLE);
-        let result = result.and_then(|executable| {
-            let about = executable.kernel(&name).ok_or(CL_INVALID_KERNEL_NAME)?;
-            let args = Mutex::new(vec![Arg::Nothing; about.arguments.len()]);
-            Ok(Kernel {
-                executable,
-                name,
-                args,
-            })
-        });
+        let result = Kernel::new(object(program), CStr::from_ptr(name));
         made(result, code)
     }
 }
@@ -124,8 +126,22 @@ unsafe extern "C" fn kernel_info(
     needed: *mut usize,
 ) -> cl_int {
     // SAFETY: a live kernel; the rest is OpenCL's promise.
+    unsafe { info(object(kernel), param, size, value, needed) }
+}
+
+/// `clGetKernelInfo`.
+///
+/// # Safety
+/// As [`give_or_refuse`].
+pub unsafe fn info(
+    kernel: &Kernel,
+    param: cl_kernel_info,
+    size: usize,
+    value: *mut c_void,
+    needed: *mut usize,
+) -> cl_int {
+    // SAFETY: the caller's promise.
     unsafe {
-        let kernel: &Kernel = object(kernel);
         let about = kernel.about();
         let count = about.arguments.len() as u32;
         let answer = match param as i32 {
@@ -147,8 +163,23 @@ unsafe extern "C" fn kernel_arg_info(
     needed: *mut usize,
 ) -> cl_int {
     // SAFETY: a live kernel; the rest is OpenCL's promise.
+    unsafe { arg_info(object(kernel), at, param, size, value, needed) }
+}
+
+/// `clGetKernelArgInfo`.
+///
+/// # Safety
+/// As [`give_or_refuse`].
+pub unsafe fn arg_info(
+    kernel: &Kernel,
+    at: cl_uint,
+    param: cl_kernel_arg_info,
+    size: usize,
+    value: *mut c_void,
+    needed: *mut usize,
+) -> cl_int {
+    // SAFETY: the caller's promise.
     unsafe {
-        let kernel: &Kernel = object(kernel);
         let Some(argument) = kernel.about().arguments.get(at as usize) else {
             return CL_INVALID_ARG_INDEX;
         };
@@ -190,8 +221,22 @@ unsafe extern "C" fn work_group_info(
     needed: *mut usize,
 ) -> cl_int {
     // SAFETY: a live kernel; the rest is OpenCL's promise.
+    unsafe { group_info(object(kernel), param, size, value, needed) }
+}
+
+/// `clGetKernelWorkGroupInfo`.
+///
+/// # Safety
+/// As [`give_or_refuse`].
+pub unsafe fn group_info(
+    kernel: &Kernel,
+    param: cl_kernel_work_group_info,
+    size: usize,
+    value: *mut c_void,
+    needed: *mut usize,
+) -> cl_int {
+    // SAFETY: the caller's promise.
     unsafe {
-        let kernel: &Kernel = object(kernel);
         let about = kernel.about();
         let long = |value: u64| Some(value.to_ne_bytes().to_vec());
         let answer = match param as i32 {

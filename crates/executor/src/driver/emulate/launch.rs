@@ -1,7 +1,8 @@
 //! Launches.
 
 use super::kernel::{local_bytes, Arg, Kernel};
-use super::library::{Buffer, State};
+use super::library::{Buffer, Library, State};
+use super::program::Circuits;
 use super::{may_log, CLOCK_HZ, LOCAL_BYTES};
 use crate::driver::builtin::memory::Piece;
 use crate::driver::builtin::object;
@@ -28,7 +29,7 @@ pub fn fill(api: &mut cl_icd_dispatch) {
 
 /// Sizes of a launch in all three dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
+pub struct Range {
     dimensions: u32,
     global: [usize; 3],
     offset: [usize; 3],
@@ -38,7 +39,7 @@ struct Range {
 impl Range {
     /// Checks the sizes as `clEnqueueNDRangeKernel` of OpenCL 1.2 requires. `local`: zeros choose.
     /// `required`: the kernel's `reqd_work_group_size`; `items_max`: work-items of its largest group.
-    fn new(
+    pub fn new(
         dimensions: u32,
         global: [usize; 3],
         offset: [usize; 3],
@@ -81,6 +82,16 @@ impl Range {
         })
     }
 
+    /// All work-items.
+    pub fn items(&self) -> usize {
+        self.global.iter().product()
+    }
+
+    /// Whether the first item's number is another one than 0.
+    pub fn has_offset(&self) -> bool {
+        self.offset != [0; 3]
+    }
+
     /// The first words of the argument block.
     fn words(&self) -> impl Iterator<Item = u64> + '_ {
         let sizes = self.global.iter().chain(&self.offset).chain(&self.local);
@@ -116,37 +127,93 @@ unsafe extern "C" fn launch(
     if !(1..=3).contains(&dimensions) {
         return CL_INVALID_WORK_DIMENSION;
     }
-    // SAFETY: live objects; each list is null or has one entry per dimension.
+    // SAFETY: live objects; the rest is OpenCL's promise.
     unsafe {
+        let sizes = Sizes {
+            dimensions,
+            offset,
+            global,
+            local,
+        };
+        done(enqueue(object(kernel), &sizes), event)
+    }
+}
+
+/// The sizes that `clEnqueueNDRangeKernel` receives: each list is null or has an entry per dimension.
+pub struct Sizes {
+    /// 1 to 3.
+    pub dimensions: u32,
+    /// Offsets.
+    pub offset: *const usize,
+    /// Work-items.
+    pub global: *const usize,
+    /// Those of a group.
+    pub local: *const usize,
+}
+
+impl Sizes {
+    /// Checks them for a kernel.
+    ///
+    /// # Safety
+    /// The lists are as the fields say.
+    pub unsafe fn range(&self, required: Option<[usize; 3]>, items_max: usize) -> Result<Range> {
+        let dimensions = self.dimensions;
         let list = |list: *const usize| -> [usize; 3] {
             std::array::from_fn(|at| match list.is_null() || at >= dimensions as usize {
                 true => 0,
-                false => *list.add(at),
+                // SAFETY: the caller's promise.
+                false => unsafe { *list.add(at) },
             })
         };
-        let kernel: &Kernel = object(kernel);
-        let about = kernel.about();
-        let required = about.required_work_group_size;
-        let required = required.map(|sides| sides.map(|n| n as usize));
-        let range = Range::new(
+        Range::new(
             dimensions,
-            list(global),
-            list(offset),
-            list(local),
+            list(self.global),
+            list(self.offset),
+            list(self.local),
             required,
-            about.work_group_size_max as usize,
-        );
-        done(range.and_then(|range| run(kernel, range)), event)
+            items_max,
+        )
+    }
+}
+
+/// Launches a kernel and waits for its end.
+///
+/// # Safety
+/// The sizes' lists and the kernel's buffers are live.
+pub unsafe fn enqueue(kernel: &Kernel, sizes: &Sizes) -> Result<(u64, u64)> {
+    let about = kernel.about();
+    let required = about.required_work_group_size;
+    let required = required.map(|sides| sides.map(|n| n as usize));
+    // SAFETY: the caller's promise.
+    unsafe {
+        let range = sizes.range(required, about.work_group_size_max as usize)?;
+        run(kernel, range)
+    }
+}
+
+/// A buffer of a launch; its memory stays until the launch has ended.
+pub struct Bound {
+    /// The argument's number.
+    pub at: usize,
+    /// Its memory with the part that the kernel may reach: origin and length.
+    pub place: Option<(Arc<Piece>, usize, usize)>,
+    /// Whether stores are allowed.
+    pub is_writable: bool,
+}
+
+impl Bound {
+    /// Its length.
+    pub fn bytes(&self) -> u64 {
+        self.place.as_ref().map_or(0, |place| place.2 as u64)
     }
 }
 
 /// The argument block and the buffers that it refers to.
-struct Block {
-    words: Vec<u64>,
-    buffers: Vec<Buffer>,
-    /// The buffers' arguments, and the memory of each until the launch has ended.
-    arguments: Vec<usize>,
-    _pieces: Vec<Arc<Piece>>,
+pub struct Block {
+    /// The block.
+    pub words: Vec<u64>,
+    /// In the order of their tags.
+    pub buffers: Vec<Bound>,
 }
 
 impl Block {
@@ -156,8 +223,6 @@ impl Block {
         let mut block = Block {
             words: range.words().collect(),
             buffers: Vec::new(),
-            arguments: Vec::new(),
-            _pieces: Vec::new(),
         };
         for (at, (arg, argument)) in args.iter().zip(&about.arguments).enumerate() {
             match arg {
@@ -179,24 +244,35 @@ impl Block {
     }
 
     fn push_buffer(&mut self, at: usize, mem: Option<&Mem>, is_constant: bool) {
-        let whole = mem.and_then(|mem| Some((mem, mem.part(0, mem.bytes)?)));
         let tag = self.buffers.len() as u64 + 1;
-        let (bytes, size, read_only) = match &whole {
-            Some((mem, part)) => (part.ptr(), part.len() as u64, mem.is_read_only),
-            None => (std::ptr::null_mut(), 0, true),
-        };
-        self.buffers.push(Buffer {
-            bytes,
-            size,
-            read_only: u32::from(read_only || is_constant),
-            pad: 0,
-        });
-        self.words.push(match whole {
+        self.words.push(match mem {
             Some(_) => tag << TAG_SHIFT,
             None => 0,
         });
-        self.arguments.push(at);
-        self._pieces.extend(mem.map(|mem| mem.piece.clone()));
+        self.buffers.push(Bound {
+            at,
+            place: mem.map(|mem| (mem.piece.clone(), mem.origin, mem.bytes)),
+            is_writable: mem.is_some_and(|mem| !mem.is_read_only) && !is_constant,
+        });
+    }
+
+    /// The buffers as the library receives them.
+    fn in_memory(&self) -> Vec<Buffer> {
+        let buffers = self.buffers.iter().map(|bound| {
+            let part = bound.place.as_ref().and_then(|(piece, origin, bytes)| {
+                piece.range.slice(*origin as u64, *bytes as u64)
+            });
+            let (bytes, size) = part.map_or((std::ptr::null_mut(), 0), |part| {
+                (part.ptr(), part.len() as u64)
+            });
+            Buffer {
+                bytes,
+                size,
+                read_only: u32::from(!bound.is_writable),
+                pad: 0,
+            }
+        });
+        buffers.collect()
     }
 }
 
@@ -227,8 +303,15 @@ unsafe fn run(kernel: &Kernel, range: Range) -> Result<(u64, u64)> {
     }
     // SAFETY: the caller's promise.
     let block = unsafe { Block::new(about, &args, &range)? };
-    let library = &kernel.executable.library;
-    let run = library.start(&kernel.name, &block.words, &block.buffers);
+    match &kernel.executable.circuits {
+        Circuits::Library(library) => run_here(library, kernel, &block),
+        Circuits::Board(brought) => brought.launch(kernel, &block),
+    }
+}
+
+fn run_here(library: &Library, kernel: &Kernel, block: &Block) -> Result<(u64, u64)> {
+    let buffers = block.in_memory();
+    let run = library.start(&kernel.name, &block.words, &buffers);
     let mut run = run.ok_or(CL_OUT_OF_RESOURCES)?;
     let mut printed = Vec::new();
     let state = loop {
@@ -254,34 +337,45 @@ unsafe fn run(kernel: &Kernel, range: Range) -> Result<(u64, u64)> {
             is_store,
             offset,
         } => {
-            let at = block.arguments.get(argument as usize);
-            let name = at.map_or("(none)", |at| about.arguments[*at].name.as_str());
-            let bytes = block.buffers.get(argument as usize).map_or(0, |b| b.size);
-            let access = if is_store { "store" } else { "load" };
-            if may_log() {
-                tracing::warn!(
-                    kernel = kernel.name,
-                    argument = name,
-                    offset,
-                    bytes,
-                    "a kernel was ended by the memory guard: invalid {access}"
-                );
-            }
+            faulted(kernel, block, argument as usize, offset, is_store);
             Err(CL_OUT_OF_RESOURCES)
         }
         State::Status(status) => {
-            if may_log() {
-                tracing::warn!(kernel = kernel.name, status, "a kernel has failed");
-            }
+            failed(kernel, status);
             Err(CL_OUT_OF_RESOURCES)
         }
         State::Running => Err(CL_OUT_OF_RESOURCES),
     }
 }
 
+/// Reports an access that the guard refused. `buffer`: from 0 on.
+pub fn faulted(kernel: &Kernel, block: &Block, buffer: usize, offset: u64, is_store: bool) {
+    let bound = block.buffers.get(buffer);
+    let arguments = &kernel.about().arguments;
+    let name = bound.map_or("(none)", |bound| arguments[bound.at].name.as_str());
+    let bytes = bound.map_or(0, Bound::bytes);
+    let access = if is_store { "store" } else { "load" };
+    if may_log() {
+        tracing::warn!(
+            kernel = kernel.name,
+            argument = name,
+            offset,
+            bytes,
+            "a kernel was ended by the memory guard: invalid {access}"
+        );
+    }
+}
+
+/// Reports a kernel that ended with a status.
+pub fn failed(kernel: &Kernel, status: u32) {
+    if may_log() {
+        tracing::warn!(kernel = kernel.name, status, "a kernel has failed");
+    }
+}
+
 /// Writes to the process's standard output, which the executor captures. One write keeps lines
 /// intact.
-fn print(text: &mut Vec<u8>) {
+pub fn print(text: &mut Vec<u8>) {
     let stdout = rustix::stdio::stdout();
     let mut rest = &text[..];
     while !rest.is_empty() {

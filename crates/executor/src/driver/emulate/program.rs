@@ -1,8 +1,10 @@
-//! Programs: source that is compiled when it is built, or an image.
+//! Programs: source that is compiled when it is built, or an image. Boards have the same ones.
 
 use super::compiler::{self, Compiled};
 use super::library::Library;
-use super::{may_log, Emulator, EmulatorDevice};
+use super::tools::Tools;
+use super::{may_log, Emulator};
+use crate::driver::board::Brought;
 use crate::driver::builtin::objects::{made, release, Context};
 use crate::driver::builtin::{chain, give, give_or_refuse, object, zero_terminated};
 use crate::driver::cancel;
@@ -12,24 +14,35 @@ use baltra_opencl::*;
 use std::ffi::{c_char, c_void, CStr};
 use std::sync::{Arc, Mutex};
 
+/// Where a program's circuits run.
+pub enum Circuits {
+    /// In this process.
+    Library(Library),
+    /// In regions of a board.
+    Board(Brought),
+}
+
+/// Makes the circuits of a library with these kernels.
+pub type Load = Box<dyn Fn(&[u8], &Manifest) -> Result<Circuits, String> + Send + Sync>;
+
 /// A built program's kernels.
 pub struct Executable {
     /// The image as a file.
     file: Vec<u8>,
     manifest: Manifest,
-    /// The circuits, compiled for this host.
-    pub library: Library,
+    /// The circuits.
+    pub circuits: Circuits,
 }
 
 impl Executable {
-    fn load(file: Vec<u8>) -> Result<Executable, String> {
+    fn load(file: Vec<u8>, load: &Load) -> Result<Executable, String> {
         let image = Image::parse(&file).map_err(|error| chain(&error))?;
         let manifest = Manifest::parse(&image.manifest).map_err(|error| chain(&error))?;
-        let library = Library::load(&image.library).map_err(|error| chain(&error))?;
+        let circuits = load(&image.library, &manifest)?;
         Ok(Executable {
             file,
             manifest,
-            library,
+            circuits,
         })
     }
 
@@ -39,7 +52,9 @@ impl Executable {
     }
 }
 
-enum Input {
+/// What a program is made of.
+pub enum Input {
+    /// OpenCL C.
     Source(Vec<u8>),
     /// An image as a file, which has been parsed.
     Image(Vec<u8>),
@@ -56,33 +71,44 @@ struct Build {
 
 /// A program.
 pub struct Program {
-    device: &'static EmulatorDevice,
+    tools: &'static Tools,
+    load: Load,
     input: Input,
     build: Mutex<Build>,
 }
 
 impl Program {
-    fn new(device: &'static EmulatorDevice, input: Input) -> Program {
+    /// A program that has not been built.
+    pub fn new(tools: &'static Tools, load: Load, input: Input) -> Program {
         Program {
-            device,
+            tools,
+            load,
             input,
             build: Mutex::default(),
         }
     }
 
-    fn build(&self, options: &str) -> cl_int {
+    fn here(tools: &'static Tools, input: Input) -> Program {
+        let load = |library: &[u8], _: &Manifest| {
+            let library = Library::load(library).map_err(|error| chain(&error))?;
+            Ok(Circuits::Library(library))
+        };
+        Program::new(tools, Box::new(load), input)
+    }
+
+    /// Compiles and loads it.
+    pub fn build(&self, options: &str) -> cl_int {
         let compiled = match &self.input {
             Input::Image(file) => Ok(Compiled {
                 image: file.clone(),
                 log: String::new(),
             }),
             Input::Source(source) => {
-                let tools = &self.device.own.tools;
-                compiler::compile(tools, source, options, &cancel::is_requested)
+                compiler::compile(self.tools, source, options, &cancel::is_requested)
             }
         };
         let built = compiled.and_then(|compiled| {
-            let executable = Executable::load(compiled.image)?;
+            let executable = Executable::load(compiled.image, &self.load)?;
             Ok((Arc::new(executable), compiled.log))
         });
         let mut build = self.build.lock().expect("no panic under this lock");
@@ -141,27 +167,40 @@ unsafe extern "C" fn program_with_source(
     lengths: *const usize,
     code: *mut cl_int,
 ) -> cl_program {
-    // SAFETY: a live context; the lists have `count` entries, or `lengths` is null. A length of zero
-    // means that the string ends with a zero byte.
+    // SAFETY: a live context; the rest is OpenCL's promise.
     unsafe {
         let context: &Context<Emulator> = object(context);
-        let mut source = Vec::new();
-        for at in 0..count as usize {
+        let source = Input::Source(joined(count, strings, lengths));
+        made(Ok(Program::here(&context.device.own.tools, source)), code)
+    }
+}
+
+/// The whole source of `clCreateProgramWithSource`.
+///
+/// # Safety
+/// The lists have `count` entries, or `lengths` is null. A length of zero means that the string ends
+/// with a zero byte.
+pub unsafe fn joined(
+    count: cl_uint,
+    strings: *mut *const c_char,
+    lengths: *const usize,
+) -> Vec<u8> {
+    let mut source = Vec::new();
+    for at in 0..count as usize {
+        // SAFETY: the caller's promise.
+        source.extend_from_slice(unsafe {
             let text = *strings.add(at);
             let length = match lengths.is_null() {
                 true => 0,
                 false => *lengths.add(at),
             };
-            source.extend_from_slice(match length {
+            match length {
                 0 => CStr::from_ptr(text).to_bytes(),
                 _ => std::slice::from_raw_parts(text.cast(), length),
-            });
-        }
-        made(
-            Ok(Program::new(context.device, Input::Source(source))),
-            code,
-        )
+            }
+        });
     }
+    source
 }
 
 unsafe extern "C" fn program_with_binary(
@@ -180,7 +219,10 @@ unsafe extern "C" fn program_with_binary(
         let checked = Image::parse(file).map_err(|error| chain(&error));
         let checked = checked.and_then(|image| {
             Manifest::parse(&image.manifest).map_err(|error| chain(&error))?;
-            Ok(Program::new(context.device, Input::Image(file.to_vec())))
+            Ok(Program::here(
+                &context.device.own.tools,
+                Input::Image(file.to_vec()),
+            ))
         });
         let result = checked.map_err(|error| {
             if may_log() {
@@ -221,10 +263,23 @@ unsafe extern "C" fn program_info(
     value: *mut c_void,
     needed: *mut usize,
 ) -> cl_int {
-    // SAFETY: a live program; for the binaries `value` is a list of one pointer to the requested
-    // number of bytes.
+    // SAFETY: a live program; the rest is OpenCL's promise.
+    unsafe { info(object(program), param, size, value, needed) }
+}
+
+/// `clGetProgramInfo`.
+///
+/// # Safety
+/// As [`give`]; for the binaries `value` is a list of one pointer to the requested number of bytes.
+pub unsafe fn info(
+    program: &Program,
+    param: cl_program_info,
+    size: usize,
+    value: *mut c_void,
+    needed: *mut usize,
+) -> cl_int {
+    // SAFETY: the caller's promise.
     unsafe {
-        let program: &Program = object(program);
         let number = |n: usize| Some(n.to_ne_bytes().to_vec());
         let executable = program.executable();
         let names = executable.iter().flat_map(|e| &e.manifest.kernels);
@@ -261,8 +316,22 @@ unsafe extern "C" fn program_build_info(
     needed: *mut usize,
 ) -> cl_int {
     // SAFETY: a live program; the rest is OpenCL's promise.
+    unsafe { build_info(object(program), param, size, value, needed) }
+}
+
+/// `clGetProgramBuildInfo`.
+///
+/// # Safety
+/// As [`give`].
+pub unsafe fn build_info(
+    program: &Program,
+    param: cl_program_build_info,
+    size: usize,
+    value: *mut c_void,
+    needed: *mut usize,
+) -> cl_int {
+    // SAFETY: the caller's promise.
     unsafe {
-        let program: &Program = object(program);
         let build = program.build.lock().expect("no panic under this lock");
         let kind = match build.executable {
             Some(_) => CL_PROGRAM_BINARY_TYPE_EXECUTABLE,
