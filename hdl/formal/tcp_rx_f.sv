@@ -16,12 +16,7 @@
 module tcp_rx_f
   import net_pkg::*;
 (
-    input logic        clk,
-    input logic        rst,
-    input logic [47:0] own_mac,
-    input logic [31:0] own_ip,
-    input logic        rx_valid,
-    input beat_t       rx,
+`include "net_rx_ports.svh"
     input logic        found_index,
     input logic        hit,
     input logic        index,

@@ -33,13 +33,7 @@ module board_model
     localparam int R = $clog2(REGIONS)
 ) (
     input  logic        port_clk,
-    input  logic        clk,
-    input  logic        rst,
-    input  logic        tick,
-    input  logic [47:0] own_mac,
-    input  logic [31:0] own_ip,
-    input  logic [15:0] listen_port,
-    input  logic [63:0] secret,
+`include "net_address_ports.svh"
     input  logic [8*http_pkg::KEY_BYTES-1:0] api_key,
     input  logic        rx_valid,
     input  logic [63:0] rx_data,

@@ -9,12 +9,7 @@
 module net_parse
   import net_pkg::*;
 (
-    input  logic        clk,
-    input  logic        rst,
-    input  logic [47:0] own_mac,
-    input  logic [31:0] own_ip,
-    input  logic        rx_valid,
-    input  beat_t       rx,
+`include "net_rx_ports.svh"
     output logic        beat_valid,
     output beat_t       beat,
     output logic [10:0] beat_index,  // saturates

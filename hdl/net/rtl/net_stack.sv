@@ -26,22 +26,8 @@ module net_stack
     parameter  bit UDP = 1,
     localparam int S = $clog2(SESSIONS)
 ) (
-    input  logic                      clk,
-    input  logic                      rst,
-    input  logic                      tick,
-    input  logic [47:0]               own_mac,
-    input  logic [31:0]               own_ip,
-    input  logic [15:0]               listen_port,
-    input  logic [63:0]               secret,       // of the SYN cookies
-    input  logic                      rx_valid,
-    input  beat_t                     rx,
-    output logic                      tx_valid,
-    input  logic                      tx_ready,
-    output beat_t                     tx,
-    // the own network, for connections that the board opens; no gateway: every host is on it
-    input  logic [31:0]               netmask,
-    input  logic [31:0]               gateway,
-    input  logic                      reserve,      // keep a session free for them
+`include "net_address_ports.svh"
+`include "net_wire_ports.svh"
     // the application
     output opened_t                   opened,
     output received_t                 received,
@@ -54,21 +40,7 @@ module net_stack
                                                     // complete reply
     output logic [SESSIONS-1:0]       yields,       // these are to be closed after their present
                                                     // reply, because a connection waits
-    input  logic                      connect_valid,
-    input  logic [31:0]               connect_ip,
-    input  logic [15:0]               connect_port,
-    output logic                      connect_done,
-    output connect_result_t           connect_result,
-    // UDP, as in net_udp_rx and net_udp_tx
-    input  logic [15:0]               udp_port,     // 0: datagrams are not received
-    output datagram_t                 udp_from,
-    output logic                      udp_rx_valid,
-    input  logic                      udp_rx_ready,
-    output beat_t                     udp_rx,
-    input  datagram_t                 udp_to,
-    input  logic                      udp_tx_valid,
-    output logic                      udp_tx_ready,
-    input  beat_t                     udp_tx,
+`include "net_client_ports.svh"
     // the rings; counters
     output ring_write_t               rx_write,
     output ring_read_t                tx_read,

@@ -48,22 +48,7 @@ module tcp_rx
     input  logic               hit,
     input  logic        [ S-1:0] index,
     // from the engine: the start of a stream, or that there is none yet
-    input  logic               open,
-    input  logic               open_ended,
-    input  logic        [ S-1:0] at,
-    input  logic        [31:0] open_next,
-    // the sent position, and the position that the application has read
-    input  logic               sent_write,
-    input  logic        [ S-1:0] sent_at,
-    input  logic        [31:0] sent_to,
-    input  logic               read_write,
-    input  logic        [ S-1:0] read_at,
-    input  logic        [31:0] read_to,
-    // the position that a stream has reached, and whether it has ended
-    output logic               rcv_notify,
-    output logic        [ S-1:0] rcv_notify_at,
-    output logic        [31:0] rcv_notify_next,
-    output logic               rcv_notify_ended,
+`include "tcp_rx_stream_ports.svh"
     output logic               arrived,       // by received data, not by opening
     // this frame, which has just been verified, may open a session
     output logic               stranger,

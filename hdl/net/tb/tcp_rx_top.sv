@@ -5,31 +5,13 @@ module tcp_rx_top
     localparam int RING_BITS = 15,
     localparam int S = 4
 ) (
-    input  logic                   clk,
-    input  logic                   rst,
-    input  logic [47:0]            own_mac,
-    input  logic [31:0]            own_ip,
-    input  logic                   rx_valid,
-    input  beat_t                  rx,
+`include "net_rx_ports.svh"
     output logic                   write,
     output logic [S+RING_BITS-4:0] write_address,
     output logic [7:0]             write_keep,
     input  logic                   finds,
     input  logic [S-1:0]           finds_index,
-    input  logic                   open,
-    input  logic                   open_ended,
-    input  logic [S-1:0]           at,
-    input  logic [31:0]            open_next,
-    input  logic                   sent_write,
-    input  logic [S-1:0]           sent_at,
-    input  logic [31:0]            sent_to,
-    input  logic                   read_write,
-    input  logic [S-1:0]           read_at,
-    input  logic [31:0]            read_to,
-    output logic                   rcv_notify,
-    output logic [S-1:0]           rcv_notify_at,
-    output logic [31:0]            rcv_notify_next,
-    output logic                   rcv_notify_ended,
+`include "tcp_rx_stream_ports.svh"
     output logic                   desc_valid,
     output logic                   desc_kept
 );
