@@ -1,8 +1,8 @@
 // Shares one AXI4 read port of board memory between several readers, in turn. Memory replies in the
 // order of the requests, so replies go to the readers in that order.
 //
-// Parameters: N; OUTSTANDING, bursts that may be in progress. Latency: none. Throughput: that of the
-// port.
+// Parameters: N; OUTSTANDING, bursts that may be in progress. Latency: none. Throughput: that of
+// the port.
 module axi_readers
   import axi_pkg::*;
 #(

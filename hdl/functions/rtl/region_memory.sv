@@ -7,8 +7,8 @@
 // low until all bursts have ended: the next run must not begin earlier. The kernel accepts replies
 // at any time, and its addresses are within the gigabyte from BASE on.
 //
-// Parameters: BASE, a multiple of a gigabyte; READS, read bursts in progress. Latency: one cycle for an address. Throughput: a beat
-// per cycle.
+// Parameters: BASE, a multiple of a gigabyte; READS, read bursts in progress. Latency: one cycle
+// for an address. Throughput: a beat per cycle.
 module region_memory
   import axi_pkg::*;
   import fn_pkg::*;
@@ -127,7 +127,8 @@ module region_memory
 
   clock_gate u_gate (
       .clk,
-      .wake (rst || off != stale || !idle || (may && (kernel.read.arvalid || kernel.write.awvalid))),
+      .wake (rst || off != stale || !idle ||
+             (may && (kernel.read.arvalid || kernel.write.awvalid))),
       .gated(own_clk)
   );
 

@@ -178,7 +178,8 @@ module region_frame #(
       out       = {5'd0, characters, text};
     end else if (state == Ended) begin
       out_valid = 1'b1;
-      out       = {8'h80, 12'd0, fault_offset, fault_buffer, 2'd0, fault_write, end_fault, end_status};
+      out       = {8'h80, 12'd0, fault_offset, fault_buffer, 2'd0, fault_write, end_fault,
+                   end_status};
     end else begin
       out_valid = state == Cycles && !s_open;
       out       = cycles;
