@@ -15,6 +15,7 @@
 //! once, checked, and the copy is used.
 
 pub mod account;
+pub mod binaries;
 pub mod capture;
 pub mod driver;
 pub mod health;

@@ -3,6 +3,7 @@
 mod culprit;
 
 use crate::account::Account;
+use crate::binaries::Binaries;
 use crate::capture::Capture;
 use crate::driver::{self, Context, Device, Queue, Turns};
 use crate::health::Health;
@@ -138,6 +139,8 @@ pub struct Shared {
     pub capture: Option<Capture>,
     /// The device's image, where it holds one at a time.
     pub images: Arc<Images>,
+    /// Binaries of remote clients' programs.
+    pub binaries: Binaries,
     /// Commands that belong to traces.
     pub traces: Traces,
     /// Whether the driver's context is still of use.
@@ -185,6 +188,7 @@ impl Shared {
             capture,
             traces: Traces::new(options.traces, images.wake()),
             images,
+            binaries: Binaries::default(),
             options,
         })
     }
@@ -612,6 +616,10 @@ impl Server {
             });
         if let Err(e) = kept {
             tracing::warn!(error = %format!("{e:#}"), "compiled kernels are not cached");
+            return;
+        }
+        if let Err(error) = self.shared.binaries.keep_in(&dir.join("binaries")) {
+            tracing::warn!(%error, "programs' binaries are not stored");
         }
     }
 

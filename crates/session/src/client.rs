@@ -26,6 +26,7 @@ use baltra_wire::{
     encode, Call, Completion, Control, DeviceDescription, Event, Hello, Id, Refusal, Reply,
     Request, Version, Welcome,
 };
+use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -39,6 +40,12 @@ use std::time::{Duration, Instant};
 const RECENT: Version = Version { major: 1, minor: 2 };
 /// The first version with `Query::KernelArg`.
 const BINARIES: Version = Version { major: 1, minor: 3 };
+
+/// The first version with [`Request::ProgramDigest`].
+const DIGESTS: Version = Version { major: 1, minor: 4 };
+/// Total size from which binaries are named by their digests first, bytes: a smaller one costs less
+/// than the round trip.
+const NAMED_MIN: usize = 64 << 10;
 
 /// The OpenCL error to report because the session was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -294,6 +301,39 @@ impl Client {
     /// Sends a request and waits for its reply.
     pub fn call(&self, request: Request<'_>) -> Result<Reply, Lost> {
         self.shared.call(request)
+    }
+
+    /// Creates a program from one binary for each device (see [`Request::ProgramBinary`]). Over a
+    /// network, the bytes are sent only if the node lacks them.
+    pub fn program_binary(
+        &self,
+        id: Id,
+        context: Id,
+        devices: &[u8],
+        binaries: Vec<&[u8]>,
+    ) -> Result<Reply, Lost> {
+        let bytes: usize = binaries.iter().map(|binary| binary.len()).sum();
+        let supported = self.shared.welcome.version >= DIGESTS;
+        if supported && !self.shares_arenas() && bytes >= NAMED_MIN {
+            let digests = binaries.iter().flat_map(|binary| Sha256::digest(binary));
+            let digests: Vec<u8> = digests.collect();
+            let reply = self.call(Request::ProgramDigest {
+                id,
+                context,
+                devices,
+                digests: &digests,
+            })?;
+            if reply != Reply::Lacking {
+                return Ok(reply);
+            }
+            self.shared.uncount_object();
+        }
+        self.call(Request::ProgramBinary {
+            id,
+            context,
+            devices,
+            binaries,
+        })
     }
 
     /// Sends a request; `then` receives the reply on the session's notice thread.
@@ -595,9 +635,7 @@ impl Shared {
     fn count_object(&self, message: &Control<'_>) -> Result<(), Lost> {
         match message {
             Control::Release { .. } => {
-                let less = |n: u32| n.checked_sub(1);
-                // Ids of sub-devices were not counted.
-                let _ = self.objects.fetch_update(Relaxed, Relaxed, less);
+                self.uncount_object();
                 Ok(())
             }
             Control::Context { .. }
@@ -611,6 +649,7 @@ impl Shared {
             | Control::Call {
                 request:
                     Request::ProgramBinary { .. }
+                    | Request::ProgramDigest { .. }
                     | Request::ProgramIl { .. }
                     | Request::ProgramBuiltIn { .. }
                     | Request::Link { .. },
@@ -623,6 +662,12 @@ impl Shared {
             }
             _ => Ok(()),
         }
+    }
+
+    fn uncount_object(&self) {
+        let less = |n: u32| n.checked_sub(1);
+        // Ids of sub-devices were not counted.
+        let _ = self.objects.fetch_update(Relaxed, Relaxed, less);
     }
 
     fn allocate(self: &Arc<Self>, len: u64, align: u64) -> Result<Block, Lost> {

@@ -8,6 +8,7 @@ use baltra_tests::{
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -178,10 +179,12 @@ fn test_random_frames_end_their_own_connection() {
     nothing_panicked(&remote.daemon);
 }
 
-/// Forwards connections, and cuts the open ones on request.
+/// Forwards connections, counts their bytes, and cuts the open ones on request.
 struct Cutter {
     port: u16,
     open: Arc<Mutex<Vec<TcpStream>>>,
+    /// Bytes forwarded in both directions.
+    bytes: Arc<AtomicU64>,
 }
 
 impl Cutter {
@@ -190,6 +193,8 @@ impl Cutter {
         let own = listener.local_addr().unwrap().port();
         let open: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
         let streams = open.clone();
+        let bytes: Arc<AtomicU64> = Arc::default();
+        let count = bytes.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else {
@@ -198,12 +203,17 @@ impl Cutter {
                 let mut streams = streams.lock().unwrap();
                 for (from, to) in [(&client, &server), (&server, &client)] {
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    std::thread::spawn(move || pass(from, to));
+                    let count = count.clone();
+                    std::thread::spawn(move || pass(from, to, &count));
                 }
                 streams.extend([client, server]);
             }
         });
-        Cutter { port: own, open }
+        Cutter {
+            port: own,
+            open,
+            bytes,
+        }
     }
 
     /// Cuts the open connections; returns their number.
@@ -216,15 +226,61 @@ impl Cutter {
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream) {
+fn pass(mut from: TcpStream, mut to: TcpStream, count: &AtomicU64) {
     let mut bytes = vec![0; 64 << 10];
     while let Ok(n @ 1..) = from.read(&mut bytes) {
+        count.fetch_add(n as u64, Ordering::Relaxed);
         if to.write_all(&bytes[..n]).is_err() {
             break;
         }
     }
     let _ = to.shutdown(Shutdown::Both);
     let _ = from.shutdown(Shutdown::Both);
+}
+
+#[test]
+fn test_a_binary_travels_only_if_the_node_lacks_it() {
+    let remote = Remote::start(&[]);
+    let cutter = Cutter::to(remote.port);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("table.bin");
+    let start = || {
+        let before = cutter.bytes.load(Ordering::Relaxed);
+        let mut command = remote.client(cutter.port, compile("binary"));
+        command.arg(&file).arg("32");
+        let answer = Running::run(command).ok();
+        assert!(answer.out.contains("found 13 11 7 0"), "{answer:?}");
+        until("all is over", || session_count(&remote.daemon) == 0).unwrap();
+        cutter.bytes.load(Ordering::Relaxed) - before
+    };
+    // The program compiles its source and reads the binary.
+    start();
+    let size = std::fs::metadata(&file).unwrap().len();
+    assert!(size > 32 << 20, "{size} bytes");
+    let (first, second) = (start(), start());
+    println!("binary of {size} bytes: first start {first} bytes, second {second}");
+    assert!(first > size, "{first} bytes");
+    assert!(second <= 1 << 20, "{second} bytes");
+    // A damaged copy counts as missing.
+    let stored = find(&remote.daemon.state_dir(), "binaries").expect("a store of binaries");
+    for copy in std::fs::read_dir(stored).unwrap() {
+        let copy = std::fs::OpenOptions::new()
+            .write(true)
+            .open(copy.unwrap().path());
+        copy.unwrap().set_len(1000).unwrap();
+    }
+    assert!(start() > size);
+    assert!(start() <= 1 << 20);
+}
+
+/// The folder with a name, anywhere below another.
+fn find(folder: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {
+    let folders = std::fs::read_dir(folder).ok()?;
+    let mut paths = folders.map(|entry| entry.unwrap().path());
+    paths.find_map(|path| match path.ends_with(name) {
+        true => Some(path),
+        false => find(&path, name),
+    })
 }
 
 #[test]

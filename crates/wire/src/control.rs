@@ -363,6 +363,20 @@ pub enum Request<'a> {
     /// The current state of an event's command, `CL_QUEUED` to `CL_COMPLETE`, as a count: only the
     /// driver can report the start of a command. From version 1.2 on.
     EventStatus(Event),
+    /// [`Request::ProgramBinary`] with the binaries' SHA-256 in place of their bytes; the reply is
+    /// [`crate::Reply::Lacking`] if the node lacks one of them. From version 1.4 on.
+    ProgramDigest {
+        /// Its id.
+        id: Id,
+        /// The context.
+        context: Id,
+        /// The devices, four bytes each.
+        #[serde(borrow)]
+        devices: &'a [u8],
+        /// One digest for each device, 32 bytes each.
+        #[serde(borrow)]
+        digests: &'a [u8],
+    },
 }
 
 /// An information query that is passed to the driver unchanged; `param` is OpenCL's number.

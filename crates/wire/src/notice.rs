@@ -59,6 +59,8 @@ pub enum Reply {
     Binaries(Vec<i32>),
     /// An OpenCL error.
     Error(i32),
+    /// The node lacks a binary of [`crate::Request::ProgramDigest`]: nothing was created.
+    Lacking,
 }
 
 /// A completed event, as a relay or a watcher receives it.

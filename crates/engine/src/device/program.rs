@@ -183,12 +183,7 @@ fn from_binary(
     options: &str,
 ) -> Result<Option<Built>, Lost> {
     let id = client.new_id();
-    let made = client.call(Request::ProgramBinary {
-        id,
-        context,
-        devices: &0u32.to_le_bytes(),
-        binaries: vec![binary],
-    })?;
+    let made = client.program_binary(id, context, &0u32.to_le_bytes(), vec![binary])?;
     if let Reply::Error(code @ DEVICE_NOT_AVAILABLE) = made {
         return Err(Lost(code));
     }
@@ -220,12 +215,7 @@ fn from_image(
 ) -> Result<Built, StartError> {
     let image = file(function, name)?;
     let id = client.new_id();
-    let made = client.call(Request::ProgramBinary {
-        id,
-        context,
-        devices: &0u32.to_le_bytes(),
-        binaries: vec![image],
-    })?;
+    let made = client.program_binary(id, context, &0u32.to_le_bytes(), vec![image])?;
     match made {
         Reply::Binaries(statuses) if statuses.iter().all(|s| *s == SUCCESS) => {}
         Reply::Binaries(statuses) => {

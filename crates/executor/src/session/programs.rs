@@ -6,13 +6,14 @@ use super::headers::{Directory, Headers};
 use super::kernels::{describe, mentions_printf};
 use super::objects::{Context, Object, Program};
 use super::Session;
+use crate::binaries::{self, Key};
 use crate::driver::{self, number, Code, Device};
 use crate::images::{digest, Use};
 use baltra_opencl::*;
-use baltra_wire::{decode, Control, Id, Notice, Query, Reply, Request};
+use baltra_wire::{decode, Control, Id, Notice, Query, Reply, Request, MESSAGE_BYTES_MAX};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 /// Maximum number of waiting requests; a client that sends more has to wait.
@@ -27,9 +28,15 @@ struct Worker {
 #[derive(Default)]
 pub struct Builder {
     worker: Mutex<Option<Worker>>,
+    /// The binaries that the last [`Request::ProgramDigest`] named and the node lacked.
+    lacking: Mutex<Vec<Key>>,
 }
 
 impl Builder {
+    fn lacking(&self) -> MutexGuard<'_, Vec<Key>> {
+        self.lacking.lock().expect("no panic under this lock")
+    }
+
     /// Hands over the record of a [`Control::Call`].
     pub fn add(&self, session: &Arc<Session>, record: Vec<u8>) {
         let mut worker = self.worker.lock().expect("no panic under this lock");
@@ -85,7 +92,17 @@ impl Session {
                 context,
                 devices,
                 binaries,
-            } => self.program_binary(id, context, devices, &binaries),
+            } => {
+                let reply = self.program_binary(id, context, devices, &binaries)?;
+                self.keep_binaries(&binaries, &reply);
+                Ok(reply)
+            }
+            Request::ProgramDigest {
+                id,
+                context,
+                devices,
+                digests,
+            } => self.program_digest(id, context, devices, digests),
             Request::ProgramIl { id, context, il } => {
                 let context = self.objects.context(context)?;
                 let program = context.context.program_il(il)?;
@@ -217,6 +234,53 @@ impl Session {
             // The statuses identify the binary.
             Err(CL_INVALID_BINARY) => Ok(Reply::Binaries(status)),
             Err(code) => Err(code),
+        }
+    }
+
+    /// Creates a program from binaries that the node has, or replies that it lacks some.
+    fn program_digest(
+        &self,
+        id: Id,
+        context: Id,
+        devices: &[u8],
+        digests: &[u8],
+    ) -> Result<Reply, Code> {
+        let (keys, rest) = digests.as_chunks::<32>();
+        if keys.is_empty() || keys.len() != ids(devices).count() || !rest.is_empty() {
+            return Err(CL_INVALID_VALUE);
+        }
+        // No more than a message could bring.
+        let mut room = MESSAGE_BYTES_MAX;
+        let mut get = |key: &Key| {
+            let binary = self.shared.binaries.get(key, room)?;
+            room -= binary.len();
+            Some(binary)
+        };
+        let found: Option<Vec<_>> = keys.iter().map(&mut get).collect();
+        let Some(binaries) = found else {
+            *self.builder.lacking() = keys.to_vec();
+            return Ok(Reply::Lacking);
+        };
+        let binaries: Vec<&[u8]> = binaries.iter().map(Vec::as_slice).collect();
+        self.program_binary(id, context, devices, &binaries)
+    }
+
+    /// Stores the binaries that a client has sent because the node lacked them, if the driver has
+    /// accepted them.
+    fn keep_binaries(&self, binaries: &[&[u8]], reply: &Reply) {
+        let lacking = std::mem::take(&mut *self.builder.lacking());
+        let accepted = |reply: &Reply| match reply {
+            Reply::Binaries(codes) => codes.iter().all(|code| *code == CL_SUCCESS),
+            _ => false,
+        };
+        if lacking.is_empty() || !accepted(reply) {
+            return;
+        }
+        for binary in binaries {
+            let key = binaries::digest(binary);
+            if lacking.contains(&key) {
+                self.shared.binaries.put(&key, binary);
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use crate::core::device::Device;
 use crate::core::lost;
 use crate::core::object::{Class, Object, Ref, WeakRef};
 use baltra_opencl::*;
-use baltra_session::client::Client;
+use baltra_session::client::{Client, Lost};
 use baltra_wire::{Control, Id, KernelDescription, Query, Reply, Request};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -119,12 +119,13 @@ impl Program {
         let mut outcome = Ok(());
         for replica in &program.replicas {
             let mine = program.devices_at(replica.member);
-            let reply = replica.call(Request::ProgramBinary {
-                id: replica.id,
-                context: replica.context,
-                devices: &program.names(&mine),
-                binaries: mine.iter().map(|&at| binaries[at]).collect(),
-            });
+            let mine_binaries = mine.iter().map(|&at| binaries[at]).collect();
+            let names = program.names(&mine);
+            let reply =
+                replica
+                    .client
+                    .program_binary(replica.id, replica.context, &names, mine_binaries);
+            let reply = replied(reply);
             match reply {
                 Ok(Reply::Binaries(found)) => {
                     for (&at, status) in mine.iter().zip(found) {
@@ -419,10 +420,15 @@ impl Replica {
 
     /// Sends a request; an OpenCL error in the reply is returned as an error.
     pub fn call(&self, request: Request<'_>) -> Result<Reply, i32> {
-        match self.client.call(request).map_err(lost)? {
-            Reply::Error(code) => Err(code),
-            reply => Ok(reply),
-        }
+        replied(self.client.call(request))
+    }
+}
+
+/// An OpenCL error in a reply is returned as an error.
+fn replied(reply: Result<Reply, Lost>) -> Result<Reply, i32> {
+    match reply.map_err(lost)? {
+        Reply::Error(code) => Err(code),
+        reply => Ok(reply),
     }
 }
 
