@@ -30,7 +30,7 @@ pub enum Error {
         tenants: Vec<String>,
     },
     /// The driver has not loaded the image.
-    #[error("device '{device}' keeps its image: {reason}")]
+    #[error("device '{device}' does not hold the image: {reason}")]
     Driver {
         /// The device.
         device: String,
@@ -115,6 +115,11 @@ impl Configuration {
     /// The action that a request would require at this moment.
     pub fn outlook(&self, session: u64, digest: &str) -> Decision {
         decide(&self.state().held, Some(session), digest)
+    }
+
+    /// The device's image is not known any more.
+    pub fn lose_image(&self) {
+        self.state().held.image = None;
     }
 
     /// Other sessions with programs of an image that `digest` would replace, and their tenants.
@@ -252,6 +257,25 @@ impl Drop for Place<'_> {
 }
 
 impl Device {
+    /// Whether an image has to be loaded for the operator.
+    ///
+    /// # Errors
+    /// The reason for which it must not be.
+    pub fn needs(&self, digest: &str) -> Result<bool, Error> {
+        let name = || self.name().to_owned();
+        if self.options.image != ImageKind::Exclusive {
+            return Err(Error::Shared(name()));
+        }
+        match decide(&self.configuration.state().held, None, digest) {
+            Decision::Held => Ok(false),
+            Decision::Change => Ok(true),
+            Decision::InUse(tenants) => Err(Error::InUse {
+                device: name(),
+                tenants,
+            }),
+        }
+    }
+
     /// Waits until the device holds an image: for a session of a tenant, which then counts as a
     /// user of the image if `is_open` still holds, or for the operator. `load` has the driver load
     /// it, once no task runs; a session's executor does that itself afterwards. Returns whether the

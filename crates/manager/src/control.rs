@@ -451,7 +451,12 @@ impl Control for Operator {
         let fits = self.node.check_target(device, &image.digest);
         fits.map_err(Status::failed_precondition)?;
         let changed = tokio::task::block_in_place(|| {
-            let load = || self.node.load(device, &image.digest);
+            if !device.needs(&image.digest)? {
+                return Ok(false);
+            }
+            // The device is not paused while the executor starts.
+            let loader = self.node.loader(device, &image.digest);
+            let load = || loader.and_then(|loader| loader.load());
             device.configure(&image.digest, None, || false, load)
         })?;
         Ok(Response::new(proto::ReconfigureReply {

@@ -1,5 +1,6 @@
 //! Images that an operator loads: an executor has the driver load the image and reports the result.
 
+use crate::executors::Place;
 use crate::node::{Device, Node};
 use baltra_api::registry as proto;
 use baltra_wire::executor::ToExecutor;
@@ -9,12 +10,6 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
 use std::sync::Mutex;
-use std::time::Duration;
-
-/// Time limit for a driver to load an image.
-const LOAD_MAX: Duration = Duration::from_secs(600);
-/// The executor that loads images serves no tenant; a tenant cannot have this name.
-const OPERATOR: &str = "(operator)";
 
 /// Loads in progress.
 #[derive(Default)]
@@ -73,38 +68,29 @@ impl Loads {
 }
 
 impl Node {
-    /// Has the driver of a device load an image of the store. Blocks.
+    /// Prepares the load of an image of the store on a device. Blocks until there is an executor.
     ///
     /// # Errors
-    /// The driver's error, or the reason why no driver could be used.
-    pub(crate) fn load(&self, device: &Device, digest: &str) -> Result<(), String> {
+    /// The reason why no driver can be used.
+    pub(crate) fn loader<'a>(
+        &'a self,
+        device: &'a Device,
+        digest: &str,
+    ) -> Result<Loader<'a>, String> {
         let image = File::open(self.images.image(digest))
             .map_err(|e| format!("cannot open the image {digest}: {e}"))?;
         let call = self.next_number();
-        let place = device
-            .pool
-            .place(OPERATOR, call)
-            .map_err(|e| e.to_string())?;
-        let (sender, result) = channel();
-        self.loads.begin(call, place.executor, sender);
-        let sent = place
-            .process
-            .send(&ToExecutor::Load { call }, &[image.as_fd()]);
-        let loaded = match sent {
-            Ok(()) => result.recv_timeout(LOAD_MAX).unwrap_or_else(|e| match e {
-                RecvTimeoutError::Timeout => Err(format!(
-                    "the driver did not load the image within {} s",
-                    LOAD_MAX.as_secs()
-                )),
-                RecvTimeoutError::Disconnected => Err("the executor exited".to_owned()),
-            }),
-            Err(error) => Err(format!("cannot reach an executor: {error}")),
-        };
-        self.loads.forget(call);
-        device.pool.session_ended(place.executor, call);
-        // It has run the driver with an image of no tenant's.
-        device.pool.evict(OPERATOR);
-        loaded
+        // An executor that loads an image serves no tenant; a tenant cannot have this name.
+        let user = format!("(operator {call})");
+        let place = device.pool.place(&user, call).map_err(|e| e.to_string())?;
+        Ok(Loader {
+            node: self,
+            device,
+            image,
+            call,
+            user,
+            place,
+        })
     }
 
     /// Checks that an image of the store is not built for other hardware than a device.
@@ -131,6 +117,60 @@ impl Node {
         };
         link.notify(|mut nodes| async move { nodes.reconfiguration_end(request).await });
         link.urge();
+    }
+}
+
+/// An executor that is ready to load an image; it is ended when this is dropped, because its driver
+/// has run with an image of no tenant's.
+pub(crate) struct Loader<'a> {
+    node: &'a Node,
+    device: &'a Device,
+    image: File,
+    call: u64,
+    user: String,
+    place: Place,
+}
+
+impl Loader<'_> {
+    /// Has the driver load the image. Blocks for at most `device.load_ms`.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn load(&self) -> Result<(), String> {
+        let (call, process) = (self.call, &self.place.process);
+        let (sender, result) = channel();
+        self.node.loads.begin(call, self.place.executor, sender);
+        let sent = process.send(&ToExecutor::Load { call }, &[self.image.as_fd()]);
+        let loaded = match sent {
+            Ok(()) => match result.recv_timeout(self.device.options.load()) {
+                Ok(loaded) => loaded,
+                Err(RecvTimeoutError::Timeout) => Err(self.give_up()),
+                Err(RecvTimeoutError::Disconnected) => Err("the executor exited".to_owned()),
+            },
+            Err(error) => Err(format!("cannot reach an executor: {error}")),
+        };
+        self.node.loads.forget(call);
+        loaded
+    }
+
+    /// The driver has not loaded the image in time: it may have replaced the present one.
+    fn give_up(&self) -> String {
+        self.place.process.kill("it did not load an image in time");
+        self.device.configuration.lose_image();
+        let all = &self.device.pool;
+        all.send_all(&ToExecutor::Image { digest: None });
+        format!(
+            "the driver did not load the image within {} ms ('device.load_ms')",
+            self.device.options.load_ms
+        )
+    }
+}
+
+impl Drop for Loader<'_> {
+    fn drop(&mut self) {
+        let pool = &self.device.pool;
+        pool.session_ended(self.place.executor, self.call);
+        pool.evict(&self.user);
     }
 }
 

@@ -19,6 +19,8 @@ use std::time::Duration;
 pub const AUTO: &str = "auto";
 /// The longest turn of an image, milliseconds.
 const TURN_MS_MAX: u64 = 600_000;
+/// Longest time limit for loading an image.
+const LOAD_MS_MAX: u64 = 600_000;
 
 /// Configuration of a Device Manager.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -425,6 +427,9 @@ pub struct DeviceOptions {
     /// How long an image of preemptible sessions keeps the device while others wait and its users
     /// have work, milliseconds.
     pub turn_ms: u64,
+    /// Time limit for the driver to load an image for the operator, milliseconds: nobody else can
+    /// use the device meanwhile. Then the executor that loads it is ended.
+    pub load_ms: u64,
     /// Overrides `[executors] prestart`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prestart: Option<usize>,
@@ -463,6 +468,7 @@ impl Default for DeviceOptions {
             linger_us: 100,
             image: ImageKind::default(),
             turn_ms: 1000,
+            load_ms: 60_000,
             prestart: None,
             task_ms: None,
             contended_ms: None,
@@ -477,7 +483,12 @@ impl DeviceOptions {
     /// Whether it names a library, which lists its devices. A board is one device, and so is an
     /// emulated accelerator.
     pub fn is_probed(&self) -> bool {
-        self.driver != AUTO && !self.driver.starts_with("board:") && !self.is_emulated()
+        self.driver != AUTO && !self.is_board() && !self.is_emulated()
+    }
+
+    /// Whether it is a board.
+    pub fn is_board(&self) -> bool {
+        self.driver.starts_with("board:")
     }
 
     /// Whether it is an emulated accelerator, of which a node may have several.
@@ -488,6 +499,11 @@ impl DeviceOptions {
     /// How long an image of preemptible sessions keeps the device while others wait.
     pub fn turn(&self) -> Duration {
         Duration::from_millis(self.turn_ms)
+    }
+
+    /// Time limit for the driver to load an image for the operator.
+    pub fn load(&self) -> Duration {
+        Duration::from_millis(self.load_ms)
     }
 
     /// How long a holder may keep the device while another client waits.
@@ -653,6 +669,12 @@ impl Options {
                 return Err(invalid(
                     key("turn_ms"),
                     format!("must be at most {TURN_MS_MAX}"),
+                ));
+            }
+            if !(1..=LOAD_MS_MAX).contains(&device.load_ms) {
+                return Err(invalid(
+                    key("load_ms"),
+                    format!("must lie between 1 and {LOAD_MS_MAX}"),
                 ));
             }
             if !device.labels.keys().all(|name| valid_name(name)) {

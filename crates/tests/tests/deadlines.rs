@@ -127,6 +127,30 @@ fn sticky(isolation: &str) -> Daemon {
     ])
 }
 
+#[test]
+fn test_a_load_that_never_ends_does_not_keep_the_device() {
+    let driver = compile_driver("stuck_driver");
+    let daemon = daemon_with(&[
+        &format!("device.driver={}", driver.display()),
+        "device.image=exclusive",
+        "device.load_ms=200",
+    ]);
+    tenants(&daemon, &["red"]);
+    let image = daemon.state_dir().join("image");
+    std::fs::write(&image, b"stuck").unwrap();
+    let image = image.to_str().unwrap();
+    daemon
+        .text(&["accelerator", "push", image, "--name", "stuck"])
+        .unwrap();
+    let load = ["accelerator", "load", "stuck", "--device", "device0"];
+    let refused = daemon.text(&load).unwrap_err().to_string();
+    assert!(refused.contains("'device.load_ms'"), "{refused}");
+    // The operator's executor has ended, and the device's tenants continue.
+    works_again(&daemon, "red");
+    let devices = daemon.text(&["devices", "--json"]).unwrap();
+    assert!(devices.contains("\"reconfigurations\": 1"), "{devices}");
+}
+
 /// Every call after the fault returns that the device is gone; the driver's codes are not visible.
 fn is_lost(answer: &Answer) {
     for call in ["finish", "read"] {
