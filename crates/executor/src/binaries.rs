@@ -7,7 +7,7 @@
 
 use sha2::{Digest, Sha256};
 use std::fs::{self, DirEntry};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -29,6 +29,7 @@ impl Binaries {
     /// Keeps the binaries in a directory, which is created if missing.
     ///
     /// # Errors
+    ///
     /// The directory cannot be created.
     pub fn keep_in(&self, dir: &Path) -> io::Result<()> {
         fs::create_dir_all(dir)?;
@@ -44,7 +45,10 @@ impl Binaries {
         if !metadata.is_file() || metadata.len() > bytes_max as u64 {
             return None;
         }
-        let binary = fs::read(&path).ok()?;
+        // The file may grow meanwhile.
+        let mut binary = Vec::new();
+        let file = fs::File::open(&path).ok()?;
+        file.take(metadata.len()).read_to_end(&mut binary).ok()?;
         if digest(&binary) == *key {
             return Some(binary);
         }
