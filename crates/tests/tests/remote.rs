@@ -247,7 +247,7 @@ fn test_a_binary_travels_only_if_the_node_lacks_it() {
     let start = || {
         let before = cutter.bytes.load(Ordering::Relaxed);
         let mut command = remote.client(cutter.port, compile("binary"));
-        command.arg(&file).arg("32");
+        command.arg(&file).arg("2");
         let answer = Running::run(command).ok();
         assert!(answer.out.contains("found 13 11 7 0"), "{answer:?}");
         until("all is over", || session_count(&remote.daemon) == 0).unwrap();
@@ -256,11 +256,11 @@ fn test_a_binary_travels_only_if_the_node_lacks_it() {
     // The program compiles its source and reads the binary.
     start();
     let size = std::fs::metadata(&file).unwrap().len();
-    assert!(size > 32 << 20, "{size} bytes");
+    assert!(size > 2 << 20, "{size} bytes");
     let (first, second) = (start(), start());
     println!("binary of {size} bytes: first start {first} bytes, second {second}");
     assert!(first > size, "{first} bytes");
-    assert!(second <= 1 << 20, "{second} bytes");
+    assert!(second <= 64 << 10, "{second} bytes");
     // A damaged copy counts as missing.
     let stored = find(&remote.daemon.state_dir(), "binaries").expect("a store of binaries");
     for copy in std::fs::read_dir(stored).unwrap() {
@@ -270,7 +270,7 @@ fn test_a_binary_travels_only_if_the_node_lacks_it() {
         copy.unwrap().set_len(1000).unwrap();
     }
     assert!(start() > size);
-    assert!(start() <= 1 << 20);
+    assert!(start() <= 64 << 10);
 }
 
 /// The folder with a name, anywhere below another.
