@@ -250,7 +250,6 @@ fn test_a_binary_travels_only_if_the_node_lacks_it() {
         command.arg(&file).arg("2");
         let answer = Running::run(command).ok();
         assert!(answer.out.contains("found 13 11 7 0"), "{answer:?}");
-        until("all is over", || session_count(&remote.daemon) == 0).unwrap();
         cutter.bytes.load(Ordering::Relaxed) - before
     };
     // The program compiles its source and reads the binary.
