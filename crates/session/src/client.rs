@@ -315,7 +315,7 @@ impl Client {
         let bytes: usize = binaries.iter().map(|binary| binary.len()).sum();
         let supported = self.shared.welcome.version >= DIGESTS;
         if supported && !self.shares_arenas() && bytes >= NAMED_MIN {
-            let digests = binaries.iter().flat_map(|binary| Sha256::digest(binary));
+            let digests = binaries.iter().flat_map(Sha256::digest);
             let digests: Vec<u8> = digests.collect();
             let reply = self.call(Request::ProgramDigest {
                 id,
