@@ -3,17 +3,14 @@
  * store: the next wait fails with CL_INVALID_COMMAND_QUEUE, everything else on a queue with
  * CL_OUT_OF_RESOURCES, builds and new contexts with -9999. */
 #define CL_TARGET_OPENCL_VERSION 120
-#include <CL/cl.h>
-#include <CL/cl_icd.h>
-#include <dlfcn.h>
 #include <stdatomic.h>
 #include <string.h>
+
+#include "wrapped_pocl.h"
 
 #define KERNELS_MAX 1024
 #define LOST (-9999)
 
-static cl_icd_dispatch own;
-static cl_icd_dispatch pocl;
 static _Atomic(cl_kernel) faulty[KERNELS_MAX];
 static atomic_int state; /* 0: no fault; 1: a fault has happened; 2: a wait has reported it */
 
@@ -75,18 +72,7 @@ static cl_context CL_API_CALL create_context(const cl_context_properties *proper
   return NULL;
 }
 
-static cl_int CL_API_CALL platforms(cl_uint count, cl_platform_id *list, cl_uint *found) {
-  void *library = dlopen("libpocl.so.2", RTLD_NOW);
-  if (!library) return CL_PLATFORM_NOT_FOUND_KHR;
-  void *(*address)(const char *) = (void *(*)(const char *))dlsym(library, "clGetExtensionFunctionAddress");
-  if (!address) return CL_PLATFORM_NOT_FOUND_KHR;
-  cl_int (*theirs)(cl_uint, cl_platform_id *, cl_uint *) =
-      (cl_int(*)(cl_uint, cl_platform_id *, cl_uint *))address("clIcdGetPlatformIDsKHR");
-  cl_int code = theirs(count, list, found);
-  if (code != CL_SUCCESS || !list) return code;
-  cl_icd_dispatch **table = (cl_icd_dispatch **)list[0];
-  if (*table == &own) return code;
-  pocl = own = **table;
+static void replace(void) {
   own.clFinish = finish;
   own.clFlush = flush;
   own.clWaitForEvents = wait;
@@ -94,10 +80,4 @@ static cl_int CL_API_CALL platforms(cl_uint count, cl_platform_id *list, cl_uint
   own.clEnqueueNDRangeKernel = launch;
   own.clBuildProgram = build;
   own.clCreateContext = create_context;
-  *table = &own;
-  return code;
-}
-
-void *CL_API_CALL clGetExtensionFunctionAddress(const char *name) {
-  return strcmp(name, "clIcdGetPlatformIDsKHR") ? NULL : (void *)platforms;
 }

@@ -1,5 +1,4 @@
-// Board memory for programs' buffers: pieces that share no burst of a copy, and so no line of a
-// kernel's cache.
+// Board memory for programs' buffers, as pieces. No two pieces share a line of a kernel's cache.
 #pragma once
 #include <cstdint>
 #include <map>
