@@ -116,8 +116,8 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Loads a function. Blocks while its program is built. Sets `connected` when the session is
-    /// open.
+    /// Loads a function. Blocks while its program is built. Sets `connected` when the
+    /// session's node has responded.
     pub fn start(
         (sessions, binaries, connected): (&Sessions, &Binaries, &AtomicBool),
         place: &Candidate,
@@ -132,11 +132,10 @@ impl Runner {
         loop {
             let begun = Instant::now();
             let session = sessions.take(place, tenant)?;
-            connected.store(true, Ordering::Relaxed);
             session.listener.belongs_to(log);
             let client = session.client.clone();
             let started = Runner::over(
-                (session, begun),
+                (session, begun, connected),
                 binaries,
                 function,
                 implementation,
@@ -164,15 +163,24 @@ impl Runner {
     }
 
     fn over(
-        (session, begun): (session::Session, Instant),
+        (session, begun, connected): (session::Session, Instant, &AtomicBool),
         binaries: &Binaries,
         function: &Arc<Function>,
         implementation: usize,
         options: &Options,
         stats: &Arc<Stats>,
     ) -> Result<Runner, StartError> {
-        let connected = Instant::now();
-        let program = Program::build(&session.client, function, implementation, binaries)?;
+        // A spare session may belong to a node that has been cut off since: only a reply shows that
+        // it is connected.
+        let context = Program::context(&session.client)?;
+        connected.store(true, Ordering::Relaxed);
+        let opened = Instant::now();
+        let program = Program::build(
+            (&session.client, context),
+            function,
+            implementation,
+            binaries,
+        )?;
         let program = Arc::new(program);
         let built = Instant::now();
         let backlog = Arc::new(Backlog::new(options.queue_calls_max));
@@ -211,8 +219,8 @@ impl Runner {
             pace,
             aborted: Mutex::default(),
             cold_start: ColdStart {
-                session: connected - begun,
-                program: built - connected,
+                session: opened - begun,
+                program: built - opened,
                 queues: built.elapsed(),
             },
         })

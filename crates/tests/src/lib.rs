@@ -10,7 +10,8 @@ mod process;
 mod program;
 
 pub use process::{
-    descriptors, ended, kill, map_count, memory_kib, processes_with, terminate, threads,
+    descriptors, ended, kill, map_count, memory_kib, processes_with, suspend, terminate, threads,
+    Suspended,
 };
 pub use program::{check_printed_lines, compile, compile_driver, compile_static, Answer, Running};
 

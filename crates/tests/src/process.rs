@@ -23,6 +23,21 @@ pub fn terminate(pid: u32) {
     send(pid, Signal::TERM);
 }
 
+/// Suspends processes until dropped: to the others they look like those of a node that is cut off.
+pub struct Suspended(Vec<u32>);
+
+/// Sends SIGSTOP.
+pub fn suspend(pids: Vec<u32>) -> Suspended {
+    pids.iter().for_each(|pid| send(*pid, Signal::STOP));
+    Suspended(pids)
+}
+
+impl Drop for Suspended {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|pid| send(*pid, Signal::CONT));
+    }
+}
+
 /// Number of open descriptors.
 pub fn descriptors(pid: u32) -> usize {
     std::fs::read_dir(proc(pid, "fd")).map_or(0, |d| d.count())

@@ -41,19 +41,25 @@ pub struct Constant {
 }
 
 impl Program {
-    /// Builds the function's program: for a board from its image; otherwise from a cached binary of
-    /// the driver, or from its source.
-    pub fn build(
-        client: &Arc<Client>,
-        function: &Arc<Function>,
-        implementation: usize,
-        binaries: &Binaries,
-    ) -> Result<Program, StartError> {
+    /// Creates a context in the session and waits until its node has done so.
+    pub fn context(client: &Client) -> Result<Id, StartError> {
         let context = client.new_id();
         client.control(&Control::Context {
             id: context,
             devices: &0u32.to_le_bytes(),
         })?;
+        client.confirm(context)?;
+        Ok(context)
+    }
+
+    /// Builds the function's program in a context: for a board from its image; otherwise from a
+    /// cached binary of the driver, or from its source.
+    pub fn build(
+        (client, context): (&Arc<Client>, Id),
+        function: &Arc<Function>,
+        implementation: usize,
+        binaries: &Binaries,
+    ) -> Result<Program, StartError> {
         let mut new_key = None;
         let wanted = function.manifest.implementations.get(implementation);
         let (id, kernels) = match wanted {

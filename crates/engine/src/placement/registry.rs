@@ -17,7 +17,7 @@ use baltra_session::Endpoint;
 use baltra_wire::DeviceDescription;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use tonic::Code;
+use tonic::{Code, Status};
 
 /// Lease of an instance, seconds: the registry releases the devices of a gateway that has exited.
 const LEASE_S: u32 = 60;
@@ -65,13 +65,8 @@ impl Registry {
         let mut instances = self.instances.clone();
         if let Some((name, count)) = cached {
             if count == wanted.count {
-                let renew = RenewRequest {
-                    instance: name,
-                    except: wanted.except.clone(),
-                    ..RenewRequest::default()
-                };
-                match instances.renew(renew).await {
-                    Ok(instance) => return Ok(instance.into_inner()),
+                match self.renew(&name, wanted.except.clone()).await {
+                    Ok(instance) => return Ok(instance),
                     Err(status) if status.code() == Code::NotFound => {}
                     Err(status) => return Err(reason(&status).into()),
                 }
@@ -120,6 +115,27 @@ impl Registry {
             }
             (None, None) => Err("the registry's answer is empty".to_owned().into()),
         }
+    }
+
+    /// Renews the lease. Devices of nodes that send no heartbeats are replaced if it has
+    /// others: a call cannot wait for such a node.
+    async fn renew(&self, instance: &str, except: Vec<String>) -> Result<Instance, Status> {
+        let mut instances = self.instances.clone();
+        let mut request = RenewRequest {
+            instance: instance.to_owned(),
+            except,
+            ..RenewRequest::default()
+        };
+        let renewed = instances.renew(request.clone()).await?.into_inner();
+        let silent = renewed.devices.iter().filter(|device| device.silent);
+        let before = request.except.len();
+        request
+            .except
+            .extend(silent.map(|device| format!("{}/{}", device.node, device.device)));
+        if request.except.len() == before {
+            return Ok(renewed);
+        }
+        Ok(instances.renew(request).await?.into_inner())
     }
 
     async fn place(&self, instance: &str, assignment: &Assignment) -> Option<Candidate> {
@@ -263,7 +279,7 @@ fn identity(function: &Function) -> Identity {
     (function.manifest.name.clone(), function.digest.clone())
 }
 
-fn reason(status: &tonic::Status) -> String {
+fn reason(status: &Status) -> String {
     match status.code() {
         Code::Unavailable => format!("cannot reach the registry: {}", status.message()),
         _ => status.message().to_owned(),

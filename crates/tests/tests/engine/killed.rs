@@ -1,7 +1,8 @@
 //! Executors, managers and nodes that are killed while functions are called.
 
 use super::*;
-use baltra_tests::kill;
+use baltra_testkit::until;
+use baltra_tests::{kill, suspend};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,6 +55,35 @@ async fn test_an_executor_that_is_killed_costs_a_clear_error_or_nothing() {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn test_calls_leave_a_node_that_stops_answering_and_its_spare_session() {
+    let (stops, other) = (daemon(), daemon());
+    let engine = engine(options(&[&stops, &other]));
+    let function = add();
+    engine.deploy(&function, 1).await;
+    let call = bind(&function, "by=1", ints([1]));
+    run(&engine, &function, call).await.unwrap();
+    let sessions = || stops.text(&["sessions", "--json"]).unwrap();
+    let opened = || sessions().matches("\"instance\"").count();
+    until("the spare session is open", || opened() == 2).unwrap();
+    let mut processes = stops.children();
+    processes.push(stops.pid());
+    let _suspended = suspend(processes);
+    let end = Instant::now() + PATIENCE;
+    let after = loop {
+        let call = bind(&function, "by=1", ints([1]));
+        // Longer than the engine waits for the end of work past its deadline: each of the sessions is
+        // found to be dead by calls of its own.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        let trace = Trace::default();
+        match engine.call(&function, call, deadline, &trace).await {
+            Ok(reply) => break reply,
+            Err(error) => assert!(Instant::now() < end, "{error}"),
+        }
+    };
+    assert_eq!(after.outputs[0], ints([2]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
