@@ -14,6 +14,7 @@
 
 pub mod accelerator;
 pub mod image;
+mod link;
 pub mod packet;
 pub mod port;
 

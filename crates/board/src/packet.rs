@@ -1,7 +1,7 @@
 //! The packets of the host port's socket, each of a fixed size (`hdl/board/sim/host_protocol.h`).
 
 /// The protocol's version.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes of a request.
 pub const REQUEST_BYTES: usize = 120;
 /// Bytes of a reply.
@@ -34,6 +34,8 @@ pub enum Op {
     Get = 11,
     /// Runs such a kernel.
     Launch = 12,
+    /// Stops the call or launch whose id is the number. Has no reply.
+    Cancel = 13,
 }
 
 /// A request; fields that an operation does not use are zero.

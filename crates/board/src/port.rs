@@ -1,19 +1,14 @@
 //! A connection to a board's host port.
 
 use crate::image::{self, Description, Image};
-use crate::packet::{Op, Reply, Request, REPLY_BYTES, VERSION};
+use crate::link::Link;
+use crate::packet::{Op, Reply, Request, VERSION};
 use baltra_ring::memory::{Memory, Range};
 use rustix::event::{poll, PollFd, PollFlags};
-use rustix::net::{
-    recvmsg, sendmsg, socket_with, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage,
-    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType,
-};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use rustix::net::{socket_with, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 /// Reasons for which a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -39,8 +34,8 @@ pub enum Error {
     /// The window is too small.
     #[error("{0} bytes do not fit into the window shared with the board")]
     Window(u64),
-    /// The kernel exceeded its time limit.
-    #[error("the kernel did not end in time and was stopped")]
+    /// The kernel exceeded its time limit, or was cancelled.
+    #[error("the kernel did not end in time, or is no longer needed, and was stopped")]
     Killed,
     /// The answer exceeds its buffer; its length in bytes.
     #[error("the answer has {0} bytes, more than its buffer")]
@@ -133,9 +128,13 @@ pub struct Launch<'a> {
     pub timeout: u32,
 }
 
-/// A connection with its shared window, [`Port::window`].
+/// Whether a call is no longer needed; checked while it runs.
+pub type IsCancelled<'a> = &'a dyn Fn() -> bool;
+
+/// A connection with its shared window, [`Port::window`]. Threads share it: each waits for its own
+/// reply.
 pub struct Port {
-    socket: Mutex<OwnedFd>,
+    link: Link,
     /// A duplicate of the socket, to wait for its end.
     watched: OwnedFd,
     window: Memory,
@@ -163,17 +162,18 @@ impl Port {
             bytes: window_bytes,
             ..Request::default()
         };
-        let (about, fd) = exchange(&socket, Op::Hello, &request, None)?;
+        let watched = socket.try_clone().map_err(Error::Lost)?;
+        let link = Link::new(socket);
+        let (about, fd) = link.exchange(Op::Hello, request, None, None)?;
         let about = outcome(about)?;
         if about.version != VERSION {
             return Err(Error::Version(about.version));
         }
         let fd = fd.ok_or_else(|| malformed("the welcome had no descriptor of the window"))?;
         let window = Memory::map(&fd, window_bytes).map_err(Error::Lost)?;
-        let watched = socket.try_clone().map_err(Error::Lost)?;
         Ok(Port {
             watched,
-            socket: Mutex::new(socket),
+            link,
             window,
             about,
         })
@@ -205,7 +205,7 @@ impl Port {
             scalars: about.scalars.clone(),
             ..self.image(image, 0)?
         };
-        Ok(self.ask(Op::Define, &request)?.number)
+        Ok(self.ask(Op::Define, request)?.number)
     }
 
     /// Removes a function.
@@ -214,13 +214,13 @@ impl Port {
             name: name.into(),
             ..Request::default()
         };
-        self.ask(Op::Remove, &request).map(drop)
+        self.ask(Op::Remove, request).map(drop)
     }
 
     /// Loads a program for this connection alone; copies the image to `offset` of the window.
     /// Returns its number.
     pub fn load(&self, image: &Image<'_>, offset: u64) -> Result<u32, Error> {
-        Ok(self.ask(Op::Load, &self.image(image, offset)?)?.number)
+        Ok(self.ask(Op::Load, self.image(image, offset)?)?.number)
     }
 
     /// Unloads a program.
@@ -229,26 +229,26 @@ impl Port {
             number,
             ..Request::default()
         };
-        self.ask(Op::Unload, &request).map(drop)
+        self.ask(Op::Unload, request).map(drop)
     }
 
     /// Calls a function or program and waits for its end.
-    pub fn call(&self, call: &Call) -> Result<Done, Error> {
-        let reply = self.ask(
-            Op::Call,
-            &Request {
-                number: call.number,
-                offset: call.body.0,
-                bytes: call.body.1,
-                answer: call.answer.0,
-                room: call.answer.1,
-                params: call.params,
-                timeout: call.timeout,
-                cost: call.body.1.min(u32::MAX.into()) as u32,
-                ..Request::default()
-            },
-        )?;
-        Ok(cost(&reply))
+    pub fn call(&self, call: &Call, is_cancelled: IsCancelled<'_>) -> Result<Done, Error> {
+        let request = Request {
+            number: call.number,
+            offset: call.body.0,
+            bytes: call.body.1,
+            answer: call.answer.0,
+            room: call.answer.1,
+            params: call.params,
+            timeout: call.timeout,
+            cost: call.body.1.min(u32::MAX.into()) as u32,
+            ..Request::default()
+        };
+        let called = self
+            .link
+            .exchange(Op::Call, request, None, Some(is_cancelled));
+        Ok(cost(&outcome(called?.0)?))
     }
 
     /// Loads a kernel of a simulation library, for this connection alone. `configuration`: bytes of
@@ -264,8 +264,9 @@ impl Port {
             bytes: configuration,
             ..Request::default()
         };
-        let socket = self.socket.lock().expect("no panic under this lock");
-        let (reply, _) = exchange(&socket, Op::Bring, &request, Some(library))?;
+        let (reply, _) = self
+            .link
+            .exchange(Op::Bring, request, Some(library), None)?;
         Ok(outcome(reply)?.number)
     }
 
@@ -275,7 +276,7 @@ impl Port {
             bytes,
             ..Request::default()
         };
-        Ok(self.ask(Op::Take, &request)?.place as u32)
+        Ok(self.ask(Op::Take, request)?.place as u32)
     }
 
     /// Gives memory back.
@@ -300,11 +301,15 @@ impl Port {
             bytes,
             ..Request::default()
         };
-        self.ask(op, &request).map(drop)
+        self.ask(op, request).map(drop)
     }
 
     /// Launches a kernel and waits for its end. Returns its cost and its text.
-    pub fn launch(&self, launch: &Launch<'_>) -> Result<(Done, Vec<u8>), Error> {
+    pub fn launch(
+        &self,
+        launch: &Launch<'_>,
+        is_cancelled: IsCancelled<'_>,
+    ) -> Result<(Done, Vec<u8>), Error> {
         let mut block = Vec::new();
         block.extend((launch.words.len() as u32).to_ne_bytes());
         block.extend((launch.buffers.len() as u32).to_ne_bytes());
@@ -327,7 +332,10 @@ impl Port {
             timeout: launch.timeout,
             ..Request::default()
         };
-        let reply = self.ask(Op::Launch, &request)?;
+        let launched = self
+            .link
+            .exchange(Op::Launch, request, None, Some(is_cancelled));
+        let reply = outcome(launched?.0)?;
         let mut text = vec![0; reply.bytes.min(room) as usize];
         self.range(offset + length, room)?.copy_out(0, &mut text);
         Ok((cost(&reply), text))
@@ -350,59 +358,13 @@ impl Port {
         })
     }
 
-    fn ask(&self, op: Op, request: &Request) -> Result<Reply, Error> {
-        let socket = self.socket.lock().expect("no panic under this lock");
-        outcome(exchange(&socket, op, request, None)?.0)
+    fn ask(&self, op: Op, request: Request) -> Result<Reply, Error> {
+        outcome(self.link.exchange(op, request, None, None)?.0)
     }
 }
 
-fn malformed(what: &str) -> Error {
+pub(crate) fn malformed(what: &str) -> Error {
     Error::Lost(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()))
-}
-
-/// One request and its reply.
-fn exchange(
-    socket: &OwnedFd,
-    op: Op,
-    request: &Request,
-    file: Option<BorrowedFd<'_>>,
-) -> Result<(Reply, Option<OwnedFd>), Error> {
-    let lost = |e: rustix::io::Errno| Error::Lost(e.into());
-    let packet = request.encode(op);
-    let files = file.map(|file| [file]);
-    rustix::io::retry_on_intr(|| {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if let Some(files) = &files {
-            // There is space for one.
-            control.push(SendAncillaryMessage::ScmRights(files));
-        }
-        let parts = [IoSlice::new(&packet)];
-        sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL)
-    })
-    .map_err(lost)?;
-    let mut bytes = [0; REPLY_BYTES + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = rustix::io::retry_on_intr(|| {
-        let mut parts = [IoSliceMut::new(&mut bytes)];
-        recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)
-    })
-    .map_err(lost)?;
-    let mut fd = None;
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(mut rights) = message {
-            fd = rights.next();
-        }
-    }
-    match received.bytes {
-        REPLY_BYTES => {
-            let packet = bytes[..REPLY_BYTES].try_into().expect("as many");
-            Ok((Reply::decode(packet), fd))
-        }
-        0 => Err(Error::Lost(io::ErrorKind::UnexpectedEof.into())),
-        n => Err(malformed(&format!("a reply of {n} bytes"))),
-    }
 }
 
 /// What a call or a launch took.

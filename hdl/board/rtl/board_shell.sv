@@ -275,7 +275,7 @@ module board_shell
   table_changed_t table_changed;
   host_call_t host_call;
   host_call_reply_t host_call_reply;
-  logic change_ready, forget, http_busy, host_busy;
+  logic change_ready, forget, http_busy, host_busy, host_kill;
   logic [NUMBER_BITS:0] forget_function;
   logic [REGIONS-1:0] host_on, http_next;
   logic [S-1:0] http_next_tag[REGIONS];
@@ -538,7 +538,7 @@ module board_shell
         .start    (region_start[i]),
         .params   (region_params),
         .timeout  (region_timeout),
-        .kill     (1'b0),
+        .kill     (host_on[i] && host_kill),
         .decouple (decouple[i]),
         .idle     (run_idle[i]),
         .done     (region_done[i]),
@@ -640,6 +640,7 @@ module board_shell
       .region_loads,
       .region_busy,
       .region_on       (host_on),
+      .region_kill     (host_kill),
       .region_in       (host_in_stream),
       .region_out      (host_out_stream)
   );

@@ -42,7 +42,7 @@ enum class Policy : uint8_t { Fifo, Affinity, Shortest };
 // The host port's registers (hdl/host/README.md).
 enum class Register : uint8_t {
   Magic, Version, Shell, Sizes, Image, Cycles, CyclesUp, Decouple, Policy, LoadCost, PostLow, PostHigh, Ended, Forget,
-  Change, Name = 16, Entry = 20, Loads = 32, Busy = 48
+  Change, Abort, Name = 16, Entry = 20, Loads = 32, Busy = 48
 };
 
 // The host's memory for the board. False: the address is not mapped.

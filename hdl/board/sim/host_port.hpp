@@ -5,7 +5,8 @@
 // Input from programs is untrusted: packets are copied once and checked, a window cannot shrink
 // under the mapping, a program can access only its own window, and the board reads and writes host
 // memory only within the window of the program that made the call. A program that sends malformed
-// requests, or does not read its replies, is disconnected.
+// requests, or does not read its replies, is disconnected. A call ends with its program, or when the
+// program cancels it.
 #pragma once
 #include <fcntl.h>
 #include <poll.h>
@@ -77,6 +78,7 @@ class HostPort : HostMemory {
     if (job_ && board_.host_ended != ended_before_) finish(), did = true;
     if (++rest_ % kLook != 0 && job_) return did;  // sockets are polled less often while the board
                                                    // works
+    if (job_ && (job_->cancelled || job_->program->gone)) abort();
     while (programs_.size() < kProgramsMost) {
       const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (fd < 0) break;
@@ -118,6 +120,7 @@ class HostPort : HostMemory {
                                                        // below
   static constexpr uint32_t kClockKhz = 156250;
   static constexpr unsigned kLook = 8;
+  static constexpr uint32_t kKilled = 1;  // host_pkg::EndKilled
   static constexpr uint32_t kTimeoutMost = 1 << 26;  // maximum cycles: there is one call at a time,
                                                      // so it must end
   static constexpr uint64_t kBody = kDescriptor + (1ull << 32);    // of a launch, or an image
@@ -167,6 +170,7 @@ class HostPort : HostMemory {
     Program* program;
     host_request request;
     uint32_t image;  // for requests that upload an image
+    bool cancelled = false;
   };
 
   [[noreturn]] void failed(const char* what) {
@@ -175,20 +179,27 @@ class HostPort : HostMemory {
 
   bool receive(Program& program) {
     bool did = false;
-    while (!program.gone && program.waiting.size() < kWaitingMost) {
+    // The end of a program is noticed even if it has sent more than is read.
+    if (program.waiting.size() == kWaitingMost) {
+      pollfd about{program.fd, 0, 0};
+      if (poll(&about, 1, 0) == 1 && about.revents & (POLLHUP | POLLERR)) program.gone = did = true;
+    }
+    for (size_t n = 0; n < kWaitingMost && !program.gone && program.waiting.size() < kWaitingMost; n++) {
       host_request request;
       File file;
-      const ssize_t n = receive(program.fd, request, file);
-      if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
+      const ssize_t got = receive(program.fd, request, file);
+      if (got < 0 && (errno == EAGAIN || errno == EINTR)) break;
       did = true;
-      if (n != sizeof request) {
-        if (n > 0) fprintf(stderr, "warning: a program at the host port sent %zd bytes, which is not the size of a request\n", n);
+      if (got != sizeof request) {
+        if (got > 0) fprintf(stderr, "warning: a program at the host port sent %zd bytes, which is not the size of a request\n", got);
         program.gone = true;
       } else if ((request.op == HOST_HELLO) == (program.window != nullptr)) {
         fprintf(stderr, "warning: a program at the host port sent its hello too late or twice\n");
         program.gone = true;
       } else if (request.op == HOST_HELLO) {
         welcome(program, request);
+      } else if (request.op == HOST_CANCEL) {
+        cancel(program, request.number);
       } else {
         program.waiting.push_back({request, std::move(file)});
       }
@@ -240,6 +251,23 @@ class HostPort : HostMemory {
     answer(program, reply, reply.status == HOST_OK ? fd : -1);
     if (reply.status != HOST_OK) program.gone = true;
     if (fd >= 0) close(fd);
+  }
+
+  void cancel(Program& program, uint32_t id) {
+    if (job_ && job_->program == &program && job_->request.id == id) job_->cancelled = true;
+    const auto is_it = [id](const Waiting& waiting) { return waiting.request.id == id && (waiting.request.op == HOST_CALL || waiting.request.op == HOST_LAUNCH); };
+    const auto found = std::find_if(program.waiting.begin(), program.waiting.end(), is_it);
+    if (found == program.waiting.end()) return;
+    host_reply reply = to(found->request);
+    reply.status = kKilled;
+    program.waiting.erase(found);
+    answer(program, reply);
+  }
+
+  // Stops the board's call; repeated until the call has ended, because the board may not have read
+  // its descriptor yet.
+  void abort() {
+    if (job_->request.op == HOST_CALL || job_->request.op == HOST_LAUNCH) board_.write_register(Register::Abort, static_cast<uint32_t>(kDescriptor));
   }
 
   static host_reply to(const host_request& request) {

@@ -11,7 +11,7 @@
 #pragma once
 #include <stdint.h>
 
-#define HOST_PROTOCOL 2u
+#define HOST_PROTOCOL 3u
 
 enum host_op {
   HOST_HELLO = 1,   // bytes: requested size of the window
@@ -28,6 +28,8 @@ enum host_op {
   HOST_PUT = 10,    // bytes (a multiple of 256) from offset in the window to the address `answer`
   HOST_GET = 11,    // the reverse
   HOST_LAUNCH = 12, // number, a host_launch (offset, bytes), room for text (answer, room), timeout
+  HOST_CANCEL = 13, // number: the id of a request of this connection. Has no reply. A call or launch
+                    // that has not ended is stopped, or not begun: its reply has the status 1
 };
 
 enum host_status {

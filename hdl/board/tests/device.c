@@ -2,6 +2,7 @@
  *
  *   device sobel source|image FILE WIDTH HEIGHT < gray > edges    a program of source, or of a region's image
  *   device facts IMAGE                                            properties of a board's device, and its refusals
+ *   device endless                                                a kernel that does not end, and what follows it
  */
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
@@ -289,6 +290,32 @@ static void compiled(const char *path) {
   CHECK(!clCreateProgramWithBinary(context, 1, &device, &length, &again, NULL, &e) && e == CL_INVALID_BINARY);
 }
 
+/* Prints the codes of the calls after the launch. */
+static void endless(void) {
+  cl_int e;
+  cl_device_id device = device_of(CL_DEVICE_TYPE_ACCELERATOR);
+  cl_context context = clCreateContext(NULL, 1, &device, NULL, NULL, &e);
+  OK(e);
+  cl_command_queue queue = clCreateCommandQueue(context, device, 0, &e);
+  OK(e);
+  const char *source = "kernel void endless(global volatile uint *x) { while (x[0] == 0) x[1]++; }";
+  cl_program program = clCreateProgramWithSource(context, 1, &source, NULL, &e);
+  OK(e);
+  OK(clBuildProgram(program, 1, &device, "", NULL, NULL));
+  cl_kernel kernel = clCreateKernel(program, "endless", &e);
+  OK(e);
+  cl_uint zeros[2] = {0, 0};
+  cl_mem buffer = clCreateBuffer(context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, sizeof zeros, zeros, &e);
+  OK(e);
+  OK(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
+  size_t one = 1;
+  OK(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &one, NULL, 0, NULL, NULL));
+  OK(clFlush(queue));
+  printf("ready\n");
+  fflush(stdout);
+  printf("finish %d\n", clFinish(queue));
+}
+
 int main(int argc, char **argv) {
   if (argc == 6 && strcmp(argv[1], "sobel") == 0) {
     sobel(strcmp(argv[2], "image") == 0, argv[3], (size_t)atol(argv[4]), (size_t)atol(argv[5]));
@@ -296,8 +323,10 @@ int main(int argc, char **argv) {
     facts(argv[2]);
   } else if (argc <= 3 && argc > 1 && strcmp(argv[1], "compiled") == 0) {
     compiled(argv[2]);
+  } else if (argc == 2 && strcmp(argv[1], "endless") == 0) {
+    endless();
   } else {
-    fprintf(stderr, "usage: device sobel source|image FILE WIDTH HEIGHT, device facts IMAGE, or device compiled [IMAGE]\n");
+    fprintf(stderr, "usage: device sobel source|image FILE WIDTH HEIGHT, device facts IMAGE, device compiled [IMAGE], or device endless\n");
     return 2;
   }
   return 0;

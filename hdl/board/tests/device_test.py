@@ -93,6 +93,17 @@ class Node:
         assert not check or done.returncode == 0, (words, done.stdout, done.stderr)
         return done
 
+    def start(self, device, *words):
+        """Starts the OpenCL program on a device."""
+        command = [BALTRA, "--runtime-dir", self.run_dir, "run", "--device", device, "--", PROGRAM]
+        return subprocess.Popen(
+            [*command, *map(str, words)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env=self.environment(),
+        )
+
     def program(self, device, *words, body=b""):
         """Runs the OpenCL program on a device; returns its output and its times."""
         done = self.baltra("run", "--device", device, "--", PROGRAM, *words, input=body, text=False)
@@ -291,6 +302,31 @@ def busy_cycles(board):
         for line in lines
         if line.startswith("baltra_board_kernel_busy_cycles_total")
     )
+
+
+BOARDS_LIMIT = 1 << 26  # cycles of any launch
+
+
+def test_an_endless_kernel_ends_with_its_session_or_at_its_limit():
+    with node("task_ms = 5000") as (board, pool):
+        words = ("sobel", "image", BUILT_IN / "sobel.img", WIDTH, HEIGHT)
+        edges, _ = pool.program("board", *words, body=PICTURE)
+        for leaves in (True, False):
+            before = busy_cycles(board)
+            with pool.start("board", "endless") as running:
+                assert running.stdout.readline() == b"ready\n"
+                until("the kernel runs", lambda: busy_cycles(board) > before + 5000)
+                if leaves:
+                    running.kill()
+                # Other regions continue.
+                assert http(f"{board.url}/function/sobel?width={WIDTH}", PICTURE) == (200, edges)
+                if not leaves:
+                    assert running.stdout.readline() == b"finish -2\n"  # CL_DEVICE_NOT_AVAILABLE
+                # The board accepts calls over its host port again.
+                assert pool.program("board", *words, body=PICTURE)[0] == edges
+            # Reading the metrics occupies no region.
+            until("the regions are idle", lambda: busy_cycles(board) == busy_cycles(board))
+            assert busy_cycles(board) - before < BOARDS_LIMIT
 
 
 def test_the_gateway_spreads_calls_over_boards():

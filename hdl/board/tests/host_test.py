@@ -167,7 +167,7 @@ def is_well(running):
 def test_what_the_board_says_of_itself():
     with board() as running, Port(running.path) as port:
         assert (
-            port.about["version"] == 2
+            port.about["version"] == 3
             and port.about["shell"] == 1
             and port.about["regions"] == REGIONS
         ), port.about

@@ -12,12 +12,14 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 from pathlib import Path
 
 from harness import image, run
 from host_test import CALL, FULL, KILLED, LOAD, OK, REQUEST, UNKNOWN, UNLOAD, WRONG, Port, board, is_well
 
-BRING, TAKE, GIVE, PUT, GET, LAUNCH = range(7, 13)
+BRING, TAKE, GIVE, PUT, GET, LAUNCH, CANCEL = range(7, 14)
 FAULT, FAILED = 67, 68
 BALTRA = Path(__file__).resolve().parents[3] / "target" / "release" / "baltra"
 TEXT = 1 << 19  # in the window
@@ -89,7 +91,11 @@ class Program(Port):
         assert self.ask(GET, answer=place, bytes=bytes)["status"] == OK
         return self.window[:length]
 
-    def launch(self, number, items, *arguments, offset=0, local=1, timeout=1 << 22):
+    def launch(self, *arguments, **more):
+        self.begin(*arguments, **more)
+        return self.end()
+
+    def begin(self, number, items, *arguments, offset=0, local=1, timeout=1 << 22):
         """`arguments`: numbers, and buffers as (place, bytes[, writable])."""
         words = [items, 1, 1, offset, 0, 0, local, 1, 1, 1]
         buffers = []
@@ -103,7 +109,12 @@ class Program(Port):
         for place, bytes, *writable in buffers:
             head += struct.pack("=QII", bytes, place, *(writable or [1]))
         self.window[: len(head)] = head
-        reply = self.ask(LAUNCH, number=number, bytes=len(head), answer=TEXT, room=TEXT, timeout=timeout)
+        self.send(LAUNCH, number=number, bytes=len(head), answer=TEXT, room=TEXT, timeout=timeout)
+
+    def end(self):
+        """The reply to a launch, and its text."""
+        reply = self.receive()
+        assert reply["op"] == LAUNCH, reply
         return reply, self.window[TEXT : TEXT + reply["bytes"]].decode()
 
 
@@ -176,6 +187,57 @@ def test_an_endless_kernel_ends_at_its_limit():
             add(other, number, 64)
         program.put(place, b"\1" + bytes(255))
         assert program.launch(endless, 1, (place, 256))[0]["status"] == OK
+        is_well(running)
+
+
+BOARDS_LIMIT = 1 << 26  # cycles of any launch
+
+
+def busy_cycles(running):
+    """Cycles of all kernels since the start."""
+    with urllib.request.urlopen(f"{running.url}/metrics", timeout=60) as answer:
+        lines = answer.read().decode().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("baltra_board_kernel_busy_cycles_total"))
+
+
+def test_a_cancelled_kernel_ends_and_its_region_is_usable():
+    with programs(2) as (running, program, other):
+        endless, mine, number = program.kernel("forever")["number"], program.kernel("add")["number"], other.kernel("add")["number"]
+        place = program.take(256)
+        for _ in range(4):
+            program.begin(endless, 1, (place, 256), timeout=0)
+            launched = program.id
+            time.sleep(0.02)
+            # No other program and no other id ends it.
+            other.send(CANCEL, number=launched)
+            program.send(CANCEL, number=launched + 1000)
+            program.send(CANCEL, number=launched)
+            reply, _ = program.end()
+            assert (reply["id"], reply["status"]) == (launched, KILLED), reply
+            # Nothing of it is written later.
+            before = program.get(place, 256)
+            add(other, number, 256)
+            add(program, mine, 256)
+            assert program.get(place, 256) == before
+        # What has ended cannot be cancelled, and a cancellation has no reply.
+        program.send(CANCEL, number=launched)
+        assert busy_cycles(running) < BOARDS_LIMIT
+        is_well(running)
+
+
+def test_kernels_end_with_their_program():
+    with programs(2) as (running, program, other):
+        number = other.kernel("add")["number"]
+        for waiting in (0, 3, 15, 40):
+            with Program(running.path) as leaving:
+                endless = leaving.kernel("forever")["number"]
+                place = leaving.take(256)
+                leaving.begin(endless, 1, (place, 256), timeout=0)
+                # More requests than the board reads.
+                for _ in range(waiting):
+                    leaving.send(TAKE, bytes=256)
+            add(other, number, 256)
+        assert busy_cycles(running) < BOARDS_LIMIT
         is_well(running)
 
 

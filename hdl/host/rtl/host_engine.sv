@@ -5,6 +5,10 @@
 // writes host memory into board memory, where images and the kernels' buffers are stored; a read does
 // the reverse. The report is written to host memory, after the descriptor, before `ended`.
 //
+// `abort` ends the call of the descriptor at `abort_address`, from the descriptor's fetch on: its
+// region stops the kernel as at the end of its time. A call that waits for a region is stopped when
+// it is granted. Copies, and descriptors that wait, are unaffected.
+//
 // Parameters: REGIONS; CALLS and READS, whether these are supported; otherwise they are malformed;
 // NUMBER_BITS, of a function's number; BURST, beats of a copy's bursts; READ_AHEAD, beats. Latency:
 // the bus's twice, and 14 cycles, from a descriptor's address to its body's first beat in the
@@ -30,6 +34,8 @@ module host_engine
     output logic                       post_ready,
     input  logic [63:0]                post_address,
     output logic                       ended,         // a descriptor has completed
+    input  logic                       abort,
+    input  logic [31:0]                abort_address,
     output logic                       busy,
     // Host memory.
     output logic                       read_valid,
@@ -54,6 +60,7 @@ module host_engine
     input  host_call_reply_t           call_reply,
     // The granted region: its number, its body and its reply.
     output logic [REGIONS-1:0]         region_on,
+    output logic                       region_kill,
     output streams_in_t                region_in,
     input  streams_out_t               region_out
 );
@@ -93,7 +100,7 @@ module host_engine
   logic [31:0] cycles;
   logic [BeatBits-1:0] beat;
   logic [RegionBits-1:0] region;
-  logic        fed, answered, failed_read, on;
+  logic        fed, answered, failed_read, on, aborted;
 
   logic        s_valid, s_last, m_ready, finish_ready;
   logic [7:0]  s_keep;
@@ -191,6 +198,7 @@ module host_engine
     region_on = '0;
     region_on[region] = CALLS && on;
   end
+  assign region_kill = CALLS && aborted;
 
   assign region_in = '{s_valid: s_valid, s_data: in_data, s_keep: s_keep, s_last: s_last, m_ready: m_ready};
 
@@ -259,9 +267,12 @@ module host_engine
 
   always_ff @(posedge own_clk) begin
     if (rst) begin
-      state <= Idle;
-      on    <= 1'b0;
+      state   <= Idle;
+      on      <= 1'b0;
+      aborted <= 1'b0;
     end else begin
+      if (state == Idle) aborted <= 1'b0;
+      else if (abort && abort_address == at[31:0]) aborted <= 1'b1;
       unique case (state)
         Idle:   if (posted) state <= Fetch;
         Fetch:  if (in_valid && word == '1) state <= Check;

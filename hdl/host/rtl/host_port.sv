@@ -44,12 +44,14 @@ module host_port
     input  logic [31:0] region_loads[REGIONS],
     input  logic [63:0] region_busy[REGIONS],
     output logic [REGIONS-1:0] region_on,
+    output logic         region_kill,
     output streams_in_t  region_in,
     input  streams_out_t region_out
 );
 
-  logic post_valid, post_ready, forget_own, works;
+  logic post_valid, post_ready, forget_own, works, abort;
   logic [63:0] post_address;
+  logic [31:0] abort_address;
   logic [NUMBER_BITS-1:0] forget_program;
 
   // The host does not do both at once.
@@ -84,6 +86,8 @@ module host_port
       .post_valid,
       .post_ready,
       .post_address,
+      .abort,
+      .abort_address,
       .ended    (host_out.ended),
       .decouple,
       .region_loads,
@@ -102,6 +106,8 @@ module host_port
       .post_ready,
       .post_address,
       .ended        (host_out.ended),
+      .abort,
+      .abort_address,
       .busy         (works),
       .read_valid   (host_out.dma_read_valid),
       .read_ready   (host_in.dma_read_ready),
@@ -122,6 +128,7 @@ module host_port
       .call,
       .call_reply,
       .region_on,
+      .region_kill,
       .region_in,
       .region_out
   );

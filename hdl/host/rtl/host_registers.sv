@@ -5,6 +5,8 @@
 // write that starts an operation (Change, Doorbell, Forget) while the same is in progress is lost:
 // the host must check first.
 //
+// `abort` lasts one cycle: the call of the descriptor at `abort_address` ends (host_engine).
+//
 // Parameters: REGIONS; SHELL, the id for images; IMAGE_BYTES, the longest image's body.
 module host_registers
   import fn_pkg::*;
@@ -41,6 +43,8 @@ module host_registers
     output logic        post_valid,
     input  logic        post_ready,
     output logic [63:0] post_address,
+    output logic        abort,
+    output logic [31:0] abort_address,
     input  logic        ended,
     // The regions.
     input  logic [REGIONS-1:0] decouple,
@@ -69,6 +73,7 @@ module host_registers
     AtForget   = 6'd13,  // a program's number
     AtChange   = 6'd14,  // 1 adds or replaces, 2 removes; reading: 1 in progress, 2 done; the
                          // function from bit 16 on
+    AtAbort    = 6'd15,  // the lower half of a call's descriptor
     AtName     = 6'd16,  // 4 words
     AtEntry    = 6'd20,  // 11 words
     AtLoads    = 6'd32,  // of each region, up to 16
@@ -126,12 +131,14 @@ module host_registers
       load_cost    <= 32'd65536;
       post_valid   <= 1'b0;
       forget       <= 1'b0;
+      abort        <= 1'b0;
       change_valid <= 1'b0;
       changing     <= 1'b0;
     end else begin
       cycles <= cycles + 1'b1;
       if (ended) count_ended <= count_ended + 1'b1;
       forget <= write && address == AtForget;
+      abort  <= write && address == AtAbort;
       if (post_ready) post_valid <= 1'b0;
       if (change_ready) change_valid <= 1'b0;
       if (changed_valid) changing <= 1'b0;
@@ -162,6 +169,7 @@ module host_registers
       if (address == AtPostLow) post_address[31:0] <= data;
       if (address == AtPostHigh) post_address[63:32] <= data;
       if (address == AtForget) forget_program <= data[NUMBER_BITS-1:0];
+      if (address == AtAbort) abort_address <= data;
       // Data of a pending change of the table does not change.
       if (!changing) begin
         if (address == AtChange) begin

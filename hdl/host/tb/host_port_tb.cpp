@@ -7,7 +7,7 @@ using namespace bench;
 
 namespace {
 
-enum At { Magic, Version, Shell, Sizes, Image, Cycles, CyclesUp, Decouple, Policy, LoadCost, PostLow, PostHigh, Ended, Forget, Change, Name = 16, Entry = 20, Loads = 32, Busy = 48 };
+enum At { Magic, Version, Shell, Sizes, Image, Cycles, CyclesUp, Decouple, Policy, LoadCost, PostLow, PostHigh, Ended, Forget, Change, Abort, Name = 16, Entry = 20, Loads = 32, Busy = 48 };
 enum Status { Ok, Killed, Room, HostError, BoardError, Malformed, ImageRefused = 16 };
 
 constexpr size_t kHostBytes = 1 << 16, kBoardBytes = 1 << 14;
@@ -46,6 +46,7 @@ struct Port : Clocked {
     // The outcome of the next call.
     unsigned load_result = 0, grant_delay = 3, region = 2, ended = 0;
     bool killed = false, room_in_table = true;
+    bool endless = false;  // the kernel has no end of its own
     uint32_t kernel_cycles = 1234;
     uint64_t granted_at = 0, first_in = 0;
     // Observations of the call.
@@ -116,7 +117,7 @@ struct Port : Clocked {
         d->finish_loaded = 1;
         d->finish_cycles = kernel_cycles;
         d->s_ready = running_ == 2 && !in_ended_ && !random.percent(stall);
-        if (running_ == 2 && !out_ended_ && !offered_ && !random.percent(idle) && (!out_.empty() || (in_ended_ && !out_ended_))) offered_ = true;
+        if (running_ == 2 && !out_ended_ && !offered_ && (!endless || killed) && !random.percent(idle) && (!out_.empty() || (in_ended_ && !out_ended_))) offered_ = true;
         d->m_valid = offered_;
         if (offered_) {
             const size_t n = std::min<size_t>(8, out_.size());
@@ -179,6 +180,11 @@ struct Port : Clocked {
             changing_ = false;
         }
         if (d->forget) forgotten.push_back(d->forget_function);
+        if (d->region_kill && d->region_on) {
+            check(running_ == 2 && !d->grant, "a region without a run is stopped");
+            killed = true;
+            out_.clear();
+        }
         if (d->request_valid && d->request_ready) {
             check(running_ == 0, "a second request while one runs");
             requested.function = d->request_function;
@@ -271,7 +277,7 @@ private:
 
 void is_well(Port &port, const std::string &after) {
     port.load_result = 0;
-    port.killed = false;
+    port.killed = port.endless = false;
     port.region = 2;
     Descriptor d;
     d.bytes = 100;
@@ -464,6 +470,42 @@ TEST(failures_are_reported_and_affect_no_later_calls) {
         check(port.requested.count == requested, "a malformed call is requested");
         is_well(port, "malformed descriptors");
     }
+}
+
+// Repeats the abort until the report is there, as a host does.
+Report aborted(Port &port, const Descriptor &d, unsigned after, uint64_t address = kDescriptor) {
+    const unsigned before = port.ended;
+    port.post(d);
+    for (unsigned i = 0; i < after; i++) port.step();
+    for (int i = 0; port.ended == before; i++) {
+        check(i < 20000, "hangs");
+        port.write(Abort, static_cast<uint32_t>(address));
+    }
+    return port.report();
+}
+
+TEST(an_abort_ends_its_call_at_any_time_and_no_other) {
+    Port port;
+    for (unsigned traffic : {0, 40})
+        for (unsigned after = 0; after < 400; after += 1 + port.random.below(9)) {
+            port.idle = port.stall = traffic;
+            port.latency = 20;
+            port.grant_delay = 100;
+            port.killed = false;
+            port.endless = true;
+            Descriptor d;
+            d.bytes = port.random.below(2000);
+            const Report r = aborted(port, d, after);
+            check(r.status == Killed && r.bytes == 0, "status " + std::to_string(r.status) + " of an aborted call");
+            is_well(port, "an abort");
+            // The kernel has ended before, or the abort is for another descriptor.
+            check(aborted(port, d, 6000).status == Ok && aborted(port, d, after, kDescriptor + 8).status == Ok, "a call is stopped by another's abort");
+            Descriptor copy;
+            copy.kind = 1;
+            copy.bytes = 512;
+            check(aborted(port, copy, after % 100).status == Ok, "a copy is stopped");
+        }
+    is_well(port, "aborts of nothing");
 }
 
 TEST(descriptors_wait_in_order) {

@@ -43,6 +43,7 @@ module host_port_top
     input  logic [31:0] region_loads[4],
     input  logic [63:0] region_busy[4],
     output logic [3:0] region_on,
+    output logic        region_kill,
     output logic        s_valid,
     input  logic        s_ready,
     output logic [63:0] s_data,

@@ -5,6 +5,7 @@ use super::BoardDevice;
 use crate::driver::builtin::chain;
 use crate::driver::builtin::memory::{Piece, Twin, UNIT};
 use crate::driver::builtin::transfer::Result;
+use crate::driver::cancel;
 use crate::driver::emulate::kernel::Kernel;
 use crate::driver::emulate::launch::{failed, faulted, print, Block, Bound};
 use crate::driver::emulate::may_log;
@@ -84,14 +85,14 @@ impl Brought {
         let scratch = self.board.memory.take(SCRATCH_BYTES);
         let scratch = scratch.ok_or(CL_OUT_OF_RESOURCES)?;
         let port = &self.board.own.port;
-        let done = port.launch(&Launch {
+        let launch = Launch {
             number,
             words: &block.words,
             buffers: &buffers,
             scratch: (scratch.offset, SCRATCH_BYTES),
             timeout: 0,
-        });
-        match done {
+        };
+        match port.launch(&launch, &cancel::is_requested) {
             Ok((done, mut text)) => {
                 print(&mut text);
                 let khz = u64::from(port.about.clock_khz.max(1));

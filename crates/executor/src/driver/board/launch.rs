@@ -5,6 +5,7 @@ use super::Board;
 use crate::driver::builtin::object;
 use crate::driver::builtin::objects::{Mem, Queue};
 use crate::driver::builtin::transfer::{done, Result};
+use crate::driver::cancel;
 use crate::driver::emulate::launch::{enqueue, Sizes};
 use crate::driver::emulate::WORK_GROUP_ITEMS;
 use baltra_board::port::{Call, Error};
@@ -82,13 +83,14 @@ unsafe fn run(queue: &Queue<Board>, kernel: &ImageKernel, sizes: &Sizes) -> Resu
         .ok_or(CL_OUT_OF_RESOURCES)?;
     let number = kernel.program.number();
     let port = &queue.device.own.port;
-    let called = port.call(&Call {
+    let call = Call {
         number: number.ok_or(CL_INVALID_PROGRAM_EXECUTABLE)?,
         body: (body.offset(), items.min(body.bytes) as u64),
         answer: (answer.offset(), answer.bytes as u64),
         params,
         timeout: kernel.program.timeout(),
-    });
+    };
+    let called = port.call(&call, &cancel::is_requested);
     let done = called.map_err(|error| {
         tracing::info!(%error, "a kernel call failed");
         match error {
