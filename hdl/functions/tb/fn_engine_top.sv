@@ -6,13 +6,7 @@ module fn_engine_top
 #(
     parameter int W = 64
 ) (
-    input  logic         clk,
-    input  logic         rst,
-    input  policy_t      policy,
-    input  logic [7:0]   patience,
-    input  logic [31:0]  load_cost,
-    input  logic         request_valid,
-    output logic         request_ready,
+`include "fn_scheduler_ports.svh"
     input  logic [5:0]   request_tag,
     input  logic [5:0]   request_function,
     input  logic [31:0]  request_cost,

@@ -38,13 +38,7 @@ module host_engine
     input  logic [31:0]                abort_address,
     output logic                       busy,
     // Host memory.
-    output logic                       read_valid,
-    input  logic                       read_ready,
-    output logic [63:0]                read_address,
-    output logic [$clog2(BURST+1)-1:0] read_beats,
-    input  logic                       data_valid,
-    input  logic [63:0]                data,
-    input  logic                       data_error,
+`include "host_read_ports.svh"
     output logic                       write_valid,
     input  logic                       write_ready,
     output logic [63:0]                write_address,

@@ -17,14 +17,7 @@ module host_reader #(
     input  logic [63:0]                address,   // a multiple of 8
     input  logic [28:0]                beats,
     output logic                       over,      // all beats have been consumed
-    // The bus.
-    output logic                       read_valid,
-    input  logic                       read_ready,
-    output logic [63:0]                read_address,
-    output logic [$clog2(BURST+1)-1:0] read_beats,
-    input  logic                       data_valid,
-    input  logic [63:0]                data,
-    input  logic                       data_error,
+`include "host_read_ports.svh"
     // The prefetched data.
     output logic                       m_valid,
     input  logic                       m_ready,

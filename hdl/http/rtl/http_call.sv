@@ -21,38 +21,7 @@ module http_call
     parameter int RX_POSITION_BITS = RX_RING_BITS + 2,
     parameter int TX_POSITION_BITS = TX_RING_BITS + 2
 ) (
-    input  logic                                   clk,
-    input  logic                                   rst,
-    // The call. Its operands are valid with `start`.
-    input  logic                                   start,
-    input  logic [SESSION_BITS-1:0]                session,
-    input  logic [RX_POSITION_BITS-1:0]            body_at,
-    input  logic [23:0]                            body_bytes,
-    input  logic [TX_POSITION_BITS-1:0]            answer_at,
-    // Maximum bytes of the reply, including its head.
-    input  logic [23:0]                            room,
-    input  text_t                                  ending,      // last part of the reply's head
-    input  logic [5:0]                             id_bytes,    // of an id for the reply; 0: none
-    // The id: eight bytes of it, a cycle after they are requested.
-    output logic                                   id_read,
-    output logic [SESSION_BITS-1:0]                id_session,
-    output logic [2:0]                             id_word,
-    input  logic [63:0]                            id_data,
-    // The expected next call: its body is prefetched.
-    input  logic                                   ahead,
-    input  logic [SESSION_BITS-1:0]                ahead_session,
-    input  logic [RX_POSITION_BITS-1:0]            ahead_body_at,
-    input  logic [23:0]                            ahead_body_bytes,
-    output logic                                   complete,    // until `taken`
-    output logic                                   over,        // the reply exceeds `room`
-    output logic [TX_POSITION_BITS-1:0]            answer_to,
-    input  logic                                   taken,
-    // The shared ports of the rings.
-    output logic                                   rx_wants,
-    input  logic                                   rx_may,
-    output logic                                   rx_read,
-    output logic [SESSION_BITS+RX_RING_BITS-4:0] rx_read_address,
-    input  logic [63:0]                            rx_read_data,
+`include "http_call_ports.svh"
     // The reply's beats (http_writer).
     output logic                                   tx_wants,
     input  logic                                   tx_may,
@@ -64,17 +33,7 @@ module http_call
     output logic [TX_POSITION_BITS-1:0]            tx_from,
     output logic [SESSION_BITS-1:0]                tx_session,
     input  logic [TX_POSITION_BITS-1:0]            tx_position,
-    // The region (module region).
-    output logic                                   k_valid,
-    input  logic                                   k_ready,
-    output logic [63:0]                            k_data,
-    output logic [7:0]                             k_keep,
-    output logic                                   k_last,
-    input  logic                                   r_valid,
-    output logic                                   r_ready,
-    input  logic [63:0]                            r_data,
-    input  logic [7:0]                             r_keep,
-    input  logic                                   r_last
+`include "http_call_region_ports.svh"
 );
 
   logic own_clk;  // gated while no state changes

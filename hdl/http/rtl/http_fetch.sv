@@ -21,24 +21,7 @@ module http_fetch
     parameter  int TOTAL_MS = 30000,
     localparam int S = $clog2(SESSIONS)
 ) (
-    input  logic                    clk,
-    input  logic                    rst,
-    input  logic                    tick,
-    input  logic [31:0]             server_ip,
-    input  logic [15:0]             server_port,
-    input  logic [8*PATH_BYTES-1:0] path,         // prefix of the file; its first character in bits
-                                                  // 7:0, padded with zeros
-    // FILE.img, with the maximum of its bytes
-    input  logic                    start,
-    output logic                    ready,
-    input  name_t                   file,
-    input  logic [31:0]             most,
-    output logic                    done,
-    output fetch_result_t           result,
-    output logic                    m_valid,      // the body
-    input  logic                    m_ready,
-    output logic [63:0]             m_data,
-    output logic                    m_last,
+`include "http_fetch_ports.svh"
     output client_t                 client,       // of net_stack, and of the rings
     input  client_reply_t           reply
 );

@@ -16,20 +16,8 @@ module kernel_calls
     output logic        port_ready,
     output logic [63:0] port_word,
     // The kernel's ports.
-    input  logic        start,
-    output logic        done,
-    output logic [7:0]  status,
-    output logic        print_valid,
-    input  logic        print_ready,
-    output logic [7:0]  print_data,
-    output logic        mem_valid,
-    input  logic        mem_ready,
-    output logic [31:0] mem_address,
-    output logic [7:0]  mem_strobe,
-    output logic [63:0] mem_data,
-    output logic        mem_go,
-    input  logic        mem_answer,
-    input  logic [63:0] mem_word
+`include "kernel_call_ports.svh"
+`include "kernel_word_ports.svh"
 );
 
   logic accepts, loading;

@@ -47,7 +47,7 @@ module kernel_convolution #(
   } state_t;
 
   state_t     state;
-  logic       taking, bytes_ready, byte_valid, byte_end, byte_taken, good;
+  logic       taking, byte_valid, byte_end, byte_taken, good;
   logic [7:0] next_byte;
 
   kernel_control u_control (
@@ -56,23 +56,9 @@ module kernel_convolution #(
       .*
   );
 
-  assign s_ready = taking && bytes_ready;
-
-  axis_bytes #(
+  kernel_bytes #(
       .W(W)
-  ) u_bytes (
-      .clk,
-      .rst    (rst || start),
-      .s_valid(taking && s_valid),
-      .s_ready(bytes_ready),
-      .s_data,
-      .s_keep,
-      .s_last,
-      .m_valid(byte_valid),
-      .m_ready(byte_taken),
-      .m_byte (next_byte),
-      .m_end  (byte_end)
-  );
+  ) u_bytes (.*);
 
   logic [XBits-1:0]   x_last;
   logic [InBits-1:0]  in_last;

@@ -3,17 +3,7 @@
 //
 // `done`: the kernel has ended, and all that it wrote is in memory. Buffers: see memory_guard.
 module kernel_frame (
-    input  logic        clk,
-    input  logic        rst,
-    input  logic        arg_valid,
-    input  logic [5:0]  arg_index,
-    input  logic [63:0] arg_data,
-    input  logic        start,
-    output logic        done,
-    output logic [7:0]  status,
-    output logic        print_valid,
-    input  logic        print_ready,
-    output logic [7:0]  print_data,
+`include "kernel_argument_ports.svh"
 `include "memory_guard_ports.svh"
     ,
 `include "msg_axi_ports.svh"

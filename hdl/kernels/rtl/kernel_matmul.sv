@@ -43,7 +43,7 @@ module kernel_matmul #(
   } state_t;
 
   state_t state;
-  logic   taking, bytes_ready, byte_valid, byte_end, byte_taken, good, unused_signals;
+  logic   taking, byte_valid, byte_end, byte_taken, good, unused_signals;
   logic [7:0] next_byte;
 
   assign unused_signals = &{1'b0, params[127:96]};
@@ -54,24 +54,11 @@ module kernel_matmul #(
       .*
   );
 
-  assign s_ready    = taking && bytes_ready;
   assign byte_taken = byte_valid && (state == LoadA || state == LoadB || state == Whole || state == Excess);
 
-  axis_bytes #(
+  kernel_bytes #(
       .W(W)
-  ) u_bytes (
-      .clk,
-      .rst    (rst || start),
-      .s_valid(taking && s_valid),
-      .s_ready(bytes_ready),
-      .s_data,
-      .s_keep,
-      .s_last,
-      .m_valid(byte_valid),
-      .m_ready(byte_taken),
-      .m_byte (next_byte),
-      .m_end  (byte_end)
-  );
+  ) u_bytes (.*);
 
   // Sizes, and the position of the next byte in its matrix. A malformed request loads no data.
 

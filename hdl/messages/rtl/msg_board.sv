@@ -7,26 +7,9 @@ module msg_board
 #(
     parameter int NET = 0
 ) (
-    input  logic             clk,
-    input  logic             rst,
-    input  logic             tick,
-    input  logic [47:0]      own,
-    input  logic [31:0]      own_ip,
-    input  logic [7:0]       own_station,
-    input  logic [15:0]      tcp_port,
-    input  logic [63:0]      secret,
-    input  logic [127:0]     job_key,
-    input  logic             put,
-    input  logic [7:0]       put_rank,
-    input  logic [4:0]       put_port,
+`include "msg_station_ports.svh"
     input  logic [47:0]      put_address,
     input  logic [31:0]      put_ip,
-    input  logic [7:0]       put_station,
-    input  logic             station_put,
-    input  logic [7:0]       station,
-    input  logic [1:0]       station_role,
-    input  logic [31:0]      station_ip,
-    input  logic [31:0]      states,
     input  logic [15:0]      k_valid,
     output logic [15:0]      k_ready,
     input  logic [15:0]      k_last,

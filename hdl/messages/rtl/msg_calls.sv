@@ -20,33 +20,7 @@ module msg_calls
     output outcome_t    port_outcome,  // of the last receive
     output logic [63:0] port_cycles,
     output logic [63:0] port_word,     // with CallLoad
-    // The kernel's ports.
-    output logic        send_valid,
-    input  logic        send_ready,
-    output send_t       send_command,
-    output logic        out_valid,
-    input  logic        out_ready,
-    output logic [63:0] out_data,
-    input  logic        send_done,
-    input  logic [7:0]  send_fault,
-    output logic        receive_valid,
-    input  logic        receive_ready,
-    output receive_t    receive_command,
-    input  logic        in_valid,
-    output logic        in_ready,
-    input  logic        receive_done,
-    input  outcome_t    receive_outcome,
-    output logic        text_valid,
-    output logic [7:0]  text,
-    output logic        ended,
-    output logic [7:0]  code,
-    output logic        asleep,
-    output logic        mem_valid,
-    input  logic        mem_ready,
-    output logic [31:0] mem_address,
-    output logic [7:0]  mem_strobe,
-    output logic [63:0] mem_data,
-    input  logic [63:0] mem_word
+`include "msg_calls_ports.svh"
 );
 
   logic sending, receiving;

@@ -15,13 +15,8 @@ module msg_eth_rx
 #(
     parameter int UDP = 0
 ) (
-    input  logic        clk,
-    input  logic        rst,
-    input  logic [47:0] own,
-    input  logic [31:0] own_ip,
-    input  logic        put,        // the place of a rank: a port of this board below 16
-    input  logic [7:0]  put_rank,
-    input  logic [4:0]  put_port,
+`include "msg_own_ports.svh"
+    input  logic [4:0]  put_port,   // a port of this board is below 16
     input  logic [31:0] states,     // two bits per kernel: 0 running, 1 ended, 2 failed
 `include "msg_packet_ports.svh"
     output logic        a_valid,

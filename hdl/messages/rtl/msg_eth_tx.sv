@@ -15,13 +15,8 @@ module msg_eth_tx
 #(
     parameter int UDP = 0
 ) (
-    input  logic        clk,
-    input  logic        rst,
-    input  logic [47:0] own,        // hardware addresses: the first byte is the highest
-    input  logic [31:0] own_ip,     // in the same order
-    input  logic        put,        // a rank's
-    input  logic [7:0]  put_rank,
-    input  logic [47:0] put_address,
+`include "msg_own_ports.svh"
+    input  logic [47:0] put_address,  // as `own`
     input  logic [31:0] put_ip,
     input  logic        s_valid,
     output logic        s_ready,

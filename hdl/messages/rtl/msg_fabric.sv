@@ -7,24 +7,12 @@ module msg_fabric
     parameter int PORTS = 16,
     parameter int UDP = 0
 ) (
-    input  logic             clk,
-    input  logic             rst,
-    input  logic [47:0]      own,
-    input  logic [31:0]      own_ip,
-    input  logic             put,          // a rank: its port (16: on another station), and the
-                                           // address of its station
-    input  logic [7:0]       put_rank,
+`include "msg_own_ports.svh"
     input  logic [4:0]       put_port,
     input  logic [47:0]      put_address,
     input  logic [31:0]      put_ip,
     input  logic [31:0]      states,       // of the kernels: see msg_eth_rx
-    // Kernels.
-    input  logic [PORTS-1:0] k_valid,
-    output logic [PORTS-1:0] k_ready,
-    input  beat_t            k_beat[PORTS],
-    output logic [PORTS-1:0] m_valid,
-    input  logic [PORTS-1:0] m_ready,
-    output beat_t            m_beat[PORTS],
+`include "msg_fabric_ports.svh"
     // Frames.
     input  logic             rx_valid,
     output logic             rx_ready,
@@ -41,36 +29,18 @@ module msg_fabric
   logic  n_valid, n_ready, t_valid, t_ready;
   beat_t n_beat, t_beat;
   logic [$clog2(PORTS)-1:0] from;
-  beat_t to_router[PORTS+1], from_router[PORTS+1];
   logic  a_valid, a_ready;
   logic [3:0] a_port;
   logic [7:0] a_own, a_rank;
   logic [15:0] a_count;
   logic [1:0] a_state;
 
-  for (genvar i = 0; i < PORTS; i++) begin : g_kernel
-    assign to_router[i] = k_beat[i];
-    assign m_beat[i]    = from_router[i];
-  end
-  assign to_router[PORTS] = n_beat;
-  assign t_beat           = from_router[PORTS];
-
   msg_router #(
       .PORTS(PORTS)
   ) u_router (
-      .clk,
-      .rst,
-      .put,
-      .put_rank,
       .put_port(put_port == 5'd16 ? 5'(PORTS) : put_port),
-      .s_valid ({n_valid, k_valid}),
-      .s_ready ({n_ready, k_ready}),
-      .s_beat  (to_router),
-      .m_valid ({t_valid, m_valid}),
-      .m_ready ({t_ready, m_ready}),
-      .m_beat  (from_router),
       .net_from(from),
-      .dropped
+      .*
   );
 
   msg_eth_tx #(

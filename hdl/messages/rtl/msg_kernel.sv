@@ -13,13 +13,7 @@ module msg_kernel
     parameter int PROBE = 0,
     parameter int MEMORY = 0
 ) (
-    input  logic        clk,
-    input  logic        rst,
-    input  logic [7:0]  own,
-    input  logic [8:0]  ranks,
-    input  logic        load_valid,
-    input  logic [15:0] load_address,
-    input  logic [31:0] load_data,
+`include "msg_load_ports.svh"
     output logic        text_valid,
     output logic [7:0]  text,
     output logic        ended,
@@ -34,14 +28,8 @@ module msg_kernel
     output logic [7:0]  note_flags, // see kernel_abi.h
     output logic [63:0] note_out,
     output logic [63:0] note_in,
-    output logic        m_valid,
-    input  logic        m_ready,
-    output logic        m_last,
-    output logic [63:0] m_data,
-    input  logic        s_valid,
-    output logic        s_ready,
-    input  logic        s_last,
-    input  logic [63:0] s_data,
+`include "msg_word_ports.svh"
+    ,
 `include "msg_axi_ports.svh"
 );
 

@@ -11,15 +11,8 @@ module msg_memory #(
     parameter int LINES = 64,
     parameter int BEATS = 8
 ) (
-    input  logic        clk,
-    input  logic        rst,
-    input  logic        mem_valid,
-    output logic        mem_ready,
-    input  logic [31:0] mem_address,  // in bytes; the lowest three bits are ignored
-    input  logic [7:0]  mem_strobe,   // the bytes to write; none: a read
-    input  logic [63:0] mem_data,
-    output logic [63:0] mem_word,
-    output logic        mem_fault,
+`include "msg_memory_ports.svh"
+    ,
 `include "msg_axi_ports.svh"
 );
 

@@ -22,12 +22,14 @@ module msg_router
     input  logic                       put,        // writes a line of the table
     input  logic [7:0]                 put_rank,
     input  logic [4:0]                 put_port,   // PORTS: the network; larger: invalid rank
-    input  logic [PORTS:0]             s_valid,
-    output logic [PORTS:0]             s_ready,
-    input  beat_t                      s_beat[PORTS+1],
-    output logic [PORTS:0]             m_valid,
-    input  logic [PORTS:0]             m_ready,
-    output beat_t                      m_beat[PORTS+1],
+`include "msg_fabric_ports.svh"
+    // Packets of the network: from it, and to it.
+    input  logic                       n_valid,
+    output logic                       n_ready,
+    input  beat_t                      n_beat,
+    output logic                       t_valid,
+    input  logic                       t_ready,
+    output beat_t                      t_beat,
     output logic [$clog2(PORTS)-1:0]   net_from,
     output logic [15:0]                dropped
 );
@@ -36,6 +38,21 @@ module msg_router
   localparam int C = $clog2(PORTS);
 
   if (PORTS != 1 << C || PORTS > 16) $error("PORTS must be a power of two up to 16");
+
+  // Inputs and outputs by number: the kernels' and, last, the network's.
+  logic [N-1:0] s_valid, s_ready, out_valid, out_ready;
+  beat_t        s_beat[N], out_beat[N];
+
+  assign s_valid            = {n_valid, k_valid};
+  assign {n_ready, k_ready} = s_ready;
+  assign {t_valid, m_valid} = out_valid;
+  assign out_ready          = {t_ready, m_ready};
+  assign s_beat[PORTS]      = n_beat;
+  assign t_beat             = out_beat[PORTS];
+  for (genvar i = 0; i < PORTS; i++) begin : g_kernel
+    assign s_beat[i] = k_beat[i];
+    assign m_beat[i] = out_beat[i];
+  end
 
   // An input's PORTS outputs are numbered in C bits, and so are an output's inputs: a kernel's own
   // number represents the network, because no packet goes back to its source.
@@ -137,20 +154,20 @@ module msg_router
       assign offered[k] = s_valid[I];
     end
     assign beat    = choice[from[o]];
-    assign room[o] = !m_valid[o] || m_ready[o];
+    assign room[o] = !out_valid[o] || out_ready[o];
     assign over[o] = busy[o] && room[o] && offered[from[o]] && beat.last;
 
     always_ff @(posedge clk) begin
       if (room[o]) begin
-        m_beat[o]  <= beat;
-        m_valid[o] <= busy[o] && offered[from[o]];
+        out_beat[o]  <= beat;
+        out_valid[o] <= busy[o] && offered[from[o]];
       end
       if (over[o]) busy[o] <= 1'b0;
       else if (grant && target[o]) busy[o] <= 1'b1;
       if (grant && target[o]) from[o] <= who[C] ? C'(o) : who[C-1:0];
       if (rst) begin
         busy[o]    <= 1'b0;
-        m_valid[o] <= 1'b0;
+        out_valid[o] <= 1'b0;
       end
     end
   end

@@ -16,39 +16,10 @@ module msg_tcp
     parameter  int RING_BITS = 14,
     localparam int S = $clog2(SESSIONS)
 ) (
-    input  logic             clk,
-    input  logic             rst,
-    input  logic             tick,
-    input  logic [47:0]      own,           // this board's addresses and number
-    input  logic [31:0]      own_ip,
-    input  logic [7:0]       own_station,
-    input  logic [15:0]      tcp_port,      // of all stations
-    input  logic [63:0]      secret,        // of the SYN cookies
-    input  logic [1:0][63:0] job_key,
-    input  logic             put,           // a rank: its port (16: on another station), and its
-                                            // station
-    input  logic [7:0]       put_rank,
-    input  logic [4:0]       put_port,
-    input  logic [7:0]       put_station,
-    input  logic             station_put,
-    input  logic [7:0]       station,
-    input  logic [1:0]       station_role,
-    input  logic [31:0]      station_ip,
-    input  logic [31:0]      states,        // of the kernels: see msg_tcp_rx
+`include "msg_station_ports.svh"
     // The router.
 `include "msg_packet_ports.svh"
-    // Frames: the stream side of a MAC, without check sequence and padding.
-    input  logic             rx_valid,
-    input  net_pkg::beat_t   rx,
-    output logic             tx_valid,
-    input  logic             tx_ready,
-    output net_pkg::beat_t   tx,
-    output logic             owed,          // data is not acknowledged, or a station has not
-                                            // connected yet
-    output logic             failed,        // this station's session ended without a FIN
-    output logic [7:0]       failed_station,
-    output logic [31:0]      repeated,      // segments
-    output logic [15:0]      strange,       // dropped packets
+`include "msg_frame_ports.svh"
     output logic [15:0]      dropped
 );
 

@@ -4,14 +4,7 @@ module msg_axis_top
 (
 `include "msg_axis_ports.svh"
     output logic [11:0] in_tuser,
-    output logic        m_valid,
-    input  logic        m_ready,
-    output logic        m_last,
-    output logic [63:0] m_data,
-    input  logic        s_valid,
-    output logic        s_ready,
-    input  logic        s_last,
-    input  logic [63:0] s_data
+`include "msg_word_ports.svh"
 );
 
   beat_t m_beat, s_beat;

@@ -40,96 +40,27 @@ module msg_boards_top
   assign previous = board == 3'd0 ? 3'd5 : board - 1'b1;
 
   msg_fabric u_fabric (
-      .clk,
-      .rst,
       .own        (48'h020000000000 + 48'(board)),
       .own_ip     ('0),
-      .put,
-      .put_rank,
       .put_port   (put_rank >= 8'd96 ? 5'd31 : put_rank[6:4] == board ? {1'b0, put_rank[3:0]} : 5'd16),
       .put_address(48'h020000000000 + 48'(put_rank[7:4])),
       .put_ip     ('0),
       .states     ('0),
-      .k_valid,
-      .k_ready,
-      .k_beat,
-      .m_valid,
-      .m_ready,
-      .m_beat,
-      .rx_valid,
-      .rx_ready,
       .rx_beat    ('{last: rx_last, data: rx_data}),
-      .tx_valid,
-      .tx_ready,
-      .tx_beat,
-      .lost,
       .repeated   (),
       .strange    (),
-      .dropped
+      .*
   );
 
   for (genvar k = 0; k < 16; k++) begin : g_kernel
-    logic send_valid, send_ready, out_valid, out_ready, send_done, receive_valid, receive_ready, in_valid, receive_done;
-    send_t send_command;
-    receive_t receive_command;
-    outcome_t receive_outcome;
-    logic [63:0] out_data, in_data;
-    logic [7:0] send_fault;
     msg_traffic u_kernel (
-        .clk,
-        .rst,
-        .go,
-        .eager,
-        .messages,
-        .size,
         .own     ({1'b0, board, 4'(k)}),
         .dest    (away ? {1'b0, next, 4'(k)} : {1'b0, board, 4'(k + 1)}),
         .source  (away ? {1'b0, previous, 4'(k)} : {1'b0, board, 4'(k + 15)}),
-        .send_valid,
-        .send_ready,
-        .send_command,
-        .out_valid,
-        .out_data,
-        .out_ready,
-        .send_done,
-        .send_fault,
-        .receive_valid,
-        .receive_ready,
-        .receive_command,
-        .in_valid,
-        .in_data,
-        .receive_done,
-        .receive_outcome,
         .received(received[k]),
-        .wrong   (wrongs[k])
-    );
-    msg_port u_port (
-        .clk,
-        .rst,
-        .own     ({1'b0, board, 4'(k)}),
-        .ranks   (9'd96),
-        .send_valid,
-        .send_ready,
-        .send_command,
-        .out_valid,
-        .out_ready,
-        .out_data,
-        .send_done,
-        .send_fault,
-        .receive_valid,
-        .receive_ready,
-        .receive_command,
-        .in_valid,
-        .in_ready(1'b1),
-        .in_data,
-        .receive_done,
-        .receive_outcome,
-        .m_valid (k_valid[k]),
-        .m_ready (k_ready[k]),
-        .m_beat  (k_beat[k]),
-        .s_valid (m_valid[k]),
-        .s_ready (m_ready[k]),
-        .s_beat  (m_beat[k])
+        .wrong   (wrongs[k]),
+`include "kernel_packets.svh"
+        .*
     );
   end
 

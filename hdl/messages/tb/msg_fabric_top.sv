@@ -75,32 +75,22 @@ module msg_fabric_top
           .PORTS(4),
           .UDP  (W == 2 ? 1 : 0)
       ) u_fabric (
-          .clk,
-          .rst,
           .own        (48'h020000000010 + 48'(b)),
           .own_ip     (32'h0a000010 + 32'(b)),
-          .put,
-          .put_rank,
           .put_port   (port),
           .put_address(48'h020000000010 + 48'(put_rank[2])),
           .put_ip     (32'h0a000010 + 32'(put_rank[2])),
           .states     (32'h8000_0000),
-          .k_valid,
-          .k_ready,
-          .k_beat,
-          .m_valid,
-          .m_ready,
-          .m_beat,
           .rx_valid   (rx_valid[b]),
           .rx_ready   (rx_ready[b]),
           .rx_beat    ('{last: rx_last[b], data: rx_data[b]}),
           .tx_valid   (tx_valid[b]),
           .tx_ready   (tx_ready[b]),
-          .tx_beat,
           .lost       (lost[b]),
           .repeated   (repeated[b]),
           .strange    (strange[b]),
-          .dropped    (dropped[b])
+          .dropped    (dropped[b]),
+          .*
       );
     end else begin : g_tcp
       net_pkg::beat_t tx;
@@ -118,42 +108,30 @@ module msg_fabric_top
           .SESSIONS (16),
           .RING_BITS(14)
       ) u_fabric (
-          .clk,
-          .rst,
-          .tick,
           .own           (48'h020000000010 + 48'(b)),
           .own_ip        (32'h0a000010 + 32'(b)),
           .own_station   (8'(b)),
           .tcp_port      (16'd9000),
           .secret        (64'h0123456789abcdef + 64'(b)),
           .job_key       (128'h00112233445566778899aabbccddeeff),
-          .put,
-          .put_rank,
           .put_port      (port),
           .put_station   (8'(put_rank[2])),
-          .station_put,
           .station       (8'(1 - b)),
           .station_role  (b == 1 ? 2'd1 : 2'd2),
           .station_ip    (32'h0a000010 + 32'(1 - b)),
           .states        (32'h8000_0000),
-          .k_valid,
-          .k_ready,
-          .k_beat,
-          .m_valid,
-          .m_ready,
-          .m_beat,
           .rx_valid      (rx_valid[b]),
           .rx            ('{data: rx_data[b], keep: rx_keep[b], last: rx_last[b]}),
           .tx_valid      (tx_valid[b]),
           .tx_ready      (tx_ready[b]),
-          .tx,
           .owed          (owed[b]),
           .failed        (failed[b]),
           .failed_station(),
           .repeated      (segments_repeated[b]),
           .strange       (strange[b]),
           .dropped       (dropped[b]),
-          .unsent        ()
+          .unsent        (),
+          .*
       );
     end
 
@@ -162,10 +140,7 @@ module msg_fabric_top
       outcome_t outcome;
       assign receive_outcome[R] = 64'(outcome);
       msg_port u_port (
-          .clk,
-          .rst,
           .own            (8'(R)),
-          .ranks,
           .send_valid     (send_valid[R]),
           .send_ready     (send_ready[R]),
           .send_command   (send_t'(send_command[R])),
@@ -182,12 +157,8 @@ module msg_fabric_top
           .in_data        (in_data[R]),
           .receive_done   (receive_done[R]),
           .receive_outcome(outcome),
-          .m_valid        (k_valid[k]),
-          .m_ready        (k_ready[k]),
-          .m_beat         (k_beat[k]),
-          .s_valid        (m_valid[k]),
-          .s_ready        (m_ready[k]),
-          .s_beat         (m_beat[k])
+`include "kernel_packets.svh"
+          .*
       );
     end
   end

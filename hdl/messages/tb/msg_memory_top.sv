@@ -4,15 +4,7 @@ module msg_memory_top
 #(
     parameter int W = 0
 ) (
-    input  logic        clk,
-    input  logic        rst,
-    input  logic        mem_valid,
-    output logic        mem_ready,
-    input  logic [31:0] mem_address,
-    input  logic [7:0]  mem_strobe,
-    input  logic [63:0] mem_data,
-    output logic [63:0] mem_word,
-    output logic        mem_fault
+`include "msg_memory_ports.svh"
 );
 
   logic arvalid, arready, rvalid, rready, rlast, awvalid, awready, wvalid, wready, wlast, bvalid, bready;

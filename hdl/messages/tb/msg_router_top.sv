@@ -17,27 +17,28 @@ module msg_router_top
     output logic [15:0] dropped
 );
 
-  beat_t s_beat[17], m_beat[17];
-  for (genvar i = 0; i < 17; i++) begin : g_port
-    assign s_beat[i] = '{last: s_last[i], data: s_data[i]};
+  beat_t k_beat[16], m_beat[16], n_beat, t_beat;
+  for (genvar i = 0; i < 16; i++) begin : g_port
+    assign k_beat[i] = '{last: s_last[i], data: s_data[i]};
     assign m_last[i] = m_beat[i].last;
     assign m_data[i] = m_beat[i].data;
   end
+  assign n_beat     = '{last: s_last[16], data: s_data[16]};
+  assign m_last[16] = t_beat.last;
+  assign m_data[16] = t_beat.data;
 
   msg_router u_router (
-      .clk,
-      .rst,
-      .put,
-      .put_rank,
       .put_port(put_rank < 8'd32 ? {1'b0, put_rank[3:0]} : put_rank < 8'd48 ? 5'd16 : 5'd31),
-      .s_valid,
-      .s_ready,
-      .s_beat,
-      .m_valid,
-      .m_ready,
-      .m_beat,
+      .k_valid (s_valid[15:0]),
+      .k_ready (s_ready[15:0]),
+      .m_valid (m_valid[15:0]),
+      .m_ready (m_ready[15:0]),
+      .n_valid (s_valid[16]),
+      .n_ready (s_ready[16]),
+      .t_valid (m_valid[16]),
+      .t_ready (m_ready[16]),
       .net_from(),
-      .dropped
+      .*
   );
 
 endmodule

@@ -1,5 +1,5 @@
 // A kernel that only sends messages to one rank and receives the same number from another,
-// and checks them.
+// and checks them; with its port.
 module msg_traffic
   import hum_envelope_pkg::*;
   import msg_pkg::*;
@@ -13,24 +13,24 @@ module msg_traffic
     input  logic [7:0]  own,
     input  logic [7:0]  dest,
     input  logic [7:0]  source,
-    output logic        send_valid,
-    input  logic        send_ready,
-    output send_t       send_command,
-    output logic        out_valid,
-    output logic [63:0] out_data,
-    input  logic        out_ready,
-    input  logic        send_done,
-    input  logic [7:0]  send_fault,
-    output logic        receive_valid,
-    input  logic        receive_ready,
-    output receive_t    receive_command,
-    input  logic        in_valid,
-    input  logic [63:0] in_data,
-    input  logic        receive_done,
-    input  outcome_t    receive_outcome,
+`include "msg_packet_ports.svh"
     output logic [15:0] received,
     output logic        wrong
 );
+
+  logic        send_valid, send_ready, out_valid, out_ready, send_done;
+  logic        receive_valid, receive_ready, in_valid, receive_done;
+  logic [7:0]  send_fault;
+  logic [63:0] out_data, in_data;
+  send_t       send_command;
+  receive_t    receive_command;
+  outcome_t    receive_outcome;
+
+  msg_port u_port (
+      .ranks   (9'd96),
+      .in_ready(1'b1),
+      .*
+  );
 
   logic        sending, receiving;
   logic [15:0] sent;

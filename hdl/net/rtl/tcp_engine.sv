@@ -110,13 +110,7 @@ module tcp_engine
     input  logic                refused,
     // the application
     output opened_t             opened,
-    output session_change_t     change,
-    input  progress_t           progress,
-    input  release_t            released,
-    input  logic [SESSIONS-1:0] working,      // the application works on these: they are not idle
-    input  logic [SESSIONS-1:0] mid_request,  // a request of these has begun, without a complete
-                                              // reply
-    output logic [SESSIONS-1:0] yields,       // these are to be closed after their present reply
+`include "net_application_ports.svh"
     // connections that the board opens
     input  logic                connect_valid,
     input  logic         [47:0] connect_mac,
