@@ -45,6 +45,7 @@ export class DeviceView {
       Model: d.model,
       Vendor: d.vendor,
       Platform: d.platform,
+      Regions: d.region_count || '—',
       Slots: format.count(d.slots),
       Utilization: format.percent(d.utilization),
       Waiting: format.count(d.queued),

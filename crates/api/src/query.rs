@@ -50,13 +50,15 @@ pub enum Field {
     Profile,
     /// The board's model, from its driver.
     Model,
+    /// The number of its regions.
+    Regions,
     /// The loaded accelerator, by name or digest.
     Accelerator,
 }
 
 impl Field {
     /// All fields, in the order of a query's text.
-    pub const ALL: [Field; 9] = [
+    pub const ALL: [Field; 10] = [
         Field::Id,
         Field::Name,
         Field::Node,
@@ -65,6 +67,7 @@ impl Field {
         Field::Platform,
         Field::Profile,
         Field::Model,
+        Field::Regions,
         Field::Accelerator,
     ];
 
@@ -79,6 +82,7 @@ impl Field {
             Field::Platform => "platform",
             Field::Profile => "profile",
             Field::Model => "model",
+            Field::Regions => "regions",
             Field::Accelerator => "accelerator",
         }
     }
@@ -186,7 +190,7 @@ pub enum QueryError {
         at: usize,
     },
     /// An unknown field.
-    #[error("unknown field '{field}' at byte {at}: use id, name, node, pool, vendor, platform, profile, model, accelerator or label.KEY")]
+    #[error("unknown field '{field}' at byte {at}: use id, name, node, pool, vendor, platform, profile, model, regions, accelerator or label.KEY")]
     UnknownField {
         /// The field as written.
         field: String,

@@ -175,6 +175,7 @@ impl Operator {
             reason: failure.unwrap_or_default(),
             memory_bytes: number(DEVICE_GLOBAL_MEM_SIZE),
             compute_units: number(DEVICE_MAX_COMPUTE_UNITS) as u32,
+            regions: device.regions(),
             sessions: open as u32,
             executors: device.pool.count() as u32,
             waiting: device.gate.waiting() as u32,

@@ -257,7 +257,10 @@ impl NodeCollector {
 
     fn encode_devices(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let devices = &self.0.devices;
-        let gauges: [Row<Device, i64>; 5] = [
+        let gauges: [Row<Device, i64>; 6] = [
+            ("device_regions", "Regions of the device", None, |d| {
+                d.regions().into()
+            }),
             ("executors", "Executor processes", None, |d| {
                 d.pool.count() as i64
             }),

@@ -181,6 +181,17 @@ impl Device {
         }
     }
 
+    /// Number of its regions: on a board that programs share, the number that the board reports.
+    pub fn regions(&self) -> u32 {
+        if self.options.image == ImageKind::Exclusive || !self.options.is_board() {
+            return 1;
+        }
+        // A board's driver reports each region as a compute unit.
+        let description = self.description.get();
+        let count = description.map_or(1, |board| board.number(DEVICE_MAX_COMPUTE_UNITS));
+        count.clamp(1, u32::MAX.into()) as u32
+    }
+
     /// Stores the driver's description, which determines the number of slots and the unit of their
     /// use.
     fn set_description(&self, description: baltra_wire::DeviceDescription) {

@@ -77,6 +77,9 @@ pub struct Device {
     pub profile: String,
     /// The board's model.
     pub model: String,
+    /// Number of its regions, as text for queries.
+    #[serde(default)]
+    pub region_count: String,
     /// Its pool; empty: none.
     #[serde(default)]
     pub pool: String,
@@ -174,6 +177,7 @@ impl query::Device for Device {
             Field::Platform => &self.platform,
             Field::Profile => &self.profile,
             Field::Model => &self.model,
+            Field::Regions => &self.region_count,
             Field::Accelerator => return None,
         })
     }

@@ -453,6 +453,7 @@ impl State {
             platform: device.platform.clone(),
             profile: device.profile.clone(),
             model: device.model.clone(),
+            region_count: device.regions.to_string(),
             labels: device.labels.clone(),
             exclusive: device.exclusive,
             memory_bytes: device.memory_bytes,

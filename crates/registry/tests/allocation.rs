@@ -11,6 +11,24 @@ use support::{board, busy, digest, given, gpu, id, options, places, start, start
 use tonic::Code;
 
 #[tokio::test]
+async fn a_query_selects_devices_by_their_number_of_regions() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    let (mut description, load) = gpu("b", 50.0);
+    description.regions = 4;
+    c.join("n1", vec![gpu("a", 10.0), (description, load)])
+        .await;
+
+    let instance = given(c.allocate("app", "regions=4").await);
+    assert_eq!(places(&instance), ["n1/b"]);
+    let instance = given(c.allocate("other", "regions=1").await);
+    assert_eq!(places(&instance), ["n1/a"]);
+    let refusal = c.allocate("third", "regions=8").await.refusal.unwrap();
+    assert!(refusal.reason.contains("regions"), "{refusal:?}");
+    handle.stop().await;
+}
+
+#[tokio::test]
 async fn an_instance_gets_the_idlest_device_that_fits_and_gives_it_back() {
     let dir = tempfile::tempdir().unwrap();
     let (handle, mut c) = start(dir.path()).await;

@@ -8,6 +8,7 @@ usage: device_test.py [PART OF A NAME …]     (no root; needs target/release/ba
 
 import concurrent.futures
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -19,7 +20,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from harness import BUILT_IN, LOGS, ROOT, UserBoard, functions, image, run
+from harness import BUILT_IN, LOGS, REGIONS, ROOT, UserBoard, functions, image, run
 
 BALTRA = Path(os.environ.get("BALTRA", ROOT / "target/release/baltra"))
 PROGRAM = ROOT / "target/board/device"
@@ -284,8 +285,19 @@ def test_programs_of_many_processes_share_the_regions():
             )
 
 
+def region_counts(pool):
+    devices = json.loads(pool.baltra("devices", "--local", "--json").stdout)
+    return {device["name"]: device["region_count"] for device in devices}
+
+
+def test_the_manager_reports_the_board_s_regions():
+    with node() as (_, pool):
+        assert region_counts(pool) == {"pocl": 1, "board": REGIONS}
+
+
 def test_a_board_that_holds_one_image_at_a_time():
     with node('image = "exclusive"') as (board, pool):
+        assert region_counts(pool) == {"pocl": 1, "board": 1}
         for _ in range(2):
             edges, _ = pool.program(
                 "board", "sobel", "image", BUILT_IN / "sobel.img", WIDTH, HEIGHT, body=PICTURE

@@ -18,6 +18,7 @@ impl Device for Board {
             Field::Platform => "Intel(R) FPGA SDK for OpenCL(TM)",
             Field::Profile => "FULL_PROFILE",
             Field::Model => "Arria 10 GX",
+            Field::Regions => "4",
             Field::Accelerator => return None,
         })
     }
@@ -53,6 +54,8 @@ fn terms_match_exactly_by_prefix_and_by_glob() {
         ("model=*10*", true),
         ("model=Arria ?? GX", true),
         ("model=Arria ? GX", false),
+        ("regions=4", true),
+        ("regions=1", false),
         ("node=n1,id=n1/*", true),
         ("node=N1", false),
         ("vendor=Intel*,platform=Xilinx*", false),

@@ -133,7 +133,9 @@ pub struct Device {
     pub slots: u32,
     /// Whether a region holds one accelerator; otherwise programs coexist.
     pub exclusive: bool,
-    /// Its regions; an OpenCL device has one.
+    /// Number of its regions; 0: unknown.
+    pub region_count: u32,
+    /// The contents of its regions; if programs coexist, one list for the device.
     pub regions: Vec<Region>,
     /// Utilization, 0 to 1, if the source provides it; NaN if the source has no value. If `None`,
     /// it is computed from the next two fields.

@@ -147,7 +147,8 @@ fn device(device: &proto::Device, reachable: bool) -> Device {
         reason: device.failure.clone(),
         slots: about.slots,
         exclusive: about.exclusive,
-        regions: regions(device, about.regions),
+        region_count: about.regions.max(1),
+        regions: regions(device, if about.exclusive { about.regions } else { 1 }),
         utilization: Some(load),
         tasks: device.tasks,
         memory_bytes: about.memory_bytes,
@@ -234,6 +235,7 @@ mod tests {
             sessions: 2,
             description: Some(proto::DeviceDescription {
                 name: "d".into(),
+                exclusive: true,
                 regions: 2,
                 ..Default::default()
             }),
@@ -286,6 +288,14 @@ mod tests {
         assert!(regions[0].loading && regions[0].loaded.is_empty());
         assert!(!regions[1].loading);
         assert_eq!(regions[1].loaded[0].name, "sobel");
+    }
+
+    #[test]
+    fn the_regions_of_a_shared_device_have_one_list() {
+        let mut described = described("n", "ready");
+        described.description.as_mut().unwrap().exclusive = false;
+        let shown = device(&described, true);
+        assert_eq!((shown.region_count, shown.regions.len()), (2, 1));
     }
 
     #[test]

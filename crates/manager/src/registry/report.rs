@@ -44,7 +44,7 @@ fn description(device: &Device) -> proto::DeviceDescription {
         memory_bytes: number(DEVICE_GLOBAL_MEM_SIZE),
         compute_units: number(DEVICE_MAX_COMPUTE_UNITS) as u32,
         slots: bounded_slots(device.slots()) as u32,
-        regions: 1,
+        regions: device.regions(),
         exclusive: device.options.image == ImageKind::Exclusive,
         labels: device.options.labels.clone().into_iter().collect(),
     }

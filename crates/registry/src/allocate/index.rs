@@ -21,7 +21,7 @@ enum Slot {
 }
 
 /// The common properties of a class.
-type Kind = ([String; 6], BTreeMap<String, String>, bool);
+type Kind = ([String; 7], BTreeMap<String, String>, bool);
 
 type File = BTreeSet<(Rank, DeviceId)>;
 
@@ -280,6 +280,7 @@ impl Index {
             &device.model,
             &device.name,
             &device.pool,
+            &device.region_count,
         ];
         let labels = device.labels.clone();
         let key = (names.map(String::clone), labels, device.exclusive);
