@@ -7,8 +7,10 @@
 //! | [`registry`] | the registry's services |
 //! | [`client`] | connections to a registry |
 //! | [`query`] | conditions on the devices of an application |
+//! | [`annotations`] | such conditions in annotations |
 #![forbid(unsafe_code)]
 
+pub mod annotations;
 pub mod client;
 pub mod query;
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`placement`] | devices that functions can run on |
 //! | [`unit`] | a deployed function: choosing a replica for a call |
+//! | [`scale`] | the number of replicas from the demand |
 //! | [`replica`] | a function at one place: loaded, unloaded, loaded again |
 //! | [`device`] | a function on an OpenCL device |
 //! | [`native`] | a function in a separate process |
@@ -39,6 +40,7 @@ pub mod pending;
 pub mod placement;
 pub mod replica;
 pub mod reply;
+pub mod scale;
 pub mod stats;
 pub mod unit;
 
@@ -46,6 +48,8 @@ pub use options::Options;
 pub use reply::{CallError, Reply, Timing, Trace};
 pub use unit::Status;
 
+use baltra_api::query::Query;
+use baltra_functions::manifest::Scale;
 use baltra_functions::{Call, Function};
 use breaker::Breaker;
 use deadline::{Deadlines, Running};
@@ -93,6 +97,26 @@ struct Inner {
     /// a lock.
     units: arc_swap::ArcSwap<HashMap<usize, Arc<Unit>>>,
     changing: Mutex<()>,
+}
+
+/// How a function is deployed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// Desired number of replicas, if it does not scale; 0: its first call loads it.
+    pub replicas: usize,
+    /// Scaling with demand.
+    pub scale: Option<Scale>,
+    /// Conditions on its devices in addition to the manifest's.
+    pub device: Query,
+}
+
+impl From<usize> for Settings {
+    fn from(replicas: usize) -> Settings {
+        Settings {
+            replicas,
+            ..Settings::default()
+        }
+    }
 }
 
 /// The breakers of all nodes.
@@ -166,14 +190,19 @@ impl Engine {
         self.0.units.store(Arc::new(units));
     }
 
-    /// Adds a function with the desired number of replicas (0: its first call loads it). Does not
-    /// wait until it is loaded; [`Engine::warm`] does. A repeated call changes the number.
+    /// Adds a function with its settings, or with a number of replicas. Does not wait until it is
+    /// loaded; [`Engine::warm`] does. A repeated call changes the number of replicas.
     ///
     /// Returns the reason for which no device of the pool runs the function's accelerator, if that
     /// is so: each device with the filter that rejected it. The function is added nevertheless.
-    pub async fn deploy(&self, function: &Arc<Function>, replicas: usize) -> Option<String> {
+    pub async fn deploy(
+        &self,
+        function: &Arc<Function>,
+        settings: impl Into<Settings>,
+    ) -> Option<String> {
+        let settings = settings.into();
         if let Some(unit) = self.unit(function) {
-            unit.scale(replicas);
+            unit.scale(settings.replicas);
             return None;
         }
         let common = Common {
@@ -184,7 +213,7 @@ impl Engine {
             sessions: self.0.sessions.clone(),
             binaries: self.0.binaries.clone(),
         };
-        let unit = Arc::new(Unit::new(common, replicas));
+        let unit = Arc::new(Unit::new(common, settings));
         let refused = self.0.place(&unit).await;
         for replica in unit.missing(Instant::now()) {
             load_aside(replica);
@@ -205,9 +234,17 @@ impl Engine {
             return;
         };
         unit.unload();
-        self.0.placement.forget(function);
+        let units = self.0.units.load();
+        // Another deployment of the same function keeps the devices.
+        let is_same = |u: &Arc<Unit>| {
+            let other = &u.common.function;
+            other.manifest.name == function.manifest.name && other.digest == function.digest
+        };
+        if !units.values().any(is_same) {
+            self.0.placement.forget(function);
+        }
         let tenant = unit.tenant();
-        if !self.0.units.load().values().any(|u| u.tenant() == tenant) {
+        if !units.values().any(|u| u.tenant() == tenant) {
             self.0.sessions.forget(tenant);
         }
     }
@@ -448,20 +485,19 @@ impl Engine {
         tried: &mut Vec<Arc<Replica>>,
         deadline: Option<Instant>,
     ) -> Result<(Arc<Replica>, Arc<replica::Runner>, Duration), CallError> {
-        if !unit.is_placed() && unit.may_query(Instant::now()) {
-            self.0.place(unit).await;
+        if !unit.is_placed() {
+            self.0.place_for_call(unit).await;
         }
         let mut last = None;
         let mut asked = false;
         for _ in 0..LOADS_MAX {
             let now = Instant::now();
             let Some(replica) = unit.route(now, tried) else {
-                if asked || !unit.wants_devices() || !unit.may_query(now) {
+                if asked || !unit.wants_devices() || !self.0.place_for_call(unit).await {
                     break;
                 }
                 // Other replicas may exist by now.
                 asked = true;
-                self.0.place(unit).await;
                 continue;
             };
             replica.breaker.goes(now);
@@ -543,11 +579,38 @@ impl std::fmt::Display for Hex<'_> {
 }
 
 impl Inner {
+    /// Places a unit, or gives its devices back if it has scaled to zero.
+    async fn refresh(&self, unit: &Unit) {
+        {
+            let _one = unit.queries.lock().await;
+            if unit.is_at_zero() {
+                unit.vacate();
+                return self.placement.release(&unit.common.function).await;
+            }
+        }
+        self.place(unit).await;
+        unit.unload_excess();
+    }
+
+    /// Places a unit for a call that found no replica, or waits for a query in progress. Returns
+    /// false if there was a query recently, and none is in progress.
+    async fn place_for_call(&self, unit: &Unit) -> bool {
+        if unit.may_query(Instant::now()) {
+            self.place(unit).await;
+            return true;
+        }
+        let in_progress = unit.queries.try_lock().is_err();
+        if in_progress {
+            let _ended = unit.queries.lock().await;
+        }
+        in_progress
+    }
+
     /// Queries devices and places the function on them. If no source responds, the previous devices
-    /// are kept.
-    /// Queries the devices of a unit. Returns the last refusal if each of its implementations names
-    /// an accelerator that no device runs.
+    /// are kept. Returns the last refusal if each implementation names an accelerator that no device
+    /// runs.
     async fn place(&self, unit: &Unit) -> Option<String> {
+        let _one = unit.queries.lock().await;
         let mut found = HashMap::new();
         let mut refused = 0;
         let mut refusal = None;
@@ -584,7 +647,8 @@ fn load_aside(replica: Arc<Replica>) {
 
 /// Maintains the deployed functions while the engine exists.
 async fn look_after(engine: Weak<Inner>) {
-    let mut asked = Instant::now();
+    let begun = Instant::now();
+    let mut asked = begun;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let Some(engine) = engine.upgrade() else {
@@ -595,12 +659,16 @@ async fn look_after(engine: Weak<Inner>) {
         if all {
             asked = Instant::now();
         }
+        units
+            .iter()
+            .for_each(|unit| unit.follow_demand(begun.elapsed()));
         // A source of devices may be cut off: neither the loop nor other functions wait for it.
         for unit in units.iter().filter(|unit| unit.wants_devices()) {
-            if (all || unit.is_sick(Instant::now())) && unit.begins_query() {
+            let is_due = all || unit.is_resized() || unit.is_sick(Instant::now());
+            if is_due && unit.begins_query() {
                 let (engine, unit) = (engine.clone(), unit.clone());
                 tokio::spawn(async move {
-                    engine.place(&unit).await;
+                    engine.refresh(&unit).await;
                     unit.ends_query();
                 });
             }

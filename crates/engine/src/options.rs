@@ -32,6 +32,8 @@ pub struct Options {
     pub flying_bytes_max: u64,
     /// Waiting calls of a function in all its queues together; more are rejected.
     pub queue_calls_max: usize,
+    /// Time for which a demand keeps its replicas, seconds, for functions that scale.
+    pub scale_window_s: u64,
     /// Consecutive failures after which a node receives no calls for a while.
     pub breaker_failures: u32,
     /// Duration of that, milliseconds; then one probe call is let through.
@@ -59,6 +61,7 @@ impl Default for Options {
             slots: 32,
             flying_bytes_max: 64 << 20,
             queue_calls_max: 8192,
+            scale_window_s: 30,
             breaker_failures: 3,
             breaker_open_ms: 1000,
             spare_sessions: 1,
@@ -87,6 +90,7 @@ impl Options {
         within("lanes", self.lanes, 0, 64)?;
         within("slots", self.slots, 1, 256)?;
         within("queue_calls_max", self.queue_calls_max, 1, 1 << 20)?;
+        within("scale_window_s", self.scale_window_s as usize, 0, 3600)?;
         within("spare_sessions", self.spare_sessions, 0, 16)?;
         within("native_threads", self.native_threads, 0, 256)?;
         Ok(())

@@ -2,15 +2,16 @@
 
 mod registry;
 
-pub use registry::Registry;
+pub use registry::{conflict, Registry};
 
 use super::device::session::hello;
 use super::replica::SLOW_CONNECT;
+use baltra_api::query::{self, Field};
 use baltra_functions::manifest::{DeviceQuery, Implementation};
 use baltra_functions::Function;
 use baltra_session::client::Client;
 use baltra_session::{default_runtime_dir, Endpoint};
-use baltra_wire::opencl::{DEVICE_COMPILER_AVAILABLE, DEVICE_NAME, DEVICE_VENDOR};
+use baltra_wire::opencl::{DEVICE_COMPILER_AVAILABLE, DEVICE_NAME, DEVICE_PROFILE, DEVICE_VENDOR};
 use baltra_wire::DeviceDescription;
 use std::collections::HashMap;
 use std::future::Future;
@@ -86,6 +87,51 @@ impl Candidate {
     }
 }
 
+/// A device's properties, for queries. The number of regions and the labels are unknown here.
+struct Described {
+    id: String,
+    name: String,
+    node: String,
+    vendor: String,
+    platform: String,
+    profile: String,
+    model: String,
+}
+
+impl Described {
+    fn new(place: &Candidate) -> Described {
+        Described {
+            id: place.name(),
+            name: place.device.name.clone(),
+            node: place.node.clone(),
+            vendor: place.device.text(DEVICE_VENDOR),
+            platform: place.device.platform_name(),
+            profile: place.device.text(DEVICE_PROFILE),
+            model: place.device.text(DEVICE_NAME),
+        }
+    }
+}
+
+impl query::Device for Described {
+    fn field(&self, field: Field) -> Option<&str> {
+        Some(match field {
+            Field::Id => &self.id,
+            Field::Name => &self.name,
+            Field::Node => &self.node,
+            Field::Vendor => &self.vendor,
+            Field::Platform => &self.platform,
+            Field::Profile => &self.profile,
+            Field::Model => &self.model,
+            Field::Pool | Field::Regions => "",
+            Field::Accelerator => return None,
+        })
+    }
+
+    fn label(&self, _: &str) -> &str {
+        ""
+    }
+}
+
 /// The conditions of an implementation.
 pub fn query_of(function: &Function, implementation: usize) -> Option<&DeviceQuery> {
     function
@@ -103,6 +149,9 @@ fn needs_compiler(function: &Function, implementation: usize) -> bool {
 
 /// Devices, or the reason why there are none.
 pub type Places<'a> = Pin<Box<dyn Future<Output = Result<Vec<Candidate>, Unplaced>> + Send + 'a>>;
+
+/// The end of a release.
+pub type Released<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// Why there are no devices for a function.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -128,8 +177,10 @@ pub struct DeviceRequest {
     pub function: Arc<Function>,
     /// The index of its implementation.
     pub implementation: usize,
-    /// Minimum number of devices; the caller can use more.
+    /// Number of devices. There may be fewer, and the caller can use more.
     pub count: usize,
+    /// Conditions on the devices in addition to the implementation's.
+    pub device: query::Query,
     /// Devices that failed recently, by [`Place::name`].
     pub except: Vec<String>,
 }
@@ -143,7 +194,13 @@ pub trait Placement: Send + Sync {
     /// All devices that a tenant may use, for display.
     fn all<'a>(&'a self, tenant: &'a str) -> Places<'a>;
 
-    /// Releases the devices of a removed function.
+    /// Releases the devices of a function. Nothing, if nothing is allocated.
+    fn release<'a>(&'a self, function: &'a Function) -> Released<'a> {
+        let _ = function;
+        Box::pin(std::future::ready(()))
+    }
+
+    /// Releases the devices of a removed function, in the background.
     fn forget(&self, function: &Function) {
         let _ = function;
     }
@@ -342,6 +399,7 @@ impl Placement for Local {
             if let Some(query) = query_of(&wanted.function, wanted.implementation) {
                 places.retain(|place| place.suits(query));
             }
+            places.retain(|place| wanted.device.unmet(&Described::new(place)).is_none());
             if needs_compiler(&wanted.function, wanted.implementation) {
                 places.retain(Candidate::compiles);
             }

@@ -152,6 +152,15 @@ impl Stats {
         self.shard().overruns.fetch_add(1, Relaxed);
     }
 
+    /// Number of calls begun, and of calls in progress.
+    pub fn calls(&self) -> (u64, u64) {
+        let ends = |shard: &Shard| -> u64 { shard.ends.iter().map(|n| n.load(Relaxed)).sum() };
+        // Ends first, as in `snapshot`.
+        let ended: u64 = self.shards.iter().map(ends).sum();
+        let begun: u64 = self.shards.iter().map(|s| s.begun.load(Relaxed)).sum();
+        (begun, begun.saturating_sub(ended))
+    }
+
     /// The current values.
     pub fn snapshot(&self) -> Snapshot {
         let sum = |of: &dyn Fn(&Shard) -> &AtomicU64| -> u64 {

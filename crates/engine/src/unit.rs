@@ -2,9 +2,12 @@
 
 use super::placement::{Candidate, DeviceRequest};
 use super::replica::{Common, Replica, ReplicaStatus, Site};
+use super::scale::{Measurement, Scaler};
 use super::stats::Snapshot;
-use super::Breakers;
+use super::{Breakers, Settings};
 use arc_swap::ArcSwap;
+use baltra_api::query::Query;
+use baltra_functions::manifest::Scale;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -27,6 +30,14 @@ pub struct Unit {
     /// All places where it could run, the preferred ones first.
     replicas: ArcSwap<Vec<Arc<Replica>>>,
     desired: AtomicUsize,
+    /// Sets `desired` by the demand; `None`: it is fixed.
+    scaler: Option<Mutex<Scaler>>,
+    /// Conditions on its devices in addition to the manifest's.
+    device: Query,
+    /// Whether `desired` has changed since the last query for places.
+    resized: AtomicBool,
+    /// Held during queries for places.
+    pub queries: tokio::sync::Mutex<()>,
     /// Whether places have ever been determined.
     placed: AtomicBool,
     placing: Mutex<()>,
@@ -47,6 +58,8 @@ pub struct Unit {
 pub struct Status {
     /// Desired number of replicas.
     pub desired: usize,
+    /// Its scaling with demand.
+    pub scale: Option<Scale>,
     /// All places where it could run, the preferred ones first.
     pub replicas: Vec<ReplicaStatus>,
     /// Its counters.
@@ -57,11 +70,19 @@ pub struct Status {
 
 impl Unit {
     /// Creates a function without places.
-    pub fn new(common: Common, desired: usize) -> Unit {
+    pub fn new(common: Common, settings: Settings) -> Unit {
+        let window = Duration::from_secs(common.options.scale_window_s);
+        let idle = Duration::from_secs(common.function.manifest.idle_s);
+        let scaler = settings.scale.map(|s| Scaler::new(s, window, idle));
+        let desired = settings.scale.map_or(settings.replicas, |s| s.min as usize);
         Unit {
             common: Arc::new(common),
             replicas: ArcSwap::default(),
             desired: AtomicUsize::new(desired),
+            scaler: scaler.map(Mutex::new),
+            device: settings.device,
+            resized: AtomicBool::new(false),
+            queries: tokio::sync::Mutex::default(),
             placed: AtomicBool::new(false),
             placing: Mutex::default(),
             why: Mutex::default(),
@@ -123,10 +144,70 @@ impl Unit {
 
     /// Sets the desired number of replicas; excess ones are unloaded.
     pub fn scale(&self, desired: usize) {
-        self.desired.store(desired, Relaxed);
-        for replica in self.loaded().iter().skip(desired) {
+        self.resize(desired);
+        self.unload_beyond(desired);
+    }
+
+    fn resize(&self, desired: usize) -> bool {
+        let changes = self.desired.swap(desired, Relaxed) != desired;
+        if changes {
+            self.resized.store(true, Relaxed);
+        }
+        changes
+    }
+
+    fn unload_beyond(&self, count: usize) {
+        for replica in self.loaded().iter().skip(count) {
             replica.unload();
         }
+    }
+
+    /// Unloads replicas that the demand no longer needs.
+    pub fn unload_excess(&self) {
+        if self.scaler.is_some() {
+            self.unload_beyond(self.desired().max(1));
+        }
+    }
+
+    /// Its scaling with demand.
+    pub fn scaling(&self) -> Option<Scale> {
+        let scaler = self.scaler.as_ref()?;
+        Some(scaler.lock().expect("no panic under this lock").scale())
+    }
+
+    /// Measures the demand, and sets the desired number of replicas by it.
+    pub fn follow_demand(&self, at: Duration) {
+        let Some(scaler) = &self.scaler else {
+            return;
+        };
+        let (begun, running) = self.common.stats.calls();
+        let now = Measurement { at, begun, running };
+        let mut scaler = scaler.lock().expect("no panic under this lock");
+        let Some(desired) = scaler.desired(now) else {
+            return;
+        };
+        drop(scaler);
+        if self.resize(desired as usize) {
+            let text = format!("scaled to {desired} by demand");
+            self.common.log.line("gateway", &text);
+        }
+    }
+
+    /// Whether the desired number has changed since the last query for places.
+    pub fn is_resized(&self) -> bool {
+        self.resized.load(Relaxed)
+    }
+
+    /// Whether it has scaled to zero, and no call has begun since.
+    pub fn is_at_zero(&self) -> bool {
+        self.scaler.is_some() && self.desired() == 0 && self.common.stats.calls().1 == 0
+    }
+
+    /// Drops all places.
+    pub fn vacate(&self) {
+        let _placing = self.placing.lock().expect("no panic under this lock");
+        self.placed.store(false, Relaxed);
+        self.replicas.store(Arc::default());
     }
 
     fn loaded(&self) -> Vec<Arc<Replica>> {
@@ -141,8 +222,7 @@ impl Unit {
 
     /// Whether it needs a device.
     pub fn wants_devices(&self) -> bool {
-        let mut implementations = self.common.function.manifest.implementations.iter();
-        implementations.any(|implementation| implementation.device().is_some())
+        self.common.function.manifest.wants_devices()
     }
 
     /// Requests for devices: one for each implementation that needs a device.
@@ -161,6 +241,7 @@ impl Unit {
             function: self.common.function.clone(),
             implementation,
             count: self.desired().max(1),
+            device: self.device.clone(),
             except: except.clone(),
         });
         wanted.collect()
@@ -265,7 +346,11 @@ impl Unit {
 
     /// Begins a periodic query for places, unless one is in progress.
     pub fn begins_query(&self) -> bool {
-        !self.querying.swap(true, Relaxed)
+        let begins = !self.querying.swap(true, Relaxed);
+        if begins {
+            self.resized.store(false, Relaxed);
+        }
+        begins
     }
 
     /// The periodic query has ended.
@@ -331,6 +416,7 @@ impl Unit {
         let replicas = self.replicas.load();
         Status {
             desired: self.desired(),
+            scale: self.scaling(),
             replicas: replicas.iter().map(|r| r.status()).collect(),
             stats: self.common.stats.snapshot(),
             held_ms: self

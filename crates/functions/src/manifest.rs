@@ -2,8 +2,10 @@
 //! fields' combination.
 
 mod scalars;
+mod scale;
 
 pub use scalars::{Dimension, Size};
+pub use scale::{Demand, Scale, REPLICAS_MAX};
 
 use crate::types::Type;
 use schemars::JsonSchema;
@@ -52,9 +54,20 @@ pub struct Manifest {
     /// Seconds without a call after which it is unloaded; 0: never.
     #[serde(default = "defaults::idle_s")]
     pub idle_s: u64,
+    /// Scaling with demand; none: a fixed number of replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<Scale>,
     /// Labels for tools.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+}
+
+impl Manifest {
+    /// Whether an implementation runs on a device.
+    pub fn wants_devices(&self) -> bool {
+        let mut implementations = self.implementations.iter();
+        implementations.any(|implementation| implementation.device().is_some())
+    }
 }
 
 /// An input: a number, or an array if it has a shape.

@@ -4,13 +4,11 @@
 //! `acceleratorhash`) are synonyms of this crate's annotations. Unknown annotations are rejected by
 //! name, so that a misspelled one does not start a Pod without its device.
 
-use baltra_api::query::{Field, Query};
+use baltra_api::annotations::{self, BLASTFUNCTION, CONDITIONS, VALUE_BYTES_MAX};
+use baltra_api::query::Query;
 use std::collections::BTreeMap;
 
-/// Prefix of this crate's annotations.
-pub const PREFIX: &str = "baltra.io/";
-/// Prefix of the thesis's annotations.
-const THESIS: &str = "blastfunction.io/";
+pub use baltra_api::annotations::PREFIX;
 
 const OURS: [&str; 12] = [
     "device",
@@ -26,18 +24,8 @@ const OURS: [&str; 12] = [
     "memory",
     "containers",
 ];
-const THESIS_S: [&str; 5] = [
-    "device",
-    "vendor",
-    "platform",
-    "accelerator",
-    "acceleratorhash",
-];
 /// Annotations that only the webhook may write.
 const WRITTEN: [&str; 2] = ["allocated", "application"];
-
-/// The longest value, bytes.
-const VALUE_BYTES_MAX: usize = 1_024;
 
 /// A Pod's device request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,12 +83,12 @@ pub enum Error {
 pub fn asks(annotations: &BTreeMap<String, String>) -> bool {
     annotations
         .keys()
-        .any(|k| k.starts_with(PREFIX) || k.starts_with(THESIS))
+        .any(|k| k.starts_with(PREFIX) || k.starts_with(BLASTFUNCTION))
 }
 
 /// The annotations of a request, to be copied into a Pod template.
 pub fn asking(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let asks = |k: &&String| k.starts_with(PREFIX) || k.starts_with(THESIS);
+    let asks = |k: &&String| k.starts_with(PREFIX) || k.starts_with(BLASTFUNCTION);
     let keys = annotations.keys().filter(asks);
     keys.map(|k| (k.clone(), annotations[k].clone())).collect()
 }
@@ -116,7 +104,7 @@ pub fn device_request(
     let mut any = false;
     for (name, value) in annotations {
         let ours = name.strip_prefix(PREFIX);
-        let thesis = name.strip_prefix(THESIS);
+        let thesis = name.strip_prefix(BLASTFUNCTION);
         let Some(key) = ours.or(thesis) else {
             continue;
         };
@@ -125,7 +113,7 @@ pub fn device_request(
         }
         let recognized = match ours {
             Some(key) => OURS.contains(&key),
-            None => THESIS_S.contains(&key),
+            None => CONDITIONS.contains(&key),
         };
         if !recognized {
             return Err(Error::Unknown(name.clone()));
@@ -164,29 +152,14 @@ fn take(
             .filter(|n| (least..=most).contains(n))
             .ok_or_else(|| wrong(&format!("it must be a number from {least} to {most}")))
     };
-    let mut term = |field: Field| -> Result<(), Error> {
-        if device_request.query.term(field).is_some() {
-            return Err(Error::Twice(name.to_owned()));
-        }
-        let query = std::mem::take(&mut device_request.query);
-        device_request.query = query
-            .with(field, value)
-            .map_err(|e| wrong(&e.to_string()))?;
-        Ok(())
-    };
     match key {
-        "device" if value.contains('=') => {
-            let query: Query = value
-                .parse()
-                .map_err(|e| wrong(&format!("as a device query, {e}")))?;
-            let joined = device_request.query.joined(&query);
-            device_request.query = joined.ok_or_else(|| Error::Twice(name.to_owned()))?;
+        key if CONDITIONS.contains(&key) => {
+            let query = annotations::with_condition(&device_request.query, key, value);
+            device_request.query = query.map_err(|error| match error {
+                annotations::Error::Value(reason) => wrong(&reason),
+                annotations::Error::Twice => Error::Twice(name.to_owned()),
+            })?;
         }
-        "device" if value.contains('/') => term(Field::Id)?,
-        "device" => term(Field::Model)?,
-        "vendor" => term(Field::Vendor)?,
-        "platform" => term(Field::Platform)?,
-        "accelerator" | "acceleratorhash" => term(Field::Accelerator)?,
         "pool" => device_request.pool = value.to_owned(),
         "function" => device_request.function = value.to_owned(),
         "count" => device_request.count = number(1, baltra_api::DEVICES_MAX)?,

@@ -55,9 +55,15 @@ pub(crate) fn allocate(
                     registry.options.limits.instances
                 )));
             }
-            match request.devices.is_empty() {
-                true => place(state, wanted, &[], &[]),
-                false => Ok((adopt(state, wanted, &request.devices)?, Ok(()))),
+            match (
+                request.devices.is_empty(),
+                state.image().instances.get(&name),
+            ) {
+                (false, _) => Ok((adopt(state, wanted, &request.devices)?, Ok(()))),
+                (true, Some(before)) if differs_in_count(before, &wanted) => {
+                    resize(state, before, wanted)
+                }
+                (true, _) => place(state, wanted, &[], &[]),
             }
         },
         |state| state.renewed(&name),
@@ -177,6 +183,43 @@ fn is_same_demand(a: &InstanceRecord, b: &InstanceRecord) -> bool {
         && a.apart == b.apart
         && a.memory_bytes == b.memory_bytes
         && a.preemptible == b.preemptible
+}
+
+/// Whether an instance with devices now requests another number of them. Members of a pool are
+/// chosen together.
+fn differs_in_count(before: &InstanceRecord, wanted: &InstanceRecord) -> bool {
+    let counted = InstanceRecord {
+        count: wanted.count,
+        ..before.clone()
+    };
+    wanted.pool.is_empty() && !before.devices.is_empty() && is_same_demand(&counted, wanted)
+}
+
+/// Gives an instance more devices, or takes the last ones. It keeps the others, except that a device
+/// that is being drained is the first to go.
+fn resize(state: &State, before: &InstanceRecord, mut wanted: InstanceRecord) -> Decided<Placed> {
+    let mut devices = before.devices.clone();
+    devices.sort_by_key(|a| is_draining(state, a));
+    if devices.len() < wanted.count as usize {
+        let had: Vec<DeviceId> = devices
+            .iter()
+            .map(|a| device_id(&a.node, &a.device))
+            .collect();
+        if wanted.node.is_empty() {
+            wanted.node.clone_from(&before.node);
+        }
+        return place(state, wanted, &devices, &had);
+    }
+    let left = devices.split_off(wanted.count as usize);
+    let mut nodes = Nodes::new(state);
+    nodes.unplan(&left, std::slice::from_ref(&wanted.name));
+    wanted.node.clone_from(&devices[0].node);
+    wanted.devices = devices;
+    wanted.revision = before.revision + 1;
+    wanted.created_at_s = before.created_at_s;
+    let mut changes = nodes.changes();
+    changes.push(Change::PutInstance(wanted));
+    Ok((changes, Ok(())))
 }
 
 /// Whether an instance has exactly these devices.

@@ -11,6 +11,42 @@ use support::{board, busy, digest, given, gpu, id, options, places, start, start
 use tonic::Code;
 
 #[tokio::test]
+async fn an_instance_that_requests_another_number_of_devices_keeps_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    c.join("n1", vec![gpu("a", 10.0), gpu("b", 50.0)]).await;
+    c.join("n2", vec![gpu("c", 90.0)]).await;
+    let request = |count| AllocateRequest {
+        instance: "app".into(),
+        count,
+        apart: true,
+        ..AllocateRequest::default()
+    };
+    let instance = given(c.ask(request(1)).await);
+    assert_eq!(places(&instance), ["n1/a"]);
+    // The device is the busiest one now, and stays.
+    c.heartbeat("n1", vec![busy("a", 99.0, vec![]), busy("b", 50.0, vec![])])
+        .await
+        .unwrap();
+    let instance = given(c.ask(request(3)).await);
+    assert_eq!(places(&instance), ["n1/a", "n1/b", "n2/c"]);
+    let refusal = c.ask(request(4)).await.refusal.unwrap();
+    assert_eq!(refusal.devices.len(), 3, "{refusal:?}");
+    assert_eq!(c.device("n2", "c").await.instances, ["app"]);
+
+    c.operators
+        .cordon(CordonRequest {
+            device: "n1/a".into(),
+        })
+        .await
+        .unwrap();
+    let instance = given(c.ask(request(2)).await);
+    assert_eq!(places(&instance), ["n1/a", "n1/b"]);
+    assert_eq!(c.device("n2", "c").await.occupation, 0);
+    handle.stop().await;
+}
+
+#[tokio::test]
 async fn a_query_selects_devices_by_their_number_of_regions() {
     let dir = tempfile::tempdir().unwrap();
     let (handle, mut c) = start(dir.path()).await;

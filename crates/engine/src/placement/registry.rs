@@ -4,10 +4,12 @@
 //! The registry's last reply stays in use while it is unreachable.
 
 use super::{
-    needs_compiler, query_devices, query_of, Candidate, DeviceRequest, Placement, Places, Unplaced,
+    needs_compiler, query_devices, query_of, Candidate, DeviceRequest, Placement, Places, Released,
+    Unplaced,
 };
 use crate::options::Options;
 use baltra_api::client::{self, Instances, Operators};
+use baltra_api::query::{Field, Query};
 use baltra_api::registry::{
     AllocateRequest, Assignment, DevicesRequest, Instance, ReleaseRequest, RenewRequest,
 };
@@ -30,8 +32,17 @@ pub struct Registry {
     options: Options,
     /// The node behind each socket of this host.
     sockets: Mutex<HashMap<Endpoint, String>>,
-    /// The instance's name and its number of devices, by function and implementation.
-    allocated: Mutex<HashMap<(Identity, usize), (String, usize)>>,
+    /// By function and implementation.
+    allocated: Mutex<HashMap<(Identity, usize), Allocated>>,
+}
+
+/// An instance with devices.
+#[derive(Clone, Debug)]
+struct Allocated {
+    name: String,
+    /// Number of its devices.
+    count: usize,
+    query: String,
 }
 
 impl Registry {
@@ -55,64 +66,97 @@ impl Registry {
         })
     }
 
-    /// Renews or allocates the instance; returns it with its devices.
+    /// Renews or allocates the instance, with the wanted number of devices or as many as there are;
+    /// returns it with its devices.
     async fn instance(&self, wanted: &DeviceRequest) -> Result<Instance, Unplaced> {
         let key = (identity(&wanted.function), wanted.implementation);
+        let request = self.request(wanted);
         let cached = {
             let allocated = self.allocated.lock().expect("no panic under this lock");
             allocated.get(&key).cloned()
         };
-        let mut instances = self.instances.clone();
-        if let Some((name, count)) = cached {
-            if count == wanted.count {
-                match self.renew(&name, wanted.except.clone()).await {
-                    Ok(instance) => return Ok(instance),
-                    Err(status) if status.code() == Code::NotFound => {}
-                    Err(status) => return Err(reason(&status).into()),
-                }
-            } else {
-                let release = ReleaseRequest { instance: name };
-                instances.release(release).await.map_err(|s| reason(&s))?;
+        let mut instance = None;
+        if let Some(allocated) = cached.filter(|a| a.query == request.query) {
+            match self.renew(&request.instance, wanted.except.clone()).await {
+                Ok(renewed) => instance = Some((renewed, allocated.count)),
+                Err(status) if status.code() == Code::NotFound => {}
+                Err(status) => return Err(reason(&status).into()),
             }
         }
+        // One more device at a time: a pool may have some of the wanted ones. The registry keeps the
+        // others, and takes all excess ones at once.
+        loop {
+            let count = instance.as_ref().map_or(0, |(_, count)| *count);
+            if count == wanted.count {
+                break;
+            }
+            let next = wanted.count.min(count + 1);
+            match self.allocate(&request, next).await {
+                Ok(allocated) => instance = Some((allocated, next)),
+                Err(unplaced) if count == 0 => return Err(unplaced),
+                Err(_) => break,
+            }
+        }
+        let Some((instance, count)) = instance else {
+            return Err("no device is wanted".to_owned().into());
+        };
+        let allocated = Allocated {
+            name: request.instance,
+            count,
+            query: request.query,
+        };
+        let mut all = self.allocated.lock().expect("no panic under this lock");
+        all.insert(key, allocated);
+        Ok(instance)
+    }
+
+    /// The request for an instance's devices.
+    fn request(&self, wanted: &DeviceRequest) -> AllocateRequest {
         let manifest = &wanted.function.manifest;
         let digest = wanted.function.digest.get(..8).unwrap_or_default();
-        let name = format!(
-            "{}-{}-{digest}-{}",
-            self.gateway, manifest.name, wanted.implementation
-        );
         let query = query_of(&wanted.function, wanted.implementation);
         let compiles = needs_compiler(&wanted.function, wanted.implementation);
+        let device = wanted.device.to_string();
+        let terms = [text_of(query, compiles), device];
+        let terms = terms.iter().filter(|terms| !terms.is_empty());
         // A function of the registry belongs to its namespace, and the registry's own conditions
         // also apply.
         let (tenant, function) = match manifest.name.split_once('.') {
             Some((_, namespace)) => (namespace.to_owned(), manifest.name.clone()),
             None => (manifest.tenant.clone().unwrap_or_default(), String::new()),
         };
-        let request = AllocateRequest {
-            instance: name.clone(),
+        AllocateRequest {
+            instance: format!(
+                "{}-{}-{digest}-{}",
+                self.gateway, manifest.name, wanted.implementation
+            ),
             tenant,
             function,
-            query: text_of(query, compiles),
-            count: wanted.count as u32,
+            query: terms.cloned().collect::<Vec<_>>().join(","),
             lease_s: Some(LEASE_S),
             // A replica may be on any node.
             apart: true,
             preemptible: true,
             ..AllocateRequest::default()
+        }
+    }
+
+    async fn allocate(
+        &self,
+        request: &AllocateRequest,
+        count: usize,
+    ) -> Result<Instance, Unplaced> {
+        let request = AllocateRequest {
+            count: count as u32,
+            ..request.clone()
         };
+        let mut instances = self.instances.clone();
         let answer = instances.allocate(request).await.map_err(|s| reason(&s))?;
         let answer = answer.into_inner();
         match (answer.instance, answer.refusal) {
-            (Some(instance), _) => {
-                let mut allocated = self.allocated.lock().expect("no panic under this lock");
-                allocated.insert(key, (name, wanted.count));
-                Ok(instance)
-            }
-            (None, Some(refusal)) => {
-                // Its summary lists the devices, each with the filter that rejected it.
-                Err(Unplaced::Refused(refusal.reason))
-            }
+            (Some(instance), _) => Ok(instance),
+            // Its summary lists the devices, each with the filter that rejected it.
+            (None, Some(refusal)) => Err(Unplaced::Refused(refusal.reason)),
             (None, None) => Err("the registry's answer is empty".to_owned().into()),
         }
     }
@@ -136,6 +180,14 @@ impl Registry {
             return Ok(renewed);
         }
         Ok(instances.renew(request).await?.into_inner())
+    }
+
+    /// Forgets a function's instances; returns their names.
+    fn take(&self, function: &Function) -> Vec<String> {
+        let mut allocated = self.allocated.lock().expect("no panic under this lock");
+        let gone = identity(function);
+        let mine = allocated.extract_if(|(cached, _), _| *cached == gone);
+        mine.map(|(_, allocated)| allocated.name).collect()
     }
 
     async fn place(&self, instance: &str, assignment: &Assignment) -> Option<Candidate> {
@@ -253,13 +305,18 @@ impl Placement for Registry {
         })
     }
 
+    fn release<'a>(&'a self, function: &'a Function) -> Released<'a> {
+        Box::pin(async move {
+            // Without an answer of the registry, the lease expires.
+            let mut instances = self.instances.clone();
+            for instance in self.take(function) {
+                let _ = instances.release(ReleaseRequest { instance }).await;
+            }
+        })
+    }
+
     fn forget(&self, function: &Function) {
-        let names: Vec<String> = {
-            let mut allocated = self.allocated.lock().expect("no panic under this lock");
-            let gone = identity(function);
-            let mine = allocated.extract_if(|(cached, _), _| *cached == gone);
-            mine.map(|(_, (name, _))| name).collect()
-        };
+        let names = self.take(function);
         let mut instances = self.instances.clone();
         // Without a runtime or a registry, the lease expires.
         if let Ok(handle) = tokio::runtime::Handle::try_current() {
@@ -293,6 +350,18 @@ fn plain(text: &str) -> String {
         .map(|c| if allowed(c) { c } else { '-' })
         .take(32)
         .collect()
+}
+
+/// A field on which the manifest has a condition, of those that `device` has one on.
+pub fn conflict(function: &Function, device: &Query) -> Option<Field> {
+    let both = |implementation| {
+        let compiles = needs_compiler(function, implementation);
+        let text = text_of(query_of(function, implementation), compiles);
+        let query: Query = text.parse().unwrap_or_default();
+        let mut fields = Field::ALL.into_iter();
+        fields.find(|f| query.term(*f).is_some() && device.term(*f).is_some())
+    };
+    (0..function.manifest.implementations.len()).find_map(both)
 }
 
 /// Converts a manifest's conditions to the registry's query: parts of names become patterns. Source
@@ -329,7 +398,6 @@ fn text_of(query: Option<&DeviceQuery>, compiles: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baltra_api::query::Query;
 
     #[test]
     fn test_conditions_become_a_query_that_the_registry_reads() {

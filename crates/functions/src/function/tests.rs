@@ -62,6 +62,7 @@ implementations:
 limits: {body_bytes: 16MiB, memory_bytes: 1GiB, timeout_ms: 500, concurrency: 4}
 batching: {max: 8, wait_us: 100}
 idle_s: 60
+scale: {max: 4, target: 8, type: capacity, zero: true}
 labels: {team: red}
 "#;
 
@@ -69,6 +70,9 @@ labels: {team: red}
 fn a_manifest_with_everything_is_read() {
     let function = from_text(WHOLE).unwrap();
     assert_eq!(function.manifest.limits.body_bytes.0, 16 << 20);
+    let scale = function.manifest.scale.unwrap();
+    assert_eq!((scale.min, scale.max, scale.target), (1, 4, 8));
+    assert_eq!(scale.demand, crate::manifest::Demand::Capacity);
     assert_eq!(function.constants(), 3);
     assert_eq!(function.constant(0).len(), 16);
     assert_eq!(function.constant(2).len(), 32);
@@ -342,6 +346,9 @@ fn a_wrong_manifest_is_refused_with_line_column_and_reason() {
         ),
         ("idle_s: 60", "idle_s: soon", "", ""),
         ("idle_s: 60", "idle_s: 60\nidle_s: 61", "", "duplicate"),
+        ("scale: {max: 4", "scale: {max: 0", "scale.min", "maximum"),
+        ("type: capacity", "type: cpu", "", ""),
+        ("idle_s: 60", "idle_s: 0", "scale.zero", "'idle_s'"),
         (
             "labels: {team: red}",
             "labels: &a {team: red}\nx: *a",

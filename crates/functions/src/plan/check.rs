@@ -13,7 +13,7 @@ use crate::expression::Expression;
 use crate::files::Files;
 use crate::manifest::{Constant, Dimension, Input, JsonForm, Manifest, Output, Source};
 use crate::types::Type;
-use fields::{header, input_codecs, input_source, limits, methods, output_codecs};
+use fields::{header, input_codecs, input_source, limits, methods, output_codecs, scale};
 use symbols::variables;
 
 /// Most dimensions of an array.
@@ -49,6 +49,7 @@ impl Plan {
         plan.batch = plan.batching(manifest)?;
         plan.add_implementations(manifest, files)?;
         limits(manifest)?;
+        scale(manifest)?;
         Ok(plan)
     }
 

@@ -56,13 +56,6 @@ const CONTAINER_FIELDS: [&str; 7] = [
     "requests",
     "secrets",
 ];
-/// The label of OpenFaaS for the smallest number of replicas.
-const SCALE_MIN: &str = "com.openfaas.scale.min";
-/// The other labels for scaling, which the gateway does not do by load.
-const SCALE: &str = "com.openfaas.scale.";
-/// Annotations that select a device; a function's manifest does that.
-const DEVICE_ANNOTATIONS: [&str; 2] = ["baltra.io/device", "blastfunction.io/"];
-
 /// Whether a field of a deployment requests something; clients also send empty fields.
 fn is_set(value: &Value) -> bool {
     match value {
@@ -76,7 +69,8 @@ fn is_set(value: &Value) -> bool {
 }
 
 impl Request {
-    /// The request, if the gateway supports all that it asks for.
+    /// The request, if the gateway supports its fields. Labels and annotations are checked when the
+    /// function is known.
     fn checked(self) -> Result<DeployRequest, Problem> {
         check_namespace(&self.namespace)?;
         let container = |field: &&str| self.rest.get(*field).is_some_and(is_set);
@@ -85,32 +79,11 @@ impl Request {
                 "'{field}' is not supported, because functions of this gateway are not containers: remove it"
             )));
         }
-        let labels = self.labels.unwrap_or_default();
-        let scales = |label: &&String| label.starts_with(SCALE) && *label != SCALE_MIN;
-        if let Some(label) = labels.keys().find(scales) {
-            return Err(Problem::bad_request(format!(
-                "label '{label}' is not supported, because this gateway does not scale functions by load: remove it, or set a number of replicas ('{SCALE_MIN}', 'baltra function scale')"
-            )));
-        }
-        let replicas = labels.get(SCALE_MIN).map(|text| match text.parse() {
-            Ok(number) => Ok(number),
-            Err(_) => Err(Problem::bad_request(format!(
-                "label '{SCALE_MIN}' must be a number of replicas"
-            ))),
-        });
-        let annotations = self.annotations.unwrap_or_default();
-        let selects = |key: &&String| DEVICE_ANNOTATIONS.iter().any(|a| key.starts_with(a));
-        if let Some(annotation) = annotations.keys().find(selects) {
-            return Err(Problem::bad_request(format!(
-                "annotation '{annotation}' is not supported: name the device in the function's manifest (implementations: device)"
-            )));
-        }
         Ok(DeployRequest {
             name: self.service,
             image: self.image,
-            labels,
-            annotations,
-            replicas: replicas.transpose()?,
+            labels: self.labels.unwrap_or_default(),
+            annotations: self.annotations.unwrap_or_default(),
         })
     }
 }
@@ -222,6 +195,7 @@ fn status(gateway: &Gateway, deployed: &Deployed) -> Value {
     let deployment = &deployed.deployment;
     let counts = gateway.meters.read_function(deployed.name());
     let engine = gateway.engine.status(&deployed.function);
+    let desired = engine.as_ref().map(|s| s.desired);
     let loaded = engine.map_or(0, |s| s.replicas.iter().filter(|r| r.loaded).count());
     let created = UNIX_EPOCH + Duration::from_millis(deployment.created_ms);
     json!({
@@ -232,7 +206,7 @@ fn status(gateway: &Gateway, deployed: &Deployed) -> Value {
         "labels": deployment.labels,
         "annotations": deployment.annotations,
         "invocationCount": counts.ended(),
-        "replicas": deployment.replicas,
+        "replicas": desired.unwrap_or(deployment.replicas as usize),
         "availableReplicas": loaded,
         "createdAt": rfc3339::format(created),
     })
@@ -287,6 +261,7 @@ pub(crate) async fn describe(
         .map(|e| (e.name().to_owned(), counts.of(*e).into()));
     let endings: serde_json::Map<String, Value> = endings.collect();
     readiness(&mut all, &gateway.readiness(&deployed));
+    all["scale"] = json!(engine.as_ref().and_then(|s| s.scale));
     all["digest"] = deployed.function.digest.clone().into();
     all["methods"] = deployed.allow.clone().into();
     all["calls"] = endings.into();

@@ -111,8 +111,6 @@ pub(crate) struct DeployRequest {
     pub image: String,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
-    /// Desired number of replicas; `None`: as before.
-    pub replicas: Option<u32>,
 }
 
 impl Gateway {
@@ -192,8 +190,15 @@ impl Gateway {
             match self.store.get(&deployment.image) {
                 Some(Ok(function)) => {
                     let function = Arc::new(function);
-                    let replicas = deployment.replicas as usize;
-                    if let Some(why) = self.engine.deploy(&function, replicas).await {
+                    let replicas = deployment.replicas;
+                    let settings = match deployment.settings(&function) {
+                        Ok(settings) => settings,
+                        Err(error) => {
+                            tracing::error!(name, error, "not deployed again");
+                            continue;
+                        }
+                    };
+                    if let Some(why) = self.engine.deploy(&function, settings).await {
                         tracing::warn!(name, why, "no device runs the function");
                     }
                     let deployed = self.insert(deployment, function);
@@ -234,8 +239,9 @@ impl Gateway {
         deployment: Deployment,
         function: Arc<Function>,
     ) -> Result<Arc<Deployed>, Problem> {
-        let replicas = deployment.replicas as usize;
-        if let Some(why) = self.engine.deploy(&function, replicas).await {
+        let settings = deployment.settings(&function);
+        let settings = settings.map_err(Problem::bad_request)?;
+        if let Some(why) = self.engine.deploy(&function, settings).await {
             self.engine.remove(&function);
             let detail = format!("cannot place function '{}': {why}", deployment.name);
             return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
@@ -305,7 +311,7 @@ impl Gateway {
             return Readiness::Failed(without_paths(why));
         }
         let was_loaded = replicas.iter().any(|replica| replica.cold.is_some());
-        if was_loaded || deployed.deployment.replicas == 0 {
+        if was_loaded || status.desired == 0 {
             return Readiness::Ready;
         }
         let why = replicas
@@ -346,13 +352,14 @@ impl Gateway {
         };
         let function = function.map_err(|error| Problem::unprocessable(error.to_string()))?;
         let before = self.table.find(&request.name);
+        let replicas = Deployment::fixed_replicas(&request.labels);
+        let replicas = replicas.map_err(Problem::bad_request)?;
         let deployment = Deployment {
             name: request.name,
             image,
             labels: request.labels,
             annotations: request.annotations,
-            replicas: request
-                .replicas
+            replicas: replicas
                 .unwrap_or_else(|| before.as_ref().map_or(1, |b| b.deployment.replicas.max(1))),
             created_ms: before.map_or_else(now_ms, |b| b.deployment.created_ms),
         };
@@ -384,7 +391,6 @@ impl Gateway {
                 image: name.clone(),
                 labels,
                 annotations,
-                replicas: None,
             };
             match self.deploy_locked(request, name.clone()).await {
                 Ok(now) => deployed = Some(now),
@@ -455,6 +461,13 @@ impl Gateway {
         let Some(deployed) = self.table.find(name) else {
             return Ok(false);
         };
+        let status = self.engine.status(&deployed.function);
+        if status.is_some_and(|status| status.scale.is_some()) {
+            let detail = format!(
+                "function '{name}' scales with its demand: set the bounds in its manifest ('scale') or in labels of its deployment"
+            );
+            return Err(Problem::new(StatusCode::CONFLICT, detail));
+        }
         let deployment = Deployment {
             replicas,
             ..deployed.deployment.clone()

@@ -242,6 +242,7 @@ impl GatewayCollector {
             };
             for (state, number) in [
                 ("wanted", status.desired),
+                ("placed", status.replicas.len()),
                 ("loaded", count(|r| r.loaded)),
                 ("sick", count(|r| r.breaker != Position::Closed)),
             ] {

@@ -128,6 +128,7 @@ fn function(gateway: &Gateway, deployed: &Deployed) -> Function {
     let counts = gateway.meters.read_function(deployed.name());
     let status = gateway.engine.status(&deployed.function);
     // The engine's count: a call that finds a function already loaded is not a cold start.
+    let desired = status.as_ref().map_or(0, |status| status.desired);
     let (replicas, cold_starts) = status.map_or_else(Default::default, |status| {
         (status.replicas, status.stats.cold_starts)
     });
@@ -165,7 +166,7 @@ fn function(gateway: &Gateway, deployed: &Deployed) -> Function {
         tenant: manifest.tenant.clone().unwrap_or_default(),
         implementations: kinds.map(str::to_owned).collect(),
         contract: contract(deployed),
-        replicas: deployed.deployment.replicas,
+        replicas: desired as u32,
         calls: counts.ended(),
         errors: counts.of(Ending::Failed)
             + counts.of(Ending::Overload)

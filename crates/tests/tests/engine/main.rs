@@ -2,6 +2,7 @@
 //! native ones in their sandboxed process.
 
 mod killed;
+mod scale;
 
 use baltra_engine::{CallError, Engine, Options, Reply, Trace};
 use baltra_functions::{Body, Call, Files, Function, Request};

@@ -167,3 +167,16 @@ pub(super) fn limits(manifest: &Manifest) -> Checked<()> {
     }
     Ok(())
 }
+
+/// Checks the scaling.
+pub(super) fn scale(manifest: &Manifest) -> Checked<()> {
+    let Some(scale) = manifest.scale else {
+        return Ok(());
+    };
+    if !manifest.wants_devices() {
+        let reason = "needs an implementation on a device: native code runs in one process";
+        return Err(ManifestError::at("scale", reason));
+    }
+    let checked = scale.check(manifest.idle_s);
+    checked.map_err(|(field, reason)| ManifestError::at(format!("scale.{field}"), reason))
+}

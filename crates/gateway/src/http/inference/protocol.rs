@@ -162,7 +162,6 @@ pub(crate) async fn load(
         image: name.to_owned(),
         labels,
         annotations,
-        replicas: None,
     };
     gateway.deploy(request).await.map(|_| ())
 }
