@@ -68,6 +68,7 @@ board/rtl/axi_writers.sv
 board/rtl/axi_readers.sv
 host/rtl/host_reader.sv
 host/rtl/host_registers.sv
+host/rtl/host_bus.sv
 host/rtl/host_engine.sv
 host/rtl/host_port.sv
 board/rtl/board_memory.sv

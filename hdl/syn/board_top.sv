@@ -16,7 +16,7 @@ module board_top
     parameter  bit UDP = 1,
     parameter  int ISLANDS = 4,
     parameter  int QUEUE = 16,
-    parameter  bit HOST_CALLS = 1,
+    parameter  int HOST_CALLS = REGIONS,
     parameter  bit SHORTEST = 1,
     parameter  bit KERNEL_MEMORY = 0,
     localparam int REGIONS = 2

@@ -46,12 +46,15 @@ module axi_readers
   assign chosen   = held != '0 ? held : grant;
   assign accepted = m_read.arvalid && m_reply.arready;
 
+  for (genvar i = 0; i < N; i++) begin : g_request
+    assign requests[i] = s_read[i].arvalid;
+  end
+
   always_comb begin
     m_read = '0;
     m_read.arsize = 3'd3;
     m_read.arburst = BurstIncr;
     for (int i = 0; i < N; i++) begin
-      requests[i] = s_read[i].arvalid;
       if (chosen[i]) begin
         m_read.arvalid = s_read[i].arvalid;
         m_read.araddr  = s_read[i].araddr;

@@ -17,7 +17,7 @@
 // (image_store); UDP, whether there are datagrams; ISLANDS, segments after gaps that a session
 // keeps (tcp_rx); QUEUE, calls that can wait for a region, beyond which they wait in their
 // sessions; KERNEL_MEMORY, whether kernels have a port to board memory (region_memory); HOST_CALLS,
-// whether the host can also call functions; SHORTEST, whether the scheduler has that policy
+// of the host at once, or 0 if it can only supply functions; SHORTEST, whether the scheduler has that policy
 // (fn_scheduler).
 module board_shell
   import axi_pkg::*;
@@ -42,7 +42,7 @@ module board_shell
     parameter  bit UDP = 1,
     parameter  int ISLANDS = 4,
     parameter  int QUEUE = 16,
-    parameter  bit HOST_CALLS = 1,
+    parameter  int HOST_CALLS = REGIONS,
     parameter  bit SHORTEST = 1,
     parameter  bit KERNEL_MEMORY = 1,
     localparam int S = $clog2(SESSIONS),
@@ -260,20 +260,20 @@ module board_shell
   );
 
   // ---- the host as a requester ----
-  // An additional requester of regions, with its own tag. Its requests have priority,
-  // because it has one call at a time.
+  // An additional requester of regions, with tags of its own. Its requests have priority, because
+  // their number is limited.
   scheduling_t scheduling;
   table_change_t table_change;
   table_changed_t table_changed;
   host_call_t host_call;
   host_call_reply_t host_call_reply;
-  logic change_ready, forget, http_busy, host_busy, host_kill;
+  logic change_ready, forget, http_busy, host_busy;
   logic [NUMBER_BITS:0] forget_function;
-  logic [REGIONS-1:0] host_on, http_next;
+  logic [REGIONS-1:0] host_on, host_kill, http_next;
   logic [S-1:0] http_next_tag[REGIONS];
   // Of each region: its streams, with those that HTTP and the host drive, and its output for HTTP.
-  streams_in_t region_in[REGIONS], http_in[REGIONS], host_in_stream;
-  streams_out_t region_out[REGIONS], http_out[REGIONS], host_out_stream;
+  streams_in_t region_in[REGIONS], http_in[REGIONS], host_in_streams[REGIONS];
+  streams_out_t region_out[REGIONS], http_out[REGIONS];
 
   // ---- functions ----
   logic find_valid, find_ready, found_valid, found, listing, slot_word, slot_used, table_ready, table_done, table_good;
@@ -316,8 +316,11 @@ module board_shell
   );
 
   // Calls: of HTTP to the store, and from there and the host to the function engine.
-  localparam int T = HOST_CALLS ? S + 1 : S;  // of a call's tag: its session, the upper bit is the
-                                              // host's
+  // Of a call's tag: its session, or, with the upper bit, the host's engine.
+  localparam int T = HOST_CALLS != 0 ? S + 1 : S;
+  if (HOST_CALLS > SESSIONS) begin : g_refused
+    $error("HOST_CALLS must be at most SESSIONS");
+  end
   logic request_valid, request_ready, finish_valid, finish_ready, finish_refused;
   logic e_request_valid, e_request_ready, e_finish_valid, e_finish_ready;
   logic [S-1:0] request_tag, e_request_tag, finish_tag;
@@ -477,7 +480,7 @@ module board_shell
       .forget_function,
       .request_valid   (e_request_valid || host_call.request_valid),
       .request_ready   (asked_ready),
-      .request_tag     (host_call.request_valid ? T'(SESSIONS) : T'(e_request_tag)),
+      .request_tag     (host_call.request_valid ? T'(SESSIONS) | T'(host_call.request_engine) : T'(e_request_tag)),
       .request_function(host_call.request_valid ? host_call.request_function[NUMBER_BITS:0] : {1'b0, e_request_function}),
       .request_call    (host_call.request_valid ? host_call.request_call : e_request_call),
       .grant,
@@ -530,7 +533,7 @@ module board_shell
         .start    (region_start[i]),
         .params   (region_params),
         .timeout  (region_timeout),
-        .kill     (host_on[i] && host_kill),
+        .kill     (host_kill[i]),
         .decouple (decouple[i]),
         .idle     (run_idle[i]),
         .done     (region_done[i]),
@@ -577,30 +580,30 @@ module board_shell
   end
 
   always_comb begin
-    host_out_stream = '0;
     for (int i = 0; i < REGIONS; i++) begin
-      region_in[i] = host_on[i] ? host_in_stream : http_in[i];
+      region_in[i] = host_on[i] ? host_in_streams[i] : http_in[i];
       http_out[i] = region_out[i];
       if (host_on[i]) begin
-        host_out_stream = region_out[i];
         http_out[i].s_ready = 1'b0;
         http_out[i].m_valid = 1'b0;
       end
-      http_next[i]     = next_valid[i] && !(HOST_CALLS && next_tag[i][T-1]);
+      http_next[i]     = next_valid[i] && !(HOST_CALLS != 0 && next_tag[i][T-1]);
       http_next_tag[i] = next_tag[i][S-1:0];
     end
   end
 
-  assign grant_to_host = HOST_CALLS && grant_tag[T-1];
-  assign ended_of_host = HOST_CALLS && ended_tag[T-1];
+  assign grant_to_host = HOST_CALLS != 0 && grant_tag[T-1];
+  assign ended_of_host = HOST_CALLS != 0 && ended_tag[T-1];
   assign ended_ready = ended_of_host ? host_call.finish_ready : e_finish_ready;
   assign e_finish_valid = ended_valid && !ended_of_host;
   assign e_request_ready = asked_ready && !host_call.request_valid;
   assign host_call_reply = '{
     request_ready: asked_ready,
     grant:         grant && grant_to_host,
+    grant_engine:  8'(grant_tag[S-1:0]),
     grant_region:  8'(grant_region),
     finish_valid:  ended_valid && ended_of_host,
+    finish_engine: 8'(ended_tag[S-1:0]),
     finish:        finish
   };
 
@@ -633,8 +636,8 @@ module board_shell
       .region_busy,
       .region_on       (host_on),
       .region_kill     (host_kill),
-      .region_in       (host_in_stream),
-      .region_out      (host_out_stream)
+      .region_in       (host_in_streams),
+      .region_out      (region_out)
   );
 
   // ---- HTTP ----

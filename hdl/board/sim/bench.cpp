@@ -56,10 +56,10 @@ struct Bench {
     };
   }
   // An image of echo in board memory.
-  uint32_t image(size_t bytes) {
+  uint32_t image(size_t bytes, uint32_t kernel = kEchoKernel) {
     bench::Image image;
     image.shell = Board::kShell;
-    image.kernel = kEchoKernel;
+    image.kernel = kernel;
     std::mt19937 draw(3);
     image.body.resize(bytes / 4);
     for (uint32_t& w : image.body) w = static_cast<uint32_t>(draw());
@@ -146,7 +146,8 @@ void latency(int calls) {
 
 // The host memory that the board reads and writes.
 struct Bytes : HostMemory {
-  std::vector<uint64_t> words = std::vector<uint64_t>(256);
+  explicit Bytes(size_t count = 256) : words(count) {}
+  std::vector<uint64_t> words;
   bool read(uint64_t address, uint64_t& data) override {
     data = words.at(address / 8);
     return true;
@@ -186,6 +187,44 @@ void host(int calls) {
   for (auto [cycles, n] : counts) total += cycles * static_cast<uint64_t>(n);
   printf("{\"measure\": \"host\", \"body\": 64, \"calls\": %d, \"bus_latency\": %u, \"least\": %lu, \"mean\": %.2f, \"most\": %lu}\n", calls,
          Board::kHostLatency, counts.begin()->first, static_cast<double>(total) / calls, counts.rbegin()->first);
+}
+
+// Calls of two programs over the host port, each with a region of its own: one call, one after the
+// other, and both at once, from the first doorbell to the last report.
+void together(uint32_t bytes) {
+  constexpr uint64_t kPart = 0x10000, kBody = 0x1000, kAnswer = 0x100, kCall = 2, kSha256 = 4;
+  constexpr unsigned kOwn = 128;  // the first number of a host's program
+  Bench bench;
+  Bytes memory(2 * kPart / 8);
+  bench.board.host_memory = &memory;
+  std::mt19937 draw(1);
+  for (auto& word : memory.words) word = static_cast<uint64_t>(draw()) << 32 | draw();
+  for (uint64_t i = 0; i < 2; i++) memory.words[i * kPart / 8 + 8] = 0;  // no report yet
+  const uint32_t images[2] = {bench.image(kSmallImage, kSha256), bench.image(kSmallImage, kSha256)};
+  const auto post = [&](uint64_t i) {
+    const uint64_t at = i * kPart;
+    const uint64_t descriptor[10] = {kCall | (kOwn + i) << 8 | static_cast<uint64_t>(bytes) << 32, at + kBody, images[i], at + kAnswer, 32 | static_cast<uint64_t>(bytes) << 32};
+    std::copy(descriptor, descriptor + 10, memory.words.begin() + static_cast<long>(at / 8));
+    bench.board.write_register(Register::PostLow, static_cast<uint32_t>(at));
+    bench.board.write_register(Register::PostHigh, 0);
+  };
+  const auto wait = [&](uint64_t ended) {
+    while (bench.board.host_ended != ended) bench.step();
+    for (uint64_t i = 0; i < 2; i++)
+      if ((memory.words[i * kPart / 8 + 8] & 0xff) != 0) wrong("a call fails");
+  };
+  uint64_t took[3];
+  for (int warm = 0; warm < 2; warm++) {
+    for (int way = 0; way < 3; way++) {
+      bench.steps(1000);
+      const uint64_t from = bench.board.cycles, ended = bench.board.host_ended;
+      post(0);
+      if (way != 2) wait(ended + 1);
+      if (way != 0) post(1), wait(ended + 2);
+      took[way] = bench.board.cycles - from;
+    }
+  }
+  printf("{\"measure\": \"together\", \"kernel\": \"sha256\", \"body\": %u, \"one\": %lu, \"two_in_turn\": %lu, \"two_at_once\": %lu}\n", bytes, took[0], took[1], took[2]);
 }
 
 void bulk(size_t bytes) {
@@ -351,6 +390,8 @@ int main(int argc, char** argv) {
   };
   if (wanted("latency")) latency(5000);
   if (wanted("host")) host(5000);
+  if (wanted("together"))
+    for (uint32_t bytes : {64, 1024, 32768}) together(bytes);
   if (wanted("bulk")) bulk(1000000);
   // Similar to a client such as wrk with 16 connections; the first of the calls.
   if (wanted("calls") || wanted("small")) calls(16, 1, 1, 5000);

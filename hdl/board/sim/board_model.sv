@@ -25,7 +25,7 @@ module board_model
     parameter  int STORE_SLOT_BITS = 21,
     parameter  bit STORE = 1,
     parameter  bit UDP = 1,
-    parameter  bit HOST_CALLS = 1,
+    parameter  int HOST_CALLS = REGIONS,
     parameter  bit SHORTEST = 1,
     parameter  int ISLANDS = 4,
     parameter  int QUEUE = 16,

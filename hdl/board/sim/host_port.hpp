@@ -42,6 +42,9 @@
 class HostPort : HostMemory {
  public:
   HostPort(Board& board, functions::Store& store, const std::string& path) : board_(board), store_(store), path_(path), memory_(Board::kKernelBase, board.kernel_memory_bytes()) {
+    calls_ = board_.read_register(Register::Sizes) >> 8 & 0xff;
+    jobs_.resize(calls_ + 1);
+    ended_ = board_.host_ended;
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.size() >= sizeof address.sun_path) throw std::runtime_error("--host-port " + path + ": the path is too long");
@@ -71,14 +74,13 @@ class HostPort : HostMemory {
   HostPort(const HostPort&) = delete;
   HostPort& operator=(const HostPort&) = delete;
 
-  // Receives requests, sends replies, and submits the next descriptor to the board;
-  // true if there was work.
+  // Receives requests, sends replies, and submits descriptors to the board; true if there was work.
   bool run() {
-    bool did = false;
-    if (job_ && board_.host_ended != ended_before_) finish(), did = true;
-    if (++rest_ % kLook != 0 && job_) return did;  // sockets are polled less often while the board
-                                                   // works
-    if (job_ && (job_->cancelled || job_->program->gone)) abort();
+    bool did = finish();
+    // Sockets are polled less often while the board works.
+    if (!did && ++rest_ % kLook != 0 && is_busy()) return false;
+    for (const auto& job : jobs_)
+      if (job && (job->cancelled || job->program->gone)) abort(*job);
     while (programs_.size() < kProgramsMost) {
       const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (fd < 0) break;
@@ -93,14 +95,14 @@ class HostPort : HostMemory {
     }
     for (auto& program : programs_) did |= receive(*program);
     programs_.remove_if([this](const auto& program) {
-      const bool over = program->gone && !(job_ && job_->program == program.get());
+      const bool over = program->gone && std::none_of(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job && job->program == program.get(); });
       if (over) {
         for (unsigned number : program->own) drop(number);
         for (const auto& [address, bytes] : program->memory) memory_.release(address);
       }
       return over;
     });
-    if (!job_) did |= next();
+    for (size_t i = 0; i < jobs_.size() && next(); i++) did = true;
     return did;
   }
 
@@ -116,15 +118,14 @@ class HostPort : HostMemory {
   static constexpr unsigned kOwnPrograms = 64;         // of all programs together; their numbers
                                                        // begin after the table's
   static constexpr uint32_t kOwnFrom = 128;
-  static constexpr uint64_t kDescriptor = 1ull << 40;  // address of the descriptor; the window is
-                                                       // below
+  // Host memory: each job has a part, and in it the window, its descriptor, its body and its answer.
+  static constexpr unsigned kJobAt = 48, kAreaAt = 40;
+  static constexpr uint64_t kDescriptorBytes = 256;  // the lower halves of all jobs' addresses differ
+  enum Area : uint64_t { Window, Descriptor, Body, Answer };
   static constexpr uint32_t kClockKhz = 156250;
   static constexpr unsigned kLook = 8;
   static constexpr uint32_t kKilled = 1;  // host_pkg::EndKilled
-  static constexpr uint32_t kTimeoutMost = 1 << 26;  // maximum cycles: there is one call at a time,
-                                                     // so it must end
-  static constexpr uint64_t kBody = kDescriptor + (1ull << 32);    // of a launch, or an image
-  static constexpr uint64_t kAnswer = kDescriptor + (2ull << 32);  // of a launch
+  static constexpr uint32_t kTimeoutMost = 1 << 26;  // maximum cycles of a call
   static constexpr size_t kAnswerBeats = 8192;
   static constexpr size_t kLibraryMost = 256 << 20, kConfigurationMost = 4 << 20;
   enum Kind : uint8_t { Copy = 1, Call = 2, Read = 3 };
@@ -166,10 +167,17 @@ class HostPort : HostMemory {
     std::set<unsigned> own;
     std::map<uint32_t, uint64_t> memory;  // of its buffers, by address
   };
+  // A descriptor in progress.
   struct Job {
     Program* program;
     host_request request;
-    uint32_t image;  // for requests that upload an image
+    Kind kind;
+    uint32_t image = 0;                  // of a call or an upload; the place of a copy
+    std::vector<uint64_t> body = {}, answer = {};  // of a launch; the body is also that of an image
+    uint64_t text_at = 0, text_room = 0;  // of a launch's text in the window
+    uint32_t brought = 0;                 // kernel whose image is being copied
+    std::vector<uint32_t> memory = {};    // buffers in use
+    uint64_t descriptor[10] = {};
     bool cancelled = false;
   };
 
@@ -243,7 +251,7 @@ class HostPort : HostMemory {
         reply.bytes = bytes;
         reply.version = HOST_PROTOCOL;
         reply.shell = board_.read_register(Register::Shell);
-        reply.regions = board_.read_register(Register::Sizes) & 0xffff;
+        reply.regions = board_.read_register(Register::Sizes) & 0xff;
         reply.clock_khz = kClockKhz;
         reply.memory_free = store_.free_bytes();
       }
@@ -254,7 +262,8 @@ class HostPort : HostMemory {
   }
 
   void cancel(Program& program, uint32_t id) {
-    if (job_ && job_->program == &program && job_->request.id == id) job_->cancelled = true;
+    for (const auto& job : jobs_)
+      if (job && job->program == &program && job->request.id == id) job->cancelled = true;
     const auto is_it = [id](const Waiting& waiting) { return waiting.request.id == id && (waiting.request.op == HOST_CALL || waiting.request.op == HOST_LAUNCH); };
     const auto found = std::find_if(program.waiting.begin(), program.waiting.end(), is_it);
     if (found == program.waiting.end()) return;
@@ -266,8 +275,8 @@ class HostPort : HostMemory {
 
   // Stops the board's call; repeated until the call has ended, because the board may not have read
   // its descriptor yet.
-  void abort() {
-    if (job_->request.op == HOST_CALL || job_->request.op == HOST_LAUNCH) board_.write_register(Register::Abort, static_cast<uint32_t>(kDescriptor));
+  void abort(const Job& job) {
+    if (job.kind == Call) board_.write_register(Register::Abort, static_cast<uint32_t>(place_of(job, Descriptor)));
   }
 
   static host_reply to(const host_request& request) {
@@ -298,14 +307,48 @@ class HostPort : HostMemory {
     if (sendmsg(program.fd, &message, MSG_NOSIGNAL) != sizeof reply) program.gone = true;
   }
 
-  // ---- requests, one after another, of the programs in turn ----
+  // ---- requests, of the programs in turn; each in order, but those that wait for the board are
+  // passed by those that do not ----
+  bool is_busy() const {
+    return std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) { return job != nullptr; });
+  }
+  // A place for a copy, or for a call; none: the request waits. One program leaves a place for the
+  // calls of others.
+  std::optional<size_t> free_job(const Program& program, Kind kind) const {
+    if (kind != Call || calls_ == 0) return jobs_[0] ? std::nullopt : std::optional<size_t>(0);
+    std::optional<size_t> free;
+    size_t own = 0;
+    for (size_t i = calls_; i >= 1; i--) {
+      if (!jobs_[i]) free = i;
+      else own += jobs_[i]->program == &program;
+    }
+    return own + 1 < calls_ || own == 0 ? free : std::nullopt;
+  }
+  static std::optional<Kind> kind_of(const host_request& request) {
+    switch (request.op) {
+      case HOST_DEFINE:
+      case HOST_LOAD:
+      case HOST_BRING:
+      case HOST_PUT: return Copy;
+      case HOST_GET: return Read;
+      case HOST_CALL:
+      case HOST_LAUNCH: return Call;
+      default: return {};
+    }
+  }
   bool next() {
     for (size_t i = 0; i < programs_.size(); i++) {
       programs_.splice(programs_.end(), programs_, programs_.begin());
       Program& program = *programs_.back();
-      if (program.gone || program.waiting.empty()) continue;
-      const Waiting first = std::move(program.waiting.front());
-      program.waiting.pop_front();
+      if (program.gone) continue;
+      const auto may = [&](const Waiting& waiting) {
+        const auto kind = kind_of(waiting.request);
+        return !kind || free_job(program, *kind);
+      };
+      const auto found = std::find_if(program.waiting.begin(), program.waiting.end(), may);
+      if (found == program.waiting.end()) continue;
+      const Waiting first = std::move(*found);
+      program.waiting.erase(found);
       begin(program, first.request, first.file);
       return true;
     }
@@ -333,7 +376,7 @@ class HostPort : HostMemory {
         break;
       }
       case HOST_UNLOAD:
-        if (program.own.erase(request.number)) drop(request.number);
+        if (program.own.erase(request.number)) left_.numbers.insert(request.number), clear();
         else say(reply, HOST_UNKNOWN, "the program does not exist");
         break;
       case HOST_CALL: {
@@ -342,7 +385,7 @@ class HostPort : HostMemory {
         else if (is_brought(request.number)) say(reply, HOST_WRONG, "this kernel is launched, not called");
         else if (!within(program, request.offset, request.bytes) || !within(program, request.answer, request.room))
           say(reply, HOST_WRONG, "body and reply must be in the window, at multiples of 8");
-        else return start(program, request, *image, Call);
+        else return start({&program, request, Call, *image});
         break;
       }
       case HOST_BRING: return bring_kernel(program, request, reply, file);
@@ -357,15 +400,15 @@ class HostPort : HostMemory {
         }
         break;
       case HOST_GIVE:
-        if (request.answer <= UINT32_MAX && program.memory.erase(static_cast<uint32_t>(request.answer))) memory_.release(static_cast<uint32_t>(request.answer));
+        if (request.answer <= UINT32_MAX && program.memory.erase(static_cast<uint32_t>(request.answer))) left_.memory.insert(static_cast<uint32_t>(request.answer)), clear();
         else say(reply, HOST_UNKNOWN, "the program has no such memory");
         break;
       case HOST_PUT:
       case HOST_GET:
         if (request.bytes == 0 || request.bytes % Board::kImageAlignment != 0 || request.answer % Board::kImageAlignment != 0 ||
-            !within(program, request.offset, request.bytes) || !owns(program, request.answer, request.bytes))
+            !within(program, request.offset, request.bytes) || !owner(program, request.answer, request.bytes))
           say(reply, HOST_WRONG, "a copy is from or to the window and the program's memory, in multiples of 256 bytes");
-        else return start(program, request, static_cast<uint32_t>(request.answer), request.op == HOST_PUT ? Copy : Read);
+        else return copy(program, request);
         break;
       case HOST_LAUNCH:
         if (launch(program, request, reply)) return;
@@ -384,7 +427,7 @@ class HostPort : HostMemory {
     } else if (request.op == HOST_LOAD && own_.size() >= kOwnPrograms) {
       say(reply, HOST_FULL, "the board has " + std::to_string(kOwnPrograms) + " programs already");
     } else if (const auto image = store_.take(request.bytes)) {
-      return start(program, request, *image, Copy);
+      return start({&program, request, Copy, *image});
     } else {
       say(reply, HOST_FULL, "board memory has " + std::to_string(store_.free_bytes()) + " bytes left");
     }
@@ -404,13 +447,13 @@ class HostPort : HostMemory {
     } else if (const auto kernel = board_.libraries().bring(copy.fd, request.number, error); !kernel) {
       say(reply, HOST_WRONG, error);
     } else {
-      body_ = stand_in::image(*kernel, static_cast<uint32_t>(request.bytes), Board::kShell);
-      if (const auto image = store_.take(8 * body_.size())) {
-        host_request copied = request;
-        copied.offset = kBody;
-        copied.bytes = 8 * body_.size();
-        brought_ = *kernel;
-        return start(program, copied, *image, Copy);
+      Job job{&program, request, Copy};
+      job.body = stand_in::image(*kernel, static_cast<uint32_t>(request.bytes), Board::kShell);
+      job.request.bytes = 8 * job.body.size();
+      job.brought = *kernel;
+      if (const auto image = store_.take(job.request.bytes)) {
+        job.image = *image;
+        return start(std::move(job));
       }
       board_.libraries().drop(*kernel);
       say(reply, HOST_FULL, "board memory has " + std::to_string(store_.free_bytes()) + " bytes left");
@@ -445,45 +488,45 @@ class HostPort : HostMemory {
       say(reply, HOST_WRONG, "the text must be in the window, at a multiple of 8");
     } else {
       const uint8_t* at = program.window + request.offset + sizeof head;
-      body_.assign(1 + head.words, region_frame::head(head.words, head.buffers, kAnswerBeats - region_frame::kEndBeats));
-      memcpy(body_.data() + 1, at, 8ull * head.words);
+      Job job{&program, request, Call, *image};
+      job.body.assign(1 + head.words, region_frame::head(head.words, head.buffers, kAnswerBeats - region_frame::kEndBeats));
+      memcpy(job.body.data() + 1, at, 8ull * head.words);
       at += 8ull * head.words;
       for (unsigned i = 0; i < head.buffers; i++, at += sizeof(host_buffer)) {
         host_buffer buffer;
         memcpy(&buffer, at, sizeof buffer);
-        if (buffer.bytes != 0 && (buffer.address % 8 != 0 || !owns(program, buffer.address, buffer.bytes))) {
+        const auto base = owner(program, buffer.address, buffer.bytes);
+        if (buffer.bytes != 0 && (buffer.address % 8 != 0 || !base)) {
           say(reply, HOST_WRONG, "buffer " + std::to_string(i + 1) + " is not in the program's memory");
           return false;
         }
-        body_.push_back(region_frame::buffer(buffer.address, buffer.bytes, buffer.writable != 0));
+        if (buffer.bytes != 0) job.memory.push_back(*base);
+        job.body.push_back(region_frame::buffer(buffer.address, buffer.bytes, buffer.writable != 0));
       }
-      answer_.assign(kAnswerBeats, 0);
-      host_request call = request;
-      call.offset = kBody;
-      call.bytes = 8 * body_.size();
-      call.answer = kAnswer;
-      call.room = 8 * kAnswerBeats;
-      call.cost = UINT32_MAX;
-      text_at_ = request.answer;
-      text_room_ = request.room;
-      start(program, call, *image, Call);
+      job.answer.assign(kAnswerBeats, 0);
+      job.request.bytes = 8 * job.body.size();
+      job.request.room = 8 * kAnswerBeats;
+      job.request.cost = UINT32_MAX;
+      job.text_at = request.answer;
+      job.text_room = request.room;
+      start(std::move(job));
       return true;
     }
     return false;
   }
 
   // A launch has ended.
-  void landed(const Job& job, host_reply& reply) {
+  static void landed(const Job& job, host_reply& reply) {
     const size_t beats = std::min<size_t>(reply.bytes / 8, kAnswerBeats);
     std::string text;
     size_t at = 0;
-    while (at < beats && region_frame::text(answer_[at], text)) at++;
-    reply.bytes = std::min<uint64_t>(text.size(), text_room_);
-    memcpy(job.program->window + text_at_, text.data(), reply.bytes);
+    while (at < beats && region_frame::text(job.answer[at], text)) at++;
+    reply.bytes = std::min<uint64_t>(text.size(), job.text_room);
+    memcpy(job.program->window + job.text_at, text.data(), reply.bytes);
     if (reply.status != HOST_OK) return;
     if (at + region_frame::kEndBeats != beats) return say(reply, HOST_FAILED, "the kernel's answer has no end");
-    const region_frame::End end = region_frame::end(answer_[at]);
-    reply.kernel_cycles = static_cast<uint32_t>(std::min<uint64_t>(answer_[at + 1], UINT32_MAX));
+    const region_frame::End end = region_frame::end(job.answer[at]);
+    reply.kernel_cycles = static_cast<uint32_t>(std::min<uint64_t>(job.answer[at + 1], UINT32_MAX));
     reply.kernel_status = end.status;
     if (end.fault) {
       say(reply, HOST_FAULT, "a kernel's access to memory was refused");
@@ -495,55 +538,98 @@ class HostPort : HostMemory {
     }
   }
 
-  static bool owns(const Program& program, uint64_t address, uint64_t bytes) {
+  // The address of the program's memory that has this part.
+  static std::optional<uint32_t> owner(const Program& program, uint64_t address, uint64_t bytes) {
     auto next = program.memory.upper_bound(static_cast<uint32_t>(std::min<uint64_t>(address, UINT32_MAX)));
-    if (next == program.memory.begin()) return false;
+    if (next == program.memory.begin()) return {};
     const auto& [start, size] = *std::prev(next);
-    return address - start <= size && bytes <= size - (address - start);
+    return address - start <= size && bytes <= size - (address - start) ? std::optional<uint32_t>(start) : std::nullopt;
+  }
+  // Between the window and the program's memory.
+  void copy(Program& program, const host_request& request) {
+    Job job{&program, request, request.op == HOST_PUT ? Copy : Read, static_cast<uint32_t>(request.answer)};
+    job.memory = {*owner(program, request.answer, request.bytes)};
+    start(std::move(job));
   }
   bool is_brought(uint32_t number) const {
     const auto own = own_.find(number - kOwnFrom);
     return number >= kOwnFrom && own != own_.end() && own->second.kernel != 0;
   }
 
+  uint64_t place_of(const Job& job, Area area, uint64_t offset = 0) const {
+    const auto found = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& other) { return other.get() == &job; });
+    const auto number = static_cast<uint64_t>(found - jobs_.begin());
+    return number << kJobAt | area << kAreaAt | (area == Descriptor ? number * kDescriptorBytes : offset);
+  }
+
   // The descriptor is private: no program can access it.
-  void start(Program& program, const host_request& request, uint32_t image, Kind kind) {
-    job_ = Job{&program, request, image};
-    memset(descriptor_, 0, sizeof descriptor_);
-    auto put = [this](size_t at, uint64_t value, size_t bytes) { memcpy(reinterpret_cast<char*>(descriptor_) + at, &value, bytes); };
-    put(0, kind, 1);
+  void start(Job&& begun) {
+    auto& place = jobs_[*free_job(*begun.program, begun.kind)];
+    place = std::make_unique<Job>(std::move(begun));
+    Job& job = *place;
+    const host_request& request = job.request;
+    auto put = [&job](size_t at, uint64_t value, size_t bytes) { memcpy(reinterpret_cast<char*>(job.descriptor) + at, &value, bytes); };
+    const uint64_t window = place_of(job, Window, request.offset);
+    const uint64_t answer = place_of(job, Window, request.answer);
+    put(0, job.kind, 1);
     put(1, request.number, 1);
     put(4, request.bytes, 4);
-    put(8, request.offset, 8);
-    put(16, image, 4);
+    put(8, job.body.empty() ? window : place_of(job, Body), 8);
+    put(16, job.image, 4);
     put(20, request.timeout == 0 ? kTimeoutMost : std::min(request.timeout, kTimeoutMost), 4);
-    put(24, kind == Read ? request.offset : request.answer, 8);
+    put(24, !job.answer.empty() ? place_of(job, Answer) : job.kind == Read ? window : answer, 8);
     put(32, std::min<uint64_t>(request.room, UINT32_MAX), 4);
     put(36, request.cost, 4);
     for (size_t i = 0; i < 4; i++) put(40 + 4 * i, request.params[i], 4);
-    ended_before_ = board_.host_ended;
-    board_.write_register(Register::PostLow, static_cast<uint32_t>(kDescriptor));
-    board_.write_register(Register::PostHigh, kDescriptor >> 32);
+    const uint64_t descriptor = place_of(job, Descriptor);
+    board_.write_register(Register::PostLow, static_cast<uint32_t>(descriptor) | (job.kind != Call));
+    board_.write_register(Register::PostHigh, static_cast<uint32_t>(descriptor >> 32));
   }
 
-  void finish() {
-    const Job job = *job_;
-    host_reply reply = to(job.request);
-    reply.status = static_cast<uint32_t>(descriptor_[8] & 0xff);
-    reply.loaded = static_cast<uint32_t>(descriptor_[8] >> 8 & 0xff);
-    reply.region = static_cast<uint32_t>(descriptor_[8] >> 16 & 0xff);
-    reply.bytes = descriptor_[8] >> 32;
-    reply.kernel_cycles = static_cast<uint32_t>(descriptor_[9]);
-    reply.cycles = static_cast<uint32_t>(descriptor_[9] >> 32);
-    if (job.request.op == HOST_LAUNCH) landed(job, reply);
-    else if (job.request.op == HOST_BRING || job.request.op == HOST_LOAD || job.request.op == HOST_DEFINE) placed(job, reply);
-    answer(*job.program, reply);
-    job_.reset();
+  // Replies to the requests whose descriptors have ended; true if there were some.
+  bool finish() {
+    if (board_.host_ended == ended_) return false;
+    ended_ = board_.host_ended;
+    bool did = false;
+    for (auto& place : jobs_) {
+      // The report's last word has the cycles, at least 1.
+      if (!place || place->descriptor[9] >> 32 == 0) continue;
+      const std::unique_ptr<Job> job = std::move(place);
+      did = true;
+      host_reply reply = to(job->request);
+      reply.status = static_cast<uint32_t>(job->descriptor[8] & 0xff);
+      reply.loaded = static_cast<uint32_t>(job->descriptor[8] >> 8 & 0xff);
+      reply.region = static_cast<uint32_t>(job->descriptor[8] >> 16 & 0xff);
+      reply.bytes = job->descriptor[8] >> 32;
+      reply.kernel_cycles = static_cast<uint32_t>(job->descriptor[9]);
+      reply.cycles = static_cast<uint32_t>(job->descriptor[9] >> 32);
+      const auto op = job->request.op;
+      if (op == HOST_LAUNCH) landed(*job, reply);
+      else if (op == HOST_BRING || op == HOST_LOAD || op == HOST_DEFINE) placed(*job, reply);
+      answer(*job->program, reply);
+    }
+    clear();
+    return did;
+  }
+
+  // Frees what programs have left, unless a descriptor in progress uses it.
+  void clear() {
+    const auto in_use = [this](const auto& uses) { return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job && uses(*job); }); };
+    for (auto i = left_.memory.begin(); i != left_.memory.end();) {
+      const bool used = in_use([&](const Job& job) { return std::count(job.memory.begin(), job.memory.end(), *i) != 0; });
+      if (!used) memory_.release(*i);
+      i = used ? std::next(i) : left_.memory.erase(i);
+    }
+    for (auto i = left_.numbers.begin(); i != left_.numbers.end();) {
+      const bool used = in_use([&](const Job& job) { return job.kind == Call && job.request.number == *i; });
+      if (!used) drop(*i);
+      i = used ? std::next(i) : left_.numbers.erase(i);
+    }
   }
 
   // An image is in board memory.
   void placed(const Job& job, host_reply& reply) {
-    const uint32_t brought = job.request.op == HOST_BRING ? brought_ : 0;
+    const uint32_t brought = job.brought;
     // A kernel that a program brought is reached by its launches alone, which check its buffers.
     if (reply.status == HOST_OK && brought == 0 && board_.image_word(job.image + stand_in::kKernelAt) >= KernelLibraries::kBroughtFrom)
       say(reply, HOST_WRONG, "the image's kernel number is reserved");
@@ -618,16 +704,19 @@ class HostPort : HostMemory {
     return functions::is_function(text_of(request.name));
   }
 
-  // ---- host memory for the board: private words, and the window of the current program ----
+  // ---- host memory for the board: each job's private words, and the window of its program ----
   uint8_t* place(uint64_t address) {
-    const auto in = [address](auto& words, uint64_t from) -> uint8_t* {
-      const uint64_t at = address - from;
-      return address >= from && at < 8 * std::size(words) ? reinterpret_cast<uint8_t*>(std::data(words)) + at : nullptr;
-    };
-    if (uint8_t* const at = in(descriptor_, kDescriptor)) return at;
-    if (uint8_t* const at = in(body_, kBody)) return at;
-    if (uint8_t* const at = in(answer_, kAnswer)) return at;
-    return job_ && address <= job_->program->bytes - 8 ? job_->program->window + address : nullptr;
+    const uint64_t number = address >> kJobAt, at = address & ((1ull << kAreaAt) - 1);
+    if (number >= jobs_.size() || !jobs_[number]) return nullptr;
+    Job& job = *jobs_[number];
+    const auto in = [at](void* words, uint64_t bytes, uint64_t from = 0) { return at >= from && at - from < bytes && bytes - (at - from) >= 8 ? static_cast<uint8_t*>(words) + (at - from) : nullptr; };
+    switch (address >> kAreaAt & 0xff) {
+      case Window: return in(job.program->window, job.program->bytes);
+      case Descriptor: return in(job.descriptor, sizeof job.descriptor, number * kDescriptorBytes);
+      case Body: return in(job.body.data(), 8 * job.body.size());
+      case Answer: return in(job.answer.data(), 8 * job.answer.size());
+      default: return nullptr;
+    }
   }
   bool read(uint64_t address, uint64_t& data) override {
     const uint8_t* const from = place(address);
@@ -645,14 +734,15 @@ class HostPort : HostMemory {
   std::string path_;
   int listener_ = -1;
   std::list<std::unique_ptr<Program>> programs_;
-  std::optional<Job> job_;
-  uint64_t descriptor_[10] = {};
-  uint64_t ended_before_ = 0;
+  unsigned calls_ = 0;                      // that the board carries out at once
+  std::vector<std::unique_ptr<Job>> jobs_;  // the first place is for copies
+  uint64_t ended_ = 0;                      // descriptors, when they were last looked at
+  // Freed by programs, but still in use.
+  struct {
+    std::set<uint32_t> memory, numbers;
+  } left_;
   ProgramMemory memory_;
-  std::vector<uint64_t> body_, answer_;   // of a launch; the body is also that of an image
-  uint64_t text_at_ = 0, text_room_ = 0;  // of a launch's text in the window
-  uint32_t brought_ = 0;                  // kernel whose image is being copied
-  std::map<unsigned, Own> own_;           // programs, from 0 on
-  std::map<unsigned, uint32_t> numbers_;  // images of functions uploaded over this port
+  std::map<unsigned, Own> own_;             // programs, from 0 on
+  std::map<unsigned, uint32_t> numbers_;    // images of functions uploaded over this port
   unsigned rest_ = 0;
 };

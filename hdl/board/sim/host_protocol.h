@@ -5,6 +5,8 @@
 // A program sends Hello first. The reply carries a sealed memfd, its window: all bodies, replies
 // and images pass through the window, and no other memory of the program is accessed. Offsets and
 // lengths are checked against the window, and read from a packet once.
+// Requests that a program sends before it has the reply to an earlier one are carried out in any
+// order, or at once; memory and kernels that are given back meanwhile stay until these have ended.
 //
 // Kernels that are compiled from OpenCL C come as a library (emulate_abi.h), as a file descriptor with
 // the request, and have buffers in board memory. A program reaches only those that it took itself.

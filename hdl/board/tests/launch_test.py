@@ -16,7 +16,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from harness import image, run
+from harness import REGIONS, image, run
 from host_test import CALL, FULL, KILLED, LOAD, OK, REQUEST, UNKNOWN, UNLOAD, WRONG, Port, board, is_well
 
 BRING, TAKE, GIVE, PUT, GET, LAUNCH, CANCEL = range(7, 14)
@@ -237,6 +237,42 @@ def test_kernels_end_with_their_program():
                 for _ in range(waiting):
                     leaving.send(TAKE, bytes=256)
             add(other, number, 256)
+        assert busy_cycles(running) < BOARDS_LIMIT
+        is_well(running)
+
+
+def test_a_program_computes_while_the_kernel_of_another_runs():
+    with programs(2) as (running, program, other):
+        endless, number = program.kernel("forever")["number"], other.kernel("add")["number"]
+        place, spare = program.take(256), program.take(4096)
+        free = program.take(1 << 20)
+        launched = []
+        # One program leaves a region to the others, whatever it launches.
+        for _ in range(REGIONS + 2):
+            program.begin(endless, 1, (place, 256), (free, 1 << 20), timeout=0)
+            launched.append(program.id)
+        for _ in range(3):
+            add(other, number, 512)
+            # Its copies are carried out beside its calls, in any order.
+            program.window[TEXT : TEXT + 4096] = bytes(range(256)) * 16
+            assert program.ask(PUT, offset=TEXT, answer=spare, bytes=4096)["status"] == OK
+            program.window[TEXT : TEXT + 4096] = bytes(4096)
+            assert program.ask(GET, offset=TEXT, answer=spare, bytes=4096)["status"] == OK
+            assert program.window[TEXT : TEXT + 4096] == bytes(range(256)) * 16
+        # What it gives back stays while its kernels use it, and cannot be launched again.
+        assert program.ask(GIVE, answer=free)["status"] == OK
+        assert program.ask(UNLOAD, number=endless)["status"] == OK
+        taken = [other.take(1 << 20) for _ in range(8)]
+        assert free not in taken
+        for identity in launched:
+            program.send(CANCEL, number=identity)
+        replies = [program.end()[0] for _ in launched]
+        assert sorted(reply["id"] for reply in replies) == launched
+        # Those that were not begun have lost their kernel.
+        assert {reply["status"] for reply in replies} <= {KILLED, UNKNOWN}, replies
+        assert program.launch(endless, 1, (place, 256))[0]["status"] == UNKNOWN
+        again = [other.take(1 << 20) for _ in range(64)]
+        assert free in again
         assert busy_cycles(running) < BOARDS_LIMIT
         is_well(running)
 

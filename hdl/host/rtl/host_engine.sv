@@ -1,19 +1,19 @@
-// Carries out the host's descriptors, one after another (host_pkg::descriptor_t).
+// Carries out descriptors of the host, one after another (host_pkg::descriptor_t).
 //
 // A call reads its body from host memory, requests a region from the function engine like the HTTP
 // server, streams the body through the region and the reply back, and reports its cycles. A copy
 // writes host memory into board memory, where images and the kernels' buffers are stored; a read does
 // the reverse. The report is written to host memory, after the descriptor, before `ended`.
 //
-// `abort` ends the call of the descriptor at `abort_address`, from the descriptor's fetch on: its
-// region stops the kernel as at the end of its time. A call that waits for a region is stopped when
-// it is granted. Copies, and descriptors that wait, are unaffected.
+// `abort_valid` ends the call of the descriptor at `abort_address`, from the descriptor's fetch on:
+// its region stops the kernel as at the end of its time. A call that waits for a region is stopped
+// when it is granted. Copies, and descriptors that have not been fetched, are unaffected.
 //
-// Parameters: REGIONS; CALLS and READS, whether these are supported; otherwise they are malformed;
-// NUMBER_BITS, of a function's number; BURST, beats of a copy's bursts; READ_AHEAD, beats. Latency:
-// the bus's twice, and 14 cycles, from a descriptor's address to its body's first beat in the
-// region, if that has the function. Throughput: 8 bytes per cycle in each direction;
-// one descriptor at a time.
+// Parameters: REGIONS; CALLS, COPIES and READS, whether these are supported; otherwise they are
+// malformed; NUMBER_BITS, of a function's number; BURST, beats of a copy's bursts; READ_AHEAD, beats.
+// Latency: the bus's twice, and 14 cycles, from a descriptor's address to its body's first beat in the
+// region, if that has the function. Throughput: 8 bytes per cycle in each direction; one descriptor at
+// a time.
 module host_engine
   import axi_pkg::*;
   import host_pkg::*;
@@ -21,22 +21,21 @@ module host_engine
 #(
     parameter int REGIONS = 4,
     parameter bit CALLS = 1,
+    parameter bit COPIES = 1,
     parameter bit READS = 1,
     parameter int NUMBER_BITS = 7,
     parameter int BURST = 32,
-    parameter int READ_AHEAD = 256,
-    parameter int QUEUE = 8
+    parameter int READ_AHEAD = 256
 ) (
     input  logic                       clk,
     input  logic                       rst,
-    // Addresses of descriptors in host memory.
-    input  logic                       post_valid,
-    output logic                       post_ready,
-    input  logic [63:0]                post_address,
+    // The address of a descriptor in host memory; accepted while the engine is free.
+    input  logic                       start,
+    input  logic [63:0]                start_address,
+    output logic                       free,
     output logic                       ended,         // a descriptor has completed
-    input  logic                       abort,
+    input  logic                       abort_valid,
     input  logic [31:0]                abort_address,
-    output logic                       busy,
     // Host memory.
 `include "host_read_ports.svh"
     output logic                       write_valid,
@@ -103,29 +102,7 @@ module host_engine
 
   assign unused_signals = &{1'b0, call_reply, axi_read_reply, axi_write_reply};
 
-  // ---- waiting descriptors ----
-  logic posted, post_take;
-  logic [63:0] posted_address;
-  logic [$clog2(QUEUE+2)-1:0] unused_level;
-
-  axis_fifo #(
-      .T    (logic [63:0]),
-      .DEPTH(QUEUE),
-      .BLOCK(1)
-  ) u_posts (
-      .clk(own_clk),
-      .rst,
-      .s_valid  (post_valid),
-      .s_ready  (post_ready),
-      .s_payload(post_address),
-      .m_valid  (posted),
-      .m_ready  (post_take),
-      .m_payload(posted_address),
-      .level    (unused_level)
-  );
-
-  assign post_take = state == Idle;
-  assign busy = state != Idle || posted;
+  assign free = state == Idle;
 
   // ---- host memory ----
   logic reader_start, read_over, in_valid, in_ready, in_error;
@@ -133,7 +110,7 @@ module host_engine
   logic reading;  // it is a read
   logic [63:0] in_data;
 
-  assign reader_start = (state == Idle && posted) || (state == Check && right && !reading);
+  assign reader_start = (state == Idle && start) || (state == Check && right && !reading);
 
   host_reader #(
       .BURST(BURST),
@@ -142,7 +119,7 @@ module host_engine
       .clk(own_clk),
       .rst,
       .start  (reader_start),
-      .address(state == Idle ? posted_address : d.source),
+      .address(state == Idle ? start_address : d.source),
       .beats  (state == Idle ? 29'(DescriptorBeats) : CALLS ? 29'((33'(d.bytes) + 33'd7) >> 3) : d.bytes[31:3]),
       .over   (read_over),
       .read_valid,
@@ -173,7 +150,7 @@ module host_engine
   always_comb begin
     unique case (kind_t'(d.kind))
       KindRead: right = READS && d.bytes != '0 && d.bytes % BurstBytes == '0 && d.board % BurstBytes == '0 && d.answer[2:0] == '0;
-      KindCopy: right = d.bytes != '0 && d.bytes % BurstBytes == '0 && d.board % BurstBytes == '0;
+      KindCopy: right = COPIES && d.bytes != '0 && d.bytes % BurstBytes == '0 && d.board % BurstBytes == '0;
       KindCall: right = CALLS && d.answer[2:0] == '0;
       default:  right = 1'b0;
     endcase
@@ -183,6 +160,7 @@ module host_engine
   // ---- a call ----
   assign call = '{
     request_valid:    CALLS && state == Ask,
+    request_engine:   '0,  // host_port's
     request_function: 8'({d.fn[7], d.fn[NUMBER_BITS-2:0]}),
     request_call:     '{cost: d.cost, timeout: d.timeout, image: d.board, params: d.params},
     finish_ready:     finish_ready
@@ -202,12 +180,13 @@ module host_engine
   assign left_next = left[31:3] == '0 ? '0 : {left[31:3] - 1'b1, left[2:0]};
   assign s_keep = |left[31:3] ? '1 : ~(8'hff << left[2:0]);
 
-  // The reply is written as it arrives, as far as it fits.
+  // The reply is written as it arrives, as far as it fits. The bus need not be ready for what does
+  // not.
   logic [7:0] fits;
   logic [3:0] came;
   assign fits = |room[31:3] ? region_out.m_keep : region_out.m_keep & ~(8'hff << room[2:0]);
   assign came = 4'($countones(region_out.m_keep));
-  assign m_ready = CALLS && on && !answered && write_ready;
+  assign m_ready = CALLS && on && !answered && (write_ready || fits == '0);
 
   assign finish_ready = state == Run && (call_reply.finish.load != LoadOk || answered);
 
@@ -240,8 +219,8 @@ module host_engine
   };
 
   // ---- a copy ----
-  assign awvalid = state == CopyAddress;
-  assign wvalid  = state == CopyData && in_valid;
+  assign awvalid = COPIES && state == CopyAddress;
+  assign wvalid  = COPIES && state == CopyData && in_valid;
   assign wlast   = beat == '1;
   assign axi_write = '{
     awvalid: awvalid,
@@ -266,9 +245,9 @@ module host_engine
       aborted <= 1'b0;
     end else begin
       if (state == Idle) aborted <= 1'b0;
-      else if (abort && abort_address == at[31:0]) aborted <= 1'b1;
+      else if (abort_valid && abort_address == at[31:0]) aborted <= 1'b1;
       unique case (state)
-        Idle:   if (posted) state <= Fetch;
+        Idle:   if (start) state <= Fetch;
         Fetch:  if (in_valid && word == '1) state <= Check;
         Check:  state <= !right ? Report : reading ? ReadAddress : !CALLS || kind_t'(d.kind) == KindCopy ? CopyAddress : Ask;
         Ask:    if (call_reply.request_ready) state <= Run;
@@ -292,10 +271,10 @@ module host_engine
   end
 
   always_ff @(posedge own_clk) begin
-    cycles <= cycles + 1'b1;
+    if (cycles != '1) cycles <= cycles + 1'b1;
     unique case (state)
       Idle: begin
-        at          <= posted_address;
+        at          <= start_address;
         word        <= '0;
         cycles      <= '0;
         report      <= '0;
@@ -363,7 +342,7 @@ module host_engine
 
   clock_gate u_gate (
       .clk,
-      .wake (rst || post_valid || state != Idle || posted || data_valid || in_valid),
+      .wake (rst || start || state != Idle || data_valid || in_valid),
       .gated(own_clk)
   );
 

@@ -41,7 +41,7 @@ package host_pkg;
 
   // Written after the descriptor.
   typedef struct packed {
-    logic [31:0] cycles;          // from the descriptor's fetch to the report
+    logic [31:0] cycles;          // from the descriptor's fetch to the report, at least 1; saturates
     logic [31:0] kernel_cycles;
     logic [31:0] bytes;           // of the reply
     logic [7:0]  reserved;
@@ -74,9 +74,10 @@ package host_pkg;
     logic [7:0]  dma_write_keep;
   } host_out_t;
 
-  // The host's calls, to the function engine and back.
+  // A call of the host, to the function engine and back, with the engine that carries it out.
   typedef struct packed {
     logic        request_valid;
+    logic [7:0]  request_engine;
     logic [7:0]  request_function;
     call_t       request_call;
     logic        finish_ready;
@@ -85,8 +86,10 @@ package host_pkg;
   typedef struct packed {
     logic        request_ready;
     logic        grant;
+    logic [7:0]  grant_engine;
     logic [7:0]  grant_region;
     logic        finish_valid;
+    logic [7:0]  finish_engine;
     finish_t     finish;
   } host_call_reply_t;
 

@@ -5,14 +5,15 @@
 // write that starts an operation (Change, Doorbell, Forget) while the same is in progress is lost:
 // the host must check first.
 //
-// `abort` lasts one cycle: the call of the descriptor at `abort_address` ends (host_engine).
+// `abort_valid` lasts one cycle: the call of the descriptor at `abort_address` ends (host_engine).
 //
-// Parameters: REGIONS; SHELL, the id for images; IMAGE_BYTES, the longest image's body.
+// Parameters: REGIONS; CALLS at once; SHELL, the id for images; IMAGE_BYTES, the longest image's body.
 module host_registers
   import fn_pkg::*;
   import functions_pkg::*;
 #(
     parameter int REGIONS = 4,
+    parameter int CALLS = 4,
     parameter logic [31:0] SHELL = 32'h1,
     parameter int IMAGE_BYTES = 1 << 26
 ) (
@@ -42,8 +43,10 @@ module host_registers
     // Descriptors (host_engine).
     output logic        post_valid,
     input  logic        post_ready,
+    output logic        post_copy,
     output logic [63:0] post_address,
-    output logic        abort,
+    input  logic [1:0]  queue_ready,
+    output logic        abort_valid,
     output logic [31:0] abort_address,
     input  logic        ended,
     // The regions.
@@ -60,15 +63,17 @@ module host_registers
     AtMagic    = 6'd0,
     AtVersion  = 6'd1,
     AtShell    = 6'd2,
-    AtSizes    = 6'd3,   // regions; slots of the table from bit 16 on
+    AtSizes    = 6'd3,   // regions; calls at once from bit 8 on; slots of the table from bit 16
+                         // on
     AtImage    = 6'd4,   // maximum bytes of an image's body
     AtCycles   = 6'd5,   // reading it, or AtBusy, latches the upper half
     AtUpper    = 6'd6,   // the last latched half
     AtDecouple = 6'd7,   // regions that are empty, or being loaded
     AtPolicy   = 6'd8,   // fn_pkg::policy_t; patience from bit 8 on
     AtLoadCost = 6'd9,
-    AtPostLow  = 6'd10,  // a descriptor's address
-    AtPostHigh = 6'd11,  // writing it rings the doorbell; reading: 1 if there is space for another
+    AtPostLow  = 6'd10,  // a descriptor's address, plus 1 if it is a copy or a read
+    AtPostHigh = 6'd11,  // writing it rings the doorbell; reading: whether there is space for another
+                         // copy (bit 0), call (bit 1)
     AtEnded    = 6'd12,  // descriptors completed since the reset
     AtForget   = 6'd13,  // a program's number
     AtChange   = 6'd14,  // 1 adds or replaces, 2 removes; reading: 1 in progress, 2 done; the
@@ -96,7 +101,7 @@ module host_registers
       AtMagic:   fixed = Magic;
       AtVersion: fixed = Version;
       AtShell:   fixed = SHELL;
-      AtSizes:   fixed = {16'(FUNCTIONS), 16'(REGIONS)};
+      AtSizes:   fixed = {16'(FUNCTIONS), 8'(CALLS), 8'(REGIONS)};
       AtImage:   fixed = 32'(IMAGE_BYTES);
       default:   fixed = '0;
     endcase
@@ -109,7 +114,7 @@ module host_registers
   always_comb begin
     variable = at(AtCycles, cycles[31:0]) | at(AtUpper, upper) | at(AtLoadCost, load_cost) | at(AtEnded, count_ended)
         | at(AtDecouple, 32'(decouple)) | at(AtPolicy, {16'd0, patience, 6'd0, policy})
-        | at(AtPostHigh, 32'(post_ready && !post_valid))
+        | at(AtPostHigh, post_valid ? '0 : 32'(queue_ready))
         | at(AtChange, {16'(change_number), 14'd0, change_done, changing});
     for (int i = 0; i < REGIONS; i++)
       variable = variable | at(6'(AtLoads) + 6'(i), region_loads[i]) | at(6'(AtBusy) + 6'(i), region_busy[i][31:0]);
@@ -131,14 +136,14 @@ module host_registers
       load_cost    <= 32'd65536;
       post_valid   <= 1'b0;
       forget       <= 1'b0;
-      abort        <= 1'b0;
+      abort_valid  <= 1'b0;
       change_valid <= 1'b0;
       changing     <= 1'b0;
     end else begin
       cycles <= cycles + 1'b1;
       if (ended) count_ended <= count_ended + 1'b1;
       forget <= write && address == AtForget;
-      abort  <= write && address == AtAbort;
+      abort_valid <= write && address == AtAbort;
       if (post_ready) post_valid <= 1'b0;
       if (change_ready) change_valid <= 1'b0;
       if (changed_valid) changing <= 1'b0;
@@ -166,7 +171,7 @@ module host_registers
       change_number <= changed_function;
     end
     if (write) begin
-      if (address == AtPostLow) post_address[31:0] <= data;
+      if (address == AtPostLow) {post_address[31:0], post_copy} <= {data[31:1], 1'b0, data[0]};
       if (address == AtPostHigh) post_address[63:32] <= data;
       if (address == AtForget) forget_program <= data[NUMBER_BITS-1:0];
       if (address == AtAbort) abort_address <= data;

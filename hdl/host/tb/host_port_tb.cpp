@@ -39,14 +39,15 @@ struct Report {
 };
 
 // The port with models of its environment: host memory behind a slow bus, board memory, a function
-// table, a function engine and a region whose kernel returns its input.
+// table, a function engine and regions whose kernels return their input.
 struct Port : Clocked {
     Bytes host = Bytes(kHostBytes), board = Bytes(kBoardBytes);
     unsigned idle = 0, stall = 0, latency = 0;
-    // The outcome of the next call.
+    // The outcome of the next call; `region`: the first one that it may have.
     unsigned load_result = 0, grant_delay = 3, region = 2, ended = 0;
     bool killed = false, room_in_table = true;
-    bool endless = false;  // the kernel has no end of its own
+    bool endless = false;  // kernels of function 9 have no end of their own
+    unsigned most_at_once = 0;
     uint32_t kernel_cycles = 1234;
     uint64_t granted_at = 0, first_in = 0;
     // Observations of the call.
@@ -106,28 +107,51 @@ struct Port : Clocked {
         d->changed_valid = changing_ && cycles >= changed_at_;
         d->changed = room_in_table;
         d->changed_function = 9;
-        // The function engine and its region.
+        // The function engine and its regions.
         d->request_ready = !random.percent(stall);
-        d->grant = running_ == 1 && cycles >= grant_at_ && load_result == 0;
-        d->grant_region = static_cast<uint8_t>(region);
-        const bool over = running_ == 2 && in_ended_ && out_ended_;
-        d->finish_valid = (running_ == 1 && cycles >= grant_at_ && load_result != 0) || over;
-        d->finish_load = static_cast<uint8_t>(load_result);
-        d->finish_killed = killed;
-        d->finish_loaded = 1;
-        d->finish_cycles = kernel_cycles;
-        d->s_ready = running_ == 2 && !in_ended_ && !random.percent(stall);
-        if (running_ == 2 && !out_ended_ && !offered_ && (!endless || killed) && !random.percent(idle) && (!out_.empty() || (in_ended_ && !out_ended_))) offered_ = true;
-        d->m_valid = offered_;
-        if (offered_) {
-            const size_t n = std::min<size_t>(8, out_.size());
+        d->grant = d->finish_valid = 0;
+        for (unsigned e = 0; e < kCalls; e++) {
+            Run &run = runs_[e];
+            const bool due = run.state == 1 && cycles >= run.grant_at;
+            if (due && load_result == 0 && !d->grant && !granted_last_) {
+                unsigned r = region;
+                while (r < 4 && taken(r)) r++;
+                if (r < 4) {
+                    d->grant = 1;
+                    d->grant_engine = static_cast<uint8_t>(e);
+                    d->grant_region = static_cast<uint8_t>(r);
+                }
+            }
+            if (((due && load_result != 0) || (run.state == 2 && run.in_ended && run.out_ended)) && !d->finish_valid) {
+                d->finish_valid = 1;
+                d->finish_engine = static_cast<uint8_t>(e);
+                d->finish_load = static_cast<uint8_t>(load_result);
+                d->finish_killed = run.killed;
+                d->finish_loaded = 1;
+                d->finish_cycles = kernel_cycles;
+            }
+        }
+        granted_last_ = d->grant;
+        d->s_ready = d->m_valid = d->m_last = 0;
+        for (Run &run : runs_) {
+            if (run.state != 2) continue;
+            const unsigned r = run.region, bit = 1u << r;
+            if (!run.in_ended && !random.percent(stall)) d->s_ready |= bit;
+            if (!run.out_ended && !run.offered && (!run.endless || run.killed) && !random.percent(idle) && (!run.out.empty() || run.in_ended)) run.offered = true;
+            if (!run.offered) continue;
+            const size_t n = std::min<size_t>(8, run.out.size());
             uint64_t v = 0;
-            for (size_t i = 0; i < n; i++) v |= static_cast<uint64_t>(out_[i]) << (8 * i);
-            d->m_data = v;
-            d->m_keep = static_cast<uint8_t>((1u << n) - 1);
-            d->m_last = in_ended_ && out_.size() <= 8;
+            for (size_t i = 0; i < n; i++) v |= static_cast<uint64_t>(run.out[i]) << (8 * i);
+            d->m_data[r] = v;
+            d->m_keep[r] = static_cast<uint8_t>((1u << n) - 1);
+            const bool last = run.in_ended && run.out.size() <= 8;
             // More bytes may follow an incomplete beat.
-            if (!d->m_last && n < 8) offered_ = false, d->m_valid = 0;
+            if (!last && n < 8) {
+                run.offered = false;
+            } else {
+                d->m_valid |= bit;
+                if (last) d->m_last |= bit;
+            }
         }
         settle();
         if (d->host_ended) ended++;
@@ -180,13 +204,38 @@ struct Port : Clocked {
             changing_ = false;
         }
         if (d->forget) forgotten.push_back(d->forget_function);
-        if (d->region_kill && d->region_on) {
-            check(running_ == 2 && !d->grant, "a region without a run is stopped");
-            killed = true;
-            out_.clear();
+        unsigned on = 0, own = 0;
+        for (Run &run : runs_)
+            if (run.state == 2) own |= 1u << run.region;
+        for (unsigned r = 0; r < 4; r++) on |= (d->region_on >> r & 1) << r;
+        check((on & ~own) == 0, "a region without a call is connected");
+        for (Run &run : runs_) {
+            if (run.state != 2) continue;
+            const unsigned r = run.region;
+            if (d->region_kill >> r & 1) {
+                run.killed = true;
+                run.out.clear();
+            }
+            if (d->s_valid >> r & 1 && d->s_ready >> r & 1) {
+                check(on >> r & 1, "a body without its region");
+                if (!first_in) first_in = cycles;
+                for (size_t i = 0; i < 8; i++)
+                    if (d->s_keep[r] >> i & 1) {
+                        const auto byte = static_cast<uint8_t>(d->s_data[r] >> (8 * i));
+                        requested.body.push_back(byte);
+                        if (!run.killed) run.out.push_back(byte);
+                    }
+                check((d->s_last >> r & 1) || d->s_keep[r] == 0xff, "a beat that is not full");
+                if (d->s_last >> r & 1) run.in_ended = true;
+            }
+            if (d->m_valid >> r & 1 && d->m_ready >> r & 1) {
+                run.out.erase(run.out.begin(), run.out.begin() + std::min<long>(8, static_cast<long>(run.out.size())));
+                run.out_ended = d->m_last >> r & 1;
+                run.offered = false;
+            }
         }
         if (d->request_valid && d->request_ready) {
-            check(running_ == 0, "a second request while one runs");
+            check(d->request_engine < kCalls && runs_[d->request_engine].state == 0, "a second request of a call");
             requested.function = d->request_function;
             requested.cost = d->request_cost;
             requested.timeout = d->request_timeout;
@@ -194,37 +243,24 @@ struct Port : Clocked {
             for (int i = 0; i < 4; i++) requested.params[i] = d->request_params[i];
             requested.count++;
             requested.body.clear();
-            running_ = 1;
-            grant_at_ = cycles + grant_delay;
-        } else if (d->grant) {
-            running_ = 2;
-            in_ended_ = out_ended_ = offered_ = false;
-            out_.clear();
+            Run &run = runs_[d->request_engine];
+            run = Run();
+            run.state = 1;
+            run.killed = killed;
+            run.endless = endless && d->request_function == 9;
+            run.grant_at = cycles + grant_delay;
+        }
+        if (d->grant) {
+            Run &run = runs_[d->grant_engine];
+            run.state = 2;
+            run.region = d->grant_region;
             granted_at = cycles;
             first_in = 0;
-        } else if (d->finish_valid && d->finish_ready) {
-            running_ = 0;
+            unsigned count = 0;
+            for (const Run &any : runs_) count += any.state == 2;
+            most_at_once = std::max(most_at_once, count);
         }
-        if (d->s_valid && running_ == 2 && !d->grant) {
-            check(d->region_on == 1u << region, "another region is connected");
-            if (d->s_ready) {
-                if (!first_in) first_in = cycles;
-                for (size_t i = 0; i < 8; i++)
-                    if (d->s_keep >> i & 1) requested.body.push_back(static_cast<uint8_t>(d->s_data >> (8 * i)));
-                check(d->s_last || d->s_keep == 0xff, "a beat that is not full");
-                if (d->s_last) in_ended_ = true;
-                if (!killed)
-                    for (size_t i = 0; i < 8; i++)
-                        if (d->s_keep >> i & 1) out_.push_back(static_cast<uint8_t>(d->s_data >> (8 * i)));
-            }
-        } else {
-            check(!d->s_valid || running_ == 2, "a body for no region");
-        }
-        if (d->m_valid && d->m_ready) {
-            out_.erase(out_.begin(), out_.begin() + std::min<long>(8, static_cast<long>(out_.size())));
-            out_ended_ = d->m_last;
-            offered_ = false;
-        }
+        if (d->finish_valid && d->finish_ready) runs_[d->finish_engine].state = 0;
         rise();
     }
 
@@ -240,10 +276,11 @@ struct Port : Clocked {
         step();
         return (*this)->host_read_data;
     }
+    // Copies and reads have a queue of their own.
     void post(const Descriptor &d, uint64_t at = kDescriptor) {
         const Bytes b = d.bytes_of();
         std::copy(b.begin(), b.end(), host.begin() + static_cast<long>(at));
-        write(PostLow, static_cast<uint32_t>(at));
+        write(PostLow, static_cast<uint32_t>(at) | (d.kind == 1 || d.kind == 3));
         write(PostHigh, 0);
     }
     Report report(uint64_t at = kDescriptor) {
@@ -267,12 +304,27 @@ private:
         uint64_t address, due;
     };
     std::deque<Read> reads_;
-    int burst_left_ = 0, running_ = 0;  // 1: asked, 2: granted
+    // A call at the function engine.
+    struct Run {
+        int state = 0;  // 1: requested, 2: granted
+        unsigned region = 0;
+        uint64_t grant_at = 0;
+        bool in_ended = false, out_ended = false, offered = false, killed = false, endless = false;
+        std::deque<uint8_t> out;
+    };
+    static constexpr unsigned kCalls = 3;
+    bool taken(unsigned region) const {
+        for (const Run &run : runs_)
+            if (run.state == 2 && run.region == region) return true;
+        return false;
+    }
+    Run runs_[kCalls];
+    bool granted_last_ = false;
+    int burst_left_ = 0;
     int read_left_ = 0;
     bool read_fails_ = false;
-    uint64_t read_at_ = 0, burst_at_ = 0, changed_at_ = 0, grant_at_ = 0;
-    bool burst_fails_ = false, answering_ = false, changing_ = false, in_ended_ = false, out_ended_ = false, offered_ = false;
-    std::deque<uint8_t> out_;
+    uint64_t read_at_ = 0, burst_at_ = 0, changed_at_ = 0;
+    bool burst_fails_ = false, answering_ = false, changing_ = false;
 };
 
 void is_well(Port &port, const std::string &after) {
@@ -291,7 +343,7 @@ void is_well(Port &port, const std::string &after) {
 TEST(registers_describe_the_board) {
     Port port;
     check(port.read(Magic) == 0x50484C42 && port.read(Version) == 1, "magic and version");
-    check(port.read(Shell) == 1 && port.read(Sizes) == (64u << 16 | 4) && port.read(Image) == 1 << 26, "shell and sizes");
+    check(port.read(Shell) == 1 && port.read(Sizes) == (64u << 16 | 3 << 8 | 4) && port.read(Image) == 1 << 26, "shell and sizes");
     check(port.read(Decouple) == 5 && port.read(Loads + 3) == 13 && port.read(Busy + 1) == 21 && port.read(CyclesUp) == 7, "the regions");
     check(port.read(Loads + 4) == 0 && port.read(Busy + 15) == 0, "regions that are not there");
     port.write(Policy, 2 | 99 << 8);
@@ -495,6 +547,7 @@ TEST(an_abort_ends_its_call_at_any_time_and_no_other) {
             port.endless = true;
             Descriptor d;
             d.bytes = port.random.below(2000);
+            d.function = 9;
             const Report r = aborted(port, d, after);
             check(r.status == Killed && r.bytes == 0, "status " + std::to_string(r.status) + " of an aborted call");
             is_well(port, "an abort");
@@ -508,6 +561,72 @@ TEST(an_abort_ends_its_call_at_any_time_and_no_other) {
     is_well(port, "aborts of nothing");
 }
 
+TEST(calls_and_copies_are_in_progress_at_once) {
+    for (unsigned traffic : {0, 30, 60}) {
+        Port port;
+        port.idle = port.stall = traffic;
+        port.region = 0;
+        port.latency = 40;
+        port.endless = true;
+        // One call does not end; calls and a copy continue beside it, whatever their order.
+        Descriptor endless;
+        endless.function = 9;
+        endless.bytes = 500;
+        endless.answer = 0x7000;
+        port.post(endless, 0x80);
+        struct Posted {
+            Descriptor d;
+            uint64_t at;
+        };
+        std::vector<Posted> posted;
+        unsigned calls = 0, next = 0;
+        const auto go_on = [&](unsigned most) {
+            for (int i = 0; posted.size() >= most && !posted.empty(); i++) {
+                check(i < 200000, "hangs");
+                port.step();
+                for (auto it = posted.begin(); it != posted.end();) {
+                    const Report r = port.report(it->at);
+                    if (r.cycles == 0) {
+                        it++;
+                        continue;
+                    }
+                    check(r.status == Ok, "status " + std::to_string(r.status));
+                    const Bytes from = port.part(it->d.source, it->d.bytes);
+                    if (it->d.kind == 2) expect(port.part(it->d.answer, it->d.bytes), from, "an answer");
+                    if (it->d.kind == 1) expect(Bytes(port.board.begin() + it->d.board, port.board.begin() + it->d.board + it->d.bytes), from, "board memory");
+                    if (it->d.kind == 3) expect(port.part(it->d.answer, it->d.bytes), Bytes(port.board.begin() + it->d.board, port.board.begin() + it->d.board + it->d.bytes), "a read");
+                    it = posted.erase(it);
+                }
+            }
+        };
+        for (; next < 120; next++) {
+            Descriptor d;
+            const unsigned slot = next % 8;
+            d.kind = port.random.percent(60) ? 2 : port.random.percent(50) ? 1 : 3;
+            if (d.kind == 2) calls++;
+            d.bytes = d.kind == 2 ? port.random.below(600) : 256 * (1 + port.random.below(2));
+            d.source = 0x1000 + 0x400 * slot;
+            d.answer = 0x8000 + 0x400 * slot;
+            d.board = 0x400 * slot;
+            const uint64_t at = 0x100 + 0x80 * slot;
+            // A place is used again when its descriptor has ended.
+            for (int i = 0; std::any_of(posted.begin(), posted.end(), [&](const Posted &p) { return p.at == at; }); i++) go_on(static_cast<unsigned>(posted.size()));
+            std::fill(port.host.begin() + static_cast<long>(at) + 64, port.host.begin() + static_cast<long>(at) + 80, 0);
+            port.post(d, at);
+            posted.push_back({d, at});
+        }
+        go_on(1);
+        check(port.most_at_once == 3, std::to_string(port.most_at_once) + " calls at once");
+        check(port.ended == 120 && port.read(Ended) == 120, "they are not counted");
+        for (int i = 0; port.ended == 120; i++) {
+            check(i < 20000, "hangs");
+            port.write(Abort, 0x80);
+        }
+        check(port.report(0x80).status == Killed, "the call that does not end");
+        is_well(port, "many calls");
+    }
+}
+
 TEST(descriptors_wait_in_order) {
     Port port;
     port.latency = 100;
@@ -517,7 +636,7 @@ TEST(descriptors_wait_in_order) {
         d.bytes = 64;
         d.answer = 0x8000 + 0x100 * i;
         places.push_back(0x100 + 0x80 * i);
-        for (int k = 0; port.read(PostHigh) != 1; k++) check(k < 5, "there is no room for " + std::to_string(i));
+        for (int k = 0; (port.read(PostHigh) & 2) == 0; k++) check(k < 5, "there is no room for " + std::to_string(i));
         port.post(d, places.back());
     }
     for (int i = 0; port.ended < 8; i++) {

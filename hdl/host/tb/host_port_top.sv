@@ -1,4 +1,4 @@
-// host_port for its bench, with four regions; its structs signal by signal.
+// host_port for its bench, with four regions and three calls at once; its structs signal by signal.
 module host_port_top
   import axi_pkg::*;
   import host_pkg::*;
@@ -26,14 +26,17 @@ module host_port_top
     output logic [6:0] forget_function,
     output logic        request_valid,
     input  logic        request_ready,
+    output logic [ 7:0] request_engine,
     output logic [6:0] request_function,
     output logic [31:0] request_cost,
     output logic [31:0] request_timeout,
     output logic [31:0] request_image,
     output logic [127:0] request_params,
     input  logic        grant,
+    input  logic [ 7:0] grant_engine,
     input  logic [1:0] grant_region,
     input  logic        finish_valid,
+    input  logic [ 7:0] finish_engine,
     output logic        finish_ready,
     input  logic        finish_killed,
     input  load_result_t finish_load,
@@ -43,17 +46,17 @@ module host_port_top
     input  logic [31:0] region_loads[4],
     input  logic [63:0] region_busy[4],
     output logic [3:0] region_on,
-    output logic        region_kill,
-    output logic        s_valid,
-    input  logic        s_ready,
-    output logic [63:0] s_data,
-    output logic [ 7:0] s_keep,
-    output logic        s_last,
-    input  logic        m_valid,
-    output logic        m_ready,
-    input  logic [63:0] m_data,
-    input  logic [ 7:0] m_keep,
-    input  logic        m_last
+    output logic [3:0]  region_kill,
+    output logic [3:0]  s_valid,
+    input  logic [3:0]  s_ready,
+    output logic [63:0] s_data[4],
+    output logic [ 7:0] s_keep[4],
+    output logic [3:0]  s_last,
+    input  logic [3:0]  m_valid,
+    output logic [3:0]  m_ready,
+    input  logic [63:0] m_data[4],
+    input  logic [ 7:0] m_keep[4],
+    input  logic [3:0]  m_last
 );
 
 `include "axi_read_signals.svh"
@@ -66,8 +69,8 @@ module host_port_top
   table_changed_t table_changed;
   host_call_t call;
   host_call_reply_t call_reply;
-  streams_in_t region_in;
-  streams_out_t region_out;
+  streams_in_t region_in[4];
+  streams_out_t region_out[4];
 
   assign host_in = '{
     write:           host_write,
@@ -88,20 +91,33 @@ module host_port_top
   assign {change_valid, change_remove} = {change.valid, change.remove};
   assign {change_name, change_entry} = {change.name, change.entry};
   assign table_changed = '{valid: changed_valid, changed: changed, number: changed_function};
-  assign {request_valid, request_function} = {call.request_valid, call.request_function[6:0]};
+  assign {request_valid, request_engine, request_function} =
+      {call.request_valid, call.request_engine, call.request_function[6:0]};
   assign {request_cost, request_timeout, request_image, request_params} = call.request_call;
   assign finish_ready = call.finish_ready;
   assign call_reply = '{
     request_ready: request_ready,
     grant:         grant,
+    grant_engine:  grant_engine,
     grant_region:  8'(grant_region),
     finish_valid:  finish_valid,
+    finish_engine: finish_engine,
     finish:        '{killed: finish_killed, load: finish_load, loaded: finish_loaded, cycles: finish_cycles}
   };
-  assign {s_valid, s_data, s_keep, s_last, m_ready} = region_in;
-  assign region_out = '{s_ready: s_ready, m_valid: m_valid, m_data: m_data, m_keep: m_keep, m_last: m_last};
+  for (genvar i = 0; i < 4; i++) begin : g_region
+    assign {s_valid[i], s_data[i], s_keep[i], s_last[i], m_ready[i]} = region_in[i];
+    assign region_out[i] = '{
+      s_ready: s_ready[i],
+      m_valid: m_valid[i],
+      m_data:  m_data[i],
+      m_keep:  m_keep[i],
+      m_last:  m_last[i]
+    };
+  end
 
-  host_port u_port (
+  host_port #(
+      .CALLS(3)
+  ) u_port (
       .changed(table_changed),
       .*
   );
