@@ -45,6 +45,8 @@ VERILATOR ?= ./verilator
 VERILATOR_INCLUDE := $(shell $(VERILATOR) --getenv VERILATOR_ROOT)/include
 TB := ../target/hdl/tb
 SEED ?= 1
+# Seeds of benches that run with several; SEED in the command replaces them.
+seeds_net_stack := 1 4
 JOBS ?= 2
 # Maximum run time of a bench in seconds of processor time, which other load does not change.
 BENCH_CPU_S ?= 600
@@ -78,7 +80,7 @@ $(TB)/$(2)-$(3)/bench: $(1)/tb/$(2)_tb.cpp $(tb_rtl) $(tb_headers) tb.mk $(TB)/v
 	  -include $$(@D)/model.cc $(1)/tb/$(2)_tb.cpp $(TB)/verilated.o -lpthread -o $$@
 $(TB)/$(2)-$(3)/log: $(TB)/$(2)-$(3)/bench
 	@rm -f $$@.failed
-	@(ulimit -t $(BENCH_CPU_S); $$< $(SEED)) >$$@.part 2>&1 || grep -q FAILED $$@.part || \
+	@(ulimit -t $(BENCH_CPU_S); for seed in $(if $(filter-out file,$(origin SEED)),$(SEED),$(or $(seeds_$(2)),$(SEED))); do $$< $$$$seed || exit; done) >$$@.part 2>&1 || grep -q FAILED $$@.part || \
 	  echo 'test $(1)::$(2)::w$(3) ... FAILED (it died)' >>$$@.part
 	@if grep -q FAILED $$@.part; then mv $$@.part $$@.failed; cat $$@.failed; exit 1; else mv $$@.part $$@; fi
 endef

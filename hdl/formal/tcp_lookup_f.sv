@@ -45,8 +45,8 @@ module tcp_lookup_f (
     right_used = dut.rights[dut.right_at].valid;
     left_is    = left_used && dut.lefts[dut.left_at].key == dut.moving.key;
     right_is   = right_used && dut.rights[dut.right_at].key == dut.moving.key;
-    left_home  = dut.chosen({pick, 61'd0}, dut.mask, 1);
-    right_home = dut.chosen({pick, 61'd0}, dut.mask, 33);
+    left_home  = dut.left_bit({pick, 61'd0}, dut.mask, 0);
+    right_home = dut.right_bit({pick, 61'd0}, dut.mask, 0);
   end
 
   // The places that contain the key.

@@ -5,8 +5,9 @@
 // stash. A key in transit is found, too.
 // No key is lost: while the stash is full no key is displaced, and a key that needs it is refused.
 //
-// The hash is linear, and the secret selects it: without the secret,
-// nobody can choose colliding ports.
+// The hashes are linear, and the secret selects them: without the secret, nobody can choose colliding
+// ports. With any secret, the lowest bits of the ports alone select different places in each table:
+// a host with consecutive ports would exceed tables and stash if a secret mapped them to a few places.
 //
 // Parameters: SESSIONS; PLACES in each table, a power of two; KEY_BITS, the upper bits of a key,
 // which distinguish keys; the others are ignored; STASH; MOVES.
@@ -52,11 +53,24 @@ module tcp_lookup #(
   logic [$clog2(MOVES+1)-1:0] moves;
   logic [P-1:0] left_hash, right_hash, left_at, right_at, clear_at;
 
-  // ---- hashes: each bit is the parity of the key bits selected by the rotated secret ----
+  // ---- hashes: each bit is the parity of the key bits selected by the rotated secret, where the
+  // lowest bits of the ports count for one bit of a hash each ----
   logic [KEY_BITS-1:0] hashed;
 
-  function automatic logic chosen(input logic [63:0] key, input logic [63:0] mask, input int turn);
-    return ^(key & ((mask << turn) | (mask >> (64 - turn))));
+  localparam logic [63:0] Lowest = {32'd0, 16'd1, 16'd1};
+
+  function automatic logic chosen(input logic [63:0] key, input logic [63:0] mask, input int turn, input int at);
+    logic [63:0] turned;
+    turned = (mask << turn) | (mask >> (64 - turn));
+    return ^(key & ((turned & ~(Lowest * 64'(PLACES - 1))) | (Lowest << at)));
+  endfunction
+
+  function automatic logic left_bit(input logic [63:0] key, input logic [63:0] mask, input int i);
+    return chosen(key, mask, 2 * i + 1, i);
+  endfunction
+
+  function automatic logic right_bit(input logic [63:0] key, input logic [63:0] mask, input int i);
+    return chosen(key, mask, 2 * i + 33, P - 1 - i);
   endfunction
 
   logic [63:0] mask;
@@ -65,8 +79,8 @@ module tcp_lookup #(
 
   always_comb begin
     for (int i = 0; i < P; i++) begin
-      left_hash[i]  = chosen(64'(hashed) << (64 - KEY_BITS), mask, 2 * i + 1);
-      right_hash[i] = chosen(64'(hashed) << (64 - KEY_BITS), mask, 2 * i + 33);
+      left_hash[i]  = left_bit(64'(hashed) << (64 - KEY_BITS), mask, i);
+      right_hash[i] = right_bit(64'(hashed) << (64 - KEY_BITS), mask, i);
     end
   end
 

@@ -161,6 +161,16 @@ struct Stack {
         check(done, "the attempt does not end");
         run(4);
     }
+    // Opens a connection to a peer that accepts it; returns its own port.
+    uint16_t open_to(uint16_t port) {
+        connect(port);
+        const Got syn = segment();
+        send(port, syn.from, 100, syn.seq + 1, kSyn | kAck, {2, 4, 5, 0xb4});
+        until_done(5);
+        check(result == Ok, "a connection is not opened");
+        segment();
+        return syn.from;
+    }
     // The application reports its positions.
     void say(bool finish = false) {
         dut->app_valid = 1, dut->app_at = session, dut->app_read_to = read_to, dut->app_written_to = written_to, dut->app_finish = finish;
@@ -374,14 +384,7 @@ TEST(wrong_replies_do_not_open_a_session) {
 
 TEST(full) {
     Stack s;
-    for (int i = 0; i < 16; i++) {
-        s.connect(86);
-        const Got syn = s.segment();
-        s.send(86, syn.from, 100, syn.seq + 1, kSyn | kAck, kMss1460);
-        s.until_done(5);
-        check(s.result == Ok, "open");
-        s.segment();
-    }
+    for (int i = 0; i < 16; i++) s.open_to(86);
     s.connect(86);
     s.until_done(5);
     check(s.result == Full, "no session is free");
@@ -392,14 +395,7 @@ TEST(full) {
 TEST(idle_while_the_application_works) {
     Stack s;
     std::vector<uint16_t> ports;
-    for (int i = 0; i < 16; i++) {
-        s.connect(86);
-        const Got syn = s.segment();
-        s.send(86, syn.from, 100, syn.seq + 1, kSyn | kAck, kMss1460);
-        s.until_done(5);
-        ports.push_back(syn.from);
-        s.segment();
-    }
+    for (int i = 0; i < 16; i++) ports.push_back(s.open_to(86));
     const uint32_t worked_for = s.session;
     const auto attempt = [&] {
         s.connect(86);
@@ -459,20 +455,29 @@ struct Peer {
     }
 };
 
+// Peers with consecutive ports that open connections; each sends that many bytes, and pauses.
+std::vector<Peer> peers_of(Stack &s, uint16_t count, size_t bytes, const std::function<uint64_t(unsigned)> &pause_ms) {
+    s.releases = true;
+    std::vector<Peer> peers;
+    for (uint16_t i = 0; i < count; i++) {
+        peers.push_back({static_cast<uint16_t>(5000 + i)});
+        peers.back().shake(s);
+        peers.back().data(s, bytes);
+        s.run_ms(pause_ms(i));
+    }
+    check(s.accepted.size() == count, "a peer has no session");
+    return peers;
+}
+std::vector<Peer> peers_of(Stack &s, uint16_t count, size_t bytes, uint64_t pause_ms = 0) {
+    return peers_of(s, count, bytes, [=](unsigned) { return pause_ms; });
+}
+
 // Single bytes within a request do not hold a session: a new connection evicts the session with the
 // longest time without progress and is opened at once. A session with progress stays, and so does
 // one whose reply is being acknowledged.
 TEST(bytes_that_trickle_hold_no_session) {
     Stack s;
-    s.releases = true;
-    std::vector<Peer> peers;
-    for (uint16_t i = 0; i < 16; i++) {
-        peers.push_back({static_cast<uint16_t>(5000 + i)});
-        peers.back().shake(s);
-        peers.back().data(s, 20);
-        s.run_ms(70);
-    }
-    check(s.accepted.size() == 16, "all have a session");
+    std::vector<Peer> peers = peers_of(s, 16, 20, 70);
     const std::vector<uint32_t> sessions = s.accepted;
     s.dut->mid_request = 0xffff;
     // The first sends 4 KB per turn, and the second gets a reply.
@@ -511,13 +516,7 @@ TEST(bytes_that_trickle_hold_no_session) {
 // The timeout within a request, while sessions are free.
 TEST(requests_have_a_deadline) {
     Stack s;
-    s.releases = true;
-    std::vector<Peer> peers;
-    for (uint16_t i = 0; i < 3; i++) {
-        peers.push_back({static_cast<uint16_t>(5000 + i)});
-        peers.back().shake(s);
-        peers.back().data(s, 20);
-    }
+    std::vector<Peer> peers = peers_of(s, 3, 20);
     // The third is between requests, and each of its bytes is a request.
     s.dut->mid_request = 1u << s.accepted[0] | 1u << s.accepted[1];
     std::map<uint16_t, uint64_t> closed;
@@ -543,14 +542,7 @@ TEST(requests_have_a_deadline) {
 // data makes progress; while sessions are free it may take any time.
 TEST(long_requests_give_way) {
     Stack s;
-    s.releases = true;
-    std::vector<Peer> peers;
-    for (uint16_t i = 0; i < 16; i++) {
-        peers.push_back({static_cast<uint16_t>(5000 + i)});
-        peers.back().shake(s);
-        peers.back().data(s, 20);
-        if (i < 8) s.run_ms(130);
-    }
+    std::vector<Peer> peers = peers_of(s, 16, 20, [](unsigned i) { return i < 8 ? 130u : 0u; });
     const std::vector<uint32_t> sessions = s.accepted;
     s.dut->mid_request = 0xffff;
     const auto turn = [&] {
@@ -587,13 +579,7 @@ TEST(long_requests_give_way) {
 // close after its reply when a connection waits, and its place is kept for this connection.
 TEST(busy_sessions_yield_to_a_connection_that_waits) {
     Stack s;
-    s.releases = true;
-    std::vector<Peer> peers;
-    for (uint16_t i = 0; i < 16; i++) {
-        peers.push_back({static_cast<uint16_t>(5000 + i)});
-        peers.back().shake(s);
-        s.run_ms(70);
-    }
+    std::vector<Peer> peers = peers_of(s, 16, 0, 70);
     const std::vector<uint32_t> sessions = s.accepted;
     // A request of each peer, which is read, and has a reply.
     const auto serve = [&](size_t i, bool finish) {
@@ -653,12 +639,7 @@ TEST(busy_sessions_yield_to_a_connection_that_waits) {
 // Peers that never close after the board has do not hold their sessions.
 TEST(half_closed_connections_hold_no_session) {
     Stack s;
-    s.releases = true;
-    std::vector<Peer> peers;
-    for (uint16_t i = 0; i < 16; i++) {
-        peers.push_back({static_cast<uint16_t>(5000 + i)});
-        peers.back().shake(s);
-    }
+    std::vector<Peer> peers = peers_of(s, 16, 0);
     for (int i = 0; i < 16; i++) {
         s.session = s.accepted[i], s.read_to = peers[i].seq, s.written_to = peers[i].ack;
         s.say(true);
@@ -678,13 +659,7 @@ TEST(half_closed_connections_hold_no_session) {
 // A reader that acknowledges single bytes does not hold its session either.
 TEST(answers_that_trickle_hold_no_session) {
     Stack s;
-    s.releases = true;
-    std::vector<Peer> peers;
-    for (uint16_t i = 0; i < 16; i++) {
-        peers.push_back({static_cast<uint16_t>(5000 + i)});
-        peers.back().shake(s);
-        peers.back().data(s, 20);
-    }
+    std::vector<Peer> peers = peers_of(s, 16, 20);
     const std::vector<uint32_t> sessions = s.accepted;
     s.session = sessions[7], s.read_to = peers[7].seq, s.written_to = peers[7].ack;
     s.write(Bytes(8000, 'y'));

@@ -95,6 +95,27 @@ TEST(comes_and_goes) {
     }
 }
 
+// With any secret: a host with consecutive ports, of which one after another is replaced.
+TEST(consecutive_ports_have_places) {
+    Random draw(seed());
+    for (int round = 0; round < 100; round++) {
+        Lookup l;
+        l.dut->secret = draw.next();
+        const uint64_t first = (draw.next() | 0x8000) & ~0x7fffull;
+        const auto key = [&](uint64_t i) { return first + (i << 16); };
+        for (uint64_t i = 0; i < 3 * W; i++) {
+            if (i >= W) {
+                l.change(true, key(i - W), static_cast<uint32_t>(i % W), false);
+                l.keys.erase(key(i - W));
+            }
+            check(l.change(false, key(i), static_cast<uint32_t>(i % W), false),
+                  "key " + std::to_string(i) + " is refused, round " + std::to_string(round));
+            l.keys[key(i)] = static_cast<uint32_t>(i % W);
+        }
+        for (auto &k : l.keys) l.find(k.first);
+    }
+}
+
 TEST(removing_an_absent_key_changes_nothing) {
     Lookup l;
     check(l.change(false, 5, 1, false), "refused");
