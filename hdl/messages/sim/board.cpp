@@ -313,7 +313,11 @@ void Board::cycle() {
   // A fabric without packets is not clocked.
   const bool busy = k_valid != 0 || !network_.in.empty() || top_.m_valid != 0 || top_.tx_valid || top_.tick;
   idle_ = busy ? 0 : std::min(idle_ + 1, Network::kIdle);
-  if (idle_ < Network::kIdle) top_.eval();
+  if (idle_ < Network::kIdle) {
+    // The falling edge, which nothing in the fabric depends on, with the cycle's inputs.
+    top_.clk = 0;
+    top_.eval();
+  }
   const uint16_t k_ready = top_.k_ready, m_valid = top_.m_valid, m_last = top_.m_last;
   if (top_.rx_valid && top_.rx_ready) {
     if (top_.rx_last) network_.in.pop_front(), in_at_ = 0, gap_ = Network::kGap;
@@ -358,8 +362,6 @@ void Board::cycle() {
   }
   if (idle_ < Network::kIdle) {
     top_.clk = 1;
-    top_.eval();
-    top_.clk = 0;
     top_.eval();
     network_.look(top_);
   }
