@@ -9,6 +9,7 @@ module board_top
   import fn_pkg::*;
   import host_pkg::*;
 #(
+    localparam int REGIONS = 2,
     parameter  int PORT = 64,
     parameter  int SESSIONS = 16,
     parameter  int RING_BITS = 12,
@@ -18,8 +19,7 @@ module board_top
     parameter  int QUEUE = 16,
     parameter  int HOST_CALLS = REGIONS,
     parameter  bit SHORTEST = 1,
-    parameter  bit KERNEL_MEMORY = 0,
-    localparam int REGIONS = 2
+    parameter  bit KERNEL_MEMORY = 0
 ) (
     input  logic        port_clk,  // of a PORT of 32 bits
     input  logic        clk,
