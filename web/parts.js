@@ -56,14 +56,20 @@ export function card(title, ...children) {
 
 /** A list of names and values. */
 export class Facts {
-  constructor(...names) {
-    this.values = new Map(names.map((name) => [name, h('dd', {}, NONE)]));
-    this.element = h('dl', { class: 'facts' },
-      [...this.values].map(([name, value]) => h('div', {}, h('dt', {}, name), value)));
+  constructor() {
+    this.values = new Map();
+    this.element = h('dl', { class: 'facts' });
   }
 
+  /** Shows each of the facts by its name; names are the same each time. */
   update(facts) {
-    for (const [name, value] of Object.entries(facts)) text(this.values.get(name), value || NONE);
+    for (const [name, value] of Object.entries(facts)) {
+      if (!this.values.has(name)) {
+        this.values.set(name, h('dd', {}));
+        this.element.append(h('div', {}, h('dt', {}, name), this.values.get(name)));
+      }
+      text(this.values.get(name), value || NONE);
+    }
   }
 }
 

@@ -14,7 +14,7 @@ export class DeviceView {
     this.busy = new TimeChart({ label: 'Utilization', format: format.percent, max: 1 });
     this.regions = new Regions();
     this.memory = new Bar('Memory used');
-    this.facts = new Facts('Model', 'Vendor', 'Platform', 'Slots', 'Utilization', 'Waiting', 'Sessions', 'Executors', 'Tasks', 'Executor deaths', 'Reconfigurations', 'Memory');
+    this.facts = new Facts();
     this.body = h(
       'div',
       {},
@@ -45,7 +45,7 @@ export class DeviceView {
       Model: d.model,
       Vendor: d.vendor,
       Platform: d.platform,
-      Regions: d.region_count || '—',
+      Regions: d.region_count,
       Slots: format.count(d.slots),
       Utilization: format.percent(d.utilization),
       Waiting: format.count(d.queued),
