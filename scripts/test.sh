@@ -212,8 +212,10 @@ group() {
             setup base board
             run board-build make -s -C hdl/board all jumbo lean many trace ungated
             if [[ $EUID -eq 0 ]]; then
-                run board hdl/board/tests/board_test.py
-                run board-lean env BOARD=board-lean hdl/board/tests/board_test.py
+                for part in board connections frames; do
+                    run "board-$part" "hdl/board/tests/${part}_test.py"
+                    run "board-lean-$part" env BOARD=board-lean "hdl/board/tests/${part}_test.py"
+                done
                 run board-tcp hdl/board/tests/tcp_test.py
                 run board-http hdl/board/tests/http_test.py
                 run board-store hdl/board/tests/store_test.py
@@ -222,8 +224,10 @@ group() {
                 run board-clients hdl/board/tests/clients_test.py
                 run board-storms hdl/board/tests/storms_test.py
             else
-                skip board "a network namespace and a TAP device need root"
-                skip board-lean "a network namespace and a TAP device need root"
+                for part in board connections frames; do
+                    skip "board-$part" "a network namespace and a TAP device need root"
+                    skip "board-lean-$part" "a network namespace and a TAP device need root"
+                done
                 skip board-tcp "a network namespace and a TAP device need root"
                 skip board-http "a network namespace and a TAP device need root"
                 skip board-udp "a network namespace and a TAP device need root"

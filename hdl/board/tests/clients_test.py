@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from board_test import URL, Answers, alive, connect, curl, metrics, request
+from client import URL, Answers, alive, connect, curl, metrics, request
 from harness import BOARD_IP, LOGS, LONGEST_BODY, ROOT, Board, enter_namespace, run
 
 PROXY = ("127.0.0.1", 8080)

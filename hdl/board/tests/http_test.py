@@ -10,7 +10,7 @@ import re
 import socket
 import sys
 
-from board_test import URL, Answers, alive, connect, curl, request
+from client import URL, Answers, alive, connect, curl, request
 from harness import BOARD_IP, Board, enter_namespace, functions, image, run
 
 KEY = "open-Sesame.0123456789_abcdefghi"  # 32 characters, the most

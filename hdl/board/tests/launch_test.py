@@ -17,7 +17,20 @@ import urllib.request
 from pathlib import Path
 
 from harness import REGIONS, image, run
-from host_test import CALL, FULL, KILLED, LOAD, OK, REQUEST, UNKNOWN, UNLOAD, WRONG, Port, board, is_well
+from host_test import (
+    CALL,
+    FULL,
+    KILLED,
+    LOAD,
+    OK,
+    REQUEST,
+    UNKNOWN,
+    UNLOAD,
+    WRONG,
+    Port,
+    board,
+    is_well,
+)
 
 BRING, TAKE, GIVE, PUT, GET, LAUNCH, CANCEL = range(7, 14)
 FAULT, FAILED = 67, 68
@@ -43,7 +56,11 @@ def build():
     with tempfile.TemporaryDirectory() as directory:
         source, file = Path(directory) / "program.cl", Path(directory) / "program.img"
         source.write_text(SOURCE)
-        subprocess.run([BALTRA, "accelerator", "build", source, "-o", file], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [BALTRA, "accelerator", "build", source, "-o", file],
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
         rest = file.read_bytes()[40:]
     parts = []
 
@@ -73,7 +90,9 @@ class Program(Port):
             file.flush()
             self.id += 1
             number = KERNELS.index(name) if name in KERNELS else 99
-            packet = struct.pack(REQUEST, BRING, self.id, 0, 0, 65536, 0, number, 0, 0, 0, 0, 0, 0, 0, b"", b"")
+            packet = struct.pack(
+                REQUEST, BRING, self.id, 0, 0, 65536, 0, number, 0, 0, 0, 0, 0, 0, 0, b"", b""
+            )
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file.fileno()]))]
             self.socket.sendmsg([packet], rights)
             return self.receive()
@@ -130,7 +149,9 @@ def add(program, number, count):
     places = [program.take(4 * count) for _ in range(3)]
     for place, values in zip(places, (a, b)):
         assert program.put(place, struct.pack(f"={count}f", *values)) == OK
-    reply, _ = program.launch(number, count, *[(place, 4 * count) for place in places], count, local=4)
+    reply, _ = program.launch(
+        number, count, *[(place, 4 * count) for place in places], count, local=4
+    )
     assert reply["status"] == OK, reply
     result = struct.unpack(f"={count}f", program.get(places[2], 4 * count))
     assert list(result) == [x + y for x, y in zip(a, b)]
@@ -197,12 +218,20 @@ def busy_cycles(running):
     """Cycles of all kernels since the start."""
     with urllib.request.urlopen(f"{running.url}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("baltra_board_kernel_busy_cycles_total"))
+    return next(
+        int(line.split()[1])
+        for line in lines
+        if line.startswith("baltra_board_kernel_busy_cycles_total")
+    )
 
 
 def test_a_cancelled_kernel_ends_and_its_region_is_usable():
     with programs(2) as (running, program, other):
-        endless, mine, number = program.kernel("forever")["number"], program.kernel("add")["number"], other.kernel("add")["number"]
+        endless, mine, number = (
+            program.kernel("forever")["number"],
+            program.kernel("add")["number"],
+            other.kernel("add")["number"],
+        )
         place = program.take(256)
         for _ in range(4):
             program.begin(endless, 1, (place, 256), timeout=0)
@@ -280,7 +309,9 @@ def test_a_program_computes_while_the_kernel_of_another_runs():
 def test_two_programs_have_regions_and_memory_of_their_own():
     with programs(2) as (running, first, second):
         numbers = [program.kernel("add")["number"] for program in (first, second)]
-        regions = {add(program, number, 256)["region"] for program, number in zip((first, second), numbers)}
+        regions = {
+            add(program, number, 256)["region"] for program, number in zip((first, second), numbers)
+        }
         assert len(regions) == 2, regions
         place = first.take(4096)
         first.put(place, b"secret".ljust(4096, b"!"))
@@ -288,7 +319,10 @@ def test_two_programs_have_regions_and_memory_of_their_own():
         assert second.ask(GET, answer=place, bytes=256)["status"] == WRONG
         assert second.put(place, b"x") == WRONG
         assert second.ask(GIVE, answer=place)["status"] == UNKNOWN
-        assert second.launch(numbers[1], 1, (place, 16), (place, 16), (place, 16), 1)[0]["status"] == WRONG
+        assert (
+            second.launch(numbers[1], 1, (place, 16), (place, 16), (place, 16), 1)[0]["status"]
+            == WRONG
+        )
         assert second.launch(numbers[0], 1, 1)[0]["status"] == UNKNOWN
         first.socket.close()
         # What it left is gone before the next program has the memory.
@@ -313,7 +347,12 @@ def test_hostile_requests_are_refused():
         assert program.ask(BRING, bytes=4096)["status"] == WRONG
         for bytes_ in (0, 1 << 40, (1 << 64) - 1):
             assert program.ask(TAKE, bytes=bytes_)["status"] == FULL
-        for wrong in (dict(bytes=100), dict(bytes=1 << 20), dict(bytes=256, offset=4), dict(bytes=0)):
+        for wrong in (
+            dict(bytes=100),
+            dict(bytes=1 << 20),
+            dict(bytes=256, offset=4),
+            dict(bytes=0),
+        ):
             assert program.ask(GET, answer=place, **wrong)["status"] == WRONG, wrong
         assert program.ask(GET, answer=place + (1 << 16) - 256, bytes=512)["status"] == WRONG
         assert program.launch(number, 1, (place, 1 << 20), 0)[0]["status"] == WRONG
@@ -324,7 +363,11 @@ def test_hostile_requests_are_refused():
         assert program.ask(LAUNCH, number=number, bytes=100)["status"] == WRONG
         # Without words and buffers the kernel has nothing that it could reach.
         program.window[:8] = bytes(8)
-        assert program.ask(LAUNCH, number=number, bytes=8, timeout=1 << 16)["status"] in (OK, KILLED, FAULT)
+        assert program.ask(LAUNCH, number=number, bytes=8, timeout=1 << 16)["status"] in (
+            OK,
+            KILLED,
+            FAULT,
+        )
         assert program.ask(UNLOAD, number=number)["status"] == OK
         assert program.launch(number, 1, 1)[0]["status"] == UNKNOWN
         is_well(running)
@@ -332,5 +375,9 @@ def test_hostile_requests_are_refused():
 
 if __name__ == "__main__":
     LIBRARY = build()
-    tests = [v for k, v in list(globals().items()) if k.startswith("test_") and v.__module__ == "__main__"]
+    tests = [
+        v
+        for k, v in list(globals().items())
+        if k.startswith("test_") and v.__module__ == "__main__"
+    ]
     run(tests, sys.argv[1:])

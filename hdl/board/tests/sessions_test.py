@@ -8,7 +8,7 @@ import asyncio
 import random
 import sys
 
-from board_test import alive, metrics
+from client import alive, metrics
 from harness import BOARD_IP, Board, enter_namespace, run
 
 MODEL = "board-256-sessions"

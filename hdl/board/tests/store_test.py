@@ -18,7 +18,7 @@ import threading
 import time
 from pathlib import Path
 
-from board_test import call, cold_starts, connect
+from client import call, cold_starts, connect
 from harness import HOST_IP, Board, enter_namespace, image, run
 
 SLOTS, SLOT_BYTES = 8, 2 << 20

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from board_test import URL, Answers, alive, call, connect, curl, metrics, patient, request
+from client import URL, Answers, alive, call, connect, curl, metrics, patient, request
 from harness import (
     ACK,
     BOARD_IP,

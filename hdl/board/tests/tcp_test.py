@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 
-from board_test import URL, Answers, alive, connect, curl, request
+from client import URL, Answers, alive, connect, curl, request
 from harness import (
     ACK,
     DEVICE,

@@ -8,7 +8,7 @@ import random
 import socket
 import sys
 
-from board_test import alive
+from client import alive
 from harness import BOARD_IP, Board, Wire, checksum, enter_namespace, ethernet, ipv4, run
 
 PORT = 7007
