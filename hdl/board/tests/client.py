@@ -22,6 +22,12 @@ def curl(*args, body=None, seconds=10):
     return done.stdout
 
 
+def echo(body, seconds):
+    """The reply of the function echo, for a body that is sent without waiting for 100 Continue."""
+    args = ["-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo"]
+    return curl(*args, body=body, seconds=seconds)
+
+
 def metrics():
     lines = curl(f"{URL}/metrics").decode().splitlines()
     return {

@@ -20,6 +20,7 @@ from client import (
     call,
     connect,
     curl,
+    echo,
     metrics,
     patient,
     request,
@@ -48,17 +49,7 @@ def test_faulty_link():
         draw = random.Random(i)
         for size in [10, 1000, 20000, 60000]:
             body = draw.randbytes(size)
-            out = patient(
-                lambda: curl(
-                    "-H",
-                    "Expect:",
-                    "--data-binary",
-                    "@-",
-                    f"{URL}/function/echo",
-                    body=body,
-                    seconds=40,
-                )
-            )
+            out = patient(lambda: echo(body, seconds=40))
             if out != body:
                 return False
         return True
@@ -77,15 +68,7 @@ def test_faulty_link_bulk():
     with Board("--seed", 8, *(FAULTY if ISLANDS else LESS_FAULTY), log="faulty-bulk"):
         assert (
             patient(
-                lambda: curl(
-                    "-H",
-                    "Expect:",
-                    "--data-binary",
-                    "@-",
-                    f"{URL}/function/echo",
-                    body=body,
-                    seconds=30,
-                ),
+                lambda: echo(body, seconds=30),
                 10,
             )
             == body

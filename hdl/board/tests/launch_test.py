@@ -18,7 +18,6 @@ from pathlib import Path
 
 from harness import REGIONS, image, run
 from host_test import (
-    CALL,
     FULL,
     KILLED,
     LOAD,

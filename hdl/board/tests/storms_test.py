@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from client import URL, Answers, alive, call, connect, curl, metrics, patient, request
+from client import URL, Answers, alive, call, connect, curl, echo, metrics, patient, request
 from harness import (
     ACK,
     BOARD_IP,
@@ -42,10 +42,7 @@ def unharmed(seed=1):
     """A new client gets a reply with all of its bytes."""
     alive(20)
     body = random.Random(seed).randbytes(100000)
-    assert (
-        curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30)
-        == body
-    )
+    assert echo(body, seconds=30) == body
     assert (
         curl(
             "-H", "Expect:", "--data-binary", "@-", f"{URL}/function/sha256", body=body, seconds=30
@@ -300,18 +297,7 @@ def joined(pieces, first):
 def test_a_link_of_200_ms_each_way():
     body = random.Random(8).randbytes(100000)
     with Board("--delay", 200, log="far"):
-        assert (
-            curl(
-                "-H",
-                "Expect:",
-                "--data-binary",
-                "@-",
-                f"{URL}/function/echo",
-                body=body,
-                seconds=30,
-            )
-            == body
-        )
+        assert echo(body, seconds=30) == body
 
 
 def test_sessions_come_and_go():

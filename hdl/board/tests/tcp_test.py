@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 
-from client import URL, Answers, alive, connect, curl, request
+from client import Answers, alive, connect, echo, request
 from harness import (
     ACK,
     DEVICE,
@@ -132,18 +132,7 @@ def test_a_long_fat_link():
     # (docs/board.md).
     for options in [["--delay", 40], *([lossy] if ISLANDS else [])]:
         with Board(*options, log="fat"):
-            assert (
-                curl(
-                    "-H",
-                    "Expect:",
-                    "--data-binary",
-                    "@-",
-                    f"{URL}/function/echo",
-                    body=body,
-                    seconds=60,
-                )
-                == body
-            )
+            assert echo(body, seconds=60) == body
 
 
 def test_frames_of_9000_bytes():
@@ -152,15 +141,7 @@ def test_frames_of_9000_bytes():
     subprocess.run(["ip", "link", "set", DEVICE, "mtu", "9000"], check=True)
     try:
         with Board("--pcap", pcap, log="jumbo", model="board-jumbo"):
-            out = curl(
-                "-H",
-                "Expect:",
-                "--data-binary",
-                "@-",
-                f"{URL}/function/echo",
-                body=body,
-                seconds=30,
-            )
+            out = echo(body, seconds=30)
             assert out == body
             alive()
         lengths = frame_lengths(pcap)
@@ -171,15 +152,7 @@ def test_frames_of_9000_bytes():
         # A peer with an MTU of 1,500 gets frames that it accepts.
         subprocess.run(["ip", "link", "set", DEVICE, "mtu", "1500"], check=True)
         with Board("--pcap", pcap, log="jumbo", model="board-jumbo"):
-            out = curl(
-                "-H",
-                "Expect:",
-                "--data-binary",
-                "@-",
-                f"{URL}/function/echo",
-                body=body,
-                seconds=30,
-            )
+            out = echo(body, seconds=30)
             assert out == body
         assert max(frame_lengths(pcap)[True]) == 1514
     finally:
@@ -206,18 +179,7 @@ def test_frames_longer_than_the_board_takes():
                 s.sendall(request(b"after %d" % length, "uppercase"))
                 assert answers.next() == (200, b"AFTER %d" % length), length
             alive()
-            assert (
-                curl(
-                    "-H",
-                    "Expect:",
-                    "--data-binary",
-                    "@-",
-                    f"{URL}/function/echo",
-                    body=body,
-                    seconds=30,
-                )
-                == body
-            )
+            assert echo(body, seconds=30) == body
     finally:
         subprocess.run(["ip", "link", "set", DEVICE, "mtu", "1500"], check=True)
 
