@@ -87,6 +87,8 @@ pub struct Image<'a> {
     pub shell: u32,
     /// The region that the image is for; none: any.
     pub region: Option<u32>,
+    /// The checksum of its header, by which a board reports the image that a region holds.
+    pub checksum: u32,
     /// Description of its kernel, if present.
     pub description: Option<Description>,
 }
@@ -127,6 +129,7 @@ impl<'a> Image<'a> {
             bytes: &file[..whole],
             shell: word(file, 8),
             region: (region != ANY_REGION).then_some(region),
+            checksum: word(file, 28),
             description: describe(&file[whole..])?,
         })
     }
@@ -222,6 +225,7 @@ mod tests {
         let read = Image::parse(&file).unwrap();
         assert_eq!(read.bytes.len(), 1280);
         assert_eq!((read.shell, read.region), (1, None));
+        assert_eq!(read.checksum, crc32fast::hash(&file[..28]));
         let description = read.description.as_ref().unwrap();
         assert_eq!(description.name, "sobel");
         assert_eq!(description.scalars, ["width"]);

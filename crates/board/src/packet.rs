@@ -1,7 +1,7 @@
 //! The packets of the host port's socket, each of a fixed size (`hdl/board/sim/host_protocol.h`).
 
 /// The protocol's version.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bytes of a request.
 pub const REQUEST_BYTES: usize = 120;
 /// Bytes of a reply.
@@ -36,6 +36,8 @@ pub enum Op {
     Launch = 12,
     /// Stops the call or launch whose id is the number. Has no reply.
     Cancel = 13,
+    /// Reads which image a region holds.
+    Region = 14,
 }
 
 /// A request; fields that an operation does not use are zero.
@@ -51,7 +53,7 @@ pub struct Request {
     pub bytes: u64,
     /// Maximum bytes of the answer.
     pub room: u64,
-    /// The function or program.
+    /// The function, program or region.
     pub number: u32,
     /// Maximum cycles of a call; 0: unlimited.
     pub timeout: u32,
@@ -111,7 +113,7 @@ pub struct Reply {
     pub kernel_cycles: u32,
     /// The region that ran the call.
     pub region: u32,
-    /// Whether the region was loaded for the call.
+    /// Whether the region was loaded for the call, or holds an image.
     pub loaded: bool,
     /// To a hello: the protocol's version.
     pub version: u32,
@@ -131,7 +133,7 @@ pub struct Reply {
     pub buffer: u32,
     /// Fault: whether the access was a write.
     pub is_write: bool,
-    /// Fault: the access's offset. The address of memory.
+    /// Fault: the access's offset. The address of memory. The checksum of a region's image.
     pub place: u64,
 }
 

@@ -40,9 +40,14 @@ pub enum Error {
     /// The answer exceeds its buffer; its length in bytes.
     #[error("the answer has {0} bytes, more than its buffer")]
     Room(u64),
-    /// The board refused the image while loading it; the number is that of fn_pkg.
-    #[error("the board refused the image while loading it ({0})")]
-    Refused(u32),
+    /// The board refused the image while loading it into a region.
+    #[error("the board refused the image while loading it into region {region}: {}", load_result(*result))]
+    Refused {
+        /// The region that the board's scheduler selected.
+        region: u32,
+        /// `load_result_t` of fn_pkg.
+        result: u32,
+    },
     /// The board's memory is exhausted.
     #[error("not enough memory on the board: {0}")]
     Full(String),
@@ -111,6 +116,17 @@ pub struct Buffer {
     pub bytes: u64,
     /// Whether the kernel may store to it.
     pub is_writable: bool,
+}
+
+/// The image that a region holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The region.
+    pub region: u32,
+    /// The checksum of the image's header ([`Image::checksum`]), which identifies it.
+    pub checksum: u32,
+    /// A function of the board's table that has this image; empty: none.
+    pub function: String,
 }
 
 /// A launch of a kernel that is compiled from OpenCL C.
@@ -230,6 +246,26 @@ impl Port {
             ..Request::default()
         };
         self.ask(Op::Unload, request).map(drop)
+    }
+
+    /// Reads which image each region holds; regions that are empty or being loaded are left out.
+    pub fn held(&self) -> Result<Vec<Held>, Error> {
+        let mut held = Vec::new();
+        for region in 0..self.about.regions {
+            let request = Request {
+                number: region,
+                ..Request::default()
+            };
+            let reply = self.ask(Op::Region, request)?;
+            if reply.loaded {
+                held.push(Held {
+                    region,
+                    checksum: reply.place as u32,
+                    function: reply.text,
+                });
+            }
+        }
+        Ok(held)
     }
 
     /// Calls a function or program and waits for its end.
@@ -378,13 +414,32 @@ fn cost(reply: &Reply) -> Done {
     }
 }
 
+/// The meaning of `load_result_t` of fn_pkg.
+fn load_result(result: u32) -> &'static str {
+    match result {
+        1 => "it is not an image",
+        2 => "its format has an unsupported version",
+        3 => "its header is damaged",
+        4 => "it is made for another shell",
+        5 => "it is made for another region",
+        6 => "its length is invalid",
+        7 => "board memory failed",
+        8 => "its body is damaged",
+        9 => "its address is not aligned",
+        _ => "unknown reason",
+    }
+}
+
 /// A reply as a result (status codes: host_pkg::end_t, and host_status of the protocol's header).
 fn outcome(reply: Reply) -> Result<Reply, Error> {
     match reply.status {
         0 => Ok(reply),
         1 => Err(Error::Killed),
         2 => Err(Error::Room(reply.bytes)),
-        status @ 16..=31 => Err(Error::Refused(status - 16)),
+        status @ 16..=31 => Err(Error::Refused {
+            region: reply.region,
+            result: status - 16,
+        }),
         65 => Err(Error::Full(reply.text)),
         66 => Err(Error::Unknown(reply.text)),
         67 => Err(Error::Fault {
@@ -397,5 +452,24 @@ fn outcome(reply: Reply) -> Result<Reply, Error> {
             status,
             text: reply.text,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_load_names_the_region_and_the_reason() {
+        let reply = Reply {
+            status: 16 + 5,
+            region: 2,
+            ..Reply::default()
+        };
+        let error = outcome(reply).unwrap_err().to_string();
+        assert!(
+            error.contains("region 2: it is made for another region"),
+            "{error}"
+        );
     }
 }

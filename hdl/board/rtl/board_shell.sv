@@ -339,6 +339,7 @@ module board_shell
   logic [31:0] region_cycles[REGIONS];
   logic [31:0] region_loads[REGIONS];
   logic [63:0] region_busy[REGIONS];
+  logic [31:0] region_image[REGIONS];
   logic [31:0] unused_calls, unused_failures, unused_loads, unused_fetches, unused_fetch_failures;
   logic [47:0] unused_cycles;
 
@@ -511,7 +512,8 @@ module board_shell
       .loads          (unused_loads),
       .cycles         (unused_cycles),
       .region_loads,
-      .region_busy
+      .region_busy,
+      .region_image
   );
 
   assign events = '{
@@ -604,6 +606,7 @@ module board_shell
     grant_region:  8'(grant_region),
     finish_valid:  ended_valid && ended_of_host,
     finish_engine: 8'(ended_tag[S-1:0]),
+    finish_region: 8'(finish_region),
     finish:        finish
   };
 
@@ -634,6 +637,7 @@ module board_shell
       .decouple,
       .region_loads,
       .region_busy,
+      .region_image,
       .region_on       (host_on),
       .region_kill     (host_kill),
       .region_in       (host_in_streams),

@@ -14,6 +14,7 @@
 
 #include "Vboard_model.h"
 #include "Vboard_model___024root.h"
+#include "image_header.hpp"
 #include "kernels.hpp"
 #include "mapped_memory.hpp"
 #include "verilated.h"
@@ -33,7 +34,8 @@ using Frame = std::vector<uint8_t>;
 struct FunctionEntry {
   uint32_t image = 0;    // its address in board memory, a multiple of 256
   uint32_t timeout = 0;  // cycles; 0: unlimited
-  uint32_t speed = 0;    // cycles of eight bytes, log2
+  uint16_t speed = 0;    // cycles of eight bytes, log2
+  uint16_t regions = 0;  // in which its calls may run, a bit each; 0: any
   std::string scalars[4];
 };
 
@@ -42,7 +44,7 @@ enum class Policy : uint8_t { Fifo, Affinity, Shortest };
 // The host port's registers (hdl/host/README.md).
 enum class Register : uint8_t {
   Magic, Version, Shell, Sizes, Image, Cycles, CyclesUp, Decouple, Policy, LoadCost, PostLow, PostHigh, Ended, Forget,
-  Change, Abort, Name = 16, Entry = 20, Loads = 32, Busy = 48
+  Change, Abort, Name = 16, Entry = 20, Loads = 32, Busy = 48, Held = 16
 };
 
 // The host's memory for the board. False: the address is not mapped.
@@ -189,11 +191,9 @@ class Board {
   uint64_t kernel_memory_bytes() const { return far_ ? far_->bytes : 0; }
   // Zeroes a part of it, a multiple of 8, as a driver does before another program receives it.
   void clear(uint32_t address, size_t count) { far_->clear(address - kKernelBase, count); }
-  // A word of an image in board memory, as the driver has written it.
-  uint32_t image_word(uint32_t address) const {
-    uint32_t word;
-    memcpy(&word, reinterpret_cast<const uint8_t*>(&memory()) + address, sizeof word);
-    return word;
+  // The header of an image in board memory, as the driver has written it; none: it is not intact.
+  std::optional<image_header::Header> image_at(uint32_t address) const {
+    return image_header::read(reinterpret_cast<const uint8_t*>(&memory()) + address);
   }
 
   KernelLibraries& libraries() { return libraries_; }
@@ -203,7 +203,7 @@ class Board {
   std::optional<unsigned> define(const std::string& name, const FunctionEntry& entry) {
     for (const std::string& scalar : entry.scalars)
       if (scalar.size() > kScalarBytes) return {};
-    put(Register::Entry, 0, {entry.image, entry.timeout, entry.speed});
+    put(Register::Entry, 0, {entry.image, entry.timeout, entry.speed | static_cast<uint32_t>(entry.regions) << 16});
     for (unsigned i = 0; i < 4; i++) put(Register::Entry, 3 + 2 * i, words(entry.scalars[i], 2));
     return change(name, 1);
   }

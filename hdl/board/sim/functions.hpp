@@ -2,12 +2,14 @@
 // table.
 //
 // DIR/functions.conf has a line for each function:
-//   NAME IMAGE [timeout=CYCLES] [speed=N] [scalars=NAME[,NAME…]]
+//   NAME IMAGE [timeout=CYCLES] [speed=N] [region=N] [scalars=NAME[,NAME…]]
 // NAME consists of letters, digits, - and _; IMAGE is a file of that directory (format in
 // hdl/functions/README.md), or @store: then the board fetches NAME.img from its store when the
-// function is called. A call that exceeds CYCLES of its kernel is stopped (16777216; 0: unlimited);
+// function is called. The calls of a function whose image is made for one region run in that one; for
+// an image in the store, region= says which. A call that exceeds CYCLES of its kernel is stopped (16777216; 0: unlimited);
 // speed is log2 of the cycles for eight bytes (0); scalars are the query parameters that become the
-// kernel's scalars. # begins a comment. The board checks the content of an image when it is loaded.
+// kernel's scalars. # begins a comment. An intact image for another shell or a missing region is
+// refused here; the board checks the content of every image when it is loaded.
 #pragma once
 #include <algorithm>
 #include <cerrno>
@@ -20,6 +22,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "board.hpp"
@@ -49,6 +52,12 @@ inline std::vector<char> bytes_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::runtime_error(path + ": cannot be read");
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// The header of an image; none: it is not intact.
+inline std::optional<image_header::Header> header_of(const std::vector<char>& image) {
+  if (image.size() < image_header::kBytes) return {};
+  return image_header::read(reinterpret_cast<const uint8_t*>(image.data()));
 }
 
 // Content of board memory: images, each at a multiple of their alignment.
@@ -117,7 +126,8 @@ inline int provision(Board& board, Store& store, const std::string& directory, b
       const size_t equals = word.find('=');
       const std::string key = word.substr(0, equals), value = equals == std::string::npos ? "" : word.substr(equals + 1);
       if (key == "timeout") entry.timeout = number(where, value, UINT32_MAX);
-      else if (key == "speed") entry.speed = number(where, value, 7);
+      else if (key == "speed") entry.speed = static_cast<uint16_t>(number(where, value, 7));
+      else if (key == "region") entry.regions = image_header::regions(number(where, value, Board::kRegions - 1));
       else if (key == "scalars") {
         std::istringstream names(value);
         std::string scalar;
@@ -127,10 +137,19 @@ inline int provision(Board& board, Store& store, const std::string& directory, b
             wrong(where, "'" + scalar + "' is not a valid scalar name (letters, digits, - and _, up to " + std::to_string(Board::kScalarBytes) + ")");
           entry.scalars[i] = scalar;
         }
-      } else wrong(where, "'" + word + "' is unknown (expected timeout=, speed= or scalars=)");
+      } else wrong(where, "'" + word + "' is unknown (expected timeout=, speed=, region= or scalars=)");
     }
     if (image == "@store" && !with_store) wrong(where, "@store needs a store (--store)");
-    entry.image = image == "@store" ? Board::kRemote : store.add(where, bytes_of(directory + "/" + image));
+    if (image == "@store") {
+      entry.image = Board::kRemote;
+    } else {
+      auto content = bytes_of(directory + "/" + image);
+      if (const auto header = header_of(content)) {
+        if (const auto why = image_header::obstacle(*header, Board::kShell, Board::kRegions); !why.empty()) wrong(where, why);
+        if (header->region != image_header::kAnyRegion) entry.regions = image_header::regions(header->region);
+      }
+      entry.image = store.add(where, std::move(content));
+    }
     if (!board.define(name, entry)) wrong(where, "the function table has no space for " + name);
     if (auto before = store.images.find(name); before != store.images.end()) store.release(before->second);
     if (entry.image == Board::kRemote) store.images.erase(name);

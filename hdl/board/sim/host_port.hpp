@@ -389,6 +389,10 @@ class HostPort : HostMemory {
         break;
       }
       case HOST_BRING: return bring_kernel(program, request, reply, file);
+      case HOST_REGION:
+        if (request.number < Board::kRegions) region(request.number, reply);
+        else say(reply, HOST_UNKNOWN, "the board has " + std::to_string(Board::kRegions) + " regions");
+        break;
       case HOST_TAKE:
         if (const auto address = memory_.take(request.bytes)) {
           const uint64_t bytes = memory_.bytes(*address);
@@ -573,6 +577,7 @@ class HostPort : HostMemory {
     const uint64_t answer = place_of(job, Window, request.answer);
     put(0, job.kind, 1);
     put(1, request.number, 1);
+    put(2, job.kind == Call ? regions_of(job.image) : 0, 2);
     put(4, request.bytes, 4);
     put(8, job.body.empty() ? window : place_of(job, Body), 8);
     put(16, job.image, 4);
@@ -630,9 +635,13 @@ class HostPort : HostMemory {
   // An image is in board memory.
   void placed(const Job& job, host_reply& reply) {
     const uint32_t brought = job.brought;
-    // A kernel that a program brought is reached by its launches alone, which check its buffers.
-    if (reply.status == HOST_OK && brought == 0 && board_.image_word(job.image + stand_in::kKernelAt) >= KernelLibraries::kBroughtFrom)
-      say(reply, HOST_WRONG, "the image's kernel number is reserved");
+    // What is wrong with another image is found by the board, when it is loaded.
+    const auto header = board_.image_at(job.image);
+    if (reply.status == HOST_OK && brought == 0 && header) {
+      // A kernel that a program brought is reached by its launches alone, which check its buffers.
+      if (header->kernel >= KernelLibraries::kBroughtFrom) say(reply, HOST_WRONG, "the image's kernel number is reserved");
+      else if (const auto why = image_header::obstacle(*header, Board::kShell, Board::kRegions); !why.empty()) say(reply, HOST_WRONG, why);
+    }
     if (reply.status != HOST_OK) {
       store_.release(job.image);
       if (brought) board_.libraries().drop(brought);
@@ -647,7 +656,8 @@ class HostPort : HostMemory {
     FunctionEntry entry;
     entry.image = job.image;
     entry.timeout = job.request.timeout;
-    entry.speed = job.request.speed;
+    entry.speed = static_cast<uint16_t>(job.request.speed);
+    entry.regions = regions_of(job.image);
     for (size_t i = 0; i < 4; i++) entry.scalars[i] = text_of(job.request.scalars[i]);
     const std::string name = text_of(job.request.name);
     if (const auto number = board_.define(name, entry)) {
@@ -659,6 +669,23 @@ class HostPort : HostMemory {
       store_.release(job.image);
       say(reply, HOST_FULL, "the function table has no space for this name");
     }
+  }
+
+  // The regions in which an image may run, a bit each; 0: any.
+  uint16_t regions_of(uint32_t image) const {
+    const auto header = board_.image_at(image);
+    return header ? image_header::regions(header->region) : 0;
+  }
+
+  // The image that a region holds, as the board's registers have it, and the function whose image it is.
+  void region(uint32_t number, host_reply& reply) {
+    if (board_.read_register(Register::Decouple) >> number & 1) return;
+    const uint32_t checksum = board_.read_register(Register::Held, number);
+    reply.region = number;
+    reply.loaded = 1;
+    reply.place = checksum;
+    for (const auto& [name, image] : store_.images)
+      if (const auto header = board_.image_at(image); header && header->checksum == checksum) return say(reply, HOST_OK, name);
   }
 
   void load(const Job& job, host_reply& reply, uint32_t brought) {

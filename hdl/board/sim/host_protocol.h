@@ -13,7 +13,7 @@
 #pragma once
 #include <stdint.h>
 
-#define HOST_PROTOCOL 3u
+#define HOST_PROTOCOL 4u
 
 enum host_op {
   HOST_HELLO = 1,   // bytes: requested size of the window
@@ -32,6 +32,8 @@ enum host_op {
   HOST_LAUNCH = 12, // number, a host_launch (offset, bytes), room for text (answer, room), timeout
   HOST_CANCEL = 13, // number: the id of a request of this connection. Has no reply. A call or launch
                     // that has not ended is stopped, or not begun: its reply has the status 1
+  HOST_REGION = 14, // number: a region. The reply: whether it holds an image (loaded), the checksum of
+                    // that image's header (place), and the function that has this image (text)
 };
 
 enum host_status {

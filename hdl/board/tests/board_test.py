@@ -253,8 +253,6 @@ def test_images_that_are_refused():
         "damaged-body": flipped(2000),
         "damaged-header": flipped(17),
         "damaged-magic": flipped(1),
-        "other-shell": image("uppercase", shell=2),
-        "other-region": image("uppercase", region=77),
         "no-image": random.Random(1).randbytes(4096),
         "empty-file": b"",
         "cut-short": good[:1024],
@@ -269,9 +267,26 @@ def test_images_that_are_refused():
         assert call("good", b"and now") == (200, b"AND NOW")
         # The connection is still synchronized after a refusal, with the body skipped.
         s = connect()
-        s.sendall(request(b"a" * 5000, "other-shell") + request(b"next", "good"))
+        s.sendall(request(b"a" * 5000, "damaged-magic") + request(b"next", "good"))
         answers = Answers(s)
         assert answers.next()[0] == 500 and answers.next() == (200, b"NEXT")
+
+
+def test_functions_of_one_region():
+    def loads():
+        numbers = metrics()
+        return [numbers[f'cold_starts_total{{region="{r}"}}'] for r in range(REGIONS)]
+
+    by_image = {f"f{r}": (image("uppercase", region=r), "") for r in range(REGIONS)}
+    by_line = {f"g{r}": (image("echo"), f"region={r}") for r in range(REGIONS)}
+    with functions(**by_image, **by_line) as directory, Board("--functions", directory):
+        for r in [*range(REGIONS), *reversed(range(REGIONS))]:
+            before = loads()
+            # The two functions of a region replace each other, and no others.
+            assert call(f"f{r}", b"words") == (200, b"WORDS")
+            assert call(f"g{r}", b"words") == (200, b"words")
+            more = [new - old for old, new in zip(before, loads(), strict=True)]
+            assert more == [2 if i == r else 0 for i in range(REGIONS)], (r, more)
 
 
 def test_kernels_that_never_end():
@@ -410,12 +425,17 @@ def test_functions_that_cannot_be_provisioned():
         "echo echo.img speed=8": "not a number",
         "echo echo.img scalars=a,b,c,d,e": "four scalars",
         "echo echo.img scalars=ninechars": "not a valid scalar name",
+        f"echo echo.img region={REGIONS}": "not a number",
         "echo echo.img colour=red": "unknown",
+        "echo shell.img": "the image is for shell 0x2, the board has 0x1",
+        "echo region.img": f"the image is for region 77, the board has {REGIONS}",
         "echo echo.img\necho2 huge.img": "is full",
         "# nothing": "no functions",
     }
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "echo.img").write_bytes(image("echo"))
+        (Path(directory) / "shell.img").write_bytes(image("echo", shell=2))
+        (Path(directory) / "region.img").write_bytes(image("echo", region=77))
         with open(Path(directory) / "huge.img", "wb") as huge:
             huge.truncate(40 << 20)
         for line, why in lines.items():

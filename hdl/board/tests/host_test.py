@@ -23,6 +23,7 @@ from pathlib import Path
 from harness import BUILT_IN, REGIONS, UserBoard, functions, image, run
 
 HELLO, DEFINE, REMOVE, LOAD, UNLOAD, CALL = range(1, 7)
+REGION = 14
 OK, KILLED, ROOM, IMAGE, WRONG, FULL, UNKNOWN = 0, 1, 2, 16, 64, 65, 66
 REQUEST, REPLY = "=IIQQQQ4I4I16s32s", "=IIIIQ8IQ56s4IQ"
 WINDOW = 1 << 20
@@ -167,7 +168,7 @@ def is_well(running):
 def test_what_the_board_says_of_itself():
     with board() as running, Port(running.path) as port:
         assert (
-            port.about["version"] == 3
+            port.about["version"] == 4
             and port.about["shell"] == 1
             and port.about["regions"] == REGIONS
         ), port.about
@@ -265,8 +266,6 @@ def test_images_that_the_board_refuses():
         header[24] ^= 1
         cases = [
             (damaged, 8),
-            (image("echo", shell=2), 4),
-            (image("echo", region=7), 5),
             (magic, 1),
             (header, 3),
         ]
@@ -274,9 +273,74 @@ def test_images_that_the_board_refuses():
             number = port.bring(LOAD, bytes(content))["number"]
             status, answer, _ = port.call(number, b"words")
             assert (status, answer) == (IMAGE + reason, b""), (status, reason)
+        # An image for another board is refused at once, and takes no memory.
+        free = Port(running.path).about["memory_free"]
+        for content, reason in [
+            (image("echo", shell=2), "the image is for shell 0x2, the board has 0x1"),
+            (image("echo", region=7), f"the image is for region 7, the board has {REGIONS}"),
+        ]:
+            for op, fields in ((LOAD, {}), (DEFINE, {"name": b"other"})):
+                reply = port.bring(op, content, **fields)
+                assert (reply["status"], reply["text"]) == (WRONG, reason), reply
+        assert http(running, "other", b"words")[0] == 404
+        assert Port(running.path).about["memory_free"] == free
         assert port.bring(DEFINE, bytes(damaged), name=b"broken")["status"] == OK
         assert http(running, "broken", b"words")[0] == 500
         is_well(running)
+
+
+def held(port):
+    """Of each region: the checksum of its image's header, and the function; or None."""
+    replies = [port.ask(REGION, number=r) for r in range(REGIONS)]
+    assert all(reply["status"] == OK for reply in replies), replies
+    return [(r["place"], r["text"]) if r["loaded"] else None for r in replies]
+
+
+def test_images_for_one_region_run_there():
+    checksum = lambda content: struct.unpack_from("<I", content, 28)[0]
+    kernels = ["uppercase", "echo", "checksum", "sha256"][:REGIONS]
+    images = [image(kernel, region=r) for r, kernel in enumerate(kernels)]
+    body = b"words"
+    with (
+        functions(anywhere=(image("echo"), "")) as directory,
+        board("--functions", directory) as running,
+        Port(running.path) as port,
+    ):
+        assert held(port) == [None] * REGIONS
+        assert port.ask(REGION, number=REGIONS)["status"] == UNKNOWN
+        # As programs of this connection, in an order that would give each another region.
+        answers, numbers = {}, {}
+        for r in reversed(range(REGIONS)):
+            numbers[r] = port.bring(LOAD, images[r])["number"]
+            status, answers[r], reply = port.call(numbers[r], body)
+            assert (status, reply["region"]) == (OK, r), (r, status, reply)
+            assert held(port)[r] == (checksum(images[r]), ""), held(port)
+        assert answers[0] == b"WORDS" and answers[1] == body, answers
+        # As functions: over HTTP and by DMA, at once with a function that runs anywhere.
+        for r, content in enumerate(images):
+            reply = port.bring(DEFINE, content, name=b"f%d" % r, timeout=1 << 20)
+            assert reply["status"] == OK, reply
+        failures = []
+
+        def calls(name, expected):
+            for _ in range(15):
+                if (answer := http(running, name, body)) != (200, expected):
+                    failures.append((name, answer))
+
+        work = [(f"f{r}", answers[r]) for r in range(REGIONS)] + [("anywhere", body)]
+        threads = [threading.Thread(target=calls, args=each) for each in work]
+        [t.start() for t in threads]
+        for _ in range(10):
+            for r in range(REGIONS):
+                status, answer, reply = port.call(numbers[r], body)
+                assert (status, answer, reply["region"]) == (OK, answers[r], r), (r, reply)
+        [t.join() for t in threads]
+        assert not failures, failures
+        # A region's report is of the image that it holds, whatever the table says meanwhile.
+        assert http(running, "f0", body) == (200, answers[0])
+        assert held(port)[0] == (checksum(images[0]), "f0"), held(port)
+        assert port.ask(REMOVE, name=b"f0")["status"] == OK
+        assert held(port)[0] == (checksum(images[0]), ""), held(port)
 
 
 def test_a_kernel_that_never_ends_is_cut():

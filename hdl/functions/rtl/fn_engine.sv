@@ -71,9 +71,11 @@ module fn_engine
     output logic [31:0]                  failures,
     output logic [31:0]                  loads,
     output logic [47:0]                  cycles,
-    // For each region: loads, and busy cycles of its kernels. They wrap around.
+    // For each region: loads, and busy cycles of its kernels. They wrap around. And of the image
+    // that it holds, the checksum of its header.
     output logic [31:0]                  region_loads[REGIONS],
-    output logic [63:0]                  region_busy[REGIONS]
+    output logic [63:0]                  region_busy[REGIONS],
+    output logic [31:0]                  region_image[REGIONS]
 );
 
   localparam int RegionBits = $clog2(REGIONS);
@@ -96,7 +98,7 @@ module fn_engine
   logic [REGIONS-1:0][FunctionBits-1:0] fn;
   logic [REGIONS-1:0]                   was_loaded, was_killed;
   load_result_t [REGIONS-1:0]           load_result;
-  logic [REGIONS-1:0][31:0]             took, count_loads;
+  logic [REGIONS-1:0][31:0]             took, count_loads, images_held;
   logic [REGIONS-1:0][63:0]             count_busy;
 
   // The lowest region of a set.
@@ -165,6 +167,7 @@ module fn_engine
       .request_function,
       .request_tag,
       .request_cost(request_call.cost),
+      .request_regions(request_call.regions[REGIONS-1:0]),
       .run_valid,
       .run_ready  (1'b1),
       .run_region,
@@ -186,7 +189,7 @@ module fn_engine
 
   logic                  load_requested, load_ready, loaded, swap;
   logic [RegionBits-1:0] load_region, swap_region;
-  logic [31:0]           load_address;
+  logic [31:0]           load_address, load_checksum;
   load_result_t          result;
 
   always_ff @(posedge own_clk) begin
@@ -217,6 +220,7 @@ module fn_engine
       .done      (loaded),
       .result,
       .kernel    (configuration.swap_kernel),
+      .checksum  (load_checksum),
       .decouple  (region_decouple),
       .axi_read,
       .axi_read_reply,
@@ -303,12 +307,14 @@ module fn_engine
         if (swap && swap_region == RegionBits'(r)) count_loads[r] <= count_loads[r] + 1'b1;
         if (state[r] == Running) count_busy[r] <= count_busy[r] + 1'b1;
       end
+      if (swap && swap_region == RegionBits'(r)) images_held[r] <= load_checksum;
     end
   end
 
   for (genvar r = 0; r < REGIONS; r++) begin : g_count
     assign region_loads[r] = count_loads[r];
     assign region_busy[r]  = count_busy[r];
+    assign region_image[r] = images_held[r];
   end
 
   // The states of the regions.

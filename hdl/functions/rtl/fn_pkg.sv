@@ -30,6 +30,7 @@ package fn_pkg;
 
   // The operands of a call.
   typedef struct packed {
+    logic [15:0]  regions;  // in which it may run, a bit each; none that the board has: in any
     logic [31:0]  cost;     // expected cycles of its run
     logic [31:0]  timeout;  // maximum cycles of its run; 0: unlimited
     logic [31:0]  image;    // address of its function's image

@@ -34,6 +34,7 @@ module fn_reconfig
     output logic                       done,
     output load_result_t               result,
     output logic [31:0]                kernel,        // the image's kernel number; with `done`
+    output logic [31:0]                checksum,      // that of its header; with `done`
     output logic [REGIONS-1:0]         decouple,      // regions that are being loaded, or empty
     // Board memory, AXI4 reads: INCR bursts of whole beats.
     output axi_read_t                  axi_read,
@@ -267,7 +268,7 @@ module fn_reconfig
           end
           3'd5: body_crc <= word;
           3'd6: kernel <= word;
-          default: ;
+          default: checksum <= word;
         endcase
         if (failed_read) result <= LoadMemory;
       end

@@ -2,8 +2,8 @@
 // and whether the region must be loaded first.
 //
 // Policies (fn_pkg::policy_t, may change at any time):
-//   Fifo      the oldest request, in the region that has its function,
-//             otherwise in the least recently used one.
+//   Fifo      the oldest request that may run in an idle region, in the region that has its
+//             function, otherwise in the least recently used one.
 //   Affinity  the oldest request whose function is in an idle region; if there is none, the oldest
 //             whose function is in no region. A request waits for a busy region that has its
 //             function instead of loading a second copy, which minimizes reconfigurations.
@@ -12,6 +12,9 @@
 // with a patience of 0 this applies to all requests. Under Affinity, such a request still waits for
 // a busy region that has its function, because a second copy would cost another function its
 // region: only requests of its own function precede it.
+//
+// A request may be limited to some regions, because its function's image is made for these. It then
+// waits for one of them, under any policy, and the others are given to younger requests meanwhile.
 //
 // Requests are in a queue in the order of arrival. A decision examines one of them per cycle.
 //
@@ -33,6 +36,7 @@ module fn_scheduler
     input  logic [$clog2(FUNCTIONS)-1:0] request_function,
     input  logic [TAG_BITS-1:0]          request_tag,
     input  logic [31:0]                  request_cost,  // expected cycles of its run
+    input  logic [REGIONS-1:0]           request_regions,  // in which it may run; none: in any
     // Decisions.
     output logic                         run_valid,
     input  logic                         run_ready,
@@ -91,14 +95,16 @@ module fn_scheduler
   logic                    first_due;         // the oldest has been overtaken often enough
   logic [31:0]             costs[1<<TAG_BITS];  // by tag, because entries of the queue move
   logic [31:0]             seen_cost;
+  logic [REGIONS-1:0]      limits[1<<TAG_BITS];  // regions in which a request may run, by tag
+  logic [REGIONS-1:0]      seen_may, best_may;
   logic [CountBits-1:0]    at_next;
   logic [FunctionBits-1:0] best_function;
   logic [TAG_BITS-1:0]     best_tag;
   logic [CountBits-1:0]    at, best_at;
   logic                    best_found, best_old, seen_better, look_ends, restarts, take, put;
 
-  // The functions of all requests are in busy regions, as found by the last examination; since the
-  // present one has begun, this may have changed.
+  // All requests wait for busy regions, as found by the last examination; since the present one has
+  // begun, this may have changed.
   logic                    all_wait, may_load;
 
   logic [FunctionBits-1:0] loaded[REGIONS];
@@ -120,35 +126,39 @@ module fn_scheduler
   logic [REGIONS-1:0] look_busy;                 // state at the start of the examination, the same
                                                  // for all requests
   logic               seen_ready, seen_elsewhere;   // in an idle region; only in busy ones
+  logic               seen_runs;                 // an idle region may run it
 
-  assign seen_in        = holders(seen.fn);
+  assign seen_in        = holders(seen.fn) & seen_may;
   assign seen_ready     = |(seen_in & ~look_busy);
   assign seen_elsewhere = |seen_in && !seen_ready;
-  assign best_in        = holders(best_function);
+  assign seen_runs      = |(seen_may & ~look_busy);
+  assign best_in        = holders(best_function) & best_may;
 
-  // Examination. `urgent`: the oldest request has priority, whatever the policy.
+  // Examination. `urgent`: the request has priority, whatever the policy.
 
-  logic        urgent, waits, best_ready;
+  logic        urgent, in_order, waits, best_ready;
   logic [31:0] seen_time, best_time, seen_total;
   logic        carry;
 
   assign waits               = by == Affinity && seen_elsewhere && patience != '0;
-  assign urgent              = by == Fifo || (first_due && !waits);
+  assign in_order            = by == Fifo || patience == '0;
+  assign urgent              = seen_runs && (in_order || (at == '0 && first_due && !waits));
   assign {carry, seen_total} = seen_cost + load_cost;
   assign seen_time           = seen_ready ? seen_cost : carry ? '1 : seen_total;
 
   always_comb begin
     seen_better = 1'b0;
     unique case (by)
-      Shortest: seen_better = SHORTEST && (!best_found || seen_time < best_time);
-      default:  seen_better = seen_ready ? !best_ready : !best_found && !seen_elsewhere;
+      Shortest: seen_better = SHORTEST && seen_runs && (!best_found || seen_time < best_time);
+      default:  seen_better = seen_ready ? !best_ready : seen_runs && !best_found && !seen_elsewhere;
     endcase
-    if (at == '0 && urgent) seen_better = 1'b1;
-    look_ends = at + 1'b1 >= waiting || (at == '0 && urgent) || (by == Affinity && seen_ready);
+    if (urgent) seen_better = 1'b1;
+    look_ends = at + 1'b1 >= waiting || urgent || (by == Affinity && seen_ready);
   end
 
-  // Decision: the region that has the function, otherwise an empty one,
-  // otherwise the least recently used one.
+  // Decision: the region that has the function, otherwise an empty one, otherwise the least recently
+  // used one. A region that has become idle since the start of the examination is not loaded: an
+  // older request may wait for it.
 
   logic [RegionBits-1:0] chosen;
   logic                  chosen_load;
@@ -157,8 +167,8 @@ module fn_scheduler
   always_comb begin
     candidates  = best_in & ~region_busy;
     chosen_load = candidates == '0;
-    if (chosen_load) candidates = ~loaded_valid & ~region_busy;
-    if (candidates == '0) candidates = ~region_busy;
+    if (chosen_load) candidates = ~loaded_valid & best_may & ~look_busy;
+    if (candidates == '0) candidates = best_may & ~look_busy;
     // Ranks are distinct, so that exactly one region is the best.
     for (int r = 0; r < REGIONS; r++) begin
       wins[r] = candidates[r];
@@ -216,7 +226,11 @@ module fn_scheduler
     seen <= next;
     first_due <= queue[0].overtaken >= patience;
     seen_cost <= costs[next.tag];
-    if (put) costs[request_tag] <= request_cost;
+    seen_may <= limits[next.tag];
+    if (put) begin
+      costs[request_tag]  <= request_cost;
+      limits[request_tag] <= request_regions == '0 ? '1 : request_regions;
+    end
     best_old <= outdated(best_old, best_function);
     unique case (state)
       Wait: begin
@@ -232,6 +246,7 @@ module fn_scheduler
         end else if (seen_better) begin
           best_function <= seen.fn;
           best_tag      <= seen.tag;
+          best_may      <= seen_may;
           best_at       <= at;
           best_time     <= seen_time;
           best_found    <= 1'b1;
@@ -306,6 +321,9 @@ module fn_scheduler
       end
     end
   end
+
+  // A request runs only in an idle region that it may have.
+  in_its_regions : assert property (@(posedge own_clk) disable iff (rst) take |-> best_may[chosen] && !region_busy[chosen]);
 
   clock_gate u_gate (
       .clk,

@@ -9,6 +9,7 @@ module fn_engine_top
 `include "fn_scheduler_ports.svh"
     input  logic [5:0]   request_tag,
     input  logic [5:0]   request_function,
+    input  logic [15:0]  request_regions,
     input  logic [31:0]  request_cost,
     input  logic [31:0]  request_timeout,
     input  logic [31:0]  request_image,
@@ -63,6 +64,7 @@ module fn_engine_top
 
   assign scheduling = '{policy: policy, patience: patience, load_cost: load_cost};
   assign request_call = '{
+    regions: request_regions,
     cost:    request_cost,
     timeout: request_timeout,
     image:   request_image,
@@ -76,6 +78,7 @@ module fn_engine_top
 
   logic [31:0]  unused_loads[4];
   logic [63:0]  unused_busy[4];
+  logic [31:0]  unused_image[4];
 
   fn_engine #(
       .DATA(W),
@@ -90,6 +93,7 @@ module fn_engine_top
       .forget_function('0),
       .region_loads(unused_loads),
       .region_busy(unused_busy),
+      .region_image(unused_image),
       .next_valid,
       .next_tag,
       .*

@@ -17,6 +17,7 @@ module fn_reconfig_top
     output logic         done,
     output load_result_t result,
     output logic [31:0]  kernel,
+    output logic [31:0]  checksum,
     output logic [3:0]   decouple,
     output logic         icap_valid,
     input  logic         icap_ready,

@@ -19,7 +19,7 @@ struct Decision {
 // The scheduler with regions that run each request for its stated cost.
 struct Scheduler : Clocked {
     struct Request {
-        uint32_t function, tag, cost;
+        uint32_t function, tag, cost, may = 0;  // `may`: its regions, a bit each
     };
     uint32_t load_cost = 100;
 
@@ -46,6 +46,7 @@ struct Scheduler : Clocked {
                 dut->request_function = static_cast<uint8_t>(requests[at].function);
                 dut->request_tag = static_cast<uint8_t>(requests[at].tag);
                 dut->request_cost = requests[at].cost;
+                dut->request_regions = static_cast<uint8_t>(requests[at].may);
             }
             dut->run_ready = !random.percent(idle);
             uint8_t free = 0;
@@ -67,8 +68,10 @@ struct Scheduler : Clocked {
                 check(!left_[d.region], "a region that runs gets another request");
                 check(dut->region_busy >> d.region & 1, "a region that was chosen is not busy");
                 check(d.load == (holds_[d.region] != static_cast<int>(d.function)), "load is wrong");
+                const uint32_t may = r.may ? r.may : (1u << regions) - 1;
+                check(may >> d.region & 1, "a request gets region " + std::to_string(d.region) + " of regions " + std::to_string(may));
                 for (size_t o = 0; o < regions; o++)
-                    check(!d.load || holds_[o] != static_cast<int>(d.function) || left_[o] || freed_[o] + 2 > offered_,
+                    check(!d.load || !(may >> o & 1) || holds_[o] != static_cast<int>(d.function) || left_[o] || freed_[o] + 2 > offered_,
                           "loads what an idle region has");
                 holds_[d.region] = static_cast<int>(d.function);
                 left_[d.region] = 1 + r.cost + (d.load ? load_cost : 0);
@@ -268,6 +271,66 @@ TEST(a_load_from_before_a_change_serves_no_later_request) {
         check(run(0) == 1 && changed >= 0, "the first one is not loaded");
         check(run(1) == 1, "the old image answers after a change in cycle " + std::to_string(when));
         check(run(2) == 0, "the new image is loaded twice");
+    }
+}
+
+TEST(a_request_runs_only_in_its_regions) {
+    for (Policy p : {Fifo, Affinity, Shortest})
+        for (uint8_t patience : {0, 3, 255})
+            for (unsigned idle : {0, 50}) {
+                Scheduler s(p, patience);
+                auto requests = mixture(s.random, 250, 10, 60);
+                // A function's requests have the same regions: the function's number, and for some any.
+                for (auto &r : requests) r.may = r.function < 8 ? r.function : 0;
+                s.serve(requests, idle);
+            }
+}
+
+TEST(four_functions_each_with_a_region_load_once) {
+    for (Policy p : {Fifo, Affinity, Shortest}) {
+        Scheduler s(p);
+        std::vector<Scheduler::Request> requests;
+        for (uint32_t i = 0; i < 60; i++) {
+            const uint32_t f = s.random.below(4);
+            requests.push_back({f, i, 5 + s.random.below(20), 8u >> f});
+        }
+        for (auto &d : s.serve(requests)) check(d.region == 3 - d.function, "in the region of another one");
+        for (int round = 0; round < 20; round++) {
+            const uint32_t f = s.random.below(4);
+            check(loads(s.serve({{f, 0, 5, 8u >> f}})) == 0, "loads a function that is loaded");
+        }
+    }
+}
+
+// Requests that wait for their region do not keep others from idle regions.
+TEST(a_busy_region_delays_only_its_own_requests) {
+    for (Policy p : {Fifo, Affinity, Shortest})
+        for (uint8_t patience : {0, 3, 255}) {
+            Scheduler s(p, patience);
+            // The region of the first is busy for long; others of it wait.
+            std::vector<Scheduler::Request> requests = {{1, 0, 20000, 2}, {1, 1, 20001, 2}, {2, 2, 20001, 2}};
+            for (uint32_t i = 3; i < 100; i++) requests.push_back({3 + i % 3, i, 10, i % 2 ? 13u : 12u});
+            const auto all = s.serve(requests);
+            const uint64_t from = all[0].cycle;
+            for (size_t i = 0; i < all.size(); i++)
+                check((all[i].cycle - from < 20000) == (all[i].tag == 0 || all[i].tag > 2), "request " + std::to_string(all[i].tag) + " runs at the wrong time");
+        }
+}
+
+// A request whose region others may use, too, is overtaken at most as often as any other.
+TEST(patience_holds_for_a_request_with_one_region) {
+    for (uint8_t patience : {0, 3, 10}) {
+        Scheduler s(Affinity, patience);
+        auto requests = mixture(s.random, 250, 3, 40);
+        for (uint32_t i = 0; i < requests.size(); i += 25) requests[i].function = 9, requests[i].may = 1;
+        const auto all = s.serve(requests);
+        // It waits for the run in its region; meanwhile each of three other regions begins at most a run per 3 cycles.
+        for (size_t i = 0; i < all.size(); i++) {
+            if (all[i].function != 9) continue;
+            size_t overtaken = 0;
+            for (size_t j = 0; j < i; j++) overtaken += all[j].tag > all[i].tag && all[j].region == 0;
+            check(overtaken <= patience + queue, "overtaken " + std::to_string(overtaken) + " times in its region");
+        }
     }
 }
 

@@ -162,7 +162,7 @@ module host_engine
     request_valid:    CALLS && state == Ask,
     request_engine:   '0,  // host_port's
     request_function: 8'({d.fn[7], d.fn[NUMBER_BITS-2:0]}),
-    request_call:     '{cost: d.cost, timeout: d.timeout, image: d.board, params: d.params},
+    request_call:     '{regions: d.regions, cost: d.cost, timeout: d.timeout, image: d.board, params: d.params},
     finish_ready:     finish_ready
   };
 
@@ -310,7 +310,7 @@ module host_engine
         end
         if (call_reply.finish_valid && finish_ready) begin
           report.loaded        <= 8'(call_reply.finish.loaded);
-          report.region        <= 8'(region);
+          report.region        <= call_reply.finish_region;
           report.kernel_cycles <= call_reply.finish.cycles;
           report.bytes         <= taken;
           if (call_reply.finish.load != LoadOk) report.status <= 8'(EndImage) + 8'(call_reply.finish.load);

@@ -24,7 +24,7 @@ package host_pkg;
     logic [63:0]  source;         // address of the body, or of the bytes, in host memory, a
                                   // multiple of 8
     logic [31:0]  bytes;
-    logic [15:0]  reserved;
+    logic [15:0]  regions;        // in which the call may run, a bit each; none: in any
     logic [7:0]   fn;             // number of the function; from 128 on: the host's own programs
     logic [7:0]   kind;
   } descriptor_t;
@@ -90,6 +90,7 @@ package host_pkg;
     logic [7:0]  grant_region;
     logic        finish_valid;
     logic [7:0]  finish_engine;
+    logic [7:0]  finish_region;
     finish_t     finish;
   } host_call_reply_t;
 

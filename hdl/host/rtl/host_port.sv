@@ -46,6 +46,7 @@ module host_port
     input  logic [REGIONS-1:0] decouple,
     input  logic [31:0] region_loads[REGIONS],
     input  logic [63:0] region_busy[REGIONS],
+    input  logic [31:0] region_image[REGIONS],
     output logic [REGIONS-1:0] region_on,
     output logic [REGIONS-1:0] region_kill,
     output streams_in_t  region_in[REGIONS],
@@ -120,7 +121,8 @@ module host_port
       .ended    (host_out.ended),
       .decouple,
       .region_loads,
-      .region_busy
+      .region_busy,
+      .region_image
   );
 
   // ---- descriptors that wait ----
@@ -279,6 +281,7 @@ module host_port
       grant_region:  call_reply.grant_region,
       finish_valid:  call_reply.finish_valid && call_reply.finish_engine == Number,
       finish_engine: call_reply.finish_engine,
+      finish_region: call_reply.finish_region,
       finish:        call_reply.finish
     };
   end

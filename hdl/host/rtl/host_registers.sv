@@ -52,7 +52,8 @@ module host_registers
     // The regions.
     input  logic [REGIONS-1:0] decouple,
     input  logic [31:0] region_loads[REGIONS],
-    input  logic [63:0] region_busy[REGIONS]
+    input  logic [63:0] region_busy[REGIONS],
+    input  logic [31:0] region_image[REGIONS]
 );
 
   localparam logic [31:0] Magic = 32'h5048_4C42;  // "BLHP" in memory
@@ -79,7 +80,7 @@ module host_registers
     AtChange   = 6'd14,  // 1 adds or replaces, 2 removes; reading: 1 in progress, 2 done; the
                          // function from bit 16 on
     AtAbort    = 6'd15,  // the lower half of a call's descriptor
-    AtName     = 6'd16,  // 4 words
+    AtName     = 6'd16,  // 4 words; reading: of each region the checksum of its image's header
     AtEntry    = 6'd20,  // 11 words
     AtLoads    = 6'd32,  // of each region, up to 16
     AtBusy     = 6'd48
@@ -117,7 +118,8 @@ module host_registers
         | at(AtPostHigh, post_valid ? '0 : 32'(queue_ready))
         | at(AtChange, {16'(change_number), 14'd0, change_done, changing});
     for (int i = 0; i < REGIONS; i++)
-      variable = variable | at(6'(AtLoads) + 6'(i), region_loads[i]) | at(6'(AtBusy) + 6'(i), region_busy[i][31:0]);
+      variable = variable | at(6'(AtLoads) + 6'(i), region_loads[i]) | at(6'(AtBusy) + 6'(i), region_busy[i][31:0])
+          | at(6'(AtName) + 6'(i), region_image[i]);
     value = fixed | variable;
   end
 

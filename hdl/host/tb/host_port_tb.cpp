@@ -7,7 +7,7 @@ using namespace bench;
 
 namespace {
 
-enum At { Magic, Version, Shell, Sizes, Image, Cycles, CyclesUp, Decouple, Policy, LoadCost, PostLow, PostHigh, Ended, Forget, Change, Abort, Name = 16, Entry = 20, Loads = 32, Busy = 48 };
+enum At { Magic, Version, Shell, Sizes, Image, Cycles, CyclesUp, Decouple, Policy, LoadCost, PostLow, PostHigh, Ended, Forget, Change, Abort, Name = 16, Entry = 20, Loads = 32, Busy = 48, Held = 16 };
 enum Status { Ok, Killed, Room, HostError, BoardError, Malformed, ImageRefused = 16 };
 
 constexpr size_t kHostBytes = 1 << 16, kBoardBytes = 1 << 14;
@@ -21,12 +21,13 @@ struct Descriptor {
     uint64_t answer = 0x8000;
     uint32_t room = 0x4000, cost = 55;
     uint32_t params[4] = {1, 2, 3, 0xffffffff};
+    uint16_t regions = 0x8001;
     Bytes bytes_of() const {
         Bytes b(64);
         auto put = [&](size_t at, uint64_t v, size_t n) {
             for (size_t i = 0; i < n; i++) b[at + i] = static_cast<uint8_t>(v >> (8 * i));
         };
-        put(0, kind, 1), put(1, function, 1), put(4, bytes, 4), put(8, source, 8), put(16, board, 4), put(20, timeout, 4);
+        put(0, kind, 1), put(1, function, 1), put(2, regions, 2), put(4, bytes, 4), put(8, source, 8), put(16, board, 4), put(20, timeout, 4);
         put(24, answer, 8), put(32, room, 4), put(36, cost, 4);
         for (size_t i = 0; i < 4; i++) put(40 + 4 * i, params[i], 4);
         return b;
@@ -53,7 +54,7 @@ struct Port : Clocked {
     // Observations of the call.
     struct {
         unsigned function = 999, count = 0;
-        uint32_t cost = 0, timeout = 0, image = 0, params[4] = {};
+        uint32_t regions = 0, cost = 0, timeout = 0, image = 0, params[4] = {};
         Bytes body;
     } requested;
     struct {
@@ -68,7 +69,7 @@ struct Port : Clocked {
         auto &d = *this;
         d->host_write = d->dma_data_valid = d->bvalid = d->rvalid = d->changed_valid = d->grant = d->finish_valid = d->m_valid = 0;
         d->decouple = 5;
-        for (int i = 0; i < 4; i++) d->region_loads[i] = 10u + static_cast<uint32_t>(i), d->region_busy[i] = (7ull << 32) + 20u + static_cast<uint32_t>(i);
+        for (int i = 0; i < 4; i++) d->region_loads[i] = 10u + static_cast<uint32_t>(i), d->region_busy[i] = (7ull << 32) + 20u + static_cast<uint32_t>(i), d->region_image[i] = 0xabcd0000 + static_cast<uint32_t>(i);
         reset();
     }
 
@@ -125,6 +126,7 @@ struct Port : Clocked {
             if (((due && load_result != 0) || (run.state == 2 && run.in_ended && run.out_ended)) && !d->finish_valid) {
                 d->finish_valid = 1;
                 d->finish_engine = static_cast<uint8_t>(e);
+                d->finish_region = static_cast<uint8_t>(load_result != 0 ? region : run.region);
                 d->finish_load = static_cast<uint8_t>(load_result);
                 d->finish_killed = run.killed;
                 d->finish_loaded = 1;
@@ -237,6 +239,7 @@ struct Port : Clocked {
         if (d->request_valid && d->request_ready) {
             check(d->request_engine < kCalls && runs_[d->request_engine].state == 0, "a second request of a call");
             requested.function = d->request_function;
+            requested.regions = d->request_regions;
             requested.cost = d->request_cost;
             requested.timeout = d->request_timeout;
             requested.image = d->request_image;
@@ -345,6 +348,7 @@ TEST(registers_describe_the_board) {
     check(port.read(Magic) == 0x50484C42 && port.read(Version) == 1, "magic and version");
     check(port.read(Shell) == 1 && port.read(Sizes) == (64u << 16 | 3 << 8 | 4) && port.read(Image) == 1 << 26, "shell and sizes");
     check(port.read(Decouple) == 5 && port.read(Loads + 3) == 13 && port.read(Busy + 1) == 21 && port.read(CyclesUp) == 7, "the regions");
+    check(port.read(Held) == 0xabcd0000 && port.read(Held + 3) == 0xabcd0003 && port.read(Held + 4) == 0, "the regions' images");
     check(port.read(Loads + 4) == 0 && port.read(Busy + 15) == 0, "regions that are not there");
     port.write(Policy, 2 | 99 << 8);
     port.write(LoadCost, 12345);
@@ -444,7 +448,7 @@ TEST(calls_of_any_length_under_any_traffic) {
                 check(r.status == Ok && r.bytes == bytes && r.loaded == 1 && r.region == port.region && r.kernel_cycles == 1234,
                       "the report of " + std::to_string(bytes) + " bytes: status " + std::to_string(r.status));
                 check(port.requested.function == (d.function == 5 ? 5 : 64 + 6) && port.requested.image == d.board && port.requested.timeout == 77 &&
-                          port.requested.cost == 55 && port.requested.params[0] == 1 && port.requested.params[3] == 0xffffffff,
+                          port.requested.cost == 55 && port.requested.regions == 0x8001 && port.requested.params[0] == 1 && port.requested.params[3] == 0xffffffff,
                       "the request's operands");
                 expect(port.part(d.answer, bytes), port.part(d.source, bytes), "the answer");
                 // No other memory is written.
@@ -484,9 +488,10 @@ TEST(failures_are_reported_and_affect_no_later_calls) {
         d.bytes = 3000;
         for (unsigned refusal = 1; refusal <= 9; refusal++) {
             port.load_result = refusal;
+            port.region = refusal % 4;
             const Bytes before = port.part(d.answer, 3000);
             const Report r = port.run(d);
-            check(r.status == ImageRefused + refusal && r.bytes == 0, "status " + std::to_string(r.status) + " of a refused image");
+            check(r.status == ImageRefused + refusal && r.bytes == 0 && r.region == port.region, "status " + std::to_string(r.status) + " of a refused image");
             expect(port.part(d.answer, 3000), before, "an answer without a run");
             is_well(port, "a refused image");
         }

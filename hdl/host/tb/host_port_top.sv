@@ -28,6 +28,7 @@ module host_port_top
     input  logic        request_ready,
     output logic [ 7:0] request_engine,
     output logic [6:0] request_function,
+    output logic [15:0] request_regions,
     output logic [31:0] request_cost,
     output logic [31:0] request_timeout,
     output logic [31:0] request_image,
@@ -37,6 +38,7 @@ module host_port_top
     input  logic [1:0] grant_region,
     input  logic        finish_valid,
     input  logic [ 7:0] finish_engine,
+    input  logic [1:0] finish_region,
     output logic        finish_ready,
     input  logic        finish_killed,
     input  load_result_t finish_load,
@@ -45,6 +47,7 @@ module host_port_top
     input  logic [3:0] decouple,
     input  logic [31:0] region_loads[4],
     input  logic [63:0] region_busy[4],
+    input  logic [31:0] region_image[4],
     output logic [3:0] region_on,
     output logic [3:0]  region_kill,
     output logic [3:0]  s_valid,
@@ -93,7 +96,7 @@ module host_port_top
   assign table_changed = '{valid: changed_valid, changed: changed, number: changed_function};
   assign {request_valid, request_engine, request_function} =
       {call.request_valid, call.request_engine, call.request_function[6:0]};
-  assign {request_cost, request_timeout, request_image, request_params} = call.request_call;
+  assign {request_regions, request_cost, request_timeout, request_image, request_params} = call.request_call;
   assign finish_ready = call.finish_ready;
   assign call_reply = '{
     request_ready: request_ready,
@@ -102,6 +105,7 @@ module host_port_top
     grant_region:  8'(grant_region),
     finish_valid:  finish_valid,
     finish_engine: finish_engine,
+    finish_region: 8'(finish_region),
     finish:        '{killed: finish_killed, load: finish_load, loaded: finish_loaded, cycles: finish_cycles}
   };
   for (genvar i = 0; i < 4; i++) begin : g_region

@@ -123,7 +123,8 @@ module http_step
     assign values_here[k] = values[session];
   end
 
-  assign request_call.cost = entry_then.speed > 32'd7 ? '1 : ({1'b0, c.length, 7'd0} >> (4'd10 - 4'(entry_then.speed)));
+  assign request_call.cost = entry_then.speed > 16'd7 ? '1 : ({1'b0, c.length, 7'd0} >> (4'd10 - 4'(entry_then.speed)));
+  assign request_call.regions = entry_then.regions;
   assign request_call.timeout = entry_then.timeout;
   assign request_call.image = entry_then.image;
   always_comb for (int k = 0; k < 4; k++) request_call.params[32*k+:32] = c.keys[k] ? values_here[k] : '0;
