@@ -369,4 +369,67 @@ fn test_functions_take_turns_on_devices_that_hold_one_image() {
         count.unwrap()
     });
     assert!(reconfigurations.sum::<u64>() >= 4, "{devices}");
+    check_stored_accelerator(&home, &functions, &invoke);
+}
+
+/// Functions that name only an accelerator: their node's store has the image, which the first call
+/// loads, and of which functions of the same accelerator make use without another load.
+fn check_stored_accelerator(home: &Home, functions: &std::path::Path, invoke: &dyn Fn(u32)) {
+    let stored: Value = serde_json::from_str(&home.text(&["accelerator", "ls", "--json"])).unwrap();
+    let digest = stored[0]["digest"].as_str().unwrap();
+    let image = home.dir.path().join(format!("state/images/{digest}.image"));
+    home.text(&[
+        "accelerator",
+        "push",
+        image.to_str().unwrap(),
+        "--name",
+        "adder",
+    ]);
+    let source = "source: add.cl";
+    let write = |name: &str, accelerator: &str| {
+        let folder = functions.join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let manifest = std::fs::read_to_string(functions.join("add-1/function.yaml")).unwrap();
+        let manifest = manifest.replace("name: add-1", &format!("name: {name}"));
+        let manifest = manifest.replace(source, &format!("accelerator: {accelerator}"));
+        std::fs::write(folder.join("function.yaml"), manifest).unwrap();
+        folder
+    };
+    let deploy = |folder: &std::path::Path| {
+        let output = home.baltra(&["function", "deploy", folder.to_str().unwrap()]);
+        text(&[output.stdout, output.stderr].concat())
+    };
+    let refused = deploy(&write("unfit", "fft"));
+    for device in ["/fpga0 (target): ", "/fpga1 (target): "] {
+        assert!(refused.contains(device), "{refused}");
+    }
+    assert!(refused.contains("has no image"), "{refused}");
+    let reconfigured = || {
+        let shown = home.text(&["devices", "--local", "--json"]);
+        let devices: Value = serde_json::from_str(&shown).unwrap();
+        let count = |device: &Value| device["reconfigurations"].as_u64();
+        let all = devices.as_array().unwrap().iter();
+        all.filter_map(count).sum::<u64>()
+    };
+    let call = |name: &str| {
+        let json = ["--type", "application/json", "--data", "[1, 2, 3]"];
+        let accept = ["--header", "accept: application/json"];
+        let output = home.text(&[&["function", "invoke", name][..], &json, &accept].concat());
+        let reply: Value = serde_json::from_str(output.trim()).unwrap();
+        reply["b"][0].as_u64().unwrap() - 1
+    };
+    let mut number = 0;
+    for name in ["add-a", "add-b"] {
+        deploy(&write(name, "adder"));
+        number = call(name);
+        assert!((1..=3).contains(&number), "{name} adds {number}");
+    }
+    // Other accelerators take both devices; the next call loads the image again.
+    (1..=3).filter(|n| u64::from(*n) != number).for_each(invoke);
+    assert_eq!(call("add-a"), number);
+    let before = reconfigured();
+    for name in ["add-b", "add-a", "add-b"] {
+        assert_eq!(call(name), number);
+    }
+    assert_eq!(reconfigured(), before, "they share the image");
 }

@@ -60,7 +60,7 @@ use device::Blame;
 use log::Log;
 pub use pending::Account;
 use pending::{Outcome, Pending};
-use placement::{query_of, Candidate, Local, Placement, Registry, Unplaced};
+use placement::{needs_accelerator, Candidate, Local, Placement, Registry, Unplaced};
 use replica::{Cold, Common, Replica};
 use stats::{End, Stats};
 use std::collections::HashMap;
@@ -621,8 +621,7 @@ impl Inner {
                 }
                 Err(error) => {
                     unit.not_placed(&error.to_string());
-                    let query = query_of(&wanted.function, wanted.implementation);
-                    let accelerates = query.is_some_and(|query| query.accelerator.is_some());
+                    let accelerates = needs_accelerator(&wanted.function, wanted.implementation);
                     if let (Unplaced::Refused(reason), true) = (error, accelerates) {
                         refused += 1;
                         refusal = Some(reason);

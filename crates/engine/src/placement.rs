@@ -141,6 +141,21 @@ pub fn query_of(function: &Function, implementation: usize) -> Option<&DeviceQue
         .device()
 }
 
+/// The accelerator in a node's store that an implementation runs.
+fn stored_accelerator(function: &Function, implementation: usize) -> Option<&str> {
+    match function.manifest.implementations.get(implementation)? {
+        Implementation::Opencl(opencl) => opencl.accelerator.as_deref(),
+        _ => None,
+    }
+}
+
+/// Whether an implementation runs only on a device with a certain accelerator.
+pub(crate) fn needs_accelerator(function: &Function, implementation: usize) -> bool {
+    let query = query_of(function, implementation);
+    query.is_some_and(|query| query.accelerator.is_some())
+        || stored_accelerator(function, implementation).is_some()
+}
+
 /// Whether an implementation is source that the device must compile.
 fn needs_compiler(function: &Function, implementation: usize) -> bool {
     let implementation = function.manifest.implementations.get(implementation);

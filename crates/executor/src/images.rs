@@ -10,7 +10,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -18,6 +18,18 @@ use std::time::Duration;
 
 /// Interval at which a waiting thread checks whether its session still needs the answer.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// Most bytes of an accelerator's name or digest: no accelerator has a longer one, and the message
+/// must fit into a packet.
+const ACCELERATOR_BYTES_MAX: usize = 64;
+
+const SESSION_ENDED: &str = "the session ended";
+const NO_MANAGER: &str =
+    "the node's store cannot be read, because its manager does not run: try again once it has \
+     restarted";
+
+/// The file of an image, or why there is none.
+type Fetched = Result<OwnedFd, String>;
 
 /// A message to the manager and the descriptor beside it.
 pub type Letter = (ToManager, Option<OwnedFd>);
@@ -34,6 +46,8 @@ struct State {
     connected: bool,
     outbox: Vec<Letter>,
     questions: HashMap<u64, Question>,
+    /// Requests for images of the node's store.
+    fetches: HashMap<u64, Option<Fetched>>,
     next: u64,
     /// Number of programs by session and digest of their image.
     uses: HashMap<(u64, String), usize>,
@@ -122,6 +136,9 @@ impl Images {
             let local = || alone(&held, &question.digest);
             question.verdict.get_or_insert_with(local);
         }
+        for fetched in state.fetches.values_mut() {
+            fetched.get_or_insert_with(|| Err(NO_MANAGER.into()));
+        }
         drop(state);
         self.answered.notify_all();
     }
@@ -143,6 +160,15 @@ impl Images {
                 state.held.clone_from(&question.digest);
             }
             question.verdict = Some(verdict);
+        }
+        self.answered.notify_all();
+    }
+
+    /// The manager's answer to a request for an image of the node's store.
+    pub fn fetched(&self, call: u64, error: String, image: Option<OwnedFd>) {
+        let mut state = self.state();
+        if let Some(fetched) = state.fetches.get_mut(&call) {
+            *fetched = Some(image.ok_or(error));
         }
         self.answered.notify_all();
     }
@@ -194,6 +220,49 @@ impl Images {
         }
     }
 
+    /// The bytes of an accelerator's image in the node's store; the error is for its user.
+    pub fn fetch(
+        &self,
+        session: u64,
+        accelerator: &str,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Vec<u8>, String> {
+        if accelerator.len() > ACCELERATOR_BYTES_MAX {
+            return Err(format!(
+                "the accelerator's name has more than {ACCELERATOR_BYTES_MAX} bytes"
+            ));
+        }
+        let mut state = self.state();
+        if !state.connected {
+            return Err(NO_MANAGER.into());
+        }
+        let call = state.next;
+        state.next += 1;
+        state.fetches.insert(call, None);
+        let message = ToManager::Fetch {
+            call,
+            session,
+            accelerator: accelerator.to_owned(),
+        };
+        self.post(&mut state, message, None);
+        let mut fetched = None;
+        while fetched.is_none() && !is_over() {
+            fetched = state.fetches.get_mut(&call).and_then(Option::take);
+            if fetched.is_none() {
+                let waited = self.answered.wait_timeout(state, LOOK);
+                state = waited.expect("no panic under this lock").0;
+            }
+        }
+        state.fetches.remove(&call);
+        drop(state);
+        let file = fetched.unwrap_or_else(|| Err(SESSION_ENDED.into()))?;
+        let mut file = File::from(file);
+        let mut image = Vec::new();
+        let read = file.rewind().and_then(|()| file.read_to_end(&mut image));
+        read.map_err(|e| format!("cannot read the image of '{accelerator}': {e}"))?;
+        Ok(image)
+    }
+
     fn claim(self: &Arc<Self>, session: u64, digest: String) -> Use {
         let mut state = self.state();
         *state.uses.entry((session, digest.clone())).or_default() += 1;
@@ -240,7 +309,7 @@ impl Images {
             state = waited.expect("no panic under this lock").0;
         }
         state.questions.remove(&call);
-        Verdict::Refused("the session ended".into())
+        Verdict::Refused(SESSION_ENDED.into())
     }
 }
 
@@ -347,6 +416,36 @@ mod tests {
             &sent[..],
             [(ToManager::Unused { session: 7, .. }, None)]
         ));
+    }
+
+    #[test]
+    fn test_an_image_of_the_store_is_read_or_the_reason_is_reported() {
+        let images = Arc::new(Images::new().unwrap());
+        let fetch = |images: &Images| images.fetch(7, "sobel", &|| false);
+        assert_eq!(fetch(&images).unwrap_err(), NO_MANAGER);
+        images.connect();
+        let long = images.fetch(7, &"x".repeat(65), &|| false);
+        assert!(long.unwrap_err().contains("64 bytes"));
+        let answers = [Some(pack(b"abc").unwrap()), None];
+        for answer in answers {
+            let manager = std::thread::spawn({
+                let images = images.clone();
+                move || loop {
+                    for (message, _) in images.take_outbox() {
+                        if let ToManager::Fetch { call, .. } = message {
+                            return images.fetched(call, "unknown".into(), answer);
+                        }
+                    }
+                    std::thread::yield_now();
+                }
+            });
+            let expected = fetch(&images);
+            manager.join().unwrap();
+            match expected {
+                Ok(bytes) => assert_eq!(bytes, b"abc"),
+                Err(reason) => assert_eq!(reason, "unknown"),
+            }
+        }
     }
 
     #[test]

@@ -589,6 +589,10 @@ impl Server {
             Ok(Some((ToExecutor::Load { call }, fds))) => {
                 crate::load::start(&self.shared, call, fds);
             }
+            Ok(Some((ToExecutor::Fetched { call, error }, fds))) => {
+                let image = fds.into_iter().next();
+                self.shared.images.fetched(call, error, image);
+            }
             Ok(Some((ToExecutor::Drain, _))) => self.draining = true,
             Ok(Some((ToExecutor::Exit, _))) => return false,
             Ok(None) => self.lose_manager(),

@@ -167,6 +167,7 @@ pub fn request(
         apart: false,
         memory_bytes: wanted.memory_bytes.unwrap_or(0),
         preemptible: false,
+        stored: false,
     })
 }
 

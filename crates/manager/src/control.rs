@@ -60,7 +60,7 @@ impl From<images::Error> for Status {
         let text = error.to_string();
         match error {
             Unknown(_) => Status::not_found(text),
-            Ambiguous(..) | TooLong | Empty | Name(_) | Digest | Target(_) => {
+            Ambiguous(..) | Foreign { .. } | TooLong | Empty | Name(_) | Digest | Target(_) => {
                 Status::invalid_argument(text)
             }
             Io(_) => Status::internal(format!("{:#}", anyhow::Error::from(error))),

@@ -54,6 +54,16 @@ pub enum Error {
     /// Several images match.
     #[error("'{0}' matches {1} accelerators: give more digits of the digest")]
     Ambiguous(String, usize),
+    /// The image is built for other hardware.
+    #[error("accelerator '{name}' is built for '{target}', not for '{device}'")]
+    Foreign {
+        /// Its name.
+        name: String,
+        /// Its target.
+        target: String,
+        /// The device.
+        device: String,
+    },
     /// The image exceeds the size limit.
     #[error("the image is larger than {IMAGE_BYTES_MAX} bytes, the maximum")]
     TooLong,
@@ -290,6 +300,32 @@ impl Images {
         }
     }
 
+    /// The digest of an accelerator that an operator has added, by name, by digest, or by six or
+    /// more digits of one: the newest that is not built for other hardware than a device.
+    pub fn stored_for(&self, wanted: &str, model: &str, device: &str) -> Result<String, Error> {
+        let all = self.pushed()?;
+        let fits =
+            |m: &&Metadata| baltra_api::query::is_target(&m.target, model, device) != Some(false);
+        let is_prefix = |m: &&Metadata| wanted.len() >= 6 && m.digest.starts_with(wanted);
+        let named = all.iter().filter(|m| m.name == wanted);
+        let newest = named.clone().filter(fits).max_by_key(|m| m.pushed_at_s);
+        if let Some(newest) = newest {
+            return Ok(newest.digest.clone());
+        }
+        let all: Vec<&Metadata> = named.chain(all.iter().filter(is_prefix)).collect();
+        let mut fitting = all.iter().filter(|m| fits(m));
+        match (fitting.next(), fitting.next(), all.first()) {
+            (Some(one), None, _) => Ok(one.digest.clone()),
+            (Some(_), Some(_), _) => Err(Error::Ambiguous(wanted.to_owned(), all.len())),
+            (None, _, Some(other)) => Err(Error::Foreign {
+                name: other.name.clone(),
+                target: other.target.clone(),
+                device: device.to_owned(),
+            }),
+            (None, _, None) => Err(Error::Unknown(wanted.chars().take(80).collect())),
+        }
+    }
+
     /// Removes an image.
     pub fn remove(&self, wanted: &str) -> Result<Metadata, Error> {
         let found = self.find(wanted)?;
@@ -388,6 +424,14 @@ mod tests {
             assert_eq!(images.find(wanted).unwrap(), sobel);
         }
         assert!(matches!(images.find("ba7"), Err(Error::Unknown(_))));
+        for wanted in ["sobel", "ba7816", sobel.digest.as_str()] {
+            assert_eq!(
+                images.stored_for(wanted, "model", "fpga0").unwrap(),
+                sobel.digest
+            );
+        }
+        let unknown = images.stored_for("ba7", "model", "fpga0");
+        assert!(matches!(unknown, Err(Error::Unknown(_))));
         assert_eq!(fs::read(images.image(&sobel.digest)).unwrap(), b"abc");
         assert_eq!(images.pushed().unwrap()[..], [sobel]);
         images.remove("sobel").unwrap();
@@ -418,6 +462,9 @@ mod tests {
         assert!(check(&other)
             .unwrap_err()
             .contains("'U280', not for 'fpga0'"));
+        let digest = |name: &str| images.stored_for(name, "PAC Arria 10", "fpga0");
+        assert!(digest("fits1").is_ok());
+        assert!(matches!(digest("other"), Err(Error::Foreign { .. })));
         for bad in ["a\\", "a\nb", &"x".repeat(257)] {
             assert!(matches!(push("bad", bad), Err(Error::Target(_))), "{bad}");
         }

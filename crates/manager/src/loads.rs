@@ -1,6 +1,6 @@
 //! Images that an operator loads: an executor has the driver load the image and reports the result.
 
-use crate::executors::Place;
+use crate::executors::{Place, Process};
 use crate::node::{Device, Node};
 use baltra_api::registry as proto;
 use baltra_wire::executor::ToExecutor;
@@ -91,6 +91,24 @@ impl Node {
             user,
             place,
         })
+    }
+
+    /// Sends an executor the image of an accelerator that an operator has added.
+    pub(crate) fn fetch(&self, device: &Device, process: &Process, call: u64, accelerator: &str) {
+        let description = device.description.get();
+        let model = description.map(|d| d.text(DEVICE_NAME)).unwrap_or_default();
+        let found = self.images.stored_for(accelerator, &model, device.name());
+        let opened = found.map_err(|e| e.to_string()).and_then(|digest| {
+            File::open(self.images.image(&digest))
+                .map_err(|e| format!("cannot open the image {digest}: {e}"))
+        });
+        let (image, error) = match opened {
+            Ok(image) => (Some(image), String::new()),
+            Err(error) => (None, error),
+        };
+        let image: Vec<_> = image.iter().map(|image| image.as_fd()).collect();
+        // An executor that does not read has ended, or will be killed for other reasons.
+        let _ = process.send(&ToExecutor::Fetched { call, error }, &image);
     }
 
     /// Checks that an image of the store is not built for other hardware than a device.

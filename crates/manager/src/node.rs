@@ -532,6 +532,11 @@ impl Node {
                 );
                 self.not_loaded(device, &digest, clip(&reason));
             }
+            ToManager::Fetch {
+                call,
+                session,
+                accelerator,
+            } if owns(session) => self.fetch(device, process, call, &accelerator),
             ToManager::LoadEnded { call, error } => self.loads.end(id, call, clip(&error)),
             ToManager::InUse { session, digest } if owns(session) => {
                 let tenant = self.sessions().get(&session).map(|s| s.tenant.clone());
@@ -582,6 +587,7 @@ impl Node {
             | ToManager::Unused { .. }
             | ToManager::InUse { .. }
             | ToManager::NotLoaded { .. }
+            | ToManager::Fetch { .. }
             | ToManager::Named { .. } => {}
             // Valid only as the first message of an adopted executor.
             ToManager::Adopt { .. } => {}

@@ -7,7 +7,7 @@ use crate::model::DeviceId;
 use crate::records::{AcceleratorRecord, AssignmentRecord, Change, InstanceRecord, NodeRecord};
 use crate::registry::{Decided, Registry};
 use crate::state::{accelerator_name, device_id, State};
-use baltra_api::query::Field;
+use baltra_api::query::{Field, Query};
 use baltra_api::registry as proto;
 use std::collections::{BTreeMap, BTreeSet};
 use tonic::Status;
@@ -169,6 +169,7 @@ fn wanted(
         apart: request.apart,
         memory_bytes: request.memory_bytes,
         preemptible: request.preemptible,
+        stored: request.stored,
         ..InstanceRecord::default()
     })
 }
@@ -183,6 +184,7 @@ fn is_same_demand(a: &InstanceRecord, b: &InstanceRecord) -> bool {
         && a.apart == b.apart
         && a.memory_bytes == b.memory_bytes
         && a.preemptible == b.preemptible
+        && a.stored == b.stored
 }
 
 /// Whether an instance with devices now requests another number of them. Members of a pool are
@@ -275,6 +277,9 @@ fn place(
     except: &[DeviceId],
 ) -> Decided<Placed> {
     let demand = state.demand(&wanted);
+    let lacking = lacking(state, &wanted, &demand.query);
+    let except: Vec<DeviceId> = except.iter().chain(&lacking).cloned().collect();
+    let except = &except[..];
     let request = Request {
         query: &demand.query,
         devices: demand.devices.saturating_sub(keep.len() as u32).max(1),
@@ -287,7 +292,12 @@ fn place(
     };
     let decision = match state.index().allocate(&request) {
         Ok(decision) => decision,
-        Err(refusal) => {
+        Err(mut refusal) => {
+            for rejection in &mut refusal.devices {
+                if rejection.reason == Reason::Excepted && lacking.contains(&rejection.device) {
+                    rejection.reason = Reason::NotStored;
+                }
+            }
             // No device has its accelerator or room for it: it takes turns on one that fits
             // otherwise, and runs the accelerator.
             let query = demand.query.clone().without(Field::Accelerator);
@@ -335,6 +345,16 @@ fn place(
     let mut changes = nodes.changes();
     changes.push(Change::PutInstance(wanted));
     Ok((changes, Ok(())))
+}
+
+/// Devices whose nodes lack the accelerator of an instance that brings no image.
+fn lacking(state: &State, wanted: &InstanceRecord, query: &Query) -> Vec<DeviceId> {
+    if !wanted.stored {
+        return Vec::new();
+    }
+    let devices = state.index().snapshot().devices.values();
+    let lacking = devices.filter(|d| !state.has_stored(&d.node, query));
+    lacking.map(|d| d.id.clone()).collect()
 }
 
 /// The store's record of an allocated device.
@@ -675,7 +695,7 @@ fn filter(reason: &Reason) -> &'static str {
         // A device never has more than its total memory.
         Reason::Memory { wanted, all, .. } if wanted > all => "query",
         Reason::Memory { .. } => "memory",
-        Reason::Target { .. } | Reason::Unknown => TARGET,
+        Reason::Target { .. } | Reason::NotStored | Reason::Unknown => TARGET,
         Reason::Node { .. } | Reason::NodeShort { .. } => "node",
         Reason::Redistribution { .. } | Reason::NoRegion => "accelerator",
         Reason::Excepted | Reason::Taken | Reason::Unlike => "other",

@@ -164,6 +164,8 @@ pub struct InstanceRecord {
     pub memory_bytes: u64,
     /// Whether other accelerators may use its devices in turns.
     pub preemptible: bool,
+    /// Whether the accelerator must be in the store of its device's node.
+    pub stored: bool,
     /// Its devices in the allocator's order.
     pub devices: Vec<AssignmentRecord>,
     /// Why it currently has no devices.

@@ -297,6 +297,12 @@ impl State {
         self.index_stored();
     }
 
+    /// Whether a node's store has an accelerator that a query selects.
+    pub fn has_stored(&self, node: &str, query: &Query) -> bool {
+        let live = self.live.get(node);
+        live.is_some_and(|n| n.stored.iter().any(|s| query.wants(&s.accelerator)))
+    }
+
     fn index_stored(&mut self) {
         let all = self.live.values().flat_map(|n| n.stored.iter().cloned());
         self.index.set_stored(all.collect());

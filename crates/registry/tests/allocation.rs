@@ -271,6 +271,26 @@ async fn an_accelerator_runs_only_where_its_target_is() {
         "{refusal:?}"
     );
 
+    // An instance without an image of its own needs it in the store of its device's node.
+    c.join("n2", vec![board("c", None)]).await;
+    c.nodes.heartbeat(store("fft", "")).await.unwrap();
+    let stored = AllocateRequest {
+        instance: "five".into(),
+        query: "name=c,accelerator=fft".into(),
+        preemptible: true,
+        stored: true,
+        ..AllocateRequest::default()
+    };
+    let refusal = c.ask(stored.clone()).await.refusal.unwrap();
+    let last = refusal.devices.last().unwrap();
+    assert_eq!((&*last.device, &*last.filter), ("n2/c", "target"));
+    assert!(last.reason.contains("no image"), "{refusal:?}");
+    let bringing = AllocateRequest {
+        stored: false,
+        ..stored
+    };
+    assert_eq!(places(&given(c.ask(bringing).await)), ["n2/c"]);
+
     let mut many = store("fft", "GPU");
     many.accelerators = vec![many.accelerators[0].clone(); 1_025];
     let status = c.nodes.heartbeat(many).await.unwrap_err();

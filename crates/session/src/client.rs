@@ -650,6 +650,7 @@ impl Shared {
                 request:
                     Request::ProgramBinary { .. }
                     | Request::ProgramDigest { .. }
+                    | Request::ProgramStored { .. }
                     | Request::ProgramIl { .. }
                     | Request::ProgramBuiltIn { .. }
                     | Request::Link { .. },

@@ -377,6 +377,22 @@ pub enum Request<'a> {
         #[serde(borrow)]
         digests: &'a [u8],
     },
+    /// Creates and builds a program from an accelerator in the node's store, which an operator has
+    /// added; the reply is that of [`Request::Build`]. From version 1.5 on.
+    ProgramStored {
+        /// Its id.
+        id: Id,
+        /// The context.
+        context: Id,
+        /// The device.
+        device: Id,
+        /// The accelerator's name or digest.
+        #[serde(borrow)]
+        accelerator: &'a str,
+        /// The options.
+        #[serde(borrow)]
+        options: &'a str,
+    },
 }
 
 /// An information query that is passed to the driver unchanged; `param` is OpenCL's number.

@@ -63,6 +63,14 @@ pub enum ToExecutor {
     /// Like [`ToExecutor::Session`], with the client's memory in place of the segment and, if the
     /// client has one, its doorbell as a fifth descriptor.
     Sharing(SessionStart, Share),
+    /// Answers [`ToManager::Fetch`]. With one descriptor, unless it failed: a file of the image's
+    /// bytes.
+    Fetched {
+        /// Its number.
+        call: u64,
+        /// The reason for which there is no image, for operators and users.
+        error: String,
+    },
 }
 
 /// The result of a program's request for an image.
@@ -197,6 +205,15 @@ pub enum ToManager {
         session: u64,
         /// Description of the event, for operators.
         reason: String,
+    },
+    /// A session requests the image of an accelerator in the node's store.
+    Fetch {
+        /// Repeated in the reply.
+        call: u64,
+        /// The session.
+        session: u64,
+        /// The accelerator's name or digest.
+        accelerator: String,
     },
 }
 

@@ -8,12 +8,15 @@ use baltra_session::client::{Block, Client, Lost};
 use baltra_wire::opencl::{
     text_of, DEVICE_NOT_AVAILABLE, MEM_READ_ONLY, PROGRAM_BINARIES, PROGRAM_BUILD_LOG, SUCCESS,
 };
-use baltra_wire::{Backing, Control, Id, KernelDescription, Query, Reply, Request};
+use baltra_wire::{Backing, Control, Id, KernelDescription, Query, Reply, Request, Version};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Most characters of a compiler's log in an error.
 const LOG_CHARS_MAX: usize = 4096;
+
+/// The first version with [`Request::ProgramStored`].
+const STORES: Version = Version { major: 1, minor: 5 };
 
 /// The program, its context and its session.
 pub struct Program {
@@ -52,8 +55,8 @@ impl Program {
         Ok(context)
     }
 
-    /// Builds the function's program in a context: for a board from its image; otherwise from a
-    /// cached binary of the driver, or from its source.
+    /// Builds the function's program in a context: for a board from its image; from an accelerator
+    /// in the node's store; otherwise from a cached binary of the driver, or from its source.
     pub fn build(
         (client, context): (&Arc<Client>, Id),
         function: &Arc<Function>,
@@ -65,6 +68,9 @@ impl Program {
         let (id, kernels) = match wanted {
             Some(Implementation::Board(board)) => {
                 from_image(client, context, function, &board.image)?
+            }
+            Some(Implementation::Opencl(wanted)) if wanted.source.is_none() => {
+                from_store(client, context, wanted)?
             }
             Some(Implementation::Opencl(wanted)) => {
                 let key = binaries::key(client.device(), function, implementation);
@@ -246,6 +252,25 @@ fn file<'a>(function: &'a Function, name: &str) -> Result<&'a [u8], StartError> 
     contents.map(|bytes| &bytes[..]).ok_or_else(missing)
 }
 
+/// Creates the program from an accelerator in the node's store.
+fn from_store(client: &Client, context: Id, wanted: &Opencl) -> Result<Built, StartError> {
+    let accelerator = wanted.accelerator.as_deref().unwrap_or_default();
+    if client.welcome().version < STORES {
+        return Err(StartError::Node(format!(
+            "the node's release does not load accelerator '{accelerator}' from its store: update it"
+        )));
+    }
+    let id = client.new_id();
+    let reply = client.call(Request::ProgramStored {
+        id,
+        context,
+        device: 0,
+        accelerator,
+        options: &wanted.options,
+    })?;
+    built(client, id, &format!("'{accelerator}'"), reply)
+}
+
 fn from_source(
     client: &Client,
     context: Id,
@@ -253,12 +278,7 @@ fn from_source(
     wanted: &Opencl,
 ) -> Result<Built, StartError> {
     let id = client.new_id();
-    let source = wanted.source.as_deref().ok_or_else(|| {
-        StartError::Function(
-            "an accelerator image without a source cannot be loaded through a session: set 'source', or load the image on the device"
-                .into(),
-        )
-    })?;
+    let source = wanted.source.as_deref().unwrap_or_default();
     let text = file(function, source)?;
     client.control(&Control::ProgramSource {
         id,

@@ -4,8 +4,8 @@
 //! The registry's last reply stays in use while it is unreachable.
 
 use super::{
-    needs_compiler, query_devices, query_of, Candidate, DeviceRequest, Placement, Places, Released,
-    Unplaced,
+    needs_compiler, query_devices, query_of, stored_accelerator, Candidate, DeviceRequest,
+    Placement, Places, Released, Unplaced,
 };
 use crate::options::Options;
 use baltra_api::client::{self, Instances, Operators};
@@ -114,10 +114,10 @@ impl Registry {
     fn request(&self, wanted: &DeviceRequest) -> AllocateRequest {
         let manifest = &wanted.function.manifest;
         let digest = wanted.function.digest.get(..8).unwrap_or_default();
-        let query = query_of(&wanted.function, wanted.implementation);
-        let compiles = needs_compiler(&wanted.function, wanted.implementation);
+        let conditions = conditions(&wanted.function, wanted.implementation);
+        let stored = stored_accelerator(&wanted.function, wanted.implementation);
         let device = wanted.device.to_string();
-        let terms = [text_of(query, compiles), device];
+        let terms = [conditions, device];
         let terms = terms.iter().filter(|terms| !terms.is_empty());
         // A function of the registry belongs to its namespace, and the registry's own conditions
         // also apply.
@@ -137,6 +137,7 @@ impl Registry {
             // A replica may be on any node.
             apart: true,
             preemptible: true,
+            stored: stored.is_some(),
             ..AllocateRequest::default()
         }
     }
@@ -355,13 +356,23 @@ fn plain(text: &str) -> String {
 /// A field on which the manifest has a condition, of those that `device` has one on.
 pub fn conflict(function: &Function, device: &Query) -> Option<Field> {
     let both = |implementation| {
-        let compiles = needs_compiler(function, implementation);
-        let text = text_of(query_of(function, implementation), compiles);
-        let query: Query = text.parse().unwrap_or_default();
+        let query: Query = conditions(function, implementation)
+            .parse()
+            .unwrap_or_default();
         let mut fields = Field::ALL.into_iter();
         fields.find(|f| query.term(*f).is_some() && device.term(*f).is_some())
     };
     (0..function.manifest.implementations.len()).find_map(both)
+}
+
+/// The conditions of an implementation as the registry's query.
+fn conditions(function: &Function, implementation: usize) -> String {
+    let mut query = query_of(function, implementation).cloned();
+    if let Some(stored) = stored_accelerator(function, implementation) {
+        let named = query.get_or_insert_default();
+        named.accelerator = Some(stored.to_owned());
+    }
+    text_of(query.as_ref(), needs_compiler(function, implementation))
 }
 
 /// Converts a manifest's conditions to the registry's query: parts of names become patterns. Source

@@ -103,6 +103,13 @@ impl Session {
                 devices,
                 digests,
             } => self.program_digest(id, context, devices, digests),
+            Request::ProgramStored {
+                id,
+                context,
+                device,
+                accelerator,
+                options,
+            } => self.program_stored(id, (context, device), accelerator, options),
             Request::ProgramIl { id, context, il } => {
                 let context = self.objects.context(context)?;
                 let program = context.context.program_il(il)?;
@@ -129,20 +136,7 @@ impl Session {
                 devices,
                 options,
                 files,
-            } => {
-                let program = self.objects.program(program)?;
-                let list = devices_of(&program.context, devices)?;
-                self.remember(&program, options);
-                program.reads(&files, options);
-                let headers = Headers::lay_out(&files)?;
-                let options = headers.options(options);
-                let driver = program.renewed(&headers)?;
-                let code = with_arg_info(&options, program.compiles, |options| {
-                    driver.build(&list, options)
-                });
-                let reply = self.built(&program, code);
-                Ok(self.loaded(&program, reply))
-            }
+            } => self.build_program(program, devices, options, &files),
             Request::Compile {
                 program,
                 devices,
@@ -178,6 +172,27 @@ impl Session {
             Request::Query(query) => self.query_program(query).map(Reply::Bytes),
             _ => Err(CL_INVALID_VALUE),
         }
+    }
+
+    fn build_program(
+        &self,
+        program: Id,
+        devices: &[u8],
+        options: &str,
+        files: &[(&str, &[u8])],
+    ) -> Result<Reply, Code> {
+        let program = self.objects.program(program)?;
+        let list = devices_of(&program.context, devices)?;
+        self.remember(&program, options);
+        program.reads(files, options);
+        let headers = Headers::lay_out(files)?;
+        let options = headers.options(options);
+        let driver = program.renewed(&headers)?;
+        let code = with_arg_info(&options, program.compiles, |options| {
+            driver.build(&list, options)
+        });
+        let reply = self.built(&program, code);
+        Ok(self.loaded(&program, reply))
     }
 
     fn add_program(
@@ -263,6 +278,34 @@ impl Session {
         };
         let binaries: Vec<&[u8]> = binaries.iter().map(Vec::as_slice).collect();
         self.program_binary(id, context, devices, &binaries)
+    }
+
+    /// Creates and builds a program from an accelerator in the node's store.
+    fn program_stored(
+        &self,
+        id: Id,
+        (context, device): (Id, Id),
+        accelerator: &str,
+        options: &str,
+    ) -> Result<Reply, Code> {
+        let refused = |code, reason: String| Reply::Built {
+            code,
+            devices: vec![(device, CL_BUILD_ERROR, options.into(), reason.into(), 0)],
+            kernels: Vec::new(),
+        };
+        let is_over = || self.is_closed();
+        let (images, session) = (&self.shared.images, self.start.session);
+        let image = match images.fetch(session, accelerator, &is_over) {
+            Ok(image) => image,
+            Err(reason) => return Ok(refused(CL_INVALID_BINARY, reason)),
+        };
+        let devices = device.to_le_bytes();
+        if let Reply::Binaries(codes) = self.program_binary(id, context, &devices, &[&image])? {
+            if let Some(code) = codes.into_iter().find(|code| *code != CL_SUCCESS) {
+                return Ok(refused(code, "the driver refused the image".into()));
+            }
+        }
+        self.build_program(id, &devices, options, &[])
     }
 
     /// Stores the binaries that a client has sent because the node lacked them, if the driver has

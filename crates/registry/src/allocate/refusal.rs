@@ -41,6 +41,8 @@ pub enum Reason {
         /// The device's model.
         found: String,
     },
+    /// Its node's store lacks the accelerator, and the instance brings no image.
+    NotStored,
     /// The device shares, and does not hold the accelerator; no store has an accelerator of that
     /// name that is built for the device.
     Unknown,
@@ -117,6 +119,9 @@ impl fmt::Display for Reason {
             Reason::Target { wanted, found } => {
                 write!(f, "the accelerator is built for '{wanted}', not for '{found}'")
             }
+            Reason::NotStored => f.write_str(
+                "its node has no image of the accelerator: add one with `baltra accelerator push`",
+            ),
             Reason::Unknown => f.write_str(
                 "it is shared and does not hold the accelerator, and no stored accelerator of that \
                  name has it as its target",
