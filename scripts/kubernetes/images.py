@@ -19,7 +19,7 @@ from image import closure, write
 
 BALTRA = Path(os.environ.get("BALTRA", ROOT / "target/release/baltra"))
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 NAMES = {"baltra": f"docker.io/library/baltra:{VERSION}", "sobel": "docker.io/library/sobel:1"}
 # PoCL's dependencies in addition to its library: built-in kernels,
 # and a linker with the files that clang passes to it.

@@ -2,12 +2,14 @@
 
 mod board;
 mod daemon;
+mod demo;
 mod function;
 mod pool;
 mod vm;
 
 pub use board::{Board, BoardCommand, Network, Policy, Trace};
 pub use daemon::{Background, Config, Gateway, Manager, Registry, Up};
+pub use demo::{Demo, DemoProgram};
 pub use function::{Door, Function, Invoke, Push};
 pub use pool::{Device, Instances, Pool, RegistryAt};
 pub use vm::{Attach, Vfun, Vm};
@@ -36,6 +38,7 @@ pub struct Args {
 }
 
 const EXAMPLES: &str = "Examples:
+  baltra demo                        share a device, compare pictures, leave nothing behind
   baltra up                          start everything on this host
   baltra run -- ./my-opencl-program  run a program on the shared device
   baltra function deploy sobel.yaml  a function that anyone can curl
@@ -77,6 +80,16 @@ pub enum Command {
         #[arg(short = 'n', long, default_value_t = 200)]
         lines: usize,
     },
+    /// Demonstrate Baltra on this host in a minute; starts and stops daemons of its own
+    ///
+    /// Runs one OpenCL program natively, through Baltra, and as four tenants at once, calls the
+    /// same kernel as a function over HTTP, and compares all results byte for byte. Needs an OpenCL
+    /// driver and nothing else; leaves no process and no file behind.
+    #[command(after_help = "Examples:
+  baltra demo
+  baltra demo --picture photo.jpg --output edges/
+  baltra demo --set device.driver=/usr/lib/x86_64-linux-gnu/libpocl.so.2")]
+    Demo(Demo),
     /// Run a program on the shared device
     #[command(after_help = "Examples:
   baltra run -- clinfo -l
@@ -166,6 +179,9 @@ pub enum Command {
     /// Manage VMs and the functions that they may call
     #[command(subcommand)]
     Vm(Vm),
+    /// Show the version of Baltra and of its protocols
+    #[command(after_help = "Examples:\n  baltra version\n  baltra version --json")]
+    Version(Json),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:
   baltra completion bash > ~/.local/share/bash-completion/completions/baltra
@@ -174,6 +190,15 @@ pub enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Write the manual pages of all commands to a directory
+    #[command(hide = true)]
+    Manual {
+        /// The directory
+        directory: PathBuf,
+    },
+    /// The OpenCL program of the demonstration; `baltra demo` starts it
+    #[command(hide = true)]
+    DemoProgram(DemoProgram),
     /// A process that runs a native function; the gateway starts it
     #[command(hide = true)]
     NativeWorker {

@@ -3,6 +3,7 @@
 mod accelerator;
 mod board;
 mod daemon;
+mod demo;
 mod devices;
 mod doctor;
 mod executor;
@@ -14,11 +15,12 @@ mod run;
 mod tenant;
 mod top;
 mod up;
+mod version;
 mod vfun;
 
 use crate::args::{Args, Command};
 use crate::output::Stdout;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::CommandFactory;
 use std::process::ExitCode;
 
@@ -42,6 +44,12 @@ pub fn dispatch(args: Args) -> Result<ExitCode> {
             lines,
         } => logs::logs(&paths, daemon, follow, lines).map(done),
         Command::Run(run) => run::run(&run, &paths, runtime_dir.as_ref()),
+        Command::Demo(args) => demo::demo(&args),
+        Command::DemoProgram(args) => demo::program::run(&args).map(done),
+        Command::Version(json) => {
+            version::version(json.json);
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Devices(args) => devices::devices(&args, &paths).map(done),
         Command::Device(device) => pool::device(device, &paths),
         Command::Pool(command) => pool::pool(command, &paths).map(done),
@@ -62,6 +70,9 @@ pub fn dispatch(args: Args) -> Result<ExitCode> {
             clap_complete::generate(shell, &mut command, "baltra", &mut Stdout);
             Ok(ExitCode::SUCCESS)
         }
+        Command::Manual { directory } => clap_mangen::generate_to(Args::command(), &directory)
+            .with_context(|| format!("cannot write to {}", directory.display()))
+            .map(done),
         Command::Cluster(command) => baltra_cluster::command(&command, &mut Stdout),
         Command::Kubernetes(command) => {
             daemon::log_to_stderr("info");

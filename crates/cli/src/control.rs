@@ -14,13 +14,25 @@ pub struct Control {
     client: ControlClient<Channel>,
 }
 
-/// The daemon's directories as the command line gives them.
+/// Directory of the daemons that the host's service manager starts.
+const SYSTEM: &str = "/run/baltra";
+
+/// The daemon's directories as the command line gives them. Without a directory: those of the
+/// user's own daemon or, if none is running, of the host's.
 pub fn paths(runtime_dir: Option<&PathBuf>) -> PathOptions {
     let mut paths = PathOptions::default();
     if let Some(dir) = runtime_dir {
         paths.runtime = dir.clone();
+        return paths;
     }
-    paths
+    let system = PathOptions {
+        runtime: SYSTEM.into(),
+        ..paths.clone()
+    };
+    match !paths.control_socket().exists() && system.control_socket().exists() {
+        true => system,
+        false => paths,
+    }
 }
 
 impl Control {

@@ -82,6 +82,8 @@ fn test_every_subcommand_has_help_with_an_example() {
         &["down"],
         &["status"],
         &["logs"],
+        &["demo"],
+        &["version"],
         &["run"],
         &["devices"],
         &["sessions"],

@@ -5,6 +5,7 @@
 //! `clGetExtensionFunctionAddress("clIcdGetPlatformIDsKHR")` lists the platforms, and the first
 //! word of every object is the dispatch table.
 
+mod blocking;
 mod board;
 mod builtin;
 pub mod cancel;
@@ -353,7 +354,20 @@ pub fn readable(library: &str) -> Vec<std::path::PathBuf> {
     let tree = tree.or(is_board.then_some(""));
     // A missing tree is reported when the driver is loaded.
     let tools = tree.and_then(|tree| emulate::tools::Tools::find(tree).ok());
-    tools.map_or_else(Vec::new, |tools| tools.readable())
+    let mut directories = tools.map_or_else(Vec::new, |tools| tools.readable());
+    directories.extend(python_packages(std::path::Path::new(library)));
+    directories
+}
+
+/// The directory of Python's packages that contains a library: a driver in one package may have its
+/// dependencies and its built-in kernels in another.
+fn python_packages(library: &std::path::Path) -> Option<std::path::PathBuf> {
+    let mut above = library.ancestors().skip(1);
+    let found = above.find(|dir| {
+        let name = dir.file_name().and_then(|name| name.to_str());
+        matches!(name, Some("site-packages" | "dist-packages"))
+    });
+    found.map(Into::into)
 }
 
 impl Driver {
@@ -429,6 +443,17 @@ mod tests {
     fn test_a_library_that_is_no_driver_is_refused() {
         let error = Device::open("libc.so.6", "").err();
         assert!(matches!(error, Some(LoadError::NoDriver { .. })));
+    }
+
+    #[test]
+    fn test_a_driver_of_a_python_package_reads_the_other_packages() {
+        let packages = "/venv/lib/python3.11/site-packages";
+        assert_eq!(
+            readable(&format!("{packages}/one/.libs/libone.so")),
+            [std::path::PathBuf::from(packages)]
+        );
+        assert!(readable("/usr/lib/libpocl.so.2").is_empty());
+        assert!(readable("libpocl.so.2").is_empty());
     }
 
     #[test]

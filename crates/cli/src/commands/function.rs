@@ -1,6 +1,6 @@
 //! `baltra function`: manages functions, which are called over HTTP.
 
-mod deploy;
+pub mod deploy;
 mod init;
 mod invoke;
 mod push;

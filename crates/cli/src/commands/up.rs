@@ -47,7 +47,7 @@ pub fn up(args: &Up, runtime_dir: Option<&PathBuf>) -> Result<ExitCode> {
 
 /// Starts the daemons that are not running, one after the other. If one fails, those started before
 /// it are stopped.
-fn start(everything: &Everything, arguments: &[String], tie: Tie) -> Result<Vec<Running>> {
+pub fn start(everything: &Everything, arguments: &[String], tie: Tie) -> Result<Vec<Running>> {
     let paths = &everything.manager.paths;
     let mut started: Vec<Running> = Vec::new();
     for daemon in Daemon::ALL {
