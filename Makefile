@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT := target
 
 .PHONY: all demo test test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-hdl test-board test-drivers test-messages test-vm \
-	test-kubernetes kernel-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-cluster-kubernetes bench-board bench-messages \
+	test-kubernetes test-packages packages kernel-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-cluster-kubernetes bench-board bench-messages \
 	bench-vm bench-kubernetes cluster-demo apps build humboldt setup clean help
 
 all: build apps
@@ -14,10 +14,10 @@ help: ## lists the targets
 demo: setup ## an OpenCL program produces the same picture natively and through Baltra
 	@scripts/demo.sh
 
-test: ## runs what CI runs: all groups except board and kubernetes; the last line counts tests
+test: ## runs what CI runs: all groups except board, kubernetes and packages; the last line counts tests
 	@scripts/test.sh
 
-test-all: ## every group, including board and kubernetes (root)
+test-all: ## every group, including board, kubernetes and packages (root)
 	@scripts/test.sh all
 
 lint: ## formatting, phrases, dependencies between crates, port lists, clippy and cargo-deny
@@ -60,6 +60,13 @@ test-vm: ## tests the VM door with two real guests under QEMU
 
 test-kubernetes: ## tests chart, webhook and controllers on a real API server, applications on a real node (root)
 	@scripts/test.sh kubernetes
+
+packages: setup ## builds the .deb, the wheel, the image, the chart and the bill of materials into target/packages
+	@BALTRA_COMMIT=$$(git describe --always --abbrev=40 --dirty --exclude '*') $(CARGO) build --release --locked
+	@deploy/packages/build.py
+
+test-packages: ## installs the packages in a fresh Debian and a fresh Python, and checks them (root)
+	@scripts/test.sh packages
 
 board-demo: ## demonstrates the live FPGA board with ping, curl and tcpdump (root)
 	@scripts/board-demo.sh

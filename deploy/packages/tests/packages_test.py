@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""The packages of a release, installed: in a fresh Debian root, in a fresh Python environment, and
+as the root of a container.
+
+    make build && deploy/packages/tests/packages_test.py [NAME …]     (root)
+
+Names select tests. BALTRA_BINARIES is the directory of the binaries (target/release). The Debian
+root is kept in target/packages-test."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "scripts/kubernetes/tests"))
+from runner import run as run_tests  # noqa: E402
+
+BUILD = ROOT / "deploy/packages/build.py"
+BINARIES = Path(os.environ.get("BALTRA_BINARIES", ROOT / "target/release"))
+KEPT = ROOT / "target/packages-test"
+UNITS = ("baltra-manager", "baltra-gateway", "baltra-registry")
+# Ends a command that hangs.
+HANGS_S = 1200
+
+
+def output(*command, **options):
+    """The output of a command; an error with it if the command fails."""
+    ran = subprocess.run(
+        [str(word) for word in command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=HANGS_S,
+        **options,
+    )
+    assert ran.returncode == 0, f"{' '.join(map(str, command))}: {ran.returncode}\n{ran.stdout}"
+    return ran.stdout
+
+
+class Debian:
+    """A fresh root of Debian, which this process's children enter."""
+
+    def __init__(self, home):
+        archive = KEPT / "debian.tar"
+        if not archive.is_file():
+            KEPT.mkdir(parents=True, exist_ok=True)
+            partial = archive.with_suffix(".partial.tar")
+            output("mmdebstrap", "--variant=minbase", "bookworm", partial)
+            partial.rename(archive)
+        self.root = home / "debian"
+        self.root.mkdir()
+        output("tar", "--extract", "--file", archive, "--directory", self.root)
+        shutil.copy("/etc/resolv.conf", self.root / "etc/resolv.conf")
+
+    def run(self, *command):
+        """Runs a command in the root, with namespaces of its own, so that nothing stays mounted."""
+        script = (
+            'mount --bind /dev "$0/dev" && mount -t proc proc "$0/proc" && mount -t tmpfs tmpfs "$0/tmp" '
+            '&& mount -t tmpfs tmpfs "$0/run" && exec chroot "$0" "$@"'
+        )
+        environment = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "DEBIAN_FRONTEND": "noninteractive",
+            "LC_ALL": "C.UTF-8",
+            "HOME": "/root",
+        }
+        # The processes of the command end with it.
+        namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+        return output(*namespaces, "sh", "-c", script, self.root, *command, env=environment)
+
+    def files(self):
+        """The files outside of the records of dpkg and apt."""
+        records = ("var/lib/dpkg", "var/lib/apt", "var/cache", "var/log", "dev", "proc", "sys")
+        found = set()
+        for path in self.root.rglob("*"):
+            name = str(path.relative_to(self.root))
+            if not name.startswith(records):
+                found.add(name)
+        return found
+
+
+class Tests:
+    def __init__(self):
+        self.home = Path(tempfile.mkdtemp(prefix="baltra-packages-test-"))
+        self.out = self.home / "packages"
+        output(BUILD, "--binaries", BINARIES, "--out", self.out)
+
+    def end(self):
+        """Removes everything."""
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def package(self, pattern):
+        """The package with this ending."""
+        (found,) = self.out.glob(pattern)
+        return found
+
+    def test_two_builds_have_the_same_bytes(self):
+        again = self.home / "again"
+        output(BUILD, "--binaries", BINARIES, "--out", again)
+        sums = (self.out / "SHA256SUMS").read_text()
+        assert sums == (again / "SHA256SUMS").read_text(), sums
+        assert len(sums.splitlines()) == 5, sums
+        output("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=self.out)
+        shutil.rmtree(again)
+
+    def test_lintian_is_clean(self):
+        output("lintian", "--allow-root", "--fail-on=error,warning", self.package("*.deb"))
+
+    def test_units_are_hardened(self):
+        root = self.home / "units"
+        output("dpkg-deb", "--extract", self.package("*.deb"), root)
+        for unit in UNITS:
+            path = root / f"lib/systemd/system/{unit}.service"
+            # The threshold is ten times the exposure level.
+            output("systemd-analyze", "security", "--offline=yes", "--threshold=30", path)
+        shutil.rmtree(root)
+
+    def test_a_fresh_debian_runs_the_demonstration(self):
+        debian = Debian(self.home)
+        debian.run("apt-get", "update", "--quiet")
+        before = debian.files()
+        began = time.monotonic()
+        shutil.copy(self.package("*.deb"), debian.root / "root/baltra.deb")
+        # apt installs PoCL because the package recommends a driver.
+        debian.run("apt-get", "install", "--yes", "--quiet", "/root/baltra.deb")
+        installed = time.monotonic()
+        shown = debian.run("baltra", "demo")
+        print(
+            f"installed in {installed - began:.1f} s, demonstrated in "
+            f"{time.monotonic() - installed:.1f} s"
+        )
+        assert "identical, byte for byte" in shown, shown
+        assert shown.count("the bytes equal the native ones") == 2, shown
+        for command in (["--version"], ["version", "--json"], ["help", "run"]):
+            debian.run("baltra", *command)
+        debian.run("sh", "-c", "getent passwd baltra && test -d /etc/baltra")
+        changed = debian.root / "etc/baltra/baltra.toml"
+        changed.write_text(changed.read_text() + "# changed\n")
+        debian.run("apt-get", "install", "--yes", "--reinstall", "/root/baltra.deb")
+        assert changed.read_text().endswith("# changed\n")
+        debian.run("apt-get", "purge", "--yes", "baltra")
+        debian.run("sh", "-c", "! getent passwd baltra && ! getent group baltra")
+        left = [name for name in debian.files() - before if "baltra" in name]
+        assert left == ["root/baltra.deb"], left
+        shutil.rmtree(debian.root)
+
+    def test_a_debian_without_a_driver_names_the_remedy(self):
+        debian = Debian(self.home)
+        debian.run("apt-get", "update", "--quiet")
+        shutil.copy(self.package("*.deb"), debian.root / "root/baltra.deb")
+        apt = ("apt-get", "install", "--yes", "--quiet", "--no-install-recommends")
+        debian.run(*apt, "/root/baltra.deb")
+        refused = debian.run("sh", "-c", "! baltra demo 2>&1")
+        assert "apt install pocl-opencl-icd" in refused, refused
+        shutil.rmtree(debian.root)
+
+    def test_a_fresh_environment_runs_the_demonstration(self):
+        venv = self.home / "venv"
+        began = time.monotonic()
+        output(sys.executable, "-m", "venv", venv)
+        output(venv / "bin/pip", "install", "--quiet", "--no-deps", self.package("*.whl"))
+        installed = time.monotonic()
+        shown = output(venv / "bin/baltra", "demo")
+        print(
+            f"environment and wheel in {installed - began:.1f} s, demonstrated in "
+            f"{time.monotonic() - installed:.1f} s"
+        )
+        assert "identical, byte for byte" in shown, shown
+        version = json.loads(output(venv / "bin/python", "-m", "baltra", "version", "--json"))
+        assert version["version"] in self.package("*.whl").name, version
+        program = """
+import baltra
+with baltra.Daemon() as daemon:
+    devices = daemon.devices()
+    assert devices and devices[0].state == "ready" and devices[0].compute_units > 0, devices
+    assert daemon.deploy(baltra.FUNCTIONS / "sobel") == ["sobel"]
+    size, raw = {"width": "64", "height": "1"}, {"Accept": "application/octet-stream"}
+    edges = daemon.call("sobel", bytes(range(64)), query=size, headers=raw)
+    assert list(edges) == [4, *[8] * 62, 4], list(edges)
+    assert daemon.run(["sh", "-c", "exit 3"], check=False).returncode == 3
+    try:
+        daemon.call("missing")
+    except baltra.Error as error:
+        assert "404" in str(error), error
+    else:
+        raise AssertionError("a function that does not exist was called")
+try:
+    baltra.Daemon({"device.driver": "/no/such/driver.so"})
+except baltra.Error as error:
+    assert "/no/such/driver.so" in str(error), error
+else:
+    raise AssertionError("a driver that does not exist was loaded")
+"""
+        output(venv / "bin/python", "-c", program)
+        shutil.rmtree(venv)
+
+    def test_the_wheel_s_record_is_complete(self):
+        with zipfile.ZipFile(self.package("*.whl")) as wheel:
+            (record,) = [name for name in wheel.namelist() if name.endswith("/RECORD")]
+            lines = [line.split(",") for line in wheel.read(record).decode().splitlines()]
+            assert {name for name, _, _ in lines} == set(wheel.namelist())
+            assert all(
+                int(size) == wheel.getinfo(name).file_size for name, _, size in lines if size
+            )
+
+    def test_the_image_runs_unprivileged(self):
+        with tarfile.open(self.package("*.oci.tar")) as image:
+            read = lambda name: image.extractfile(name).read()
+            blob = lambda about: read(f"blobs/{about['digest'].replace(':', '/')}")
+            (about,) = json.loads(read("index.json"))["manifests"]
+            manifest = json.loads(blob(about))
+            (layer,) = manifest["layers"]
+            for part in (about, layer, manifest["config"]):
+                assert f"sha256:{hashlib.sha256(blob(part)).hexdigest()}" == part["digest"]
+                assert len(blob(part)) == part["size"]
+            configuration = json.loads(blob(manifest["config"]))
+            packed = self.home / "layer.tar.gz"
+            packed.write_bytes(blob(layer))
+        root = self.home / "image"
+        root.mkdir()
+        output("tar", "--extract", "--file", packed, "--directory", root)
+        # The digest in the configuration is that of the layer before compression.
+        unpacked = subprocess.run(["gzip", "-dc", packed], stdout=subprocess.PIPE, check=True)
+        digest = f"sha256:{hashlib.sha256(unpacked.stdout).hexdigest()}"
+        assert configuration["rootfs"]["diff_ids"] == [digest]
+        user = configuration["config"]["User"]
+        (program,) = configuration["config"]["Entrypoint"]
+        shown = output("chroot", f"--userspec={user}", root, program, "version", "--json")
+        assert json.loads(shown)["version"] in self.package("*.oci.tar").name
+        assert not (root / "bin/sh").exists()
+        shutil.rmtree(root)
+
+    def test_the_bill_of_materials_names_each_crate(self):
+        bill = json.loads(self.package("*.cdx.json").read_text())
+        names = {component["name"]: component for component in bill["components"]}
+        assert {"tokio", "rustls", "baltra-manager", "baltra-icd"} <= set(names)
+        # Crates for tests are not part of the binaries.
+        assert "proptest" not in names and "baltra-testkit" not in names
+        for component in bill["components"]:
+            assert component["licenses"], component
+            assert component.get("hashes") or component["name"].startswith("baltra-"), component
+        references = {component["bom-ref"] for component in bill["components"]}
+        for dependency in bill["dependencies"]:
+            assert set(dependency["dependsOn"]) <= references, dependency
+
+    def test_the_chart_is_complete(self):
+        with tarfile.open(self.package("*.tgz")) as chart:
+            names = set(chart.getnames())
+        source = ROOT / "deploy/helm/baltra"
+        files = [path for path in source.rglob("*") if path.is_file()]
+        assert names == {f"baltra/{path.relative_to(source)}" for path in files}
+
+
+if __name__ == "__main__":
+    if os.geteuid() != 0:
+        sys.exit("error: the tests enter roots of their own, which needs root")
+    run_tests(Tests, sys.argv[1:])
