@@ -9,6 +9,7 @@
 //! | [`capture`] | what kernels print |
 //! | [`health`] | whether the driver's context is still of use |
 //! | [`images`] | the device's image, where it holds one at a time |
+//! | [`shared`] | options, and the state that sessions share |
 //! | [`process`] | the process's main loop |
 //!
 //! The executor uses shared memory only, and treats its content as hostile: a record is copied
@@ -23,6 +24,8 @@ pub mod images;
 mod load;
 pub mod process;
 pub mod session;
+pub mod shared;
 pub mod traces;
 
-pub use process::{probe, run, Options, Shared};
+pub use process::{probe, run};
+pub use shared::{Options, Shared};

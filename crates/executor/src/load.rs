@@ -1,6 +1,6 @@
 //! Loads an image for the operator.
 
-use crate::process::Shared;
+use crate::Shared;
 use anyhow::Context;
 use baltra_opencl::{CL_PROGRAM_BUILD_LOG, CL_SUCCESS};
 use baltra_wire::opencl::text_of;

@@ -3,196 +3,29 @@
 mod culprit;
 
 use crate::account::Account;
-use crate::binaries::Binaries;
 use crate::capture::Capture;
-use crate::driver::{self, Context, Device, Queue, Turns};
-use crate::health::Health;
-use crate::images::Images;
+use crate::driver;
 use crate::session::{Session, SessionMemory};
-use crate::traces::Traces;
+use crate::shared::{Options, Shared, WORK_DIR};
 use anyhow::Context as _;
 use baltra_channel::Channel;
 use baltra_ring::lease::monotonic_ns;
 use baltra_ring::LeaseHolder;
-use baltra_sandbox::Sandbox;
 use baltra_wire::executor::{Cause, SessionStart, ToExecutor, ToManager};
 use baltra_wire::listing::Listing;
-use baltra_wire::{DeviceDescription, Share, EXECUTOR_ENDED, WORK_FAULTED};
+use baltra_wire::{Share, EXECUTOR_ENDED, WORK_FAULTED};
 use culprit::{culprit, Running};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// Long enough for a client that enqueues again as soon as a command completes; the spinning thread
-/// yields.
-const SPIN_US: u64 = 50;
 
 /// How long commands of an ended session may continue if no other session uses the process: all
 /// resources are freed within a second.
 const ENDING_MAX: Duration = Duration::from_millis(800);
-
-/// How long they may continue otherwise, unless [`Options::orphan`] is set: ending the process ends
-/// the other sessions, too. A GPU's driver time-slices kernels, and an endless one slows down all
-/// others meanwhile.
-const ORPHAN_MAX_GPU: Duration = Duration::from_secs(2);
-/// As above, on other devices.
-const ORPHAN_MAX: Duration = Duration::from_secs(5);
-
-/// How long a command of an open session may block commands of ended sessions, unless
-/// [`Options::contended`] is set. Without commands that wait, it may take any time.
-const CONTENDED_MAX: Duration = Duration::from_secs(30);
-
-/// The default directory's name, followed by the process's number.
-const WORK_DIR: &str = "baltra-executor-";
-
-/// Options of an executor.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The control socket, inherited; may be the standard input.
-    pub control_fd: RawFd,
-    /// The vendor's library.
-    pub driver: String,
-    /// The selected device: a number, a part of a name, or empty for the first.
-    pub device: String,
-    /// The device's name in the manager's configuration.
-    pub name: String,
-    /// Whether buffers may be in the client's memory, where the device can use it.
-    pub host_memory: bool,
-    /// Maximum spin of a queue's thread before it sleeps, microseconds.
-    pub spin_us: u64,
-    /// This executor's directory: compiled kernels, temporary files. Created if necessary, removed
-    /// at the end.
-    pub work_dir: PathBuf,
-    /// Parent of the directories that [`ToExecutor::Assign`] names; without it, and with the
-    /// sandbox, compiled kernels are not cached.
-    pub cache_root: Option<PathBuf>,
-    /// Socket for reconnecting to a new manager after the manager has exited.
-    pub adopt: Option<PathBuf>,
-    /// Whether to give up what the process does not need ([`baltra_sandbox`]).
-    pub sandbox: bool,
-    /// Whether to report commands that belong to traces to the manager.
-    pub traces: bool,
-    /// How long commands of an ended session may continue while other sessions use the process;
-    /// `None`: depends on the device's type.
-    pub orphan: Option<Duration>,
-    /// How long a command of an open session may block commands of ended sessions; zero: unlimited;
-    /// `None`: 30 s.
-    pub contended: Option<Duration>,
-}
-
-impl Options {
-    /// The first device of a driver's library, the control socket as the standard input, and
-    /// defaults otherwise.
-    pub fn new(driver: impl Into<String>) -> Options {
-        let own = format!("{WORK_DIR}{}", std::process::id());
-        Options {
-            control_fd: 0,
-            driver: driver.into(),
-            device: String::new(),
-            name: String::new(),
-            host_memory: true,
-            spin_us: SPIN_US,
-            work_dir: std::env::temp_dir().join(own),
-            cache_root: None,
-            adopt: None,
-            sandbox: true,
-            traces: false,
-            orphan: None,
-            contended: None,
-        }
-    }
-
-    fn sandbox(&self) -> Sandbox {
-        Sandbox {
-            library: self.driver.clone().into(),
-            readable: driver::readable(&self.driver),
-            work_dir: self.work_dir.clone(),
-            cache_root: self.cache_root.clone(),
-        }
-    }
-
-    /// The spinning time.
-    pub fn spin(&self) -> Duration {
-        Duration::from_micros(self.spin_us)
-    }
-}
-
-/// State shared by all sessions of the process.
-pub struct Shared {
-    /// Its options.
-    pub options: Options,
-    /// The device.
-    pub device: Device,
-    /// The driver's context, created before the first session arrives.
-    pub context: Arc<Context>,
-    /// The device, described.
-    pub description: DeviceDescription,
-    /// Turns at the driver, needed for GPU drivers.
-    pub turns: Arc<Turns>,
-    /// For pinning arenas; `None`: the device works in host memory, or is not a GPU.
-    pub pinning: Option<Arc<Queue>>,
-    /// The standard output, where kernels print.
-    pub capture: Option<Capture>,
-    /// The device's image, where it holds one at a time.
-    pub images: Arc<Images>,
-    /// Binaries of remote clients' programs.
-    pub binaries: Binaries,
-    /// Commands that belong to traces.
-    pub traces: Traces,
-    /// Whether the driver's context is still of use.
-    pub health: Health,
-}
-
-impl Shared {
-    /// How long commands of an ended session may continue while other sessions use the process.
-    fn orphan_max(&self) -> Duration {
-        let by_kind = if self.device.is_gpu() {
-            ORPHAN_MAX_GPU
-        } else {
-            ORPHAN_MAX
-        };
-        self.options.orphan.unwrap_or(by_kind)
-    }
-
-    /// How long a command of an open session may block commands of ended sessions; `None`:
-    /// unlimited.
-    fn contended_max(&self) -> Option<Duration> {
-        let max = self.options.contended.unwrap_or(CONTENDED_MAX);
-        (!max.is_zero()).then_some(max)
-    }
-
-    /// Loads the driver and readies it.
-    pub fn open(options: Options, capture: Option<Capture>) -> anyhow::Result<Shared> {
-        let device = Device::open(&options.driver, &options.device)?;
-        let context = Context::new(&[device])
-            .map_err(|code| anyhow::anyhow!("the driver cannot create a context (error {code})"))?;
-        let description = driver::describe(device, &context, &options.name, options.host_memory);
-        let gpu = device.is_gpu() && !description.host_memory;
-        let pinning = if gpu {
-            context.queue(device, 0).ok().map(Arc::new)
-        } else {
-            None
-        };
-        let images = Arc::new(Images::new()?);
-        Ok(Shared {
-            health: Health::new(&context, device, images.wake()),
-            turns: Turns::new(gpu),
-            pinning,
-            device,
-            context: Arc::new(context),
-            description,
-            capture,
-            traces: Traces::new(options.traces, images.wake()),
-            images,
-            binaries: Binaries::default(),
-            options,
-        })
-    }
-}
 
 /// Runs the executor until the manager ends it, or has exited and the last session has ended.
 pub fn run(options: Options) -> anyhow::Result<()> {

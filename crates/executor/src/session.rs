@@ -11,6 +11,7 @@
 //! channel itself, under its lock, so that no command waits for another thread to be scheduled.
 
 mod arena;
+mod base;
 pub mod board;
 mod control;
 mod deferred;
@@ -20,6 +21,7 @@ mod headers;
 mod inbox;
 mod kernels;
 mod launch;
+mod names;
 mod notices;
 mod objects;
 mod ordered;
@@ -28,6 +30,7 @@ mod programs;
 mod queue;
 mod submit;
 mod svm;
+mod table;
 mod unordered;
 
 pub use door::SessionMemory;
@@ -46,7 +49,6 @@ use control::ControlState;
 use deferred::Deferred;
 use door::Door;
 use inbox::Inbox;
-use objects::Objects;
 use programs::Builder;
 use queue::QueueHandle;
 use std::collections::HashMap;
@@ -56,6 +58,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 use svm::Svm;
+use table::Objects;
 
 /// Commands of a session that was aborted for its deadline end within this, or its executor does.
 const ABORT_MAX: Duration = Duration::from_millis(100);

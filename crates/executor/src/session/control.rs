@@ -1,8 +1,10 @@
 //! Carrying out control messages.
 
 use super::deferred::{After, ReleaseTarget};
-use super::objects::{Context, Kernel, Memory, NameTaken, Object, Program};
+use super::names::{ids, words};
+use super::objects::{Context, Kernel, Memory, Program};
 use super::queue::QueueHandle;
+use super::table::{NameTaken, Object};
 use super::{arena, pixels, Arena, Session, Violation};
 use crate::account::Charge;
 use crate::driver::{self, Code, Device};
@@ -40,20 +42,6 @@ impl From<NameTaken> for Violation {
     fn from(_: NameTaken) -> Violation {
         Violation::new("an object's id is null, already in use, or over the limit of objects")
     }
-}
-
-/// Names of four little-endian bytes each.
-pub fn ids(bytes: &[u8]) -> impl ExactSizeIterator<Item = Id> + '_ {
-    bytes
-        .chunks_exact(4)
-        .map(|c| u32::from_le_bytes(c.try_into().expect("chunks of four")))
-}
-
-/// Numbers of eight little-endian bytes each.
-pub fn words(bytes: &[u8]) -> impl ExactSizeIterator<Item = u64> + '_ {
-    bytes
-        .chunks_exact(8)
-        .map(|c| u64::from_le_bytes(c.try_into().expect("chunks of eight")))
 }
 
 impl Session {

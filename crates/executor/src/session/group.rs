@@ -38,7 +38,7 @@ impl OneGroup {
             return OneGroup::default();
         }
         let sides = device.info(CL_DEVICE_MAX_WORK_ITEM_SIZES as u32);
-        let mut sides = super::control::words(sides.as_deref().unwrap_or_default());
+        let mut sides = super::names::words(sides.as_deref().unwrap_or_default());
         OneGroup {
             most: number(&ask(CL_KERNEL_WORK_GROUP_SIZE))
                 .min(SCHEDULERS * number(&ask(CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE))),

@@ -2,7 +2,8 @@
 //! since the queue's previous launch of the kernel are not set again.
 
 use super::group::OneGroup;
-use super::objects::{Context, IdMap, Kernel, Memory};
+use super::names::IdMap;
+use super::objects::{Context, Kernel, Memory};
 use super::Session;
 use crate::driver::{self, number, Code};
 use baltra_opencl::*;
@@ -185,7 +186,7 @@ impl OwnKernel {
         if indirect.is_empty() && self.indirect.is_empty() {
             return Ok(());
         }
-        let addresses: Vec<u64> = super::control::words(indirect).collect();
+        let addresses: Vec<u64> = super::names::words(indirect).collect();
         if addresses == self.indirect {
             return Ok(());
         }

@@ -9,8 +9,8 @@
 //! 10.0 µs by `clFinish`, 9.3 µs by callback. The simpler way was chosen; the out-of-order queue
 //! ([`super::unordered`]) needs callbacks anyway.
 
+use super::base::Base;
 use super::board::{State, Submitted};
-use super::queue::Base;
 use super::submit::{How, Lane, Outcome};
 use super::Violation;
 use crate::driver::{Code, Enqueue};
@@ -234,7 +234,7 @@ impl InOrder {
                 let submitted = Arc::new(Submitted {
                     event: driver,
                     context: self.lane.as_ref().map_or(0, Lane::context),
-                    queue: self.base.handle.id,
+                    queue: self.base.state.id,
                 });
                 if event != 0 {
                     let board = &self.base.session.board;
@@ -324,7 +324,7 @@ impl InOrder {
                 State::Done(status) if status < 0 => return Ready::Failed,
                 State::Done(_) => {}
                 State::Pending => return Ready::Closed,
-                State::Submitted(submitted) if submitted.queue == self.base.handle.id => {}
+                State::Submitted(submitted) if submitted.queue == self.base.state.id => {}
                 State::Submitted(submitted) if submitted.context == context => {
                     waits.push(submitted);
                 }
@@ -349,7 +349,7 @@ impl InOrder {
     /// As [`InOrder::retire`], while the newest `open` commands are not resolved yet.
     fn retire_before(&mut self, open: u64) {
         self.flush();
-        let (before, since_ns) = (self.completed, self.base.handle.running_since_ns());
+        let (before, since_ns) = (self.completed, self.base.state.running_since_ns());
         if let Some(milestone) = self.milestones.pop_front() {
             let driver = &milestone.driver.event;
             let status = driver.wait();

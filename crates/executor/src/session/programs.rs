@@ -1,10 +1,11 @@
 //! The builder: a thread that carries out requests that may take long, one at a time, so that a
 //! compilation delays neither commands nor the control channel.
 
-use super::control::ids;
-use super::headers::{Directory, Headers};
+use super::headers::Headers;
 use super::kernels::{describe, mentions_printf};
-use super::objects::{Context, Object, Program};
+use super::names::ids;
+use super::objects::{Compilation, Context, Program};
+use super::table::Object;
 use super::Session;
 use crate::binaries::{self, Key};
 use crate::driver::{self, number, Code, Device};
@@ -601,24 +602,6 @@ impl Session {
             .queried
             .get_or_init(|| kernel.program.driver().kernel(&kernel.name));
         ask(queried.as_ref().map_err(|code| *code)?)
-    }
-}
-
-/// A compilation, as it can be repeated.
-pub struct Compilation {
-    driver: Arc<driver::Program>,
-    devices: Vec<Device>,
-    options: String,
-    headers: Vec<(Arc<driver::Program>, String)>,
-    /// Of the headers, which the compiler reads again.
-    _directory: Option<Directory>,
-}
-
-impl Compilation {
-    fn run(&self, options: &str) -> driver::Result<()> {
-        let headers = self.headers.iter().map(|(h, name)| (&**h, name.as_str()));
-        let headers: Vec<_> = headers.collect();
-        self.driver.compile(&self.devices, options, &headers)
     }
 }
 

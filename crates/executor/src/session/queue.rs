@@ -9,58 +9,32 @@
 //! parked in the [`QueueHandle`], and the client requests a thread when it is needed
 //! ([`baltra_wire::Control::QueueRun`]).
 
+use super::base::{Base, QueueState};
 use super::objects::Context;
 use super::ordered::InOrder;
 use super::submit::Lane;
 use super::unordered::Unordered;
 use super::{Session, Violation};
-use crate::driver::{self, Code, Event as DriverEvent};
+use crate::driver::{self, Code};
 use baltra_opencl::*;
-use baltra_ring::lease::monotonic_ns;
-use baltra_ring::{Consumer, Progress, Range, Waker};
-use baltra_wire::executor::TracedTask;
-use baltra_wire::{Event, Id, Notice};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use baltra_ring::{Consumer, Range};
+use baltra_wire::{Id, Notice};
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-/// A thread that has had nothing to do for so long ends.
-const PARK_AFTER: Duration = Duration::from_secs(2);
-
-/// Maximum number of a queue's outstanding calls that belong to traces; further ones are not
-/// reported.
-const TRACED_MAX: usize = 64;
-
-/// Commands that belong to a trace.
-struct Traced {
-    trace: [u8; 16],
-    parent: [u8; 8],
-    /// The last one's number.
-    last: u64,
-    came_ns: u64,
-    /// `None`: the device is waited for.
-    granted_ns: Option<u64>,
+/// A queue, as other threads access it.
+pub struct QueueHandle {
+    state: Arc<QueueState>,
+    thread: Mutex<Thread>,
 }
 
-/// A queue's state that other threads can access.
-pub struct QueueHandle {
-    /// Its name.
-    pub id: Id,
-    taken: AtomicU64,
-    submitted: AtomicU64,
-    completed: AtomicU64,
-    /// Time of the last completion while the driver has commands of the queue; 0: it has none.
-    running_ns: AtomicU64,
-    released: AtomicBool,
-    closed: AtomicBool,
-    /// Locked for any access to the ring from outside the queue's thread, because the ring may be
-    /// returned to the client once the thread has ended. The value: the client requests a notice.
-    notify: Mutex<bool>,
-    waker: Waker,
-    /// The client runs a queue that is parked.
-    parks: bool,
-    thread: Mutex<Thread>,
+impl Deref for QueueHandle {
+    type Target = QueueState;
+
+    fn deref(&self) -> &QueueState {
+        &self.state
+    }
 }
 
 /// State of a queue's thread.
@@ -73,50 +47,6 @@ struct Thread {
 }
 
 impl QueueHandle {
-    /// Commands taken off the channel.
-    pub fn taken(&self) -> u64 {
-        self.taken.load(Ordering::SeqCst)
-    }
-
-    /// Number of commands that are submitted to the driver or complete.
-    pub fn submitted(&self) -> u64 {
-        self.submitted.load(Ordering::SeqCst)
-    }
-
-    /// Number of complete commands.
-    pub fn completed(&self) -> u64 {
-        self.completed.load(Ordering::SeqCst)
-    }
-
-    /// Start of the driver's oldest command of this queue, or of its wait behind others
-    /// (`CLOCK_MONOTONIC`); `None`: it has none.
-    pub fn running_since_ns(&self) -> Option<u64> {
-        let since = self.running_ns.load(Ordering::Relaxed);
-        (since > 0).then_some(since)
-    }
-
-    /// The client has released the queue: its thread ends once the queue is empty. With `notify`,
-    /// [`Notice::Freed`] then reports that the client may reuse the ring's memory.
-    pub fn release(&self, notify: bool) {
-        let mut wanted = self.notify.lock().expect("no panic under this lock");
-        *wanted = notify;
-        self.released.store(true, Ordering::Release);
-        self.waker.wake();
-    }
-
-    /// Wakes the thread if it sleeps although commands are available.
-    pub fn wake_behind(&self) {
-        self.waker.wake_behind();
-    }
-
-    /// The session ends: so does the thread.
-    pub fn wake(&self) {
-        let _held = self.notify.lock().expect("no panic under this lock");
-        if !self.closed.load(Ordering::Acquire) {
-            self.waker.wake();
-        }
-    }
-
     fn thread(&self) -> MutexGuard<'_, Thread> {
         self.thread.lock().expect("no panic under this lock")
     }
@@ -191,7 +121,7 @@ impl QueueHandle {
     pub fn is_finished(&self) -> bool {
         let thread = self.thread();
         let ended = |thread: &JoinHandle<()>| thread.is_finished();
-        self.closed.load(Ordering::Acquire) && thread.newest.as_ref().is_none_or(ended)
+        self.is_closed() && thread.newest.as_ref().is_none_or(ended)
     }
 
     /// Waits for the thread, or drops the worker of a parked queue.
@@ -205,36 +135,6 @@ impl QueueHandle {
             let _ = newest.join();
         }
     }
-
-    /// Ends the queue: waiters are released, and its ring is no longer accessed; returns whether
-    /// the client requests a notice.
-    fn end(&self) -> bool {
-        let notify = self.notify.lock().expect("no panic under this lock");
-        self.closed.store(true, Ordering::Release);
-        for count in [&self.taken, &self.submitted, &self.completed] {
-            count.store(u64::MAX, Ordering::SeqCst);
-        }
-        *notify
-    }
-}
-
-/// The common part of both kinds of queue.
-pub struct Base {
-    /// The session.
-    pub session: Arc<Session>,
-    /// The part that other threads can access.
-    pub handle: Arc<QueueHandle>,
-    /// The channel.
-    pub consumer: Consumer,
-    /// Whether events need times.
-    pub profiling: bool,
-    progress: Progress,
-    /// Start of the running task; `None`: no task, no lease.
-    task: Option<Instant>,
-    traced: Vec<Traced>,
-    calls: u64,
-    published: u64,
-    shown: u64,
 }
 
 /// A parked queue. If the driver cannot create such a queue, commands are still taken, and each one
@@ -247,32 +147,12 @@ pub fn open(
     ring: &Range,
     made: Result<(Arc<Context>, driver::Queue), Code>,
 ) -> Result<Arc<QueueHandle>, Violation> {
+    let state = Arc::new(QueueState::new(id, &consumer));
+    let base = Base::new(session, &state, properties, consumer, ring)?;
     let handle = Arc::new(QueueHandle {
-        id,
-        taken: 0.into(),
-        submitted: 0.into(),
-        completed: 0.into(),
-        running_ns: 0.into(),
-        released: false.into(),
-        closed: false.into(),
-        notify: Mutex::new(false),
-        waker: consumer.waker(),
-        // A client that does not mark the ring as parked expects a thread.
-        parks: consumer.is_parked(),
+        state,
         thread: Mutex::default(),
     });
-    let base = Base {
-        session: session.clone(),
-        handle: handle.clone(),
-        consumer,
-        profiling: properties & CL_QUEUE_PROFILING_ENABLE as u64 != 0,
-        progress: Progress::new(ring)?,
-        task: None,
-        traced: Vec::new(),
-        calls: 0,
-        published: 0,
-        shown: 0,
-    };
     let lane = made.map(|(context, queue)| Lane::new(session.clone(), context, queue));
     let unordered = properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE as u64 != 0;
     let worker = match lane {
@@ -280,7 +160,7 @@ pub fn open(
         lane => Worker::InOrder(Box::new(InOrder::new(base, lane))),
     };
     handle.thread().parked = Some(worker);
-    if !handle.parks && !handle.run() {
+    if !handle.parks() && !handle.run() {
         return Err(Violation {
             code: CL_OUT_OF_RESOURCES,
             text: "cannot start a command queue's thread".into(),
@@ -308,194 +188,6 @@ impl Worker {
         match self {
             Worker::InOrder(worker) => worker.serve(),
             Worker::Unordered(worker) => worker.serve(),
-        }
-    }
-}
-
-impl Base {
-    /// Whether the thread is to end: the session is closed, or the queue is released and empty.
-    pub fn is_over(&self) -> bool {
-        self.session.is_closed()
-            || (self.handle.released.load(Ordering::Acquire) && self.consumer.is_empty())
-    }
-
-    /// The next command's record, if one is available.
-    pub fn take(&mut self, record: &mut Vec<u8>) -> Result<bool, baltra_ring::RingError> {
-        let session = &self.session;
-        self.consumer.pop_unless(record, || session.is_closed())
-    }
-
-    /// How long the thread sleeps for the next command before it ends.
-    pub fn idle_max(&self) -> Option<Duration> {
-        self.handle.parks.then_some(PARK_AFTER)
-    }
-
-    /// Whether the thread has slept for all of [`Base::idle_max`].
-    pub fn is_idle(&self, since: Instant) -> bool {
-        self.idle_max().is_some_and(|max| since.elapsed() >= max) && self.consumer.is_empty()
-    }
-
-    /// Whether the thread has to stay awake for something other than a command.
-    pub fn is_called(&self) -> bool {
-        self.session.is_closed() || self.handle.released.load(Ordering::Acquire)
-    }
-
-    /// Holds the device; false when the session ends first.
-    pub fn begin_task(&mut self) -> bool {
-        if self.task.is_some() {
-            return true;
-        }
-        let started = Instant::now();
-        let session = &self.session;
-        if !session.account.lease.acquire_unless(|| session.is_closed()) {
-            return false;
-        }
-        self.task = Some(started);
-        self.runs_since(monotonic_ns());
-        if !self.traced.is_empty() {
-            let now = monotonic_ns();
-            for traced in &mut self.traced {
-                traced.granted_ns.get_or_insert(now);
-            }
-        }
-        true
-    }
-
-    /// Assigns the `commands` after the command `number` to a trace.
-    pub fn trace(&mut self, number: u64, trace: [u8; 16], parent: [u8; 8], commands: u32) {
-        if !self.session.shared.traces.is_on() || self.traced.len() >= TRACED_MAX {
-            return;
-        }
-        let came_ns = monotonic_ns();
-        self.traced.push(Traced {
-            trace,
-            parent,
-            last: number.saturating_add(commands.into()),
-            came_ns,
-            granted_ns: self.holds_device().then_some(came_ns),
-        });
-    }
-
-    /// Says of those that are over when they were.
-    fn end_traced(&mut self, completed: u64) {
-        if self.traced.is_empty() {
-            return;
-        }
-        let ended_ns = monotonic_ns();
-        let (session, traces) = (self.session.start.session, &self.session.shared.traces);
-        self.traced.retain(|traced| {
-            let over = traced.last <= completed;
-            if over {
-                traces.post(TracedTask {
-                    session,
-                    trace: traced.trace,
-                    parent: traced.parent,
-                    came_ns: traced.came_ns,
-                    granted_ns: traced.granted_ns.unwrap_or(ended_ns),
-                    ended_ns,
-                });
-            }
-            !over
-        });
-    }
-
-    /// Whether a task is running.
-    pub fn holds_device(&self) -> bool {
-        self.task.is_some()
-    }
-
-    fn runs_since(&self, now_ns: u64) {
-        self.handle.running_ns.store(now_ns, Ordering::Relaxed);
-    }
-
-    /// Gives the device up; nothing of this queue is in flight.
-    pub fn end_task(&mut self, moved: &mut (u64, u64)) {
-        let Some(started) = self.task.take() else {
-            return;
-        };
-        self.runs_since(0);
-        let lease = &self.session.account.lease;
-        lease.release();
-        lease.count_task(started.elapsed());
-        lease.count_calls(self.calls, moved.0, moved.1);
-        self.calls = 0;
-        *moved = (0, 0);
-    }
-
-    /// Whether another tenant is waiting for the device.
-    pub fn is_wanted_back(&self) -> bool {
-        self.task.is_some() && self.session.account.lease.is_revoked()
-    }
-
-    /// Sets the number of outstanding commands, for statistics.
-    pub fn show(&mut self, open: u64) {
-        self.session.account.queued(self.shown, open);
-        self.shown = open;
-    }
-
-    /// A command was taken: `number` so far.
-    pub fn took(&mut self, number: u64) {
-        self.calls += 1;
-        self.handle.taken.store(number, Ordering::SeqCst);
-    }
-
-    /// The first `number` commands are with the driver.
-    pub fn submitted(&self, number: u64) {
-        self.handle.submitted.store(number, Ordering::SeqCst);
-    }
-
-    /// Reports to the client that the first `number` commands are complete.
-    pub fn publish(&mut self, number: u64) {
-        // With a lost context, the session's end completes everything outstanding.
-        if number == self.published || self.session.shared.health.is_lost() {
-            return;
-        }
-        self.published = number;
-        self.handle.completed.store(number, Ordering::SeqCst);
-        self.progress.publish(number);
-        if self.holds_device() {
-            let now_ns = monotonic_ns();
-            self.runs_since(now_ns);
-            self.session.account.lease.advance(now_ns);
-        }
-        // Runs after the client has been notified, because tracing is not latency-critical.
-        self.end_traced(number);
-        if self.session.start.flags.mirror {
-            self.session.notices.send(&Notice::Progress {
-                queue: self.handle.id,
-                completed: number,
-                failed: self.progress.failure().unwrap_or((0, 0)),
-            });
-        }
-    }
-
-    /// Ends a command. An error is recorded in its event or, without one, in the queue's progress.
-    pub fn ended(&self, number: u64, event: Event, status: Code, times_ns: [u64; 4]) {
-        let status = match status {
-            0.. => status,
-            code => self.session.verdict(code),
-        };
-        if event != 0 {
-            self.session.board.complete(event, status, times_ns);
-        } else if status < 0 {
-            self.progress.fail(number, status);
-        }
-    }
-
-    /// The times of a command that this thread carried out itself.
-    pub fn times_now(&self, since_ns: u64) -> [u64; 4] {
-        if !self.profiling {
-            return [0; 4];
-        }
-        [since_ns, since_ns, since_ns, self.session.device_ns()]
-    }
-
-    /// The times of a command that the driver carried out.
-    pub fn times_of(&self, event: &DriverEvent) -> [u64; 4] {
-        if self.profiling {
-            event.times()
-        } else {
-            [0; 4]
         }
     }
 }

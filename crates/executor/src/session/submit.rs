@@ -205,7 +205,7 @@ impl Lane {
             }
             Operation::Migrate { objects, flags } => {
                 self.held.clear();
-                for id in super::control::ids(objects) {
+                for id in super::names::ids(objects) {
                     let memory = self.memory(id)?;
                     self.held.push(memory);
                 }

@@ -1,8 +1,8 @@
 //! The out-of-order queue: commands wait in a list until they are ready for the driver's own
 //! out-of-order queue; completions are reported by callbacks.
 
+use super::base::Base;
 use super::board::{Sleeper, State, Submitted};
-use super::queue::Base;
 use super::submit::{How, Lane, Outcome};
 use super::Violation;
 use crate::driver::{Code, Enqueue};
@@ -298,7 +298,7 @@ impl Unordered {
                 let submitted = Arc::new(Submitted {
                     event: driver,
                     context: self.lane.context(),
-                    queue: self.base.handle.id,
+                    queue: self.base.state.id,
                 });
                 self.open[at].stage = Stage::Driver(submitted.clone());
                 self.in_driver += 1;
