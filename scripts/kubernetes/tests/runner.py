@@ -1,5 +1,5 @@
-"""Runs a class of tests: the methods whose names begin with test_;
-arguments on the command line select some."""
+"""Runs a class of tests: the methods whose names begin with test_, its own first and then each
+base's; arguments on the command line select some."""
 
 import sys
 import time
@@ -13,7 +13,8 @@ def run(make, names):
     tests = make()
     passed, failed = 0, []
     try:
-        chosen = [name for name in type(tests).__dict__ if name.startswith("test_")]
+        parts = type(tests).__mro__
+        chosen = [name for part in parts for name in vars(part) if name.startswith("test_")]
         if names:
             chosen = [test for test in chosen if any(name in test for name in names)]
         for name in chosen:
