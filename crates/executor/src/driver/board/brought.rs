@@ -1,14 +1,14 @@
 //! Kernels that are compiled from OpenCL C, in the board's regions. Their buffers lie in board memory;
 //! the window has a copy, which is brought up to date when the host needs it.
 
-use super::BoardDevice;
+use super::device::BoardDevice;
 use crate::driver::builtin::chain;
 use crate::driver::builtin::memory::{Piece, Twin, UNIT};
 use crate::driver::builtin::transfer::Result;
 use crate::driver::cancel;
+use crate::driver::emulate::device::may_log;
 use crate::driver::emulate::kernel::Kernel;
 use crate::driver::emulate::launch::{failed, faulted, print, Block, Bound};
-use crate::driver::emulate::may_log;
 use baltra_board::accelerator::manifest::Manifest;
 use baltra_board::port::{self, Buffer, Error, Launch};
 use baltra_opencl::*;

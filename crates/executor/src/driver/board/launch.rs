@@ -1,13 +1,13 @@
 //! Launches: a call of an image's kernel with its body, or of a kernel of OpenCL C.
 
+use super::device::Board;
 use super::program::{Arg, ImageKernel, Kernel, BUFFER_ARGS};
-use super::Board;
 use crate::driver::builtin::object;
 use crate::driver::builtin::objects::{Mem, Queue};
 use crate::driver::builtin::transfer::{done, Result};
 use crate::driver::cancel;
+use crate::driver::emulate::device::WORK_GROUP_ITEMS;
 use crate::driver::emulate::launch::{enqueue, Sizes};
-use crate::driver::emulate::WORK_GROUP_ITEMS;
 use baltra_board::port::{Call, Error};
 use baltra_opencl::*;
 

@@ -1,12 +1,13 @@
 //! Programs and kernels: images of regions, and OpenCL C (as on emulated accelerators).
 
 use super::brought::Brought;
-use super::{Board, BoardDevice};
+use super::device::{Board, BoardDevice};
 use crate::driver::builtin::objects::{made, release, Context};
 use crate::driver::builtin::{chain, give, give_or_refuse, object, zero_terminated};
+use crate::driver::emulate::device::WORK_GROUP_ITEMS;
 use crate::driver::emulate::library::in_memory;
 use crate::driver::emulate::program::{Circuits, Input};
-use crate::driver::emulate::{self, compiler, kernel as compiled, program as source};
+use crate::driver::emulate::{compiler, kernel as compiled, program as source};
 use baltra_board::image::Description;
 use baltra_board::{port, Image};
 use baltra_opencl::*;
@@ -495,7 +496,7 @@ unsafe extern "C" fn work_group_info(
         return unsafe { compiled::group_info(kernel, param, size, value, needed) };
     }
     let answer = match param as i32 {
-        CL_KERNEL_WORK_GROUP_SIZE => emulate::WORK_GROUP_ITEMS.to_ne_bytes().to_vec(),
+        CL_KERNEL_WORK_GROUP_SIZE => WORK_GROUP_ITEMS.to_ne_bytes().to_vec(),
         CL_KERNEL_COMPILE_WORK_GROUP_SIZE => vec![0; 3 * size_of::<usize>()],
         CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE => 1usize.to_ne_bytes().to_vec(),
         CL_KERNEL_LOCAL_MEM_SIZE | CL_KERNEL_PRIVATE_MEM_SIZE => vec![0; 8],

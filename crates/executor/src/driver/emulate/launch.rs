@@ -1,9 +1,9 @@
 //! Launches.
 
+use super::device::{may_log, CLOCK_HZ, LOCAL_BYTES};
 use super::kernel::{local_bytes, Arg, Kernel};
 use super::library::{Buffer, Library, State};
 use super::program::Circuits;
-use super::{may_log, CLOCK_HZ, LOCAL_BYTES};
 use crate::driver::builtin::memory::Piece;
 use crate::driver::builtin::object;
 use crate::driver::builtin::objects::Mem;

@@ -1,10 +1,10 @@
 //! Programs: source that is compiled when it is built, or an image. Boards have the same ones.
 
 use super::compiler::{self, Compiled};
+use super::device::{may_log, Emulator};
 use super::library::Library;
 use super::tools::Tools;
-use super::{may_log, Emulator};
-use crate::driver::board::Brought;
+use crate::driver::board::brought::Brought;
 use crate::driver::builtin::objects::{made, release, Context};
 use crate::driver::builtin::{chain, give, give_or_refuse, object, zero_terminated};
 use crate::driver::cancel;
