@@ -47,7 +47,7 @@ pub fn baltra() -> PathBuf {
 /// The path of an example application, or of `clbench`.
 pub fn app(name: &str) -> PathBuf {
     let place = match name {
-        "clbench" => "target/bench",
+        "clbench" | "devices" => "target/bench",
         _ => "target/apps",
     };
     let path = root().join(place).join(name);

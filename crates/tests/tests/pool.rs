@@ -1,7 +1,7 @@
 //! Programs in a pool, and the devices that they see.
 
 use baltra_testkit::{until, Daemon, Options, Service};
-use baltra_tests::{baltra, by_variables, free_port, native, Answer, Running};
+use baltra_tests::{app, baltra, by_variables, free_port, native, through, Answer, Running};
 use std::process::Command;
 
 const TWO: &str = "[[device]]\nname = 'a'\nselect = '0'\n[[device]]\nname = 'b'\nselect = '1'\n";
@@ -116,4 +116,23 @@ fn test_a_query_gives_a_program_its_devices_over_any_transport() {
     assert_eq!(more.status.code(), Some(1));
     let left = registry.text(&["instances", "--json"]).unwrap();
     assert_eq!(left.trim(), "[]");
+}
+
+/// Buffers in one context change on two devices in turn: small ones, which move whole, and large
+/// ones, which move in pieces.
+#[test]
+fn test_buffers_follow_kernels_from_device_to_device() {
+    let sizes = ["--sizes", "4K,4M,9M,33M", "--rounds", "3", "--launches", "0"];
+    for host_memory in ["true", "false"] {
+        let options = Options {
+            set: vec![],
+            config: TWO.replace("name", &format!("host_memory = {host_memory}\nname")),
+        };
+        let daemon = Daemon::start_with(baltra(), &options).unwrap();
+        let mut command = through(&daemon, "", app("devices"));
+        command.args(sizes);
+        let answer = Running::run(command).ok();
+        assert!(answer.out.starts_with("2 devices of "), "{}", answer.out);
+        assert_eq!(answer.out.matches("round").count(), 4, "{}", answer.out);
+    }
 }

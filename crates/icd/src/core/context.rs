@@ -30,8 +30,9 @@ pub struct Member {
     session: Arc<Session>,
     /// Blocks that outlive a command.
     pub blocks: Blocks,
-    /// The library's own queues, to the device and from it ([`Member::mover`]).
-    movers: [OnceLock<Arc<Queue>>; 2],
+    /// The library's own queues: to the device, from it ([`Member::mover`]), and from it behind
+    /// other commands ([`Member::follower`]).
+    movers: [OnceLock<Arc<Queue>>; 3],
     /// Whether large transfers have been prepared ([`crate::core::pieces::prepare`]).
     pub prepared: AtomicBool,
     /// Slots of events that are released but whose commands are not complete.
@@ -61,12 +62,21 @@ impl Member {
     }
 
     /// The library's own queue for bytes in this direction: large transfers, and moves of memory
-    /// objects between members.
+    /// objects between members. Its commands wait for no events, so that it always progresses.
     pub fn mover(&self, direction: Direction) -> Result<&Arc<Queue>, i32> {
-        let mover = &self.movers[match direction {
+        self.own_queue(match direction {
             Direction::Write => 0,
             Direction::Read => 1,
-        }];
+        })
+    }
+
+    /// The library's own queue for reads that wait for earlier commands.
+    pub fn follower(&self) -> Result<&Arc<Queue>, i32> {
+        self.own_queue(2)
+    }
+
+    fn own_queue(&self, index: usize) -> Result<&Arc<Queue>, i32> {
+        let mover = &self.movers[index];
         if let Some(mover) = mover.get() {
             return Ok(mover);
         }

@@ -93,6 +93,39 @@ pub fn read(member: &Member, target: Span, operation: &MakeOperation) -> Result<
     result.and(pieces.drain(take))
 }
 
+/// Copies `len` bytes from one session's object to another session's, in the calling thread; the
+/// caller as for [`write`]. Both devices and the processors work at the same time.
+pub fn between(
+    source: &Member,
+    from: &MakeOperation,
+    target: &Member,
+    to: &MakeOperation,
+    len: usize,
+) -> Result<(), i32> {
+    let mut reads = Pieces::new(source, Direction::Read, from)?;
+    let mut writes = Pieces::new(target, Direction::Write, to)?;
+    let mut asked = 0;
+    loop {
+        while asked < len && reads.flying.len() < PIECES_MAX {
+            let n = piece_len(asked, len);
+            match source.allocate(PIECE_BYTES as u64, 128) {
+                Ok(block) => reads.send(block, asked, n)?,
+                Err(code) if reads.flying.is_empty() => return Err(code),
+                // Where memory is short, fewer have to do.
+                Err(_) => break,
+            }
+            asked += n;
+        }
+        let Some(piece) = reads.flying.pop_front() else {
+            return writes.drain(|_| ());
+        };
+        end(source, piece.slot)?;
+        let block = writes.block(|_| ())?;
+        copy_out(piece.block.ptr(), block.ptr(), piece.len);
+        writes.send(block, piece.at, piece.len)?;
+    }
+}
+
 /// Prepares transfers of a context's large buffers, in the background: queues for both directions,
 /// the arena's pages, their pinning, the threads that copy. Otherwise the first transfer takes some
 /// milliseconds longer.

@@ -6,7 +6,11 @@
 //! enqueued only then: over a socket its bytes go with it. The command that needs the contents
 //! waits for the write's event, which exists from the start. Writes into one replica are enqueued
 //! in the order of their moves ([`Arrivals`]).
+//!
+//! A large buffer moves in pieces, on a thread of the library's ([`pieces::between`]): reads, copies
+//! and writes overlap, and nothing as large as the buffer is allocated.
 
+use crate::core::buffer::range;
 use crate::core::callback;
 use crate::core::context::Context;
 use crate::core::copy::copy;
@@ -14,11 +18,14 @@ use crate::core::event::{set_slot, Event};
 use crate::core::lost;
 use crate::core::memory::Memory;
 use crate::core::object::{Object, Ref};
+use crate::core::pieces::{self, WHOLE_BYTES};
 use crate::core::queue::{Access, Queue, Use};
+use crate::core::workers;
 use baltra_opencl::*;
 use baltra_session::client::Block;
 use baltra_wire::{Direction, Event as Slot, Operation, Payload, Region};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// State of a memory object's replicas.
@@ -88,7 +95,7 @@ impl Coherence {
 }
 
 /// The object that has the replicas: a sub-buffer's bytes are its parent's.
-fn owner(memory: &Memory) -> &Memory {
+fn owner(memory: &Object<Memory>) -> &Object<Memory> {
     match &memory.parent {
         Some(parent) => owner(parent),
         None => memory,
@@ -113,7 +120,10 @@ pub fn prepare(queue: &Object<Queue>, uses: &[Use<'_>], slots: &mut Vec<Slot>) -
         });
         let have = state.holders.is_empty() || state.holders.contains(&member);
         if !have && one.access != Access::Write {
-            bring(queue, memory, &mut state)?;
+            match memory.image.is_none() && memory.size > WHOLE_BYTES {
+                true => bring_in_pieces(queue, memory, &mut state)?,
+                false => bring(queue, memory, &mut state)?,
+            }
         }
         let changes = one.access != Access::Read;
         let concerns = |m: &&Move| m.member == member && (m.inward || changes);
@@ -181,9 +191,9 @@ fn bring(queue: &Object<Queue>, memory: &Memory, state: &mut Coherence) -> Resul
     let read = source.new_event()?;
     let id = memory.id_in(from)?;
     let operation = all(memory, id, Direction::Read, out.payload())?;
-    let mover = source.mover(Direction::Read)?;
-    mover.push(read, &after, &operation).map_err(lost)?;
-    mover.flush();
+    let follower = source.follower()?;
+    follower.push(read, &after, &operation).map_err(lost)?;
+    follower.flush();
 
     let arrival = target.new_event()?;
     let id = memory.id_in(to)?;
@@ -212,6 +222,111 @@ fn bring(queue: &Object<Queue>, memory: &Memory, state: &mut Coherence) -> Resul
         inward: true,
     });
     state.holders.push(to);
+    Ok(())
+}
+
+/// Runs a job once everything that it waits for is over.
+struct Dependencies {
+    open: AtomicUsize,
+    /// The first error, or `CL_COMPLETE`.
+    status: AtomicI32,
+    job: Mutex<Option<Box<dyn FnOnce(i32) + Send>>>,
+}
+
+impl Dependencies {
+    /// One of them is over.
+    fn ended(&self, status: i32) {
+        if status < 0 {
+            self.status.store(status, Ordering::Relaxed);
+        }
+        if self.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let job = self.job.lock().expect("no panic under this lock").take();
+            if let Some(job) = job {
+                job(self.status.load(Ordering::Relaxed));
+            }
+        }
+    }
+}
+
+/// As [`bring`], for a large buffer.
+fn bring_in_pieces(
+    queue: &Object<Queue>,
+    memory: &Object<Memory>,
+    state: &mut Coherence,
+) -> Result<(), i32> {
+    let (from, to) = (state.holders[0], queue.member);
+    let context = queue.context.clone();
+    let (source, target) = (&context.members[from], &context.members[to]);
+    let read = range(Direction::Read, memory.id_in(from)?, 0);
+    let write = range(Direction::Write, memory.id_in(to)?, 0);
+    let (gone, arrival) = (source.new_event()?, target.new_event()?);
+
+    let (kept, there) = (memory.share(), context.clone());
+    let moving = move |status| {
+        workers::run(move || {
+            let (source, target) = (&there.members[from], &there.members[to]);
+            let moved = match status {
+                CL_COMPLETE => pieces::between(source, &read, target, &write, kept.size),
+                failed => Err(failed),
+            };
+            for (member, direction, slot) in [
+                (from, Direction::Read, gone),
+                (to, Direction::Write, arrival),
+            ] {
+                let ended = moved.and_then(|()| end_move(&there, member, direction, slot));
+                if let Err(code) = ended {
+                    set_slot(&there, member, slot, code);
+                }
+            }
+            callback::run(move || drop((kept, there)));
+        });
+    };
+    let dependencies = Arc::new(Dependencies {
+        open: AtomicUsize::new(1),
+        status: AtomicI32::new(CL_COMPLETE),
+        job: Mutex::new(Some(Box::new(moving))),
+    });
+    let waits = || {
+        dependencies.open.fetch_add(1, Ordering::Relaxed);
+        let dependencies = dependencies.clone();
+        move |status| dependencies.ended(status)
+    };
+    if let Some(writer) = &state.writer {
+        writer.flush();
+        writer.then(Box::new(waits()))?;
+    }
+    // Into the source: the bytes that move on. Into the target: older ones, which land before.
+    let earlier = |m: &&Move| m.inward && (m.member == from || m.member == to);
+    for earlier in state.moves.iter().filter(earlier) {
+        let ended = waits();
+        let client = &context.members[earlier.member].client;
+        let then = move |done: baltra_wire::Completion| ended(done.status);
+        client
+            .watch(earlier.slot, Box::new(then))
+            .map_err(lost)?;
+    }
+    dependencies.ended(CL_COMPLETE);
+
+    state.moves.push(Move {
+        member: from,
+        slot: gone,
+        inward: false,
+    });
+    state.moves.push(Move {
+        member: to,
+        slot: arrival,
+        inward: true,
+    });
+    state.holders.push(to);
+    Ok(())
+}
+
+/// Completes the event of one end of a move, whose transfers are over. Its owner may free it as
+/// soon as it is complete, so that nothing here waits for it.
+fn end_move(context: &Context, member: usize, direction: Direction, slot: Slot) -> Result<(), i32> {
+    let mover = context.members[member].mover(direction)?;
+    mover.push(slot, &[], &Operation::Marker).map_err(lost)?;
+    mover.flush();
     Ok(())
 }
 
