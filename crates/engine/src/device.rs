@@ -16,10 +16,11 @@ mod program;
 pub mod session;
 mod slot;
 
+use super::backlog::{Backlog, Refused};
 use super::log::Log;
 use super::options::Options;
 use super::pace::Pace;
-use super::pending::{Backlog, Pending};
+use super::pending::Pending;
 use super::placement::Candidate;
 use super::stats::Stats;
 use baltra_functions::{Buffer, Call, Function};
@@ -105,7 +106,8 @@ pub enum Blame {
 pub struct Runner {
     program: Arc<Program>,
     lanes: Vec<Arc<Lane>>,
-    backlog: Arc<Backlog>,
+    /// Its waiting calls.
+    pub(super) backlog: Arc<Backlog>,
     listener: Arc<Listener>,
     lost: Arc<AtomicBool>,
     pace: Arc<Pace>,
@@ -183,7 +185,7 @@ impl Runner {
         )?;
         let program = Arc::new(program);
         let built = Instant::now();
-        let backlog = Arc::new(Backlog::new(options.queue_calls_max));
+        let backlog = Arc::new(Backlog::new(options.queue_calls_max, options.tenants));
         let on_processors = session.client.device().is_cpu();
         let (count, bounds) = bounds(function, options, on_processors);
         let lost = Arc::new(AtomicBool::new(false));
@@ -226,10 +228,14 @@ impl Runner {
         })
     }
 
-    /// Accepts a call, or returns it if too many calls wait. `alone`: there is no other call, so
+    /// Accepts a call, or returns it with the reason. `alone`: there is no other call, so
     /// that the caller may poll briefly for the end of its own.
     #[expect(clippy::result_large_err, reason = "the call itself is returned")]
-    pub fn submit(self: &Arc<Self>, pending: Pending, alone: bool) -> Result<(), Pending> {
+    pub fn submit(
+        self: &Arc<Self>,
+        pending: Pending,
+        alone: bool,
+    ) -> Result<(), (Pending, Refused)> {
         let aside = input_bytes(&pending.call) > ASIDE_BYTES;
         self.backlog.push(pending)?;
         // Pairs with the fence in `Lane::show`.
@@ -323,11 +329,6 @@ impl Runner {
             text if is_preempted(text) => Blame::Others,
             _ => Blame::Place,
         }
-    }
-
-    /// Number of waiting calls.
-    pub fn waiting(&self) -> usize {
-        self.backlog.len()
     }
 
     /// Work for after the start: caching the program's binary.

@@ -9,7 +9,8 @@
 //! | [`device`] | a function on an OpenCL device |
 //! | [`native`] | a function in a separate process |
 //! | [`pace`] | number of calls for a thread before another one is woken |
-//! | [`pending`] | a call in progress; the bounded queue |
+//! | [`pending`] | a call in progress |
+//! | [`backlog`] | the bounded queue of a function at a place, and its tenants' turns |
 //! | [`deadline`] | calls that hold a device past their deadline |
 //! | [`breaker`] | circuit breakers of failing replicas |
 //! | [`stats`], [`log`] | statistics of calls, logs of functions |
@@ -29,6 +30,7 @@
 //! A call that holds a device past its deadline is ended with its session ([`deadline`]).
 #![forbid(unsafe_code)]
 
+pub mod backlog;
 pub mod breaker;
 mod deadline;
 pub mod device;
@@ -45,7 +47,7 @@ pub mod stats;
 pub mod unit;
 
 pub use options::Options;
-pub use reply::{CallError, Reply, Timing, Trace};
+pub use reply::{CallError, Reply, Shed, Timing, Trace};
 pub use unit::Status;
 
 use baltra_api::query::Query;
@@ -58,7 +60,7 @@ use device::error::StartError;
 use device::session::Sessions;
 use device::Blame;
 use log::Log;
-pub use pending::Account;
+pub use pending::{Account, Caller};
 use pending::{Outcome, Pending};
 use placement::{needs_accelerator, Candidate, Local, Placement, Registry, Unplaced};
 use replica::{Cold, Common, Replica};
@@ -329,6 +331,15 @@ impl Engine {
         all.map_err(|error| error.to_string())
     }
 
+    /// Time in which the waiting calls of a function are served at the measured rate.
+    pub fn drain_time(&self, function: &Arc<Function>) -> Option<Duration> {
+        let unit = self.unit(function)?;
+        let replicas = unit.replicas();
+        let loaded = replicas.iter().filter_map(|replica| replica.loaded());
+        let time = loaded.filter_map(|runner| runner.drain_time()).min()?;
+        Some(time.min(RETRY_AFTER_MAX))
+    }
+
     fn deployed(&self, function: &Arc<Function>) -> Result<Arc<Unit>, CallError> {
         self.unit(function).ok_or_else(|| {
             let name = &function.manifest.name;
@@ -345,18 +356,18 @@ impl Engine {
         deadline: Instant,
         trace: &Trace,
     ) -> Result<Reply, CallError> {
-        self.call_for(function, call, deadline, trace, None).await
+        let caller = Caller::default();
+        self.call_for(function, call, deadline, trace, caller).await
     }
 
-    /// Like [`Engine::call`]; device time that becomes known after the call's end is charged to
-    /// `late`.
+    /// Like [`Engine::call`], for a tenant that takes turns with others.
     pub async fn call_for(
         &self,
         function: &Arc<Function>,
         call: Call,
         deadline: Instant,
         trace: &Trace,
-        late: Option<Arc<dyn Account>>,
+        caller: Caller,
     ) -> Result<Reply, CallError> {
         let unit = self.deployed(function)?;
         let begun = Instant::now();
@@ -364,7 +375,7 @@ impl Engine {
             return Err(CallError::HeldOff { retry_after });
         }
         let guard = unit.common.stats.begin(device::input_bytes(&call));
-        let run = self.run(&unit, call, deadline, (trace, late));
+        let run = self.run(&unit, call, deadline, (trace, caller));
         // One timer covers waiting, loading, running and retries.
         let ended = match tokio::time::timeout_at(deadline.into(), run).await {
             Ok(ended) => ended,
@@ -390,7 +401,7 @@ impl Engine {
         unit: &Arc<Unit>,
         call: Call,
         deadline: Instant,
-        (trace, late): (&Trace, Option<Arc<dyn Account>>),
+        (trace, caller): (&Trace, Caller),
     ) -> Result<Reply, CallError> {
         let mut tried = Vec::new();
         let mut call = call;
@@ -403,11 +414,13 @@ impl Engine {
             let here = replica.enter();
             let watch = Watch::new(&replica, deadline);
             let (pending, outcome_receiver) =
-                Pending::new(call, (deadline, allowed), trace, late.clone());
-            if runner.submit(pending, here.is_alone()).is_err() {
+                Pending::new(call, (deadline, allowed), trace, caller.clone());
+            if let Err((_, refused)) = runner.submit(pending, here.is_alone()) {
                 watch.over();
+                let retry_after = refused.retry_after.unwrap_or_else(|| replica.service());
                 return Err(CallError::Overload {
-                    retry_after: replica.service().min(RETRY_AFTER_MAX),
+                    reason: refused.reason,
+                    retry_after: retry_after.min(RETRY_AFTER_MAX),
                 });
             }
             let outcome = outcome_receiver.await;
@@ -421,6 +434,7 @@ impl Engine {
                     replica.worked();
                     unit.worked();
                     replica.served(timing.device_ns);
+                    runner.served(timing.device_ns);
                     timing.cold_ns = cold_ns;
                     return Ok(Reply {
                         outputs,

@@ -13,12 +13,13 @@
 mod lane;
 mod process;
 
+use super::backlog::{Backlog, Refused};
 use super::device::error::StartError;
 use super::device::ColdStart;
 use super::log::Log;
 use super::options::Options;
 use super::pace::Pace;
-use super::pending::{Backlog, Pending};
+use super::pending::Pending;
 use super::stats::Stats;
 use baltra_functions::manifest::{Implementation, Native};
 use baltra_functions::Function;
@@ -39,7 +40,8 @@ const FLYING_MAX: usize = 64;
 pub struct Runner {
     lanes: Vec<Lane>,
     pace: Arc<Pace>,
-    backlog: Backlog,
+    /// Its waiting calls.
+    pub(super) backlog: Backlog,
     process: Process,
     lost: AtomicBool,
     reason: Mutex<Option<String>>,
@@ -89,7 +91,7 @@ impl Runner {
         let runner = Arc::new(Runner {
             lanes,
             pace,
-            backlog: Backlog::new(options.queue_calls_max),
+            backlog: Backlog::new(options.queue_calls_max, options.tenants),
             process,
             lost: AtomicBool::new(false),
             reason: Mutex::default(),
@@ -105,9 +107,9 @@ impl Runner {
         self.cold
     }
 
-    /// Accepts a call, or returns it if too many calls wait.
+    /// Accepts a call, or returns it with the reason.
     #[expect(clippy::result_large_err, reason = "the call itself is returned")]
-    pub fn submit(self: &Arc<Self>, pending: Pending) -> Result<(), Pending> {
+    pub fn submit(self: &Arc<Self>, pending: Pending) -> Result<(), (Pending, Refused)> {
         let large = Lane::is_large(&pending.call);
         self.backlog.push(pending)?;
         // Pairs with the fence in `Lane::show`.
@@ -172,11 +174,6 @@ impl Runner {
         reason
             .clone()
             .unwrap_or_else(|| "the native worker ended".into())
-    }
-
-    /// Number of waiting calls.
-    pub fn waiting(&self) -> usize {
-        self.backlog.len()
     }
 
     fn lose(&self, reason: String) {

@@ -46,6 +46,9 @@ pub struct Options {
     pub native_program: PathBuf,
     /// Whether native workers are sandboxed.
     pub sandbox: bool,
+    /// Number of tenants that take turns; 0 means 1.
+    #[serde(skip)]
+    pub tenants: usize,
 }
 
 impl Default for Options {
@@ -68,6 +71,7 @@ impl Default for Options {
             native_threads: 0,
             native_program: PathBuf::new(),
             sandbox: true,
+            tenants: 1,
         }
     }
 }

@@ -15,6 +15,10 @@ const FORGET: u64 = 16;
 /// Upper limit of the number of calls.
 const FILL_MAX: u64 = 64;
 
+/// Amount of work in flight in a queue while further calls wait, nanoseconds: the device's other
+/// functions wait for it.
+const IN_FLIGHT_NS: u64 = 20_000_000;
+
 /// The longest recent call of a function.
 #[derive(Debug, Default)]
 pub struct Pace {
@@ -39,11 +43,32 @@ impl Pace {
             ns => (WORTH_WAKING_NS / ns).clamp(1, FILL_MAX) as usize,
         }
     }
+
+    /// Number of calls in flight in a queue of at most `most`: at least two, so that the device does
+    /// not wait for the next one.
+    pub fn depth(&self, most: usize) -> usize {
+        match self.run_ns.load(Ordering::Relaxed) {
+            0 => most,
+            ns => most.min(((IN_FLIGHT_NS / ns) as usize).max(2)),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn test_long_calls_wait_for_their_turn_outside_the_device() {
+        let pace = Pace::default();
+        assert_eq!(pace.depth(32), 32);
+        pace.ran(100_000);
+        assert_eq!(pace.depth(32), 32);
+        pace.ran(5_000_000);
+        assert_eq!(pace.depth(32), 4);
+        pace.ran(1_000_000_000);
+        assert_eq!((pace.depth(32), pace.depth(1)), (2, 1));
+    }
 
     #[test]
     fn test_short_calls_share_a_thread_and_long_ones_do_not() {

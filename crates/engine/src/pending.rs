@@ -3,8 +3,6 @@
 use super::reply::{CallError, Timing, Trace};
 use baltra_functions::Call;
 use bytes::Bytes;
-use crossbeam_queue::SegQueue;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -27,6 +25,8 @@ pub struct Waiter {
     pub allowed: Duration,
     /// Arrival of the call.
     pub came: Instant,
+    /// The number of the calling tenant.
+    pub tenant: usize,
     /// The trace that it belongs to, if its spans are collected.
     pub traced: Option<Traced>,
     /// The account charged for device time after the caller stopped waiting.
@@ -38,6 +38,15 @@ pub struct Waiter {
 pub trait Account: Send + Sync {
     /// Charges device time, nanoseconds, that becomes known after its call's end.
     fn charge(&self, device_ns: u64);
+}
+
+/// The origin of a call.
+#[derive(Clone, Default)]
+pub struct Caller {
+    /// The number of the calling tenant, below [`crate::Options::tenants`].
+    pub tenant: usize,
+    /// The account charged for device time that becomes known after the call's end.
+    pub account: Option<Arc<dyn Account>>,
 }
 
 /// The part of a call's trace context that a node receives.
@@ -79,18 +88,19 @@ impl Pending {
         call: Call,
         (deadline, allowed): (Instant, Duration),
         trace: &Trace,
-        late: Option<Arc<dyn Account>>,
+        caller: Caller,
     ) -> (Pending, oneshot::Receiver<Outcome>) {
         let (reply, outcome) = oneshot::channel();
         let waiter = Waiter {
             deadline,
             allowed,
             came: Instant::now(),
+            tenant: caller.tenant,
             traced: trace.asked.map(|parent| Traced {
                 trace: trace.id,
                 parent,
             }),
-            late,
+            late: caller.account,
             reply,
         };
         (Pending { call, waiter }, outcome)
@@ -149,63 +159,5 @@ impl Waiter {
     /// Time for which the call has waited.
     pub fn waited(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.came)
-    }
-}
-
-/// Waiting calls in order of arrival; bounded.
-pub struct Backlog {
-    calls: SegQueue<Pending>,
-    len: AtomicUsize,
-    max: usize,
-}
-
-impl Backlog {
-    /// A queue for at most `max` calls.
-    pub fn new(max: usize) -> Backlog {
-        Backlog {
-            calls: SegQueue::new(),
-            len: AtomicUsize::new(0),
-            max,
-        }
-    }
-
-    /// Appends a call, or returns it if there is no room.
-    #[expect(clippy::result_large_err, reason = "the call itself is returned")]
-    pub fn push(&self, pending: Pending) -> Result<(), Pending> {
-        if self.len.fetch_add(1, Ordering::Relaxed) >= self.max {
-            self.len.fetch_sub(1, Ordering::Relaxed);
-            return Err(pending);
-        }
-        self.calls.push(pending);
-        Ok(())
-    }
-
-    /// The oldest call that is not abandoned.
-    pub fn pop(&self, now: Instant) -> Option<Pending> {
-        while let Some(pending) = self.calls.pop() {
-            self.len.fetch_sub(1, Ordering::Relaxed);
-            if let Some(pending) = pending.if_wanted(now) {
-                return Some(pending);
-            }
-        }
-        None
-    }
-
-    /// Number of waiting calls.
-    pub fn len(&self) -> usize {
-        self.len.load(Ordering::Relaxed)
-    }
-
-    /// Whether no call waits. Exact for calls whose `push` has returned.
-    pub fn is_empty(&self) -> bool {
-        self.calls.is_empty()
-    }
-
-    /// Fails all waiting calls, which were not started.
-    pub fn lose(&self, reason: &str) {
-        while let Some(pending) = self.calls.pop() {
-            self.len.fetch_sub(1, Ordering::Relaxed);
-            pending.lose(false, reason);
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! A function at one place: loaded at its first call, unloaded when idle, and loaded again after
 //! the loss of its session.
 
+use super::backlog::{Backlog, Refused};
 use super::breaker::{Breaker, Position};
 use super::device::binaries::Binaries;
 use super::device::error::StartError;
@@ -61,9 +62,9 @@ pub enum Runner {
 }
 
 impl Runner {
-    /// Accepts a call, or returns it if too many calls wait. `alone`: there is no other call.
+    /// Accepts a call, or returns it with the reason. `alone`: there is no other call.
     #[expect(clippy::result_large_err, reason = "the call itself is returned")]
-    pub fn submit(&self, pending: Pending, alone: bool) -> Result<(), Pending> {
+    pub fn submit(&self, pending: Pending, alone: bool) -> Result<(), (Pending, Refused)> {
         match self {
             Runner::Device(runner) => runner.submit(pending, alone),
             Runner::Native(runner) => runner.submit(pending),
@@ -93,11 +94,25 @@ impl Runner {
         }
     }
 
-    fn waiting(&self) -> usize {
+    /// Records the time of a call on the device.
+    pub fn served(&self, ns: u64) {
+        self.backlog().ran(ns);
+    }
+
+    /// Time in which the waiting calls are served at the measured rate.
+    pub fn drain_time(&self) -> Option<Duration> {
+        self.backlog().drain_time()
+    }
+
+    fn backlog(&self) -> &Backlog {
         match self {
-            Runner::Device(runner) => runner.waiting(),
-            Runner::Native(runner) => runner.waiting(),
+            Runner::Device(runner) => &runner.backlog,
+            Runner::Native(runner) => &runner.backlog,
         }
+    }
+
+    fn waiting(&self) -> usize {
+        self.backlog().len()
     }
 }
 

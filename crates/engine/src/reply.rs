@@ -49,12 +49,25 @@ pub struct Reply {
     pub timing: Timing,
 }
 
+/// Why a call was not started under load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Shed {
+    /// The function's queue, or the tenant's part of it, is full.
+    #[error("too many calls are waiting")]
+    Queue,
+    /// At the measured rate, its turn comes too late for its deadline.
+    #[error("the waiting calls leave no time for this one before its deadline")]
+    Deadline,
+}
+
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The queues are full; the call was not started.
-    #[error("too many calls are waiting; try again in {} s", retry_after.as_secs().max(1))]
+    /// The call was not started: the queues are full, or it would end after its deadline.
+    #[error("{reason}; try again in {} s", retry_after.as_secs().max(1))]
     Overload {
+        /// The reason.
+        reason: Shed,
         /// Time after which to retry.
         retry_after: Duration,
     },

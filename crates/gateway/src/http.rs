@@ -46,6 +46,7 @@ pub(crate) mod metrics;
 pub(crate) mod namespace;
 pub(crate) mod openapi;
 pub(crate) mod overview;
+pub(crate) mod places;
 pub(crate) mod pool;
 pub mod problem;
 pub(crate) mod queue;

@@ -3,6 +3,7 @@
 use crate::console;
 use crate::http::gateway::Gateway;
 use crate::http::inference::grpc;
+use crate::http::keys::Keys;
 use crate::http::listener::{self, Door, Protocol};
 use crate::http::overview::Overview;
 use crate::http::{pool, router, tls};
@@ -141,7 +142,11 @@ async fn open(options: Options, stop: &watch::Receiver<bool>) -> Result<Opened> 
     let grpc_socket = options.grpc_socket()?;
     let grpc = grpc_socket.map(|at| listener::bind(at, "grpc_address"));
     let grpc = grpc.transpose()?;
-    let engine = Engine::new(options.engine.clone()).map_err(|error| anyhow!(error))?;
+    let engine_options = baltra_engine::Options {
+        tenants: Keys::new(&options).tenant_count(),
+        ..options.engine.clone()
+    };
+    let engine = Engine::new(engine_options).map_err(|error| anyhow!(error))?;
     let gateway = Arc::new(Gateway::new(options, engine)?);
     gateway.restore().await?;
     pool::follow(&gateway)?;

@@ -227,6 +227,42 @@ fn more_calls_than_may_run_are_503_with_retry_after() {
 }
 
 #[test]
+fn a_function_that_floods_leaves_places_for_others() {
+    let gateway = Gateway::start_with(|options| {
+        options.workers = 1;
+        options.limits.calls_max = 8;
+    });
+    gateway.deploy(&NAP.replace("500", "60000"));
+    gateway.deploy(UPPERCASE);
+    assert_eq!(gateway.post("/function/nap?ms=1", b"").status, 200);
+    let mut clients: Vec<Client> = (0..8).map(|_| Client::connect(gateway.address())).collect();
+    for client in &mut clients {
+        client.send("POST", "/function/nap?ms=3000", &[], b"");
+    }
+    let metric = |line: &str| {
+        let metrics = gateway.get("/metrics").text();
+        let value = metrics.lines().find_map(|l| l.strip_prefix(line));
+        value.unwrap_or_default().trim().parse().unwrap_or(0)
+    };
+    let labels = "{function=\"nap\",tenant=\"default\",reason=\"places\"}";
+    let shed = format!("baltra_gateway_calls_shed_total{labels}");
+    support::until("two calls are refused", || metric(&shed) == 2);
+    // Two places are left, of which one call takes one.
+    assert_eq!(gateway.post("/function/uppercase", b"a").status, 200);
+    let mut statuses = Vec::new();
+    for client in &mut clients {
+        let answer = client.receive().unwrap();
+        if answer.status == 503 {
+            assert!(answer.header("retry-after").parse::<u64>().unwrap() >= 1);
+        }
+        statuses.push(answer.status);
+    }
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 200, 503, 503]);
+    assert_eq!(metric(&shed), 2);
+}
+
+#[test]
 fn usage_is_counted_by_function_and_kept_over_a_restart() {
     let gateway = Gateway::start();
     gateway.deploy(UPPERCASE);

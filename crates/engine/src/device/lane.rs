@@ -21,8 +21,9 @@
 
 use super::program::Program;
 use super::slot::{Slot, SlotError};
+use crate::backlog::Backlog;
 use crate::pace::Pace;
-use crate::pending::{Backlog, Outcome, Pending, Traced, Waiter};
+use crate::pending::{Outcome, Pending, Traced, Waiter};
 use crate::reply::{CallError, Timing};
 use crate::stats::Stats;
 use baltra_functions::{Call, Step};
@@ -325,7 +326,7 @@ impl Lane {
         let depth = if merging {
             MERGED_DEPTH
         } else {
-            self.bounds.slots
+            self.pace.depth(self.bounds.slots)
         };
         let room = flying < depth
             && (flying == 0 || state.flying_bytes < self.bounds.flying_bytes_max)
@@ -416,10 +417,7 @@ impl Lane {
         let mut pairs = calls.into_iter().zip(waiters);
         let (call, waiter) = pairs.next().expect("a batch has at least one call");
         for (call, waiter) in pairs {
-            let again = Pending { call, waiter };
-            if let Err(pending) = self.backlog.push(again) {
-                pending.lose(false, "the queue was full");
-            }
+            self.backlog.push_back(Pending { call, waiter });
         }
         Load::One(Pending { call, waiter })
     }

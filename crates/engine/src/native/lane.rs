@@ -1,10 +1,11 @@
 //! One thread of a native function's process, from the callers' side: a ring of calls, a ring of
 //! replies, and the calls in flight. Replies arrive in the order of the calls.
 
+use crate::backlog::Backlog;
 use crate::device::error::StartError;
 use crate::device::input_bytes;
 use crate::pace::Pace;
-use crate::pending::{Backlog, Outcome, Pending};
+use crate::pending::{Outcome, Pending};
 use crate::reply::{CallError, Timing};
 use crate::stats::Stats;
 use baltra_functions::{Argument, Buffer, Call, Function};

@@ -9,7 +9,7 @@ use crate::http::coding::Coding;
 use crate::http::gateway::Gateway;
 use crate::http::keys::TenantIndex;
 use crate::http::problem::Problem;
-use crate::http::queue::{State, Status, X_CALL_ID};
+use crate::http::queue::{Line, State, Status, X_CALL_ID};
 use crate::http::table::Deployed;
 use crate::http::task::now_ms;
 use crate::http::trace;
@@ -27,15 +27,18 @@ const X_CALLBACK_URL: HeaderName = HeaderName::from_static("x-callback-url");
 /// A place in the queue, released when dropped.
 struct Place {
     gateway: Arc<Gateway>,
+    line: Line,
     bytes: u64,
 }
 
 impl Place {
     /// Reserves a place in the queue and memory for the body.
-    fn reserve(gateway: &Arc<Gateway>, bytes: u64) -> Result<Place, Problem> {
-        gateway.queue.enter(bytes, &gateway.options.limits)?;
+    fn reserve(gateway: &Arc<Gateway>, line: Line, bytes: u64) -> Result<Place, Problem> {
+        let (limits, is_shared) = (&gateway.options.limits, gateway.is_shared());
+        gateway.queue.enter(&line, bytes, limits, is_shared)?;
         Ok(Place {
             gateway: gateway.clone(),
+            line,
             bytes,
         })
     }
@@ -43,7 +46,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.gateway.queue.leave(self.bytes);
+        self.gateway.queue.leave(&self.line, self.bytes);
     }
 }
 
@@ -83,7 +86,11 @@ pub(crate) async fn accept(
     let bytes_max = deployed.body_bytes_max;
     let payload = collect(body, bytes_max, gateway.hold(Some(caller))).await?;
     let payload = coding.decode(payload, bytes_max).await?;
-    let place = Place::reserve(gateway, payload.bytes())?;
+    let line = (deployed.name().to_owned(), caller.0);
+    let place = Place::reserve(gateway, line, payload.bytes()).inspect_err(|problem| {
+        let meter = deployed.meter(caller, &gateway.keys, &gateway.meters);
+        meter.note(problem);
+    })?;
     let id = trace::secret_id().map_err(|error| {
         tracing::error!(%error, "cannot generate a call's id");
         Problem::internal("internal error: cannot generate a call's id")
@@ -140,8 +147,7 @@ impl Waiting {
     async fn carry_out(self, place: Place) {
         let gateway = place.gateway.clone();
         let queue = &gateway.queue;
-        // The semaphore is never closed.
-        let permit = queue.running().acquire_owned().await;
+        let turn = queue.turn(&place.line).await;
         queue.change(&self.id, |status| status.state = State::Running);
         let began = Instant::now();
         let asked = Asked {
@@ -153,7 +159,7 @@ impl Waiting {
         let (deployed, caller) = (&self.deployed, self.caller);
         let (payload, trace) = (self.payload, &self.trace);
         let result = call::run(&gateway, deployed, caller, asked, payload, trace, began).await;
-        drop(permit);
+        drop(turn);
         // A slow callback does not delay other calls.
         drop(place);
         queue.change(&self.id, |status| {

@@ -4,6 +4,7 @@
 //! them, and small calls thus touch no shared counter.
 
 use crate::http::keys::TenantIndex;
+use crate::http::meters::Shed;
 use crate::http::problem::Problem;
 use crate::options::Options;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -111,7 +112,8 @@ impl Held {
         let before = self.counted();
         let after = self.bytes.saturating_add(bytes).saturating_sub(FREE_BYTES);
         if after > before && !self.budget.take(self.tenant, after - before) {
-            return Err(Problem::overload(
+            return Err(Problem::shed(
+                Shed::Memory,
                 format!(
                     "the requests' memory limit is reached, and this one needs {bytes} bytes more ('gateway.limits.memory_bytes_max'; with several tenants, half of it for each)"
                 ),

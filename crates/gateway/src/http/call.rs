@@ -4,14 +4,14 @@ use crate::http::body::Payload;
 use crate::http::budget::Held;
 use crate::http::gateway::Gateway;
 use crate::http::keys::TenantIndex;
-use crate::http::meters::{Ended, Ending, Meter};
+use crate::http::meters::{Ended, Ending, Meter, Shed};
 use crate::http::problem::Problem;
 use crate::http::spans::{self, Called};
 use crate::http::table::Deployed;
 use crate::http::task::blocking;
 use crate::http::text::without_paths;
 use crate::http::trace;
-use baltra_engine::{CallError, Timing, Trace};
+use baltra_engine::{CallError, Caller, Timing, Trace};
 use baltra_functions::manifest::Codec;
 use baltra_functions::{Answer, Call, Request as FunctionRequest};
 use http::header::{HeaderValue, ACCEPT, CONTENT_TYPE};
@@ -45,7 +45,7 @@ pub(crate) async fn run(
     let bytes_in = payload.bytes();
     let meter = deployed.meter(caller, &gateway.keys, &gateway.meters);
     let mut metered = Metered::begin(meter, began, bytes_in);
-    let bound = (deployed, meter);
+    let bound = (deployed, caller, meter);
     let result = run_bound(gateway, bound, request, payload, trace, began).await;
     let place = match &result {
         Ok((answer, ran, _)) => {
@@ -56,6 +56,7 @@ pub(crate) async fn run(
         }
         Err(problem) => {
             metered.ending = Ending::of(problem.status);
+            meter.note(problem);
             None
         }
     };
@@ -95,7 +96,7 @@ struct Ran {
 
 async fn run_bound(
     gateway: &Gateway,
-    (deployed, meter): (&Arc<Deployed>, &Arc<Meter>),
+    (deployed, caller, meter): (&Arc<Deployed>, TenantIndex, &Arc<Meter>),
     request: FunctionRequest<'_>,
     payload: Payload,
     trace: &Trace,
@@ -116,7 +117,7 @@ async fn run_bound(
     let kept = call.clone();
     let called = gateway
         .engine
-        .call_for(function, call, deadline, trace, Some(meter.clone()))
+        .call_for(function, call, deadline, trace, from(caller, meter))
         .await;
     let reply = called.map_err(problem_of)?;
     let ran = Ran {
@@ -162,11 +163,29 @@ async fn bind(
     Ok(bound.await??)
 }
 
+/// The origin of a call for the engine.
+pub(crate) fn from(caller: TenantIndex, meter: &Arc<Meter>) -> Caller {
+    Caller {
+        tenant: caller.0,
+        account: Some(meter.clone()),
+    }
+}
+
 /// Converts an error of the engine into a caller's error.
 pub(crate) fn problem_of(error: CallError) -> Problem {
     match &error {
-        CallError::Overload { retry_after } | CallError::HeldOff { retry_after } => {
-            Problem::overload(error.to_string(), *retry_after)
+        CallError::Overload {
+            reason,
+            retry_after,
+        } => {
+            let reason = match reason {
+                baltra_engine::Shed::Queue => Shed::Queue,
+                baltra_engine::Shed::Deadline => Shed::Deadline,
+            };
+            Problem::shed(reason, error.to_string(), *retry_after)
+        }
+        CallError::HeldOff { retry_after } => {
+            Problem::shed(Shed::HeldOff, error.to_string(), *retry_after)
         }
         CallError::Deadline => Problem::new(StatusCode::GATEWAY_TIMEOUT, error.to_string()),
         CallError::Unavailable(why) => Problem::overload(

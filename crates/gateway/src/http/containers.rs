@@ -118,6 +118,11 @@ impl Drop for Held<'_> {
 }
 
 impl Containers {
+    /// Number of container functions.
+    pub fn count(&self) -> usize {
+        self.by_name.load().len()
+    }
+
     /// Finds a function by the name in the path.
     pub fn find(&self, name: &str) -> Option<Arc<Container>> {
         self.by_name.load().get(name).cloned()

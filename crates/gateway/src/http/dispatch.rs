@@ -8,7 +8,9 @@ use crate::http::body::{collect, Body};
 use crate::http::budget::Held;
 use crate::http::coding::Coding;
 use crate::http::connection::Watch;
-use crate::http::gateway::Gateway;
+use crate::http::gateway::{Gateway, TOO_MANY};
+use crate::http::meters::{Meter, Shed};
+use crate::http::places::Place;
 use crate::http::problem::Problem;
 use crate::http::text::Text;
 use crate::http::{asynchronous, call, forward, trace};
@@ -19,7 +21,7 @@ use http::header::{HeaderName, HeaderValue, CONNECTION, CONTENT_TYPE, HOST};
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tower_service::Service as _;
@@ -148,7 +150,10 @@ impl Worker {
             let found = gateway.containers.find(name);
             let container = found.ok_or_else(|| Problem::unknown_function(name))?;
             gateway.keys.admit(caller)?;
-            let _slot = self.slot()?;
+            let meter = container.meter(caller, &gateway.keys, &gateway.meters);
+            let _place = self.place(meter, || {
+                Problem::shed(Shed::Places, TOO_MANY, Duration::from_secs(1))
+            })?;
             let asked = forward::Forwarding {
                 rest,
                 parts,
@@ -167,11 +172,17 @@ impl Worker {
             return Err(Problem::method_not_allowed(&deployed.allow));
         }
         gateway.keys.admit(caller)?;
-        let _slot = self.slot()?;
+        let meter = deployed.meter(caller, &gateway.keys, &gateway.meters);
+        let _place = self.place(meter, || gateway.no_place(&deployed))?;
         let coding = Coding::of(&parts.headers)?;
         let bytes_max = deployed.body_bytes_max;
-        let payload = collect(body, bytes_max, gateway.hold(Some(caller))).await?;
-        let payload = coding.decode(payload, bytes_max).await?;
+        let noted = |problem: Problem| {
+            meter.note(&problem);
+            problem
+        };
+        let payload = collect(body, bytes_max, gateway.hold(Some(caller))).await;
+        let payload = payload.map_err(noted)?;
+        let payload = coding.decode(payload, bytes_max).await.map_err(noted)?;
         let asked = FunctionRequest {
             method: &parts.method,
             path: rest,
@@ -192,17 +203,18 @@ impl Worker {
         })
     }
 
-    /// Takes one of the thread's limited call slots.
-    fn slot(&self) -> Result<Slot<'_>, Problem> {
-        let before = self.calls.fetch_add(1, Relaxed);
-        let slot = Slot(&self.calls);
-        match before < self.calls_max {
-            true => Ok(slot),
-            false => Err(Problem::overload(
-                "too many calls in progress ('gateway.limits.calls_max')",
-                Duration::from_secs(1),
-            )),
-        }
+    /// Takes one of the thread's limited places for calls.
+    fn place<'a>(
+        &'a self,
+        meter: &'a Meter,
+        refusal: impl FnOnce() -> Problem,
+    ) -> Result<Place<'a>, Problem> {
+        let is_shared = self.gateway.is_shared();
+        let place = Place::take(&self.calls, meter.places(), self.calls_max, is_shared);
+        place.ok_or_else(|| {
+            meter.shed(Shed::Places);
+            refusal()
+        })
     }
 
     /// Requests that are not calls.
@@ -314,15 +326,6 @@ fn whole(response: Response<Body>) -> Answered {
         content: Content::Whole(Box::new(response)),
         timing: timing.unwrap_or_default(),
         ended: None,
-    }
-}
-
-/// A call slot, released when dropped.
-struct Slot<'a>(&'a AtomicUsize);
-
-impl Drop for Slot<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
     }
 }
 

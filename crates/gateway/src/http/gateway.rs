@@ -7,7 +7,7 @@ use crate::http::deployment::Deployment;
 use crate::http::inference::memory::Regions;
 use crate::http::keys::{Keys, TenantIndex};
 use crate::http::logs::Logs;
-use crate::http::meters::Meters;
+use crate::http::meters::{Meters, Shed};
 use crate::http::problem::Problem;
 use crate::http::queue::Queue;
 use crate::http::store::{self, Files, Store};
@@ -80,6 +80,9 @@ impl Changes {
     }
 }
 
+/// The detail of a call that is refused because of the number of calls in progress.
+pub(crate) const TOO_MANY: &str = "too many calls in progress ('gateway.limits.calls_max')";
+
 /// Whether a deployed function accepts calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
@@ -114,6 +117,21 @@ pub(crate) struct DeployRequest {
 }
 
 impl Gateway {
+    /// Whether several functions or tenants share the places for calls.
+    pub fn is_shared(&self) -> bool {
+        self.keys.tenant_count() > 1 || self.table.count() + self.containers.count() > 1
+    }
+
+    /// The refusal of a call for which there is no place.
+    pub fn no_place(&self, deployed: &Deployed) -> Problem {
+        let time = self.engine.drain_time(&deployed.function);
+        Problem::shed(
+            Shed::Places,
+            TOO_MANY,
+            time.unwrap_or(Duration::from_secs(1)),
+        )
+    }
+
     /// Opens the state directory; no function is deployed yet. Must be called within the runtime
     /// that runs background work.
     pub fn new(options: Options, engine: Engine) -> Result<Gateway> {

@@ -21,10 +21,11 @@ pub(crate) mod protocol;
 pub(crate) mod wire;
 
 use crate::http::budget::Held;
-use crate::http::call::{problem_of, Metered};
-use crate::http::gateway::Gateway;
+use crate::http::call::{from, problem_of, Metered};
+use crate::http::gateway::{Gateway, TOO_MANY};
 use crate::http::keys::TenantIndex;
-use crate::http::meters::Ending;
+use crate::http::meters::{Ending, Meter};
+use crate::http::places::Place;
 use crate::http::problem::Problem;
 use crate::http::spans::{self, Called};
 use crate::http::table::Deployed;
@@ -173,10 +174,15 @@ impl Gateway {
             Data::Bytes(body) => body.len(),
             Data::Shared(span) => span.bytes,
         });
+        let place = self.share(deployed, meter);
         let mut metered = Metered::begin(meter, began, bytes_in.sum());
-        let result = self
-            .infer_bound(deployed, caller, inference, (&mut held, trace, began))
-            .await;
+        let result = match &place {
+            Ok(_) => {
+                self.infer_bound(deployed, caller, inference, (&mut held, trace, began))
+                    .await
+            }
+            Err(problem) => Err(problem.clone()),
+        };
         match &result {
             Ok((tensors, timing)) => {
                 metered.timing = *timing;
@@ -185,6 +191,7 @@ impl Gateway {
             }
             Err(problem) => {
                 metered.ending = Ending::of(problem.status);
+                meter.note(problem);
             }
         }
         let timing = metered.timing;
@@ -259,7 +266,7 @@ impl Gateway {
                 call,
                 deadline,
                 trace,
-                Some(meter.clone()),
+                from(caller, meter),
             )
             .await;
         let reply = called.map_err(problem_of)?;
@@ -332,11 +339,16 @@ impl Gateway {
         let slot = Slot(self.clone());
         match before < self.options.limits.calls_max {
             true => Ok(slot),
-            false => Err(Problem::overload(
-                "too many calls in progress ('gateway.limits.calls_max')",
-                Duration::from_secs(1),
-            )),
+            false => Err(Problem::overload(TOO_MANY, Duration::from_secs(1))),
         }
+    }
+
+    /// Counts an inference, which has a slot, among those of its function and tenant.
+    fn share<'a>(&self, deployed: &Deployed, meter: &'a Meter) -> Result<Place<'a>, Problem> {
+        let taken = self.inferences.load(Relaxed);
+        let max = self.options.limits.calls_max;
+        let place = Place::share(taken, meter.inferences(), max, self.is_shared());
+        place.ok_or_else(|| self.no_place(deployed))
     }
 }
 

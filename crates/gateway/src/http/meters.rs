@@ -4,13 +4,14 @@
 //! The same numbers are metrics (since the start) and usage (since the tenant's first call of the
 //! function, across restarts).
 
+use crate::http::problem::Problem;
 use crate::http::task::now_ms;
 use crate::http::usage::{Usage, UsageLine};
 use baltra_engine::{Account, Timing};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Latency buckets: bucket `i` counts calls of less than 2^i microseconds, the last one the rest.
@@ -68,6 +69,47 @@ impl Ending {
     }
 }
 
+/// Why a call was refused under load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shed {
+    /// Too many calls are in progress.
+    Places,
+    /// Too many calls of the function wait.
+    Queue,
+    /// It would end after its deadline.
+    Deadline,
+    /// The function is suspended, because its calls ran past their deadlines.
+    HeldOff,
+    /// Requests and responses use too much memory.
+    Memory,
+    /// Too many asynchronous calls wait.
+    Async,
+}
+
+impl Shed {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Shed; 6] = [
+        Shed::Places,
+        Shed::Queue,
+        Shed::Deadline,
+        Shed::HeldOff,
+        Shed::Memory,
+        Shed::Async,
+    ];
+
+    /// The reason as a metric's label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Shed::Places => "places",
+            Shed::Queue => "queue",
+            Shed::Deadline => "deadline",
+            Shed::HeldOff => "held_off",
+            Shed::Memory => "memory",
+            Shed::Async => "async",
+        }
+    }
+}
+
 thread_local! {
     static SHARD: Cell<usize> = const { Cell::new(0) };
 }
@@ -93,6 +135,8 @@ struct Shard {
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     begun: AtomicU64,
+    shed: [AtomicU64; Shed::ALL.len()],
+    places: AtomicUsize,
 }
 
 /// An ended call.
@@ -114,18 +158,42 @@ pub struct Ended {
 #[derive(Debug)]
 pub struct Meter {
     shards: Box<[Shard]>,
+    inferences: AtomicUsize,
 }
 
 impl Meter {
     fn new(shards: usize) -> Meter {
         Meter {
             shards: (0..shards.max(1)).map(|_| Shard::default()).collect(),
+            inferences: AtomicUsize::new(0),
         }
     }
 
     fn shard(&self) -> &Shard {
         let index = SHARD.with(Cell::get);
         self.shards.get(index).unwrap_or(&self.shards[0])
+    }
+
+    /// Number of calls that hold a place of this thread.
+    pub(crate) fn places(&self) -> &AtomicUsize {
+        &self.shard().places
+    }
+
+    /// Number of inferences in progress.
+    pub(crate) fn inferences(&self) -> &AtomicUsize {
+        &self.inferences
+    }
+
+    /// Counts a call that was refused under load.
+    pub fn shed(&self, reason: Shed) {
+        self.shard().shed[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Counts a problem if it is a refusal under load.
+    pub(crate) fn note(&self, problem: &Problem) {
+        if let Some(reason) = problem.shed {
+            self.shed(reason);
+        }
     }
 
     /// Counts the beginning of a call, which must end with [`Meter::end`].
@@ -167,6 +235,9 @@ impl Meter {
                 *to += from.load(Relaxed);
             }
             for (to, from) in counts.buckets.iter_mut().zip(&shard.buckets) {
+                *to += from.load(Relaxed);
+            }
+            for (to, from) in counts.shed.iter_mut().zip(&shard.shed) {
                 *to += from.load(Relaxed);
             }
             counts.sum_ns += shard.sum_ns.load(Relaxed);
@@ -228,6 +299,8 @@ pub struct Counts {
     pub bytes_out: u64,
     /// Calls in progress.
     pub running: u64,
+    /// Calls refused under load, by [`Shed`].
+    pub shed: [u64; Shed::ALL.len()],
 }
 
 impl Counts {
@@ -311,6 +384,7 @@ impl Meters {
             };
             add(&mut all.endings, &counts.endings);
             add(&mut all.buckets, &counts.buckets);
+            add(&mut all.shed, &counts.shed);
             all.sum_ns += counts.sum_ns;
             all.failed_ns += counts.failed_ns;
             all.last_ms = all.last_ms.max(counts.last_ms);

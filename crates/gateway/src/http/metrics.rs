@@ -2,7 +2,7 @@
 
 use crate::http::containers::Container;
 use crate::http::gateway::Gateway;
-use crate::http::meters::{bound_ns, Counts, Ending, BUCKETS};
+use crate::http::meters::{bound_ns, Counts, Ending, Shed, BUCKETS};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use baltra_engine::breaker::Position;
@@ -59,6 +59,7 @@ impl Collector for GatewayCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let lines = self.0.meters.read();
         encode_calls(&mut encoder, &lines)?;
+        encode_shed(&mut encoder, &lines)?;
         encode_latency(&mut encoder, &lines)?;
         encode_sums(&mut encoder, &lines)?;
         encode_running(&mut encoder, &lines)?;
@@ -81,6 +82,23 @@ fn encode_calls(encoder: &mut DescriptorEncoder<'_>, lines: &[Line]) -> Result<(
             ];
             let metric = family.encode_family(&labels)?;
             ConstCounter::new(line.2.of(ending)).encode(metric)?;
+        }
+    }
+    Ok(())
+}
+
+fn encode_shed(encoder: &mut DescriptorEncoder<'_>, lines: &[Line]) -> Result<(), Error> {
+    let help = "Calls refused under load, by reason";
+    let mut family = encoder.encode_descriptor("calls_shed", help, None, MetricType::Counter)?;
+    for line in lines {
+        for reason in Shed::ALL {
+            let labels = [
+                ("function", line.1.as_str()),
+                ("tenant", line.0.as_str()),
+                ("reason", reason.name()),
+            ];
+            let metric = family.encode_family(&labels)?;
+            ConstCounter::new(line.2.shed[reason as usize]).encode(metric)?;
         }
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! Error responses: `application/problem+json` (RFC 9457).
 
 use crate::http::body::Body;
+use crate::http::meters::Shed;
 use baltra_functions::BindError;
 use bytes::Bytes;
 use http::header::{HeaderName, ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -18,6 +19,8 @@ pub struct Problem {
     pub status: StatusCode,
     /// Description for people.
     pub detail: String,
+    /// Why the call was refused under load.
+    pub shed: Option<Shed>,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
@@ -27,6 +30,7 @@ impl Problem {
         Problem {
             status,
             detail: detail.into(),
+            shed: None,
             headers: Vec::new(),
         }
     }
@@ -104,6 +108,18 @@ impl Problem {
     /// 500; the operator finds the cause in the log.
     pub fn internal(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+    }
+
+    /// 503 for a call that is refused under load.
+    pub fn shed(
+        reason: Shed,
+        detail: impl Into<String>,
+        retry_after: std::time::Duration,
+    ) -> Problem {
+        Problem {
+            shed: Some(reason),
+            ..Problem::overload(detail, retry_after)
+        }
     }
 
     /// From a failed write to the state directory: 507 when the disk is full.

@@ -2,6 +2,7 @@
 //! native ones in their sandboxed process.
 
 mod killed;
+mod overload;
 mod scale;
 
 use baltra_engine::{CallError, Engine, Options, Reply, Trace};
@@ -521,7 +522,7 @@ async fn test_full_queues_refuse_and_late_calls_are_not_run() {
     let queued = slow(Duration::from_millis(200));
     waiting(2).await;
     match run(&engine, &function, bind(&function, "rounds=1", Vec::new())).await {
-        Err(CallError::Overload { retry_after }) => assert!(retry_after > Duration::ZERO),
+        Err(CallError::Overload { retry_after, .. }) => assert!(retry_after > Duration::ZERO),
         // The second call was late already and has made room.
         Ok(reply) => assert_eq!(reply.outputs[0], ints([1_000_000])),
         other => panic!("{other:?}"),
