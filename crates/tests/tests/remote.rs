@@ -247,7 +247,7 @@ fn test_a_binary_travels_only_if_the_node_lacks_it() {
     let start = || {
         let before = cutter.bytes.load(Ordering::Relaxed);
         let mut command = remote.client(cutter.port, compile("binary"));
-        command.arg(&file).arg("2");
+        command.arg(&file).arg("32");
         let answer = Running::run(command).ok();
         assert!(answer.out.contains("found 13 11 7 0"), "{answer:?}");
         cutter.bytes.load(Ordering::Relaxed) - before
@@ -255,7 +255,7 @@ fn test_a_binary_travels_only_if_the_node_lacks_it() {
     // The program compiles its source and reads the binary.
     start();
     let size = std::fs::metadata(&file).unwrap().len();
-    assert!(size > 2 << 20, "{size} bytes");
+    assert!(size > 32 << 20, "{size} bytes");
     let (first, second) = (start(), start());
     println!("binary of {size} bytes: first start {first} bytes, second {second}");
     assert!(first > size, "{first} bytes");
