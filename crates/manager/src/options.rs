@@ -427,6 +427,9 @@ pub struct DeviceOptions {
     /// How long an image of preemptible sessions keeps the device while others wait and its users
     /// have work, milliseconds.
     pub turn_ms: u64,
+    /// Least time for which such an image keeps the device while others wait, also without work,
+    /// milliseconds: it bounds the share of time that loads take.
+    pub turn_min_ms: u64,
     /// Time limit for the driver to load an image for the operator, milliseconds: nobody else can
     /// use the device meanwhile. Then the executor that loads it is ended.
     pub load_ms: u64,
@@ -468,6 +471,7 @@ impl Default for DeviceOptions {
             linger_us: 100,
             image: ImageKind::default(),
             turn_ms: 1000,
+            turn_min_ms: 0,
             load_ms: 60_000,
             prestart: None,
             task_ms: None,
@@ -499,6 +503,11 @@ impl DeviceOptions {
     /// How long an image of preemptible sessions keeps the device while others wait.
     pub fn turn(&self) -> Duration {
         Duration::from_millis(self.turn_ms)
+    }
+
+    /// See [`DeviceOptions::turn_min_ms`].
+    pub fn turn_min(&self) -> Duration {
+        Duration::from_millis(self.turn_min_ms)
     }
 
     /// Time limit for the driver to load an image for the operator.
@@ -670,6 +679,9 @@ impl Options {
                     key("turn_ms"),
                     format!("must be at most {TURN_MS_MAX}"),
                 ));
+            }
+            if device.turn_min_ms > device.turn_ms {
+                return Err(invalid(key("turn_min_ms"), "must be at most 'turn_ms'"));
             }
             if !(1..=LOAD_MS_MAX).contains(&device.load_ms) {
                 return Err(invalid(

@@ -43,8 +43,14 @@ pub(crate) fn turn_is_over(node: &Node, device: &Device, sessions: &[(u64, Strin
     let ids: Vec<u64> = ids
         .filter(|id| ending(node, *id) == Some(Ending::Turn))
         .collect();
-    if ids.is_empty() || device.configuration.held_for() >= device.options.turn() {
+    let held = device.configuration.held_for();
+    if ids.is_empty() || held >= device.options.turn() {
         return true;
+    }
+    let left = device.options.turn_min().saturating_sub(held);
+    if !left.is_zero() {
+        std::thread::sleep(left.min(QUIET));
+        return false;
     }
     let before: Vec<_> = ids.iter().map(|id| activity(node, device, *id)).collect();
     std::thread::sleep(QUIET);

@@ -4,6 +4,7 @@
 mod killed;
 mod overload;
 mod scale;
+mod turns;
 
 use baltra_engine::{CallError, Engine, Options, Reply, Trace};
 use baltra_functions::{Body, Call, Files, Function, Request};
