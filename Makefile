@@ -46,7 +46,7 @@ fuzz: ## fuzzes every decoder for a minute
 test-messages: ## tests of the message library: shared memory, TCP, faults, hostile bytes
 	@scripts/test.sh messages
 
-test-drivers: ## runs programs on PoCL, Intel's CPU runtime, rusticl and Oclgrind, natively and through Baltra
+test-drivers: ## runs programs on PoCL, Intel's CPU runtime, rusticl, Oclgrind and Xilinx XRT, natively and through Baltra
 	@scripts/test.sh drivers
 
 test-hdl: ## unit benches and proofs of the board's modules

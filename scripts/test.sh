@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the named groups of tests, by default those of `make test`, and ends with "N passed, N failed".
 # `make test`: format text crates ports clippy integration unit loom miri fuzz messages hdl vm deny
-# (drivers: the part of integration that runs programs on four vendors' OpenCL drivers)
+# (drivers: the part of integration that runs programs on five vendors' OpenCL drivers)
 # Groups that mostly wait run beside groups that mostly compute.
 # Other groups: board (the live model with Linux' TCP), kubernetes (a cluster that is built from source and kept in
 # target/kubernetes) and packages (installed in a fresh Debian, kept in target/packages-test), all as root; `all` runs

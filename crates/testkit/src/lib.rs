@@ -58,6 +58,9 @@ impl Daemon {
         let log = File::create(home.path().join("log"))?;
         let vendors = home.path().join("vendors");
         announce_pocl(&vendors)?;
+        let xrt = home.path().join("xrt");
+        std::fs::create_dir(&xrt)?;
+        std::os::unix::fs::symlink("/usr/lib/x86_64-linux-gnu", xrt.join("lib"))?;
         let mut command = Command::new(program);
         // PoCL provides as many devices as the configuration serves.
         let devices = options.config.matches("[[device]]").count();
@@ -67,6 +70,9 @@ impl Daemon {
         command
             // Mesa's driver provides devices only if this variable is set.
             .env("RUSTICL_ENABLE", "llvmpipe")
+            // Xilinx's runtime provides a device without hardware.
+            .env("XILINX_XRT", &xrt)
+            .env("XCL_EMULATION_MODE", "noop")
             .arg("manager")
             .arg("--runtime-dir")
             .arg(home.path().join("run"))
@@ -113,6 +119,11 @@ impl Daemon {
     /// The manager's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The directory in which Xilinx's runtime finds its libraries (`XILINX_XRT`).
+    pub fn xrt_dir(&self) -> PathBuf {
+        self.home.path().join("xrt")
     }
 
     /// The directory of its sockets.

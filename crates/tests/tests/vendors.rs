@@ -1,9 +1,12 @@
-//! Programs on four vendors' drivers, natively and through Baltra: the results are the same.
+//! Programs on five vendors' drivers, natively and through Baltra: the results are the same.
 //! `scripts/setup.sh drivers` installs the drivers; a driver that is not installed is skipped,
 //! unless `BALTRA_TEST_DRIVERS` is set.
 
-use baltra_testkit::{Daemon, Options};
-use baltra_tests::{baltra, check_printed_lines, compile, native, root, through, Answer, Running};
+use baltra_testkit::{until, Daemon, Options};
+use baltra_tests::{
+    baltra, check_printed_lines, compile, native, root, session_count, tenants, through, Answer,
+    Running,
+};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -45,10 +48,15 @@ struct Served {
 
 impl Served {
     fn start(vendor: Vendor) -> Served {
-        let options = Options {
+        Served::start_with(vendor, &[])
+    }
+
+    fn start_with(vendor: Vendor, set: &[&str]) -> Served {
+        let mut options = Options {
             set: vec![format!("device.driver={}", vendor.library.display())],
             ..Options::default()
         };
+        options.set.extend(set.iter().map(|s| s.to_string()));
         let home = tempfile::tempdir().unwrap();
         let icd = format!("{}\n", vendor.library.display());
         std::fs::write(home.path().join("vendor.icd"), icd).unwrap();
@@ -176,4 +184,60 @@ fn test_what_kernels_print_is_whole_on_each_vendors_driver() {
         let answer = run(served.shared(&program), &[&lines.to_string()]).ok();
         check_printed_lines(&answer, lines);
     }
+}
+
+/// Xilinx's runtime, whose device needs no hardware with `XCL_EMULATION_MODE=noop`: its kernels end
+/// at once and compute nothing.
+fn xilinx() -> Option<Vendor> {
+    let library = PathBuf::from("/usr/lib/x86_64-linux-gnu/libxilinxopencl.so.2");
+    let required = std::env::var_os("BALTRA_TEST_DRIVERS").is_some();
+    assert!(library.exists() || !required, "XRT is not installed");
+    let name = "Xilinx";
+    library.exists().then_some(Vendor { name, library })
+}
+
+#[test]
+fn test_images_of_xilinx_s_runtime_are_loaded_replaced_and_refused() {
+    let Some(vendor) = xilinx() else {
+        return;
+    };
+    let served = Served::start_with(vendor, &["device.image=exclusive"]);
+    let daemon = &served.daemon;
+    tenants(daemon, &["red", "blue"]);
+    let program = compile("xclbin");
+    let natively = |arguments: &[&str]| {
+        let mut command = served.natively(&program);
+        command
+            .env("XCL_EMULATION_MODE", "noop")
+            .env("XILINX_XRT", daemon.xrt_dir());
+        run(command, arguments).ok().out
+    };
+    let of = |tenant: &str, arguments: &[&str]| {
+        let answer = run(through(daemon, tenant, &program), arguments);
+        answer.ok().out
+    };
+    // Each image replaces the one before it. Errors are the driver's own.
+    for arguments in [
+        &["run", "one", "two", "one"][..],
+        &["several", "one", "two"],
+        &["damaged", "magic"],
+        &["damaged", "kernel"],
+    ] {
+        let native = natively(arguments);
+        assert!(native.ends_with("done"), "{native}");
+        assert_eq!(of("red", arguments), native, "{arguments:?}");
+    }
+    // Two tenants use one image; another one is refused until both have ended.
+    let mut holder = Running::start({
+        let mut command = through(daemon, "red", &program);
+        command.args(["hold", "one"]);
+        command
+    });
+    holder.wait_line("ready");
+    assert_eq!(of("blue", &["run", "one"]), natively(&["run", "one"]));
+    let refused = of("blue", &["run", "two"]);
+    assert!(refused.contains("two: program -2"), "{refused}");
+    drop(holder);
+    until("the session is over", || session_count(daemon) == 0).unwrap();
+    assert_eq!(of("blue", &["run", "two"]), natively(&["run", "two"]));
 }

@@ -76,15 +76,32 @@ fn describe_kernel(
 fn describe_arg(kernel: &mut Kernel, at: u32) -> KernelArg {
     let ask = |param: i32| kernel.arg_info(at, param as u32).unwrap_or_default();
     let mut arg = KernelArg {
-        address: number(&ask(CL_KERNEL_ARG_ADDRESS_QUALIFIER)) as u32,
+        address: 0,
         access: number(&ask(CL_KERNEL_ARG_ACCESS_QUALIFIER)) as u32,
         qualifier: number(&ask(CL_KERNEL_ARG_TYPE_QUALIFIER)),
         type_name: text(&ask(CL_KERNEL_ARG_TYPE_NAME)),
         name: text(&ask(CL_KERNEL_ARG_NAME)),
         size: 0,
     };
+    let reply = number(&ask(CL_KERNEL_ARG_ADDRESS_QUALIFIER));
+    arg.address = address(reply, &arg.type_name);
     arg.size = arg_size(kernel, at, &arg) as u32;
     arg
+}
+
+/// The address space of an argument with a type's name in a driver's reply, which is 0 if the driver
+/// does not know it. Xilinx XRT returns the number in its image; it crashes if a memory argument is
+/// set to a zero value.
+fn address(reply: u64, type_name: &str) -> u32 {
+    let known = match reply {
+        0 if type_name.is_empty() => return 0,
+        0 => CL_KERNEL_ARG_ADDRESS_PRIVATE,
+        1 => CL_KERNEL_ARG_ADDRESS_GLOBAL,
+        2 => CL_KERNEL_ARG_ADDRESS_CONSTANT,
+        3 => CL_KERNEL_ARG_ADDRESS_LOCAL,
+        other => return other as u32,
+    };
+    known as u32
 }
 
 fn arg_size(kernel: &mut Kernel, at: u32, arg: &KernelArg) -> usize {
@@ -155,6 +172,22 @@ mod tests {
         assert_eq!(type_bytes("struct point"), None);
         assert_eq!(type_bytes("int5"), None);
         assert_eq!(type_bytes(""), None);
+    }
+
+    #[test]
+    fn test_address_spaces_of_every_driver_are_those_of_the_specification() {
+        let of = |value: i32| address(value as u64, "int") as i32;
+        assert_eq!(
+            of(CL_KERNEL_ARG_ADDRESS_GLOBAL),
+            CL_KERNEL_ARG_ADDRESS_GLOBAL
+        );
+        assert_eq!(
+            of(CL_KERNEL_ARG_ADDRESS_PRIVATE),
+            CL_KERNEL_ARG_ADDRESS_PRIVATE
+        );
+        assert_eq!(of(1), CL_KERNEL_ARG_ADDRESS_GLOBAL);
+        assert_eq!(of(0), CL_KERNEL_ARG_ADDRESS_PRIVATE);
+        assert_eq!(address(0, ""), 0);
     }
 
     #[test]

@@ -434,13 +434,16 @@ impl Session {
             if log.last() == Some(&0) {
                 log.pop();
             }
-            (
-                *id,
-                number(&ask(CL_PROGRAM_BUILD_STATUS)) as i32,
-                options.clone(),
-                log,
-                number(&ask(CL_PROGRAM_BINARY_TYPE)) as u32,
-            )
+            let status = number(&ask(CL_PROGRAM_BUILD_STATUS)) as i32;
+            let kind = match number(&ask(CL_PROGRAM_BINARY_TYPE)) as i32 {
+                // Before OpenCL 1.2 (Xilinx XRT), there is no type: every built program is
+                // executable.
+                CL_PROGRAM_BINARY_TYPE_NONE if code == CL_SUCCESS && status == CL_BUILD_SUCCESS => {
+                    CL_PROGRAM_BINARY_TYPE_EXECUTABLE
+                }
+                kind => kind,
+            };
+            (*id, status, options.clone(), log, kind as u32)
         });
         let kernels = program
             .context
