@@ -211,6 +211,7 @@ group() {
             ;;
         packages)
             setup base packages
+            run apps make -s -C apps sobel
             # `make test` has built everything before.
             [[ -n $is_built ]] || compile
             if [[ $EUID -eq 0 ]]; then

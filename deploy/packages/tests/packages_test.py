@@ -26,9 +26,28 @@ from runner import run as run_tests  # noqa: E402
 BUILD = ROOT / "deploy/packages/build.py"
 BINARIES = Path(os.environ.get("BALTRA_BINARIES", ROOT / "target/release"))
 KEPT = ROOT / "target/packages-test"
+# An ordinary OpenCL program (make -C apps sobel).
+SOBEL = ROOT / "target/apps/sobel"
 UNITS = ("baltra-manager", "baltra-gateway", "baltra-registry")
 # Ends a command that hangs.
 HANGS_S = 1200
+
+
+# The environment in a root of Debian.
+VARIABLES = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "LC_ALL": "C.UTF-8",
+    "HOME": "/root",
+}
+
+
+def until(what, condition):
+    """Waits until a condition holds."""
+    deadline = time.monotonic() + HANGS_S
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.2)
 
 
 def output(*command, **options):
@@ -50,32 +69,37 @@ class Debian:
     """A fresh root of Debian, which this process's children enter."""
 
     def __init__(self, home):
-        archive = KEPT / "debian.tar"
+        # The name has the packages, so that an archive with others is not used.
+        archive = KEPT / "debian-systemd.tar"
         if not archive.is_file():
             KEPT.mkdir(parents=True, exist_ok=True)
             partial = archive.with_suffix(".partial.tar")
-            output("mmdebstrap", "--variant=minbase", "bookworm", partial)
+            include = "--include=systemd-sysv,dbus"
+            output("mmdebstrap", "--variant=minbase", include, "bookworm", partial)
             partial.rename(archive)
         self.root = home / "debian"
         self.root.mkdir()
         output("tar", "--extract", "--file", archive, "--directory", self.root)
         shutil.copy("/etc/resolv.conf", self.root / "etc/resolv.conf")
+        self.run("apt-get", "update", "--quiet")
+        self.before = self.files()
 
     def run(self, *command):
         """Runs a command in the root, with namespaces of its own, so that nothing stays mounted."""
         script = (
-            'mount --bind /dev "$0/dev" && mount -t proc proc "$0/proc" && mount -t tmpfs tmpfs "$0/tmp" '
-            '&& mount -t tmpfs tmpfs "$0/run" && exec chroot "$0" "$@"'
+            'mount --bind /dev "$0/dev" && mount -t proc proc "$0/proc" '
+            '&& mount -t sysfs sysfs "$0/sys" && mount -t tmpfs tmpfs "$0/tmp" '
+            '&& mount -t tmpfs tmpfs "$0/run" '
+            '&& exec chroot "$0" "$@"'
         )
-        environment = {
-            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-            "DEBIAN_FRONTEND": "noninteractive",
-            "LC_ALL": "C.UTF-8",
-            "HOME": "/root",
-        }
         # The processes of the command end with it.
         namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
-        return output(*namespaces, "sh", "-c", script, self.root, *command, env=environment)
+        return output(*namespaces, "sh", "-c", script, self.root, *command, env=VARIABLES)
+
+    def install(self, package, *options):
+        """Installs the package with apt."""
+        shutil.copy(package, self.root / "root/baltra.deb")
+        self.run("apt-get", "install", "--yes", "--quiet", *options, "/root/baltra.deb")
 
     def files(self):
         """The files outside of the records of dpkg and apt."""
@@ -87,11 +111,62 @@ class Debian:
                 found.add(name)
         return found
 
+    def end(self):
+        """Removes the root."""
+        shutil.rmtree(self.root)
+
+
+class System:
+    """A root of Debian as a running system, with systemd as its first process."""
+
+    def __init__(self, debian):
+        command = ["systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "-D"]
+        self.log = tempfile.TemporaryFile()
+        self.nspawn = subprocess.Popen(
+            [*command, debian.root],
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+        )
+        until("the system runs", self.is_running)
+
+    def is_running(self):
+        """Whether all units have started, some of them perhaps without success."""
+        assert self.nspawn.poll() is None, "the system ended"
+        children = Path(f"/proc/{self.nspawn.pid}/task/{self.nspawn.pid}/children").read_text()
+        if not children.split():
+            return False
+        self.enter = ["nsenter", "--all", "--target", children.split()[0], "--"]
+        words = [*self.enter, "systemctl", "is-system-running"]
+        state = subprocess.run(words, capture_output=True, text=True).stdout.strip()
+        return state in ("running", "degraded")
+
+    def run(self, line):
+        """The output of a shell's command line in the system."""
+        return output(*self.enter, "sh", "-ec", line, env=VARIABLES)
+
+    def start(self, line):
+        """Starts a shell's command line in the system."""
+        return subprocess.Popen(
+            [*self.enter, "sh", "-ec", line],
+            env=VARIABLES,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def end(self):
+        """Stops the system."""
+        subprocess.run([*self.enter, "systemctl", "poweroff"], capture_output=True)
+        self.nspawn.wait(timeout=HANGS_S)
+
 
 class Tests:
     def __init__(self):
         self.home = Path(tempfile.mkdtemp(prefix="baltra-packages-test-"))
         self.out = self.home / "packages"
+        self.debian = None
         output(BUILD, "--binaries", BINARIES, "--out", self.out)
 
     def end(self):
@@ -124,44 +199,81 @@ class Tests:
             output("systemd-analyze", "security", "--offline=yes", "--threshold=30", path)
         shutil.rmtree(root)
 
+    def debian_with_baltra(self):
+        """A fresh Debian with the package and everything that it recommends."""
+        if self.debian is None:
+            self.debian = Debian(self.home)
+            began = time.monotonic()
+            self.debian.install(self.package("*.deb"))
+            print(f"apt installed the package and a driver in {time.monotonic() - began:.1f} s")
+        return self.debian
+
     def test_a_fresh_debian_runs_the_demonstration(self):
-        debian = Debian(self.home)
-        debian.run("apt-get", "update", "--quiet")
-        before = debian.files()
+        debian = self.debian_with_baltra()
         began = time.monotonic()
-        shutil.copy(self.package("*.deb"), debian.root / "root/baltra.deb")
-        # apt installs PoCL because the package recommends a driver.
-        debian.run("apt-get", "install", "--yes", "--quiet", "/root/baltra.deb")
-        installed = time.monotonic()
         shown = debian.run("baltra", "demo")
-        print(
-            f"installed in {installed - began:.1f} s, demonstrated in "
-            f"{time.monotonic() - installed:.1f} s"
-        )
+        print(f"demonstrated in {time.monotonic() - began:.1f} s")
         assert "identical, byte for byte" in shown, shown
         assert shown.count("the bytes equal the native ones") == 2, shown
         for command in (["--version"], ["version", "--json"], ["help", "run"]):
             debian.run("baltra", *command)
-        debian.run("sh", "-c", "getent passwd baltra && test -d /etc/baltra")
-        changed = debian.root / "etc/baltra/baltra.toml"
-        changed.write_text(changed.read_text() + "# changed\n")
+
+    def test_an_update_keeps_running_programs(self):
+        debian = self.debian_with_baltra()
+        shutil.copy(SOBEL, debian.root / "root/sobel")
+        system = System(debian)
+        try:
+            began = time.monotonic()
+            system.run("systemctl start baltra")
+            until("the manager serves", lambda: "ready" in system.run("baltra devices || true"))
+            shared = "cd /tmp && baltra run -- /root/sobel --repeat 1 --output first.png"
+            system.run(shared)
+            print(f"first shared program after {time.monotonic() - began:.1f} s")
+            native = "OCL_ICD_VENDORS=/etc/OpenCL/vendors/pocl.icd"
+            system.run(f"cd /tmp && {native} /root/sobel --repeat 1 --output native.png")
+            system.run("cmp /tmp/native.png /tmp/first.png")
+            self.update(system)
+        finally:
+            system.end()
+
+    def update(self, system):
+        """Installs the package again under eight programs, which all finish with the right
+        bytes."""
+        program = "cd /tmp && baltra run -- /root/sobel --repeat 150 --output"
+        programs = [system.start(f"{program} {n}.png") for n in range(8)]
+        sessions = lambda: json.loads(system.run("baltra sessions --json"))
+        shared = lambda: [s for s in sessions() if s["tenant"] != "gateway"]
+        until("eight programs have sessions", lambda: len(shared()) >= 8)
+        manager = "systemctl show --property MainPID --value baltra-manager"
+        before = system.run(manager)
+        system.run("apt-get install --yes --quiet --reinstall /root/baltra.deb")
+        until("a new manager serves", lambda: system.run(f"{manager}") not in (before, "0\n"))
+        still = sum(program.poll() is None for program in programs)
+        assert still == 8, f"{still} of 8 programs were running after the update"
+        for n, program in enumerate(programs):
+            text, _ = program.communicate(timeout=HANGS_S)
+            assert program.returncode == 0, text
+            system.run(f"cmp /tmp/native.png /tmp/{n}.png")
+
+    def test_purging_leaves_nothing(self):
+        debian = self.debian_with_baltra()
+        configuration = debian.root / "etc/baltra/baltra.toml"
+        configuration.write_text(configuration.read_text() + "# changed\n")
         debian.run("apt-get", "install", "--yes", "--reinstall", "/root/baltra.deb")
-        assert changed.read_text().endswith("# changed\n")
+        assert configuration.read_text().endswith("# changed\n")
         debian.run("apt-get", "purge", "--yes", "baltra")
         debian.run("sh", "-c", "! getent passwd baltra && ! getent group baltra")
-        left = [name for name in debian.files() - before if "baltra" in name]
+        left = [name for name in debian.files() - debian.before if "baltra" in name]
         assert left == ["root/baltra.deb"], left
-        shutil.rmtree(debian.root)
+        debian.end()
+        self.debian = None
 
     def test_a_debian_without_a_driver_names_the_remedy(self):
         debian = Debian(self.home)
-        debian.run("apt-get", "update", "--quiet")
-        shutil.copy(self.package("*.deb"), debian.root / "root/baltra.deb")
-        apt = ("apt-get", "install", "--yes", "--quiet", "--no-install-recommends")
-        debian.run(*apt, "/root/baltra.deb")
+        debian.install(self.package("*.deb"), "--no-install-recommends")
         refused = debian.run("sh", "-c", "! baltra demo 2>&1")
         assert "apt install pocl-opencl-icd" in refused, refused
-        shutil.rmtree(debian.root)
+        debian.end()
 
     def test_a_fresh_environment_runs_the_demonstration(self):
         venv = self.home / "venv"
