@@ -131,7 +131,8 @@ impl Backlog {
         self.len.fetch_sub(1, Relaxed);
     }
 
-    /// The oldest call of the tenant whose turn it is that is not abandoned, and can be run in time.
+    /// The oldest call that is not abandoned, and can be run in time, of the tenant whose turn it
+    /// is.
     pub fn pop(&self, now: Instant) -> Option<Pending> {
         while let Some(pending) = self.take() {
             if let Some(pending) = self.if_in_time(pending, now) {
@@ -158,8 +159,9 @@ impl Backlog {
         None
     }
 
-    /// Drops an abandoned call, and fails one that cannot end before its deadline; otherwise returns
-    /// the call. A call whose whole time limit is shorter than the shortest recent call runs.
+    /// Drops an abandoned call, and fails one that cannot end before its deadline; otherwise
+    /// returns the call. A call whose whole time limit is shorter than the shortest recent call
+    /// runs.
     fn if_in_time(&self, pending: Pending, now: Instant) -> Option<Pending> {
         let pending = pending.if_wanted(now)?;
         let shortest = Duration::from_nanos(self.shortest_ns.load(Relaxed));

@@ -90,7 +90,7 @@ fn describe_arg(kernel: &mut Kernel, at: u32) -> KernelArg {
 }
 
 /// The address space of an argument with a type's name in a driver's reply, which is 0 if the driver
-/// does not know it. Xilinx XRT returns the number in its image; it crashes if a memory argument is
+/// has none. Xilinx XRT returns the number in its image; it crashes if a memory argument is
 /// set to a zero value.
 fn address(reply: u64, type_name: &str) -> u32 {
     let known = match reply {
