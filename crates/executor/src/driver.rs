@@ -361,7 +361,7 @@ pub fn readable(library: &str) -> Vec<std::path::PathBuf> {
 
 /// The directory of Python's packages that contains a library: a driver in one package may have its
 /// dependencies and its built-in kernels in another.
-fn python_packages(library: &std::path::Path) -> Option<std::path::PathBuf> {
+pub fn python_packages(library: &std::path::Path) -> Option<std::path::PathBuf> {
     let mut above = library.ancestors().skip(1);
     let found = above.find(|dir| {
         let name = dir.file_name().and_then(|name| name.to_str());

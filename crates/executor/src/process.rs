@@ -112,11 +112,31 @@ fn prepare(options: &Options) -> anyhow::Result<Option<Capture>> {
     std::env::set_var("POCL_CACHE_DIR", dir.join("cache"));
     std::env::set_var("TMPDIR", dir.join("tmp"));
     std::env::set_var("CUDA_CACHE_PATH", dir.join("cache"));
+    if driver::python_packages(Path::new(&options.driver)).is_some() {
+        describe_host(&dir.join("host"))?;
+    }
     let capture = Capture::standard_output().context("cannot capture the standard output")?;
     if options.sandbox {
         options.sandbox().enter()?;
     }
     Ok(Some(capture))
+}
+
+/// Gives hwloc another root directory: the release in PoCL's Python package opens the host's, which
+/// the sandbox does not permit, and then finds no memory.
+fn describe_host(root: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(root)?;
+    for part in ["proc", "sys"] {
+        match std::os::unix::fs::symlink(Path::new("/").join(part), root.join(part)) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(error).with_context(|| format!("cannot write {}", root.display()));
+            }
+            _ => {}
+        }
+    }
+    std::env::set_var("HWLOC_FSROOT", root);
+    std::env::set_var("HWLOC_THISSYSTEM", "1");
+    Ok(())
 }
 
 /// Removes what executors left that were killed.
