@@ -122,7 +122,14 @@ fn test_a_query_gives_a_program_its_devices_over_any_transport() {
 /// ones, which move in pieces.
 #[test]
 fn test_buffers_follow_kernels_from_device_to_device() {
-    let sizes = ["--sizes", "4K,4M,9M,33M", "--rounds", "3", "--launches", "0"];
+    let sizes = [
+        "--sizes",
+        "4K,4M,9M,33M",
+        "--rounds",
+        "3",
+        "--launches",
+        "0",
+    ];
     for host_memory in ["true", "false"] {
         let options = Options {
             set: vec![],

@@ -301,9 +301,7 @@ fn bring_in_pieces(
         let ended = waits();
         let client = &context.members[earlier.member].client;
         let then = move |done: baltra_wire::Completion| ended(done.status);
-        client
-            .watch(earlier.slot, Box::new(then))
-            .map_err(lost)?;
+        client.watch(earlier.slot, Box::new(then)).map_err(lost)?;
     }
     dependencies.ended(CL_COMPLETE);
 
