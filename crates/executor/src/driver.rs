@@ -17,6 +17,7 @@ mod pin;
 mod transfer;
 mod turns;
 
+pub use board::{board_regions, is_board, wait_for_load};
 pub use describe::describe;
 pub use handle::{Context, Event, Kernel, Mem, Program, Queue, Sampler, SubDevice};
 pub use list::list;

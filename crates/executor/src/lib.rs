@@ -11,6 +11,7 @@
 //! | [`images`] | the device's image, where it holds one at a time |
 //! | [`shared`] | options, and the state that sessions share |
 //! | [`process`] | the process's main loop |
+//! | [`regions`] | the images that a board's regions hold |
 //!
 //! The executor uses shared memory only, and treats its content as hostile: a record is copied
 //! once, checked, and the copy is used.
@@ -23,6 +24,7 @@ pub mod health;
 pub mod images;
 mod load;
 pub mod process;
+pub mod regions;
 pub mod session;
 pub mod shared;
 pub mod traces;

@@ -388,7 +388,8 @@ impl Server {
                 self.lose_manager();
             }
         }
-        if let Some(message) = self.shared.traces.take() {
+        let waiting = [self.shared.traces.take(), self.shared.regions.take()];
+        for message in waiting.into_iter().flatten() {
             self.send(&message);
         }
     }
@@ -407,6 +408,7 @@ impl Server {
             self.shared.images.lose();
             // The next manager may be of another release, or not export spans.
             self.shared.traces.stop();
+            self.shared.regions.stop();
             tracing::warn!(
                 sessions = self.sessions.len(),
                 "lost the connection to the manager; sessions continue"

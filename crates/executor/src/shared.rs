@@ -5,6 +5,7 @@ use crate::capture::Capture;
 use crate::driver::{self, Context, Device, Queue, Turns};
 use crate::health::Health;
 use crate::images::Images;
+use crate::regions::Regions;
 use crate::traces::Traces;
 use baltra_sandbox::Sandbox;
 use baltra_wire::DeviceDescription;
@@ -127,6 +128,8 @@ pub struct Shared {
     pub binaries: Binaries,
     /// Commands that belong to traces.
     pub traces: Traces,
+    /// The images that a board's regions hold.
+    pub regions: Arc<Regions>,
     /// Whether the driver's context is still of use.
     pub health: Health,
 }
@@ -171,6 +174,7 @@ impl Shared {
             description,
             capture,
             traces: Traces::new(options.traces, images.wake()),
+            regions: Regions::new(images.wake())?,
             images,
             binaries: Binaries::default(),
             options,

@@ -19,6 +19,20 @@ use std::time::Duration;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status, Streaming};
 
+/// The images of a board's regions.
+fn held(node: &Node, device: &Device) -> Vec<proto::HeldImage> {
+    if device.options.image == ImageKind::Exclusive {
+        return Vec::new();
+    }
+    let image = |region: baltra_api::registry::Region| proto::HeldImage {
+        region: region.index,
+        digest: region.digest,
+        name: region.name,
+    };
+    let regions = crate::registry::regions(node, device).into_iter();
+    regions.map(image).collect()
+}
+
 /// Serves until the runtime ends.
 pub(crate) async fn serve(node: Arc<Node>, listener: UnixListener, stop: Stop) {
     let served = async {
@@ -176,6 +190,7 @@ impl Operator {
             memory_bytes: number(DEVICE_GLOBAL_MEM_SIZE),
             compute_units: number(DEVICE_MAX_COMPUTE_UNITS) as u32,
             regions: device.regions(),
+            held: held(&self.node, device),
             sessions: open as u32,
             executors: device.pool.count() as u32,
             waiting: device.gate.waiting() as u32,

@@ -24,6 +24,7 @@ pub mod metrics;
 pub mod node;
 pub mod options;
 mod programs;
+pub mod regions;
 pub mod registry;
 pub mod relay;
 mod service;

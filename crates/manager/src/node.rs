@@ -57,6 +57,8 @@ pub struct Device {
     pub reconfigurations: AtomicU64,
     /// The loaded image, if the device holds one at a time.
     pub configuration: Configuration,
+    /// The images of a board's regions.
+    pub regions_held: crate::regions::Held,
     launch: Launch,
     slots: AtomicU64,
 }
@@ -115,6 +117,7 @@ impl Device {
             deaths: AtomicU64::new(0),
             reconfigurations: AtomicU64::new(0),
             configuration: Configuration::default(),
+            regions_held: Default::default(),
             launch,
             slots: AtomicU64::new(slots as u64),
         })
@@ -582,6 +585,7 @@ impl Node {
                 session,
                 reason,
             } => self.failing(device, id, (cause, session, clip(&reason))),
+            ToManager::Regions { held, loaded } => device.regions_held.set(id, held, loaded),
             // The session has ended.
             ToManager::Program { .. }
             | ToManager::Unused { .. }
@@ -625,6 +629,7 @@ impl Node {
     fn bury(&self, device: &Device, id: u64, process: &Process, failure: Option<String>) {
         let ended = process.finish();
         self.loads.executor_ended(id, &ended);
+        device.regions_held.remove(id);
         let expected = device
             .pool
             .with(id, |e| e.phase == Phase::Ending && !e.is_failing)

@@ -12,6 +12,7 @@ pub(crate) use link::run;
 pub use link::Link;
 pub use orders::{NodeOrders, Orders};
 pub(crate) use permission::ImageRequest;
+pub(crate) use report::regions;
 
 use baltra_wire::PREEMPTIBLE;
 

@@ -162,7 +162,8 @@ pub(crate) fn accelerators(state: &State) -> proto::AcceleratorsReply {
     for (node, live) in there {
         for (name, device) in &live.devices {
             let id = device_id(&node.name, name);
-            for region in &device.load.regions {
+            // A board's region may hold an image that no node has loaded.
+            for region in device.load.regions.iter().filter(|r| !r.digest.is_empty()) {
                 let key = (region.digest.clone(), region.name.clone());
                 let loaded = found.entry(key).or_default();
                 loaded.devices.insert(id.clone());

@@ -215,6 +215,26 @@ pub enum ToManager {
         /// The accelerator's name or digest.
         accelerator: String,
     },
+    /// The images that a board's regions hold, as read from the board; empty regions are left out.
+    /// Sent when they change, and when images were loaded, to the manager that started this executor.
+    Regions {
+        /// The images.
+        held: Vec<RegionImage>,
+        /// Images that this executor has loaded since its last report: the checksum and the digest
+        /// (sha256, lower-case hexadecimal) of each.
+        loaded: Vec<(u32, String)>,
+    },
+}
+
+/// The image that a region of a board holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionImage {
+    /// The region.
+    pub region: u32,
+    /// The checksum of the image's header.
+    pub checksum: u32,
+    /// A function of the board's own table that has this image; empty: none.
+    pub function: String,
 }
 
 /// Reasons for which an executor cannot continue.

@@ -8,6 +8,7 @@ usage: device_test.py [PART OF A NAME …]     (no root; needs target/release/ba
 
 import concurrent.futures
 import contextlib
+import hashlib
 import json
 import os
 import random
@@ -283,6 +284,24 @@ def test_programs_of_many_processes_share_the_regions():
             assert process.returncode == 0 and (200, edges) == http(
                 f"{board.url}/function/sobel?width={WIDTH}", picture
             )
+
+
+def test_the_images_of_the_regions_are_reported():
+    with node() as (board, pool):
+
+        def held():
+            devices = json.loads(pool.baltra("devices", "--local", "--json").stdout)
+            regions = {device["name"]: device["regions"] for device in devices}
+            assert regions["pocl"] == []
+            return {(region["digest"], region["name"]) for region in regions["board"]}
+
+        assert held() == set()
+        assert http(f"{board.url}/function/uppercase", b"words") == (200, b"WORDS")
+        until("a function's image", lambda: held() == {("", "function uppercase")})
+        assert ":function uppercase" in pool.baltra("devices", "--local").stdout
+        pool.program("board", "sobel", "image", BUILT_IN / "sobel.img", WIDTH, HEIGHT, body=PICTURE)
+        digest = hashlib.sha256((BUILT_IN / "sobel.img").read_bytes()).hexdigest()
+        until("a program's image", lambda: (digest, "") in held())
 
 
 def region_counts(pool):

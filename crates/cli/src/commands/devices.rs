@@ -162,6 +162,7 @@ fn operators(mut control: Control, as_json: bool) -> Result<()> {
     ]);
     for d in &reply.devices {
         let image = match (d.exclusive, d.image.as_str()) {
+            (false, _) if !d.held.is_empty() => held(d),
             (false, _) => "shared".into(),
             (true, "") => "blank".into(),
             (true, digest) => digest.chars().take(12).collect(),
@@ -192,6 +193,16 @@ fn operators(mut control: Control, as_json: bool) -> Result<()> {
     Ok(())
 }
 
+/// The images of a board's regions, as `REGION:IMAGE`.
+fn held(device: &proto::Device) -> String {
+    let image = |i: &proto::HeldImage| match i.name.as_str() {
+        "" => format!("{}:{:.12}", i.region, i.digest),
+        name => format!("{}:{name}", i.region),
+    };
+    let held: Vec<String> = device.held.iter().map(image).collect();
+    held.join(", ")
+}
+
 /// A device as JSON.
 pub fn device_json(d: &proto::Device) -> serde_json::Value {
     json!({
@@ -205,6 +216,9 @@ pub fn device_json(d: &proto::Device) -> serde_json::Value {
         "region_count": d.regions.max(1), "host_memory": d.host_memory, "sessions": d.sessions, "executors": d.executors,
         "waiting": d.waiting, "busy_ns": d.busy_ns, "tasks": d.tasks, "bytes": d.bytes,
         "executor_deaths": d.executor_deaths, "reconfigurations": d.reconfigurations,
+        "regions": d.held.iter().map(|i| json!({
+            "index": i.region, "digest": i.digest, "name": i.name,
+        })).collect::<Vec<_>>(),
         "faults": d.faults.iter().map(|f| json!({
             "tenant": f.tenant, "cause": f.cause, "count": f.count,
         })).collect::<Vec<_>>(),

@@ -19,12 +19,16 @@
 //! | [`device`] | the board as platform and device |
 //! | [`program`] | programs and kernels |
 //! | [`brought`] | kernels of OpenCL C in regions, and their buffers in board memory |
+//! | [`regions`] | the images that the regions hold |
 //! | [`launch`] | calls |
 
 pub(in crate::driver) mod brought;
 mod device;
 mod launch;
 mod program;
+mod regions;
+
+pub use regions::{board_regions, is_board, wait_for_load};
 
 use super::builtin::memory::DeviceMemory;
 use super::builtin::{self, Device};
@@ -56,9 +60,14 @@ pub(super) fn load(path: &str) -> Result<Vec<&'static Driver>, LoadError> {
     launch::fill(&mut api);
     let device = Device {
         memory: DeviceMemory::shared(window),
-        own: Board { port, tools },
+        own: Board {
+            port,
+            tools,
+            loaded: Default::default(),
+        },
     };
     let (device, driver) = builtin::register(device, api);
+    regions::set_board(device);
     let watch = move || {
         device.own.port.wait_gone();
         tracing::error!("lost the connection to the board: the executor exits");

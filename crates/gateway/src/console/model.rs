@@ -40,7 +40,9 @@ impl State {
                 functions.push(&function.name);
             }
         }
-        for device in self.devices.iter_mut().filter(|d| !d.exclusive) {
+        // A board reports its regions itself.
+        let shared = |d: &&mut Device| !d.exclusive && d.regions.len() == 1;
+        for device in self.devices.iter_mut().filter(shared) {
             let functions = by_device.get(&(device.node.as_str(), device.name.as_str()));
             let Some(region) = device.regions.first_mut() else {
                 continue;

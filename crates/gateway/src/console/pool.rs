@@ -148,7 +148,7 @@ fn device(device: &proto::Device, reachable: bool) -> Device {
         slots: about.slots,
         exclusive: about.exclusive,
         region_count: about.regions.max(1),
-        regions: regions(device, if about.exclusive { about.regions } else { 1 }),
+        regions: regions(device, about.exclusive, about.regions),
         utilization: Some(load),
         tasks: device.tasks,
         memory_bytes: about.memory_bytes,
@@ -160,9 +160,13 @@ fn device(device: &proto::Device, reachable: bool) -> Device {
     }
 }
 
-/// A device's regions in order: loaded and requested accelerators.
-fn regions(device: &proto::Device, count: u32) -> Vec<Region> {
-    let count = (count.max(1) as usize).min(REGIONS_MAX);
+/// A device's regions in order: loaded and requested accelerators. A device on which programs coexist has one
+/// list, unless it reports its regions.
+fn regions(device: &proto::Device, is_exclusive: bool, count: u32) -> Vec<Region> {
+    let count = match is_exclusive || !device.regions.is_empty() {
+        true => (count.max(1) as usize).min(REGIONS_MAX),
+        false => 1,
+    };
     let mut regions = vec![Region::default(); count];
     let places = [(&device.regions, false), (&device.pending, true)];
     for (list, loading) in places {
@@ -296,6 +300,14 @@ mod tests {
         described.description.as_mut().unwrap().exclusive = false;
         let shown = device(&described, true);
         assert_eq!((shown.region_count, shown.regions.len()), (2, 1));
+        described.regions = vec![proto::Region {
+            index: 1,
+            name: "sobel".into(),
+            ..Default::default()
+        }];
+        let shown = device(&described, true);
+        assert_eq!(shown.regions[1].loaded[0].name, "sobel");
+        assert!(shown.regions[0].loaded.is_empty());
     }
 
     #[test]

@@ -161,7 +161,7 @@ impl Meter {
             waiting: device.gate.waiting() as u32,
             queue_wait_ms,
             tasks: new.tasks,
-            regions: region(node, device).into_iter().collect(),
+            regions: regions(node, device),
             instances: instances.into_iter().map(str::to_owned).collect(),
             failure: device.pool.failure().unwrap_or_default(),
             memory_used_bytes: memory.fold(0, u64::saturating_add),
@@ -170,15 +170,19 @@ impl Meter {
     }
 }
 
-/// The image of a device that holds one image at a time.
-fn region(node: &Node, device: &Device) -> Option<proto::Region> {
-    let digest = device.configuration.image()?;
-    let name = node.images.name(&digest).unwrap_or_default();
-    Some(proto::Region {
-        index: 0,
+/// The image of a device that holds one image at a time, or those of a board's regions.
+pub(crate) fn regions(node: &Node, device: &Device) -> Vec<proto::Region> {
+    let region = |index, digest: String, name: String| proto::Region {
+        index,
+        name: node.images.name(&digest).unwrap_or(name),
         digest,
-        name,
-    })
+    };
+    if device.options.image == ImageKind::Exclusive {
+        let image = device.configuration.image().into_iter();
+        return image.map(|d| region(0, d, String::new())).collect();
+    }
+    let held = device.regions_held.images().into_iter();
+    held.map(|i| region(i.region, i.digest, i.name)).collect()
 }
 
 #[cfg(test)]

@@ -3,13 +3,26 @@
 use crate::driver::builtin::{zero_terminated, Builtin, Device};
 use crate::driver::emulate::device::{EXTENSIONS, LOCAL_BYTES, WORK_GROUP_ITEMS};
 use crate::driver::emulate::tools::Tools;
-use baltra_board::Port;
+use baltra_board::{Image, Port};
 use baltra_opencl::*;
+use std::sync::{Condvar, Mutex};
 
 /// Device memory: the window. Its pages are populated on first use.
 pub(super) const WINDOW_BYTES: u64 = 128 << 20;
 /// Text of a launch, beyond which it is lost.
 const PRINT_BYTES: usize = 48 << 10;
+
+/// Most images between two reports of the regions.
+const LOADED_MAX: usize = 256;
+
+/// Images that were loaded since the last report of the regions.
+#[derive(Default)]
+pub(super) struct Loaded {
+    /// The checksums of their headers, and their digests.
+    pub images: Mutex<Vec<(u32, String)>>,
+    /// Signals an addition.
+    pub added: Condvar,
+}
 
 /// The board.
 pub(in crate::driver) struct Board {
@@ -17,6 +30,19 @@ pub(in crate::driver) struct Board {
     pub port: Port,
     /// `None`: OpenCL C cannot be compiled here.
     pub tools: Option<Tools>,
+    /// Images that were loaded since the last report of the regions.
+    pub(super) loaded: Loaded,
+}
+
+impl Board {
+    /// Notes the digest of an image that is loaded.
+    pub(super) fn note_loaded(&self, image: &Image<'_>, digest: String) {
+        let mut images = self.loaded.images.lock().expect("no panic under this lock");
+        if images.len() < LOADED_MAX {
+            images.push((image.checksum, digest));
+        }
+        self.loaded.added.notify_one();
+    }
 }
 
 /// As the driver has it.

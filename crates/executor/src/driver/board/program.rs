@@ -80,7 +80,10 @@ impl ImageProgram {
             .memory
             .take(bytes)
             .ok_or(port::Error::Window(bytes))?;
-        self.board.own.port.load(&image, piece.offset)
+        let number = self.board.own.port.load(&image, piece.offset)?;
+        let digest = crate::images::digest(&self.file);
+        self.board.own.note_loaded(&image, digest);
+        Ok(number)
     }
 
     fn is_built(&self) -> bool {
