@@ -193,6 +193,7 @@ group() {
             [[ -n $is_built ]] || compile
             run board-device hdl/board/tests/device_test.py
             run board-launch hdl/board/tests/launch_test.py
+            run board-bind hdl/board/tests/bind_test.py
             ;;
         kubernetes)
             setup base kubernetes

@@ -109,6 +109,7 @@ module board_top
   );
 
   // Both stream: without ports to board memory.
+  assign {kernel_out[0].code, kernel_out[1].code} = '0;
   assign kernel_out[0].memory = '0;
   assign kernel_out[1].memory = '0;
 

@@ -33,7 +33,7 @@ ROOMS = ["common", "kernels", "functions"]
 def sources():
     files = [f for room in ROOMS for f in sorted((HDL / room / "rtl").glob("*.sv"))]
     # Their kernel is a macro.
-    files = [f for f in files if f.name not in ("kernel_frame.sv", "region_frame.sv")]
+    files = [f for f in files if f.name not in ("kernel_frame.sv", "region_frame.sv", "region_call.sv")]
     names = [str(f) for f in sorted(files, key=lambda f: not f.name.endswith("_pkg.sv"))]
     return " ".join([INCLUDES, *names])
 

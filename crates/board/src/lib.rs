@@ -3,6 +3,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`accelerator`] | images of accelerators, for emulation |
+//! | [`binding`] | bindings of functions to kernels from OpenCL C |
 //! | [`image`] | images of regions: format and validation |
 //! | [`port`] | a connection to a board's host port: functions, programs, calls |
 //! | [`packet`] | packets of the port's socket |
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accelerator;
+pub mod binding;
 pub mod image;
 mod link;
 pub mod packet;

@@ -38,6 +38,8 @@ pub enum Op {
     Cancel = 13,
     /// Reads which image a region holds.
     Region = 14,
+    /// Adds a function that is bound to a kernel from OpenCL C.
+    Bind = 15,
 }
 
 /// A request; fields that an operation does not use are zero.

@@ -1,5 +1,6 @@
 //! A connection to a board's host port.
 
+use crate::binding::Binding;
 use crate::image::{self, Description, Image};
 use crate::link::Link;
 use crate::packet::{Op, Reply, Request, VERSION};
@@ -303,6 +304,38 @@ impl Port {
         let (reply, _) = self
             .link
             .exchange(Op::Bring, request, Some(library), None)?;
+        Ok(outcome(reply)?.number)
+    }
+
+    /// Adds a function that is bound to a kernel of a simulation library, for HTTP, under `about`'s
+    /// name. `configuration`: bytes of the bitstream that it stands for. Returns its number.
+    pub fn bind(
+        &self,
+        library: BorrowedFd<'_>,
+        kernel: u32,
+        configuration: u64,
+        binding: &Binding,
+        about: &Description,
+    ) -> Result<u32, Error> {
+        let mut block = Vec::new();
+        block.extend((binding.words.len() as u32).to_ne_bytes());
+        block.extend((binding.buffers.len() as u32).to_ne_bytes());
+        block.extend(binding.answer.to_ne_bytes());
+        let beats = binding.words.iter().chain(&binding.buffers);
+        block.extend(beats.flat_map(|beat| beat.to_ne_bytes()));
+        let length = block.len() as u64;
+        self.range(0, length)?.copy_in(0, &block);
+        let request = Request {
+            number: kernel,
+            bytes: configuration,
+            room: length,
+            timeout: about.timeout,
+            speed: about.speed,
+            name: about.name.clone(),
+            scalars: about.scalars.clone(),
+            ..Request::default()
+        };
+        let (reply, _) = self.link.exchange(Op::Bind, request, Some(library), None)?;
         Ok(outcome(reply)?.number)
     }
 

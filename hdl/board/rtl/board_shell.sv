@@ -335,7 +335,10 @@ module board_shell
   logic [R-1:0] grant_region, finish_region;
   logic [31:0] region_timeout;
   logic [127:0] region_params;
+  logic region_bound, refused;
+  logic [REGIONS-1:0] needs_binding;
   logic [REGIONS-1:0] region_start, region_idle, region_done, region_failed;
+  logic [REGIONS-1:0][1:0] region_code;
   logic [31:0] region_cycles[REGIONS];
   logic [31:0] region_loads[REGIONS];
   logic [63:0] region_busy[REGIONS];
@@ -497,10 +500,12 @@ module board_shell
       .region_start,
       .region_params,
       .region_timeout,
+      .region_bound,
       .region_decouple(decouple),
       .region_idle,
       .region_done,
       .region_failed,
+      .region_code,
       .region_cycles,
       .axi_read      (readers[0]),
       .axi_read_reply(reader_replies[0]),
@@ -523,6 +528,14 @@ module board_shell
     call_ended:     finish_valid && finish_ready
   };
 
+  // A call over HTTP reaches a kernel from OpenCL C only by a binding: the driver gives these kernels
+  // numbers from 2^31 on. Otherwise one that has waited while its function was replaced could bring a
+  // launch of its own.
+  assign refused = KERNEL_MEMORY && needs_binding[grant_region] && !region_bound && !grant_to_host;
+  always_ff @(posedge clk) begin
+    if (configuration.swap) needs_binding[configuration.region[R-1:0]] <= configuration.swap_kernel[31];
+  end
+
   logic [REGIONS-1:0] unused_failed;
 
   // The bursts of the last run have ended, too.
@@ -533,13 +546,14 @@ module board_shell
         .clk,
         .rst,
         .start    (region_start[i]),
-        .params   (region_params),
+        .params   ({refused ? 32'd1 : region_params[127:96], region_params[95:0]}),
         .timeout  (region_timeout),
         .kill     (host_kill[i]),
         .decouple (decouple[i]),
         .idle     (run_idle[i]),
         .done     (region_done[i]),
         .failed   (region_failed[i]),
+        .code     (region_code[i]),
         .cycles   (region_cycles[i]),
         .s_valid  (region_in[i].s_valid),
         .s_ready  (region_out[i].s_ready),
@@ -556,6 +570,7 @@ module board_shell
         .k_start  (kernel_in[i].start),
         .k_params (kernel_in[i].params),
         .k_done   (kernel_out[i].done),
+        .k_code   (KERNEL_MEMORY ? kernel_out[i].code : 2'd0),
         .k_s_valid(kernel_in[i].streams.s_valid),
         .k_s_ready(kernel_out[i].streams.s_ready),
         .k_s_data (kernel_in[i].streams.s_data),
@@ -676,7 +691,8 @@ module board_shell
       .TX_RING_BITS(TX_RING_BITS),
       .MEMORY_LATENCY(MEMORY_LATENCY),
       .BODY_BYTES(BODY_BYTES),
-      .METRICS(METRICS)
+      .METRICS(METRICS),
+      .BINDINGS(KERNEL_MEMORY)
   ) u_http (
       .clk,
       .rst,
@@ -734,6 +750,7 @@ module board_shell
       .finish_tag,
       .finish_region,
       .finish_killed(finish.killed),
+      .finish_code(finish.code),
       .finish_refused,
       .finish_fetch,
       .region_in(http_in),

@@ -11,7 +11,9 @@ package functions_pkg;
     logic [3:0][63:0] scalars;  // the query parameter of each of the kernel's scalars, as name_t;
                                 // zero: none
     logic [15:0]      regions;  // in which its calls may run, a bit each; none: in any
-    logic [15:0]      speed;    // log2 of the kernel's cycles for eight bytes of a body
+    logic             bound;    // to a kernel from OpenCL C (docs/kernels.md): its last scalar is the address of the
+                                // binding in board memory
+    logic [14:0]      speed;    // log2 of the kernel's cycles for eight bytes of a body
     logic [31:0]      timeout;  // maximum cycles of a call; 0: unlimited
     logic [31:0]      image;    // address of its image in board memory
   } entry_t;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,7 @@ struct FunctionEntry {
   uint32_t timeout = 0;  // cycles; 0: unlimited
   uint16_t speed = 0;    // cycles of eight bytes, log2
   uint16_t regions = 0;  // in which its calls may run, a bit each; 0: any
+  uint32_t binding = 0;  // address of its binding to a kernel from OpenCL C, in place of the last scalar
   std::string scalars[4];
 };
 
@@ -81,6 +83,7 @@ class Board {
   static constexpr size_t kNameBytes = 15, kScalarBytes = 8;
   static constexpr uint32_t kShell = 1;  // the shell id for images
   static constexpr uint32_t kImageAlignment = 256;
+  static constexpr uint32_t kBound = 1u << 15;  // marks a binding
   static constexpr uint32_t kRemote = 1;  // marks an image that is in the store
   static constexpr size_t kPathBytes = 64;
   static constexpr size_t kStoreBytes = 8 << 21;  // bytes at the top of memory for fetched images
@@ -191,6 +194,10 @@ class Board {
   uint64_t kernel_memory_bytes() const { return far_ ? far_->bytes : 0; }
   // Zeroes a part of it, a multiple of 8, as a driver does before another program receives it.
   void clear(uint32_t address, size_t count) { far_->clear(address - kKernelBase, count); }
+  // Writes into it, a multiple of 8.
+  void write_kernel_memory(uint32_t address, const void* bytes, size_t count) {
+    memcpy(reinterpret_cast<uint8_t*>(far_->words) + (address - kKernelBase), bytes, count);
+  }
   // The header of an image in board memory, as the driver has written it; none: it is not intact.
   std::optional<image_header::Header> image_at(uint32_t address) const {
     return image_header::read(reinterpret_cast<const uint8_t*>(&memory()) + address);
@@ -203,8 +210,9 @@ class Board {
   std::optional<unsigned> define(const std::string& name, const FunctionEntry& entry) {
     for (const std::string& scalar : entry.scalars)
       if (scalar.size() > kScalarBytes) return {};
-    put(Register::Entry, 0, {entry.image, entry.timeout, entry.speed | static_cast<uint32_t>(entry.regions) << 16});
+    put(Register::Entry, 0, {entry.image, entry.timeout, entry.speed | (entry.binding ? kBound : 0u) | static_cast<uint32_t>(entry.regions) << 16});
     for (unsigned i = 0; i < 4; i++) put(Register::Entry, 3 + 2 * i, words(entry.scalars[i], 2));
+    if (entry.binding) put(Register::Entry, 9, {entry.binding, 0});
     return change(name, 1);
   }
   // Removes a function; none if it does not exist.
@@ -237,11 +245,12 @@ class Board {
 #endif
     serve_host();
     // The edge of the kernels is the shell's: each side reads the other's outputs from before it.
-    unsigned done = 0, ready = 0, valid = 0, last = 0, arvalid = 0, awvalid = 0, wvalid = 0;
+    unsigned done = 0, code = 0, ready = 0, valid = 0, last = 0, arvalid = 0, awvalid = 0, wvalid = 0;
     for (size_t r = 0; r < kRegions; r++) {
       const bool rst = top_->k_rst >> r & 1, start = top_->k_start >> r & 1, loading = top_->decouple >> r & 1;
       const region_out& out = regions_[r].rests(rst, start, loading) ? regions_[r].shown() : regions_[r].tick(into_region(r), loading);
       done |= static_cast<unsigned>(out.done) << r;
+      code |= static_cast<unsigned>(out.code & 3) << 2 * r;
       ready |= static_cast<unsigned>(out.ready) << r;
       valid |= static_cast<unsigned>(out.valid) << r;
       last |= static_cast<unsigned>(out.last) << r;
@@ -258,6 +267,7 @@ class Board {
     top_->k_awvalid = static_cast<uint8_t>(awvalid);
     top_->k_wvalid = static_cast<uint8_t>(wvalid);
     top_->k_done = static_cast<uint8_t>(done);
+    top_->k_code = static_cast<std::decay_t<decltype(top_->k_code)>>(code);
     top_->k_s_ready = static_cast<uint8_t>(ready);
     top_->k_m_valid = static_cast<uint8_t>(valid);
     top_->k_m_last = static_cast<uint8_t>(last);

@@ -62,6 +62,7 @@ module board_model
     output logic [REGIONS-1:0] k_start,
     output logic [127:0]       k_params  [REGIONS],
     input  logic [REGIONS-1:0] k_done,
+    input  logic [2*REGIONS-1:0] k_code,
     output logic [REGIONS-1:0] k_s_valid,
     input  logic [REGIONS-1:0] k_s_ready,
     output logic [63:0]        k_s_data  [REGIONS],
@@ -131,6 +132,7 @@ module board_model
   for (genvar i = 0; i < REGIONS; i++) begin : g_kernel
     always_ff @(posedge clk) begin
       kernel_out[i].done <= k_done[i];
+      kernel_out[i].code <= k_code[2*i+:2];
       kernel_out[i].streams <= '{
         s_ready: k_s_ready[i],
         m_valid: k_m_valid[i],

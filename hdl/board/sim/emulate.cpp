@@ -1,5 +1,5 @@
 // The simulation library of an OpenCL program. KERNELS lists its kernels: X(number, name) for each
-// model Vkernel_NUMBER of region_frame.
+// model Vkernel_NUMBER of region_call.
 //
 // Buffers keep their place in the caller's memory. Each has a range of the board's addresses; ranges
 // of buffers that overlap overlap in the same way.
@@ -251,6 +251,7 @@ struct Region {
     Model& m = static_cast<Region*>(region)->model;
     m.rst = in->rst;
     m.start = in->start;
+    for (int i = 0; i < 4; i++) m.params[i] = in->params[i];
     m.s_valid = in->valid;
     m.s_data = in->data;
     m.s_keep = in->keep;
@@ -271,6 +272,7 @@ struct Region {
     m.eval();
     *out = {};
     out->done = m.done;
+    out->code = m.code;
     out->ready = m.s_ready;
     out->valid = m.m_valid;
     out->data = m.m_data;

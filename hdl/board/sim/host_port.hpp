@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -32,11 +31,13 @@
 #include <utility>
 #include <vector>
 
+#include "bindings.hpp"
 #include "board.hpp"
 #include "functions.hpp"
 #include "host_protocol.h"
 #include "program_memory.hpp"
 #include "region_frame.hpp"
+#include "sealed_file.hpp"
 #include "stand_in.hpp"
 
 class HostPort : HostMemory {
@@ -127,22 +128,10 @@ class HostPort : HostMemory {
   static constexpr uint32_t kKilled = 1;  // host_pkg::EndKilled
   static constexpr uint32_t kTimeoutMost = 1 << 26;  // maximum cycles of a call
   static constexpr size_t kAnswerBeats = 8192;
-  static constexpr size_t kLibraryMost = 256 << 20, kConfigurationMost = 4 << 20;
+  static constexpr size_t kBindingMost = sizeof(host_binding) + 8 * (region_frame::kWords + region_frame::kBuffers) + 8;
+  static constexpr size_t kConfigurationMost = 4 << 20;
   enum Kind : uint8_t { Copy = 1, Call = 2, Read = 3 };
 
-  // A file descriptor that came with a request, or none.
-  struct File {
-    explicit File(int file = -1) : fd(file) {}
-    File(File&& other) noexcept : fd(std::exchange(other.fd, -1)) {}
-    File& operator=(File&& other) noexcept {
-      std::swap(fd, other.fd);
-      return *this;
-    }
-    ~File() {
-      if (fd >= 0) close(fd);
-    }
-    int fd;
-  };
   struct Waiting {
     host_request request;
     File file;
@@ -176,6 +165,7 @@ class HostPort : HostMemory {
     std::vector<uint64_t> body = {}, answer = {};  // of a launch; the body is also that of an image
     uint64_t text_at = 0, text_room = 0;  // of a launch's text in the window
     uint32_t brought = 0;                 // kernel whose image is being copied
+    std::vector<uint8_t> binding = {};
     std::vector<uint32_t> memory = {};    // buffers in use
     uint64_t descriptor[10] = {};
     bool cancelled = false;
@@ -329,6 +319,7 @@ class HostPort : HostMemory {
       case HOST_DEFINE:
       case HOST_LOAD:
       case HOST_BRING:
+      case HOST_BIND:
       case HOST_PUT: return Copy;
       case HOST_GET: return Read;
       case HOST_CALL:
@@ -372,6 +363,7 @@ class HostPort : HostMemory {
         } else {
           reply.number = *number;
           release(name);
+          bindings_.remove(name);
         }
         break;
       }
@@ -389,6 +381,12 @@ class HostPort : HostMemory {
         break;
       }
       case HOST_BRING: return bring_kernel(program, request, reply, file);
+      case HOST_BIND:
+        if (!is_named(request) || request.scalars[3][0]) say(reply, HOST_WRONG, "names have letters, digits, - and _; up to 3 scalars");
+        else if (request.speed > 7) say(reply, HOST_WRONG, "speed is at most 7");
+        else if (!within(program, request.offset, request.room)) say(reply, HOST_WRONG, "the binding must be in the window");
+        else return bring_kernel(program, request, reply, file);
+        break;
       case HOST_REGION:
         if (request.number < Board::kRegions) region(request.number, reply);
         else say(reply, HOST_UNKNOWN, "the board has " + std::to_string(Board::kRegions) + " regions");
@@ -444,7 +442,7 @@ class HostPort : HostMemory {
     std::string error;
     if (file.fd < 0 || request.bytes < 4 || request.bytes % 4 != 0 || request.bytes > kConfigurationMost) {
       say(reply, HOST_WRONG, "a kernel needs a library, and 4 bytes to 4 MiB of configuration");
-    } else if (own_.size() >= kOwnPrograms) {
+    } else if (request.op == HOST_BRING && own_.size() >= kOwnPrograms) {
       say(reply, HOST_FULL, "the board has " + std::to_string(kOwnPrograms) + " programs already");
     } else if (const auto copy = sealed_copy(file.fd); copy.fd < 0) {
       say(reply, HOST_WRONG, "the library cannot be read");
@@ -452,6 +450,7 @@ class HostPort : HostMemory {
       say(reply, HOST_WRONG, error);
     } else {
       Job job{&program, request, Copy};
+      if (request.op == HOST_BIND) job.binding.assign(program.window + request.offset, program.window + request.offset + std::min<uint64_t>(request.room, kBindingMost));
       job.body = stand_in::image(*kernel, static_cast<uint32_t>(request.bytes), Board::kShell);
       job.request.bytes = 8 * job.body.size();
       job.brought = *kernel;
@@ -463,18 +462,6 @@ class HostPort : HostMemory {
       say(reply, HOST_FULL, "board memory has " + std::to_string(store_.free_bytes()) + " bytes left");
     }
     answer(program, reply);
-  }
-
-  // The sender keeps its descriptor, so the content is copied.
-  static File sealed_copy(int from) {
-    struct stat about {};
-    if (fstat(from, &about) < 0 || !S_ISREG(about.st_mode) || about.st_size <= 0 || static_cast<size_t>(about.st_size) > kLibraryMost) return File();
-    File copy(memfd_create("board-kernels", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    off_t at = 0;
-    while (copy.fd >= 0 && at < about.st_size)
-      if (sendfile(copy.fd, from, &at, static_cast<size_t>(about.st_size - at)) <= 0) return File();
-    if (copy.fd >= 0 && fcntl(copy.fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) return File();
-    return copy;
   }
 
   // The body has the buffers' bounds: it is made here, of memory that the program has.
@@ -585,7 +572,8 @@ class HostPort : HostMemory {
     put(24, !job.answer.empty() ? place_of(job, Answer) : job.kind == Read ? window : answer, 8);
     put(32, std::min<uint64_t>(request.room, UINT32_MAX), 4);
     put(36, request.cost, 4);
-    for (size_t i = 0; i < 4; i++) put(40 + 4 * i, request.params[i], 4);
+    // The operands of a launch are zero: otherwise they would name a binding (region_call).
+    for (size_t i = 0; i < 4; i++) put(40 + 4 * i, request.op == HOST_CALL ? request.params[i] : 0, 4);
     const uint64_t descriptor = place_of(job, Descriptor);
     board_.write_register(Register::PostLow, static_cast<uint32_t>(descriptor) | (job.kind != Call));
     board_.write_register(Register::PostHigh, static_cast<uint32_t>(descriptor >> 32));
@@ -610,7 +598,7 @@ class HostPort : HostMemory {
       reply.cycles = static_cast<uint32_t>(job->descriptor[9] >> 32);
       const auto op = job->request.op;
       if (op == HOST_LAUNCH) landed(*job, reply);
-      else if (op == HOST_BRING || op == HOST_LOAD || op == HOST_DEFINE) placed(*job, reply);
+      else if (op == HOST_BRING || op == HOST_BIND || op == HOST_LOAD || op == HOST_DEFINE) placed(*job, reply);
       answer(*job->program, reply);
     }
     clear();
@@ -645,7 +633,7 @@ class HostPort : HostMemory {
     if (reply.status != HOST_OK) {
       store_.release(job.image);
       if (brought) board_.libraries().drop(brought);
-    } else if (job.request.op == HOST_DEFINE) {
+    } else if (job.request.op == HOST_DEFINE || job.request.op == HOST_BIND) {
       define(job, reply);
     } else {
       load(job, reply, brought);
@@ -660,14 +648,29 @@ class HostPort : HostMemory {
     entry.regions = regions_of(job.image);
     for (size_t i = 0; i < 4; i++) entry.scalars[i] = text_of(job.request.scalars[i]);
     const std::string name = text_of(job.request.name);
-    if (const auto number = board_.define(name, entry)) {
+    const bool binds = job.request.op == HOST_BIND;
+    std::string why = binds ? Bindings::wrong(job.binding.data(), job.binding.size()) : "";
+    const auto place = binds && why.empty() ? bindings_.place(name) : std::nullopt;
+    if (binds && why.empty() && !place) why = "board memory has no space for the function's buffers";
+    if (place) {
+      bindings_.write(*place, job.binding.data());
+      entry.binding = place->address;
+      entry.regions = static_cast<uint16_t>(1u << place->region);
+    }
+    const auto number = why.empty() ? board_.define(name, entry) : std::nullopt;
+    if (number) {
       release(name);
+      if (!binds) bindings_.remove(name);
       store_.images[name] = job.image;
-      numbers_[*number] = job.image;
+      // A bound function's operands are those of its entry, so that only HTTP can call it.
+      if (binds) numbers_.erase(*number), kernels_[name] = job.brought;
+      else numbers_[*number] = job.image;
       reply.number = *number;
     } else {
       store_.release(job.image);
-      say(reply, HOST_FULL, "the function table has no space for this name");
+      if (job.brought) board_.libraries().drop(job.brought);
+      if (!kernels_.count(name)) bindings_.remove(name);
+      say(reply, why.empty() ? HOST_FULL : HOST_WRONG, why.empty() ? "the function table has no space for this name" : why);
     }
   }
 
@@ -704,6 +707,7 @@ class HostPort : HostMemory {
     store_.release(before->second);
     for (auto i = numbers_.begin(); i != numbers_.end();) i = i->second == before->second ? numbers_.erase(i) : std::next(i);
     store_.images.erase(before);
+    if (const auto kernel = kernels_.find(name); kernel != kernels_.end()) board_.libraries().drop(kernel->second), kernels_.erase(kernel);
   }
   void drop(unsigned number) {
     const auto own = own_.find(number - kOwnFrom);
@@ -769,6 +773,8 @@ class HostPort : HostMemory {
     std::set<uint32_t> memory, numbers;
   } left_;
   ProgramMemory memory_;
+  Bindings bindings_{board_, memory_};
+  std::map<std::string, uint32_t> kernels_;  // of bound functions
   std::map<unsigned, Own> own_;             // programs, from 0 on
   std::map<unsigned, uint32_t> numbers_;    // images of functions uploaded over this port
   unsigned rest_ = 0;

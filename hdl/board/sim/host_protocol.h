@@ -34,6 +34,8 @@ enum host_op {
                     // that has not ended is stopped, or not begun: its reply has the status 1
   HOST_REGION = 14, // number: a region. The reply: whether it holds an image (loaded), the checksum of
                     // that image's header (place), and the function that has this image (text)
+  HOST_BIND = 15,   // like HOST_BRING, and name, timeout, speed, scalars (three), a host_binding (offset,
+                    // room): a function that is callable over HTTP alone
 };
 
 enum host_status {
@@ -55,6 +57,13 @@ typedef struct {
   uint64_t bytes;
   uint32_t address, writable;
 } host_buffer;
+
+// In the window: this head; the words of the argument block and the answer's bytes, operands of
+// hdl/kernels/rtl/region_call.sv; for each of the kernel's buffers 0 (the body) or 1 (the answer).
+typedef struct {
+  uint32_t words, buffers;
+  uint64_t answer;
+} host_binding;
 
 typedef struct {
   uint32_t op, id;          // the reply has the same id

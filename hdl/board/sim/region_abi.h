@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define REGION_ABI 2
+#define REGION_ABI 3
 
 typedef struct {
   uint64_t data;
@@ -20,6 +20,7 @@ typedef struct {
   uint64_t data;
   uint8_t done, valid, keep, last;  // of the reply
   uint8_t ready;                    // for the body
+  uint8_t code;                     // with done: 0 success, 1 failed, 2 the request is unsuitable
   // To board memory; zero without the port.
   uint64_t wdata;
   uint32_t araddr, awaddr;

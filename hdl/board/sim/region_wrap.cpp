@@ -16,6 +16,7 @@ void tick(void* kernel, const region_in* in, region_out* out) {
   top.m_ready = in->ready;
   VerilatedKernel::clock(top);
   out->done = top.done;
+  out->code = 0;
   out->ready = top.s_ready;
   out->valid = top.m_valid;
   out->data = top.m_data;

@@ -53,6 +53,7 @@ module image_store_top
   call_t request_call, e_request_call;
 
   assign request_call = '{
+    bound:   1'b0,
     regions: '0,
     cost:    request_cost,
     timeout: request_timeout,

@@ -55,10 +55,12 @@ module fn_engine
     output logic [REGIONS-1:0]           region_start,
     output logic [127:0]                 region_params,
     output logic [31:0]                  region_timeout,
+    output logic                         region_bound,
     output logic [REGIONS-1:0]           region_decouple,
     input  logic [REGIONS-1:0]           region_idle,
     input  logic [REGIONS-1:0]           region_done,
     input  logic [REGIONS-1:0]           region_failed,
+    input  logic [REGIONS-1:0][1:0]      region_code,
     input  logic [31:0]                  region_cycles[REGIONS],
     // Board memory and configuration port (fn_reconfig).
     output axi_read_t                    axi_read,
@@ -98,6 +100,7 @@ module fn_engine
   logic [REGIONS-1:0][FunctionBits-1:0] fn;
   logic [REGIONS-1:0]                   was_loaded, was_killed;
   load_result_t [REGIONS-1:0]           load_result;
+  logic [REGIONS-1:0][1:0]              codes;
   logic [REGIONS-1:0][31:0]             took, count_loads, images_held;
   logic [REGIONS-1:0][63:0]             count_busy;
 
@@ -122,12 +125,12 @@ module fn_engine
   // No word is read in the cycle in which it is written, because no region has been selected then.
 
   (* ram_style = "block", no_rw_check = 1 *) logic [31:0]  images[1<<TAG_BITS];
-  (* ram_style = "block", no_rw_check = 1 *) logic [159:0] settings[1<<TAG_BITS];
+  (* ram_style = "block", no_rw_check = 1 *) logic [160:0] settings[1<<TAG_BITS];
 
   always_ff @(posedge own_clk) begin
     if (request_valid && request_ready) begin
       images[request_tag]   <= request_call.image;
-      settings[request_tag] <= {request_call.timeout, request_call.params};
+      settings[request_tag] <= {request_call.bound, request_call.timeout, request_call.params};
     end
   end
 
@@ -245,9 +248,9 @@ module fn_engine
 
   always_ff @(posedge own_clk) begin
     if (ready != '0) begin
-      grant_region                    <= lowest(ready);
-      grant_tag                       <= tag[lowest(ready)];
-      {region_timeout, region_params} <= settings[tag[lowest(ready)]];
+      grant_region <= lowest(ready);
+      grant_tag    <= tag[lowest(ready)];
+      {region_bound, region_timeout, region_params} <= settings[tag[lowest(ready)]];
     end
   end
 
@@ -269,6 +272,7 @@ module fn_engine
   assign finish_tag    = tag[ended];
   assign finish_region = ended;
   assign finish.killed = was_killed[ended];
+  assign finish.code   = codes[ended];
   assign finish.load   = load_result[ended];
   assign finish.loaded = was_loaded[ended];
   assign finish.cycles = took[ended];
@@ -288,7 +292,7 @@ module fn_engine
       .event_valid   (finished),
       .event_ready   (stats_ready),
       .event_function(fn[ended]),
-      .event_failed  (finish.killed || finish.load != LoadOk),
+      .event_failed  (finish.killed || finish.code != '0 || finish.load != LoadOk),
       .event_loaded  (finish.loaded),
       .event_cycles  (finish.cycles),
       .read_function,
@@ -345,11 +349,13 @@ module fn_engine
           was_loaded[r]  <= run_load;
           was_killed[r]  <= 1'b0;
           load_result[r] <= LoadOk;
+          codes[r]       <= '0;
           took[r]        <= '0;
         end
         Loading: if (loaded) load_result[r] <= result;
         Running: if (region_done[r]) begin
           was_killed[r] <= region_failed[r];
+          codes[r]      <= region_failed[r] ? '0 : region_code[r];
           took[r]       <= region_cycles[r];
         end
         default: ;

@@ -30,6 +30,7 @@ package fn_pkg;
 
   // The operands of a call.
   typedef struct packed {
+    logic         bound;    // to a kernel from OpenCL C, by its last scalar (docs/kernels.md)
     logic [15:0]  regions;  // in which it may run, a bit each; none that the board has: in any
     logic [31:0]  cost;     // expected cycles of its run
     logic [31:0]  timeout;  // maximum cycles of its run; 0: unlimited
@@ -40,6 +41,7 @@ package fn_pkg;
   // The end of a call.
   typedef struct packed {
     logic         killed;
+    logic [1:0]   code;     // the kernel's, 0: success (docs/kernels.md)
     load_result_t load;     // LoadOk also without a load
     logic         loaded;   // the region was loaded for it
     logic [31:0]  cycles;
@@ -94,6 +96,7 @@ package fn_pkg;
 
   typedef struct packed {
     logic         done;
+    logic [1:0]   code;
     streams_out_t streams;
     memory_t      memory;
   } kernel_out_t;

@@ -29,12 +29,14 @@ module region #(
     output logic           idle,
     output logic           done,
     output logic           failed,
+    output logic [1:0]     code,        // the kernel's, with `done`
     output logic [31:0]    cycles,      // of the last run, from `done` on; saturates
     // The kernel (docs/kernels.md).
     output logic           k_rst,
     output logic           k_start,
     output logic [127:0]   k_params,
     input  logic           k_done,
+    input  logic [1:0]     k_code,      // with k_done
     output logic           k_s_valid,
     input  logic           k_s_ready,
     output logic [W-1:0]   k_s_data,
@@ -187,10 +189,11 @@ module region #(
             s_open   <= 1'b1;
             m_open   <= 1'b1;
             finished <= 1'b0;
+            code     <= '0;
           end
         end
         Running: begin
-          if (k_done) finished <= 1'b1;
+          if (k_done) {finished, code} <= {1'b1, k_code};
           if ((k_done || finished) && !s_open && !m_open) begin
             state <= Idle;
             done  <= 1'b1;

@@ -54,6 +54,9 @@ module fn_engine_top
   logic [3:0]   region_start, region_decouple, region_idle, region_done, region_failed;
   logic [127:0] region_params;
   logic [31:0]  region_timeout, region_cycles[4];
+  logic         unused_bound;
+  logic [1:0]   unused_code;
+  logic [3:0][1:0] region_code;
   axi_read_t        axi_read;
   axi_read_reply_t  axi_read_reply;
   axi_write_reply_t unused_reply;
@@ -64,13 +67,14 @@ module fn_engine_top
 
   assign scheduling = '{policy: policy, patience: patience, load_cost: load_cost};
   assign request_call = '{
+    bound:   1'b0,
     regions: request_regions,
     cost:    request_cost,
     timeout: request_timeout,
     image:   request_image,
     params:  {96'd0, request_cost}
   };
-  assign {finish_killed, finish_load, finish_loaded, finish_cycles} = finish;
+  assign {finish_killed, unused_code, finish_load, finish_loaded, finish_cycles} = finish;
   assign {icap_valid, icap_data, icap_region} =
       {configuration.valid, configuration.data, configuration.region[1:0]};
   assign {swap, swap_region, swap_kernel} =
@@ -94,6 +98,7 @@ module fn_engine_top
       .region_loads(unused_loads),
       .region_busy(unused_busy),
       .region_image(unused_image),
+      .region_bound(unused_bound),
       .next_valid,
       .next_tag,
       .*
@@ -134,6 +139,8 @@ module fn_engine_top
         .idle    (region_idle[r]),
         .done    (region_done[r]),
         .failed  (region_failed[r]),
+        .code    (region_code[r]),
+        .k_code  ('0),
         .cycles  (region_cycles[r]),
         .s_valid (s_valid[r]),
         .s_ready (s_ready[r]),

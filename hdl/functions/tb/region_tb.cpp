@@ -17,11 +17,13 @@ struct Behavior {
     bool all_last = false;       // sets last with each beat
     bool shouts = false;         // valid, ready and done at random, outside of runs too
     size_t after = 3;
+    uint8_t code = 0;            // with done; at other times it is arbitrary
 };
 
 struct Outcome {
     Bytes out;
     bool failed = false, marked = false;
+    uint8_t code = 0;
     uint64_t took = 0;
 };
 
@@ -34,6 +36,7 @@ struct Region : Clocked {
     Region() {
         auto &dut = *this;
         dut->start = dut->kill = dut->decouple = dut->s_valid = dut->m_ready = 0;
+        dut->k_code = 0;
         dut->k_done = dut->k_s_ready = dut->k_m_valid = 0;
         reset();
     }
@@ -92,6 +95,7 @@ struct Region : Clocked {
             if (dut->done) {
                 check(running, "done without a run");
                 o.failed = dut->failed;
+                o.code = dut->code;
                 o.took = cycles - started;
                 done = true;
             }
@@ -188,6 +192,7 @@ private:
             }
         }
         dut->k_done = done;
+        dut->k_code = static_cast<uint8_t>(done ? kernel.code : random.below(4));
         if (kernel.shouts && !open_) {
             dut->k_s_ready = random.percent(50);
             dut->k_m_valid = random.percent(50);
@@ -203,9 +208,11 @@ private:
 
 void good(Region &region, const char *when) {
     region.kernel = {};
+    region.kernel.code = static_cast<uint8_t>(region.random.below(3));
     Bytes body = region.random.bytes(region.random.below(100));
     Outcome o = region.run(body);
     check(!o.failed && !o.marked, std::string("a good run fails ") + when);
+    check(o.code == region.kernel.code, std::string("another code ") + when);
     expect(o.out, body, std::string("a good run ") + when);
 }
 

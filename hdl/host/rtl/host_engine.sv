@@ -162,7 +162,7 @@ module host_engine
     request_valid:    CALLS && state == Ask,
     request_engine:   '0,  // host_port's
     request_function: 8'({d.fn[7], d.fn[NUMBER_BITS-2:0]}),
-    request_call:     '{regions: d.regions, cost: d.cost, timeout: d.timeout, image: d.board, params: d.params},
+    request_call:     '{bound: 1'b0, regions: d.regions, cost: d.cost, timeout: d.timeout, image: d.board, params: d.params},
     finish_ready:     finish_ready
   };
 

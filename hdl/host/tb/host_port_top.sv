@@ -28,6 +28,7 @@ module host_port_top
     input  logic        request_ready,
     output logic [ 7:0] request_engine,
     output logic [6:0] request_function,
+    output logic        request_bound,
     output logic [15:0] request_regions,
     output logic [31:0] request_cost,
     output logic [31:0] request_timeout,
@@ -96,7 +97,7 @@ module host_port_top
   assign table_changed = '{valid: changed_valid, changed: changed, number: changed_function};
   assign {request_valid, request_engine, request_function} =
       {call.request_valid, call.request_engine, call.request_function[6:0]};
-  assign {request_regions, request_cost, request_timeout, request_image, request_params} = call.request_call;
+  assign {request_bound, request_regions, request_cost, request_timeout, request_image, request_params} = call.request_call;
   assign finish_ready = call.finish_ready;
   assign call_reply = '{
     request_ready: request_ready,
@@ -106,7 +107,7 @@ module host_port_top
     finish_valid:  finish_valid,
     finish_engine: finish_engine,
     finish_region: 8'(finish_region),
-    finish:        '{killed: finish_killed, load: finish_load, loaded: finish_loaded, cycles: finish_cycles}
+    finish:        '{killed: finish_killed, code: '0, load: finish_load, loaded: finish_loaded, cycles: finish_cycles}
   };
   for (genvar i = 0; i < 4; i++) begin : g_region
     assign {s_valid[i], s_data[i], s_keep[i], s_last[i], m_ready[i]} = region_in[i];

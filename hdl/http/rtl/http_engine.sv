@@ -13,7 +13,7 @@
 // Positions in streams are TCP's, with the width of the rings (net_pkg::position_bits).
 //
 // Parameters: SESSIONS; REGIONS; the rings' bits; MEMORY_LATENCY; BODY_BYTES, the longest body;
-// METRICS, as counted by http_text.
+// METRICS, as counted by http_text; BINDINGS, as in http_step.
 module http_engine
   import fn_pkg::*;
   import net_pkg::*;
@@ -27,6 +27,7 @@ module http_engine
     parameter  int MEMORY_LATENCY = 4,
     parameter  int BODY_BYTES = 1048576,
     parameter  int METRICS = 8 + 2 * REGIONS,
+    parameter  bit BINDINGS = 1,
     localparam int S = $clog2(SESSIONS),
     localparam int R = $clog2(REGIONS),
     localparam int RxP = net_pkg::position_bits(RX_RING_BITS),
@@ -96,6 +97,7 @@ module http_engine
     input  logic [S-1:0]        finish_tag,
     input  logic [R-1:0]        finish_region,
     input  logic                finish_killed,
+    input  logic [1:0]          finish_code,      // the kernel's
     input  logic                finish_refused,   // its image was refused
     input  fetch_result_t       finish_fetch,     // or could not be fetched
     // regions
@@ -291,7 +293,8 @@ module http_engine
   // ---- a step of the parser ----
   http_step #(
       .SESSIONS  (SESSIONS),
-      .BODY_BYTES(BODY_BYTES)
+      .BODY_BYTES(BODY_BYTES),
+      .BINDINGS  (BINDINGS)
   ) u_step (
       .clk(own_clk),
       .parses    (state == PARSE),
@@ -512,7 +515,7 @@ module http_engine
   assign own_mark = state inside {CHUNKS, COMMIT, SAVE} || called_now;
   assign finish_ready = (finish_refused || complete) && !own_mark && !opening;
   assign finished = finish_valid && finish_ready;
-  assign finish_well = finished && !finish_refused && !finish_killed && !over;
+  assign finish_well = finished && !finish_refused && !finish_killed && finish_code == '0 && !over;
 
   always_comb begin
     case (state)
@@ -575,7 +578,8 @@ module http_engine
       afters[s] <= c.together ? at : at + RxP'(c.length);
     end
     if (finished) outcomes[finish_tag] <= finish_refused && finish_fetch == FetchSilent ? TEXT_504 :
-        finish_refused && finish_fetch != FetchOk ? TEXT_502 : finish_refused ? TEXT_500_IMAGE : finish_killed ? TEXT_503 : TEXT_500_LONG;
+        finish_refused && finish_fetch != FetchOk ? TEXT_502 : finish_refused ? TEXT_500_IMAGE :
+        finish_killed ? TEXT_503 : finish_code == 2'd1 ? TEXT_500_KERNEL : finish_code == 2'd2 ? TEXT_400_KERNEL : TEXT_500_LONG;
   end
 
   always_ff @(posedge own_clk) begin

@@ -236,6 +236,8 @@ package http_pkg;
     TEXT_501,
     TEXT_501_METHOD,
     TEXT_500_IMAGE,
+    TEXT_500_KERNEL,
+    TEXT_400_KERNEL,
     TEXT_503,
     TEXT_503_CHANGED,
     TEXT_502,

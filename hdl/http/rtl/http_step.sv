@@ -3,7 +3,8 @@
 //
 // A classification is valid if no bytes were consumed since, and the parser's state is the same.
 //
-// Parameters: SESSIONS; BODY_BYTES, the longest body. Latency: two cycles.
+// Parameters: SESSIONS; BODY_BYTES, the longest body; BINDINGS, whether functions may be bound to kernels
+// from OpenCL C (functions_pkg). Latency: two cycles.
 module http_step
   import fn_pkg::*;
   import http_pkg::*;
@@ -11,6 +12,7 @@ module http_step
 #(
     parameter  int SESSIONS = 16,
     parameter  int BODY_BYTES = 1048576,
+    parameter  bit BINDINGS = 1,
     localparam int S = $clog2(SESSIONS)
 ) (
     input  logic           clk,
@@ -123,11 +125,15 @@ module http_step
     assign values_here[k] = values[session];
   end
 
-  assign request_call.cost = entry_then.speed > 16'd7 ? '1 : ({1'b0, c.length, 7'd0} >> (4'd10 - 4'(entry_then.speed)));
+  assign request_call.cost = entry_then.speed > 15'd7 ? '1 : ({1'b0, c.length, 7'd0} >> (4'd10 - 4'(entry_then.speed)));
+  assign request_call.bound = BINDINGS && entry_then.bound;
   assign request_call.regions = entry_then.regions;
   assign request_call.timeout = entry_then.timeout;
   assign request_call.image = entry_then.image;
-  always_comb for (int k = 0; k < 4; k++) request_call.params[32*k+:32] = c.keys[k] ? values_here[k] : '0;
+  always_comb begin
+    for (int k = 0; k < 4; k++) request_call.params[32*k+:32] = c.keys[k] ? values_here[k] : '0;
+    if (request_call.bound) request_call.params[127:96] = entry_then.scalars[3][31:0];
+  end
 
   // ---- an encoded name, from the memory of ids ----
   // Read again after each step: its two words, one after another.

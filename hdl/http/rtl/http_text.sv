@@ -164,6 +164,8 @@ module http_text
     t = answer(t, TEXT_431, "431 Request Header Fields Too Large", "request header too large\n");
     t = answer(t, TEXT_500_LONG, "500 Internal Server Error", "the answer does not fit its ring\n");
     t = answer(t, TEXT_500_IMAGE, "500 Internal Server Error", "the function's image was refused\n");
+    t = answer(t, TEXT_500_KERNEL, "500 Internal Server Error", "the kernel accessed memory outside of its buffers, or failed\n");
+    t = answer(t, TEXT_400_KERNEL, "400 Bad Request", "the function takes no such body and scalars\n");
     t = answer(t, TEXT_503_CHANGED, "503 Service Unavailable", "the functions have just changed\n");
     t = answer(t, TEXT_502, "502 Bad Gateway", "the store has no such image, or not the whole of it\n");
     t = answer(t, TEXT_504, "504 Gateway Timeout", "the store of images did not answer\n");

@@ -199,4 +199,27 @@ pub struct Push {
     /// log2 of the cycles that the kernel takes for eight bytes [default: the image's own, or 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..8))]
     pub speed: Option<u32>,
+    /// The kernel of an accelerator's image to which the function is bound
+    #[arg(long, requires_all = ["args", "global"])]
+    pub kernel: Option<String>,
+    /// The kernel's arguments: `body` and `answer` for buffers; a number, a scalar, `body` for its bytes, or
+    /// one of these divided by a number or a scalar
+    #[arg(long, value_name = "ARG,…", value_delimiter = ',', requires = "kernel")]
+    pub args: Option<Vec<String>>,
+    /// The work-items of each dimension, such as width,body/width
+    #[arg(
+        long,
+        value_name = "SIZE,…",
+        value_delimiter = ',',
+        requires = "kernel"
+    )]
+    pub global: Option<Vec<String>>,
+    /// The bytes of the answer, such as body or 1024
+    #[arg(
+        long,
+        value_name = "BYTES",
+        requires = "kernel",
+        default_value = "body"
+    )]
+    pub answer: String,
 }

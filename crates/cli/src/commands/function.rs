@@ -1,5 +1,6 @@
 //! `baltra function`: manages functions, which are called over HTTP.
 
+mod bind;
 pub mod deploy;
 mod init;
 mod invoke;
@@ -34,7 +35,10 @@ pub fn function(command: Function, paths: &PathOptions) -> Result<ExitCode> {
             door,
             json,
         } => deploy::deploy(&Gateway::new(&door, paths)?, &files, json.json),
-        Function::Push(args) => push::push(&args),
+        Function::Push(args) => match &args.kernel {
+            Some(kernel) => bind::bind(&args, kernel),
+            None => push::push(&args),
+        },
         Function::List { door, json } => show::list(&Gateway::new(&door, paths)?, json.json),
         Function::Describe { name, door, json } => {
             show::describe(&Gateway::new(&door, paths)?, &name, json.json)

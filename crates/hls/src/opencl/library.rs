@@ -1,5 +1,5 @@
 //! The simulation library of a program: Verilator makes a model of each kernel with its memory port
-//! (`hdl/kernels/rtl/region_frame.sv`), and the C++ compiler builds the models and the harness
+//! (`hdl/kernels/rtl/region_call.sv`), and the C++ compiler builds the models and the harness
 //! (`hdl/board/sim/emulate.cpp`).
 
 use super::Accelerator;
@@ -120,7 +120,7 @@ impl Build<'_> {
                 SPLIT,
             ])
             .arg(format!("+define+KERNEL={module}"))
-            .args(["--top-module", "region_frame", "--prefix"])
+            .args(["--top-module", "region_call", "--prefix"])
             .arg(format!("Vkernel_{number}"))
             .arg("--Mdir")
             .arg(&folder)
@@ -132,7 +132,8 @@ impl Build<'_> {
                 "+incdir+common/rtl",
             ])
             .arg(self.work.join(format!("{module}.sv")))
-            .args(["kernels/rtl/kernel_frame.sv", "kernels/rtl/region_frame.sv"]))?;
+            .args(["kernels/rtl/kernel_frame.sv", "kernels/rtl/region_frame.sv"])
+            .arg("kernels/rtl/region_call.sv"))?;
         let mut sources: Vec<PathBuf> = fs::read_dir(&folder)?
             .filter_map(|entry| entry.ok().map(|e| e.path()))
             .filter(|path| path.extension().is_some_and(|e| e == "cpp"))

@@ -8,7 +8,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 /// Default limit of cycles per call.
-const TIMEOUT: u32 = 1 << 24;
+pub const TIMEOUT: u32 = 1 << 24;
 
 /// Writes each image to board memory and its name to the function table. All images are checked
 /// before the first is uploaded.
