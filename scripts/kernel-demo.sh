@@ -81,7 +81,7 @@ busy() { curl -sSf "$url/metrics" | awk '/^[^#].*kernel_busy_cycles_total / {pri
     --args body,answer,width,height --global width,height --answer body
 before=$(busy)
 curl -sSf --data-binary "@$run/picture.rgba" "$url/function/edges?width=$width&height=$height" >"$run/http.rgba"
-echo $(($(busy) - before)) >"$run/http.cycles"
+echo $((10#$(busy) - 10#$before)) >"$run/http.cycles"
 
 python3 - "$run" "$out/report.json" "$out/native.ppm" "$width" "$height" <<'PYTHON'
 import json
