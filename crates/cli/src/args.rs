@@ -108,7 +108,7 @@ pub enum Command {
     /// Cordon and drain devices of the pool
     #[command(subcommand)]
     Device(Device),
-    /// Manage pools: one virtual device over several
+    /// Manage pools: names for the devices that match a query
     #[command(subcommand)]
     Pool(Pool),
     /// List instances and their allocated devices

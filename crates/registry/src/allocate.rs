@@ -28,7 +28,6 @@
 
 mod index;
 mod plan;
-mod pools;
 mod refusal;
 mod scan;
 #[cfg(test)]
@@ -36,7 +35,6 @@ mod tests;
 
 pub use index::Index;
 pub use plan::{evacuate, plan, Move, Plan, Stranded};
-pub use pools::{spread, QueueLoad};
 pub use refusal::{Reason, Refusal, Rejection};
 pub use scan::allocate;
 

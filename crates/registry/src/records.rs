@@ -212,7 +212,7 @@ pub struct FunctionRecord {
     pub labels: BTreeMap<String, String>,
 }
 
-/// A pool: one virtual device over several.
+/// A pool: a name for the devices that match a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PoolRecord {
