@@ -2,6 +2,7 @@
 
 mod aggregate;
 pub mod align;
+mod barriers;
 mod calls;
 mod dead_code;
 mod flatten;
