@@ -60,7 +60,7 @@ tb_packages = $(if $(filter messages hls,$(1)),lint.vlt) $(if $(filter messages,
   $(filter-out $(if $(filter messages,$(1)),,messages/%),$(filter-out $(if $(filter net,$(tb_rooms)),,net/%),$(filter %_pkg.sv,$(tb_rtl))))
 tb_rtl_of = -Wall -Wno-GENUNNAMED +define+CLOCK_GATES $(call tb_packages,$(1)) $(tb_search) $(if $(filter-out 0,$(2)),-GW=$(2))
 tb_search := $(foreach r,$(tb_rooms),-y $(r)/rtl -y $(r)/tb)
-tb_cxx := $(CXX) -std=c++17 -O1 -w -I$(VERILATOR_INCLUDE) -I$(VERILATOR_INCLUDE)/vltstd
+tb_cxx := clang++-16 -std=c++17 -O1 -w -pthread -isystem $(VERILATOR_INCLUDE) -isystem $(VERILATOR_INCLUDE)/vltstd
 tb_logs :=
 
 comma := ,
@@ -70,14 +70,14 @@ define bench
 tb_logs += $(TB)/$(2)-$(3)/log
 test-$(2)-$(3): $(TB)/$(2)-$(3)/log
 	@cat $$<
-$(TB)/$(2)-$(3)/bench: $(1)/tb/$(2)_tb.cpp $(tb_rtl) $(tb_headers) tb.mk $(TB)/verilated.o $(NETLISTS:%=%/$(2)-$(3).v)
+$(TB)/$(2)-$(3)/bench: $(1)/tb/$(2)_tb.cpp $(tb_rtl) $(tb_headers) tb.mk $(TB)/verilated.o $(TB)/precompiled.pch $(NETLISTS:%=%/$(2)-$(3).v)
 	@rm -rf $$(@D) && mkdir -p $$(@D)
 	@$(VERILATOR) --cc -O3 --quiet-stats --assert --x-assign unique --x-initial unique \
 	  --top-module $$(basename $$(notdir $$(or $$(wildcard $(1)/tb/$(2)_top.sv),$(2)))) --prefix Vdut --Mdir $$(@D)/model \
 	  $(if $(NETLISTS),-Wno-lint -Wno-UNOPTFLAT $(NETLISTS)/$(2)-$(3).v $(CELLS),$(call tb_rtl_of,$(1),$(3)) $$(or $$(wildcard $(1)/tb/$(2)_top.sv),$(1)/rtl/$(2).sv))
 	@cat $$(@D)/model/*.cpp >$$(@D)/model.cc
-	@$(tb_cxx) -DW=$(3) -DBENCH='"$(1)::$(2)::w$(3)"' -I$$(@D)/model -Icommon/tb -I$(1)/tb \
-	  -include $$(@D)/model.cc $(1)/tb/$(2)_tb.cpp $(TB)/verilated.o -lpthread -o $$@
+	@$(tb_cxx) -include-pch $(TB)/precompiled.pch -DW=$(3) -DBENCH='"$(1)::$(2)::w$(3)"' -I$$(@D)/model -Icommon/tb -I$(1)/tb \
+	  -include $$(@D)/model.cc $(1)/tb/$(2)_tb.cpp $(TB)/verilated.o -latomic -o $$@
 $(TB)/$(2)-$(3)/log: $(TB)/$(2)-$(3)/bench
 	@rm -f $$@.failed
 	@(ulimit -t $(BENCH_CPU_S); for seed in $(if $(filter-out file,$(origin SEED)),$(SEED),$(or $(seeds_$(2)),$(SEED))); do $$< $$$$seed || exit; done) >$$@.part 2>&1 || grep -q FAILED $$@.part || \
@@ -92,6 +92,10 @@ $(foreach b,$(BENCHES),$(call tb_width,$(b)))
 $(TB)/verilated.o: $(VERILATOR_INCLUDE)/verilated.cpp verilator tb.mk
 	@mkdir -p $(@D)
 	@$(tb_cxx) -c -include $(VERILATOR_INCLUDE)/verilated_threads.cpp $< -o $@
+
+$(TB)/precompiled.pch: common/sim/precompiled.hpp verilator tb.mk
+	@mkdir -p $(@D)
+	@$(tb_cxx) -fpch-instantiate-templates -x c++-header $< -o $@
 
 .PHONY: test-units
 test-units:

@@ -8,15 +8,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
+use std::time::UNIX_EPOCH;
 
-/// Models and the harness: hidden symbols, so that each library has its own runtime.
-const CXX: [&str; 9] = [
+/// The compiler of models and the harness: the one that compiles kernels.
+const COMPILER: &str = "clang++-16";
+/// Its options: hidden symbols, so that each library has its own runtime.
+const CXX: [&str; 8] = [
     "-std=c++17",
     "-w",
     "-fPIC",
     "-fvisibility=hidden",
     "-fvisibility-inlines-hidden",
-    "-fno-gnu-unique",
     "-DVL_IGNORE_UNKNOWN_ARCH",
     "-DVM_COVERAGE=0",
     "-pthread",
@@ -54,7 +56,7 @@ fn run(command: &mut Command) -> Result<String> {
 
 impl Build<'_> {
     fn cxx(&self) -> Command {
-        let mut command = Command::new("c++");
+        let mut command = Command::new(COMPILER);
         command.args(CXX);
         command.arg("-isystem").arg(&self.include);
         command.arg("-isystem").arg(self.include.join("vltstd"));
@@ -62,43 +64,47 @@ impl Build<'_> {
         command
     }
 
-    /// Verilator's runtime as objects, beside the tree if that is writable.
-    fn runtime(&self) -> Result<Vec<PathBuf>> {
-        let (shared, own) = (self.tree.join("../target/emulate"), self.work.to_owned());
-        let _ = fs::create_dir_all(&shared);
-        let mut objects = Vec::new();
-        for name in RUNTIME {
-            let source = self.include.join(format!("{name}.cpp"));
-            let modified = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
-            let is_current = |object: &Path| {
-                let times = modified(object).zip(modified(&source));
-                times.is_some_and(|(object, source)| object > source)
-            };
-            let mut object = shared.join(format!("{name}.o"));
-            let mut folder = &shared;
-            if !is_current(&object) {
-                // A confined compiler may only read the shared folder.
-                let probe = shared.join(format!(".probe.{}", std::process::id()));
-                if fs::write(&probe, "")
-                    .and_then(|()| fs::remove_file(&probe))
-                    .is_err()
-                {
-                    folder = &own;
-                    object = own.join(format!("{name}.o"));
-                }
-                // Another process may build the same object.
-                let part = folder.join(format!("{name}.{}.o", std::process::id()));
-                run(self
-                    .cxx()
-                    .args(["-O2", "-c"])
-                    .arg(&source)
-                    .arg("-o")
-                    .arg(&part))?;
-                fs::rename(&part, &object)?;
-            }
-            objects.push(object);
+    /// A file that is compiled once for all libraries, beside the tree if that is writable.
+    fn compiled_once(&self, source: &Path, name: &str, options: &[&str]) -> Result<PathBuf> {
+        let mut folder = self.tree.join("../target/emulate");
+        let _ = fs::create_dir_all(&folder);
+        let modified = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
+        let mut object = folder.join(name);
+        let times = modified(&object).zip(modified(source));
+        if times.is_some_and(|(object, source)| object > source) {
+            return Ok(object);
         }
-        Ok(objects)
+        // A confined compiler may only read the shared folder.
+        let probe = folder.join(format!(".probe.{}", std::process::id()));
+        let written = fs::write(&probe, "").and_then(|()| fs::remove_file(&probe));
+        if written.is_err() {
+            folder = self.work.to_owned();
+            object = folder.join(name);
+        }
+        // Another process may build the same object.
+        let part = folder.join(format!("{}.{name}", std::process::id()));
+        run(self.cxx().args(options).arg(source).arg("-o").arg(&part))?;
+        fs::rename(&part, &object)?;
+        Ok(object)
+    }
+
+    /// Verilator's runtime as objects.
+    fn runtime(&self) -> Result<Vec<PathBuf>> {
+        let object = |name: &str| {
+            let source = self.include.join(format!("{name}.cpp"));
+            self.compiled_once(&source, &format!("{name}.o"), &["-O2", "-c"])
+        };
+        RUNTIME.into_iter().map(object).collect()
+    }
+
+    /// Headers of models and the harness. The compiler refuses them once Verilator's have changed,
+    /// hence the name.
+    fn headers(&self) -> Result<PathBuf> {
+        let source = self.tree.join("common/sim/precompiled.hpp");
+        let changed = fs::metadata(self.include.join("verilated.h"))?.modified()?;
+        let changed = changed.duration_since(UNIX_EPOCH)?.as_secs();
+        let options = ["-O1", "-fpch-instantiate-templates", "-x", "c++-header"];
+        self.compiled_once(&source, &format!("precompiled-{changed}.pch"), &options)
     }
 
     /// Verilates a kernel; returns the files of the model.
@@ -153,6 +159,7 @@ impl Build<'_> {
     }
 
     fn compile(&self, sources: &[PathBuf]) -> Result<Vec<PathBuf>> {
+        let headers = &self.headers()?;
         let objects = sources.iter().map(|s| s.with_extension("o")).collect();
         let share = sources.len().div_ceil(JOBS).max(1);
         thread::scope(|scope| {
@@ -162,7 +169,9 @@ impl Build<'_> {
                         let folder = source.parent().unwrap_or(self.work);
                         run(self
                             .cxx()
-                            .args(["-O1", "-c"])
+                            .args(["-O1", "-include-pch"])
+                            .arg(headers)
+                            .arg("-c")
                             .arg("-I")
                             .arg(folder)
                             .arg("-I")
