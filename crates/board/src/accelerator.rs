@@ -161,9 +161,10 @@ fn is_file_name(name: &str) -> bool {
 }
 
 fn check_length(part: &'static str, have: usize, most: usize) -> Result<(), Error> {
-    match have > most {
-        true => Err(Error::Long { part, have, most }),
-        false => Ok(()),
+    if have > most {
+        Err(Error::Long { part, have, most })
+    } else {
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@
 
 use crate::packet::{Op, Reply, Request, REPLY_BYTES};
 use crate::port::{malformed, Error, IsCancelled};
+use baltra_ring::Locked;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::net::{
     recvmsg, sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -131,17 +132,16 @@ impl Link {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic under this lock")
+        self.state.locked()
     }
 
     /// Waits for a change; `is_checking`: no longer than until the next check.
     fn wait<'a>(&self, state: MutexGuard<'a, State>, is_checking: bool) -> MutexGuard<'a, State> {
-        match is_checking {
-            true => {
-                let waited = self.changed.wait_timeout(state, CHECK);
-                waited.expect("no panic under this lock").0
-            }
-            false => self.changed.wait(state).expect("no panic under this lock"),
+        if is_checking {
+            let waited = self.changed.wait_timeout(state, CHECK);
+            waited.expect("no panic under this lock").0
+        } else {
+            self.changed.wait(state).expect("no panic under this lock")
         }
     }
 

@@ -29,9 +29,10 @@ pub fn paths(runtime_dir: Option<&PathBuf>) -> PathOptions {
         runtime: SYSTEM.into(),
         ..paths.clone()
     };
-    match !paths.control_socket().exists() && system.control_socket().exists() {
-        true => system,
-        false => paths,
+    if !paths.control_socket().exists() && system.control_socket().exists() {
+        system
+    } else {
+        paths
     }
 }
 

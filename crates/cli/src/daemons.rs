@@ -260,9 +260,10 @@ impl Running {
             if let Some(status) = self.child.try_wait()? {
                 dots.end();
                 let words = self.last_words();
-                let hint = match words.contains("Address already in use") {
-                    true => ": another program, or a daemon of another runtime directory, uses that port; `--set …=auto` selects a free one",
-                    false => "",
+                let hint = if words.contains("Address already in use") {
+                    ": another program, or a daemon of another runtime directory, uses that port; `--set …=auto` selects a free one"
+                } else {
+                    ""
                 };
                 bail!("the {name} ended ({status}): {words}{hint}");
             }
@@ -337,9 +338,10 @@ struct Dots {
 impl Dots {
     fn step(&mut self, what: &str) {
         let mut err = std::io::stderr();
-        let _ = match self.shown {
-            false => write!(err, "{what}"),
-            true => write!(err, "."),
+        let _ = if self.shown {
+            write!(err, ".")
+        } else {
+            write!(err, "{what}")
         };
         let _ = err.flush();
         self.shown = true;

@@ -156,9 +156,10 @@ impl Gateway {
         let answer = self.send(who, call)?;
         let status = answer.status;
         let body = self.collect(answer)?;
-        match status.is_success() {
-            true => Ok(body),
-            false => Err(refusal(status, &body)),
+        if status.is_success() {
+            Ok(body)
+        } else {
+            Err(refusal(status, &body))
         }
     }
 
@@ -290,9 +291,10 @@ pub fn refusal(status: StatusCode, body: &[u8]) -> anyhow::Error {
         .or_else(|| of("error"))
         .or_else(|| of("message"));
     let words = words.unwrap_or_else(|| text.trim().chars().take(2000).collect());
-    match words.is_empty() {
-        true => anyhow!("the gateway responded with {status}"),
-        false => anyhow!("{words} ({})", status.as_u16()),
+    if words.is_empty() {
+        anyhow!("the gateway responded with {status}")
+    } else {
+        anyhow!("{words} ({})", status.as_u16())
     }
 }
 

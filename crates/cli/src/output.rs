@@ -101,9 +101,12 @@ impl Table {
         };
         let widths: Vec<usize> = (0..heads.len()).map(|c| width(c).unwrap_or(0)).collect();
         let line = |r: usize| {
-            let cells = (0..heads.len()).map(|c| match right[c] {
-                true => format!("{:>1$}", cell(r, c), widths[c]),
-                false => format!("{:<1$}", cell(r, c), widths[c]),
+            let cells = (0..heads.len()).map(|c| {
+                if right[c] {
+                    format!("{:>1$}", cell(r, c), widths[c])
+                } else {
+                    format!("{:<1$}", cell(r, c), widths[c])
+                }
             });
             cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
         };

@@ -276,9 +276,10 @@ fn test_a_cordoned_device_takes_nobody_new_and_a_drained_one_is_left() {
     assert!(second.ends_with("mover (restarts)"), "{second}");
     // A session of a program that is not an instance cannot be moved, and is reported.
     let other = second.split(' ').next().unwrap().to_owned();
-    let node = match other.starts_with("east/") {
-        true => &east,
-        false => &west,
+    let node = if other.starts_with("east/") {
+        &east
+    } else {
+        &west
     };
     let stream = node.connect().unwrap();
     let device = other.split_once('/').unwrap().1;

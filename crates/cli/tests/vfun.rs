@@ -45,9 +45,10 @@ fn functions_with_a_long_time_limit(names: &[&str]) -> tempfile::TempDir {
         }
         let manifest = to.join("function.yaml");
         let text = std::fs::read_to_string(&manifest).unwrap();
-        let text = match text.contains("\nlimits:\n") {
-            true => text.replace("\nlimits:\n", "\nlimits:\n  timeout_ms: 86400000\n"),
-            false => format!("{text}\nlimits: {{timeout_ms: 86400000}}\n"),
+        let text = if text.contains("\nlimits:\n") {
+            text.replace("\nlimits:\n", "\nlimits:\n  timeout_ms: 86400000\n")
+        } else {
+            format!("{text}\nlimits: {{timeout_ms: 86400000}}\n")
         };
         std::fs::write(&manifest, text).unwrap();
     }
@@ -98,9 +99,10 @@ impl Daemon {
             .output()
             .unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        match out.status.success() {
-            true => Ok(text(out.stdout)),
-            false => Err(text(out.stderr)),
+        if out.status.success() {
+            Ok(text(out.stdout))
+        } else {
+            Err(text(out.stderr))
         }
     }
 

@@ -138,9 +138,10 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
                     let taken = jobs
                         .iter()
                         .any(|j| j.name == kernel.name && j.start.is_none());
-                    let mut name = match taken {
-                        true => format!("{}-{}", kernel.name, kernel.num),
-                        false => kernel.name.clone(),
+                    let mut name = if taken {
+                        format!("{}-{}", kernel.name, kernel.num)
+                    } else {
+                        kernel.name.clone()
                     };
                     if let Some(mpi) = &with.mpi {
                         name += &format!(".{mpi}");

@@ -179,9 +179,10 @@ fn addresses(cluster: &Cluster, index: usize, node: &Node, found: &mut Found) {
         let same_ip = node.ip.is_some() && node.ip == other.ip;
         let same_mac = node.mac.is_some() && node.mac == other.mac;
         if same_ip || same_mac {
-            let what = match same_ip {
-                true => node.ip.map(|ip| ip.to_string()),
-                false => node.mac.clone(),
+            let what = if same_ip {
+                node.ip.map(|ip| ip.to_string())
+            } else {
+                node.mac.clone()
             };
             found.map(
                 cluster,

@@ -230,9 +230,10 @@ pub fn command(command: &Command, out: &mut dyn Write) -> Result<ExitCode> {
         Command::Check(args) => check(&read(&args.files.files)?, args, out),
         Command::Fmt { file, write } => {
             let text = formatted(file)?;
-            match write {
-                true => std::fs::write(file, text).with_context(|| file.display().to_string())?,
-                false => out.write_all(text.as_bytes())?,
+            if *write {
+                std::fs::write(file, text).with_context(|| file.display().to_string())?
+            } else {
+                out.write_all(text.as_bytes())?
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -274,9 +275,10 @@ pub fn command(command: &Command, out: &mut dyn Write) -> Result<ExitCode> {
 
 fn check(cluster: &Cluster, args: &BuildArgs, out: &mut dyn Write) -> Result<ExitCode> {
     let boards = (cluster.map.nodes.iter()).any(|n| n.kind == NodeKind::Hardware);
-    let forms = match boards {
-        true => forms(cluster, &args.build()?)?,
-        false => Vec::new(),
+    let forms = if boards {
+        forms(cluster, &args.build()?)?
+    } else {
+        Vec::new()
     };
     for (index, node) in cluster.map.nodes.iter().enumerate() {
         let name = |number: u32| {
@@ -577,9 +579,12 @@ fn table<'a>(
         let cells: Vec<String> = row
             .iter()
             .enumerate()
-            .map(|(c, text)| match heads[c].starts_with('>') {
-                true => format!("{text:>0$}", widths[c]),
-                false => format!("{text:<0$}", widths[c]),
+            .map(|(c, text)| {
+                if heads[c].starts_with('>') {
+                    format!("{text:>0$}", widths[c])
+                } else {
+                    format!("{text:<0$}", widths[c])
+                }
             })
             .collect();
         writeln!(out, "{}", cells.join("  ").trim_end())?;

@@ -176,9 +176,10 @@ fn in_rtl(
         }
         choice.form = Form::Rtl;
         let module = crate::rtl::module(cluster, kernel, &choice.module(cluster), verilog)?;
-        choice.why += match module.streams {
-            true => ": streams",
-            false => ": messages",
+        choice.why += if module.streams {
+            ": streams"
+        } else {
+            ": messages"
         };
         choice.module = Some(module);
     } else if form.is_none() && kernel.sources.is_empty() && RTL.contains(&kernel.name.as_str()) {

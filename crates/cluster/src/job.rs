@@ -105,11 +105,10 @@ impl Wire {
         for rank in 0..members.len() {
             let member = &members[rank];
             let binds = station(members, rank) == rank && member.mac.is_some() && !member.mpi;
-            let socket = match binds {
-                true => {
-                    Some(UnixDatagram::bind(wire.path(rank)).context("cannot create a socket")?)
-                }
-                false => None,
+            let socket = if binds {
+                Some(UnixDatagram::bind(wire.path(rank)).context("cannot create a socket")?)
+            } else {
+                None
             };
             wire.sockets.push(socket);
         }
@@ -129,12 +128,13 @@ impl Drop for Wire {
 
 /// The rank that holds a rank's sockets: the board's first rank, or the rank itself.
 fn station(members: &[Member], rank: usize) -> usize {
-    match members[rank].board {
-        true => members
+    if members[rank].board {
+        members
             .iter()
             .position(|m| m.group == members[rank].group)
-            .unwrap_or(rank),
-        false => rank,
+            .unwrap_or(rank)
+    } else {
+        rank
     }
 }
 
@@ -216,19 +216,20 @@ fn wait_of(bits: u64) -> Wait {
     let bit = |n: u32| bits >> n & 1 == 1;
     let rank = |n: u32| (bits >> n & 0xff) as u32;
     let tag = |n: u32| (bits >> n & 0xfff) as u32;
-    match bit(0) {
-        true => Wait {
+    if bit(0) {
+        Wait {
             function: Some("HUM_Send"),
             peer: Some(rank(8)),
             tag: Some(tag(16)),
             collective: bit(2),
-        },
-        false => Wait {
+        }
+    } else {
+        Wait {
             function: Some("HUM_Recv"),
             peer: (!bit(4)).then(|| rank(28)),
             tag: (!bit(5)).then(|| tag(36)),
             collective: bit(3),
-        },
+        }
     }
 }
 
@@ -248,9 +249,10 @@ impl Job {
     /// Creates the shared resources of the ranks that are started here.
     pub fn new(members: Vec<Member>, key: String) -> Result<Job> {
         let several = members.iter().any(|m| m.group != members[0].group);
-        let wire = match members.iter().any(|m| m.mac.is_some()) {
-            true => Some(Wire::new(&members)?),
-            false => None,
+        let wire = if members.iter().any(|m| m.mac.is_some()) {
+            Some(Wire::new(&members)?)
+        } else {
+            None
         };
         let mut segments = BTreeMap::new();
         let mut bells = Vec::new();
@@ -453,23 +455,25 @@ impl Job {
             u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default())
         };
         let epoch = word(&report, 0);
-        let wait = match board {
-            true => (half(&block, 8) != 0).then(|| wait_of(word(&block, 24))),
+        let wait = if board {
+            (half(&block, 8) != 0).then(|| wait_of(word(&block, 24)))
+        } else {
             // Negative: any source, or a source that the report cannot name.
-            false => (half(&report, 8) != 0 && epoch % 2 == 0).then(|| Wait {
+            (half(&report, 8) != 0 && epoch % 2 == 0).then(|| Wait {
                 function: None,
                 peer: Some(half(&report, 16)).filter(|peer| *peer < RANKS_MAX as u32),
                 tag: Some(half(&report, 20)).filter(|tag| *tag < 1 << 31),
                 collective: false,
-            }),
+            })
         };
         Standing {
             board,
             ended: half(&block, 0) >= 2,
             wait,
-            looks: match board {
-                true => word(&block, 16),
-                false => word(&block, 96) / LOOK_NS,
+            looks: if board {
+                word(&block, 16)
+            } else {
+                word(&block, 96) / LOOK_NS
             },
             out: word(&block, 32),
             came: word(&block, 40),

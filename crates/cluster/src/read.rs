@@ -104,9 +104,10 @@ impl Cluster {
                     }]));
                 }
                 problems = crate::check::check(&cluster);
-                match problems.is_empty() {
-                    true => Ok(cluster),
-                    false => Err(Problems(problems)),
+                if problems.is_empty() {
+                    Ok(cluster)
+                } else {
+                    Err(Problems(problems))
                 }
             }
             _ => Err(Problems(problems)),
@@ -128,19 +129,17 @@ pub fn formatted(path: &Path) -> Result<String, Problems> {
 pub fn formatted_text(path: &Path, text: &str) -> Result<String, Problems> {
     let root = tree_of(path, text).map_err(|p| Problems(vec![p]))?;
     let nodes = root.children.iter().any(|c| c.is("node"));
-    let (out, problems) = match nodes {
-        true => {
-            let (map, problems) = map(path, &root);
-            (crate::write::map(&map), problems)
-        }
-        false => {
-            let (logical, problems) = logical(path, &root);
-            (crate::write::logical(&logical), problems)
-        }
+    let (out, problems) = if nodes {
+        let (map, problems) = map(path, &root);
+        (crate::write::map(&map), problems)
+    } else {
+        let (logical, problems) = logical(path, &root);
+        (crate::write::logical(&logical), problems)
     };
-    match problems.is_empty() {
-        true => Ok(out),
-        false => Err(Problems(problems)),
+    if problems.is_empty() {
+        Ok(out)
+    } else {
+        Err(Problems(problems))
     }
 }
 
@@ -155,9 +154,10 @@ fn load(path: &Path) -> Result<String, Problem> {
     file.take(FILE_BYTES_MAX + 1)
         .read_to_string(&mut text)
         .map_err(|e| wrong(e.to_string()))?;
-    match text.len() as u64 > FILE_BYTES_MAX {
-        true => Err(wrong(format!("larger than {FILE_BYTES_MAX} bytes"))),
-        false => Ok(text),
+    if text.len() as u64 > FILE_BYTES_MAX {
+        Err(wrong(format!("larger than {FILE_BYTES_MAX} bytes")))
+    } else {
+        Ok(text)
     }
 }
 
@@ -199,9 +199,10 @@ fn logical(path: &Path, root: &Element) -> (Logical, Vec<Problem>) {
         rest: Vec::new(),
     };
     for child in &root.children {
-        match child.is("kernel") {
-            true => logical.kernels.extend(kernel(&mut reader, child)),
-            false => logical.rest.push(child.clone()),
+        if child.is("kernel") {
+            logical.kernels.extend(kernel(&mut reader, child))
+        } else {
+            logical.rest.push(child.clone())
         }
     }
     if logical.kernels.is_empty() && reader.problems.is_empty() {
@@ -296,9 +297,8 @@ fn kernel(reader: &mut Reader<'_>, e: &Element) -> Option<Kernel> {
 
 fn port(reader: &mut Reader<'_>, e: &Element) -> Option<Port> {
     let text = |name: &str| e.child(&[name]).map(|v| v.text.clone());
-    let kind = match e.is("interface") {
-        false => e.name.to_ascii_lowercase(),
-        true => match text("direction").as_deref() {
+    let kind = if e.is("interface") {
+        match text("direction").as_deref() {
             Some("in") => "s_axis".to_owned(),
             Some("out") => "m_axis".to_owned(),
             other => {
@@ -309,7 +309,9 @@ fn port(reader: &mut Reader<'_>, e: &Element) -> Option<Port> {
                 );
                 return None;
             }
-        },
+        }
+    } else {
+        e.name.to_ascii_lowercase()
     };
     let bytes = match e.child(&["bytes"]) {
         Some(b) => Some(bytes(reader, b)?),
@@ -360,9 +362,10 @@ fn map(path: &Path, root: &Element) -> (Map, Vec<Problem>) {
         rest: Vec::new(),
     };
     for child in &root.children {
-        match child.is("node") {
-            true => map.nodes.extend(node(&mut reader, child)),
-            false => map.rest.push(child.clone()),
+        if child.is("node") {
+            map.nodes.extend(node(&mut reader, child))
+        } else {
+            map.rest.push(child.clone())
         }
     }
     if map.nodes.is_empty() && reader.problems.is_empty() {

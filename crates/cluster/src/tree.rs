@@ -52,18 +52,20 @@ fn malformed(line: usize, text: impl Into<String>) -> Malformed {
 
 /// Parses either notation: a text that begins with `<` is XML.
 pub fn parse(text: &str) -> Result<Element, Malformed> {
-    let root = match text
+    let root = if text
         .trim_start_matches('\u{feff}')
         .trim_start()
         .starts_with('<')
     {
-        true => xml(text)?,
-        false => yaml(text)?,
+        xml(text)?
+    } else {
+        yaml(text)?
     };
     // The root of JSON and YAML either contains the cluster as a named member or is the cluster.
-    match root.name.is_empty() && root.children.len() == 1 && root.children[0].is("cluster") {
-        true => Ok(root.children.into_iter().next().unwrap_or_default()),
-        false => Ok(root),
+    if root.name.is_empty() && root.children.len() == 1 && root.children[0].is("cluster") {
+        Ok(root.children.into_iter().next().unwrap_or_default())
+    } else {
+        Ok(root)
     }
 }
 

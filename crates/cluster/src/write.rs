@@ -14,16 +14,18 @@ impl Xml {
 
     fn text(&mut self, level: usize, name: &str, text: &str) {
         let pad = "  ".repeat(level);
-        let _ = match text.is_empty() {
-            true => writeln!(self.0, "{pad}<{name}/>"),
-            false => writeln!(self.0, "{pad}<{name}>{}</{name}>", escaped(text)),
+        let _ = if text.is_empty() {
+            writeln!(self.0, "{pad}<{name}/>")
+        } else {
+            writeln!(self.0, "{pad}<{name}>{}</{name}>", escaped(text))
         };
     }
 
     fn open(&mut self, level: usize, name: &str, text: &str) {
-        let _ = match text.is_empty() {
-            true => writeln!(self.0, "{}<{name}>", "  ".repeat(level)),
-            false => writeln!(self.0, "{}<{name}>{}", "  ".repeat(level), escaped(text)),
+        let _ = if text.is_empty() {
+            writeln!(self.0, "{}<{name}>", "  ".repeat(level))
+        } else {
+            writeln!(self.0, "{}<{name}>{}", "  ".repeat(level), escaped(text))
         };
     }
 

@@ -1,6 +1,7 @@
 //! Circuit breakers: after some consecutive failures, calls are blocked for a while, then one probe
 //! call is let through.
 
+use baltra_ring::Locked;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -51,7 +52,7 @@ impl Breaker {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().expect("no panic under this lock")
+        self.state.locked()
     }
 
     /// Whether a call may pass at `now`; does not change the state.

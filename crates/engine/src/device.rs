@@ -24,6 +24,7 @@ use super::pending::Pending;
 use super::placement::Candidate;
 use super::stats::Stats;
 use baltra_functions::{Buffer, Call, Function};
+use baltra_ring::Locked;
 use baltra_session::client::Client;
 use baltra_wire::{EXECUTOR_ENDED, TURN_ENDED, WORK_FAULTED};
 use binaries::Binaries;
@@ -265,9 +266,10 @@ impl Runner {
                 return;
             };
             let before = self.backlog.len();
-            match alone {
-                true => lane.pump_and_poll(),
-                false => lane.pump(),
+            if alone {
+                lane.pump_and_poll()
+            } else {
+                lane.pump()
             }
             if self.backlog.len() >= before {
                 // The call waits to be merged with others, or other callers have arrived and have
@@ -301,7 +303,7 @@ impl Runner {
     /// Requests the end of its session because its work is past its deadline; repeats the request
     /// if the work continues.
     pub fn abort(&self, reason: &str) {
-        let mut aborted = self.aborted.lock().expect("no panic under this lock");
+        let mut aborted = self.aborted.locked();
         let first = *aborted.get_or_insert_with(Instant::now);
         drop(aborted);
         let client = &self.program.client;
@@ -314,13 +316,13 @@ impl Runner {
 
     /// Time since which its work has been past its deadline; `None`: it is not, or has ended.
     pub fn overdue_since(&self) -> Option<Instant> {
-        let aborted = *self.aborted.lock().expect("no panic under this lock");
+        let aborted = *self.aborted.locked();
         aborted.filter(|_| !self.is_lost())
     }
 
     /// The cause of its session's end.
     pub fn blame(&self) -> Blame {
-        let aborted = self.aborted.lock().expect("no panic under this lock");
+        let aborted = self.aborted.locked();
         let reason = self.program.client.lost_reason().unwrap_or_default();
         match reason {
             _ if aborted.is_some() => Blame::Function,

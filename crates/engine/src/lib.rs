@@ -53,6 +53,7 @@ pub use unit::Status;
 use baltra_api::query::Query;
 use baltra_functions::manifest::Scale;
 use baltra_functions::{Call, Function};
+use baltra_ring::Locked;
 use breaker::Breaker;
 use deadline::{Deadlines, Running};
 use device::binaries::Binaries;
@@ -132,7 +133,7 @@ pub struct Breakers {
 impl Breakers {
     /// The breaker of a node, by its endpoint.
     pub fn of(&self, node: &str) -> Arc<Breaker> {
-        let mut by_node = self.by_node.lock().expect("no panic under this lock");
+        let mut by_node = self.by_node.locked();
         let new = || Arc::new(Breaker::new(self.failures_max, self.open));
         by_node.entry(node.to_owned()).or_insert_with(new).clone()
     }
@@ -186,7 +187,7 @@ impl Engine {
     }
 
     fn change(&self, change: impl FnOnce(&mut HashMap<usize, Arc<Unit>>)) {
-        let _changing = self.0.changing.lock().expect("no panic under this lock");
+        let _changing = self.0.changing.locked();
         let mut units = HashMap::clone(&self.0.units.load());
         change(&mut units);
         self.0.units.store(Arc::new(units));
@@ -547,9 +548,10 @@ fn lost(replica: &Replica, started: bool, reason: &str) -> CallError {
         "" => replica.node_name().to_owned(),
         device => format!("{}/{device}", replica.node_name()),
     };
-    match started {
-        true => CallError::Failed(format!("{place} was lost while the call ran: {reason}")),
-        false => CallError::Unavailable(format!("{place} was lost: {reason}")),
+    if started {
+        CallError::Failed(format!("{place} was lost while the call ran: {reason}"))
+    } else {
+        CallError::Unavailable(format!("{place} was lost: {reason}"))
     }
 }
 

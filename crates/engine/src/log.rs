@@ -1,6 +1,7 @@
 //! A function's recent output: its kernels' `printf`, its library's standard error, and events of
 //! its sessions. Bounded; the oldest lines are dropped first.
 
+use baltra_ring::Locked;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::SystemTime;
@@ -39,7 +40,7 @@ struct Inner {
 impl Log {
     /// Adds printed bytes, split into lines.
     pub fn print(&self, from: &str, bytes: &[u8]) {
-        let mut inner = self.inner.lock().expect("no panic under this lock");
+        let mut inner = self.inner.locked();
         for byte in bytes {
             if *byte == b'\n' {
                 inner.end_line(from);
@@ -54,7 +55,7 @@ impl Log {
 
     /// Adds a line of the engine itself.
     pub fn line(&self, from: &str, text: &str) {
-        let mut inner = self.inner.lock().expect("no panic under this lock");
+        let mut inner = self.inner.locked();
         if !inner.rest.is_empty() {
             inner.end_line(from);
         }
@@ -66,7 +67,7 @@ impl Log {
 
     /// The kept lines from number `from` on.
     pub fn since(&self, from: u64) -> Vec<Line> {
-        let inner = self.inner.lock().expect("no panic under this lock");
+        let inner = self.inner.locked();
         let lines = inner.lines.iter().filter(|line| line.number >= from);
         lines.cloned().collect()
     }

@@ -23,6 +23,7 @@ use super::pending::Pending;
 use super::stats::Stats;
 use baltra_functions::manifest::{Implementation, Native};
 use baltra_functions::Function;
+use baltra_ring::Locked;
 use lane::{Lane, Pumped};
 use process::Process;
 use std::sync::atomic::{fence, AtomicBool, Ordering};
@@ -170,7 +171,7 @@ impl Runner {
 
     /// Why the process has ended.
     pub fn reason(&self) -> String {
-        let reason = self.reason.lock().expect("no panic under this lock");
+        let reason = self.reason.locked();
         reason
             .clone()
             .unwrap_or_else(|| "the native worker ended".into())
@@ -180,7 +181,7 @@ impl Runner {
         if self.lost.swap(true, Ordering::SeqCst) {
             return;
         }
-        *self.reason.lock().expect("no panic under this lock") = Some(reason.clone());
+        *self.reason.locked() = Some(reason.clone());
         self.process.kill();
         for lane in &self.lanes {
             lane.lose(&reason);

@@ -83,13 +83,14 @@ impl Options {
             let parsed = text.parse::<baltra_session::Endpoint>();
             parsed.map_err(|e| format!("'gateway.engine.endpoints': '{text}': {e}"))?;
         }
-        let within = |key: &str, value: usize, least: usize, most: usize| match (least..=most)
-            .contains(&value)
-        {
-            true => Ok(()),
-            false => Err(format!(
-                "'gateway.engine.{key}' is {value}, must be {least} to {most}"
-            )),
+        let within = |key: &str, value: usize, least: usize, most: usize| {
+            if (least..=most).contains(&value) {
+                Ok(())
+            } else {
+                Err(format!(
+                    "'gateway.engine.{key}' is {value}, must be {least} to {most}"
+                ))
+            }
         };
         within("lanes", self.lanes, 0, 64)?;
         within("slots", self.slots, 1, 256)?;

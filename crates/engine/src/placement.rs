@@ -9,6 +9,7 @@ use super::replica::SLOW_CONNECT;
 use baltra_api::query::{self, Field};
 use baltra_functions::manifest::{DeviceQuery, Implementation};
 use baltra_functions::Function;
+use baltra_ring::Locked;
 use baltra_session::client::Client;
 use baltra_session::{default_runtime_dir, Endpoint};
 use baltra_wire::opencl::{DEVICE_COMPILER_AVAILABLE, DEVICE_NAME, DEVICE_PROFILE, DEVICE_VENDOR};
@@ -238,9 +239,10 @@ impl Local {
     pub fn new(endpoints: Vec<Endpoint>, token: String) -> Local {
         let own = || vec![Endpoint::Unix(default_runtime_dir().join("baltra.sock"))];
         Local {
-            endpoints: match endpoints.is_empty() {
-                true => own(),
-                false => endpoints,
+            endpoints: if endpoints.is_empty() {
+                own()
+            } else {
+                endpoints
             },
             token,
             managers: Mutex::default(),
@@ -248,7 +250,7 @@ impl Local {
     }
 
     fn managers(&self, tenant: &str) -> Vec<Arc<Manager>> {
-        let mut all = self.managers.lock().expect("no panic under this lock");
+        let mut all = self.managers.locked();
         let new = || self.endpoints.iter().map(|_| Arc::default()).collect();
         all.entry(tenant.to_owned()).or_insert_with(new).clone()
     }
@@ -268,9 +270,10 @@ impl Local {
         }
         // Managers that did not respond last are waited for only if no other has devices.
         for query in late {
-            match found.places.is_empty() {
-                true => found.add(query.answer().await),
-                false => found.add(query.last()),
+            if found.places.is_empty() {
+                found.add(query.answer().await)
+            } else {
+                found.add(query.last())
             }
         }
         found.result()
@@ -331,7 +334,7 @@ impl Manager {
         tenant: &str,
         token: &str,
     ) -> Query {
-        let mut answers = self.0.lock().expect("no panic under this lock");
+        let mut answers = self.0.locked();
         let last = answers.last.as_ref().map(|(_, answer)| answer.clone());
         let is_recent = |(at, answer): &(Instant, Answer)| {
             answer.is_ok() && now.saturating_duration_since(*at) < ANSWER_HOLDS
@@ -354,7 +357,7 @@ impl Manager {
                     let query = move || query_devices(&endpoint, &tenant, &token);
                     let answer = tokio::task::spawn_blocking(query).await;
                     let answer = answer.unwrap_or_else(|e| Err(e.to_string()));
-                    let mut answers = manager.0.lock().expect("no panic under this lock");
+                    let mut answers = manager.0.locked();
                     answers.last = Some((Instant::now(), answer.clone()));
                     answers.query = None;
                     drop(answers);

@@ -15,6 +15,7 @@ use super::placement::Candidate;
 use super::stats::Stats;
 use arc_swap::ArcSwapOption;
 use baltra_functions::Function;
+use baltra_ring::Locked;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -340,7 +341,7 @@ impl Replica {
         if !self.was_refused.load(Relaxed) {
             return None;
         }
-        let refused = self.refused.lock().expect("no panic under this lock");
+        let refused = self.refused.locked();
         let (at, error) = refused.as_ref()?;
         (now < *at + REFUSED_FOR).then(|| error.clone())
     }
@@ -357,7 +358,7 @@ impl Replica {
         }
         let begun = Instant::now();
         let loading = {
-            let mut current = self.loading.lock().expect("no panic under this lock");
+            let mut current = self.loading.locked();
             // The last attempt stores its runner before it clears `loading`.
             if let Some(runner) = self.loaded() {
                 return Ok((runner, begun.elapsed()));
@@ -399,7 +400,7 @@ impl Replica {
                 .map_err(|e| StartError::Node(format!("loading was aborted: {e}")));
             let loaded = this.record(begun, started.and_then(|started| started));
             // The order lets `load` find either the result or the attempt.
-            *this.loading.lock().expect("no panic under this lock") = None;
+            *this.loading.locked() = None;
             let _ = sender.send(Some(loaded));
         });
         loading
@@ -409,9 +410,9 @@ impl Replica {
     fn record(&self, begun: Instant, started: Result<(Runner, Cold), StartError>) -> Loaded {
         match started {
             Ok((runner, cold)) => {
-                *self.refused.lock().expect("no panic under this lock") = None;
+                *self.refused.locked() = None;
                 self.was_refused.store(false, Relaxed);
-                *self.cold.lock().expect("no panic under this lock") = Some(cold);
+                *self.cold.locked() = Some(cold);
                 self.fresh.store(true, Relaxed);
                 self.common.stats.cold_start(begun.elapsed());
                 self.touch();
@@ -423,14 +424,15 @@ impl Replica {
                 self.common.log.line(self.node_name(), &error.to_string());
                 let now = Instant::now();
                 let function = matches!(error, StartError::Function(_));
-                let mut refused = self.refused.lock().expect("no panic under this lock");
+                let mut refused = self.refused.locked();
                 *refused = Some((now, error.clone()));
                 self.was_refused.store(function, Relaxed);
                 drop(refused);
-                match function {
+                if function {
                     // The node did its part.
-                    true => self.worked(),
-                    false => self.failed(now),
+                    self.worked();
+                } else {
+                    self.failed(now);
                 }
                 Err(error)
             }
@@ -439,7 +441,7 @@ impl Replica {
 
     /// Whether an attempt to load it has waited for the node for a while.
     pub fn is_slow_to_connect(&self, now: Instant) -> bool {
-        let loading = self.loading.lock().expect("no panic under this lock");
+        let loading = self.loading.locked();
         loading.as_ref().is_some_and(|l| l.is_slow_to_connect(now))
     }
 
@@ -530,7 +532,7 @@ impl Replica {
         };
         self.service_ns.store(new, Relaxed);
         if self.fresh.load(Relaxed) && self.fresh.swap(false, Relaxed) {
-            let mut cold = self.cold.lock().expect("no panic under this lock");
+            let mut cold = self.cold.locked();
             if let Some(cold) = cold.as_mut().filter(|cold| cold.first_call_us == 0) {
                 cold.first_call_us = (took_ns / 1000).max(1);
             }
@@ -545,7 +547,7 @@ impl Replica {
             worse => worse,
         };
         let loaded = self.loaded();
-        let last = self.refused.lock().expect("no panic under this lock");
+        let last = self.refused.locked();
         let (failure, unavailable) = match last.as_ref().map(|(_, error)| error) {
             Some(StartError::Function(why)) => (Some(why.clone()), None),
             Some(StartError::Node(why)) => (None, Some(why.clone())),
@@ -561,7 +563,7 @@ impl Replica {
             outstanding: self.outstanding.load(Relaxed),
             waiting: loaded.map_or(0, |runner| runner.waiting()),
             service_us: self.service_ns.load(Relaxed) / 1000,
-            cold: *self.cold.lock().expect("no panic under this lock"),
+            cold: *self.cold.locked(),
             refused: self.refusal(now).map(|e| e.to_string()),
             overdue_ms: self
                 .overdue_since()

@@ -8,6 +8,7 @@ use super::{Breakers, Settings};
 use arc_swap::ArcSwap;
 use baltra_api::query::Query;
 use baltra_functions::manifest::Scale;
+use baltra_ring::Locked;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -102,7 +103,7 @@ impl Unit {
             let doublings = (in_a_row - HELD_AFTER + 1).min(16);
             let pause = allowed.max(HELD_MIN).saturating_mul(1 << doublings);
             let until = now + pause.min(HELD_MAX);
-            *self.held_until.lock().expect("no panic under this lock") = Some(until);
+            *self.held_until.locked() = Some(until);
         }
         in_a_row
     }
@@ -111,7 +112,7 @@ impl Unit {
     pub fn worked(&self) {
         if self.overruns.load(Relaxed) > 0 {
             self.overruns.store(0, Relaxed);
-            *self.held_until.lock().expect("no panic under this lock") = None;
+            *self.held_until.locked() = None;
         }
     }
 
@@ -120,7 +121,7 @@ impl Unit {
         if self.overruns.load(Relaxed) < HELD_AFTER {
             return None;
         }
-        let until = *self.held_until.lock().expect("no panic under this lock");
+        let until = *self.held_until.locked();
         until
             .map(|at| at.saturating_duration_since(now))
             .filter(|left| !left.is_zero())
@@ -172,7 +173,7 @@ impl Unit {
     /// Its scaling with demand.
     pub fn scaling(&self) -> Option<Scale> {
         let scaler = self.scaler.as_ref()?;
-        Some(scaler.lock().expect("no panic under this lock").scale())
+        Some(scaler.locked().scale())
     }
 
     /// Measures the demand, and sets the desired number of replicas by it.
@@ -182,7 +183,7 @@ impl Unit {
         };
         let (begun, running) = self.common.stats.calls();
         let now = Measurement { at, begun, running };
-        let mut scaler = scaler.lock().expect("no panic under this lock");
+        let mut scaler = scaler.locked();
         let Some(desired) = scaler.desired(now) else {
             return;
         };
@@ -205,7 +206,7 @@ impl Unit {
 
     /// Drops all places.
     pub fn vacate(&self) {
-        let _placing = self.placing.lock().expect("no panic under this lock");
+        let _placing = self.placing.locked();
         self.placed.store(false, Relaxed);
         self.replicas.store(Arc::default());
     }
@@ -250,7 +251,7 @@ impl Unit {
     /// Sets the places of implementations; those of implementations that are not in the map are
     /// unchanged. Replicas at unchanged places are kept.
     pub fn place(&self, found: &HashMap<usize, Vec<Candidate>>, breakers: &Breakers) {
-        let _placing = self.placing.lock().expect("no panic under this lock");
+        let _placing = self.placing.locked();
         let old = self.replicas.load_full();
         let mut new: Vec<Arc<Replica>> = Vec::new();
         let implementations = &self.common.function.manifest.implementations;
@@ -303,9 +304,12 @@ impl Unit {
         let wanted = open.filter(|r| r.implementation == first);
         let wanted = wanted.take(self.desired().max(1));
         wanted
-            .min_by_key(|r| match r.is_loaded() {
-                true => (false, false, r.load_ns()),
-                false => (true, r.is_slow_to_connect(now), r.load_ns()),
+            .min_by_key(|r| {
+                if r.is_loaded() {
+                    (false, false, r.load_ns())
+                } else {
+                    (true, r.is_slow_to_connect(now), r.load_ns())
+                }
             })
             .cloned()
     }
@@ -329,7 +333,7 @@ impl Unit {
 
     /// Whether a call that finds no replica may query for places; limits the rate of queries.
     pub fn may_query(&self, now: Instant) -> bool {
-        let mut last_query = self.last_query.lock().expect("no panic under this lock");
+        let mut last_query = self.last_query.locked();
         let may = last_query.is_none_or(|at| now > at + ASK_EVERY);
         if may {
             *last_query = Some(now);
@@ -360,7 +364,7 @@ impl Unit {
 
     /// Records why there are no places.
     pub fn not_placed(&self, why: &str) {
-        let mut before = self.why.lock().expect("no panic under this lock");
+        let mut before = self.why.locked();
         if before.as_deref() != Some(why) {
             self.common.log.line("gateway", why);
             *before = Some(why.to_owned());
@@ -372,7 +376,7 @@ impl Unit {
         let replicas = self.replicas.load();
         let name = &self.common.function.manifest.name;
         if replicas.is_empty() {
-            let why = self.why.lock().expect("no panic under this lock");
+            let why = self.why.locked();
             return match (self.is_placed(), &*why) {
                 (true, _) => {
                     format!(

@@ -6,6 +6,7 @@
 //! several threads of the driver write concurrently, at any length (to a pipe, up to 4,096 bytes
 //! are): lines stay intact.
 
+use baltra_ring::Locked;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, SeekFrom};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -33,7 +34,7 @@ impl Capture {
 
     /// Runs `kernel` alone and passes its output, if any, to `print` in pieces.
     pub fn during<T>(&self, kernel: impl FnOnce() -> T, mut print: impl FnMut(&[u8])) -> T {
-        let file = self.turn.lock().expect("no panic under this lock");
+        let file = self.turn.locked();
         let result = kernel();
         // SAFETY: flushes the C library's streams, which the driver may have printed through.
         unsafe { libc::fflush(std::ptr::null_mut()) };

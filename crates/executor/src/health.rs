@@ -8,6 +8,7 @@
 
 use crate::driver::{Code, Context, Device, Queue};
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{mpsc, Arc, Mutex};
@@ -78,7 +79,7 @@ impl Health {
         if !is_suspicious(code) {
             return code;
         }
-        let mut probed = self.probed.lock().expect("no panic under this lock");
+        let mut probed = self.probed.locked();
         if self.is_lost() {
             return CL_DEVICE_NOT_AVAILABLE;
         }

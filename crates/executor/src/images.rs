@@ -4,6 +4,7 @@
 //! A builder thread sends a request and waits; the process's main loop transfers messages. When the
 //! manager has exited, the last known image is the only one available.
 
+use baltra_ring::Locked;
 use baltra_wire::executor::{ToManager, Verdict};
 use rustix::event::{eventfd, EventfdFlags};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -88,7 +89,7 @@ impl Images {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic under this lock")
+        self.state.locked()
     }
 
     /// Readable when there are messages for the manager.

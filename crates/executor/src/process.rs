@@ -10,7 +10,7 @@ use crate::shared::{Options, Shared, WORK_DIR};
 use anyhow::Context as _;
 use baltra_channel::Channel;
 use baltra_ring::lease::monotonic_ns;
-use baltra_ring::LeaseHolder;
+use baltra_ring::{LeaseHolder, Locked};
 use baltra_wire::executor::{Cause, SessionStart, ToExecutor, ToManager};
 use baltra_wire::listing::Listing;
 use baltra_wire::{Share, EXECUTOR_ENDED, WORK_FAULTED};
@@ -367,7 +367,7 @@ impl Server {
 
     /// Reports ended sessions to the manager.
     fn bury(&mut self) {
-        let ended = std::mem::take(&mut *self.ended.lock().expect("no panic under this lock"));
+        let ended = std::mem::take(&mut *self.ended.locked());
         for (session, reason) in ended {
             self.sessions.remove(&session);
             tracing::debug!(session, reason, "session ended");
@@ -469,9 +469,12 @@ impl Server {
         let kept = try_write(dir)
             .with_context(|| format!("cannot write to {cache_dir}"))
             .and_then(|()| point_cache(&options.work_dir, dir))
-            .and_then(|()| match options.sandbox {
-                true => options.sandbox().confine(dir),
-                false => Ok(()),
+            .and_then(|()| {
+                if options.sandbox {
+                    options.sandbox().confine(dir)
+                } else {
+                    Ok(())
+                }
             });
         if let Err(e) = kept {
             tracing::warn!(error = %format!("{e:#}"), "compiled kernels are not cached");
@@ -536,10 +539,7 @@ impl Server {
             socket,
             place,
             move |reason| {
-                ended
-                    .lock()
-                    .expect("no panic under this lock")
-                    .push((number, reason));
+                ended.locked().push((number, reason));
                 // It can only be full, and then it is readable anyway.
                 let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
             },

@@ -1,6 +1,7 @@
 //! The images that a board's regions hold, on their way to the manager.
 
 use crate::driver;
+use baltra_ring::Locked;
 use baltra_wire::executor::{RegionImage, ToManager};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,12 +42,12 @@ impl Regions {
     /// Stops reporting.
     pub fn stop(&self) {
         self.on.store(false, Ordering::Relaxed);
-        *self.waiting.lock().expect("no panic under this lock") = None;
+        *self.waiting.locked() = None;
     }
 
     /// The next report to the manager.
     pub fn take(&self) -> Option<ToManager> {
-        let mut waiting = self.waiting.lock().expect("no panic under this lock");
+        let mut waiting = self.waiting.locked();
         let (held, loaded) = waiting.take()?;
         Some(ToManager::Regions { held, loaded })
     }
@@ -66,7 +67,7 @@ impl Regions {
     }
 
     fn post(&self, held: Vec<RegionImage>, loaded: Vec<(u32, String)>) {
-        let mut waiting = self.waiting.lock().expect("no panic under this lock");
+        let mut waiting = self.waiting.locked();
         let (last, all) = waiting.get_or_insert_default();
         *last = held;
         all.extend(loaded);

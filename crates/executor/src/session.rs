@@ -41,7 +41,7 @@ use crate::driver::Code;
 use crate::Shared;
 use arena::Arena;
 use baltra_opencl::*;
-use baltra_ring::{Consumer, EventWriter, Range, Waker};
+use baltra_ring::{Consumer, EventWriter, Locked, Range, Waker};
 use baltra_wire::executor::SessionStart;
 use baltra_wire::{Notice, Payload};
 use board::Board;
@@ -208,18 +208,18 @@ impl Session {
     /// Start of its longest-running command (`CLOCK_MONOTONIC`), or of its wait in the driver;
     /// `None`: the driver has none of its commands.
     pub fn running_since_ns(&self) -> Option<u64> {
-        let queues = self.queues.lock().expect("no panic under this lock");
+        let queues = self.queues.locked();
         let own = queues.iter().filter_map(|q| q.running_since_ns());
         let first = own.min();
         drop(queues);
-        let joining = self.joining.lock().expect("no panic under this lock");
+        let joining = self.joining.locked();
         let last = joining.as_ref().and_then(|q| q.running_since_ns());
         first.into_iter().chain(last).min()
     }
 
     /// The reason for the session's end; empty: it is open.
     pub fn reason(&self) -> String {
-        let reason = self.reason.lock().expect("no panic under this lock");
+        let reason = self.reason.locked();
         reason.clone().unwrap_or_default()
     }
 
@@ -233,8 +233,7 @@ impl Session {
     /// Ends the session; returns immediately. The first reason is kept.
     pub fn close(&self, reason: &str) {
         self.reason
-            .lock()
-            .expect("no panic under this lock")
+            .locked()
             .get_or_insert_with(|| reason.to_owned());
         self.closed.store(true, Ordering::Release);
         self.closed_at.get_or_init(Instant::now);
@@ -243,7 +242,7 @@ impl Session {
         self.board.close();
         self.control_waker.wake();
         self.control_changed.notify_all();
-        for queue in &*self.queues.lock().expect("no panic under this lock") {
+        for queue in &*self.queues.locked() {
             queue.wake();
         }
     }
@@ -301,18 +300,18 @@ impl Session {
     fn tear_down(&self) -> String {
         self.close("the session ended");
         loop {
-            let mut queues = self.queues.lock().expect("no panic under this lock");
+            let mut queues = self.queues.locked();
             let Some(queue) = queues.pop() else {
                 break;
             };
-            *self.joining.lock().expect("no panic under this lock") = Some(queue.clone());
+            *self.joining.locked() = Some(queue.clone());
             drop(queues);
             queue.join();
         }
         self.builder.join();
         self.board.clear();
         drop(self.objects.take_all());
-        self.svm.lock().expect("no panic under this lock").clear();
+        self.svm.locked().clear();
         self.arenas
             .write()
             .expect("no panic under this lock")
@@ -350,7 +349,7 @@ impl Session {
         if self.has_reached(count) {
             return true;
         }
-        let mut state = self.control.lock().expect("no panic under this lock");
+        let mut state = self.control.locked();
         loop {
             self.drain_control(&mut state);
             if self.has_reached(count) {

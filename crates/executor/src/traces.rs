@@ -1,5 +1,6 @@
 //! Commands that belong to traces, on their way to the manager, which exports spans.
 
+use baltra_ring::Locked;
 use baltra_wire::executor::{ToManager, TracedTask};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,12 +36,12 @@ impl Traces {
     /// Stops reporting.
     pub fn stop(&self) {
         self.on.store(false, Ordering::Relaxed);
-        *self.waiting.lock().expect("no panic under this lock") = Default::default();
+        *self.waiting.locked() = Default::default();
     }
 
     /// Adds a completed task.
     pub fn post(&self, task: TracedTask) {
-        let mut waiting = self.waiting.lock().expect("no panic under this lock");
+        let mut waiting = self.waiting.locked();
         if waiting.0.len() >= WAITING_MAX {
             waiting.1 += 1;
             return;
@@ -56,7 +57,7 @@ impl Traces {
 
     /// The next report to the manager.
     pub fn take(&self) -> Option<ToManager> {
-        let mut waiting = self.waiting.lock().expect("no panic under this lock");
+        let mut waiting = self.waiting.locked();
         let (tasks, dropped) = std::mem::take(&mut *waiting);
         (!tasks.is_empty()).then_some(ToManager::Traced { tasks, dropped })
     }

@@ -43,9 +43,10 @@ impl Format {
                 _ => {}
             }
         }
-        match open > 0 && open >= text {
-            true => Format::OpenMetrics,
-            false => Format::Text,
+        if open > 0 && open >= text {
+            Format::OpenMetrics
+        } else {
+            Format::Text
         }
     }
 

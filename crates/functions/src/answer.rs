@@ -167,13 +167,14 @@ pub(crate) fn bytes_max(plan: &Plan, call: &Call, accept: Option<&str>) -> Resul
 fn json_bytes_max(output: &OutputPlan, shape: &[u64]) -> Result<u64, BindError> {
     let bytes = json::bytes_max(output.kind, output.json, shape);
     let empty = shape.contains(&0);
-    match empty && bytes > EMPTY_JSON_MAX {
-        true => Err(BindError::Unprocessable(format!(
+    if empty && bytes > EMPTY_JSON_MAX {
+        Err(BindError::Unprocessable(format!(
             "'{}' has no elements, and its shape {shape:?} takes {bytes} bytes as JSON: accept {} instead",
             output.name,
             Codec::Npy.content_type()
-        ))),
-        false => Ok(bytes),
+        )))
+    } else {
+        Ok(bytes)
     }
 }
 

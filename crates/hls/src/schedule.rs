@@ -303,9 +303,10 @@ impl<'a> Block<'a> {
                 // The earlier iteration's access comes first; a load returns the contents before a
                 // store in the same step.
                 let (before, after) = (first.step, distance * interval + second.step);
-                match first.store {
-                    true => after > before,
-                    false => after >= before,
+                if first.store {
+                    after > before
+                } else {
+                    after >= before
                 }
             })
     }
@@ -398,10 +399,11 @@ impl Booking<'_> {
             }
             Op::Call(Callee::Engine(EngineCall::Word), _) => (0, Some((0, REGISTER))),
             Op::Call(Callee::Engine(call), _) => {
-                let step = match call.waits() {
-                    true => self.call(before(TO_PORT))?,
+                let step = if call.waits() {
+                    self.call(before(TO_PORT))?
+                } else {
                     // In the step of the call whose result it reads.
-                    false => time.0.max(self.called.unwrap_or(0)),
+                    time.0.max(self.called.unwrap_or(0))
                 };
                 let delay = match call {
                     EngineCall::Rank => REGISTER,

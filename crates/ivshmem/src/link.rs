@@ -9,7 +9,7 @@ use crate::region::Part;
 use crate::stream::{Frame, Pipe, Received};
 use crate::wait::{self, Guess, Waiter};
 use baltra_ring::memory::try_lock_byte;
-use baltra_ring::{Consumer, Memory, Producer, Range};
+use baltra_ring::{Consumer, Locked, Memory, Producer, Range};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::Mutex;
@@ -452,7 +452,7 @@ impl Lent {
             return false;
         }
         let pulse = self.held.device.region.pulse().load(Ordering::Relaxed);
-        let mut looked = self.looked.lock().expect("no panic under this lock");
+        let mut looked = self.looked.locked();
         if looked.0 != pulse {
             *looked = (pulse, Instant::now());
         }

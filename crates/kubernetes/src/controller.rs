@@ -142,9 +142,10 @@ pub async fn run(options: Options) -> Result<()> {
     let all = watcher::Config::default;
     let gone = Arc::new(pods::Gone::default());
     let noted = gone.clone();
-    let slices = match options.containers {
-        true => Some(watched(Api::all(client.clone()), all(), &news, |_| ()).await?),
-        false => None,
+    let slices = if options.containers {
+        Some(watched(Api::all(client.clone()), all(), &news, |_| ()).await?)
+    } else {
+        None
     };
     let pods = watched(Api::all(client.clone()), ours, &news, move |pod| {
         noted.note(pod)

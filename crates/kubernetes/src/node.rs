@@ -130,12 +130,11 @@ pub async fn run(options: Options) -> Result<()> {
         .fields(&format!("spec.nodeName={}", options.node));
     let pods: Store<Pod> = observe(&client, pods, &news).await?;
     let nodes = observe(&client, watcher::Config::default().fields(&own), &news).await?;
-    let slices = match options.no_dra {
-        true => None,
-        false => {
-            let own = format!("metadata.name={}", slices::slice_name(&options.node));
-            Some(observe(&client, watcher::Config::default().fields(&own), &news).await?)
-        }
+    let slices = if options.no_dra {
+        None
+    } else {
+        let own = format!("metadata.name={}", slices::slice_name(&options.node));
+        Some(observe(&client, watcher::Config::default().fields(&own), &news).await?)
     };
     let mut published = Published::new(client.clone(), &options.node, nodes, slices);
     let events = Events::new(client.clone(), "node");
@@ -157,9 +156,10 @@ pub async fn run(options: Options) -> Result<()> {
             follow(&options, &instances, &pods, &counters).await?;
             let devices = devices(manager.clone()).await;
             report(&options.node, &devices, &mut failed, &events).await;
-            let pool = match options.no_dra {
-                true => Vec::new(),
-                false => slices::pool(&registry, &options.node).await,
+            let pool = if options.no_dra {
+                Vec::new()
+            } else {
+                slices::pool(&registry, &options.node).await
             };
             published.reconcile(&devices, &pool).await
         };

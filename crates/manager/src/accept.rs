@@ -4,7 +4,7 @@ use crate::executors::{hand_over, Error as PoolError};
 use crate::node::{Device, Node, SessionRecord};
 use crate::tenants::{Error as TenantError, Peer, Tenant};
 use baltra_ring::peer::Peer as Caller;
-use baltra_ring::Segment;
+use baltra_ring::{Locked, Segment};
 use baltra_session::handshake::{self, Brought};
 use baltra_wire::executor::{SessionStart, ToExecutor};
 use baltra_wire::{Hello, Refusal, SessionFlags, Welcome, VERSION};
@@ -39,7 +39,7 @@ struct Ticket(Arc<Turnstile>);
 
 impl Turnstile {
     fn enter(self: &Arc<Self>) -> Ticket {
-        let mut inside = self.inside.lock().expect("no panic under this lock");
+        let mut inside = self.inside.locked();
         while *inside >= self.max {
             inside = self.left.wait(inside).expect("no panic under this lock");
         }
@@ -50,7 +50,7 @@ impl Turnstile {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        *self.0.inside.lock().expect("no panic under this lock") -= 1;
+        *self.0.inside.locked() -= 1;
         self.0.left.notify_one();
     }
 }

@@ -6,7 +6,7 @@
 use crate::gate_thread::Lease;
 use crate::store::{self, Store};
 use baltra_ring::lease::{processor_ns, LATENCY_BUCKETS};
-use baltra_ring::Usage;
+use baltra_ring::{Locked, Usage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -120,7 +120,7 @@ impl Accounts {
     }
 
     fn with<T>(&self, tenant: &str, device: &str, f: impl FnOnce(&mut Account) -> T) -> T {
-        let mut books = self.books.lock().expect("no panic under this lock");
+        let mut books = self.books.locked();
         f(books
             .entry((tenant.to_owned(), device.to_owned()))
             .or_default())
@@ -133,7 +133,7 @@ impl Accounts {
 
     /// Adds a lease's increments since the last call.
     pub fn read(&self, metered: &Metered) {
-        let mut seen = metered.seen.lock().expect("no panic under this lock");
+        let mut seen = metered.seen.locked();
         let now = Seen::now(&metered.lease, metered.processor);
         let elapsed = now.at.duration_since(seen.at).as_nanos() as u64;
         let (new, latency) = difference(&seen.usage, &now.usage, elapsed);
@@ -156,7 +156,7 @@ impl Accounts {
 
     /// All accounts, ordered by name.
     pub fn lines(&self) -> Vec<Line> {
-        let books = self.books.lock().expect("no panic under this lock");
+        let books = self.books.locked();
         let line = |((tenant, device), a): (&Key, &Account)| {
             (tenant.clone(), device.clone(), a.used, a.latency)
         };
@@ -166,7 +166,7 @@ impl Accounts {
     /// Writes changed totals to the store.
     pub fn flush(&self, synced: bool) -> Result<(), store::Error> {
         let changed: Vec<(Key, Used)> = {
-            let mut books = self.books.lock().expect("no panic under this lock");
+            let mut books = self.books.locked();
             books
                 .iter_mut()
                 .filter(|(_, a)| a.used != a.recorded || synced)

@@ -5,7 +5,7 @@
 
 use crate::node::Device;
 use crate::options::ImageKind;
-use baltra_ring::LeaseState;
+use baltra_ring::{LeaseState, Locked};
 use baltra_wire::executor::ToExecutor;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
@@ -104,7 +104,7 @@ pub struct Configuration {
 
 impl Configuration {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic under this lock")
+        self.state.locked()
     }
 
     /// The image that the device holds, by digest.

@@ -9,6 +9,7 @@ pub use process::{Launch, Process};
 use crate::accounts::Metered;
 use crate::options::Isolation;
 use crate::tenants::Tenant;
+use baltra_ring::Locked;
 use baltra_wire::executor::ToExecutor;
 use baltra_wire::DeviceDescription;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -139,7 +140,7 @@ impl Pool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic under this lock")
+        self.state.locked()
     }
 
     /// An executor for a session of `tenant`. Waits while one is being started; [`Pool::lacking`]
@@ -213,9 +214,10 @@ impl Pool {
         }
         let at_hand = state.count(Phase::Warm) + state.count(Phase::Starting);
         let shared = self.options.isolation == Isolation::Device;
-        let wanted = match shared {
-            true => state.demand.own + usize::from(!state.is_shared()),
-            false => self.options.prestart.max(state.demand.any),
+        let wanted = if shared {
+            state.demand.own + usize::from(!state.is_shared())
+        } else {
+            self.options.prestart.max(state.demand.any)
         };
         let room = self.options.count_max.saturating_sub(state.executors.len());
         wanted.saturating_sub(at_hand).min(room)
@@ -518,12 +520,12 @@ pub struct Description(Mutex<Option<Arc<DeviceDescription>>>);
 impl Description {
     /// The newest description.
     pub fn get(&self) -> Option<Arc<DeviceDescription>> {
-        self.0.lock().expect("no panic under this lock").clone()
+        self.0.locked().clone()
     }
 
     /// Replaces the description.
     pub fn set(&self, description: DeviceDescription) {
-        *self.0.lock().expect("no panic under this lock") = Some(Arc::new(description));
+        *self.0.locked() = Some(Arc::new(description));
     }
 }
 

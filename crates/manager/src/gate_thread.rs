@@ -2,7 +2,7 @@
 //! the clock, and ends tasks that exceed their limit.
 
 use baltra_gate::{Action, ClientId, GateOptions, Scheduler, Share, Work};
-use baltra_ring::{lease, LeaseGranter, LeaseState};
+use baltra_ring::{lease, LeaseGranter, LeaseState, Locked};
 use rustix::event::{epoll, eventfd, EventfdFlags, PollFd, PollFlags, Timespec};
 use std::collections::HashMap;
 use std::io;
@@ -130,10 +130,7 @@ impl Drop for Owner {
 
 impl Shared {
     fn order(&self, order: Order) {
-        self.orders
-            .lock()
-            .expect("no panic under this lock")
-            .push(order);
+        self.orders.locked().push(order);
         // A full counter wakes as well.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
@@ -296,8 +293,7 @@ impl Keeper {
     }
 
     fn take_orders(&mut self) -> bool {
-        let orders =
-            std::mem::take(&mut *self.shared.orders.lock().expect("no panic under this lock"));
+        let orders = std::mem::take(&mut *self.shared.orders.locked());
         for order in orders {
             match order {
                 Order::Add {

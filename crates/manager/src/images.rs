@@ -2,6 +2,7 @@
 
 use crate::tenants::hex;
 use baltra_api::query::Pattern;
+use baltra_ring::Locked;
 use rustix::fs::SealFlags;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -268,7 +269,7 @@ impl Images {
     /// The images with valid targets that operators added, by name.
     pub fn pushed(&self) -> Result<Arc<[Metadata]>, Error> {
         let changes = self.changes.load(Ordering::Acquire);
-        let mut pushed = self.pushed.lock().expect("no panic under this lock");
+        let mut pushed = self.pushed.locked();
         if let Some((_, known)) = pushed.as_ref().filter(|(at, _)| *at == changes) {
             return Ok(known.clone());
         }

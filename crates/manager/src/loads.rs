@@ -3,6 +3,7 @@
 use crate::executors::{Place, Process};
 use crate::node::{Device, Node};
 use baltra_api::registry as proto;
+use baltra_ring::Locked;
 use baltra_wire::executor::ToExecutor;
 use baltra_wire::opencl::DEVICE_NAME;
 use std::collections::HashMap;
@@ -23,13 +24,13 @@ struct Load {
 
 impl Loads {
     fn begin(&self, call: u64, executor: u64, result: Sender<Result<(), String>>) {
-        let mut loads = self.0.lock().expect("no panic under this lock");
+        let mut loads = self.0.locked();
         loads.insert(call, Load { executor, result });
     }
 
     /// An executor reports the end of a load; `error` is empty if the driver accepted the image.
     pub fn end(&self, executor: u64, call: u64, error: &str) {
-        let mut loads = self.0.lock().expect("no panic under this lock");
+        let mut loads = self.0.locked();
         if loads
             .get(&call)
             .is_some_and(|load| load.executor == executor)
@@ -47,7 +48,7 @@ impl Loads {
 
     /// Ends the loads of an executor that has exited.
     pub fn executor_ended(&self, executor: u64, how: &str) {
-        let mut loads = self.0.lock().expect("no panic under this lock");
+        let mut loads = self.0.locked();
         let ended: Vec<u64> = loads
             .iter()
             .filter(|(_, load)| load.executor == executor)
@@ -60,10 +61,7 @@ impl Loads {
     }
 
     fn forget(&self, call: u64) {
-        self.0
-            .lock()
-            .expect("no panic under this lock")
-            .remove(&call);
+        self.0.locked().remove(&call);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::registry::Link;
 use crate::relay::Relays;
 use crate::tenants::{Tenant, Tenants};
 use baltra_gate::GateOptions;
+use baltra_ring::Locked;
 use baltra_sandbox::group::Groups;
 use baltra_trace::Spans;
 use baltra_wire::executor::{Cause, ToExecutor, ToManager};
@@ -152,9 +153,10 @@ impl Device {
         let by_kind = || {
             // Calls of a board have their own deadlines.
             let shared = self.options.isolation == Isolation::Device && is_cpu;
-            match shared || is_gpu {
-                true => TASK_MS,
-                false => 0,
+            if shared || is_gpu {
+                TASK_MS
+            } else {
+                0
             }
         };
         let device_ms = self.options.task_ms.unwrap_or_else(by_kind);
@@ -322,7 +324,7 @@ impl Node {
 
     /// The open sessions.
     pub fn sessions(&self) -> MutexGuard<'_, BTreeMap<u64, SessionRecord>> {
-        self.sessions.lock().expect("no panic under this lock")
+        self.sessions.locked()
     }
 
     /// Whether new sessions are rejected.

@@ -1,5 +1,6 @@
 //! The images that a board's regions hold, as executors have read them from the board.
 
+use baltra_ring::Locked;
 use baltra_wire::executor::RegionImage;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -36,7 +37,7 @@ pub struct Held(Mutex<Reports>);
 
 impl Held {
     fn reports(&self) -> MutexGuard<'_, Reports> {
-        self.0.lock().expect("no panic under this lock")
+        self.0.locked()
     }
 
     /// Stores an executor's report. Its claims are bounded, and only shown.

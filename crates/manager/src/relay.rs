@@ -6,6 +6,7 @@
 
 use crate::node::Node;
 use anyhow::{Context, Result};
+use baltra_ring::Locked;
 use baltra_session::fd::send_with_fds;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::collections::HashMap;
@@ -39,13 +40,13 @@ struct Relay {
 impl Relays {
     /// Number of relays that serve a connection.
     pub fn count(&self) -> usize {
-        let relays = self.0.lock().expect("no panic under this lock");
+        let relays = self.0.locked();
         relays.values().filter(|r| r.serves).count()
     }
 
     /// Kills all relays.
     pub fn kill_all(&self) {
-        for relay in self.0.lock().expect("no panic under this lock").values() {
+        for relay in self.0.locked().values() {
             let _ = rustix::process::pidfd_send_signal(&relay.pidfd, Signal::KILL);
         }
     }
@@ -113,13 +114,10 @@ fn prepare(node: &Arc<Node>) -> Option<Ready> {
 }
 
 fn fill(node: &Arc<Node>, waiting: &Mutex<Vec<Waiting>>) -> io::Result<()> {
-    let ready = || waiting.lock().expect("no panic under this lock").len();
+    let ready = || waiting.locked().len();
     while ready() < READY {
         let relay = start(node)?;
-        waiting
-            .lock()
-            .expect("no panic under this lock")
-            .push(relay);
+        waiting.locked().push(relay);
     }
     Ok(())
 }
@@ -150,12 +148,12 @@ fn hand_over(node: &Arc<Node>, stream: &TcpStream, ready: Option<&Ready>) -> io:
 fn take(ready: &Ready) -> Option<Waiting> {
     // A full channel means that the thread will check anyway.
     let _ = ready.taken.try_send(());
-    let mut waiting = ready.waiting.lock().expect("no panic under this lock");
+    let mut waiting = ready.waiting.locked();
     waiting.pop()
 }
 
 fn pass(node: &Arc<Node>, relay: &Waiting, stream: &TcpStream) -> io::Result<()> {
-    let mut relays = node.relays.0.lock().expect("no panic under this lock");
+    let mut relays = node.relays.0.locked();
     if let Some(known) = relays.get_mut(&relay.pid) {
         known.serves = true;
     }
@@ -189,7 +187,7 @@ fn start(node: &Arc<Node>) -> io::Result<Waiting> {
         pidfd,
         serves: false,
     };
-    let mut relays = node.relays.0.lock().expect("no panic under this lock");
+    let mut relays = node.relays.0.locked();
     relays.insert(pid, relay);
     drop(relays);
     reap(node, child)?;
@@ -202,7 +200,7 @@ fn reap(node: &Arc<Node>, mut child: Child) -> io::Result<()> {
     let pid = child.id();
     let wait = move || {
         let _ = child.wait();
-        let mut relays = relays.0.lock().expect("no panic under this lock");
+        let mut relays = relays.0.locked();
         relays.remove(&pid);
     };
     let name = std::thread::Builder::new().name("relay".into());

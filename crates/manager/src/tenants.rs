@@ -3,6 +3,7 @@
 use crate::options::{valid_name, LimitOptions, TenantOptions};
 use crate::store::{self, Store};
 use baltra_gate::Share;
+use baltra_ring::Locked;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -184,7 +185,7 @@ impl Tenants {
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Tenant>> {
-        self.known.lock().expect("no panic under this lock")
+        self.known.locked()
     }
 
     /// All tenants, ordered by name.

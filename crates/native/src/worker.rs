@@ -6,7 +6,7 @@ use crate::protocol::{
     ANSWER_HEAD_BYTES, SOCKET_BYTES_MAX, TEXT_BYTES_MAX,
 };
 use anyhow::{bail, ensure, Context, Result};
-use baltra_ring::{Consumer, Memory, Producer};
+use baltra_ring::{Consumer, Locked, Memory, Producer};
 use baltra_sandbox::Sandbox;
 use baltra_session::fd::recv_with_fds;
 use rustix::io::Errno;
@@ -158,7 +158,7 @@ impl Lane {
                 let value = bytes
                     .get(..len as usize)
                     .context("a constant is truncated")?;
-                let mut constants = self.constants.lock().expect("no panic under this lock");
+                let mut constants = self.constants.locked();
                 constants
                     .entry(index)
                     .or_insert_with(|| Arc::new(Aligned::of(value)));
@@ -225,7 +225,7 @@ impl Room {
                 Buffer::Output(len) => advance(&mut output, len)?,
                 Buffer::InOut(from, to) => advance(&mut output, from.max(to))?,
                 Buffer::Constant(index) => {
-                    let constants = constants.lock().expect("no panic under this lock");
+                    let constants = constants.locked();
                     let found = constants.get(&index).context("an unknown constant")?;
                     constant = Some(found.clone());
                     0

@@ -181,9 +181,10 @@ impl Containers {
         over(Duration::ZERO)
             && self.gateways.values().all(|gateway| {
                 let silent = now.saturating_sub(gateway.last_report) > SILENT;
-                match silent {
-                    true => over(gateway.last_report),
-                    false => gateway.seen > number && gateway.calls(name) == 0,
+                if silent {
+                    over(gateway.last_report)
+                } else {
+                    gateway.seen > number && gateway.calls(name) == 0
                 }
             })
     }

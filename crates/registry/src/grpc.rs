@@ -147,9 +147,10 @@ impl Interceptor for Guard {
             }
             return Ok(request);
         }
-        Err(match Role::ALL.iter().any(is) {
-            true => not_yours(self.roles.first().copied().unwrap_or(Role::Operator)),
-            false => Status::unauthenticated("invalid token ('registry.token')"),
+        Err(if Role::ALL.iter().any(is) {
+            not_yours(self.roles.first().copied().unwrap_or(Role::Operator))
+        } else {
+            Status::unauthenticated("invalid token ('registry.token')")
         })
     }
 }

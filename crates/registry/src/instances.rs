@@ -715,12 +715,13 @@ fn most(refusal: &proto::Refusal) -> &'static str {
         "other",
     ];
     let failed = |f: &&&str| refusal.devices.iter().filter(|d| d.filter == ***f).count();
-    match refusal.devices.is_empty() {
-        true => "none",
-        false => FILTERS
+    if refusal.devices.is_empty() {
+        "none"
+    } else {
+        FILTERS
             .iter()
             .max_by_key(failed)
             .copied()
-            .unwrap_or("other"),
+            .unwrap_or("other")
     }
 }

@@ -117,16 +117,17 @@ fn validate(
             .iter()
             .map(|a| device_id(&a.node, &a.device));
         let others: Vec<String> = others.collect();
-        return refuse(match others.is_empty() {
-            true => format!(
+        return refuse(if others.is_empty() {
+            format!(
                 "instance '{}' waits for a device: {}",
                 instance.name, instance.pending
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "device {id} is not allocated to instance '{}', which has {}",
                 instance.name,
                 others.join(", ")
-            ),
+            )
         });
     };
     let accelerator = Accelerator {
@@ -194,15 +195,14 @@ fn validate(
 
 /// Plans a region's accelerator, until a heartbeat reports it as loaded.
 fn note(device: &mut DeviceRecord, region: u32, accelerator: &Accelerator, is_there: bool) {
-    match is_there {
-        true => _ = device.pending.remove(&region),
-        false => {
-            let planned = crate::records::AcceleratorRecord {
-                digest: accelerator.digest.clone(),
-                name: accelerator.name.clone(),
-            };
-            device.pending.insert(region, planned);
-        }
+    if is_there {
+        _ = device.pending.remove(&region)
+    } else {
+        let planned = crate::records::AcceleratorRecord {
+            digest: accelerator.digest.clone(),
+            name: accelerator.name.clone(),
+        };
+        device.pending.insert(region, planned);
     }
 }
 

@@ -192,9 +192,10 @@ impl Handle {
 
     /// The URL for [`baltra_api::client::Client`].
     pub fn url(&self) -> String {
-        match self.registry.options.tls_cert.is_some() {
-            true => format!("https://{}", self.address),
-            false => format!("http://{}", self.address),
+        if self.registry.options.tls_cert.is_some() {
+            format!("https://{}", self.address)
+        } else {
+            format!("http://{}", self.address)
         }
     }
 

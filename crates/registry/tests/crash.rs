@@ -143,21 +143,18 @@ async fn write(mut c: Clients, who: u32, round: u32, expected: Arc<Mutex<Acknowl
             }
             _ => {
                 let on = n % 8 == 3;
-                let reply = match on {
-                    true => {
-                        c.operators
-                            .cordon(CordonRequest {
-                                device: device.clone(),
-                            })
-                            .await
-                    }
-                    false => {
-                        c.operators
-                            .uncordon(UncordonRequest {
-                                device: device.clone(),
-                            })
-                            .await
-                    }
+                let reply = if on {
+                    c.operators
+                        .cordon(CordonRequest {
+                            device: device.clone(),
+                        })
+                        .await
+                } else {
+                    c.operators
+                        .uncordon(UncordonRequest {
+                            device: device.clone(),
+                        })
+                        .await
                 };
                 reply.map(|_| _ = expected.lock().unwrap().cordoned.insert(device, on))
             }

@@ -12,6 +12,7 @@ use crate::futex::{futex_wake, Sleeper};
 use crate::memory::Range;
 use crate::segment::Segment;
 use crate::spin::{Spin, Waiting};
+use crate::Locked;
 use std::sync::atomic::{fence, AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -179,7 +180,7 @@ impl EventTable {
     }
 
     fn add_free(&self, count: u32) {
-        let mut free = self.free.lock().expect("no panic under this lock");
+        let mut free = self.free.locked();
         let first = free.total;
         free.slots
             .extend((first..first + count).rev().map(|s| (s, 1)));
@@ -204,12 +205,7 @@ impl EventTable {
 
     /// Takes a free slot; `None` if all are in use.
     pub fn alloc(&self) -> Option<u64> {
-        let (slot, generation) = self
-            .free
-            .lock()
-            .expect("no panic under this lock")
-            .slots
-            .pop()?;
+        let (slot, generation) = self.free.locked().slots.pop()?;
         let state = &self.slots.slot(slot)?.state;
         state.store(pack(generation, QUEUED), Ordering::Release);
         Some(u64::from(generation) << 32 | u64::from(slot))
@@ -218,7 +214,7 @@ impl EventTable {
     /// Frees a slot. The event must be complete (or the session lost) and no longer referenced.
     pub fn free(&self, event: u64) {
         let next = ((event >> 32) as u32).checked_add(1).unwrap_or(1);
-        let mut free = self.free.lock().expect("no panic under this lock");
+        let mut free = self.free.locked();
         free.slots.push((event as u32, next));
     }
 

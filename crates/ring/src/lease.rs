@@ -19,6 +19,7 @@
 
 use crate::futex::{futex_wait, futex_wake};
 use crate::memory::{create_sealed, Memory};
+use crate::Locked;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -184,7 +185,7 @@ impl LeaseHolder {
     /// Like [`LeaseHolder::acquire`], but returns `false` soon after `stop` holds.
     pub fn acquire_unless(&self, stop: impl Fn() -> bool) -> bool {
         let state = &page(&self.memory).state;
-        let mut users = self.users.lock().expect("no panic under this lock");
+        let mut users = self.users.locked();
         loop {
             if users.count > 0 {
                 if state.load(Ordering::Acquire) != REVOKED {
@@ -223,14 +224,14 @@ impl LeaseHolder {
             }
             drop(users);
             futex_wait(state, WAITING, Some(Duration::from_millis(100)));
-            users = self.users.lock().expect("no panic under this lock");
+            users = self.users.locked();
         }
     }
 
     /// Ends a task.
     pub fn release(&self) {
         let page = page(&self.memory);
-        let mut users = self.users.lock().expect("no panic under this lock");
+        let mut users = self.users.locked();
         users.count -= 1;
         if users.count > 0 {
             return;

@@ -25,6 +25,7 @@ pub mod futex;
 pub mod io;
 #[cfg(not(loom))]
 pub mod lease;
+mod locked;
 pub mod memory;
 #[cfg(not(loom))]
 pub mod peer;
@@ -42,6 +43,7 @@ pub use events::{EventTable, EventWriter, EVENT_SLOT_BYTES};
 pub use futex::{futex_wait, futex_wake};
 #[cfg(not(loom))]
 pub use lease::{LeaseGranter, LeaseHolder, LeaseState, Usage};
+pub use locked::Locked;
 pub use memory::{Memory, Range};
 pub use progress::Progress;
 pub use ring::{ring_bytes, Consumer, Full, Producer, RingError, Waker, RING_HEADER_BYTES};

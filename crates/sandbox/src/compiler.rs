@@ -72,9 +72,10 @@ impl Compilation {
             .create()?;
         let system = SYSTEM.iter().map(Path::new);
         for path in system.chain(self.readable.iter().map(PathBuf::as_path)) {
-            let access = match path.is_dir() {
-                true => read,
-                false => AccessFs::ReadFile | AccessFs::Execute,
+            let access = if path.is_dir() {
+                read
+            } else {
+                AccessFs::ReadFile | AccessFs::Execute
             };
             rules = allow(rules, path, access)?;
         }

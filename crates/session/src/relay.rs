@@ -34,7 +34,7 @@ use crate::tcp::link::Link;
 use crate::tcp::reader::{Ended, Reader};
 use crate::tcp::stream::Stream;
 use crate::tcp::{tls, GRACE, HELLO_TIMEOUT};
-use baltra_ring::{Segment, Spin, Waker};
+use baltra_ring::{Locked, Segment, Spin, Waker};
 use baltra_wire::opencl::DEVICE_NOT_AVAILABLE;
 use baltra_wire::{Hello, Id, Notice, Refusal, Welcome, VERSION};
 use outbound::Notices;
@@ -105,7 +105,7 @@ struct Session {
 
 impl Session {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic under this lock")
+        self.state.locked()
     }
 
     /// Makes the outbound thread check the connection again.

@@ -289,9 +289,10 @@ fn table<const N: usize>(out: &mut String, head: &[String; N], lines: &[[String;
         let mut text = String::new();
         for (n, cell) in line.iter().enumerate() {
             let width = widths[n];
-            let _ = match right[n] {
-                true => write!(text, "{cell:>width$}  "),
-                false => write!(text, "{cell:<width$}  "),
+            let _ = if right[n] {
+                write!(text, "{cell:>width$}  ")
+            } else {
+                write!(text, "{cell:<width$}  ")
             };
         }
         let _ = writeln!(out, "  {}", text.trim_end());

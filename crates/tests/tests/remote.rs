@@ -276,9 +276,12 @@ fn test_a_binary_travels_only_if_the_node_lacks_it() {
 fn find(folder: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {
     let folders = std::fs::read_dir(folder).ok()?;
     let mut paths = folders.map(|entry| entry.unwrap().path());
-    paths.find_map(|path| match path.ends_with(name) {
-        true => Some(path),
-        false => find(&path, name),
+    paths.find_map(|path| {
+        if path.ends_with(name) {
+            Some(path)
+        } else {
+            find(&path, name)
+        }
     })
 }
 

@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 use baltra_functions::Function;
 use baltra_ring::memory::create_sealed;
 use baltra_ring::peer::Peer as Caller;
+use baltra_ring::Locked;
 use baltra_session::fd::FDS_MAX;
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};
@@ -151,7 +152,7 @@ impl Vm {
 
     /// Its state.
     pub fn shown(&self) -> Shown {
-        self.shown.lock().expect("no panic under this lock").clone()
+        self.shown.locked().clone()
     }
 
     /// Deletes a VM's record.
@@ -241,7 +242,7 @@ pub fn is_worker(workers: &Workers, socket: &UnixStream) -> bool {
 }
 
 fn numbers(workers: &Workers) -> std::sync::MutexGuard<'_, HashSet<u32>> {
-    workers.lock().expect("no panic under this lock")
+    workers.locked()
 }
 
 impl Drop for Worker {
@@ -672,7 +673,7 @@ impl Keeper {
     }
 
     fn show(&self) {
-        let mut shown = self.shown.lock().expect("no panic under this lock");
+        let mut shown = self.shown.locked();
         *shown = Shown {
             peers: self.peers.iter().map(|peer| peer.pid).collect(),
             worker: match &self.worker {

@@ -29,7 +29,7 @@ use baltra_ivshmem::device::Bell;
 use baltra_ivshmem::region::{Layout, Part, Region, REGION_BYTES_MIN};
 use baltra_ivshmem::stream::Pipe;
 use baltra_ivshmem::Reason;
-use baltra_ring::Memory;
+use baltra_ring::{Locked, Memory};
 use baltra_sandbox::{worker, Sandbox};
 use bridge::Bridge;
 use functions::Functions;
@@ -160,11 +160,11 @@ impl Shared {
     }
 
     fn bells(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Vec<Arc<OwnedFd>>>> {
-        self.bells.lock().expect("no panic under this lock")
+        self.bells.locked()
     }
 
     fn new_streams(&self) -> std::sync::MutexGuard<'_, Vec<OwnedFd>> {
-        self.new_streams.lock().expect("no panic under this lock")
+        self.new_streams.locked()
     }
 
     /// Counts a further running call; `None`: the limit is reached.

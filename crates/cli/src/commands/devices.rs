@@ -112,12 +112,13 @@ pub fn devices(args: &Devices, paths: &PathOptions) -> Result<()> {
     let named = std::env::var("BALTRA_ENDPOINT").unwrap_or_default();
     let wants_pool = args.query.is_some() || args.all || args.at.registry.is_some();
     if !args.local && (named.is_empty() || wants_pool) {
-        let found = match wants_pool {
-            true => Some(Registry::connect(&args.at, paths)?),
-            false => match registry::find(&args.at, paths) {
+        let found = if wants_pool {
+            Some(Registry::connect(&args.at, paths)?)
+        } else {
+            match registry::find(&args.at, paths) {
                 Some(url) => Some(Registry::at(url, &args.at)?),
                 None => None,
-            },
+            }
         };
         if let Some(registry) = found {
             return super::pool::devices(&registry, args);

@@ -173,13 +173,14 @@ fn drain(registry: &Registry, device: &str, wait: Duration, as_json: bool) -> Re
     if !as_json {
         println!("{device} takes no new instances");
         for m in &reply.migrations {
-            match m.devices.is_empty() {
-                true => println!("  {} cannot move: {}", m.instance, m.reason),
-                false => println!(
+            if m.devices.is_empty() {
+                println!("  {} cannot move: {}", m.instance, m.reason)
+            } else {
+                println!(
                     "  {} will move to {}",
                     m.instance,
                     places(&m.devices).join(", ")
-                ),
+                )
             }
         }
     }
@@ -214,9 +215,10 @@ fn drain(registry: &Registry, device: &str, wait: Duration, as_json: bool) -> Re
 }
 
 fn exit(well: bool) -> ExitCode {
-    match well {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    if well {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }
 
@@ -249,9 +251,10 @@ fn print_left(device: &str, migrations: &[proto::Migration], left: Option<&Left>
         return;
     };
     for m in migrations.iter().filter(|m| !m.devices.is_empty()) {
-        match left.instances.contains(&m.instance) {
-            true => println!("  {} has not left after {} s", m.instance, wait.as_secs()),
-            false => println!("  {} has left", m.instance),
+        if left.instances.contains(&m.instance) {
+            println!("  {} has not left after {} s", m.instance, wait.as_secs())
+        } else {
+            println!("  {} has left", m.instance)
         }
     }
     match left.sessions {
@@ -348,9 +351,10 @@ pub fn pool(command: Pool, paths: &PathOptions) -> Result<()> {
                 devices: Vec::new(),
             };
             let pool = registry.call(|mut s| async move { s.operators.pool_put(pool).await })?;
-            match pool.devices.is_empty() {
-                true => println!("pool {}: no device matches yet", pool.name),
-                false => println!("pool {}: {}", pool.name, pool.devices.join(", ")),
+            if pool.devices.is_empty() {
+                println!("pool {}: no device matches yet", pool.name)
+            } else {
+                println!("pool {}: {}", pool.name, pool.devices.join(", "))
             }
         }
         Pool::Ls { at, json } => {

@@ -57,13 +57,12 @@ pub fn run(args: &Run, paths: &PathOptions, runtime_dir: Option<&PathBuf>) -> Re
     };
     let place = named(args, endpoint);
     let command = || prepare(args, &vendors, &place);
-    match args.restart {
-        false => {
-            let error = command().exec();
-            crate::output::error(&failed_to_start(args, &error));
-            Ok(start_code(&error))
-        }
-        true => restart(args, command),
+    if args.restart {
+        restart(args, command)
+    } else {
+        let error = command().exec();
+        crate::output::error(&failed_to_start(args, &error));
+        Ok(start_code(&error))
     }
 }
 
@@ -180,9 +179,10 @@ fn standalone(args: &Run, vendors: &Path) -> Result<ExitCode> {
         format!("unix:{}", options.paths.session_socket().display()),
     );
     let command = || prepare(args, vendors, &place);
-    let result = match args.restart {
-        false => supervise(args, command()).map(code),
-        true => restart(args, command),
+    let result = if args.restart {
+        restart(args, command)
+    } else {
+        supervise(args, command()).map(code)
     };
     daemon.stop();
     result

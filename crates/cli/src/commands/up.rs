@@ -33,9 +33,10 @@ pub fn up(args: &Up, runtime_dir: Option<&PathBuf>) -> Result<ExitCode> {
         arguments.extend(["--set".into(), assignment.clone()]);
     }
     let paths = everything.manager.paths.clone();
-    let tie = match args.foreground {
-        true => Tie::Attached,
-        false => Tie::Loose,
+    let tie = if args.foreground {
+        Tie::Attached
+    } else {
+        Tie::Loose
     };
     let started = start(&everything, &arguments, tie)?;
     if args.foreground {
@@ -239,9 +240,10 @@ fn announce(paths: &PathOptions) -> Result<()> {
             announcement.url, announcement.url
         );
     }
-    let dir = match *paths == control::paths(None) {
-        true => String::new(),
-        false => format!(" --runtime-dir {}", paths.runtime.display()),
+    let dir = if *paths == control::paths(None) {
+        String::new()
+    } else {
+        format!(" --runtime-dir {}", paths.runtime.display())
     };
     println!("try: baltra run{dir} -- clinfo -l");
     if gateway.is_some() {

@@ -97,9 +97,10 @@ pub fn members(
                 listen: Some(node.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))),
                 port: options.port.map_or(0, |p| p.saturating_add(rank as u16)),
                 here: options.nodes.is_empty() || options.nodes.contains(&nodes[rank]),
-                mac: match node.kind == NodeKind::Hardware || ether {
-                    true => Some(mac(cluster, nodes[rank])),
-                    false => None,
+                mac: if node.kind == NodeKind::Hardware || ether {
+                    Some(mac(cluster, nodes[rank]))
+                } else {
+                    None
                 },
                 udp: match node.ip {
                     Some(IpAddr::V4(ip)) if udp => Some(ip),

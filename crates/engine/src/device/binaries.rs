@@ -5,6 +5,7 @@
 //! built.
 
 use baltra_functions::Function;
+use baltra_ring::Locked;
 use baltra_wire::opencl::{DEVICE_NAME, DEVICE_VENDOR, DEVICE_VERSION, DRIVER_VERSION};
 use baltra_wire::DeviceDescription;
 use std::collections::HashMap;
@@ -36,7 +37,7 @@ pub fn key(device: &DeviceDescription, function: &Function, implementation: usiz
 impl Binaries {
     /// The cached binary, if any.
     pub fn get(&self, key: &str) -> Option<Arc<[u8]>> {
-        let kept = self.kept.lock().expect("no panic under this lock");
+        let kept = self.kept.locked();
         kept.get(key).cloned()
     }
 
@@ -45,7 +46,7 @@ impl Binaries {
         if binary.is_empty() || binary.len() > BINARY_BYTES_MAX {
             return;
         }
-        let mut kept = self.kept.lock().expect("no panic under this lock");
+        let mut kept = self.kept.locked();
         let all: usize = kept.values().map(|binary| binary.len()).sum();
         if all + binary.len() > ALL_BYTES_MAX {
             kept.clear();
@@ -55,7 +56,7 @@ impl Binaries {
 
     /// Removes a binary that the driver has rejected.
     pub fn remove(&self, key: &str) {
-        let mut kept = self.kept.lock().expect("no panic under this lock");
+        let mut kept = self.kept.locked();
         kept.remove(key);
     }
 }

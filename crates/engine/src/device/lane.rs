@@ -27,6 +27,7 @@ use crate::pending::{Outcome, Pending, Traced, Waiter};
 use crate::reply::{CallError, Timing};
 use crate::stats::Stats;
 use baltra_functions::{Call, Step};
+use baltra_ring::Locked;
 use baltra_session::client::{Lost, Queue};
 use baltra_wire::opencl::{text_of, DEVICE_NOT_AVAILABLE};
 use bytes::Bytes;
@@ -249,7 +250,7 @@ impl Lane {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic under this lock")
+        self.state.locked()
     }
 
     /// Whether it may accept another call. A thread that pushes to the backlog checks this
@@ -376,12 +377,12 @@ impl Lane {
 
     /// Longest wait of a merged call for further calls.
     fn patience(&self, state: &State) -> Duration {
-        match self.bounds.on_processors {
-            true => self.bounds.merge_wait,
-            false => self
-                .bounds
+        if self.bounds.on_processors {
+            self.bounds.merge_wait
+        } else {
+            self.bounds
                 .merge_wait
-                .min(state.merged_took / COMPANY_SHARE),
+                .min(state.merged_took / COMPANY_SHARE)
         }
     }
 
@@ -501,9 +502,10 @@ impl Lane {
             let suspects = {
                 let mut state = self.lock();
                 let still = state.flights.is_empty() && state.filling == 0;
-                match state.alone && still {
-                    true => std::mem::take(&mut state.suspects),
-                    false => continue,
+                if state.alone && still {
+                    std::mem::take(&mut state.suspects)
+                } else {
+                    continue;
                 }
             };
             for flight in suspects {

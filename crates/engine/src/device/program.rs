@@ -4,6 +4,7 @@ use super::binaries::{self, Binaries};
 use super::error::StartError;
 use baltra_functions::manifest::{Implementation, Opencl};
 use baltra_functions::Function;
+use baltra_ring::Locked;
 use baltra_session::client::{Block, Client, Lost};
 use baltra_wire::opencl::{
     text_of, DEVICE_NOT_AVAILABLE, MEM_READ_ONLY, PROGRAM_BINARIES, PROGRAM_BUILD_LOG, SUCCESS,
@@ -152,7 +153,7 @@ impl Program {
 
     /// A constant's buffer, written at its first use.
     pub fn constant(&self, index: usize) -> Result<Arc<Constant>, Lost> {
-        let mut constants = self.constants.lock().expect("no panic under this lock");
+        let mut constants = self.constants.locked();
         if let Some(constant) = constants.get(&index) {
             return Ok(constant.clone());
         }
@@ -163,9 +164,10 @@ impl Program {
         block.write(0, &bytes);
         let id = client.new_id();
         let host = client.host_memory();
-        let backing = match host {
-            true => Backing::Arena(block.payload()),
-            false => Backing::Device(Some(block.payload())),
+        let backing = if host {
+            Backing::Arena(block.payload())
+        } else {
+            Backing::Device(Some(block.payload()))
         };
         client.control(&Control::Buffer {
             id,
@@ -354,8 +356,9 @@ fn build_error(source: &str, code: i32, log: &[u8]) -> StartError {
         .take(LOG_CHARS_MAX)
         .collect();
     let code = text_of(code);
-    match log.is_empty() {
-        true => StartError::Function(format!("cannot build {source}: {code}")),
-        false => StartError::Function(format!("cannot build {source}: {code}\n{log}")),
+    if log.is_empty() {
+        StartError::Function(format!("cannot build {source}: {code}"))
+    } else {
+        StartError::Function(format!("cannot build {source}: {code}\n{log}"))
     }
 }

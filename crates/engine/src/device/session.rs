@@ -4,6 +4,7 @@
 use super::error::StartError;
 use crate::log::Log;
 use crate::placement::Candidate;
+use baltra_ring::Locked;
 use baltra_session::client::{Client, Handler};
 use baltra_wire::{Hello, Id, PREEMPTIBLE, VERSION};
 use std::collections::HashMap;
@@ -110,7 +111,7 @@ impl Sessions {
         let key = key(place, tenant);
         loop {
             let spare = {
-                let mut spares = self.spares.lock().expect("no panic under this lock");
+                let mut spares = self.spares.locked();
                 spares.get_mut(&key).and_then(Vec::pop)
             };
             match spare {
@@ -125,7 +126,7 @@ impl Sessions {
     pub fn refill(&self, place: &Candidate, tenant: &str) {
         let key = key(place, tenant);
         let missing = || {
-            let mut spares = self.spares.lock().expect("no panic under this lock");
+            let mut spares = self.spares.locked();
             let have = spares.entry(key.clone()).or_default();
             have.retain(|session| session.client.is_lost().is_none());
             have.len() < self.spare_max
@@ -134,14 +135,14 @@ impl Sessions {
             let Ok(session) = Session::open(place, tenant) else {
                 return;
             };
-            let mut spares = self.spares.lock().expect("no panic under this lock");
+            let mut spares = self.spares.locked();
             spares.entry(key.clone()).or_default().push(session);
         }
     }
 
     /// Closes all unused sessions of a tenant.
     pub fn forget(&self, tenant: &str) {
-        let mut spares = self.spares.lock().expect("no panic under this lock");
+        let mut spares = self.spares.locked();
         spares.retain(|key, _| key.2 != tenant);
     }
 }

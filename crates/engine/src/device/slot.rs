@@ -346,9 +346,10 @@ impl Place {
             n => (n.next_power_of_two(), 128),
         };
         let in_place = client.host_memory();
-        let block = match in_place || host {
-            true => Some(client.allocate(size, align)?),
-            false => None,
+        let block = if in_place || host {
+            Some(client.allocate(size, align)?)
+        } else {
+            None
         };
         let backing = match &block {
             Some(block) if in_place => Backing::Arena(block.payload()),

@@ -10,7 +10,7 @@ use crate::reply::{CallError, Timing};
 use crate::stats::Stats;
 use baltra_functions::{Argument, Buffer, Call, Function};
 use baltra_native::protocol::{self, aligned, AnswerHead, Arg, Head, ANSWER_HEAD_BYTES};
-use baltra_ring::{Consumer, Producer, Range};
+use baltra_ring::{Consumer, Locked, Producer, Range};
 use bytes::Bytes;
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{fence, AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -74,7 +74,7 @@ struct Flight {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("no panic under this lock")
+    mutex.locked()
 }
 
 impl Lane {
@@ -150,12 +150,13 @@ impl Lane {
 
     /// Moves calls from the backlog into the ring. `patient`: this thread may wait for room.
     pub fn pump(&self, backlog: &Backlog, patient: bool, stop: &dyn Fn() -> bool) -> Pumped {
-        let mut guard = match patient {
-            true => lock(&self.out),
-            false => match self.out.try_lock() {
+        let mut guard = if patient {
+            lock(&self.out)
+        } else {
+            match self.out.try_lock() {
                 Ok(guard) => guard,
                 Err(_) => return Pumped::Busy,
-            },
+            }
         };
         let out = &mut *guard;
         let mut pumped = Pumped::Done;

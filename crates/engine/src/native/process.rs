@@ -8,7 +8,7 @@ use crate::options::Options;
 use baltra_functions::manifest::Native;
 use baltra_functions::Function;
 use baltra_native::protocol::{framed, memory_bytes, rings, Start, Started, SOCKET_BYTES_MAX};
-use baltra_ring::{Memory, Range};
+use baltra_ring::{Locked, Memory, Range};
 use baltra_session::fd::send_with_fds;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -56,9 +56,10 @@ impl Process {
         let dir = tempfile::Builder::new().prefix("baltra-native-").tempdir();
         let dir = dir.map_err(node("creating its directory"))?;
         let library = library(function, wanted, dir.path())?;
-        let program = match options.native_program.as_os_str().is_empty() {
-            true => std::env::current_exe().map_err(node("its program"))?,
-            false => options.native_program.clone(),
+        let program = if options.native_program.as_os_str().is_empty() {
+            std::env::current_exe().map_err(node("its program"))?
+        } else {
+            options.native_program.clone()
         };
         let (socket, theirs) = UnixStream::pair().map_err(node("a socket"))?;
         let mut command = Command::new(&program);
@@ -140,9 +141,10 @@ impl Process {
                 if timed_out {
                     self.kill();
                 }
-                return Err(StartError::Function(match timed_out {
-                    true => "the library was not loaded in time".into(),
-                    false => format!("cannot load the library: {}", self.wait()),
+                return Err(StartError::Function(if timed_out {
+                    "the library was not loaded in time".into()
+                } else {
+                    format!("cannot load the library: {}", self.wait())
                 }));
             }
         }
@@ -169,7 +171,7 @@ impl Process {
     /// Kills the process.
     pub fn kill(&self) {
         // An error means that the process has ended already.
-        let _ = self.child.lock().expect("no panic under this lock").kill();
+        let _ = self.child.locked().kill();
     }
 
     /// Waits for the end of the process; returns its cause.
@@ -178,11 +180,7 @@ impl Process {
         // waiting would block `kill`.
         let deadline = Instant::now() + Duration::from_secs(2);
         loop {
-            let ended = self
-                .child
-                .lock()
-                .expect("no panic under this lock")
-                .try_wait();
+            let ended = self.child.locked().try_wait();
             match ended {
                 Ok(Some(status)) => {
                     return match (status.signal(), status.code()) {

@@ -15,6 +15,7 @@ use baltra_api::registry::{
 };
 use baltra_functions::manifest::DeviceQuery;
 use baltra_functions::Function;
+use baltra_ring::Locked;
 use baltra_session::Endpoint;
 use baltra_wire::DeviceDescription;
 use std::collections::HashMap;
@@ -72,7 +73,7 @@ impl Registry {
         let key = (identity(&wanted.function), wanted.implementation);
         let request = self.request(wanted);
         let cached = {
-            let allocated = self.allocated.lock().expect("no panic under this lock");
+            let allocated = self.allocated.locked();
             allocated.get(&key).cloned()
         };
         let mut instance = None;
@@ -105,7 +106,7 @@ impl Registry {
             count,
             query: request.query,
         };
-        let mut all = self.allocated.lock().expect("no panic under this lock");
+        let mut all = self.allocated.locked();
         all.insert(key, allocated);
         Ok(instance)
     }
@@ -185,7 +186,7 @@ impl Registry {
 
     /// Forgets a function's instances; returns their names.
     fn take(&self, function: &Function) -> Vec<String> {
-        let mut allocated = self.allocated.lock().expect("no panic under this lock");
+        let mut allocated = self.allocated.locked();
         let gone = identity(function);
         let mine = allocated.extract_if(|(cached, _), _| *cached == gone);
         mine.map(|(_, allocated)| allocated.name).collect()
@@ -228,7 +229,7 @@ impl Registry {
 
     async fn is_at(&self, node: &str, endpoint: &Endpoint) -> bool {
         let cached = {
-            let sockets = self.sockets.lock().expect("no panic under this lock");
+            let sockets = self.sockets.locked();
             sockets.get(endpoint).cloned()
         };
         if let Some(cached) = cached {
@@ -241,7 +242,7 @@ impl Registry {
                 let found = places.first().map(|place| place.node.clone());
                 let found = found.unwrap_or_default();
                 let here = found == node;
-                let mut sockets = self.sockets.lock().expect("no panic under this lock");
+                let mut sockets = self.sockets.locked();
                 sockets.insert(endpoint.clone(), found);
                 here
             }
@@ -391,9 +392,10 @@ fn text_of(query: Option<&DeviceQuery>, compiles: bool) -> String {
                 c => vec![c],
             })
             .collect();
-        Some(match pattern {
-            true => format!("{field}=\"*{value}*\""),
-            false => format!("{field}=\"{value}\""),
+        Some(if pattern {
+            format!("{field}=\"*{value}*\"")
+        } else {
+            format!("{field}=\"{value}\"")
         })
     };
     let parts = [

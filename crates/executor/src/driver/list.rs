@@ -105,15 +105,16 @@ impl Device {
             return Ok(*device);
         }
         let names: Vec<_> = devices.into_iter().map(|(_, l)| l.name).collect();
-        Err(match names.is_empty() {
-            true => LoadError::NoDevices {
+        Err(if names.is_empty() {
+            LoadError::NoDevices {
                 library: library.into(),
-            },
-            false => LoadError::NoDevice {
+            }
+        } else {
+            LoadError::NoDevice {
                 library: library.into(),
                 device: select.into(),
                 have: names.join(", "),
-            },
+            }
         })
     }
 }

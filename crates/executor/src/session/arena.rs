@@ -8,7 +8,7 @@ use crate::account::Charge;
 use crate::driver::{Code, Pinned};
 use crate::Shared;
 use baltra_opencl::CL_INVALID_VALUE;
-use baltra_ring::{Memory, Range};
+use baltra_ring::{Locked, Memory, Range};
 use baltra_wire::Payload;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ pub fn let_go(arena: Arc<Arena>) {
         return;
     }
     if let Some(sender) = &*GONE {
-        let sender = sender.lock().expect("no panic under this lock");
+        let sender = sender.locked();
         // The thread lives as long as the process.
         let _ = sender.send(arena);
     }

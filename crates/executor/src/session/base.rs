@@ -4,7 +4,7 @@ use super::Session;
 use crate::driver::{Code, Event as DriverEvent};
 use baltra_opencl::*;
 use baltra_ring::lease::monotonic_ns;
-use baltra_ring::{Consumer, Progress, Range, RingError, Waker};
+use baltra_ring::{Consumer, Locked, Progress, Range, RingError, Waker};
 use baltra_wire::executor::TracedTask;
 use baltra_wire::{Event, Id, Notice};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -91,7 +91,7 @@ impl QueueState {
     /// The client has released the queue: its thread ends once the queue is empty. With `notify`,
     /// [`Notice::Freed`] then reports that the client may reuse the ring's memory.
     pub fn release(&self, notify: bool) {
-        let mut wanted = self.notify.lock().expect("no panic under this lock");
+        let mut wanted = self.notify.locked();
         *wanted = notify;
         self.released.store(true, Ordering::Release);
         self.waker.wake();
@@ -104,7 +104,7 @@ impl QueueState {
 
     /// The session ends: so does the thread.
     pub fn wake(&self) {
-        let _held = self.notify.lock().expect("no panic under this lock");
+        let _held = self.notify.locked();
         if !self.closed.load(Ordering::Acquire) {
             self.waker.wake();
         }
@@ -123,7 +123,7 @@ impl QueueState {
     /// Ends the queue: waiters are released, and its ring is no longer accessed; returns whether
     /// the client requests a notice.
     pub fn end(&self) -> bool {
-        let notify = self.notify.lock().expect("no panic under this lock");
+        let notify = self.notify.locked();
         self.closed.store(true, Ordering::Release);
         for count in [&self.taken, &self.submitted, &self.completed] {
             count.store(u64::MAX, Ordering::SeqCst);

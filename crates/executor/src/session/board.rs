@@ -4,7 +4,7 @@
 use super::notices::Notices;
 use crate::driver::{Code, Event as DriverEvent};
 use baltra_opencl::{CL_COMPLETE, CL_QUEUED};
-use baltra_ring::{EventWriter, Waker};
+use baltra_ring::{EventWriter, Locked, Waker};
 use baltra_wire::{event_generation, event_slot, Completion, Event, Notice};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -86,7 +86,7 @@ impl Board {
     }
 
     fn lock(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().expect("no panic under this lock")
+        self.slots.locked()
     }
 
     /// Whether there is such an event at all.

@@ -9,7 +9,7 @@ use super::{arena, pixels, Arena, Session, Violation};
 use crate::account::Charge;
 use crate::driver::{self, Code, Device};
 use baltra_opencl::*;
-use baltra_ring::{Consumer, Range};
+use baltra_ring::{Consumer, Locked, Range};
 use baltra_wire::{
     decode, Backing, Call, Control, Id, ImageFormat, ImageShape, Notice, Payload, Query, Reply,
     Request,
@@ -48,7 +48,7 @@ impl Session {
     /// The control thread's life.
     pub(super) fn serve_control(self: &Arc<Session>) {
         while !self.is_closed() {
-            let mut state = self.control.lock().expect("no panic under this lock");
+            let mut state = self.control.locked();
             self.drain_control(&mut state);
             drop(state);
             // A queue that ended in the meantime may have made a release due.
@@ -323,7 +323,7 @@ impl Session {
         };
         drop(arenas);
         self.arena_bytes.fetch_sub(gone.len(), Ordering::Relaxed);
-        let queues = self.queues.lock().expect("no panic under this lock");
+        let queues = self.queues.locked();
         let after = queues
             .iter()
             .map(|queue| (queue.clone(), queue.taken()))
@@ -468,7 +468,7 @@ impl Session {
             Ok(range) => range,
             Err(code) => return self.name(id, Err(code)),
         };
-        let mut queues = self.queues.lock().expect("no panic under this lock");
+        let mut queues = self.queues.locked();
         queues.retain(|queue| !queue.is_finished());
         if queues.len() >= QUEUES_MAX {
             return self.name(id, Err(CL_OUT_OF_RESOURCES));
@@ -507,11 +507,7 @@ impl Session {
         if !self.starved.swap(false, Ordering::Relaxed) {
             return;
         }
-        let queues = self
-            .queues
-            .lock()
-            .expect("no panic under this lock")
-            .clone();
+        let queues = self.queues.locked().clone();
         for queue in queues.iter().filter(|queue| queue.is_starved()) {
             self.run_queue(queue);
         }

@@ -2,6 +2,7 @@
 
 use super::queue::QueueHandle;
 use super::Arena;
+use baltra_ring::Locked;
 use baltra_wire::Id;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -44,7 +45,7 @@ impl Deferred {
     /// Defers a release. The caller checks [`Deferred::due`] afterwards, because the queues may
     /// have reached the condition already.
     pub fn add(&self, target: ReleaseTarget, after: After) {
-        let mut waiting = self.waiting.lock().expect("no panic under this lock");
+        let mut waiting = self.waiting.locked();
         waiting.push((target, after));
         self.count.store(waiting.len(), Ordering::SeqCst);
     }
@@ -55,7 +56,7 @@ impl Deferred {
         if self.count.load(Ordering::SeqCst) == 0 {
             return Vec::new();
         }
-        let mut waiting = self.waiting.lock().expect("no panic under this lock");
+        let mut waiting = self.waiting.locked();
         let mut due = Vec::new();
         let mut at = 0;
         while at < waiting.len() {

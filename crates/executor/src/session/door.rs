@@ -2,7 +2,7 @@
 //! part of the VM's region, and the client rings a doorbell to wake a sleeping thread.
 
 use super::Session;
-use baltra_ring::{Memory, Segment};
+use baltra_ring::{Locked, Memory, Segment};
 use baltra_wire::Share;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::io;
@@ -96,7 +96,7 @@ fn listen(bell: Option<&OwnedFd>, session: &Weak<Session>) {
             return;
         };
         session.control_waker.wake_behind();
-        for queue in &*session.queues.lock().expect("no panic under this lock") {
+        for queue in &*session.queues.locked() {
             queue.wake_behind();
         }
     }

@@ -1,5 +1,6 @@
 //! The client's socket: passes descriptors of arenas, and its end shows the client's end.
 
+use baltra_ring::Locked;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown};
 use std::collections::VecDeque;
@@ -30,7 +31,7 @@ impl Inbox {
 
     /// Receives available data; false: the client has disconnected.
     pub fn receive(&self) -> io::Result<bool> {
-        let mut pending = self.fds.lock().expect("no panic under this lock");
+        let mut pending = self.fds.locked();
         let mut bytes = [0u8; 256];
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
@@ -66,7 +67,7 @@ impl Inbox {
         let started = Instant::now();
         loop {
             let alive = self.receive().unwrap_or(false);
-            let mut fds = self.fds.lock().expect("no panic under this lock");
+            let mut fds = self.fds.locked();
             if let Some(fd) = fds.pop_front() {
                 return Some(fd);
             }

@@ -2,7 +2,7 @@
 //! does not read: notices that do not fit into the ring go to a backlog, which a separate thread
 //! empties.
 
-use baltra_ring::{Producer, Progress, Range, RingError};
+use baltra_ring::{Locked, Producer, Progress, Range, RingError};
 use baltra_wire::Notice;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,7 +55,7 @@ impl Notices {
         if self.closed.load(Ordering::Relaxed) {
             return;
         }
-        let mut state = self.state.lock().expect("no panic under this lock");
+        let mut state = self.state.locked();
         self.add(&mut state, notice);
     }
 
@@ -65,7 +65,7 @@ impl Notices {
         if self.closed.load(Ordering::Relaxed) {
             return;
         }
-        let mut state = self.state.lock().expect("no panic under this lock");
+        let mut state = self.state.locked();
         let mut rest = text;
         while !rest.is_empty() {
             let piece;
@@ -102,7 +102,7 @@ impl Notices {
     fn carry_off(&self, mut producer: Producer) {
         loop {
             let message = {
-                let mut state = self.state.lock().expect("no panic under this lock");
+                let mut state = self.state.locked();
                 let Some(message) = state.backlog.pop_front() else {
                     state.producer = Some(producer);
                     return;

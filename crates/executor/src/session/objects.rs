@@ -4,7 +4,7 @@ use crate::account::Charge;
 use crate::driver::{self, Code, Device};
 use crate::images::{Images, Use};
 use baltra_opencl::*;
-use baltra_ring::Range;
+use baltra_ring::{Locked, Range};
 use baltra_wire::Id;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -72,10 +72,7 @@ pub struct Program {
 impl Program {
     /// The driver's program.
     pub fn driver(&self) -> Arc<driver::Program> {
-        self.program
-            .lock()
-            .expect("no panic under this lock")
-            .clone()
+        self.program.locked().clone()
     }
 
     /// The driver's program, ready to be built with these headers. Drivers do not rebuild a program
@@ -83,7 +80,7 @@ impl Program {
     /// second build uses a new program of the same source; so does one whose source includes
     /// headers by other paths.
     pub fn renewed(&self, headers: &Headers<'_>) -> Result<Arc<driver::Program>, Code> {
-        let mut program = self.program.lock().expect("no panic under this lock");
+        let mut program = self.program.locked();
         let is_second = self.built.swap(true, Ordering::Relaxed);
         if !self.compiles {
             return Ok(program.clone());
@@ -118,12 +115,7 @@ impl Program {
 
     /// Whether the device holds what its kernels are made of.
     pub fn may_run(&self, images: &Images) -> bool {
-        let has_image = || {
-            self.image
-                .lock()
-                .expect("no panic under this lock")
-                .is_some()
-        };
+        let has_image = || self.image.locked().is_some();
         self.fixed || !images.is_exclusive() || has_image()
     }
 }

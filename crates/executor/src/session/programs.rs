@@ -11,6 +11,7 @@ use crate::binaries::{self, Key};
 use crate::driver::{self, number, Code, Device};
 use crate::images::{digest, Use};
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use baltra_wire::{decode, Control, Id, Notice, Query, Reply, Request, MESSAGE_BYTES_MAX};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
@@ -35,12 +36,12 @@ pub struct Builder {
 
 impl Builder {
     fn lacking(&self) -> MutexGuard<'_, Vec<Key>> {
-        self.lacking.lock().expect("no panic under this lock")
+        self.lacking.locked()
     }
 
     /// Hands over the record of a [`Control::Call`].
     pub fn add(&self, session: &Arc<Session>, record: Vec<u8>) {
-        let mut worker = self.worker.lock().expect("no panic under this lock");
+        let mut worker = self.worker.locked();
         let jobs = match &*worker {
             Some(worker) => worker.jobs.clone(),
             None => {
@@ -64,7 +65,7 @@ impl Builder {
 
     /// Waits for the builder to end; the session is closed.
     pub fn join(&self) {
-        let worker = self.worker.lock().expect("no panic under this lock").take();
+        let worker = self.worker.locked().take();
         if let Some(Worker { jobs, thread }) = worker {
             drop(jobs);
             drop(thread.join());
@@ -244,7 +245,7 @@ impl Session {
             Ok(program) => {
                 self.add_program(id, program, context, (false, false), prints)?;
                 let program = self.objects.program(id)?;
-                *program.image.lock().expect("no panic under this lock") = image;
+                *program.image.locked() = image;
                 Ok(Reply::Binaries(status))
             }
             // The statuses identify the binary.
@@ -372,8 +373,7 @@ impl Session {
             compilation.run(options)
         });
         let informed = program.compiles && !options.contains(ARG_INFO);
-        *program.compiled.lock().expect("no panic under this lock") =
-            informed.then_some(compilation);
+        *program.compiled.locked() = informed.then_some(compilation);
         Ok(self.built(&program, code))
     }
 
@@ -416,17 +416,13 @@ impl Session {
     }
 
     fn remember(&self, program: &Program, options: &str) {
-        let mut kept = program.options.lock().expect("no panic under this lock");
+        let mut kept = program.options.locked();
         options.clone_into(&mut kept);
     }
 
     /// The outcome of a build, device by device.
     fn built(&self, program: &Program, code: Code) -> Reply {
-        let options = program
-            .options
-            .lock()
-            .expect("no panic under this lock")
-            .clone();
+        let options = program.options.locked().clone();
         let driver = program.driver();
         let devices = program.context.devices.iter().map(|(id, device)| {
             let ask = |param: i32| driver.build_info(*device, param as u32).unwrap_or_default();
@@ -518,11 +514,7 @@ impl Session {
     }
 
     fn load(&self, program: &Program, kernels: &[String]) -> Result<(), String> {
-        let earlier = program
-            .image
-            .lock()
-            .expect("no panic under this lock")
-            .take();
+        let earlier = program.image.locked().take();
         let images = &self.shared.images;
         let (session, is_over) = (self.start.session, || self.is_closed());
         let claim = match &earlier {
@@ -539,7 +531,7 @@ impl Session {
                 images.load(session, digest(&binary), Some(&binary), kernels, &is_over)?
             }
         };
-        *program.image.lock().expect("no panic under this lock") = Some(claim);
+        *program.image.locked() = Some(claim);
         Ok(())
     }
 
@@ -563,7 +555,7 @@ impl Session {
             } => {
                 let program = self.objects.program(program)?;
                 if param == CL_PROGRAM_BUILD_OPTIONS as u32 {
-                    let options = program.options.lock().expect("no panic under this lock");
+                    let options = program.options.locked();
                     return Ok([options.as_bytes(), &[0]].concat());
                 }
                 let device = program.context.device(device)?;
@@ -613,7 +605,7 @@ impl Session {
 fn recompile(programs: &[Arc<Program>]) -> bool {
     let mut changed = false;
     for program in programs {
-        let mut compiled = program.compiled.lock().expect("no panic under this lock");
+        let mut compiled = program.compiled.locked();
         if let Some(compilation) = compiled.take() {
             changed |= compilation.run(&compilation.options).is_ok();
         }

@@ -17,7 +17,7 @@ use super::unordered::Unordered;
 use super::{Session, Violation};
 use crate::driver::{self, Code};
 use baltra_opencl::*;
-use baltra_ring::{Consumer, Range};
+use baltra_ring::{Consumer, Locked, Range};
 use baltra_wire::{Id, Notice};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -48,7 +48,7 @@ struct Thread {
 
 impl QueueHandle {
     fn thread(&self) -> MutexGuard<'_, Thread> {
-        self.thread.lock().expect("no panic under this lock")
+        self.thread.locked()
     }
 
     /// Starts a thread if the queue is parked; false: it could not be started.

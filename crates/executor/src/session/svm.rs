@@ -4,7 +4,7 @@ use super::{Session, Violation};
 use crate::account::Charge;
 use crate::driver::{self, Code};
 use baltra_opencl::*;
-use baltra_ring::Memory;
+use baltra_ring::{Locked, Memory};
 use baltra_wire::{Payload, Reply};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Session {
         let mapped = Memory::map_at(&arena.fd, arena.offset, payload.len, address as usize)
             .map_err(|_| CL_MEM_OBJECT_ALLOCATION_FAILURE)?;
         drop(arenas);
-        let mut svm = self.svm.lock().expect("no panic under this lock");
+        let mut svm = self.svm.locked();
         svm.allocations.insert(
             address,
             Allocation {
@@ -94,7 +94,7 @@ impl Session {
         let charge = self.account.charge(len);
         let charge = charge.ok_or(CL_MEM_OBJECT_ALLOCATION_FAILURE)?;
         let address = context.svm_alloc(flags, len as usize, alignment)? as u64;
-        let mut svm = self.svm.lock().expect("no panic under this lock");
+        let mut svm = self.svm.locked();
         svm.allocations.insert(
             address,
             Allocation {
@@ -108,15 +108,12 @@ impl Session {
 
     /// Frees an allocation that no command uses any more.
     pub(super) fn svm_free(&self, address: u64) {
-        self.svm
-            .lock()
-            .expect("no panic under this lock")
-            .free(address);
+        self.svm.locked().free(address);
     }
 
     /// Checks a range that a command names.
     pub(super) fn svm_range(&self, address: u64, len: u64) -> Result<*mut u8, Code> {
-        let svm = self.svm.lock().expect("no panic under this lock");
+        let svm = self.svm.locked();
         if svm.contains(address, len) {
             Ok(address as *mut u8)
         } else {

@@ -7,6 +7,7 @@ use super::submit::{How, Lane, Outcome};
 use super::Violation;
 use crate::driver::{Code, Enqueue};
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use baltra_wire::{decode, Command, Event, Operation};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,7 +114,7 @@ impl Unordered {
             let (ends, sleeper, base) = (&self.ends, &self.sleeper, &self.base);
             let full = self.open.len() >= OPEN_MAX;
             let called = || {
-                !ends.lock().expect("no panic under this lock").is_empty()
+                !ends.locked().is_empty()
                     || sleeper.changed.load(Ordering::Acquire)
                     || base.is_called() && self.open.is_empty()
                     || base.session.is_closed()
@@ -152,7 +153,7 @@ impl Unordered {
 
     /// Processes the results of the driver's callbacks.
     fn collect(&mut self) {
-        let ends = std::mem::take(&mut *self.ends.lock().expect("no panic under this lock"));
+        let ends = std::mem::take(&mut *self.ends.locked());
         for (number, status) in ends {
             let at = (number - self.first) as usize;
             let open = &mut self.open[at];
@@ -308,15 +309,13 @@ impl Unordered {
                 }
                 let (ends, waker) = (self.ends.clone(), self.base.consumer.waker());
                 let registered = submitted.event.on_complete(Box::new(move |status| {
-                    ends.lock()
-                        .expect("no panic under this lock")
-                        .push((number, status));
+                    ends.locked().push((number, status));
                     waker.wake();
                 }));
                 if registered.is_err() {
                     self.lane.flush();
                     let status = submitted.event.wait();
-                    let mut ends = self.ends.lock().expect("no panic under this lock");
+                    let mut ends = self.ends.locked();
                     ends.push((number, status));
                 }
                 return;

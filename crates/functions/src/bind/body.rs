@@ -26,9 +26,10 @@ impl Binding<'_> {
     pub(super) fn body(&mut self, request: &Request<'_>, body: Body) -> Bind<()> {
         let plan = self.plan;
         if plan.body.is_empty() {
-            return match body.is_empty() {
-                true => Ok(()),
-                false => Err(BindError::BadRequest("the function accepts no body".into())),
+            return if body.is_empty() {
+                Ok(())
+            } else {
+                Err(BindError::BadRequest("the function accepts no body".into()))
             };
         }
         let content_type = content_type(request)?;
@@ -90,9 +91,10 @@ impl Binding<'_> {
             }
         };
         if let Some(codec) = named {
-            return match codecs.contains(&codec) {
-                true => Ok(codec),
-                false => Err(self.unsupported(&format!("'{}'", content_type.unwrap_or_default()))),
+            return if codecs.contains(&codec) {
+                Ok(codec)
+            } else {
+                Err(self.unsupported(&format!("'{}'", content_type.unwrap_or_default())))
             };
         }
         let start = body.slice(0, 8).to_bytes();
@@ -146,9 +148,10 @@ impl Binding<'_> {
             // The total is monotonic in the unknown dimension: search by bisection.
             while low < high {
                 let middle = low + (high - low) / 2;
-                match self.total(Some((unknown, middle))) < u128::from(length) {
-                    true => low = middle + 1,
-                    false => high = middle,
+                if self.total(Some((unknown, middle))) < u128::from(length) {
+                    low = middle + 1
+                } else {
+                    high = middle
                 }
             }
             if self.total(Some((unknown, low))) != u128::from(length) {
@@ -312,12 +315,13 @@ impl Binding<'_> {
             at += bytes;
             self.set_array(*index, &header.shape, data)?;
         }
-        match at == length {
-            true => Ok(()),
-            false => Err(BindError::Unprocessable(format!(
+        if at == length {
+            Ok(())
+        } else {
+            Err(BindError::Unprocessable(format!(
                 "{} trailing bytes after the last array",
                 length - at
-            ))),
+            )))
         }
     }
 }

@@ -52,9 +52,10 @@ impl Ring {
 
 /// The growth of a counter; a counter that decreased has restarted from zero.
 fn grown(new: u64, old: u64) -> u64 {
-    match new >= old {
-        true => new - old,
-        false => new,
+    if new >= old {
+        new - old
+    } else {
+        new
     }
 }
 

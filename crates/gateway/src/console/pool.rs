@@ -133,9 +133,10 @@ fn device(device: &proto::Device, reachable: bool) -> Device {
     let about = device.description.clone().unwrap_or_default();
     let state = health(device);
     let snapshot = reachable && state != Health::Lost && state != Health::Starting;
-    let load = match snapshot {
-        true => device.utilization / 100.0,
-        false => f64::NAN,
+    let load = if snapshot {
+        device.utilization / 100.0
+    } else {
+        f64::NAN
     };
     Device {
         node: device.node.clone(),
@@ -163,9 +164,10 @@ fn device(device: &proto::Device, reachable: bool) -> Device {
 /// A device's regions in order: loaded and requested accelerators. A device on which programs coexist has one
 /// list, unless it reports its regions.
 fn regions(device: &proto::Device, is_exclusive: bool, count: u32) -> Vec<Region> {
-    let count = match is_exclusive || !device.regions.is_empty() {
-        true => (count.max(1) as usize).min(REGIONS_MAX),
-        false => 1,
+    let count = if is_exclusive || !device.regions.is_empty() {
+        (count.max(1) as usize).min(REGIONS_MAX)
+    } else {
+        1
     };
     let mut regions = vec![Region::default(); count];
     let places = [(&device.regions, false), (&device.pending, true)];

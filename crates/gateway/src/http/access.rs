@@ -18,14 +18,13 @@ pub(crate) async fn guard(
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    let checked =
-        gateway
-            .keys
-            .check_admin(headers)
-            .and_then(|()| match gateway.keys.has_password() {
-                true => Ok(()),
-                false => check_local(headers, request.uri()),
-            });
+    let checked = gateway.keys.check_admin(headers).and_then(|()| {
+        if gateway.keys.has_password() {
+            Ok(())
+        } else {
+            check_local(headers, request.uri())
+        }
+    });
     match checked {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
@@ -54,9 +53,10 @@ fn check_local(headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
     let bare = name.trim_matches(['[', ']']);
     let address = bare.parse::<std::net::IpAddr>();
     let local = address.map_or(bare.eq_ignore_ascii_case("localhost"), |a| a.is_loopback());
-    match local {
-        true => Ok(()),
-        false => refused("it names another host"),
+    if local {
+        Ok(())
+    } else {
+        refused("it names another host")
     }
 }
 

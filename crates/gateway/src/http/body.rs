@@ -66,9 +66,10 @@ impl Body {
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Body {
-        match bytes.is_empty() {
-            true => Body::Empty,
-            false => Body::One(bytes),
+        if bytes.is_empty() {
+            Body::Empty
+        } else {
+            Body::One(bytes)
         }
     }
 }

@@ -127,13 +127,12 @@ async fn run_bound(
     let bytes: u64 = reply.outputs.iter().map(|o| o.len() as u64).sum();
     let raw = |codecs: &[Codec]| codecs.iter().all(|c| *c == Codec::Raw);
     let plain = function.manifest.outputs.iter().all(|o| raw(&o.codecs));
-    let answer = match bytes < HEAVY_BYTES || plain {
-        true => function.answer(&kept, reply.outputs, accept),
-        false => {
-            let (function, accept) = (function.clone(), accept.map(str::to_owned));
-            blocking(move || function.answer(&kept, reply.outputs, accept.as_deref())).await?
-        }
-    }?;
+    let answer = (if bytes < HEAVY_BYTES || plain {
+        function.answer(&kept, reply.outputs, accept)
+    } else {
+        let (function, accept) = (function.clone(), accept.map(str::to_owned));
+        blocking(move || function.answer(&kept, reply.outputs, accept.as_deref())).await?
+    })?;
     held.shrink(held.bytes().saturating_sub(answer.body.len()));
     Ok((answer, ran, held.if_counted()))
 }

@@ -79,12 +79,11 @@ impl Deliveries {
     /// calls fill its lane.
     pub fn check(&self, tenant: TenantIndex, host: &str) -> Result<(), Problem> {
         let key = (tenant.0, host.to_ascii_lowercase());
-        match self.locked(|lanes| self.has_room(lanes, &key)) {
-            true => Ok(()),
-            false => {
-                let detail = format!("{}: try again later", full(&key.1));
-                Err(Problem::overload(detail, Duration::from_secs(5)))
-            }
+        if self.locked(|lanes| self.has_room(lanes, &key)) {
+            Ok(())
+        } else {
+            let detail = format!("{}: try again later", full(&key.1));
+            Err(Problem::overload(detail, Duration::from_secs(5)))
         }
     }
 

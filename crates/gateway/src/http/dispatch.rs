@@ -190,9 +190,10 @@ impl Worker {
             headers: &parts.headers,
         };
         // Reception of a body may have taken long.
-        let began = match payload.frames.is_empty() {
-            true => began,
-            false => Instant::now(),
+        let began = if payload.frames.is_empty() {
+            began
+        } else {
+            Instant::now()
         };
         let done = call::run(gateway, &deployed, caller, asked, payload, trace, began).await?;
         Ok(Answered {

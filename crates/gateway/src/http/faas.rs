@@ -169,9 +169,10 @@ struct Removal {
 pub(crate) async fn remove(State(gateway): Door, headers: HeaderMap, body: Body) -> Answer {
     let removal: Removal = read_json(&headers, body).await?;
     check_namespace(&removal.namespace)?;
-    match gateway.remove(&removal.function_name).await? {
-        true => Ok(StatusCode::ACCEPTED.into_response()),
-        false => Err(Problem::unknown_function(&removal.function_name)),
+    if gateway.remove(&removal.function_name).await? {
+        Ok(StatusCode::ACCEPTED.into_response())
+    } else {
+        Err(Problem::unknown_function(&removal.function_name))
     }
 }
 
@@ -296,9 +297,10 @@ pub(crate) async fn scale(
         let detail = format!("too many replicas: at most {REPLICAS_MAX}");
         return Err(Problem::unprocessable(detail));
     }
-    match gateway.scale(&name, scaling.replicas).await? {
-        true => Ok(StatusCode::ACCEPTED.into_response()),
-        false => Err(Problem::unknown_function(&name)),
+    if gateway.scale(&name, scaling.replicas).await? {
+        Ok(StatusCode::ACCEPTED.into_response())
+    } else {
+        Err(Problem::unknown_function(&name))
     }
 }
 
@@ -336,12 +338,11 @@ pub(crate) async fn usage(
             lines.retain(|l| [&l.tenant, &l.function][field] == wanted);
         }
     }
-    Ok(match csv {
-        true => {
-            let kind = [(CONTENT_TYPE, "text/csv; charset=utf-8; header=present")];
-            (kind, usage::csv(&lines)).into_response()
-        }
-        false => json(&lines),
+    Ok(if csv {
+        let kind = [(CONTENT_TYPE, "text/csv; charset=utf-8; header=present")];
+        (kind, usage::csv(&lines)).into_response()
+    } else {
+        json(&lines)
     })
 }
 
@@ -354,12 +355,13 @@ pub(crate) async fn stored(State(gateway): Door) -> Answer {
 
 /// `DELETE /system/store/{name}`
 pub(crate) async fn remove_stored(State(gateway): Door, At(name): At<String>) -> Answer {
-    match gateway.remove_stored(&name).await? {
-        true => Ok(StatusCode::NO_CONTENT.into_response()),
-        false => Err(Problem::new(
+    if gateway.remove_stored(&name).await? {
+        Ok(StatusCode::NO_CONTENT.into_response())
+    } else {
+        Err(Problem::new(
             StatusCode::NOT_FOUND,
             "the function is not in the gateway's store",
-        )),
+        ))
     }
 }
 

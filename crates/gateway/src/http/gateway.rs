@@ -553,12 +553,13 @@ impl Gateway {
 fn image_name(image: &str) -> Result<String, Problem> {
     let name = image.strip_prefix("baltra/").unwrap_or(image);
     let name = name.strip_suffix(":latest").unwrap_or(name);
-    match store::valid_name(name) {
-        true => Ok(name.to_owned()),
-        false => Err(Problem::bad_request(format!(
+    if store::valid_name(name) {
+        Ok(name.to_owned())
+    } else {
+        Err(Problem::bad_request(format!(
             "image '{}' is not a function's name: this gateway runs functions of its own store; container images need Kubernetes",
             shortened(image)
-        ))),
+        )))
     }
 }
 

@@ -327,9 +327,10 @@ impl Gateway {
             }
             Ok(function.bind_tensors(tensors)?)
         };
-        match shared > 0 {
-            true => blocking(bind).await?,
-            false => bind(),
+        if shared > 0 {
+            blocking(bind).await?
+        } else {
+            bind()
         }
     }
 
@@ -337,9 +338,10 @@ impl Gateway {
     pub(crate) fn slot(self: &Arc<Self>) -> Result<Slot, Problem> {
         let before = self.inferences.fetch_add(1, Relaxed);
         let slot = Slot(self.clone());
-        match before < self.options.limits.calls_max {
-            true => Ok(slot),
-            false => Err(Problem::overload(TOO_MANY, Duration::from_secs(1))),
+        if before < self.options.limits.calls_max {
+            Ok(slot)
+        } else {
+            Err(Problem::overload(TOO_MANY, Duration::from_secs(1)))
         }
     }
 

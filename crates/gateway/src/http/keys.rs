@@ -141,9 +141,10 @@ impl Keys {
             &Sha256::digest(user.as_bytes()).into(),
             &Sha256::digest(self.admin.as_bytes()).into(),
         );
-        match equal(password, &word) & right_user {
-            true => Ok(()),
-            false => Err(Problem::unauthorized_admin()),
+        if equal(password, &word) & right_user {
+            Ok(())
+        } else {
+            Err(Problem::unauthorized_admin())
         }
     }
 }

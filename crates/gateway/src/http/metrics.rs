@@ -110,9 +110,12 @@ fn encode_latency(encoder: &mut DescriptorEncoder<'_>, lines: &[Line]) -> Result
     let mut family =
         encoder.encode_descriptor("call_latency", help, Some(&unit), MetricType::Histogram)?;
     for line in lines {
-        let bound = |i: usize| match i + 1 == BUCKETS {
-            true => f64::INFINITY,
-            false => bound_ns(i) as f64 / 1e9,
+        let bound = |i: usize| {
+            if i + 1 == BUCKETS {
+                f64::INFINITY
+            } else {
+                bound_ns(i) as f64 / 1e9
+            }
         };
         let counts = &line.2;
         let buckets: Vec<(f64, u64)> = (0..BUCKETS)

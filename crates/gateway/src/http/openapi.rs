@@ -113,9 +113,12 @@ fn function(deployed: &Deployed, keys: bool) -> Value {
             let range = input.kind.range();
             let least = input.min.or(range.map(|r| r.0 as f64));
             let most = input.max.or(range.map(|r| r.1 as f64));
-            let bound = |n: f64| match input.kind.is_integer() && n.abs() < 9.0e15 {
-                true => Value::from(n as i64),
-                false => Value::from(n),
+            let bound = |n: f64| {
+                if input.kind.is_integer() && n.abs() < 9.0e15 {
+                    Value::from(n as i64)
+                } else {
+                    Value::from(n)
+                }
             };
             if let Some(least) = least {
                 schema.insert("minimum".into(), bound(least));

@@ -39,9 +39,10 @@ impl Overview {
             token: engine.registry_token.clone(),
             ca: engine.registry_ca.clone(),
         };
-        let pool = match registry.url.is_empty() {
-            true => None,
-            false => Some(Pool::watch(&registry).context("'gateway.engine.registry'")?),
+        let pool = if registry.url.is_empty() {
+            None
+        } else {
+            Some(Pool::watch(&registry).context("'gateway.engine.registry'")?)
         };
         let overview = Overview {
             gateway: Arc::downgrade(gateway),

@@ -118,16 +118,15 @@ impl Queue {
     ) -> Result<(), Problem> {
         let fits = self.turns.enter(line, limits.async_max, is_shared);
         let held = self.bytes.fetch_add(bytes, Relaxed);
-        match fits && held.saturating_add(bytes) <= limits.async_bytes_max {
-            true => Ok(()),
-            false => {
-                self.leave(line, bytes);
-                Err(Problem::shed(
+        if fits && held.saturating_add(bytes) <= limits.async_bytes_max {
+            Ok(())
+        } else {
+            self.leave(line, bytes);
+            Err(Problem::shed(
                     Shed::Async,
                     "too many asynchronous calls wait ('gateway.limits.async_max', 'gateway.limits.async_bytes_max')",
                     Duration::from_secs(5),
                 ))
-            }
         }
     }
 
@@ -230,9 +229,10 @@ impl Lines {
         let line = self.order.pop_front()?;
         let waiting = self.waiting.get_mut(&line)?;
         let next = waiting.pop_front();
-        match waiting.is_empty() {
-            true => _ = self.waiting.remove(&line),
-            false => self.order.push_back(line),
+        if waiting.is_empty() {
+            _ = self.waiting.remove(&line)
+        } else {
+            self.order.push_back(line)
         }
         next
     }

@@ -61,19 +61,18 @@ pub struct Stored {
 impl Stored {
     /// Restores the replaced function.
     pub fn undo(self) -> io::Result<()> {
-        match self.before {
-            true => renameat_with(
+        if self.before {
+            renameat_with(
                 CWD,
                 self.place.path(),
                 CWD,
                 &self.target,
                 RenameFlags::EXCHANGE,
-            )?,
-            false => {
-                // Moved away first, as in `Store::remove`.
-                fs::create_dir_all(self.place.path())?;
-                fs::rename(&self.target, self.place.path().join("undone"))?;
-            }
+            )?
+        } else {
+            // Moved away first, as in `Store::remove`.
+            fs::create_dir_all(self.place.path())?;
+            fs::rename(&self.target, self.place.path().join("undone"))?;
         }
         sync(self.target.parent().unwrap_or(Path::new(".")))
     }
@@ -166,9 +165,10 @@ impl Store {
         // After the exchange, the old directory is where the temporary directory's owner deletes
         // it.
         let before = target.exists();
-        let flags = match before {
-            true => RenameFlags::EXCHANGE,
-            false => RenameFlags::NOREPLACE,
+        let flags = if before {
+            RenameFlags::EXCHANGE
+        } else {
+            RenameFlags::NOREPLACE
         };
         renameat_with(CWD, incoming.path(), CWD, &target, flags).map_err(io::Error::from)?;
         sync(&self.functions())?;
@@ -188,9 +188,10 @@ impl Store {
             file: Some(MANIFEST.into()),
             ..error
         });
-        Some(match name.contains('.') {
-            true => function.and_then(|function| pooled(name, function)),
-            false => function,
+        Some(if name.contains('.') {
+            function.and_then(|function| pooled(name, function))
+        } else {
+            function
         })
     }
 
@@ -300,9 +301,10 @@ pub fn file_name(path: &Path) -> Result<String, Error> {
             _ => return Err(refused()),
         }
     }
-    match (1..=DEPTH_MAX).contains(&parts.len()) {
-        true => Ok(parts.join("/")),
-        false => Err(refused()),
+    if (1..=DEPTH_MAX).contains(&parts.len()) {
+        Ok(parts.join("/"))
+    } else {
+        Err(refused())
     }
 }
 
@@ -338,9 +340,10 @@ fn check(files: &Files) -> Result<(), Error> {
             return Err(Error::Both(both.to_owned()));
         }
     }
-    match files.contains_key(MANIFEST) {
-        true => Ok(()),
-        false => Err(Error::NoManifest),
+    if files.contains_key(MANIFEST) {
+        Ok(())
+    } else {
+        Err(Error::NoManifest)
     }
 }
 

@@ -123,14 +123,13 @@ fn without_directory(files: Files) -> Files {
     else {
         return files;
     };
-    match files.keys().all(|name| name.starts_with(&top)) {
-        false => files,
-        true => {
-            let renamed = files.into_iter();
-            renamed
-                .map(|(name, bytes)| (name[top.len()..].to_owned(), bytes))
-                .collect()
-        }
+    if files.keys().all(|name| name.starts_with(&top)) {
+        let renamed = files.into_iter();
+        renamed
+            .map(|(name, bytes)| (name[top.len()..].to_owned(), bytes))
+            .collect()
+    } else {
+        files
     }
 }
 

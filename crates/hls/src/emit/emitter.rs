@@ -209,9 +209,10 @@ impl<'a> Emitter<'a> {
                 let position = position(code, step);
                 let name = names.new_name(&format!("S_{name}_{}", position.line));
                 let file = position.file.rsplit('/').next().unwrap_or("");
-                let comment = match position.is_unknown() {
-                    true => String::new(),
-                    false => format!("{file}:{}", position.line),
+                let comment = if position.is_unknown() {
+                    String::new()
+                } else {
+                    format!("{file}:{}", position.line)
                 };
                 self.variants.push(Variant {
                     name: name.clone(),
@@ -282,9 +283,10 @@ impl<'a> Emitter<'a> {
     /// The wire of a value: its name, unless its register has that.
     pub fn wire(&self, function: FunctionId, value: ValueId) -> String {
         let name = self.value_name(function, value);
-        match self.has_register(function, value) {
-            true => format!("{name}_d"),
-            false => name.to_owned(),
+        if self.has_register(function, value) {
+            format!("{name}_d")
+        } else {
+            name.to_owned()
         }
     }
 
@@ -327,9 +329,10 @@ impl<'a> Emitter<'a> {
                 let phi = code.phis.iter().find(|p| p.0 == v);
                 let next = phi.and_then(|p| p.1.iter().find(|x| x.0 == b));
                 let until = schedule.renewed(next.map_or(Value::Undef, |n| n.1));
-                match spot.step <= until {
-                    true => self.register(f, v),
-                    false => self.chained(f, v, spot.step),
+                if spot.step <= until {
+                    self.register(f, v)
+                } else {
+                    self.chained(f, v, spot.step)
                 }
             }
             Some(Origin::Operation(b)) if here(b) => {

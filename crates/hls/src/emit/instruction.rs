@@ -146,9 +146,10 @@ impl Emitter<'_> {
             Op::Binary(BinaryOp::Urem | BinaryOp::Srem, ..) => format!("{name}_rest"),
             _ => format!("{name}_y"),
         });
-        match result < out {
-            true => y.resized(result),
-            false => y,
+        if result < out {
+            y.resized(result)
+        } else {
+            y
         }
     }
 
@@ -348,8 +349,9 @@ fn compare(predicate: IntPredicate, x: Expression, y: Expression) -> Expression 
         IntPredicate::Greater { signed } => (BinaryOperator::Greater, signed),
         IntPredicate::GreaterEqual { signed } => (BinaryOperator::GreaterEqual, signed),
     };
-    match signed {
-        true => x.signed().binary(operator, y.signed()),
-        false => x.binary(operator, y),
+    if signed {
+        x.signed().binary(operator, y.signed())
+    } else {
+        x.binary(operator, y)
     }
 }

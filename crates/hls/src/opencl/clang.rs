@@ -148,9 +148,10 @@ pub fn ir(
         })?;
     let log = String::from_utf8_lossy(&run.stderr).into_owned();
     if !run.status.success() {
-        let log = match log.is_empty() {
-            true => format!("{CLANG} ended with {}\n", run.status),
-            false => log,
+        let log = if log.is_empty() {
+            format!("{CLANG} ended with {}\n", run.status)
+        } else {
+            log
         };
         return Err(BuildError { log });
     }

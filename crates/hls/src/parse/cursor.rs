@@ -96,12 +96,13 @@ impl<'a> Cursor<'a> {
     }
 
     pub fn expect(&mut self, token: &str) -> Result<()> {
-        match self.take(token) {
-            true => Ok(()),
-            false => Err(Error::malformed(format!(
+        if self.take(token) {
+            Ok(())
+        } else {
+            Err(Error::malformed(format!(
                 "expected '{token}' before '{}'",
                 self.shown()
-            ))),
+            )))
         }
     }
 

@@ -54,9 +54,10 @@ impl Reader<'_> {
             let bits = from.element().bits().ok_or_else(|| {
                 Error::unsupported("conversion of a value that does not fit a register")
             })?;
-            match word == "bitcast" && lanes(&from) != lanes(&ty) {
-                true => Some((Op::Reshape(value, from, ty.clone()), ty)),
-                false => Some((Op::Cast(cast, bits, value), ty)),
+            if word == "bitcast" && lanes(&from) != lanes(&ty) {
+                Some((Op::Reshape(value, from, ty.clone()), ty))
+            } else {
+                Some((Op::Cast(cast, bits, value), ty))
             }
         } else if let Some(found) = self.computation(word, t)? {
             Some(found)

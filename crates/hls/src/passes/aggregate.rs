@@ -60,11 +60,12 @@ impl<'a> Splitter<'a> {
         new.position = old.position.clone();
         let mut parts = Vec::new();
         for (at, value) in old.values.iter().enumerate() {
-            parts.push(match value.ty.is_aggregate() {
-                false => vec![new.value(&value.name, value.ty.clone())],
-                true => (value.ty.members().into_iter().enumerate())
+            parts.push(if value.ty.is_aggregate() {
+                (value.ty.members().into_iter().enumerate())
                     .map(|(i, (ty, _))| new.value(&format!("{}_{i}", value.name), ty))
-                    .collect(),
+                    .collect()
+            } else {
+                vec![new.value(&value.name, value.ty.clone())]
             });
             if at + 1 == old.parameters {
                 new.parameters = new.values.len();

@@ -170,9 +170,10 @@ impl Call<'_> {
             left,
             right,
         };
-        let op = match stem.ends_with("add") {
-            true => BinaryOp::Add,
-            false => BinaryOp::Sub,
+        let op = if stem.ends_with("add") {
+            BinaryOp::Add
+        } else {
+            BinaryOp::Sub
         };
         let sum = builder.value("sum", ty.clone(), Op::Binary(op, a, b));
         if stem.starts_with('u') {

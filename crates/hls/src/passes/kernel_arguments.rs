@@ -88,9 +88,10 @@ pub fn bind(module: &mut Module, entry: FunctionId, local_bytes: u64) -> Result<
             for (i, (_, offset)) in members.iter().enumerate() {
                 let part = function.value(&name, (**element).clone());
                 define(part, word(at + offset / 8, offset % 8 * 8));
-                let next = match i + 1 == members.len() {
-                    true => parameter,
-                    false => function.value(&name, ty.clone()),
+                let next = if i + 1 == members.len() {
+                    parameter
+                } else {
+                    function.value(&name, ty.clone())
                 };
                 // The first insertion replaces nothing.
                 let base = match whole {

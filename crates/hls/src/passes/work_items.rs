@@ -714,10 +714,7 @@ impl<'a> Loops<'a> {
             };
             last.push((d, end));
         }
-        let first = match last.is_empty() {
-            true => from,
-            false => self.block(),
-        };
+        let first = if last.is_empty() { from } else { self.block() };
         if first != from {
             self.add(from, None, Op::Jump(first));
         }

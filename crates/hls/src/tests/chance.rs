@@ -243,13 +243,14 @@ impl Chance {
         for _ in 0..9 {
             let _ = writeln!(body, "        {}", self.statement());
         }
-        let (include, begin, end) = match messages {
-            true => (
+        let (include, begin, end) = if messages {
+            (
                 "#include <humboldt.h>\n",
                 "    HUM_Init(&argc, &argv);\n",
                 "    HUM_Finalize();\n",
-            ),
-            false => ("", "", ""),
+            )
+        } else {
+            ("", "", "")
         };
         format!(
             "{include}{HEAD}int main(int argc, char **argv)\n{{\n{begin}    uint64_t w = {}u;\n    uint32_t x = {}u;\n{BEFORE}{body}    }}\n{BEHIND}{end}    return 0;\n}}\n",

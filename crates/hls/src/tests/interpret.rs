@@ -298,9 +298,12 @@ fn compare(predicate: Predicate, bits: u32, a: u64, b: u64) -> bool {
             }
         }
         Predicate::Int(predicate) => {
-            let order = |is_signed: bool| match is_signed {
-                true => signed(a, bits).cmp(&signed(b, bits)),
-                false => a.cmp(&b),
+            let order = |is_signed: bool| {
+                if is_signed {
+                    signed(a, bits).cmp(&signed(b, bits))
+                } else {
+                    a.cmp(&b)
+                }
             };
             match predicate {
                 IntPredicate::Equal => a == b,

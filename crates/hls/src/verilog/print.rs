@@ -222,9 +222,10 @@ impl Expression {
 
     /// Writes an operand, in parentheses if it binds less tightly than `least`.
     fn operand(&self, f: &mut Formatter<'_>, least: u32) -> fmt::Result {
-        match self.precedence() < least {
-            true => write!(f, "({self})"),
-            false => write!(f, "{self}"),
+        if self.precedence() < least {
+            write!(f, "({self})")
+        } else {
+            write!(f, "{self}")
         }
     }
 }

@@ -271,9 +271,12 @@ fn test_nearest_centers_with_a_structure_by_value() {
                 let (dx, dy) = (x - centers[2 * k], y - centers[2 * k + 1]);
                 (dx * dx + dy * dy) * weights[k & 3]
             };
-            let best = (1..5).fold(0, |best, k| match distance(k) < distance(best) {
-                true => k,
-                false => best,
+            let best = (1..5).fold(0, |best, k| {
+                if distance(k) < distance(best) {
+                    k
+                } else {
+                    best
+                }
             });
             best as i32 + i32::from(bias[i % 3]) + (wide >> 32) as i32
         })
@@ -434,10 +437,11 @@ fn test_functions_of_floats() {
     done("floats", n as u64, &outcome);
     for (i, got) in f32::read(&out).chunks(8).enumerate() {
         let (a, b) = (a[i], b[i]);
-        let clamped = match a.is_nan() {
+        let clamped = if a.is_nan() {
             // fmax of NaN and a number is the number.
-            true => -1e9,
-            false => a.clamp(-1e9, 1e9),
+            -1e9
+        } else {
+            a.clamp(-1e9, 1e9)
         };
         let exact = [
             a / b,
@@ -495,9 +499,10 @@ fn test_transcendental_functions_are_within_their_bounds() {
         let (x, y) = (a[i], b[i]);
         let (u, v) = (f64::from(x), f64::from(y));
         let plain = x != 0.0 && x.is_finite();
-        let exponent = match plain {
-            true => (u.to_bits() >> 52 & 0x7ff) as i32 - 1022,
-            false => 0,
+        let exponent = if plain {
+            (u.to_bits() >> 52 & 0x7ff) as i32 - 1022
+        } else {
+            0
         };
         let power = y.clamp(-300.0, 300.0) as i32;
         let power = if y.is_nan() { -300 } else { power };

@@ -6,6 +6,7 @@ use crate::core::context::Context;
 use crate::core::memory::{Memory, New, HOST_POINTER_FLAGS};
 use crate::core::svm;
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use std::ffi::c_void;
 
 const DEVICE_ACCESS: u64 = (CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY) as u64;
@@ -260,7 +261,7 @@ pub unsafe extern "C" fn clGetMemObjectInfo(
             CL_MEM_SIZE => answer.value(memory.size),
             CL_MEM_HOST_PTR => answer.value(memory.host_ptr),
             CL_MEM_MAP_COUNT => {
-                let maps = memory.maps.lock().expect("no panic under this lock");
+                let maps = memory.maps.locked();
                 answer.value(maps.len() as u32)
             }
             CL_MEM_REFERENCE_COUNT => answer.value(memory.references()),

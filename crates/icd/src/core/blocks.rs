@@ -7,6 +7,7 @@
 
 use crate::core::lost;
 use crate::core::transfer::Span;
+use baltra_ring::Locked;
 use baltra_session::client::{Block, Client};
 use baltra_wire::{Id, Payload};
 use std::collections::BTreeMap;
@@ -51,7 +52,7 @@ impl Blocks {
     }
 
     fn spares(&self) -> MutexGuard<'_, Vec<Spare>> {
-        self.spares.lock().expect("no panic under this lock")
+        self.spares.locked()
     }
 
     /// As [`Client::allocate`]; if memory is short, blocks kept by buffers are freed.
@@ -121,7 +122,7 @@ impl Blocks {
 
     /// The application has the block's memory from now on.
     pub fn map(&self, block: &Arc<Block>) {
-        let mut mapped = self.mapped.lock().expect("no panic under this lock");
+        let mut mapped = self.mapped.locked();
         // Of buffers that were released while they were mapped.
         mapped.retain(|_, block| block.strong_count() > 0);
         mapped.insert(block.ptr() as usize, Arc::downgrade(block));
@@ -130,7 +131,7 @@ impl Blocks {
 
     /// The application has given it back.
     pub fn unmap(&self, block: &Block) {
-        let mut mapped = self.mapped.lock().expect("no panic under this lock");
+        let mut mapped = self.mapped.locked();
         mapped.remove(&(block.ptr() as usize));
         self.mapped_count.store(mapped.len(), Ordering::Release);
     }
@@ -141,7 +142,7 @@ impl Blocks {
         if self.mapped_count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let mapped = self.mapped.lock().expect("no panic under this lock");
+        let mapped = self.mapped.locked();
         let (&start, block) = mapped.range(..=span.start).next_back()?;
         let block = block.upgrade()?;
         let offset = span.start - start;

@@ -4,6 +4,7 @@
 //! would stop the session.
 
 use crate::core::process;
+use baltra_ring::Locked;
 use std::sync::mpsc::{channel, Sender};
 use std::sync::Mutex;
 
@@ -26,7 +27,7 @@ pub fn run(job: impl FnOnce() + Send + 'static) {
             .expect("a thread can be started");
         Jobs(Mutex::new(sender))
     });
-    let sender = jobs.0.lock().expect("no panic under this lock");
+    let sender = jobs.0.locked();
     // The receiver lives as long as the process.
     let _ = sender.send(Box::new(job));
 }

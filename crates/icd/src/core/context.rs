@@ -10,6 +10,7 @@ use crate::core::session::Session;
 use crate::core::svm;
 use crate::core::transfer::PendingReads;
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use baltra_session::client::{Block, Client, Queue};
 use baltra_wire::{Control, Direction, Event, Id};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -45,7 +46,7 @@ impl Member {
     pub fn new_event(&self) -> Result<Event, i32> {
         // A sweep checks every orphan, so it is done for many at a time only.
         if self.orphan_count.load(Ordering::Relaxed) >= 256 {
-            let mut orphans = self.orphans.lock().expect("no panic under this lock");
+            let mut orphans = self.orphans.locked();
             let events = self.client.events();
             orphans.retain(|&event| {
                 let open = events.status(event) > 0;
@@ -99,7 +100,7 @@ impl Member {
             events.free(event);
             return;
         }
-        let mut orphans = self.orphans.lock().expect("no panic under this lock");
+        let mut orphans = self.orphans.locked();
         orphans.push(event);
         self.orphan_count.fetch_add(1, Ordering::Relaxed);
     }
@@ -208,7 +209,7 @@ impl Context {
 
     /// `clSetContextDestructorCallback`.
     pub fn at_end(&self, job: Job) {
-        let mut destructors = self.destructors.lock().expect("no panic under this lock");
+        let mut destructors = self.destructors.locked();
         destructors.push(job);
     }
 }

@@ -42,9 +42,10 @@ impl Shared {
             unsafe {
                 let source = (self.source + at) as *const u8;
                 let target = (self.target + at) as *mut u8;
-                match self.streams {
-                    true => stream(source, target, n),
-                    false => std::ptr::copy_nonoverlapping(source, target, n),
+                if self.streams {
+                    stream(source, target, n)
+                } else {
+                    std::ptr::copy_nonoverlapping(source, target, n)
                 }
             }
             self.done.fetch_add(n, Ordering::Release);

@@ -6,6 +6,7 @@ use crate::core::platform::platform;
 use crate::core::process;
 use crate::core::session::Session;
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use baltra_session::Endpoint;
 use baltra_wire::{DeviceDescription, Id, Query, Reply, Request};
 use std::collections::HashMap;
@@ -276,7 +277,7 @@ impl Device {
     /// The driver's answer.
     fn driver(&self, param: i32) -> Option<Vec<u8>> {
         if self.id != 0 {
-            let known = self.own.lock().expect("no panic under this lock");
+            let known = self.own.locked();
             if let Some(value) = known.get(&param) {
                 return value.clone();
             }
@@ -291,7 +292,7 @@ impl Device {
                 Ok(_) => None,
                 Err(_) => return None,
             };
-            let mut known = self.own.lock().expect("no panic under this lock");
+            let mut known = self.own.locked();
             known.insert(param, value.clone());
             return value;
         }

@@ -12,6 +12,7 @@ use crate::core::lost;
 use crate::core::object::{Class, Object, Ref};
 use crate::core::queue::{Queue, Reach};
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use baltra_steps::DevicePart;
 use baltra_wire::{Control, Event as Slot, Reply, Request};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -214,7 +215,7 @@ impl Event {
     /// Blocks until the event is complete or failed; returns its status.
     pub fn wait(&self) -> i32 {
         if self.is_user() {
-            let mut waiting = self.waiting.lock().expect("no panic under this lock");
+            let mut waiting = self.waiting.locked();
             loop {
                 let status = self.slot_status();
                 if status <= 0 {
@@ -258,7 +259,7 @@ impl Event {
             .map_err(|_| CL_INVALID_OPERATION)?;
         self.context.user_events.fetch_sub(1, Ordering::AcqRel);
         let (jobs, proxies) = {
-            let mut waiting = self.waiting.lock().expect("no panic under this lock");
+            let mut waiting = self.waiting.locked();
             let jobs = std::mem::take(&mut waiting.jobs);
             (jobs, waiting.proxies.clone())
         };
@@ -281,7 +282,7 @@ impl Event {
         if member == self.member {
             return Ok(Some(self.slot));
         }
-        let mut waiting = self.waiting.lock().expect("no panic under this lock");
+        let mut waiting = self.waiting.locked();
         if let Some(&(_, slot)) = waiting.proxies.iter().find(|p| p.0 == member) {
             return Ok(Some(slot));
         }
@@ -306,7 +307,7 @@ impl Event {
     /// immediately.
     pub fn then(&self, job: Job) -> Result<(), i32> {
         if self.is_user() {
-            let mut waiting = self.waiting.lock().expect("no panic under this lock");
+            let mut waiting = self.waiting.locked();
             let status = self.slot_status();
             if status > 0 {
                 waiting.jobs.push(job);

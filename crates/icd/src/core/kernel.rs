@@ -8,6 +8,7 @@ use crate::core::object::{Class, Object, Ref, WeakRef};
 use crate::core::program::{Attached, Program};
 use crate::core::sampler::Sampler;
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use baltra_session::client::Client;
 use baltra_wire::{Arg, Control, Id, KernelArg, KernelDescription};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -294,13 +295,13 @@ impl Replica {
         let Doubt::Group(group) = doubt else {
             return false;
         };
-        let run = self.run.lock().expect("no panic under this lock");
+        let run = self.run.locked();
         run.contains(&group)
     }
 
     /// The driver has run it.
     pub fn remember(&self, group: Group) {
-        let mut run = self.run.lock().expect("no panic under this lock");
+        let mut run = self.run.locked();
         if run.len() < GROUPS_MAX {
             run.push(group);
         }

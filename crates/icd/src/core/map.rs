@@ -14,6 +14,7 @@ use crate::core::pieces::WHOLE_BYTES;
 use crate::core::queue::Queue;
 use crate::core::transfer::{writes, Span, Transfer};
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use baltra_session::client::Block;
 use baltra_wire::{Direction, Operation, Region};
 use std::sync::Arc;
@@ -69,7 +70,7 @@ pub fn wants_contents(flags: u64) -> bool {
 
 /// Makes a mapping known; unmap finds it by its pointer.
 pub fn remember(memory: &Memory, mapping: Mapping) {
-    let mut maps = memory.maps.lock().expect("no panic under this lock");
+    let mut maps = memory.maps.locked();
     maps.push(mapping);
 }
 
@@ -223,7 +224,7 @@ pub fn unmap(
     event_ret: *mut cl_event,
 ) -> Result<(), i32> {
     let mapping = {
-        let mut maps = memory.maps.lock().expect("no panic under this lock");
+        let mut maps = memory.maps.locked();
         // CL_INVALID_VALUE if mapped_ptr is not a valid pointer returned by clEnqueueMapBuffer
         // or clEnqueueMapImage for memobj.
         let at = maps.iter().rposition(|m| m.pointer == pointer);

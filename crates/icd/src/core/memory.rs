@@ -16,6 +16,7 @@ use crate::core::replica::Coherence;
 use crate::core::svm;
 use crate::core::transfer::Span;
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use baltra_session::client::Block;
 use baltra_wire::{Backing, Control, Direction, Id, Request};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -183,7 +184,7 @@ impl Memory {
         if let Some(replica) = self.replicas[member].get() {
             return Ok(replica);
         }
-        let _making = self.making.lock().expect("no panic under this lock");
+        let _making = self.making.locked();
         if let Some(replica) = self.replicas[member].get() {
             return Ok(replica);
         }
@@ -360,7 +361,7 @@ impl Memory {
 
     /// `clSetMemObjectDestructorCallback`.
     pub fn at_end(&self, job: Job) {
-        let mut destructors = self.destructors.lock().expect("no panic under this lock");
+        let mut destructors = self.destructors.locked();
         destructors.push(job);
     }
 }

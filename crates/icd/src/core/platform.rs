@@ -5,6 +5,7 @@ use crate::core::object::{Class, Object, Ref};
 use crate::core::process;
 use crate::core::session;
 use baltra_opencl::*;
+use baltra_ring::Locked;
 
 /// The platform: all devices of all managers.
 pub struct Platform;
@@ -34,7 +35,7 @@ impl Platform {
     /// because a device's handle is valid for the process's life.
     pub fn devices(&self) -> Vec<Ref<Device>> {
         let process = process::current();
-        let _listing = process.listing.lock().expect("no panic under this lock");
+        let _listing = process.listing.locked();
         let known = process::devices();
         if !known.is_empty() {
             return known.to_vec();

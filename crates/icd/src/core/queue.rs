@@ -15,6 +15,7 @@ use crate::core::memory::Memory;
 use crate::core::object::{Class, Object, Ref};
 use crate::core::transfer::Target;
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use baltra_session::client::{Client, Queue as Channel};
 use baltra_steps::{Step, Steps};
 use baltra_wire::{Event as Slot, Operation};
@@ -183,7 +184,7 @@ impl Queue {
 
     /// Settles commands of other queues that these commands have waited for.
     fn settle_others(&self, reach: Reach) {
-        let behind = self.behind.lock().expect("no panic under this lock");
+        let behind = self.behind.locked();
         let is_alone = |number: u64| {
             let gathers = |b: &(u64, Behind)| b.0 == number && matches!(b.1, Behind::Earlier);
             !self.in_order() && !behind.iter().any(gathers)
@@ -202,7 +203,7 @@ impl Queue {
                 event.wait();
             }
         }
-        let mut behind = self.behind.lock().expect("no panic under this lock");
+        let mut behind = self.behind.locked();
         let waited = |b: &(u64, Behind)| before.iter().any(|w| w.0 == b.0 && w.1.is(&b.1));
         behind.retain(|b| !waited(b));
         self.behind_count.store(behind.len(), Ordering::Release);
@@ -425,7 +426,7 @@ impl Object<Queue> {
         if commands.is_empty() {
             return;
         }
-        let mut behind = self.behind.lock().expect("no panic under this lock");
+        let mut behind = self.behind.locked();
         behind.extend(commands.into_iter().map(|command| (number, command)));
         self.behind_count.store(behind.len(), Ordering::Release);
     }

@@ -22,6 +22,7 @@ use crate::core::pieces::{self, WHOLE_BYTES};
 use crate::core::queue::{Access, Queue, Use};
 use crate::core::workers;
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use baltra_session::client::Block;
 use baltra_wire::{Direction, Event as Slot, Operation, Payload, Region};
 use std::collections::VecDeque;
@@ -52,13 +53,13 @@ struct Arrivals(Mutex<VecDeque<(Slot, Option<Land>)>>);
 impl Arrivals {
     /// A write will come.
     fn expect(&self, arrival: Slot) {
-        let mut all = self.0.lock().expect("no panic under this lock");
+        let mut all = self.0.locked();
         all.push_back((arrival, None));
     }
 
     /// It has come: it and those that waited for it land.
     fn come(&self, arrival: Slot, land: Land) {
-        let mut all = self.0.lock().expect("no panic under this lock");
+        let mut all = self.0.locked();
         if let Some(own) = all.iter_mut().find(|own| own.0 == arrival) {
             own.1 = Some(land);
         }
@@ -107,7 +108,7 @@ fn owner(memory: &Object<Memory>) -> &Object<Memory> {
 pub fn prepare(queue: &Object<Queue>, uses: &[Use<'_>], slots: &mut Vec<Slot>) -> Result<(), i32> {
     for one in uses {
         let memory = owner(one.memory);
-        let mut state = memory.coherence.lock().expect("no panic under this lock");
+        let mut state = memory.coherence.locked();
         let member = queue.member;
         let context = &queue.context;
         state.moves.retain(|m| {
@@ -120,9 +121,10 @@ pub fn prepare(queue: &Object<Queue>, uses: &[Use<'_>], slots: &mut Vec<Slot>) -
         });
         let have = state.holders.is_empty() || state.holders.contains(&member);
         if !have && one.access != Access::Write {
-            match memory.image.is_none() && memory.size > WHOLE_BYTES {
-                true => bring_in_pieces(queue, memory, &mut state)?,
-                false => bring(queue, memory, &mut state)?,
+            if memory.image.is_none() && memory.size > WHOLE_BYTES {
+                bring_in_pieces(queue, memory, &mut state)?
+            } else {
+                bring(queue, memory, &mut state)?
             }
         }
         let changes = one.access != Access::Read;
@@ -136,7 +138,7 @@ pub fn prepare(queue: &Object<Queue>, uses: &[Use<'_>], slots: &mut Vec<Slot>) -
 pub fn used(queue: &Object<Queue>, uses: &[Use<'_>], event: &Ref<Event>) {
     for one in uses.iter().filter(|one| one.access != Access::Read) {
         let memory = owner(one.memory);
-        let mut state = memory.coherence.lock().expect("no panic under this lock");
+        let mut state = memory.coherence.locked();
         state.hold_only(queue.member);
         state.writer = Some(event.clone());
     }
@@ -225,12 +227,15 @@ fn bring(queue: &Object<Queue>, memory: &Memory, state: &mut Coherence) -> Resul
     Ok(())
 }
 
+/// Called with the first error, or `CL_COMPLETE`.
+type Ended = Box<dyn FnOnce(i32) + Send>;
+
 /// Runs a job once everything that it waits for is over.
 struct Dependencies {
     open: AtomicUsize,
     /// The first error, or `CL_COMPLETE`.
     status: AtomicI32,
-    job: Mutex<Option<Box<dyn FnOnce(i32) + Send>>>,
+    job: Mutex<Option<Ended>>,
 }
 
 impl Dependencies {
@@ -240,7 +245,7 @@ impl Dependencies {
             self.status.store(status, Ordering::Relaxed);
         }
         if self.open.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let job = self.job.lock().expect("no panic under this lock").take();
+            let job = self.job.locked().take();
             if let Some(job) = job {
                 job(self.status.load(Ordering::Relaxed));
             }

@@ -3,6 +3,7 @@
 use crate::core::callback;
 use crate::core::context::Context;
 use crate::core::object::WeakRef;
+use baltra_ring::Locked;
 use baltra_session::client::{Client, Handler};
 use baltra_session::Endpoint;
 use baltra_wire::{DeviceDescription, Hello, Id, VERSION};
@@ -171,7 +172,7 @@ pub struct Sessions(Mutex<HashMap<(String, String), Place>>);
 
 impl Sessions {
     fn place(&self, endpoint: &Endpoint, device: &str) -> Place {
-        let mut all = self.0.lock().expect("no panic under this lock");
+        let mut all = self.0.locked();
         let place = all.entry((endpoint.to_string(), device.to_owned()));
         place.or_default().clone()
     }
@@ -179,7 +180,7 @@ impl Sessions {
     /// A device's session, opened by the first caller; a lost one is replaced.
     pub fn of(&self, endpoint: &Endpoint, device: &str) -> Option<Arc<Session>> {
         let place = self.place(endpoint, device);
-        let mut open = place.lock().expect("no panic under this lock");
+        let mut open = place.locked();
         if let Some(session) = &*open {
             if session.client.is_lost().is_none() {
                 return Some(session.clone());
@@ -193,7 +194,7 @@ impl Sessions {
     /// Whether a device's session has been lost and not been replaced.
     pub fn is_lost(&self, endpoint: &Endpoint, device: &str) -> bool {
         let place = self.place(endpoint, device);
-        let open = place.lock().expect("no panic under this lock");
+        let open = place.locked();
         open.as_ref().is_some_and(|s| s.client.is_lost().is_some())
     }
 }

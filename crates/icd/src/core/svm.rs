@@ -14,6 +14,7 @@ use crate::core::lost;
 use crate::core::object::Object;
 use crate::core::process;
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use baltra_session::client::{Block, Client};
 use baltra_wire::{Control, Reply, Request};
 use std::collections::BTreeMap;
@@ -67,7 +68,7 @@ impl Drop for View {
 
 fn regions() -> MutexGuard<'static, Regions> {
     let regions = &process::current().regions;
-    regions.lock().expect("no panic under this lock")
+    regions.locked()
 }
 
 fn key(context: &Object<Context>) -> usize {

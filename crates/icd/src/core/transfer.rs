@@ -13,6 +13,7 @@ use crate::core::object::{Object, Ref};
 use crate::core::queue::{Queue, Reach, Submission, Submitted, Use};
 use crate::core::{pieces, replica, workers};
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use baltra_session::client::Block;
 use baltra_steps::Step;
 use baltra_wire::{Event as Slot, Operation, Payload};
@@ -107,14 +108,14 @@ impl PendingReads {
 
     /// The read is on its way.
     pub fn add(&self, target: Target, event: Ref<Event>) {
-        let mut reads = self.reads.lock().expect("no panic under this lock");
+        let mut reads = self.reads.locked();
         reads.push((target, event));
         self.count.store(reads.len(), Ordering::Release);
     }
 
     /// The read has written its target.
     fn remove(&self, target: Target) {
-        let mut reads = self.reads.lock().expect("no panic under this lock");
+        let mut reads = self.reads.locked();
         let at = reads.iter().position(|read| read.0 == target);
         let read = at.map(|at| reads.remove(at));
         self.count.store(reads.len(), Ordering::Release);
@@ -127,7 +128,7 @@ impl PendingReads {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let reads = self.reads.lock().expect("no panic under this lock");
+        let reads = self.reads.locked();
         let mut newest = reads.iter().rev();
         let read = newest.find(|read| read.0.span.overlaps(source));
         read.map(|read| read.1.clone())

@@ -2,6 +2,7 @@
 //! They are started on demand, one per job, and ended when idle.
 
 use crate::core::process;
+use baltra_ring::Locked;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -30,7 +31,7 @@ struct State {
 
 impl Workers {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic under this lock")
+        self.state.locked()
     }
 }
 

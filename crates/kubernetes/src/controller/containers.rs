@@ -198,20 +198,21 @@ impl Controller {
         match scaled.await {
             Ok(None) => Ok(()),
             Ok(Some(before)) => {
-                let (counter, reason, note) = match order.start {
-                    true => (
+                let (counter, reason, note) = if order.start {
+                    (
                         CONTAINERS_STARTED,
                         "Started",
                         format!("{} calls wait: Deployment {name} scaled to 1", order.calls),
-                    ),
-                    false => (
+                    )
+                } else {
+                    (
                         CONTAINERS_STOPPED,
                         "Stopped",
                         format!(
                             "no call for {} s: Deployment {name} scaled from {before} to 0",
                             order.idle_ms / 1000
                         ),
-                    ),
+                    )
                 };
                 self.counters.count(counter);
                 tracing::info!(function = order.name, note, "scaled");

@@ -131,12 +131,11 @@ impl Controller {
         let ready = condition(&before.conditions, "Ready", holds, reason, message);
         let active = self.active(object, &before.conditions);
         let conditions: Vec<_> = [ready].into_iter().chain(active).collect();
-        match before.name == name && before.conditions == conditions {
-            true => Ok(()),
-            false => {
-                let status = json!({"name": name, "conditions": conditions});
-                self.write(object, &status).await
-            }
+        if before.name == name && before.conditions == conditions {
+            Ok(())
+        } else {
+            let status = json!({"name": name, "conditions": conditions});
+            self.write(object, &status).await
         }
     }
 

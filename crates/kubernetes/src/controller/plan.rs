@@ -145,9 +145,10 @@ pub fn steps(
     }
     let given = given(instance);
     if given.is_empty() {
-        steps.push(match pod.gated {
-            true => Step::Allocate,
-            false => Step::Stranded(instance.pending.clone()),
+        steps.push(if pod.gated {
+            Step::Allocate
+        } else {
+            Step::Stranded(instance.pending.clone())
         });
     } else if pod.gated {
         match given == pod.allocated {

@@ -277,15 +277,14 @@ impl Controller {
     ) -> Result<()> {
         let annotations = BTreeMap::from([(ALLOCATED.to_owned(), devices.join(","))]);
         self.counters.count(PLACED);
-        match open {
-            true => self.open(pod, annotations, Some(node)).await?,
-            false => {
-                let patch = json!({
-                    "metadata": {"annotations": annotations},
-                    "spec": {"nodeSelector": {HOSTNAME: node}},
-                });
-                self.patch(&pod.view, &Patch::Merge(&patch)).await?;
-            }
+        if open {
+            self.open(pod, annotations, Some(node)).await?
+        } else {
+            let patch = json!({
+                "metadata": {"annotations": annotations},
+                "spec": {"nodeSelector": {HOSTNAME: node}},
+            });
+            self.patch(&pod.view, &Patch::Merge(&patch)).await?;
         }
         let note = format!("allocated {}", devices.join(", "));
         self.events

@@ -136,9 +136,10 @@ impl Registration for Introduction {
         request: Request<registration::RegistrationStatus>,
     ) -> Result<Response<registration::RegistrationStatusResponse>, Status> {
         let status = request.into_inner();
-        match status.plugin_registered {
-            true => tracing::info!("registered the driver with the kubelet"),
-            false => tracing::error!(error = status.error, "the kubelet refused the driver"),
+        if status.plugin_registered {
+            tracing::info!("registered the driver with the kubelet")
+        } else {
+            tracing::error!(error = status.error, "the kubelet refused the driver")
         }
         Ok(Response::new(registration::RegistrationStatusResponse {}))
     }

@@ -184,9 +184,10 @@ impl Reviewer {
             name: name.unwrap_or("pod").trim_end_matches('-').to_owned(),
             node: pod::node(object),
         };
-        let grant = match request.dry_run {
-            true => self.rehearse(&asker, &wanted, &policy)?,
-            false => self.allocate(&asker, &wanted, &policy).await?,
+        let grant = if request.dry_run {
+            self.rehearse(&asker, &wanted, &policy)?
+        } else {
+            self.allocate(&asker, &wanted, &policy).await?
         };
         let gated = grant.gated;
         match pod::changed(object, &wanted, &grant, &self.runtime_dir) {
@@ -292,12 +293,13 @@ impl Reviewer {
                 ))
             }
         };
-        match known < most {
-            true => Ok(()),
-            false => Err(Refused(format!(
+        if known < most {
+            Ok(())
+        } else {
+            Err(Refused(format!(
                 "baltra: namespace '{namespace}' has {known} instances, and its annotation {} allows {most}: delete some",
                 demand::NAMESPACE_INSTANCES
-            ))),
+            )))
         }
     }
 

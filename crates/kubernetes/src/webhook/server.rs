@@ -75,15 +75,12 @@ pub(super) async fn serve(
             });
             let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             let stream = TokioIo::new(stream);
-            let _ = match h2 {
-                true => {
-                    let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                    http.serve_connection(stream, service).await
-                }
-                false => {
-                    let http = hyper::server::conn::http1::Builder::new();
-                    http.serve_connection(stream, service).await
-                }
+            let _ = if h2 {
+                let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                http.serve_connection(stream, service).await
+            } else {
+                let http = hyper::server::conn::http1::Builder::new();
+                http.serve_connection(stream, service).await
             };
         });
     }
@@ -122,9 +119,10 @@ async fn answer(reviewer: &Reviewer, request: Request<Incoming>) -> Response<Ful
             )
         }
     };
-    let answer = match mutate {
-        true => reviewer.mutate(&request).await,
-        false => reviewer.validate(&request),
+    let answer = if mutate {
+        reviewer.mutate(&request).await
+    } else {
+        reviewer.validate(&request)
     };
     json(&answer.into_review())
 }

@@ -1,6 +1,7 @@
 //! One executor's process.
 
 use baltra_channel::Channel;
+use baltra_ring::Locked;
 use baltra_sandbox::group::{Group, Groups};
 use baltra_wire::executor::{ToExecutor, ToManager};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -214,7 +215,7 @@ impl Process {
             // A process that exits normally removes its directory itself.
             let _ = std::fs::remove_dir_all(work);
         }
-        match self.child.lock().expect("no panic under this lock").take() {
+        match self.child.locked().take() {
             Some(mut child) => match child.wait() {
                 Ok(status) => status.to_string(),
                 Err(error) => error.to_string(),

@@ -8,6 +8,7 @@ use crate::options::Options;
 use anyhow::Result;
 use baltra_api::client::{self, Backoff, Nodes};
 use baltra_api::registry as proto;
+use baltra_ring::Locked;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -92,7 +93,7 @@ impl Link {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic under this lock")
+        self.state.locked()
     }
 
     /// State of the membership as text; empty: the node is a member.

@@ -422,9 +422,12 @@ impl Index {
                 && node.is_none_or(|node| node == d.node)
                 && like.is_none_or(|l| l.accepts(d))
         };
-        let usable = |d: &Device| match reconfigure {
-            true => d.exclusive && self.region_to_give_up(d, requirement.taken).is_some(),
-            false => d.has_loaded(requirement.query),
+        let usable = |d: &Device| {
+            if reconfigure {
+                d.exclusive && self.region_to_give_up(d, requirement.taken).is_some()
+            } else {
+                d.has_loaded(requirement.query)
+            }
         };
         if let Some(few) = self.named(requirement, node) {
             let entry = |d: &&Device| self.entries.get(&d.id).map(|e| e.rank.clone());

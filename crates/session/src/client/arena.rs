@@ -5,7 +5,7 @@
 //! the page faults.
 
 use super::{Lost, Shared};
-use baltra_ring::{Memory, Range, SEGMENT_BYTES};
+use baltra_ring::{Locked, Memory, Range, SEGMENT_BYTES};
 use baltra_wire::opencl::MEM_OBJECT_ALLOCATION_FAILURE;
 use baltra_wire::{Control, Payload};
 use std::collections::BTreeMap;
@@ -39,13 +39,13 @@ impl Pool {
     }
 
     fn take(&self, len: u64) -> Option<(u64, Range)> {
-        let mut free = self.free.lock().expect("no panic under this lock");
+        let mut free = self.free.locked();
         let at = take(&mut free, len, PAGE_BYTES)?;
         Some((at, self.range.slice(at, len).expect("taken from inside")))
     }
 
     fn give(&self, at: u64, len: u64) {
-        let mut free = self.free.lock().expect("no panic under this lock");
+        let mut free = self.free.locked();
         give(&mut free, at, len);
     }
 }
@@ -138,7 +138,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        let mut arenas = self.shared.arenas.lock().expect("no panic under this lock");
+        let mut arenas = self.shared.arenas.locked();
         arenas.put_back(&self.shared, self.arena, self.offset, self.len);
     }
 }
@@ -151,11 +151,7 @@ pub struct Loan {
 
 impl Loan {
     pub(super) fn new(shared: &Arc<Shared>, memory: &Memory) -> Option<Loan> {
-        let arena = shared
-            .arenas
-            .lock()
-            .expect("no panic under this lock")
-            .name();
+        let arena = shared.arenas.locked().name();
         shared.peer.lend(arena, memory).then(|| Loan {
             shared: shared.clone(),
             payload: Payload {

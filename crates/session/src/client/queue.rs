@@ -2,7 +2,7 @@
 
 use super::{Lost, Shared};
 use crate::client::arena::Block;
-use baltra_ring::{Full, Producer, Progress, RING_HEADER_BYTES};
+use baltra_ring::{Full, Locked, Producer, Progress, RING_HEADER_BYTES};
 use baltra_wire::opencl::OUT_OF_HOST_MEMORY;
 use baltra_wire::{encode, Command, Control, Event, Id, Operation, Waits};
 use std::collections::VecDeque;
@@ -98,7 +98,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Channel> {
-        self.channel.lock().expect("no panic under this lock")
+        self.channel.locked()
     }
 
     /// Appends a command, which waits for `waits` and completes `event` (0: none); returns its

@@ -1,7 +1,7 @@
 //! The state of a session that its threads and its handles share.
 
 use super::{arena, notices, Block, Handler, Lost, Peer, Queue, RECENT};
-use baltra_ring::{EventTable, Memory, Producer, Waker};
+use baltra_ring::{EventTable, Locked, Memory, Producer, Waker};
 use baltra_wire::opencl::{DEVICE_NOT_AVAILABLE, OUT_OF_HOST_MEMORY, OUT_OF_RESOURCES};
 use baltra_wire::{encode, Call, Completion, Control, Event, Id, Reply, Request, Welcome};
 use std::collections::HashMap;
@@ -323,5 +323,5 @@ pub(super) fn failed(event: Event, status: i32) -> Completion {
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().expect("no panic under this lock")
+    mutex.locked()
 }

@@ -6,7 +6,7 @@ use super::state::{State, Transfer};
 use super::{farewell, Session};
 use crate::tcp::frame::Kind;
 use crate::tcp::link::{Flushed, Outbox, Payload};
-use baltra_ring::{Consumer, RingError};
+use baltra_ring::{Consumer, Locked, RingError};
 use baltra_wire::{decode, Id, Notice, Reply};
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -90,7 +90,7 @@ fn carry(session: &Session) {
             continue;
         }
         let carried = {
-            let mut notices = session.notices.lock().expect("no panic under this lock");
+            let mut notices = session.notices.locked();
             notices.carry(session)
         };
         match carried {

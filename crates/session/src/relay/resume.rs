@@ -10,6 +10,7 @@ use crate::fd::{recv_with_fds, send_with_fds};
 use crate::handshake::frame;
 use crate::tcp::stream::Stream;
 use baltra_ring::peer::Peer;
+use baltra_ring::Locked;
 use baltra_wire::{Limits, Refusal, SessionFlags, Welcome, VERSION};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -78,7 +79,7 @@ impl Resumption {
                 let Ok(connection) = ours.receive(&peer) else {
                     continue;
                 };
-                let mut slot = ours.slot.lock().expect("no panic under this lock");
+                let mut slot = ours.slot.locked();
                 slot.connection = Some(connection);
                 drop(slot);
                 ours.changed.notify_all();
@@ -93,7 +94,7 @@ impl Resumption {
 
     /// The next connection; `None`: none arrived in time, or the session has ended.
     pub fn take(&self, deadline: Instant) -> Option<Stream> {
-        let mut slot = self.0.slot.lock().expect("no panic under this lock");
+        let mut slot = self.0.slot.locked();
         loop {
             if slot.ended {
                 return None;
@@ -112,7 +113,7 @@ impl Resumption {
 
     /// Stops accepting connections.
     pub fn end(&self) {
-        let mut slot = self.0.slot.lock().expect("no panic under this lock");
+        let mut slot = self.0.slot.locked();
         if std::mem::replace(&mut slot.ended, true) {
             return;
         }

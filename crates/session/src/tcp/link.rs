@@ -10,7 +10,7 @@ use super::frame::{Head, Kind, Violation, HEAD_BYTES};
 use super::stream::Stream;
 use crate::client::Block;
 use baltra_ring::io::{Part, PARTS_MAX};
-use baltra_ring::Range;
+use baltra_ring::{Locked, Range};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -154,7 +154,7 @@ impl Link {
 
     /// The outgoing side, for pushing frames and flushing.
     pub fn outbox(&self) -> MutexGuard<'_, Outbox> {
-        self.outbox.lock().expect("no panic under this lock")
+        self.outbox.locked()
     }
 
     /// Number of counted frames received and processed.

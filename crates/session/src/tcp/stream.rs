@@ -3,7 +3,7 @@
 use super::tls;
 use crate::inherited::Socket;
 use baltra_ring::io::{recv, send, Part};
-use baltra_ring::Range;
+use baltra_ring::{Locked, Range};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustls::Connection;
 use std::io::{self, Read, Write};
@@ -77,9 +77,10 @@ impl Stream {
 
     /// The socket for one call.
     fn socket(&self) -> io::Result<&OwnedFd> {
-        match self.guarded {
-            true => self.fd.get().ok_or_else(|| io::Error::other(CLOSED)),
-            false => Ok(&self.fd),
+        if self.guarded {
+            self.fd.get().ok_or_else(|| io::Error::other(CLOSED))
+        } else {
+            Ok(&self.fd)
         }
     }
 
@@ -315,7 +316,7 @@ impl Stream {
 }
 
 fn lock(tls: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
-    tls.lock().expect("no panic under this lock")
+    tls.locked()
 }
 
 fn wait(fd: &OwnedFd, events: PollFlags, deadline: Option<Instant>) -> io::Result<()> {

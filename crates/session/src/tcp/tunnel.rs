@@ -17,7 +17,7 @@ use super::reader::{Ended, Reader};
 use super::stream::{Stream, CLOSED};
 use super::GRACE;
 use crate::client::{Peer, Shared};
-use baltra_ring::{EventWriter, Memory, Producer, Progress, Range, Segment, Waiting};
+use baltra_ring::{EventWriter, Locked, Memory, Producer, Progress, Range, Segment, Waiting};
 use baltra_wire::opencl::DEVICE_NOT_AVAILABLE;
 use baltra_wire::{encode, Completion, Event, Hello, Id, Notice, Payload};
 use channel::Channel;
@@ -112,7 +112,7 @@ struct Inner {
 pub(crate) struct Tunnel(Arc<Inner>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("no panic under this lock")
+    mutex.locked()
 }
 
 impl Tunnel {

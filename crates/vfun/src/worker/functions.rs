@@ -8,6 +8,7 @@ use anyhow::Result;
 use baltra_functions::manifest::{Implementation as Way, Size, Source};
 use baltra_functions::{Function, Manifest};
 use baltra_ivshmem::{Implementation, Preference, Reason};
+use baltra_ring::Locked;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -118,7 +119,7 @@ impl Functions {
     /// Loads a function if it is not loaded.
     pub fn load(&self, name: &str, how: Implementation) -> Result<Arc<Loaded>, Refusal> {
         // Under the lock: a concurrent request finds the loaded function.
-        let mut loaded = self.loaded.lock().expect("no panic under this lock");
+        let mut loaded = self.loaded.locked();
         let key = (name.to_owned(), how as u8);
         if let Some(found) = loaded.get(&key) {
             return Ok(found.clone());

@@ -90,19 +90,20 @@ fn landlock() -> Finding {
 
 fn seccomp() -> Finding {
     let status = text("/proc/self/status").unwrap_or_default();
-    match status
+    if status
         .lines()
         .any(|l| l.starts_with("Seccomp_filters:") || l.starts_with("Seccomp:"))
     {
-        true => Finding::good(
+        Finding::good(
             "seccomp",
             "executors drop system calls that they do not need",
-        ),
-        false => Finding::weak(
+        )
+    } else {
+        Finding::weak(
             "seccomp",
             "not supported by this kernel",
             "use a kernel with CONFIG_SECCOMP_FILTER",
-        ),
+        )
     }
 }
 
@@ -121,13 +122,14 @@ fn cgroup() -> Finding {
 fn kernel_tls() -> Finding {
     const WHAT: &str = "kernel TLS";
     let available = text("/proc/sys/net/ipv4/tcp_available_ulp").unwrap_or_default();
-    match available.split_whitespace().any(|u| u == "tls") {
-        true => Finding::good(WHAT, "loaded"),
-        false => Finding::weak(
+    if available.split_whitespace().any(|u| u == "tls") {
+        Finding::good(WHAT, "loaded")
+    } else {
+        Finding::weak(
             WHAT,
             "not loaded: relays encrypt in user space",
             "as root: modprobe tls (speeds up only clients over TLS)",
-        ),
+        )
     }
 }
 

@@ -47,9 +47,10 @@ pub fn init(name: &str, template: Option<&str>, dir: Option<&Path>) -> Result<()
         println!("{}", path.display());
     }
     let dir = dir.display();
-    match files.iter().any(|(file, _)| file == "Makefile") {
-        true => println!("next: make -C {dir} && baltra function deploy {dir}"),
-        false => println!("next: baltra function deploy {dir}"),
+    if files.iter().any(|(file, _)| file == "Makefile") {
+        println!("next: make -C {dir} && baltra function deploy {dir}")
+    } else {
+        println!("next: baltra function deploy {dir}")
     }
     Ok(())
 }

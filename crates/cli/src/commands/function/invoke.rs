@@ -41,9 +41,10 @@ fn call(args: &Invoke) -> Result<Call> {
         .to_uppercase()
         .parse()
         .map_err(|_| anyhow!("invalid HTTP method '{}'", args.method))?;
-    let door = match args.deferred {
-        true => "async-function",
-        false => "function",
+    let door = if args.deferred {
+        "async-function"
+    } else {
+        "function"
     };
     let name: Vec<String> = args.name.split('/').map(escaped).collect();
     let mut path = format!("/{door}/{}", name.join("/"));

@@ -265,10 +265,7 @@ impl Owner<'_> {
                 endpoints.push(endpoint);
             }
         }
-        let mark = match self.args.restart {
-            true => " (restarts)",
-            false => "",
-        };
+        let mark = if self.args.restart { " (restarts)" } else { "" };
         Ok(DaemonLock {
             endpoint: endpoints.join(","),
             device: Some(places(&self.instance.devices).join(",")),
@@ -284,9 +281,10 @@ fn places(devices: &[Assignment]) -> Vec<String> {
 }
 
 fn names(devices: &[Assignment]) -> String {
-    match devices.is_empty() {
-        true => "none".into(),
-        false => places(devices).join(", "),
+    if devices.is_empty() {
+        "none".into()
+    } else {
+        places(devices).join(", ")
     }
 }
 

@@ -12,6 +12,7 @@ use crate::driver::emulate::launch::{failed, faulted, print, Block, Bound};
 use baltra_board::accelerator::manifest::Manifest;
 use baltra_board::port::{self, Buffer, Error, Launch};
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -53,7 +54,7 @@ impl Brought {
     }
 
     fn number(&self, name: &str) -> std::result::Result<u32, Error> {
-        let mut numbers = self.numbers.lock().expect("no panic under this lock");
+        let mut numbers = self.numbers.locked();
         if let Some(number) = numbers.get(name) {
             return Ok(*number);
         }
@@ -136,7 +137,7 @@ impl Brought {
 
 impl Drop for Brought {
     fn drop(&mut self) {
-        let numbers = self.numbers.lock().expect("no panic under this lock");
+        let numbers = self.numbers.locked();
         for number in numbers.values() {
             // Fails only if the board has disconnected, which unloads the kernel too.
             let _ = self.board.own.port.unload(*number);
@@ -165,7 +166,7 @@ impl InBoard {
     /// The board's bytes are the present ones afterwards. `is_written`: and those of the window are
     /// outdated.
     fn push(&self, is_written: bool) -> std::result::Result<(), Error> {
-        let mut latest = self.latest.lock().expect("no panic under this lock");
+        let mut latest = self.latest.locked();
         if *latest == Latest::Window {
             let port = &self.board.own.port;
             port.put(self.offset, self.address, self.bytes)?;
@@ -180,7 +181,7 @@ impl InBoard {
 
 impl Twin for InBoard {
     fn fetch(&self, is_written: bool) -> bool {
-        let mut latest = self.latest.lock().expect("no panic under this lock");
+        let mut latest = self.latest.locked();
         if *latest == Latest::Board {
             let port = &self.board.own.port;
             if let Err(error) = port.get(self.offset, self.address, self.bytes) {

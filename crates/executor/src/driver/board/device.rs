@@ -5,6 +5,7 @@ use crate::driver::emulate::device::{EXTENSIONS, LOCAL_BYTES, WORK_GROUP_ITEMS};
 use crate::driver::emulate::tools::Tools;
 use baltra_board::{Image, Port};
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use std::sync::{Condvar, Mutex};
 
 /// Device memory: the window. Its pages are populated on first use.
@@ -37,7 +38,7 @@ pub(in crate::driver) struct Board {
 impl Board {
     /// Notes the digest of an image that is loaded.
     pub(super) fn note_loaded(&self, image: &Image<'_>, digest: String) {
-        let mut images = self.loaded.images.lock().expect("no panic under this lock");
+        let mut images = self.loaded.images.locked();
         if images.len() < LOADED_MAX {
             images.push((image.checksum, digest));
         }

@@ -10,6 +10,7 @@ use crate::driver::emulate::device::WORK_GROUP_ITEMS;
 use crate::driver::emulate::launch::{enqueue, Sizes};
 use baltra_board::port::{Call, Error};
 use baltra_opencl::*;
+use baltra_ring::Locked;
 
 /// Adds this module's functions to a dispatch table.
 pub fn fill(api: &mut cl_icd_dispatch) {
@@ -59,11 +60,7 @@ unsafe fn run(queue: &Queue<Board>, kernel: &ImageKernel, sizes: &Sizes) -> Resu
         return Err(CL_INVALID_GLOBAL_OFFSET);
     }
     let items = range.items();
-    let args = kernel
-        .args
-        .lock()
-        .expect("no panic under this lock")
-        .clone();
+    let args = kernel.args.locked().clone();
     let mut params = [0; 4];
     let mut buffers = [None; BUFFER_ARGS];
     for (at, arg) in args.iter().enumerate() {

@@ -11,6 +11,7 @@ use crate::driver::emulate::{compiler, kernel as compiled, program as source};
 use baltra_board::image::Description;
 use baltra_board::{port, Image};
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use std::borrow::Cow;
 use std::ffi::{c_char, c_void, CStr};
 use std::sync::{Arc, Mutex};
@@ -54,14 +55,14 @@ pub struct ImageProgram {
 impl ImageProgram {
     /// Brings the image into board memory, if it is not there.
     fn build(&self) -> cl_int {
-        let mut loaded = self.loaded.lock().expect("no panic under this lock");
+        let mut loaded = self.loaded.locked();
         if loaded.is_some() {
             return CL_SUCCESS;
         }
         let (number, code) = match self.bring() {
             Ok(number) => (number, CL_SUCCESS),
             Err(error) => {
-                *self.log.lock().expect("no panic under this lock") = chain(&error);
+                *self.log.locked() = chain(&error);
                 (0, CL_BUILD_PROGRAM_FAILURE)
             }
         };
@@ -87,13 +88,13 @@ impl ImageProgram {
     }
 
     fn is_built(&self) -> bool {
-        let loaded = self.loaded.lock().expect("no panic under this lock");
+        let loaded = self.loaded.locked();
         loaded.is_some()
     }
 
     /// The board's number for it.
     pub fn number(&self) -> Option<u32> {
-        let loaded = self.loaded.lock().expect("no panic under this lock");
+        let loaded = self.loaded.locked();
         loaded.as_ref().map(|loaded| loaded.number)
     }
 
@@ -233,9 +234,10 @@ unsafe extern "C" fn build_program(
         match object(program) {
             Program::Image(program) => program.build(),
             Program::Compiled(program) => {
-                let options = match options.is_null() {
-                    true => "".into(),
-                    false => CStr::from_ptr(options).to_string_lossy(),
+                let options = if options.is_null() {
+                    "".into()
+                } else {
+                    CStr::from_ptr(options).to_string_lossy()
                 };
                 program.build(&options)
             }
@@ -301,7 +303,7 @@ unsafe extern "C" fn program_build_info(
             }
             Program::Source => return unbuilt_info(param, size, value, needed),
         };
-        let log = program.log.lock().expect("no panic under this lock");
+        let log = program.log.locked();
         let built = program.is_built();
         let status = match (built, log.is_empty()) {
             (true, _) => CL_BUILD_SUCCESS,
@@ -389,7 +391,7 @@ unsafe extern "C" fn set_kernel_arg(
                 return set.err().unwrap_or(CL_SUCCESS);
             }
         };
-        let mut args = kernel.args.lock().expect("no panic under this lock");
+        let mut args = kernel.args.locked();
         let at = at as usize;
         if at >= args.len() {
             return CL_INVALID_ARG_INDEX;

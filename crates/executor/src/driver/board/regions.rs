@@ -2,6 +2,7 @@
 
 use super::device::BoardDevice;
 use baltra_board::port;
+use baltra_ring::Locked;
 use baltra_wire::executor::RegionImage;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -19,9 +20,12 @@ pub fn is_board() -> bool {
     BOARD.get().is_some()
 }
 
+/// The checksum of an image that was loaded, and the digest of its bytes.
+pub type LoadedImage = (u32, String);
+
 /// The images that the board's regions hold, read from the board, and those loaded since the last
 /// call; `None`: there is no board, or it does not answer.
-pub fn board_regions() -> Option<(Vec<RegionImage>, Vec<(u32, String)>)> {
+pub fn board_regions() -> Option<(Vec<RegionImage>, Vec<LoadedImage>)> {
     let own = &BOARD.get()?.own;
     let held = own.port.held().ok()?;
     let image = |held: port::Held| RegionImage {
@@ -29,7 +33,7 @@ pub fn board_regions() -> Option<(Vec<RegionImage>, Vec<(u32, String)>)> {
         checksum: held.checksum,
         function: held.function,
     };
-    let mut loaded = own.loaded.images.lock().expect("no panic under this lock");
+    let mut loaded = own.loaded.images.locked();
     let loaded = std::mem::take(&mut *loaded);
     Some((held.into_iter().map(image).collect(), loaded))
 }
@@ -38,7 +42,7 @@ pub fn board_regions() -> Option<(Vec<RegionImage>, Vec<(u32, String)>)> {
 pub fn wait_for_load(most: Duration) {
     if let Some(board) = BOARD.get() {
         let loaded = &board.own.loaded;
-        let images = loaded.images.lock().expect("no panic under this lock");
+        let images = loaded.images.locked();
         let waited = loaded.added.wait_timeout(images, most);
         drop(waited.expect("no panic under this lock"));
     }

@@ -1,6 +1,6 @@
 //! Device memory: one mapping, and the pieces of it that buffers occupy.
 
-use baltra_ring::{Memory, Range};
+use baltra_ring::{Locked, Memory, Range};
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -88,7 +88,7 @@ impl DeviceMemory {
 
     /// A zeroed piece: what an earlier user left there is gone. `None`: no gap is large enough.
     pub fn take(&self, bytes: u64) -> Option<Piece> {
-        let mut space = self.0.space.lock().expect("no panic under this lock");
+        let mut space = self.0.space.locked();
         let offset = space.take(bytes)?;
         drop(space);
         let range = self.0.range.slice(offset, bytes);
@@ -131,12 +131,7 @@ impl Drop for Piece {
         if self.memory.0.is_private {
             clear(&self.range);
         }
-        let mut space = self
-            .memory
-            .0
-            .space
-            .lock()
-            .expect("no panic under this lock");
+        let mut space = self.memory.0.space.locked();
         space.give_back(self.offset);
     }
 }

@@ -4,7 +4,7 @@
 use super::memory::{Piece, ALIGNMENT};
 use super::{give, give_or_refuse, object, Builtin, Device};
 use baltra_opencl::*;
-use baltra_ring::Range;
+use baltra_ring::{Locked, Range};
 use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Mutex};
 
@@ -65,7 +65,7 @@ impl Mem {
 
 impl Drop for Mem {
     fn drop(&mut self) {
-        let calls = std::mem::take(&mut *self.destroyed.lock().expect("no panic under this lock"));
+        let calls = std::mem::take(&mut *self.destroyed.locked());
         for (call, user) in calls.into_iter().rev() {
             // SAFETY: the caller of `clSetMemObjectDestructorCallback` promised that it may be called once.
             unsafe { call(std::ptr::from_mut(self).cast(), user as *mut c_void) };
@@ -262,7 +262,7 @@ unsafe extern "C" fn on_destroyed(
     };
     // SAFETY: a live buffer.
     let mem: &Mem = unsafe { object(mem) };
-    let mut calls = mem.destroyed.lock().expect("no panic under this lock");
+    let mut calls = mem.destroyed.locked();
     calls.push((call, user as usize));
     CL_SUCCESS
 }

@@ -5,6 +5,7 @@ use crate::driver::builtin::objects::{made, release};
 use crate::driver::builtin::{give_or_refuse, object, zero_terminated};
 use baltra_board::accelerator::manifest::{self, Address, Argument};
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use std::ffi::{c_char, c_void, CStr};
 use std::sync::{Arc, Mutex};
 
@@ -77,7 +78,7 @@ impl Kernel {
                 Arg::Value(bytes.to_vec())
             }
         };
-        self.args.lock().expect("no panic under this lock")[at] = arg;
+        self.args.locked()[at] = arg;
         Ok(())
     }
 }
@@ -248,7 +249,7 @@ pub unsafe fn group_info(
             }
             CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE => long(1),
             CL_KERNEL_LOCAL_MEM_SIZE => {
-                let args = kernel.args.lock().expect("no panic under this lock");
+                let args = kernel.args.locked();
                 long(about.local_bytes + local_bytes(&args))
             }
             CL_KERNEL_PRIVATE_MEM_SIZE => long(about.private_bytes),

@@ -11,6 +11,7 @@ use crate::driver::builtin::transfer::{done, Result};
 use crate::driver::cancel;
 use baltra_board::accelerator::manifest::{self, Address};
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use std::sync::Arc;
 
 /// Cycles between two checks whether the session has ended, about ten milliseconds.
@@ -159,10 +160,13 @@ impl Sizes {
     pub unsafe fn range(&self, required: Option<[usize; 3]>, items_max: usize) -> Result<Range> {
         let dimensions = self.dimensions;
         let list = |list: *const usize| -> [usize; 3] {
-            std::array::from_fn(|at| match list.is_null() || at >= dimensions as usize {
-                true => 0,
-                // SAFETY: the caller's promise.
-                false => unsafe { *list.add(at) },
+            std::array::from_fn(|at| {
+                if list.is_null() || at >= dimensions as usize {
+                    0
+                } else {
+                    // SAFETY: the caller's promise.
+                    unsafe { *list.add(at) }
+                }
             })
         };
         Range::new(
@@ -293,11 +297,7 @@ fn words(bytes: &[u8], count: usize) -> impl Iterator<Item = u64> + '_ {
 /// The kernel's buffers are live.
 unsafe fn run(kernel: &Kernel, range: Range) -> Result<(u64, u64)> {
     let about = kernel.about();
-    let args = kernel
-        .args
-        .lock()
-        .expect("no panic under this lock")
-        .clone();
+    let args = kernel.args.locked().clone();
     if about.local_bytes + local_bytes(&args) > LOCAL_BYTES {
         return Err(CL_OUT_OF_RESOURCES);
     }

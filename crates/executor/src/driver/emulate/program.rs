@@ -11,6 +11,7 @@ use crate::driver::cancel;
 use baltra_board::accelerator::manifest::{self, Manifest};
 use baltra_board::accelerator::Image;
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use std::ffi::{c_char, c_void, CStr};
 use std::sync::{Arc, Mutex};
 
@@ -111,7 +112,7 @@ impl Program {
             let executable = Executable::load(compiled.image, &self.load)?;
             Ok((Arc::new(executable), compiled.log))
         });
-        let mut build = self.build.lock().expect("no panic under this lock");
+        let mut build = self.build.locked();
         let (next, code) = match built {
             Ok((executable, log)) => {
                 let build = Build {
@@ -136,7 +137,7 @@ impl Program {
 
     /// The kernels; `None`: it is not built.
     pub fn executable(&self) -> Option<Arc<Executable>> {
-        let build = self.build.lock().expect("no panic under this lock");
+        let build = self.build.locked();
         build.executable.clone()
     }
 
@@ -190,9 +191,10 @@ pub unsafe fn joined(
         // SAFETY: the caller's promise.
         source.extend_from_slice(unsafe {
             let text = *strings.add(at);
-            let length = match lengths.is_null() {
-                true => 0,
-                false => *lengths.add(at),
+            let length = if lengths.is_null() {
+                0
+            } else {
+                *lengths.add(at)
             };
             match length {
                 0 => CStr::from_ptr(text).to_bytes(),
@@ -248,9 +250,10 @@ unsafe extern "C" fn build_program(
     // SAFETY: a live program; `options` is null or a C string.
     unsafe {
         let program: &Program = object(program);
-        let options = match options.is_null() {
-            true => "".into(),
-            false => CStr::from_ptr(options).to_string_lossy(),
+        let options = if options.is_null() {
+            "".into()
+        } else {
+            CStr::from_ptr(options).to_string_lossy()
         };
         program.build(&options)
     }
@@ -332,7 +335,7 @@ pub unsafe fn build_info(
 ) -> cl_int {
     // SAFETY: the caller's promise.
     unsafe {
-        let build = program.build.lock().expect("no panic under this lock");
+        let build = program.build.locked();
         let kind = match build.executable {
             Some(_) => CL_PROGRAM_BINARY_TYPE_EXECUTABLE,
             None => CL_PROGRAM_BINARY_TYPE_NONE,

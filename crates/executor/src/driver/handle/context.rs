@@ -3,6 +3,7 @@
 use super::{list_pointer, raw_devices, Context, Mem, Program, Queue, Sampler};
 use crate::driver::{call, create, Code, Device, Result};
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use std::ffi::{c_char, c_void, CString};
 use std::sync::{Mutex, MutexGuard};
 
@@ -302,5 +303,5 @@ impl Context {
 /// when several contexts allocate or free at once.
 fn svm_lock() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
-    LOCK.lock().expect("no panic under this lock")
+    LOCK.locked()
 }

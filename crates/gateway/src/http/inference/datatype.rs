@@ -248,10 +248,11 @@ impl Output {
 
     /// Upper bound of the length of that JSON.
     pub fn json_bytes_max(&self) -> u64 {
-        match self.datatype == Datatype::Bytes.name() {
+        if self.datatype == Datatype::Bytes.name() {
             // A control character takes six bytes in JSON.
-            true => self.tensor.data.len().saturating_mul(6).saturating_add(4),
-            false => self.tensor.json_bytes_max(),
+            self.tensor.data.len().saturating_mul(6).saturating_add(4)
+        } else {
+            self.tensor.json_bytes_max()
         }
     }
 }

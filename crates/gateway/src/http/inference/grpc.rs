@@ -539,9 +539,10 @@ impl GrpcInferenceService for Service {
         &self,
         request: Request<CudaSharedMemoryStatusRequest>,
     ) -> Result<Response<CudaSharedMemoryStatusResponse>, Status> {
-        match request.into_inner().name.is_empty() {
-            true => Ok(Response::new(CudaSharedMemoryStatusResponse::default())),
-            false => Err(protocol::no_cuda().into()),
+        if request.into_inner().name.is_empty() {
+            Ok(Response::new(CudaSharedMemoryStatusResponse::default()))
+        } else {
+            Err(protocol::no_cuda().into())
         }
     }
 

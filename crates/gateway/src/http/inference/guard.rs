@@ -57,9 +57,10 @@ enum Method {
 impl Method {
     fn of(path: &str) -> Method {
         let Some(name) = path.strip_prefix("/inference.GRPCInferenceService/") else {
-            return match path.starts_with("/grpc.reflection.") {
-                true => Method::Open,
-                false => Method::Small,
+            return if path.starts_with("/grpc.reflection.") {
+                Method::Open
+            } else {
+                Method::Small
             };
         };
         match name {
@@ -171,9 +172,10 @@ impl<B> Guarded<B> {
         let [_, length @ ..] = self.at.prefix;
         let length = u64::from(u32::from_be_bytes(length));
         let limits = &self.gateway.options.limits;
-        let bytes_max = match self.infers {
-            true => limits.body_bytes_max.saturating_add(FIELDS_BYTES),
-            false => SMALL_BYTES_MAX,
+        let bytes_max = if self.infers {
+            limits.body_bytes_max.saturating_add(FIELDS_BYTES)
+        } else {
+            SMALL_BYTES_MAX
         };
         if length > bytes_max {
             return Err(too_large(length, bytes_max));
@@ -190,9 +192,10 @@ impl<B> Guarded<B> {
     fn end(&mut self) -> Result<(), Status> {
         let named = self.at.head.is_none();
         self.at = At::default();
-        match named {
-            true => Ok(()),
-            false => Err(unnamed()),
+        if named {
+            Ok(())
+        } else {
+            Err(unnamed())
         }
     }
 

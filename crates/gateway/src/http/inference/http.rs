@@ -176,9 +176,10 @@ struct IndexRequest {
 /// Parses an optional body.
 async fn optional<T: DeserializeOwned + Default>(body: Body) -> Result<T, Problem> {
     let body = whole(body, SMALL_BYTES_MAX).await?;
-    match body.is_empty() {
-        true => Ok(T::default()),
-        false => parse_json(&body),
+    if body.is_empty() {
+        Ok(T::default())
+    } else {
+        parse_json(&body)
     }
 }
 
@@ -236,9 +237,10 @@ async fn trace_settings(State(gateway): Door, headers: HeaderMap) -> Answer {
 async fn set_trace(state: Door, headers: HeaderMap, body: Body) -> Answer {
     state.keys.caller(&headers)?;
     let request: BTreeMap<String, IgnoredAny> = optional(body).await?;
-    match request.is_empty() {
-        true => trace_settings(state, headers).await,
-        false => Err(protocol::fixed_trace()),
+    if request.is_empty() {
+        trace_settings(state, headers).await
+    } else {
+        Err(protocol::fixed_trace())
     }
 }
 
@@ -254,9 +256,10 @@ async fn log_settings(State(gateway): Door, headers: HeaderMap) -> Answer {
 async fn set_log(state: Door, headers: HeaderMap, body: Body) -> Answer {
     state.keys.caller(&headers)?;
     let request: BTreeMap<String, IgnoredAny> = optional(body).await?;
-    match request.is_empty() {
-        true => log_settings(state, headers).await,
-        false => Err(protocol::fixed_log()),
+    if request.is_empty() {
+        log_settings(state, headers).await
+    } else {
+        Err(protocol::fixed_log())
     }
 }
 
@@ -360,9 +363,10 @@ async fn infer(
     held.grow(message::read_bytes(frames.len(), length, input_bytes_max))?;
     let light = frames.len().min(length.unwrap_or(u64::MAX)) < HEAVY_BYTES;
     let read = move || read_request(&frames, length, input_bytes_max);
-    let (inference, form) = match light {
-        true => read()?,
-        false => blocking(read).await??,
+    let (inference, form) = if light {
+        read()?
+    } else {
+        blocking(read).await??
     };
     let inferred = gateway.infer(&deployed, caller, inference, held, &trace);
     let Inferred {
@@ -373,9 +377,10 @@ async fn infer(
     held.grow(message::written_bytes(&form, &tensors))?;
     let bytes: u64 = tensors.iter().map(|t| t.tensor.data.len()).sum();
     let held = held.if_counted();
-    let written = match bytes < HEAVY_BYTES {
-        true => write_response(&deployed, &form, &tensors, held),
-        false => blocking(move || write_response(&deployed, &form, &tensors, held)).await?,
+    let written = if bytes < HEAVY_BYTES {
+        write_response(&deployed, &form, &tensors, held)
+    } else {
+        blocking(move || write_response(&deployed, &form, &tensors, held)).await?
     };
     let mut response = written.map_err(|error| Problem::internal(error.to_string()))?;
     response.extensions_mut().insert::<Timing>(timing);

@@ -120,13 +120,14 @@ pub(crate) fn read_bytes(body: u64, length: Option<u64>, input_bytes_max: u64) -
 
 /// Upper bound of the memory that [`write_response`] needs in addition to the tensors.
 pub(crate) fn written_bytes(form: &Form, tensors: &[Output]) -> u64 {
-    let texts = tensors
-        .iter()
-        .map(|tensor| match form.is_text(&tensor.tensor) {
+    let texts = tensors.iter().map(|tensor| {
+        if form.is_text(&tensor.tensor) {
             // The text grows by doubling.
-            true => tensor.json_bytes_max().saturating_mul(2),
-            false => 0,
-        });
+            tensor.json_bytes_max().saturating_mul(2)
+        } else {
+            0
+        }
+    });
     texts.fold(0, u64::saturating_add)
 }
 

@@ -178,9 +178,10 @@ pub(crate) async fn unload(
             "parameter '{parameter}' is not supported"
         )));
     }
-    match gateway.remove(name).await? {
-        true => Ok(()),
-        false => Err(Problem::unknown_function(name)),
+    if gateway.remove(name).await? {
+        Ok(())
+    } else {
+        Err(Problem::unknown_function(name))
     }
 }
 

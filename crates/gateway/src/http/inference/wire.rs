@@ -194,11 +194,12 @@ fn check_tensor(tensor: &[u8], is_input: bool) -> Result<(), Status> {
                 "a tensor has more than {DIMENSIONS_MAX} dimensions"
             )));
         }
-        match parameters > PARAMETERS_MAX {
-            true => Err(malformed(&format!(
+        if parameters > PARAMETERS_MAX {
+            Err(malformed(&format!(
                 "a tensor has more than {PARAMETERS_MAX} parameters"
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         }
     })
 }
@@ -278,9 +279,10 @@ fn integer(datatype: &str, kind: Type, value: u64) -> Option<[u8; 8]> {
         return (value <= 1).then(|| value.to_le_bytes());
     }
     let (least, greatest) = kind.range()?;
-    let value = match least < 0 {
-        true => i128::from(value as i64),
-        false => i128::from(value),
+    let value = if least < 0 {
+        i128::from(value as i64)
+    } else {
+        i128::from(value)
     };
     let fits = (least..=greatest).contains(&value);
     fits.then(|| (value as u64).to_le_bytes())

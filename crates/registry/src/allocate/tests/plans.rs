@@ -100,10 +100,7 @@ proptest! {
         let index = Index::new(snapshot, policy);
         let new = accelerator("x");
         for device in index.snapshot().devices.values() {
-            let plan = match drains {
-                true => evacuate(&index, &device.id),
-                false => plan(&index, &device.id, region, &new),
-            };
+            let plan = if drains { evacuate(&index, &device.id) } else { plan(&index, &device.id, region, &new) };
             let mut planned: Vec<&InstanceId> = plan.moves.iter().map(|m| &m.instance).collect();
             planned.extend(plan.stranded.iter().map(|s| &s.instance));
             let count = planned.len();

@@ -3,7 +3,7 @@
 
 use crate::tcp::frame::Violation;
 use crate::tcp::{record_bytes, RING_BYTES, WINDOW_BYTES};
-use baltra_ring::{Progress, Range};
+use baltra_ring::{Locked, Progress, Range};
 use baltra_wire::{Event, Id};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicBool;
@@ -79,7 +79,7 @@ impl Channel {
     }
 
     pub fn account(&self) -> MutexGuard<'_, Account> {
-        self.account.lock().expect("no panic under this lock")
+        self.account.locked()
     }
 }
 
