@@ -26,7 +26,7 @@ lint: ## formatting, phrases, dependencies between crates, port lists, clippy an
 unit: crate = $(firstword $(subst ::, ,$(T)))
 unit: ## unit tests of the crates; make unit T=wire::limits: tests of one crate whose name contains the rest
 ifdef T
-	@$(CARGO) test --release --locked -p baltra-$(crate) -- $(patsubst $(crate)::%,%,$(filter-out $(crate),$(T)))
+	@$(CARGO) test --locked -p baltra-$(crate) -- $(patsubst $(crate)::%,%,$(filter-out $(crate),$(T)))
 else
 	@scripts/test.sh unit
 endif

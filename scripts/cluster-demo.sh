@@ -5,7 +5,7 @@
 #   scripts/cluster-demo.sh [--quick]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-baltra=$PWD/target/release/baltra
+baltra=${BALTRA:-$PWD/target/release/baltra}
 out=target/demo
 mkdir -p "$out"
 side=1600 steps=400

@@ -60,7 +60,7 @@ done
 # The loader keeps the path that it has on the host, because the programs are copied unchanged.
 mkdir -p "$tree/opencl" "$tree/lib64"
 cp target/apps/sobel target/apps/matmul "$tree/opencl/"
-objcopy --strip-debug target/release/libbaltra_opencl.so "$tree/opencl/libOpenCL.so.1"
+objcopy --strip-debug "$(dirname "${BALTRA:-target/release/baltra}")/libbaltra_opencl.so" "$tree/opencl/libOpenCL.so.1"
 for file in "$tree"/opencl/*; do
   ldd "$file" | awk '/=> \// && !/libOpenCL/ {print $3}'
 done | sort -u | xargs -I{} cp -L {} "$tree/opencl/"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs test programs built by cargo, and prints the number of passed tests at the end.
 
-    cargo build --release --workspace --lib --bins --tests --message-format=json > tests.json
+    cargo build --workspace --lib --bins --tests --message-format=json > tests.json
     scripts/run_tests.py tests.json                          # all of them
     scripts/run_tests.py tests.json --only 'tests/*' --not '*/fuzz' -- --test-threads=1
 

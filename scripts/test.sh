@@ -84,36 +84,39 @@ skip() {
     say "$1: skipped: $2"
 }
 
-# Installs the packages that the groups need while clippy, which needs none of them, compiles.
-ahead=
-if [[ $# -eq 0 ]]; then
-    timeout --foreground "$LIMIT" scripts/setup.sh base test drivers fabric bench board vm >"$logs/setup-ahead.log" 2>&1 </dev/null &
-    ahead=$!
-fi
 setup() {
-    [[ -z $ahead ]] || wait "$ahead"
-    ahead=
     run setup scripts/setup.sh "$@"
 }
 
-# Builds the tests and the programs that they run, once for all groups. Cargo's -p would select other
-# features of their dependencies, and build those again.
+# Builds the tests and the programs that they run, once for all groups. The compiler needs few packages; those of
+# the groups of `make test` are installed beside it.
 tests=$logs/tests.json
+export BALTRA=$PWD/target/debug/baltra
 is_built=
 built() {
     [[ -z $is_built ]] || return 0
     is_built=yes
+    setup base
+    timeout --foreground "$LIMIT" scripts/setup.sh base test drivers fabric bench board vm >"$logs/setup-ahead.log" 2>&1 </dev/null &
+    local ahead=$!
+    compile
+    wait "$ahead"
     setup base test drivers fabric bench
     run photo scripts/photo.sh
     run apps make -s -C apps
     run functions make -s -C apps/functions
     run bench-programs make -s -C bench/opencl
-    compile
     run boards make -s -C hdl/messages
 }
+# Compiles and lints in one pass, because clippy's driver compiles what it lints: a second pass would check all
+# dependencies again. Cargo's -p would select other features of the dependencies, and build those again.
+is_compiled=
 compile() {
-    run build bash -c 'cargo build --release --workspace --locked --lib --bins --tests \
-        --message-format=json-render-diagnostics >"$0" || { rm -f "$0"; exit 1; }' "$tests"
+    [[ -z $is_compiled ]] || return 0
+    is_compiled=yes
+    run build env RUSTC_WORKSPACE_WRAPPER=clippy-driver bash -c 'cargo build --workspace --locked \
+        --lib --bins --tests --examples --message-format=json-render-diagnostics >"$0" || { rm -f "$0"; exit 1; }' "$tests"
+    run clippy bash -c '! grep -aA 20 "^warning" "$0"' "$logs/build.log"
 }
 
 # Runs a group.
@@ -123,7 +126,7 @@ group() {
         crates) run crates scripts/check_crates.py ;;
         ports) run ports scripts/check_ports.py ;;
         text) run text scripts/lint_text.py --phrases ;;
-        clippy) run clippy cargo clippy --release --workspace --all-targets --locked -- -D warnings ;;
+        clippy) compile ;;
         deny)
             # Built once and kept, as a debug build without symbols: the check takes seconds, linking a
             # release build takes minutes.
@@ -170,8 +173,7 @@ group() {
             setup base vm
             run functions make -s -C apps/functions
             run apps make -s -C apps
-            # `make test` has built everything before.
-            [[ -n $is_built ]] || compile
+            compile
             run guest scripts/guest.sh
             run vm crates/vfun/tests/vm_test.py
             ;;
@@ -189,16 +191,14 @@ group() {
             run board-gates hdl/board/tests/gates_test.py
             run board-two-regions make -s -C hdl/board REGIONS=2
             run board-two-regions-host env BOARD=board-2-regions hdl/board/tests/host_test.py
-            # `make test` has built everything before.
-            [[ -n $is_built ]] || compile
+            compile
             run board-device hdl/board/tests/device_test.py
             run board-launch hdl/board/tests/launch_test.py
             run board-bind hdl/board/tests/bind_test.py
             ;;
         kubernetes)
             setup base kubernetes
-            # `make test` has built everything before.
-            [[ -n $is_built ]] || compile
+            compile
             if [[ $EUID -eq 0 ]]; then
                 run kubernetes-build scripts/kubernetes/build.sh control node
                 run kubernetes-chart target/venv/bin/python scripts/kubernetes/tests/chart_test.py

@@ -44,7 +44,7 @@ class Manager:
         )
         until("the manager serves", lambda: (self.home / "run/baltra.sock").exists())
         (self.home / "lib").mkdir()
-        (self.home / "lib/libOpenCL.so.1").symlink_to(ROOT / "target/release/libbaltra_opencl.so")
+        (self.home / "lib/libOpenCL.so.1").symlink_to(BALTRA.parent / "libbaltra_opencl.so")
 
     def run(self, program, **more):
         """The output of a program of this host."""

@@ -7,6 +7,7 @@ usage: launch_test.py [PART OF A NAME …]     (no root; `make` first, for targe
 
 import array
 import contextlib
+import os
 import socket
 import struct
 import subprocess
@@ -33,7 +34,8 @@ from host_test import (
 
 BRING, TAKE, GIVE, PUT, GET, LAUNCH, CANCEL = range(7, 14)
 FAULT, FAILED = 67, 68
-BALTRA = Path(__file__).resolve().parents[3] / "target" / "release" / "baltra"
+ROOT = Path(__file__).resolve().parents[3]
+BALTRA = Path(os.environ.get("BALTRA", ROOT / "target/release/baltra"))
 TEXT = 1 << 19  # in the window
 KERNELS = ("add", "stray", "forever", "hello")
 SOURCE = """
