@@ -59,8 +59,11 @@ impl Daemon {
         let vendors = home.path().join("vendors");
         announce_pocl(&vendors)?;
         let xrt = home.path().join("xrt");
-        std::fs::create_dir(&xrt)?;
-        std::os::unix::fs::symlink("/usr/lib/x86_64-linux-gnu", xrt.join("lib"))?;
+        // It exists when a daemon is restarted.
+        if !xrt.exists() {
+            std::fs::create_dir(&xrt)?;
+            std::os::unix::fs::symlink("/usr/lib/x86_64-linux-gnu", xrt.join("lib"))?;
+        }
         let mut command = Command::new(program);
         // PoCL provides as many devices as the configuration serves.
         let devices = options.config.matches("[[device]]").count();

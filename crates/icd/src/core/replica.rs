@@ -85,6 +85,18 @@ impl Coherence {
         self.holders = vec![member];
     }
 
+    /// The contents move; for each end the member and the slot of the end's event.
+    fn moves_on(&mut self, from: (usize, Slot), to: (usize, Slot)) {
+        for ((member, slot), inward) in [(from, false), (to, true)] {
+            self.moves.push(Move {
+                member,
+                slot,
+                inward,
+            });
+        }
+        self.holders.push(to.0);
+    }
+
     fn arrivals(&mut self, member: usize) -> Arc<Arrivals> {
         if let Some((_, found)) = self.arrivals.iter().find(|own| own.0 == member) {
             return found.clone();
@@ -213,17 +225,7 @@ fn bring(queue: &Object<Queue>, memory: &Memory, state: &mut Coherence) -> Resul
     };
     source.client.watch(read, Box::new(copied)).map_err(lost)?;
 
-    state.moves.push(Move {
-        member: from,
-        slot: read,
-        inward: false,
-    });
-    state.moves.push(Move {
-        member: to,
-        slot: arrival,
-        inward: true,
-    });
-    state.holders.push(to);
+    state.moves_on((from, read), (to, arrival));
     Ok(())
 }
 
@@ -310,17 +312,7 @@ fn bring_in_pieces(
     }
     dependencies.ended(CL_COMPLETE);
 
-    state.moves.push(Move {
-        member: from,
-        slot: gone,
-        inward: false,
-    });
-    state.moves.push(Move {
-        member: to,
-        slot: arrival,
-        inward: true,
-    });
-    state.holders.push(to);
+    state.moves_on((from, gone), (to, arrival));
     Ok(())
 }
 
