@@ -10,7 +10,8 @@ enum Route { None, Function, System, Health, Metrics, Functions, Server };
 // As in http_pkg.
 enum Text {
     End, EndClose, EndKeep, Tag, Continue, HealthText, FunctionsText, MetricsText, OptionsAny, OptionsGet, OptionsPost,
-    T400, T401, T404, T405Get, T405Post, T413, T417, T431, T500Long, T501, T501Method, T500Image, T503, T503Changed
+    T400, T401, T404, T405Get, T405Post, T413, T417, T431, T500Long, T501, T501Method, T500Image,
+    T500Kernel, T400Kernel, T503, T503Changed
 };
 enum Next { Save, Call, List, Reply };
 
