@@ -149,7 +149,9 @@ def test_nothing_of_an_earlier_call_is_left():
         push(running, "edges2", "sobel", "body,answer,64,64", "--global", "64,64")
         for _ in range(2):
             for name in ("edges", "edges2"):
-                answer = http(running, name, os.urandom(4096), "?width=64" if name == "edges" else "")
+                answer = http(
+                    running, name, os.urandom(4096), "?width=64" if name == "edges" else ""
+                )
                 assert answer[0] == 200 and any(answer[1])
             assert http(running, "nothing", b"x") == (200, bytes(4096))
 
@@ -192,7 +194,9 @@ def test_bindings_that_are_refused():
                 port.id += 1
                 fields = (0, 0, 4096, len(binding), 0, 0, 0, 0, 0, 0, 0, 0)
                 packet = struct.pack(REQUEST, BIND, port.id, *fields, name, b"")
-                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [library.fileno()]))]
+                rights = [
+                    (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [library.fileno()]))
+                ]
                 port.socket.sendmsg([packet], rights)
                 return port.receive()["status"]
 
