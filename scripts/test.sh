@@ -88,19 +88,15 @@ setup() {
     run setup scripts/setup.sh "$@"
 }
 
-# Builds the tests and the programs that they run, once for all groups. The compiler needs few packages; those of
-# the groups of `make test` are installed beside it.
+# Builds the tests and the programs that they run, once for all groups.
 tests=$logs/tests.json
 export BALTRA=$PWD/target/debug/baltra
 is_built=
 built() {
     [[ -z $is_built ]] || return 0
     is_built=yes
-    setup base
-    timeout --foreground "$LIMIT" scripts/setup.sh base test drivers fabric bench board vm >"$logs/setup-ahead.log" 2>&1 </dev/null &
-    local ahead=$!
     compile
-    wait "$ahead"
+    [[ -z $ahead ]] || wait "$ahead"
     setup base test drivers fabric bench
     run photo scripts/photo.sh
     run apps make -s -C apps
@@ -110,10 +106,18 @@ built() {
 }
 # Compiles and lints in one pass, because clippy's driver compiles what it lints: a second pass would check all
 # dependencies again. Cargo's -p would select other features of the dependencies, and build those again.
+# The compiler needs few packages; those of the groups of `make test` are installed beside it.
+is_default=$(($# == 0))
+ahead=
 is_compiled=
 compile() {
     [[ -z $is_compiled ]] || return 0
     is_compiled=yes
+    setup base
+    if ((is_default)); then
+        timeout --foreground "$LIMIT" scripts/setup.sh base test drivers fabric bench board vm >"$logs/setup-ahead.log" 2>&1 </dev/null &
+        ahead=$!
+    fi
     run build env RUSTC_WORKSPACE_WRAPPER=clippy-driver bash -c 'cargo build --workspace --locked \
         --lib --bins --tests --examples --message-format=json-render-diagnostics >"$0" || { rm -f "$0"; exit 1; }' "$tests"
     run clippy bash -c '! grep -aA 20 "^warning" "$0"' "$logs/build.log"
