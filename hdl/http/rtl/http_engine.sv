@@ -293,8 +293,7 @@ module http_engine
   // ---- a step of the parser ----
   http_step #(
       .SESSIONS  (SESSIONS),
-      .BODY_BYTES(BODY_BYTES),
-      .BINDINGS  (BINDINGS)
+      .BODY_BYTES(BODY_BYTES), .BINDINGS(BINDINGS)
   ) u_step (
       .clk(own_clk),
       .parses    (state == PARSE),
@@ -574,17 +573,14 @@ module http_engine
   always_ff @(posedge own_clk) begin
     if (state == SAVE || state == CALL) requests[s] <= c;
     request_next <= requests[pick_then];  // in PICK, without a write
-    if (called_now) begin
-      afters[s] <= c.together ? at : at + RxP'(c.length);
-    end
+    if (called_now) afters[s] <= c.together ? at : at + RxP'(c.length);
     if (finished) outcomes[finish_tag] <= finish_refused && finish_fetch == FetchSilent ? TEXT_504 :
         finish_refused && finish_fetch != FetchOk ? TEXT_502 : finish_refused ? TEXT_500_IMAGE :
         finish_killed ? TEXT_503 : finish_code == 2'd1 ? TEXT_500_KERNEL : finish_code == 2'd2 ? TEXT_400_KERNEL : TEXT_500_LONG;
   end
 
   always_ff @(posedge own_clk) begin
-    reader_start <= 1'b0;
-    writer_start <= 1'b0;
+    {reader_start, writer_start} <= 2'b00;
     notify <= 1'b0;
     release_valid <= 1'b0;
     // The number of consumed bytes is known late, so it is counted in two steps.
