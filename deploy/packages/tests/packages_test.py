@@ -98,8 +98,8 @@ class Debian:
 
     def install(self, package, *options):
         """Installs the package with apt."""
-        shutil.copy(package, self.root / "root/baltra.deb")
-        self.run("apt-get", "install", "--yes", "--quiet", *options, "/root/baltra.deb")
+        shutil.copy(package, self.root / "srv/baltra.deb")
+        self.run("apt-get", "install", "--yes", "--quiet", *options, "/srv/baltra.deb")
 
     def files(self):
         """The files outside of the records of dpkg and apt."""
@@ -220,17 +220,17 @@ class Tests:
 
     def test_an_update_keeps_running_programs(self):
         debian = self.debian_with_baltra()
-        shutil.copy(SOBEL, debian.root / "root/sobel")
+        shutil.copy(SOBEL, debian.root / "srv/sobel")
         system = System(debian)
         try:
             began = time.monotonic()
             system.run("systemctl start baltra")
             until("the manager serves", lambda: "ready" in system.run("baltra devices || true"))
-            shared = "cd /tmp && baltra run -- /root/sobel --repeat 1 --output first.png"
+            shared = "cd /tmp && baltra run -- /srv/sobel --repeat 1 --output first.png"
             system.run(shared)
             print(f"first shared program after {time.monotonic() - began:.1f} s")
             native = "OCL_ICD_VENDORS=/etc/OpenCL/vendors/pocl.icd"
-            system.run(f"cd /tmp && {native} /root/sobel --repeat 1 --output native.png")
+            system.run(f"cd /tmp && {native} /srv/sobel --repeat 1 --output native.png")
             system.run("cmp /tmp/native.png /tmp/first.png")
             self.update(system)
         finally:
@@ -239,14 +239,14 @@ class Tests:
     def update(self, system):
         """Installs the package again under eight programs, which all finish with the right
         bytes."""
-        program = "cd /tmp && baltra run -- /root/sobel --repeat 150 --output"
+        program = "cd /tmp && baltra run -- /srv/sobel --repeat 150 --output"
         programs = [system.start(f"{program} {n}.png") for n in range(8)]
         sessions = lambda: json.loads(system.run("baltra sessions --json"))
         shared = lambda: [s for s in sessions() if s["tenant"] != "gateway"]
         until("eight programs have sessions", lambda: len(shared()) >= 8)
         manager = "systemctl show --property MainPID --value baltra-manager"
         before = system.run(manager)
-        system.run("apt-get install --yes --quiet --reinstall /root/baltra.deb")
+        system.run("apt-get install --yes --quiet --reinstall /srv/baltra.deb")
         until("a new manager serves", lambda: system.run(f"{manager}") not in (before, "0\n"))
         still = sum(program.poll() is None for program in programs)
         assert still == 8, f"{still} of 8 programs were running after the update"
@@ -259,12 +259,12 @@ class Tests:
         debian = self.debian_with_baltra()
         configuration = debian.root / "etc/baltra/baltra.toml"
         configuration.write_text(configuration.read_text() + "# changed\n")
-        debian.run("apt-get", "install", "--yes", "--reinstall", "/root/baltra.deb")
+        debian.run("apt-get", "install", "--yes", "--reinstall", "/srv/baltra.deb")
         assert configuration.read_text().endswith("# changed\n")
         debian.run("apt-get", "purge", "--yes", "baltra")
         debian.run("sh", "-c", "! getent passwd baltra && ! getent group baltra")
         left = [name for name in debian.files() - debian.before if "baltra" in name]
-        assert left == ["root/baltra.deb"], left
+        assert left == ["srv/baltra.deb"], left
         debian.end()
         self.debian = None
 
