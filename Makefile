@@ -4,7 +4,7 @@ OUT := target
 
 .PHONY: all demo test test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-hdl test-board test-drivers test-messages test-vm \
 	test-kubernetes test-packages packages kernel-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-cluster-kubernetes bench-board bench-messages \
-	bench-vm bench-kubernetes cluster-demo apps build humboldt setup clean help
+	bench-vm bench-kubernetes cluster-demo docs apps build humboldt setup clean help
 
 all: build apps
 
@@ -67,6 +67,14 @@ packages: setup ## builds the .deb, the wheel, the image, the chart and the bill
 
 test-packages: ## installs the packages in a fresh Debian and a fresh Python, and checks them (root)
 	@scripts/test.sh packages
+
+docs: $(OUT)/tools/bin/mdbook ## builds the documentation site with search into target/docs/site, and checks its links
+	@scripts/docs.py build $<
+
+# Without debug information, as a debug build: it starts in milliseconds and compiles in a few minutes.
+$(OUT)/tools/bin/mdbook:
+	@CARGO_PROFILE_DEV_DEBUG=false $(CARGO) install mdbook@0.5.4 --debug --locked --no-default-features \
+		--features search --root $(OUT)/tools
 
 board-demo: ## demonstrates the live FPGA board with ping, curl and tcpdump (root)
 	@scripts/board-demo.sh

@@ -129,7 +129,10 @@ group() {
         format) run format cargo fmt --all --check ;;
         crates) run crates scripts/check_crates.py ;;
         ports) run ports scripts/check_ports.py ;;
-        text) run text scripts/lint_text.py --phrases ;;
+        text)
+            run text scripts/lint_text.py --phrases
+            run links scripts/docs.py check
+            ;;
         clippy) compile ;;
         deny)
             # Built once and kept, as a debug build without symbols: the check takes seconds, linking a
