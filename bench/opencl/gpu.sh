@@ -15,10 +15,11 @@
 #   --label NAME       the machine, in the record's name (default: the host's name)
 #   --out DIR          folder of the record (default bench/results/opencl)
 #
-# pack takes programs from the PATH and from these variables, if they are set: CLBLAST_TESTS (the
-# output of clblast.sh), HASHCAT (a folder with hashcat and its OpenCL, modules and tunings), CTS
-# (the output of scripts/cts.sh), PYTHON_SITE (a folder with pyopencl and pytest) and PYOPENCL_TESTS
-# (pyopencl's folder test/). README.md describes how to build them.
+# pack takes Baltra from the folder of BALTRA (default: target/release/baltra), other programs from
+# the PATH and from these variables, if they are set: CLBLAST_TESTS (the output of clblast.sh),
+# HASHCAT (a folder with hashcat and its OpenCL, modules and tunings), CTS (the output of
+# scripts/cts.sh), PYTHON_SITE (a folder with pyopencl and pytest) and PYOPENCL_TESTS (pyopencl's
+# folder test/). README.md describes how to build them.
 #
 # Exit status: 0 every result equals the native one, 1 some differ, 2 usage, 3 no program could be
 # run.
@@ -56,10 +57,11 @@ while (($#)); do
 done
 
 pack() {
-    local program found
+    local program found built
+    built=$(dirname "${BALTRA:-target/release/baltra}")
     mkdir -p "$kit/bin" "$kit/lib"
     for program in baltra libbaltra_opencl.so; do
-        strip -o "$kit/bin/$program" "target/release/$program" || exit 3
+        strip -o "$kit/bin/$program" "$built/$program" || exit 3
     done
     make -s -C bench/opencl OUT="$kit/bin" "$kit/bin/transfers" "$kit/bin/faults" || exit 3
     echo "$(git rev-parse --short=10 HEAD)$([[ -z $(git status --porcelain -uno) ]] || echo -dirty)" >"$kit/commit"
