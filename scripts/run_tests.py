@@ -21,6 +21,7 @@ import argparse
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -80,6 +81,12 @@ def processor_s(session):
         fields = read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
         ticks += sum(int(field) for field in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def reaped_s():
+    """Processor seconds of all programs that ended, with the children that they reaped."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def describe(pid, stacks):
@@ -196,9 +203,10 @@ def main():
     if not chosen:
         sys.exit("error: no built test program matches --only and --not")
     for name, executable, directory in chosen:
-        began = time.monotonic()
+        began, used = time.monotonic(), reaped_s()
         text, status = run(executable, directory, arguments)
-        print(text, f"{name}: {time.monotonic() - began:.1f} s\n", sep="", flush=True)
+        took = f"{time.monotonic() - began:.1f} s, {reaped_s() - used:.1f} s of processors"
+        print(text, f"{name}: {took}\n", sep="", flush=True)
         result = RESULT.findall(text)
         if status is None:
             results = [result for _, result in DONE.findall(text)]

@@ -2,7 +2,7 @@
 # Runs the named groups of tests, by default those of `make test`, and ends with "N passed, N failed".
 # `make test`: format text crates ports clippy integration unit loom miri fuzz messages hdl vm deny
 # (drivers: the part of integration that runs programs on five vendors' OpenCL drivers)
-# Groups that mostly wait run beside groups that mostly compute.
+# Groups run side by side, in three lanes (below).
 # Other groups: board (the live model with Linux' TCP), kubernetes (a cluster that is built from source and kept in
 # target/kubernetes) and packages (installed in a fresh Debian, kept in target/packages-test), all as root; `all` runs
 # every group.
@@ -84,43 +84,50 @@ skip() {
     say "$1: skipped: $2"
 }
 
+# One at a time, because lanes need packages at the same time.
 setup() {
-    run setup scripts/setup.sh "$@"
+    run "setup-$(tr ' ' - <<<"$*")" flock "$logs/setup.lock" scripts/setup.sh "$@"
 }
 
-# Builds the tests and the programs that they run, once for all groups.
+# What one lane makes and others wait for: Baltra and the programs of the tests. The lane holds a lock for as long.
+# A lane that ends has released its locks.
+hold() {
+    exec 8>"$logs/compiled.lock" 9>"$logs/prepared.lock"
+    flock 8
+    flock 9
+}
+await() { flock "$logs/$1.lock" true; }
+
+# Compiles and lints in one pass, because clippy's driver compiles what it lints: a second pass would check all
+# dependencies again. Cargo's -p would select other features of the dependencies, and build those again.
 tests=$logs/tests.json
 export BALTRA=$PWD/target/debug/baltra
-is_built=
-built() {
-    [[ -z $is_built ]] || return 0
-    is_built=yes
-    compile
-    [[ -z $ahead ]] || wait "$ahead"
-    setup base test drivers fabric bench
+is_compiled=
+compile() {
+    [[ -z $is_compiled ]] || { await compiled; return 0; }
+    is_compiled=yes
+    setup base
+    run build env RUSTC_WORKSPACE_WRAPPER=clippy-driver bash -c 'cargo build --workspace --locked \
+        --lib --bins --tests --examples --message-format=json-render-diagnostics >"$0" || { rm -f "$0"; exit 1; }' "$tests"
+    flock -u 8 2>/dev/null
+    run clippy bash -c '! grep -aA 20 "^warning" "$0"' "$logs/build.log"
+}
+# Makes what the tests run apart from Baltra.
+is_prepared=
+prepare() {
+    [[ -z $is_prepared ]] || { await prepared; return 0; }
+    is_prepared=yes
+    setup base test drivers fabric bench "$@"
     run photo scripts/photo.sh
     run apps make -s -C apps
     run functions make -s -C apps/functions
     run bench-programs make -s -C bench/opencl
     run boards make -s -C hdl/messages
+    flock -u 9 2>/dev/null
 }
-# Compiles and lints in one pass, because clippy's driver compiles what it lints: a second pass would check all
-# dependencies again. Cargo's -p would select other features of the dependencies, and build those again.
-# The compiler needs few packages; those of the groups of `make test` are installed beside it.
-is_default=$(($# == 0))
-ahead=
-is_compiled=
-compile() {
-    [[ -z $is_compiled ]] || return 0
-    is_compiled=yes
-    setup base
-    if ((is_default)); then
-        timeout --foreground "$LIMIT" scripts/setup.sh base test drivers fabric bench board vm >"$logs/setup-ahead.log" 2>&1 </dev/null &
-        ahead=$!
-    fi
-    run build env RUSTC_WORKSPACE_WRAPPER=clippy-driver bash -c 'cargo build --workspace --locked \
-        --lib --bins --tests --examples --message-format=json-render-diagnostics >"$0" || { rm -f "$0"; exit 1; }' "$tests"
-    run clippy bash -c '! grep -aA 20 "^warning" "$0"' "$logs/build.log"
+built() {
+    compile
+    prepare
 }
 
 # Runs a group.
@@ -220,8 +227,7 @@ group() {
         packages)
             setup base packages
             run apps make -s -C apps sobel
-            # `make test` has built everything before.
-            [[ -n $is_built ]] || compile
+            compile
             if [[ $EUID -eq 0 ]]; then
                 run packages deploy/packages/tests/packages_test.py
             else
@@ -268,18 +274,37 @@ for name in "${groups[@]}"; do
     fi
 done
 
-# The integration tests wait for daemons most of their time: the groups after them run beside them.
-beside=
-for name in "${groups[@]}"; do
-    if [[ $name == integration && ${#groups[@]} -gt 1 ]]; then
-        built
-        group integration &
-        beside=$!
-    else
-        group "$name"
+has() { [[ " ${groups[*]} " == *" $1 "* ]]; }
+lane() { for name in "$@"; do ! has "$name" || group "$name"; done; }
+
+# Three lanes run side by side, because a group that waits or that one processor computes leaves the others idle:
+# hardware from the start, since most of it does not need Baltra; groups that wait for daemons and guests; the rest.
+if has integration && [[ ${#groups[@]} -gt 1 ]]; then
+    lane format crates ports text
+    setup base
+    lanes=()
+    if has hdl; then
+        hold
+        (
+            exec 8>&-
+            is_compiled=yes
+            prepare board vm
+            group hdl
+        ) &
+        lanes+=($!)
+        exec 9>&-
+        is_prepared=yes
     fi
-done
-[[ -z $beside ]] || wait "$beside"
+    built
+    lane integration vm deny &
+    lanes+=($!)
+    for name in "${groups[@]}"; do
+        [[ " format crates ports text hdl integration vm deny " == *" $name "* ]] || group "$name"
+    done
+    wait "${lanes[@]}"
+else
+    lane "${groups[@]}"
+fi
 
 passed=$(total passed)
 failed=$(total failed)
