@@ -36,8 +36,8 @@ from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BALTRA = ROOT / "target/release/baltra"
-VFUN = ROOT / "target/release/vfun"
+BALTRA = Path(os.environ.get("BALTRA", ROOT / "target/release/baltra"))
+VFUN = BALTRA.with_name("vfun")
 # Seconds until a door has to respond after the load, and until resources of ended clients are
 # freed. Only a door that is stuck takes this long, on any host.
 PATIENCE_S = 180
