@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the named groups of tests, by default those of `make test`, and ends with "N passed, N failed".
-# `make test`: format text crates ports clippy integration unit loom miri fuzz messages hdl vm deny
+# `make test`: format text crates ports clippy integration unit tutorials loom miri fuzz messages hdl vm deny
 # (drivers: the part of integration that runs programs on five vendors' OpenCL drivers)
 # Groups run side by side, in three lanes (below).
 # Other groups: board (the live model with Linux' TCP), kubernetes (a cluster that is built from source and kept in
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 
 groups=("$@")
-tested=(format text crates ports clippy integration unit loom miri fuzz messages hdl vm deny)
+tested=(format text crates ports clippy integration unit tutorials loom miri fuzz messages hdl vm deny)
 [[ ${#groups[@]} -gt 0 ]] || groups=("${tested[@]}")
 [[ ${groups[*]} != all ]] || groups=("${tested[@]}" board kubernetes packages)
 logs=target/test-logs
@@ -153,6 +153,10 @@ group() {
             built
             run unit scripts/run_tests.py "$tests" --not 'tests/*' --not '*/fuzz'
             ;;
+        tutorials)
+            built
+            run tutorials scripts/tutorials.py docs/tutorials/*.md
+            ;;
         loom)
             run loom env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
                 cargo test --release --locked -p baltra-ring -p baltra-steps --lib loom
@@ -190,6 +194,7 @@ group() {
             compile
             run guest scripts/guest.sh
             run vm crates/vfun/tests/vm_test.py
+            run vm-tutorial scripts/tutorials.py --with vm docs/tutorials/a-guest-calls-the-host.md
             ;;
         hdl)
             setup base board fabric
