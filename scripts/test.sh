@@ -156,6 +156,7 @@ group() {
         tutorials)
             built
             run tutorials scripts/tutorials.py docs/tutorials/*.md
+            run reference scripts/reference.py --check
             ;;
         loom)
             run loom env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \

@@ -402,7 +402,8 @@ pub struct DeviceOptions {
     /// Unique on the node; `auto`: `device0`, `device1`, …. An entry with several devices numbers
     /// them: `NAME0`, `NAME1`, ….
     pub name: String,
-    /// The driver's library; `auto`: all installed drivers.
+    /// The driver's library; `auto`: all installed drivers; `board:PATH`: a board's host port;
+    /// `emulate:`: an emulated accelerator.
     pub driver: String,
     /// The driver's device: an ordinal, a UUID, a PCI address, or a part of the names of several;
     /// `all`: those that no other entry selects.

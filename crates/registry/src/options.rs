@@ -120,17 +120,17 @@ impl Role {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TokenOptions {
-    /// See [`Role::Operator`].
+    /// Token of operators and their tools, which may make all changes.
     pub operator: String,
     /// Instead of `operator`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operator_file: Option<PathBuf>,
-    /// See [`Role::Node`].
+    /// Token of managers.
     pub node: String,
     /// Instead of `node`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_file: Option<PathBuf>,
-    /// See [`Role::Application`].
+    /// Token of applications and gateways, to which devices are allocated.
     pub application: String,
     /// Instead of `application`.
     #[serde(skip_serializing_if = "Option::is_none")]
