@@ -366,6 +366,8 @@ BALTRA_FUNCTION float atomic_xchg(volatile __local float *p, float v) { float ol
 BALTRA_RELATIONS(float, int, as_uint, 0x7f800000u, 0x7fffffu)
 BALTRA_RELATIONS(double, int, as_ulong, 0x7ff0000000000000ul, 0xffffffffffffful)
 /* Of vectors: all bits are set where the relation holds. */
+#define BALTRA_MOST_OF(I) ((I)(((ulong)-1 >> 1) >> (64 - 8 * sizeof(I))))
+#define BALTRA_EXPONENT_OF(I) (sizeof(I) == 4 ? (I)0x7f800000 : (I)0x7ff0000000000000)
 #define BALTRA_RELATION_V(NAME, T, I, N) \
     BALTRA_FUNCTION I##N NAME(T##N a, T##N b)
 #define BALTRA_RELATIONS_V(T, I, N)                                                                  \
@@ -378,7 +380,21 @@ BALTRA_RELATIONS(double, int, as_ulong, 0x7ff0000000000000ul, 0xffffffffffffful)
     BALTRA_RELATION_V(islessgreater, T, I, N) { return (a < b) | (a > b); }                          \
     BALTRA_RELATION_V(isordered, T, I, N) { return (a == a) & (b == b); }                            \
     BALTRA_RELATION_V(isunordered, T, I, N) { return (a != a) | (b != b); }                          \
-    BALTRA_FUNCTION I##N isnan(T##N a) { return a != a; }
+    BALTRA_FUNCTION I##N isnan(T##N a) { return a != a; }                                            \
+    BALTRA_FUNCTION I##N isinf(T##N a)                                                               \
+    {                                                                                                \
+        return (__builtin_astype(a, I##N) & BALTRA_MOST_OF(I)) == BALTRA_EXPONENT_OF(I);             \
+    }                                                                                                \
+    BALTRA_FUNCTION I##N isfinite(T##N a)                                                            \
+    {                                                                                                \
+        return (__builtin_astype(a, I##N) & BALTRA_EXPONENT_OF(I)) != BALTRA_EXPONENT_OF(I);         \
+    }                                                                                                \
+    BALTRA_FUNCTION I##N isnormal(T##N a)                                                            \
+    {                                                                                                \
+        I##N exponent = __builtin_astype(a, I##N) & BALTRA_EXPONENT_OF(I);                           \
+        return (exponent != (I)0) & (exponent != BALTRA_EXPONENT_OF(I));                             \
+    }                                                                                                \
+    BALTRA_FUNCTION I##N signbit(T##N a) { return __builtin_astype(a, I##N) < (I)0; }
 #define BALTRA_RELATIONS_ALL(T, I)                                                                   \
     BALTRA_RELATIONS_V(T, I, 2) BALTRA_RELATIONS_V(T, I, 3) BALTRA_RELATIONS_V(T, I, 4)              \
     BALTRA_RELATIONS_V(T, I, 8) BALTRA_RELATIONS_V(T, I, 16)
@@ -427,20 +443,30 @@ BALTRA_FUNCTION double bitselect(double a, double b, double c)
 BALTRA_TERNARY(float, bitselect, float) BALTRA_TERNARY(double, bitselect, double)
 
 #include "baltra_math.h"
+#include "baltra_transcendental.h"
+#include "baltra_special.h"
 
 /* ---- copies ---- */
 
-#define BALTRA_COPY_OF(T, TO, FROM)                                                                       \
+#define BALTRA_COPY_OF(T, TO, FROM, TO_STRIDE, FROM_STRIDE)                                               \
     BALTRA_FUNCTION event_t async_work_group_copy(TO T *to, const FROM T *from, size_t count, event_t event) \
     {                                                                                                     \
         if (get_local_linear_id() == 0)                                                                   \
             for (uint i = 0; i < (uint)count; i++) to[i] = from[i];                                       \
         return event;                                                                                     \
+    }                                                                                                     \
+    BALTRA_FUNCTION event_t async_work_group_strided_copy(TO T *to, const FROM T *from, size_t count,     \
+                                                          size_t stride, event_t event)                   \
+    {                                                                                                     \
+        if (get_local_linear_id() == 0)                                                                   \
+            for (uint i = 0; i < (uint)count; i++) to[i * TO_STRIDE] = from[i * FROM_STRIDE];             \
+        return event;                                                                                     \
     }
-#define BALTRA_COPY_N(T) BALTRA_COPY_OF(T, __local, __global) BALTRA_COPY_OF(T, __global, __local)
-#define BALTRA_COPY(T) BALTRA_COPY_N(T) BALTRA_COPY_N(T##2) BALTRA_COPY_N(T##4) BALTRA_COPY_N(T##8) BALTRA_COPY_N(T##16)
+#define BALTRA_COPY_N(T) BALTRA_COPY_OF(T, __local, __global, 1, stride) BALTRA_COPY_OF(T, __global, __local, stride, 1)
+#define BALTRA_COPY(T)                                                                                    \
+    BALTRA_COPY_N(T) BALTRA_COPY_N(T##2) BALTRA_COPY_N(T##3) BALTRA_COPY_N(T##4) BALTRA_COPY_N(T##8) BALTRA_COPY_N(T##16)
 BALTRA_COPY(char) BALTRA_COPY(uchar) BALTRA_COPY(short) BALTRA_COPY(ushort) BALTRA_COPY(int) BALTRA_COPY(uint)
-BALTRA_COPY(long) BALTRA_COPY(ulong) BALTRA_COPY(float)
+BALTRA_COPY(long) BALTRA_COPY(ulong) BALTRA_COPY(float) BALTRA_COPY(double)
 #define wait_group_events(count, events) __baltra_barrier()
 #define prefetch(pointer, count)
 

@@ -1,7 +1,24 @@
 /* OpenCL C's functions on floats. Included by baltra_builtins.h. */
 
+/* ---- constants of doubles ---- */
+
+/* By their bits or as quotients of integers: with -cl-single-precision-constant, literals are floats. */
+#define BALTRA_LN_2 as_double(0x3fe62e42fefa39eful) /* 0.69314718055994530942 */
+#define BALTRA_LOG2_E as_double(0x3ff71547652b82feul) /* 1.44269504088896340736 */
+#define BALTRA_LOG2_10 as_double(0x400a934f0979a371ul) /* 3.32192809488736234787 */
+#define BALTRA_LOG10_E as_double(0x3fdbcb7b1526e50eul) /* 0.43429448190325182765 */
+#define BALTRA_SQRT_2 as_double(0x3ff6a09e667f3bcdul) /* 1.41421356237309504880 */
+#define BALTRA_PI_2 as_double(0x3ff921fb54442d18ul) /* 1.57079632679489661923 */
+#define BALTRA_2_PI as_double(0x3fe45f306dc9c883ul) /* 0.63661977236758134308 */
+#define BALTRA_PART(N) ((double)1 / (N))
+
 /* ---- common functions ---- */
 
+/* Of vectors with scalars. */
+#define BALTRA_EDGES(T, N)                                                                            \
+    BALTRA_FUNCTION T##N step(T edge, T##N a) { return step((T##N)edge, a); }                         \
+    BALTRA_FUNCTION T##N mix(T##N a, T##N b, T c) { return mix(a, b, (T##N)c); }                      \
+    BALTRA_FUNCTION T##N smoothstep(T low, T high, T##N a) { return smoothstep((T##N)low, (T##N)high, a); }
 #define BALTRA_FLOAT(T, I, V, F, SIGN)                                                                \
     BALTRA_FUNCTION T fabs(T a) { return F(V(a) & ~SIGN); }                                           \
     BALTRA_FUNCTION T copysign(T a, T b) { return F((V(a) & ~SIGN) | (V(b) & SIGN)); }                \
@@ -14,8 +31,8 @@
     BALTRA_FUNCTION T mix(T a, T b, T c) { return a + (b - a) * c; }                                  \
     BALTRA_FUNCTION T step(T edge, T a) { return a < edge ? (T)0 : (T)1; }                            \
     BALTRA_FUNCTION T sign(T a) { return a != a ? (T)0 : a > 0 ? (T)1 : a < 0 ? (T)-1 : a; }          \
-    BALTRA_FUNCTION T degrees(T a) { return a * (T)57.295779513082320876; }                           \
-    BALTRA_FUNCTION T radians(T a) { return a * (T)0.017453292519943295769; }                         \
+    BALTRA_FUNCTION T degrees(T a) { return a * (T)(90 / BALTRA_PI_2); }                           \
+    BALTRA_FUNCTION T radians(T a) { return a * (T)(BALTRA_PI_2 * BALTRA_PART(90)); }                         \
     BALTRA_FUNCTION T smoothstep(T low, T high, T a)                                                  \
     {                                                                                                 \
         T t = clamp((a - low) / (high - low), (T)0, (T)1);                                            \
@@ -31,8 +48,10 @@
     BALTRA_BINARY(T, max, T, T) BALTRA_BINARY_SCALAR(T, max, T)                                       \
     BALTRA_TERNARY(T, clamp, T) BALTRA_TERNARY_SCALARS(T, clamp, T)                                   \
     BALTRA_TERNARY(T, mad, T) BALTRA_TERNARY(T, mix, T) BALTRA_BINARY(T, step, T, T)                  \
+    BALTRA_TERNARY(T, smoothstep, T)                                                                  \
+    BALTRA_EDGES(T, 2) BALTRA_EDGES(T, 3) BALTRA_EDGES(T, 4) BALTRA_EDGES(T, 8) BALTRA_EDGES(T, 16)   \
     BALTRA_UNARY(T, sign, T) BALTRA_UNARY(T, degrees, T) BALTRA_UNARY(T, radians, T)                  \
-    BALTRA_TERNARY(T, smoothstep, T) BALTRA_BINARY(T, fdim, T, T)                                     \
+    BALTRA_BINARY(T, fdim, T, T)                                                                      \
     BALTRA_BINARY(T, maxmag, T, T) BALTRA_BINARY(T, minmag, T, T)
 BALTRA_FLOAT(float, int, as_uint, as_float, 0x80000000u)
 BALTRA_FLOAT(double, long, as_ulong, as_double, 0x8000000000000000ul)
@@ -137,15 +156,7 @@ float BALTRA_ROUTINE __baltra_sqrt_float(float a)
 
 BALTRA_FUNCTION float sqrt(float a) { return __baltra_sqrt_float(a); }
 BALTRA_FUNCTION float rsqrt(float a) { return 1.0f / __baltra_sqrt_float(a); }
-BALTRA_FUNCTION float native_sqrt(float a) { return __baltra_sqrt_float(a); }
-BALTRA_FUNCTION float native_rsqrt(float a) { return 1.0f / __baltra_sqrt_float(a); }
-BALTRA_FUNCTION float native_divide(float a, float b) { return a / b; }
-BALTRA_FUNCTION float native_recip(float a) { return 1.0f / a; }
-BALTRA_FUNCTION float half_divide(float a, float b) { return a / b; }
-BALTRA_FUNCTION float half_recip(float a) { return 1.0f / a; }
-BALTRA_FUNCTION float half_sqrt(float a) { return __baltra_sqrt_float(a); }
 BALTRA_UNARY(float, sqrt, float) BALTRA_UNARY(float, rsqrt, float)
-BALTRA_UNARY(float, native_sqrt, float) BALTRA_UNARY(float, native_recip, float)
 
 /* ---- rounding ---- */
 
@@ -176,59 +187,101 @@ BALTRA_FUNCTION float rint(float a)
     float large = copysign(8388608.0f, a);
     return fabs(a) >= 8388608.0f || a != a ? a : copysign((a + large) - large, a);
 }
-BALTRA_FUNCTION float fract(float a, __private float *whole)
-{
-    *whole = floor(a);
-    return fmin(a - *whole, as_float(0x3f7fffffu));
-}
 BALTRA_UNARY(float, trunc, float) BALTRA_UNARY(float, floor, float) BALTRA_UNARY(float, ceil, float)
 BALTRA_UNARY(float, round, float) BALTRA_UNARY(float, rint, float)
 
-/* ---- lengths ---- */
+/* The square root of a double that is zero, normal or infinite. */
+BALTRA_FUNCTION double __baltra_root(double a)
+{
+    if (!(a > 0) || isinf(a)) return a;
+    /* a = 4^n m, m in [1, 4). */
+    int n = ((int)(as_ulong(a) >> 52) - 1023) & ~1;
+    double m = as_double(as_ulong(a) - ((ulong)(long)n << 52)), y = (double)(1.0f / sqrt((float)m));
+    y = y * (1.5 - 0.5 * m * y * y);
+    m = m * y * (1.5 - 0.5 * m * y * y);
+    return as_double(as_ulong(m) + ((ulong)(long)(n >> 1) << 52));
+}
 
-BALTRA_FUNCTION float length(float a) { return fabs(a); }
-BALTRA_FUNCTION float length(float2 a) { return sqrt(dot(a, a)); }
-BALTRA_FUNCTION float length(float3 a) { return sqrt(dot(a, a)); }
-BALTRA_FUNCTION float length(float4 a) { return sqrt(dot(a, a)); }
-#define BALTRA_LENGTHS(T)                                                         \
-    BALTRA_FUNCTION float distance(T a, T b) { return length(a - b); }            \
-    BALTRA_FUNCTION T normalize(T a) { float l = length(a); return l == 0 ? a : a / l; } \
-    BALTRA_FUNCTION float fast_length(T a) { return length(a); }                  \
-    BALTRA_FUNCTION float fast_distance(T a, T b) { return length(a - b); }       \
+/* ---- lengths, with sums of squares as doubles, which do not overflow ---- */
+
+BALTRA_FUNCTION double __baltra_squares(float a) { return (double)a * a; }
+BALTRA_FUNCTION double __baltra_squares(float2 a) { return __baltra_squares(a.x) + __baltra_squares(a.y); }
+BALTRA_FUNCTION double __baltra_squares(float3 a) { return __baltra_squares(a.xy) + __baltra_squares(a.z); }
+BALTRA_FUNCTION double __baltra_squares(float4 a) { return __baltra_squares(a.xy) + __baltra_squares(a.zw); }
+/* The difference in double precision, too: that of floats may overflow. */
+BALTRA_FUNCTION double __baltra_apart(float a, float b)
+{
+    double d = (double)a - b;
+    return d * d;
+}
+BALTRA_FUNCTION double __baltra_apart(float2 a, float2 b) { return __baltra_apart(a.x, b.x) + __baltra_apart(a.y, b.y); }
+BALTRA_FUNCTION double __baltra_apart(float3 a, float3 b) { return __baltra_apart(a.xy, b.xy) + __baltra_apart(a.z, b.z); }
+BALTRA_FUNCTION double __baltra_apart(float4 a, float4 b) { return __baltra_apart(a.xy, b.xy) + __baltra_apart(a.zw, b.zw); }
+/* 1 / sqrt(a) of a normal double. */
+BALTRA_FUNCTION double __baltra_inverse_root(double a)
+{
+    int n = ((int)(as_ulong(a) >> 52) - 1023) & ~1;
+    double m = as_double(as_ulong(a) - ((ulong)(long)n << 52)), y = (double)(1.0f / sqrt((float)m));
+    y = y * (1.5 - 0.5 * m * y * y);
+    return as_double(as_ulong(y) - ((ulong)(long)(n >> 1) << 52));
+}
+/* The direction of infinite elements. */
+BALTRA_FUNCTION float __baltra_infinite(float a) { return copysign(isinf(a) ? 1.0f : 0.0f, a); }
+BALTRA_UNARY(float, __baltra_infinite, float)
+BALTRA_FUNCTION float normalize(float a) { return a == 0 || a != a ? a : copysign(1.0f, a); }
+#define BALTRA_NORMALIZE(T, D)                                                                \
+    BALTRA_FUNCTION T normalize(T a)                                                                   \
+    {                                                                                                  \
+        double squares = __baltra_squares(a);                                                          \
+        if (isinf(squares)) {                                                                          \
+            a = __baltra_infinite(a);                                                                  \
+            squares = __baltra_squares(a);                                                             \
+        }                                                                                              \
+        if (squares != squares) return (T)as_float(0x7fc00000u);                                       \
+        return squares == 0 ? a : __builtin_convertvector(__builtin_convertvector(a, D) * __baltra_inverse_root(squares), T); \
+    }
+BALTRA_NORMALIZE(float2, double2)
+BALTRA_NORMALIZE(float3, double3)
+BALTRA_NORMALIZE(float4, double4)
+#define BALTRA_LENGTHS(T)                                                                              \
+    BALTRA_FUNCTION float length(T a) { return (float)__baltra_root(__baltra_squares(a)); }            \
+    BALTRA_FUNCTION float distance(T a, T b) { return (float)__baltra_root(__baltra_apart(a, b)); }    \
+    BALTRA_FUNCTION float fast_length(T a) { return length(a); }                                       \
+    BALTRA_FUNCTION float fast_distance(T a, T b) { return distance(a, b); }                           \
     BALTRA_FUNCTION T fast_normalize(T a) { return normalize(a); }
 BALTRA_LENGTHS(float) BALTRA_LENGTHS(float2) BALTRA_LENGTHS(float3) BALTRA_LENGTHS(float4)
 
 /* ---- exponentials and logarithms, computed as doubles ---- */
 
-float BALTRA_ROUTINE __baltra_exp2_float(double a)
+/* 2^a within the range of doubles. */
+static double BALTRA_ROUTINE __baltra_exp2_double(double a)
 {
+    if (a != a) return a;
+    a = a > 1020.0 ? 1020.0 : a < -1020.0 ? -1020.0 : a;
     /* a = n + r, |r| <= 1/2; 2^r as a polynomial with an error below 2^-30. */
-    if (a != a) return as_float(0x7fc00000u);
-    if (a >= 128.0) return as_float(0x7f800000u);
-    if (a < -152.0) return 0.0f;
     int n = (int)(a + (a < 0 ? -0.5 : 0.5));
-    double r = (a - n) * 0.69314718055994530942, sum = 1.0 / 3628800.0;
-    sum = sum * r + 1.0 / 362880.0;
-    sum = sum * r + 1.0 / 40320.0;
-    sum = sum * r + 1.0 / 5040.0;
-    sum = sum * r + 1.0 / 720.0;
-    sum = sum * r + 1.0 / 120.0;
-    sum = sum * r + 1.0 / 24.0;
-    sum = sum * r + 1.0 / 6.0;
+    double r = (a - n) * BALTRA_LN_2, sum = BALTRA_PART(3628800);
+    sum = sum * r + BALTRA_PART(362880);
+    sum = sum * r + BALTRA_PART(40320);
+    sum = sum * r + BALTRA_PART(5040);
+    sum = sum * r + BALTRA_PART(720);
+    sum = sum * r + BALTRA_PART(120);
+    sum = sum * r + BALTRA_PART(24);
+    sum = sum * r + BALTRA_PART(6);
     sum = sum * r + 0.5;
     sum = sum * r + 1.0;
     sum = sum * r + 1.0;
-    ulong bits = as_ulong(sum);
-    return (float)as_double(bits + ((ulong)(long)n << 52));
+    return as_double(as_ulong(sum) + ((ulong)(long)n << 52));
 }
 
-double BALTRA_ROUTINE __baltra_log_double(float a)
+/* The logarithm of a positive, normal and finite double. */
+static double BALTRA_ROUTINE __baltra_log_double(double a)
 {
     /* a = 2^n m, m in [sqrt(1/2), sqrt(2)); log m = 2 atanh((m - 1) / (m + 1)). */
-    ulong bits = as_ulong((double)a);
+    ulong bits = as_ulong(a);
     int n = (int)(bits >> 52) - 1023;
     double m = as_double((bits & 0xffffffffffffful) | 0x3ff0000000000000ul);
-    if (m > 1.41421356237309504880) {
+    if (m > BALTRA_SQRT_2) {
         m *= 0.5;
         n++;
     }
@@ -236,20 +289,20 @@ double BALTRA_ROUTINE __baltra_log_double(float a)
     double d = m + 1.0, y = (double)(1.0f / (float)d);
     y = y * (2.0 - d * y);
     y = y * (2.0 - d * y);
-    double s = (m - 1.0) * y, q = s * s, sum = 1.0 / 15.0;
-    sum = sum * q + 1.0 / 13.0;
-    sum = sum * q + 1.0 / 11.0;
-    sum = sum * q + 1.0 / 9.0;
-    sum = sum * q + 1.0 / 7.0;
-    sum = sum * q + 1.0 / 5.0;
-    sum = sum * q + 1.0 / 3.0;
+    double s = (m - 1.0) * y, q = s * s, sum = BALTRA_PART(15);
+    sum = sum * q + BALTRA_PART(13);
+    sum = sum * q + BALTRA_PART(11);
+    sum = sum * q + BALTRA_PART(9);
+    sum = sum * q + BALTRA_PART(7);
+    sum = sum * q + BALTRA_PART(5);
+    sum = sum * q + BALTRA_PART(3);
     sum = sum * q + 1.0;
-    return 2.0 * s * sum + n * 0.69314718055994530942;
+    return 2.0 * s * sum + n * BALTRA_LN_2;
 }
 
-BALTRA_FUNCTION float exp2(float a) { return __baltra_exp2_float(a); }
-BALTRA_FUNCTION float exp(float a) { return __baltra_exp2_float(a * 1.44269504088896340736); }
-BALTRA_FUNCTION float exp10(float a) { return __baltra_exp2_float(a * 3.32192809488736234787); }
+BALTRA_FUNCTION float exp2(float a) { return (float)__baltra_exp2_double(a); }
+BALTRA_FUNCTION float exp(float a) { return (float)__baltra_exp2_double(a * BALTRA_LOG2_E); }
+BALTRA_FUNCTION float exp10(float a) { return (float)__baltra_exp2_double(a * BALTRA_LOG2_10); }
 BALTRA_FUNCTION double __baltra_log_checked(float a)
 {
     return a != a || a < 0 ? as_double(0x7ff8000000000000ul)
@@ -257,13 +310,8 @@ BALTRA_FUNCTION double __baltra_log_checked(float a)
            : isinf(a)     ? as_double(0x7ff0000000000000ul)
                           : __baltra_log_double(a);
 }
-BALTRA_FUNCTION float log(float a) { return __baltra_log_checked(a); }
-BALTRA_FUNCTION float log2(float a) { return __baltra_log_checked(a) * 1.44269504088896340736; }
-BALTRA_FUNCTION float log10(float a) { return __baltra_log_checked(a) * 0.43429448190325182765; }
-BALTRA_FUNCTION float native_exp(float a) { return exp(a); }
-BALTRA_FUNCTION float native_exp2(float a) { return exp2(a); }
-BALTRA_FUNCTION float native_log(float a) { return log(a); }
-BALTRA_FUNCTION float native_log2(float a) { return log2(a); }
+BALTRA_FUNCTION float log(float a) { return (float)__baltra_log_checked(a); }
+BALTRA_FUNCTION float log2(float a) { return (float)(__baltra_log_checked(a) * BALTRA_LOG2_E); }
+BALTRA_FUNCTION float log10(float a) { return (float)(__baltra_log_checked(a) * BALTRA_LOG10_E); }
 BALTRA_UNARY(float, exp, float) BALTRA_UNARY(float, exp2, float) BALTRA_UNARY(float, exp10, float)
 BALTRA_UNARY(float, log, float) BALTRA_UNARY(float, log2, float) BALTRA_UNARY(float, log10, float)
-BALTRA_UNARY(float, native_exp, float) BALTRA_UNARY(float, native_log, float)

@@ -1,6 +1,6 @@
 /*
- * OpenCL C's transcendental functions of floats, computed as doubles. Included after
- * baltra_builtins.h if the program may call one.
+ * OpenCL C's transcendental functions of floats, computed as doubles. Included by
+ * baltra_builtins.h.
  */
 
 /* 1 / a of a double, by Newton's method from the quotient of floats; a is in the range of floats. */
@@ -11,17 +11,13 @@ BALTRA_FUNCTION double __baltra_reciprocal(double a)
     return y * (2.0 - a * y);
 }
 
-/* The square root of a double in the range of floats. */
-BALTRA_FUNCTION double __baltra_root(double a)
-{
-    if (a <= 0) return 0;
-    double y = (double)(1.0f / sqrt((float)a));
-    y = y * (1.5 - 0.5 * a * y * y);
-    return a * y * (1.5 - 0.5 * a * y * y);
-}
-
 /* ---- sine, cosine, tangent ---- */
 
+/* pi / 2 in two parts, the first of 33 bits. */
+#define BALTRA_PI_2_HIGH as_double(0x3ff921fb54400000ul)
+#define BALTRA_PI_2_LOW as_double(0x3dd0b4611a626331ul)
+/* pi / 2 * 2^-64 */
+#define BALTRA_PI_2_64 as_double(0x3bf921fb54442d18ul)
 /* 2 / pi, behind 32 zeroes. */
 __constant uint __baltra_two_over_pi[8] = {0,          0xa2f9836e, 0x4e441529, 0xfc2757d1,
                                            0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab};
@@ -31,10 +27,9 @@ static inline double __baltra_reduce(float a, __private uint *quadrant)
 {
     float size = fabs(a);
     if (size < 65536.0f) {
-        int n = (int)(a * 0.63661977236758134308 + (a < 0 ? -0.5 : 0.5));
+        int n = (int)(a * BALTRA_2_PI + (a < 0 ? -0.5 : 0.5));
         *quadrant = n;
-        /* pi / 2 in two parts, the first of 33 bits. */
-        return (a - n * 1.57079632673412561417) - n * 6.07710050650619224932e-11;
+        return (a - n * BALTRA_PI_2_HIGH) - n * BALTRA_PI_2_LOW;
     }
     /* The product with 2 / pi modulo 4, of the bits that matter. */
     uint bits = as_uint(size), fraction = (bits & 0x7fffff) | 0x800000;
@@ -46,32 +41,70 @@ static inline double __baltra_reduce(float a, __private uint *quadrant)
     uint high = fraction * w0 + (uint)(middle >> 32);
     ulong rest = (ulong)high << 34 | (ulong)(uint)middle << 2 | (uint)low >> 30;
     uint n = (high >> 30) + (uint)(rest >> 63);
-    double r = (double)(long)rest * (1.57079632679489661923 * 5.42101086242752217e-20);
+    double r = (double)(long)rest * BALTRA_PI_2_64;
     *quadrant = a < 0 ? -n : n;
     return a < 0 ? -r : r;
 }
 
+/* The sine of an angle of at most pi / 4 plus a number of quarter turns. */
+static double BALTRA_ROUTINE __baltra_wave(double r, uint quadrant)
+{
+    double q = r * r, even, odd;
+    even = BALTRA_PART(40320) - q * BALTRA_PART(3628800);
+    even = 1.0 + q * (-0.5 + q * (BALTRA_PART(24) + q * (q * even - BALTRA_PART(720))));
+    odd = BALTRA_PART(362880) - q * BALTRA_PART(39916800);
+    odd = r + r * q * (q * (BALTRA_PART(120) + q * (q * odd - BALTRA_PART(5040))) - BALTRA_PART(6));
+    double value = quadrant & 1 ? even : odd;
+    return quadrant & 2 ? -value : value;
+}
 /* The sine of an argument plus a number of quarter turns. */
-double BALTRA_ROUTINE __baltra_sine(float a, uint turns)
+BALTRA_FUNCTION double __baltra_sine(float a, uint turns)
 {
     if (!isfinite(a)) return as_double(0x7ff8000000000000ul);
     uint quadrant;
-    double r = __baltra_reduce(a, &quadrant), q = r * r, value;
-    quadrant += turns;
-    if (quadrant & 1)
-        value = 1.0 + q * (-0.5 + q * (1.0 / 24 + q * (-1.0 / 720 + q * (1.0 / 40320 + q * (-1.0 / 3628800)))));
-    else
-        value = r + r * q * (-1.0 / 6 + q * (1.0 / 120 + q * (-1.0 / 5040 + q * (1.0 / 362880 + q * (-1.0 / 39916800)))));
-    return quadrant & 2 ? -value : value;
+    double r = __baltra_reduce(a, &quadrant);
+    return __baltra_wave(r, quadrant + turns);
 }
 
 BALTRA_FUNCTION float sin(float a) { return a == 0 ? a : (float)__baltra_sine(a, 0); }
-BALTRA_FUNCTION float cos(float a) { return __baltra_sine(a, 1); }
+BALTRA_FUNCTION float cos(float a) { return (float)__baltra_sine(a, 1); }
 BALTRA_FUNCTION float tan(float a) { return a == 0 ? a : (float)__baltra_sine(a, 0) / (float)__baltra_sine(a, 1); }
-BALTRA_FUNCTION float sincos(float a, __private float *cosine)
+
+/* Of pi times an argument: an angle of at most pi / 4, and the number of quarter turns. */
+static inline double __baltra_reduce_pi(float a, __private uint *quadrant)
 {
-    *cosine = cos(a);
-    return sin(a);
+    float size = fabs(a);
+    /* From 2^24 on, numbers are even. */
+    if (size >= 16777216.0f) size = 0.0f;
+    uint n = (uint)((double)size * 2 + 0.5);
+    double r = ((double)size - (double)n * 0.5) * (BALTRA_PI_2 * 2);
+    *quadrant = a < 0 ? -n : n;
+    return a < 0 ? -r : r;
+}
+BALTRA_FUNCTION float sinpi(float a)
+{
+    if (!isfinite(a)) return as_float(0x7fc00000u);
+    uint quadrant;
+    double r = __baltra_reduce_pi(a, &quadrant);
+    return r == 0 && !(quadrant & 1) ? copysign(0.0f, a) : (float)__baltra_wave(r, quadrant);
+}
+BALTRA_FUNCTION float cospi(float a)
+{
+    if (!isfinite(a)) return as_float(0x7fc00000u);
+    uint quadrant;
+    double r = __baltra_reduce_pi(a, &quadrant);
+    return r == 0 && quadrant & 1 ? 0.0f : (float)__baltra_wave(r, quadrant + 1);
+}
+BALTRA_FUNCTION float tanpi(float a)
+{
+    if (!isfinite(a)) return as_float(0x7fc00000u);
+    uint quadrant;
+    double r = __baltra_reduce_pi(a, &quadrant);
+    /* The size of quarter turns decides about the sign of zeroes and poles. */
+    uint turns = a < 0 ? -quadrant : quadrant;
+    if (r == 0 && !(turns & 1)) return copysign(0.0f, turns & 2 ? -a : a);
+    if (r == 0) return copysign(INFINITY, turns & 2 ? -a : a);
+    return (float)__baltra_wave(r, quadrant) / (float)__baltra_wave(r, quadrant + 1);
 }
 
 /* ---- inverse functions ---- */
@@ -81,69 +114,85 @@ double BALTRA_ROUTINE __baltra_arc(double y, double x)
 {
     /* t = y / x; for t > tan(pi / 8): pi / 4 + atan((t - 1) / (t + 1)). */
     double base = 0;
-    if (y > 2.41421356237309504880 * x) {
+    if (y > (1 + BALTRA_SQRT_2) * x) {
         double old = y;
         y = -x;
         x = old;
-        base = 1.57079632679489661923;
-    } else if (y > 0.41421356237309504880 * x) {
+        base = BALTRA_PI_2;
+    } else if (y > (BALTRA_SQRT_2 - 1) * x) {
         double old = y;
         y = y - x;
         x = x + old;
-        base = 0.78539816339744830962;
+        base = (BALTRA_PI_2 * 0.5);
     }
-    double t = y * __baltra_reciprocal(x), q = t * t, sum = 1.0 / 21;
-    sum = sum * -q + 1.0 / 19;
-    sum = sum * -q + 1.0 / 17;
-    sum = sum * -q + 1.0 / 15;
-    sum = sum * -q + 1.0 / 13;
-    sum = sum * -q + 1.0 / 11;
-    sum = sum * -q + 1.0 / 9;
-    sum = sum * -q + 1.0 / 7;
-    sum = sum * -q + 1.0 / 5;
-    sum = sum * -q + 1.0 / 3;
+    double t = y * __baltra_reciprocal(x), q = t * t, sum = BALTRA_PART(21);
+    sum = sum * -q + BALTRA_PART(19);
+    sum = sum * -q + BALTRA_PART(17);
+    sum = sum * -q + BALTRA_PART(15);
+    sum = sum * -q + BALTRA_PART(13);
+    sum = sum * -q + BALTRA_PART(11);
+    sum = sum * -q + BALTRA_PART(9);
+    sum = sum * -q + BALTRA_PART(7);
+    sum = sum * -q + BALTRA_PART(5);
+    sum = sum * -q + BALTRA_PART(3);
     return base + t - t * q * sum;
 }
 
-BALTRA_FUNCTION float atan(float a)
+/* Angles as doubles, not negative. */
+BALTRA_FUNCTION double __baltra_atan(double size) { return size > 1152921504606846976.0f ? BALTRA_PI_2 : __baltra_arc(size, 1.0); }
+BALTRA_FUNCTION double __baltra_asin(double size) { return __baltra_arc(size, __baltra_root((1.0 - size) * (1.0 + size))); }
+BALTRA_FUNCTION double __baltra_acos(float a)
 {
-    if (a != a || a == 0) return a;
-    double size = fabs(a);
-    return copysign(size > 1e20 ? 1.57079632679489661923f : (float)__baltra_arc(size, 1.0), a);
+    double size = fabs(a), angle = __baltra_arc(__baltra_root((1.0 - size) * (1.0 + size)), size);
+    return a < 0 ? BALTRA_PI_2 * 2 - angle : angle;
 }
-BALTRA_FUNCTION float atan2(float y, float x)
+BALTRA_FUNCTION double __baltra_atan2(float y, float x)
 {
-    if (x != x || y != y) return as_float(0x7fc00000u);
     double u = fabs(y), v = fabs(x), angle;
-    if (isinf(y)) angle = isinf(x) ? 0.78539816339744830962 : 1.57079632679489661923;
+    /* A quotient below 2^-100 is its own arc tangent; 2^100 as a double. */
+    double much = as_double(0x4630000000000000ul);
+    if (isinf(y)) angle = isinf(x) ? BALTRA_PI_2 * 0.5 : BALTRA_PI_2;
     else if (u == 0 || isinf(x)) angle = 0;
-    else if (v == 0) angle = 1.57079632679489661923;
+    else if (v == 0) angle = BALTRA_PI_2;
     else {
         /* Only the quotient matters; scaled into the middle of the range. */
         ulong scale = (as_ulong(u > v ? u : v) & 0x7ff0000000000000ul);
         double by = as_double(0x7fe0000000000000ul - scale);
         u *= by;
         v *= by;
-        angle = v < 1e-30 ? 1.57079632679489661923
-                : u < 1e-30 ? (double)((float)u / (float)v)
-                            : __baltra_arc(u, v);
+        angle = v * much < 1.0 ? BALTRA_PI_2 : u * much < 1.0 ? u * __baltra_reciprocal(v) : __baltra_arc(u, v);
     }
-    if (signbit(x)) angle = 3.14159265358979323846 - angle;
-    return copysign((float)angle, y);
+    return signbit(x) ? BALTRA_PI_2 * 2 - angle : angle;
+}
+/* In units of pi. */
+#define BALTRA_1_PI (BALTRA_2_PI * 0.5)
+BALTRA_FUNCTION float atan(float a) { return a != a || a == 0 ? a : copysign((float)__baltra_atan(fabs(a)), a); }
+BALTRA_FUNCTION float atanpi(float a)
+{
+    return a != a || a == 0 ? a : copysign((float)(__baltra_atan(fabs(a)) * BALTRA_1_PI), a);
+}
+BALTRA_FUNCTION float atan2(float y, float x)
+{
+    return x != x || y != y ? as_float(0x7fc00000u) : copysign((float)__baltra_atan2(y, x), y);
+}
+BALTRA_FUNCTION float atan2pi(float y, float x)
+{
+    return x != x || y != y ? as_float(0x7fc00000u) : copysign((float)(__baltra_atan2(y, x) * BALTRA_1_PI), y);
 }
 BALTRA_FUNCTION float asin(float a)
 {
-    double size = fabs(a);
-    if (a == 0) return a;
-    if (!(size <= 1)) return as_float(0x7fc00000u);
-    return copysign((float)__baltra_arc(size, __baltra_root((1.0 - size) * (1.0 + size))), a);
+    return a == 0 ? a : !(fabs(a) <= 1) ? as_float(0x7fc00000u) : copysign((float)__baltra_asin(fabs(a)), a);
 }
-BALTRA_FUNCTION float acos(float a)
+BALTRA_FUNCTION float asinpi(float a)
 {
-    double size = fabs(a);
-    if (!(size <= 1)) return as_float(0x7fc00000u);
-    double angle = __baltra_arc(__baltra_root((1.0 - size) * (1.0 + size)), size);
-    return a < 0 ? 3.14159265358979323846 - angle : angle;
+    return a == 0          ? a
+           : !(fabs(a) <= 1) ? as_float(0x7fc00000u)
+                             : copysign((float)(__baltra_asin(fabs(a)) * BALTRA_1_PI), a);
+}
+BALTRA_FUNCTION float acos(float a) { return !(fabs(a) <= 1) ? as_float(0x7fc00000u) : (float)__baltra_acos(a); }
+BALTRA_FUNCTION float acospi(float a)
+{
+    return !(fabs(a) <= 1) ? as_float(0x7fc00000u) : (float)(__baltra_acos(a) * BALTRA_1_PI);
 }
 
 /* ---- powers ---- */
@@ -155,7 +204,7 @@ BALTRA_FUNCTION float powr(float x, float y)
     if (y == 0) return x == 0 || isinf(x) ? as_float(0x7fc00000u) : 1.0f;
     if (x == 0) return y < 0 ? as_float(0x7f800000u) : 0.0f;
     if (isinf(x)) return y < 0 ? 0.0f : as_float(0x7f800000u);
-    return __baltra_exp2_float(y * (__baltra_log_double(x) * 1.44269504088896340736));
+    return (float)__baltra_exp2_double(y * (__baltra_log_double(x) * BALTRA_LOG2_E));
 }
 BALTRA_FUNCTION float pow(float x, float y)
 {
@@ -168,7 +217,7 @@ BALTRA_FUNCTION float pow(float x, float y)
     float value;
     if (size == 0) value = y < 0 ? as_float(0x7f800000u) : 0.0f;
     else if (isinf(x)) value = y < 0 ? 0.0f : as_float(0x7f800000u);
-    else value = __baltra_exp2_float(y * (__baltra_log_double(size) * 1.44269504088896340736));
+    else value = (float)__baltra_exp2_double(y * (__baltra_log_double(size) * BALTRA_LOG2_E));
     return odd && signbit(x) ? -value : value;
 }
 BALTRA_FUNCTION float pown(float x, int y)
@@ -178,13 +227,13 @@ BALTRA_FUNCTION float pown(float x, int y)
     if (x != x) return x;
     if (size == 0) value = y < 0 ? as_float(0x7f800000u) : 0.0f;
     else if (isinf(x)) value = y < 0 ? 0.0f : as_float(0x7f800000u);
-    else value = __baltra_exp2_float(y * (__baltra_log_double(size) * 1.44269504088896340736));
+    else value = (float)__baltra_exp2_double(y * (__baltra_log_double(size) * BALTRA_LOG2_E));
     return (y & 1) && signbit(x) ? -value : value;
 }
 BALTRA_FUNCTION float cbrt(float a)
 {
     if (a == 0 || !isfinite(a)) return a;
-    return copysign(__baltra_exp2_float(__baltra_log_double(fabs(a)) * (1.44269504088896340736 / 3.0)), a);
+    return copysign((float)__baltra_exp2_double(__baltra_log_double(fabs(a)) * BALTRA_LOG2_E * BALTRA_PART(3)), a);
 }
 
 /* ---- exact functions ---- */
@@ -240,28 +289,23 @@ BALTRA_FUNCTION float modf(float a, __private float *whole)
 }
 BALTRA_FUNCTION float hypot(float a, float b)
 {
-    if (isinf(a) || isinf(b)) return as_float(0x7f800000u);
-    if (a != a || b != b) return as_float(0x7fc00000u);
-    double x = fabs(a), y = fabs(b);
-    if (x == 0 && y == 0) return 0;
-    /* Scaled, so that the larger one is from 1 to 2. */
-    ulong scale = as_ulong(x > y ? x : y) & 0x7ff0000000000000ul;
-    double by = as_double(0x7fe0000000000000ul - scale);
-    x *= by;
-    y *= by;
-    return (float)(as_double(scale) * __baltra_root(x * x + y * y));
+    if (isinf(a) || isinf(b)) return INFINITY;
+    return (float)__baltra_root((double)a * a + (double)b * b);
 }
 
-BALTRA_FUNCTION float native_sin(float a) { return sin(a); }
-BALTRA_FUNCTION float native_cos(float a) { return cos(a); }
-BALTRA_FUNCTION float native_tan(float a) { return tan(a); }
-BALTRA_FUNCTION float native_powr(float x, float y) { return powr(x, y); }
-BALTRA_FUNCTION float half_sin(float a) { return sin(a); }
-BALTRA_FUNCTION float half_cos(float a) { return cos(a); }
+BALTRA_FUNCTION float fract(float a, __private float *whole)
+{
+    *whole = floor(a);
+    return a != a ? a : isinf(a) ? copysign(0.0f, a) : fmin(a - *whole, as_float(0x3f7fffffu));
+}
+#define BALTRA_LDEXP(N) BALTRA_FUNCTION float##N ldexp(float##N a, int n) { return ldexp(a, (int##N)n); }
 #define BALTRA_TRANSCENDENTAL(F) BALTRA_UNARY(float, F, float)
 BALTRA_TRANSCENDENTAL(sin) BALTRA_TRANSCENDENTAL(cos) BALTRA_TRANSCENDENTAL(tan) BALTRA_TRANSCENDENTAL(asin)
 BALTRA_TRANSCENDENTAL(acos) BALTRA_TRANSCENDENTAL(atan) BALTRA_TRANSCENDENTAL(cbrt) BALTRA_TRANSCENDENTAL(logb)
-BALTRA_TRANSCENDENTAL(native_sin) BALTRA_TRANSCENDENTAL(native_cos) BALTRA_UNARY(int, ilogb, float)
-BALTRA_BINARY(float, atan2, float, float) BALTRA_BINARY(float, pow, float, float) BALTRA_BINARY(float, powr, float, float)
-BALTRA_BINARY(float, pown, float, int) BALTRA_BINARY(float, fmod, float, float) BALTRA_BINARY(float, ldexp, float, int)
+BALTRA_TRANSCENDENTAL(sinpi) BALTRA_TRANSCENDENTAL(cospi) BALTRA_TRANSCENDENTAL(tanpi) BALTRA_TRANSCENDENTAL(asinpi)
+BALTRA_TRANSCENDENTAL(acospi) BALTRA_TRANSCENDENTAL(atanpi) BALTRA_UNARY(int, ilogb, float)
+BALTRA_BINARY(float, atan2, float, float) BALTRA_BINARY(float, atan2pi, float, float)
+BALTRA_BINARY(float, pow, float, float) BALTRA_BINARY(float, powr, float, float) BALTRA_BINARY(float, pown, float, int)
+BALTRA_BINARY(float, fmod, float, float) BALTRA_BINARY(float, ldexp, float, int)
 BALTRA_BINARY(float, hypot, float, float) BALTRA_TERNARY(float, fma, float)
+BALTRA_LDEXP(2) BALTRA_LDEXP(3) BALTRA_LDEXP(4) BALTRA_LDEXP(8) BALTRA_LDEXP(16)

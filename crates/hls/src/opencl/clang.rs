@@ -6,25 +6,43 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The files of the library that every program includes, and that programs with `printf` include.
+/// The file of the library that every program includes.
 const BUILTINS: &str = "baltra_builtins.h";
-const PRINT: &str = "baltra_print.h";
-const TRANSCENDENTAL: &str = "baltra_transcendental.h";
-/// Parts of the names of the functions of `TRANSCENDENTAL`.
-const TRANSCENDENTAL_NAMES: [&str; 10] = [
-    "sin", "cos", "tan", "pow", "cbrt", "fma", "mod", "exp", "logb", "hypot",
+/// Files that only programs with a word include. Headers of a program may have the word instead of
+/// the program.
+const OPTIONAL: [(&str, &str); 4] = [
+    ("printf", "baltra_print.h"),
+    ("_rt", "baltra_rounding.h"),
+    ("shuffle", "baltra_shuffle.h"),
+    ("half", "baltra_half.h"),
 ];
 /// The name of the program in messages.
 pub const SOURCE: &str = "kernel.cl";
 /// The library of built-in functions.
-const LIBRARY: [(&str, &str); 5] = [
+const LIBRARY: [(&str, &str); 9] = [
     (BUILTINS, include_str!("../../opencl/baltra_builtins.h")),
     ("baltra_math.h", include_str!("../../opencl/baltra_math.h")),
     (
-        TRANSCENDENTAL,
+        "baltra_transcendental.h",
         include_str!("../../opencl/baltra_transcendental.h"),
     ),
-    (PRINT, include_str!("../../opencl/baltra_print.h")),
+    (
+        "baltra_special.h",
+        include_str!("../../opencl/baltra_special.h"),
+    ),
+    (
+        "baltra_rounding.h",
+        include_str!("../../opencl/baltra_rounding.h"),
+    ),
+    (
+        "baltra_shuffle.h",
+        include_str!("../../opencl/baltra_shuffle.h"),
+    ),
+    ("baltra_half.h", include_str!("../../opencl/baltra_half.h")),
+    (
+        "baltra_print.h",
+        include_str!("../../opencl/baltra_print.h"),
+    ),
     (
         "baltra_print_items.h",
         include_str!("../../../../humboldt/fabric/print.h"),
@@ -66,7 +84,15 @@ fn arguments(options: &[String]) -> Result<(String, Vec<String>), BuildError> {
             if !["CL1.0", "CL1.1", "CL1.2", "CL3.0"].contains(&version) {
                 return Err(invalid(" (supported: CL1.0, CL1.1, CL1.2, CL3.0)"));
             }
-            standard = option.clone();
+            // The library needs OpenCL C 1.2, which has all of the older versions.
+            match version {
+                "CL1.0" | "CL1.1" => {
+                    let number = version.replace(|c: char| !c.is_ascii_digit(), "");
+                    out.push("-U__OPENCL_C_VERSION__".to_owned());
+                    out.push(format!("-D__OPENCL_C_VERSION__={number}0"));
+                }
+                _ => standard.clone_from(option),
+            }
         } else if !IGNORED.contains(&option.as_str()) {
             return Err(invalid(""));
         }
@@ -103,26 +129,52 @@ pub fn ir(
     loops: Loops,
     work: &Path,
 ) -> Result<(String, String), BuildError> {
+    for (name, text) in LIBRARY.into_iter().chain([(SOURCE, source)]) {
+        let path = work.join(name);
+        fs::write(&path, text).map_err(|e| BuildError {
+            log: format!("cannot write {}: {e}\n", path.display()),
+        })?;
+    }
+    let (standard, defines) = arguments(options)?;
+    // Constants without a suffix are floats where a program has no doubles.
+    let mut flags = vec![standard];
+    if !["double", "fp64"].iter().any(|word| source.contains(word)) {
+        flags.push("-cl-single-precision-constant".to_owned());
+    } else {
+        flags.push("-DBALTRA_DOUBLES".to_owned());
+    }
+    flags.extend(defines);
+    let is_used = |word: &str| source.contains(word);
+    let named = |used: bool| {
+        let files = OPTIONAL
+            .iter()
+            .filter(move |(word, _)| is_used(word) == used);
+        files.map(|(_, name)| *name)
+    };
+    let mut included = vec![BUILTINS];
+    included.extend(named(true));
+    let result = run(&included, &flags, loops, work);
+    if result.is_ok() || !source.contains("#include") {
+        return result;
+    }
+    included.extend(named(false));
+    run(&included, &flags, loops, work).or(result)
+}
+
+/// Calls clang with these files of the library.
+fn run(
+    included: &[&str],
+    flags: &[String],
+    loops: Loops,
+    work: &Path,
+) -> Result<(String, String), BuildError> {
     let failed = |what: String| BuildError {
         log: format!("{what}\n"),
     };
-    for (name, text) in LIBRARY.into_iter().chain([(SOURCE, source)]) {
-        let path = work.join(name);
-        fs::write(&path, text)
-            .map_err(|e| failed(format!("cannot write {}: {e}", path.display())))?;
-    }
-    let (standard, defines) = arguments(options)?;
     let output = "kernel.ll";
-    let mut included = vec![BUILTINS];
-    if (TRANSCENDENTAL_NAMES.iter()).any(|name| source.contains(name)) {
-        included.push(TRANSCENDENTAL);
-    }
-    if source.contains("printf") {
-        included.push(PRINT);
-    }
     let run = Command::new(CLANG)
         .current_dir(work)
-        .args(["--target=spir64-unknown-unknown", "-x", "cl", &standard])
+        .args(["--target=spir64-unknown-unknown", "-x", "cl"])
         .args(["-O2", "-g", "-ffp-contract=off", "-cl-kernel-arg-info"])
         .args(["-fno-vectorize", "-fno-slp-vectorize"])
         .args(match loops {
@@ -137,7 +189,7 @@ pub fn ir(
         .args(["-mllvm", "-inline-threshold=1000000"])
         .args(["-Xclang", "-fno-builtin", "-I."])
         .args(included.iter().flat_map(|name| ["-include", name]))
-        .args(defines)
+        .args(flags)
         .args(["-S", "-emit-llvm", SOURCE, "-o", output])
         .stdin(Stdio::null())
         .output()
@@ -173,6 +225,9 @@ mod tests {
         };
         let found = options("-D A=1 -DB -cl-mad-enable -I x").unwrap();
         assert_eq!(found, ["-DA=1", "-DB", "-Ix"]);
+        let (standard, found) = arguments(&["-cl-std=CL1.1".to_owned()]).unwrap();
+        assert_eq!(standard, "-cl-std=CL1.2");
+        assert!(found.contains(&"-D__OPENCL_C_VERSION__=110".to_owned()));
         for wrong in ["-o", "-D", "-cl-std=CL9.9", "-fplugin=x"] {
             let error = options(wrong).unwrap_err();
             assert!(error.log.contains("invalid build option"), "{error}");

@@ -260,12 +260,12 @@ impl Symbols {
                     Error::malformed(format!("structure has no member with index {member}"))
                 })?;
                 continue;
-            } else if let Type::Array(_, of) = ty {
+            } else if let Type::Array(_, of) | Type::Vector(_, of) = ty {
                 scale = of.size() as i64;
                 ty = *of;
             } else {
                 return Err(Error::malformed(
-                    "index into a value that is not an array or a structure",
+                    "index into a value that is not an array, a vector or a structure",
                 ));
             }
             first = false;
@@ -341,6 +341,8 @@ mod tests {
             value(element).unwrap().1,
             Value::Global(GlobalId(0), 2 * 8 + 4)
         );
+        let element = "ptr getelementptr (<4 x i16>, ptr @a, i64 1, i64 3)";
+        assert_eq!(value(element).unwrap().1, Value::Global(GlobalId(0), 14));
         let equal = "i1 icmp eq (ptr @a, ptr null)";
         assert_eq!(value(equal).unwrap().1, Value::Bits(0));
         let function = value("ptr @f").unwrap_err();

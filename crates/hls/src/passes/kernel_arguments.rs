@@ -2,7 +2,8 @@
 //!
 //! A number is in the words of its position. A pointer to global or constant memory is a virtual
 //! address in one word. A pointer to local memory becomes the address of an object on the chip,
-//! whose size is in the word. A structure is an object on the chip, with the words as contents.
+//! whose size is in the word. A structure is an object on the chip, with the words as contents; one
+//! that the kernel changes is a variable of each work-item.
 
 use crate::error::{Error, Result};
 use crate::ir::{
@@ -21,8 +22,6 @@ pub struct Binding {
     /// Number of instructions at the entry's begin that copy structures from the words to their
     /// objects.
     pub copies: usize,
-    /// Whether the kernel changes a structure, so that each work-item needs a new copy.
-    pub changed: bool,
     /// By parameter: bytes of its value, words in the argument block.
     pub sizes: Vec<(u64, u64)>,
     /// Arguments that are local memory: the word with the size, the largest size in bytes.
@@ -61,18 +60,35 @@ pub fn bind(module: &mut Module, entry: FunctionId, local_bytes: u64) -> Result<
         };
         if let Some(structure) = &passing.by_value {
             let count = words(structure);
-            let global = object(&mut module.globals, count * 8);
-            define(parameter, Op::Copy(Value::Global(global, 0)));
+            // A structure that the kernel changes is a variable of each work-item.
+            let fixed = passing.read_only;
+            let global = fixed.then(|| object(&mut module.globals, count * 8));
+            define(
+                parameter,
+                match global {
+                    Some(global) => Op::Copy(Value::Global(global, 0)),
+                    None => Op::Local(count * 8),
+                },
+            );
             for i in 0..count {
                 let part = function.value(&name, Type::Int(64));
                 let load = Instruction::new(Some(part), word(at + i, 0), &position);
-                let to = Value::Global(global, i as i64 * 8);
-                let store = Op::store(Value::Local(part), to, 8);
-                let mut store = Instruction::new(None, store, &position);
-                store.numeric = true;
-                copies.extend([load, store]);
+                let store = |to: Value| {
+                    let store = Op::store(Value::Local(part), to, 8);
+                    let mut store = Instruction::new(None, store, &position);
+                    store.numeric = true;
+                    store
+                };
+                if let Some(global) = global {
+                    let store = store(Value::Global(global, i as i64 * 8));
+                    copies.extend([load, store]);
+                    continue;
+                }
+                let to = function.value(&name, Type::Ptr);
+                let place = Op::offset(Value::Local(parameter), i * 8);
+                let place = Instruction::new(Some(to), place, &position);
+                code.extend([load, place, store(Value::Local(to))]);
             }
-            binding.changed |= !passing.read_only;
             binding.sizes.push((structure.size(), count));
             at += count;
         } else if ty == Type::Ptr && passing.space == space::LOCAL {

@@ -72,7 +72,6 @@ pub fn expand(
         }
     }
     let local = used.iter().any(|g| module[*g].local);
-    let function = &module.functions[entry.0];
     let position_in_group = module
         .functions
         .iter()
@@ -86,13 +85,6 @@ pub fn expand(
             _ => false,
         });
     let flat = barriers.is_empty() && !local && !position_in_group && groups.required.is_none();
-    if binding.changed && !barriers.is_empty() {
-        return Err(Error::unsupported(
-            "a kernel with barriers changes an argument that is a structure",
-        )
-        .remedy("copy the argument to a variable")
-        .at(&function.position));
-    }
     let mut old = std::mem::replace(&mut module.functions[entry.0], Function::empty());
     let copies: Vec<Instruction> = old.blocks[0].code.drain(..binding.copies).collect();
     let mut loops = Loops::new(old, &mut module.globals, groups, flat, barriers);
@@ -319,9 +311,7 @@ impl<'a> Loops<'a> {
         let done = self.block();
         self.finish(done, 0);
         let checked = self.check(start, done, binding);
-        if !binding.changed {
-            self.new[checked].code.extend_from_slice(copies);
-        }
+        self.new[checked].code.extend_from_slice(copies);
         let group_end = self.block();
         let regions: Vec<BlockId> = (0..=self.barriers.len()).map(|_| self.block()).collect();
         if self.flat {
@@ -336,12 +326,7 @@ impl<'a> Loops<'a> {
         }
         let saved = self.kept();
         for region in 0..regions.len() {
-            let first = if binding.changed && region == 0 {
-                copies
-            } else {
-                &[]
-            };
-            self.region(region, &regions, group_end, &saved, first);
+            self.region(region, &regions, group_end, &saved);
         }
         Ok(())
     }
@@ -513,7 +498,6 @@ impl<'a> Loops<'a> {
         regions: &[BlockId],
         group_end: BlockId,
         kept: &[HashSet<ValueId>],
-        copies: &[Instruction],
     ) {
         let first = match region {
             0 => BlockId(0),
@@ -534,7 +518,6 @@ impl<'a> Loops<'a> {
         let items = self.open_loop(regions[region]);
         let (inner, next) = (items.first, items.next);
         // Values from before, then the region's code.
-        self.new[inner].code.extend_from_slice(copies);
         if region > 0 {
             self.restore_values(inner, &kept[region - 1]);
         }

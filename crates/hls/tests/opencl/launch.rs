@@ -1,6 +1,6 @@
 //! Builds a program, and executes its kernels in simulation.
 
-use baltra_hls::opencl::{self, Accelerator, Options};
+use baltra_hls::opencl::{self, Accelerator, BuildError, Options};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -45,14 +45,18 @@ fn hdl() -> PathBuf {
 
 impl Program {
     pub fn new(source: &str, options: &[&str]) -> Program {
+        Program::try_new(source, options).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// The same, or the build log.
+    pub fn try_new(source: &str, options: &[&str]) -> Result<Program, BuildError> {
         let folder = tempfile::tempdir().unwrap();
         let options = Options {
             defines_and_flags: options.iter().map(|o| (*o).to_owned()).collect(),
             ..Options::default()
         };
         let work = folder.path().to_owned();
-        let accelerator =
-            opencl::compile(source, &options, &work).unwrap_or_else(|e| panic!("{e}"));
+        let accelerator = opencl::compile(source, &options, &work)?;
         let library = work.join("program.so");
         opencl::build_library(&accelerator, &hdl(), &work, &library).unwrap();
         let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/opencl/driver.c");
@@ -66,10 +70,10 @@ impl Program {
             .status()
             .unwrap();
         assert!(built.success());
-        Program {
+        Ok(Program {
             accelerator,
             folder,
-        }
+        })
     }
 
     /// Executes a kernel; `local`: the size of a work-group.

@@ -26,7 +26,7 @@ const PRINT_BYTES: usize = 1 << 20;
 pub(in crate::driver) const EXTENSIONS: &str =
     "cl_khr_global_int32_base_atomics cl_khr_global_int32_extended_atomics \
     cl_khr_local_int32_base_atomics cl_khr_local_int32_extended_atomics \
-    cl_khr_byte_addressable_store";
+    cl_khr_byte_addressable_store cles_khr_int64";
 
 /// The device.
 pub(super) struct Emulator {
