@@ -7,26 +7,26 @@ module http_reply_top
     localparam int METRICS = 8 + 2 * REGIONS
 ) (
     input  logic                   clk,
-    input  logic                   rst,
     input  logic [4:0]             state,
-    input  logic [5:0]             id_bytes,
+    input  logic                   rst,
     input  logic [4:0]             reply,
+    input  logic [5:0]             id_bytes,
     input  logic [4:0]             ending,
-    input  logic                   with_length,
     input  logic                   with_body,
-    input  logic                   writer_start,
+    input  logic                   with_length,
     input  logic [63:0]            id_data,
-    input  logic                   find_ready,
-    output logic [NUMBER_BITS-1:0] slot_of,
-    output logic                   slot_word,
-    input  logic                   slot_used,
-    input  logic [63:0]            slot_name,
+    input  logic                   writer_start,
     input  logic [63:0]            metrics[METRICS],
-    output logic [4:0]             next,
+    input  logic                   find_ready,
+    input  logic                   slot_used,
+    output logic [NUMBER_BITS-1:0] slot_of,
+    input  logic [63:0]            slot_name,
+    output logic                   slot_word,
     output logic [2:0]             word,
+    output logic [4:0]             next,
+    output logic [3:0]             length,
     output logic                   valid,
-    output logic [63:0]            data,
-    output logic [3:0]             length
+    output logic [63:0]            data
 );
   request_t c;
   state_t next_state;
