@@ -5,6 +5,9 @@ use baltra_session::handshake;
 use baltra_testkit::{hello, until, Daemon, Options};
 use baltra_wire::{Refusal, Version, VERSION};
 use std::io::{Read, Write};
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 const BALTRA: &str = env!("CARGO_BIN_EXE_baltra");
 
@@ -295,4 +298,57 @@ fn test_sessions_outlive_their_manager_and_are_adopted() {
         !sessions.contains("web-1")
     })
     .unwrap();
+}
+
+#[test]
+fn test_daemons_report_to_systemd_when_they_can_be_used() {
+    for (name, more) in [
+        ("manager", &["--set", "metrics.address="][..]),
+        ("registry", &["--set", "registry.address=127.0.0.1:0"]),
+        ("gateway", &["--set", "gateway.address=127.0.0.1:0"]),
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        let notify = home.path().join("notify");
+        let socket = UnixDatagram::bind(&notify).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_millis(100)))
+            .unwrap();
+        let (run, config) = (home.path().join("run"), home.path().join("config.toml"));
+        std::fs::write(&config, "").unwrap();
+        let mut daemon = Command::new(BALTRA)
+            .args([name, "--config"])
+            .arg(&config)
+            .arg("--state-dir")
+            .arg(home.path().join("state"))
+            .arg("--runtime-dir")
+            .arg(&run)
+            .args(more)
+            .env("NOTIFY_SOCKET", &notify)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut text = [0; 256];
+        let mut len = 0;
+        until("the daemon reports", || {
+            len = socket.recv(&mut text).unwrap_or(0);
+            len > 0 || daemon.try_wait().unwrap().is_some()
+        })
+        .unwrap();
+        let ask = Command::new(BALTRA)
+            .args(["status", "--json", "--runtime-dir"])
+            .arg(&run)
+            .output()
+            .unwrap();
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+        let text = String::from_utf8_lossy(&text[..len]);
+        assert!(text.starts_with("READY=1\n"), "{name}: '{text}'");
+        if name == "manager" {
+            assert!(text.contains(" devices can be used"), "{text}");
+            let status = String::from_utf8_lossy(&ask.stdout);
+            assert!(status.contains("\"ready\": true"), "{status}");
+        }
+    }
 }

@@ -11,6 +11,7 @@ use crate::tenants::Tenants;
 use crate::{adoption, control, lock, metrics, registry, relay};
 use anyhow::{Context, Result};
 use baltra_trace::Spans;
+use sd_notify::NotifyState;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -25,6 +26,9 @@ pub struct Service {
     /// Runtime of the tasks that no session waits for.
     runtime: tokio::runtime::Runtime,
 }
+
+/// Maximum time until the manager reports to systemd that it serves, although a driver is still loading.
+const PROBED_MAX: Duration = Duration::from_secs(60);
 
 /// Signals the manager's shutdown, and how long running sessions may continue.
 pub(crate) type Stop = tokio::sync::watch::Sender<Option<Duration>>;
@@ -120,6 +124,7 @@ impl Service {
         if let Some(link) = &node.registry {
             runtime.spawn(registry::run(node.clone(), link.clone()));
         }
+        runtime.spawn(announce(node.clone()));
         for device in &node.devices {
             spawn(&format!("keep-{}", device.name()), {
                 let (node, device) = (node.clone(), device.clone());
@@ -179,6 +184,22 @@ impl Service {
         }
         self.lock.clear_sockets();
         tracing::info!("stopped");
+    }
+}
+
+/// Reports to systemd, if it started this process, that devices can be used: once each has been
+/// probed or has failed, or after a minute, because one driver that hangs must not stop the others.
+async fn announce(node: Arc<Node>) {
+    let started = Instant::now();
+    while !node.is_ready() && started.elapsed() < PROBED_MAX {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let usable = |device: &&Arc<Device>| device.description.get().is_some();
+    let usable = node.devices.iter().filter(usable).count();
+    let status = format!("{usable} of {} devices can be used", node.devices.len());
+    let states = [NotifyState::Ready, NotifyState::Status(&status)];
+    if let Err(error) = sd_notify::notify(&states) {
+        tracing::warn!(%error, "cannot report to systemd");
     }
 }
 

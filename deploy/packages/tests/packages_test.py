@@ -225,7 +225,9 @@ class Tests:
         try:
             began = time.monotonic()
             system.run("systemctl start baltra")
-            until("the manager serves", lambda: "ready" in system.run("baltra devices || true"))
+            # `systemctl start` returns when the devices can be used.
+            devices = json.loads(system.run("baltra devices --json"))
+            assert devices and all(device["state"] == "ready" for device in devices), devices
             shared = "cd /tmp && baltra run -- /srv/sobel --repeat 1 --output first.png"
             system.run(shared)
             print(f"first shared program after {time.monotonic() - began:.1f} s")

@@ -73,6 +73,15 @@ fn prepare(daemon: Daemon, paths: &PathOptions, level: &str) -> Result<daemons::
     Ok(place)
 }
 
+/// Reports to systemd, if it started this process, that the daemon listens.
+fn announce(lock: &daemons::DaemonLock, url: String, more: Vec<String>) -> Result<()> {
+    lock.announce(url, more)?;
+    if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+        tracing::warn!(%error, "cannot report to systemd");
+    }
+    Ok(())
+}
+
 /// Completes at SIGTERM or SIGINT.
 pub async fn end_requested() -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;

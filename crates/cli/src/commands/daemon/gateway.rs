@@ -1,6 +1,6 @@
 //! `baltra gateway`
 
-use super::{enter, prepare};
+use super::{announce, enter, prepare};
 use crate::args::Gateway;
 use crate::configuration;
 use crate::daemons::{self, Daemon};
@@ -20,7 +20,8 @@ pub fn gateway(args: &Gateway, runtime_dir: Option<&PathBuf>) -> Result<()> {
     let grpc = service
         .grpc_address()
         .map(|address| daemons::url(address, tls));
-    lock.announce(
+    announce(
+        &lock,
         daemons::url(service.address(), tls),
         grpc.into_iter().collect(),
     )?;

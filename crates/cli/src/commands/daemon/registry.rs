@@ -1,6 +1,6 @@
 //! `baltra registry`
 
-use super::{enter, prepare};
+use super::{announce, enter, prepare};
 use crate::args::Registry;
 use crate::configuration;
 use crate::daemons::{self, Daemon};
@@ -19,7 +19,8 @@ pub fn registry(args: &Registry, runtime_dir: Option<&PathBuf>) -> Result<()> {
     let metrics = options.metrics_address().ok().flatten();
     let service = Service::new(options)?;
     let metrics = metrics.map(|address| format!("http://{address}/metrics"));
-    lock.announce(
+    announce(
+        &lock,
         daemons::url(service.address()?, tls),
         metrics.into_iter().collect(),
     )?;
