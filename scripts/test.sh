@@ -155,7 +155,7 @@ group() {
             ;;
         tutorials)
             built
-            run tutorials scripts/tutorials.py docs/tutorials/*.md
+            run tutorials scripts/tutorials.py docs/tutorials/*.md docs/troubleshooting.md
             run reference scripts/reference.py --check
             ;;
         loom)
