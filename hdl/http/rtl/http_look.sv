@@ -149,13 +149,13 @@ module http_look
 
   always_comb begin
     {seen, kind0, kind5, kind7, kind15, ends_here} = 'x;
+    seen.at = PLACES'(1) << from.place;  // one-hot even if it is ignored (http_parse)
     if (active) begin
       kind0 = kinds[5'(lane)];
       kind5 = kinds[5'(lane)+5'd5];
       kind7 = kinds[5'(lane)+5'd7];
       kind15 = kinds[5'(lane)+5'd15];
       ends_here = 10'(ends >> lane);
-      seen.at = PLACES'(1) << from.place;
       seen.bytes = bytes;
       seen.count = count;
       {seen.ten, seen.nine, seen.eight} = {valid[9], valid[8], valid[7]};

@@ -9,11 +9,11 @@ module http_calls_top
     input  logic                    clk,
     input  logic                    rst,
     input  logic [3:0]              session,
+    input  logic [21:0]             room,
     input  logic                    called,
     input  logic [22:0]             body_at,
     input  logic [20:0]             body_bytes,
     input  logic [22:0]             answer_at,
-    input  logic [21:0]             room,
     input  logic [5:0]              id_bytes,
     input  logic                    keep_alive,
     input  logic                    close,
@@ -59,12 +59,12 @@ module http_calls_top
     output logic [31:0]             write_address,  // of the one that is valid
     output logic [63:0]             write_data,
     output logic [7:0]              write_keep,
-    input  logic                    id_write,
-    input  logic [5:0]              id_at,
-    input  logic [7:0]              id_byte,
     input  logic                    id_read,
     input  logic [2:0]              id_word,
-    output logic [63:0]             id_data
+    output logic [63:0]             id_data,
+    input  logic                    id_write,
+    input  logic [7:0]              id_byte,
+    input  logic [5:0]              id_at
 );
   streams_in_t  region_in [REGIONS];
   streams_out_t region_out[REGIONS];
