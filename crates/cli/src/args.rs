@@ -527,4 +527,11 @@ pub struct Executor {
     /// 30,000 if absent
     #[arg(long)]
     pub contended_ms: Option<u64>,
+    /// How many times the device's memory objects may have together
+    #[arg(long, default_value_t = 1)]
+    pub memory_overcommit: u32,
+    /// Bytes that objects may take on the device, with --memory-overcommit; most of its memory if
+    /// absent
+    #[arg(long)]
+    pub memory_bytes: Option<u64>,
 }

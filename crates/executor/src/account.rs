@@ -11,6 +11,9 @@ pub struct Account {
     memory_bytes: AtomicU64,
     memory_bytes_max: u64,
     queued: AtomicU64,
+    /// Bytes of objects that may leave the device: on the device, and in host memory.
+    resident_bytes: AtomicU64,
+    swapped_bytes: AtomicU64,
 }
 
 impl Account {
@@ -21,6 +24,8 @@ impl Account {
             memory_bytes: 0.into(),
             memory_bytes_max,
             queued: 0.into(),
+            resident_bytes: 0.into(),
+            swapped_bytes: 0.into(),
         }
     }
 
@@ -53,6 +58,44 @@ impl Account {
     /// Bytes charged now.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts a new object that may leave the device.
+    pub fn reside(&self, bytes: u64, is_resident: bool) {
+        self.place(is_resident).fetch_add(bytes, Ordering::Relaxed);
+        self.show_residence();
+    }
+
+    /// Ends the count of an object.
+    pub fn unreside(&self, bytes: u64, was_resident: bool) {
+        self.place(was_resident).fetch_sub(bytes, Ordering::Relaxed);
+        self.show_residence();
+    }
+
+    /// Moves an object's count: to the device, or to host memory.
+    pub fn moved(&self, bytes: u64, to_device: bool) {
+        self.place(to_device).fetch_add(bytes, Ordering::Relaxed);
+        self.place(!to_device).fetch_sub(bytes, Ordering::Relaxed);
+        self.show_residence();
+    }
+
+    /// Bytes of objects on the device and in host memory.
+    pub fn residence(&self) -> (u64, u64) {
+        let load = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        (load(&self.resident_bytes), load(&self.swapped_bytes))
+    }
+
+    fn place(&self, on_device: bool) -> &AtomicU64 {
+        if on_device {
+            &self.resident_bytes
+        } else {
+            &self.swapped_bytes
+        }
+    }
+
+    fn show_residence(&self) {
+        let (resident, swapped) = self.residence();
+        self.lease.gauge_residence(resident, swapped);
     }
 
     fn show(&self) {

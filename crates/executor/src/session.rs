@@ -28,6 +28,7 @@ mod ordered;
 mod pixels;
 mod programs;
 mod queue;
+pub mod residence;
 mod submit;
 mod svm;
 mod table;

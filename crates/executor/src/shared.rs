@@ -6,7 +6,9 @@ use crate::driver::{self, Context, Device, Queue, Turns};
 use crate::health::Health;
 use crate::images::Images;
 use crate::regions::Regions;
+use crate::session::residence::{Residence, Room};
 use crate::traces::Traces;
+use baltra_opencl::CL_DEVICE_GLOBAL_MEM_SIZE;
 use baltra_sandbox::Sandbox;
 use baltra_wire::DeviceDescription;
 use std::os::fd::RawFd;
@@ -66,6 +68,12 @@ pub struct Options {
     /// How long a command of an open session may block commands of ended sessions; zero: unlimited;
     /// `None`: 30 s.
     pub contended: Option<Duration>,
+    /// How many times the device's memory all objects may have together; above 1, they leave the
+    /// device while others need it.
+    pub memory_overcommit: u32,
+    /// Bytes that objects may take on the device together, with `memory_overcommit`; `None`: most
+    /// of its memory.
+    pub memory_bytes: Option<u64>,
 }
 
 impl Options {
@@ -87,6 +95,8 @@ impl Options {
             traces: false,
             orphan: None,
             contended: None,
+            memory_overcommit: 1,
+            memory_bytes: None,
         }
     }
 
@@ -132,6 +142,8 @@ pub struct Shared {
     pub regions: Arc<Regions>,
     /// Whether the driver's context is still of use.
     pub health: Health,
+    /// Objects that may leave the device; `None`: all stay.
+    pub residence: Option<Arc<Residence>>,
 }
 
 impl Shared {
@@ -165,12 +177,15 @@ impl Shared {
             None
         };
         let images = Arc::new(Images::new()?);
+        let context = Arc::new(context);
+        let residence = open_residence(&options, device, &context, pinning.is_some())?;
         Ok(Shared {
+            residence,
             health: Health::new(&context, device, images.wake()),
             turns: Turns::new(gpu),
             pinning,
             device,
-            context: Arc::new(context),
+            context,
             description,
             capture,
             traces: Traces::new(options.traces, images.wake()),
@@ -179,5 +194,47 @@ impl Shared {
             binaries: Binaries::default(),
             options,
         })
+    }
+}
+
+/// With `memory_overcommit`, the objects that may leave the device.
+fn open_residence(
+    options: &Options,
+    device: Device,
+    context: &Arc<Context>,
+    pins: bool,
+) -> anyhow::Result<Option<Arc<Residence>>> {
+    if options.memory_overcommit <= 1 {
+        return Ok(None);
+    }
+    let queue = context.queue(device, 0);
+    let queue = queue.map_err(|code| {
+        anyhow::anyhow!("the driver cannot create a queue for swapping (error {code})")
+    })?;
+    let device_bytes = device.number(CL_DEVICE_GLOBAL_MEM_SIZE as u32);
+    // The rest is for what the driver needs itself: programs, queues, printing.
+    let most = device_bytes / 16 * 15;
+    let budget = options.memory_bytes.map_or(most, |bytes| bytes.min(most));
+    let room = Room::new(budget, options.memory_overcommit, host_bytes());
+    tracing::info!(
+        device_bytes = room.device_bytes,
+        total_bytes = room.total_bytes,
+        "objects may leave the device's memory"
+    );
+    Ok(Some(Arc::new(Residence::new(context, queue, pins, room))))
+}
+
+/// The host's memory; unlimited if it is unknown.
+fn host_bytes() -> u64 {
+    // SAFETY: queries constants of the system.
+    let (pages, page) = unsafe {
+        (
+            libc::sysconf(libc::_SC_PHYS_PAGES),
+            libc::sysconf(libc::_SC_PAGESIZE),
+        )
+    };
+    match (u64::try_from(pages), u64::try_from(page)) {
+        (Ok(pages), Ok(page)) if pages > 0 => pages.saturating_mul(page),
+        _ => u64::MAX,
     }
 }

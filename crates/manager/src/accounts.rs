@@ -30,6 +30,10 @@ pub struct Used {
     pub bytes_out: u64,
     /// Sessions opened.
     pub sessions: u64,
+    /// Bytes of swapped objects brought back to the device.
+    pub swapped_in: u64,
+    /// Bytes of objects moved from the device to host memory.
+    pub swapped_out: u64,
 }
 
 /// Task latencies since the manager started.
@@ -147,6 +151,8 @@ impl Accounts {
             a.used.calls = a.used.calls.saturating_add(new.calls);
             a.used.bytes_in = a.used.bytes_in.saturating_add(new.bytes_in);
             a.used.bytes_out = a.used.bytes_out.saturating_add(new.bytes_out);
+            a.used.swapped_in = a.used.swapped_in.saturating_add(new.swapped_in);
+            a.used.swapped_out = a.used.swapped_out.saturating_add(new.swapped_out);
             for (sum, more) in a.latency.buckets.iter_mut().zip(latency.buckets) {
                 *sum = sum.saturating_add(more);
             }
@@ -197,6 +203,8 @@ fn difference(old: &Usage, new: &Usage, elapsed_ns: u64) -> (Used, Latency) {
         bytes_in: new.bytes_in.saturating_sub(old.bytes_in),
         bytes_out: new.bytes_out.saturating_sub(old.bytes_out),
         sessions: 0,
+        swapped_in: new.swapped_in.saturating_sub(old.swapped_in),
+        swapped_out: new.swapped_out.saturating_sub(old.swapped_out),
     };
     let latency = Latency {
         buckets: std::array::from_fn(|i| new.latency[i].saturating_sub(old.latency[i])),

@@ -7,7 +7,7 @@ use crate::options::{ImageKind, LimitOptions};
 use crate::service::{read_leases, Stop};
 use crate::tenants::{self, Tenant};
 use baltra_api::control::{self as proto, control_server::Control};
-use baltra_ring::LeaseState;
+use baltra_ring::{LeaseState, Usage};
 use baltra_wire::opencl::{
     DEVICE_GLOBAL_MEM_SIZE, DEVICE_MAX_COMPUTE_UNITS, DEVICE_NAME, DEVICE_VENDOR, DEVICE_VERSION,
     DRIVER_VERSION,
@@ -300,7 +300,10 @@ impl Control for Operator {
             let leases = self.node.device(&device).map(|d| d.pool.leases());
             let leases = leases.unwrap_or_default();
             let own = || leases.iter().filter(|m| m.lease.tenant == tenant);
-            let memory = own().map(|m| m.lease.granter.usage().memory_bytes);
+            let sum = |of: fn(&Usage) -> u64| {
+                let each = own().map(|m| of(&m.lease.granter.usage()));
+                each.fold(0, u64::saturating_add)
+            };
             let states = own().map(|m| match m.lease.granter.state() {
                 LeaseState::Busy | LeaseState::Revoked => "busy",
                 LeaseState::Waiting => "waiting",
@@ -314,7 +317,10 @@ impl Control for Operator {
                 .filter(|s| s.tenant == tenant && s.device == device)
                 .count();
             usage.push(proto::Usage {
-                memory_used_bytes: memory.fold(0, u64::saturating_add),
+                memory_used_bytes: sum(|u| u.memory_bytes),
+                resident_bytes: sum(|u| u.resident_bytes),
+                swapped_bytes: sum(|u| u.swapped_bytes),
+                moved_bytes: used.swapped_in.saturating_add(used.swapped_out),
                 sessions_open: open as u32,
                 gate,
                 busy_ns: used.busy_ns,

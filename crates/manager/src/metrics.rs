@@ -111,7 +111,12 @@ impl Collector for NodeCollector {
                 ConstCounter::new(value(used)).encode(metric)?;
             }
         }
-        self.encode_bytes(&mut encoder, &lines)?;
+        let moved: Directions = [("in", |u| u.bytes_in), ("out", |u| u.bytes_out)];
+        let help = "Bytes moved to and from the device";
+        encode_bytes(&mut encoder, "bytes", help, moved, &lines)?;
+        let swapped: Directions = [("in", |u| u.swapped_in), ("out", |u| u.swapped_out)];
+        let help = "Bytes of objects moved to the device and to host memory";
+        encode_bytes(&mut encoder, "swapped_bytes", help, swapped, &lines)?;
         self.encode_latency(&mut encoder, &lines)?;
         self.encode_gauges(&mut encoder)?;
         self.encode_spans(&mut encoder)?;
@@ -119,28 +124,33 @@ impl Collector for NodeCollector {
     }
 }
 
-impl NodeCollector {
-    fn encode_bytes(
-        &self,
-        encoder: &mut DescriptorEncoder<'_>,
-        lines: &[crate::accounts::Line],
-    ) -> Result<(), Error> {
-        let help = "Bytes moved to and from the device";
-        let mut family = encoder.encode_descriptor("bytes", help, None, MetricType::Counter)?;
-        for (tenant, device, used, _) in lines {
-            for (direction, bytes) in [("in", used.bytes_in), ("out", used.bytes_out)] {
-                let labels = [
-                    ("device", device.as_str()),
-                    ("tenant", tenant.as_str()),
-                    ("direction", direction),
-                ];
-                let metric = family.encode_family(&labels)?;
-                ConstCounter::new(bytes).encode(metric)?;
-            }
-        }
-        Ok(())
-    }
+/// Names and values of two directions.
+type Directions = [(&'static str, fn(&Used) -> u64); 2];
 
+/// Writes a counter of bytes by direction.
+fn encode_bytes(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    directions: Directions,
+    lines: &[crate::accounts::Line],
+) -> Result<(), Error> {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (tenant, device, used, _) in lines {
+        for (direction, bytes) in directions {
+            let labels = [
+                ("device", device.as_str()),
+                ("tenant", tenant.as_str()),
+                ("direction", direction),
+            ];
+            let metric = family.encode_family(&labels)?;
+            ConstCounter::new(bytes(used)).encode(metric)?;
+        }
+    }
+    Ok(())
+}
+
+impl NodeCollector {
     fn encode_latency(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -190,6 +200,7 @@ impl NodeCollector {
                 .or_default() += 1;
         }
         let (mut queued, mut memory) = (BTreeMap::new(), BTreeMap::new());
+        let (mut resident, mut swapped) = (BTreeMap::new(), BTreeMap::new());
         let mut stalled = BTreeMap::new();
         let now_ns = baltra_ring::lease::monotonic_ns();
         for device in &node.devices {
@@ -199,6 +210,10 @@ impl NodeCollector {
                 let clamp = |n: u64| n.min(i64::MAX as u64) as i64;
                 *queued.entry(key.clone()).or_insert(0i64) += clamp(usage.queued);
                 *memory.entry(key.clone()).or_insert(0i64) += clamp(usage.memory_bytes);
+                if device.options.memory_overcommit > 1 {
+                    *resident.entry(key.clone()).or_insert(0i64) += clamp(usage.resident_bytes);
+                    *swapped.entry(key.clone()).or_insert(0i64) += clamp(usage.swapped_bytes);
+                }
                 let since_ns = metered.lease.granter.progress_ns().unwrap_or(now_ns);
                 let longest = stalled.entry(key).or_insert(0i64);
                 *longest = clamp(now_ns.saturating_sub(since_ns) / 1_000_000_000).max(*longest);
@@ -215,6 +230,16 @@ impl NodeCollector {
                 "memory_bytes",
                 "Device and arena memory held by sessions",
                 memory,
+            ),
+            (
+                "resident_memory_bytes",
+                "Memory of objects on a device with memory_overcommit",
+                resident,
+            ),
+            (
+                "swapped_memory_bytes",
+                "Memory of such objects in the host",
+                swapped,
             ),
             (
                 "task_stalled_seconds",

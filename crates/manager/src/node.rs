@@ -107,6 +107,8 @@ impl Device {
             groups,
             traces,
             orphan_ms: options.orphan_ms,
+            memory_overcommit: options.memory_overcommit,
+            memory_bytes: options.memory_bytes,
             contended_ms: contended_ms(options),
         };
         Ok(Device {

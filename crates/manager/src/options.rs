@@ -19,6 +19,8 @@ use std::time::Duration;
 pub const AUTO: &str = "auto";
 /// The longest turn of an image, milliseconds.
 const TURN_MS_MAX: u64 = 600_000;
+/// The highest `memory_overcommit`.
+const OVERCOMMIT_MAX: u32 = 64;
 /// Longest time limit for loading an image.
 const LOAD_MS_MAX: u64 = 600_000;
 
@@ -451,6 +453,13 @@ pub struct DeviceOptions {
     /// milliseconds; then the executor exits. Absent: 2,000 on a GPU, otherwise 5,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub orphan_ms: Option<u64>,
+    /// How many times the device's memory the objects of all sessions may have together: above 1,
+    /// those of idle sessions leave the device while others need its memory. 1: none leaves.
+    pub memory_overcommit: u32,
+    /// Memory that objects may take on the device together, with `memory_overcommit`; absent: most
+    /// of the device's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
     /// Tenants that may use it; empty: all.
     pub tenants: Vec<String>,
     /// Labels that queries match as `label.KEY=VALUE`, if the node has joined a registry.
@@ -478,6 +487,8 @@ impl Default for DeviceOptions {
             task_ms: None,
             contended_ms: None,
             orphan_ms: None,
+            memory_overcommit: 1,
+            memory_bytes: None,
             tenants: Vec::new(),
             labels: BTreeMap::new(),
         }
@@ -499,6 +510,35 @@ impl DeviceOptions {
     /// Whether it is an emulated accelerator, of which a node may have several.
     pub fn is_emulated(&self) -> bool {
         self.driver.starts_with("emulate:")
+    }
+
+    fn validate_memory(&self, key: &dyn Fn(&str) -> String) -> Result<(), Invalid> {
+        if !(1..=OVERCOMMIT_MAX).contains(&self.memory_overcommit) {
+            return Err(invalid(
+                key("memory_overcommit"),
+                format!("must lie between 1 and {OVERCOMMIT_MAX}"),
+            ));
+        }
+        if self.memory_overcommit > 1 && self.isolation != Isolation::Device {
+            return Err(invalid(
+                key("memory_overcommit"),
+                format!(
+                    "requires isolation = \"device\", because only sessions of one executor share \
+                     memory (it is \"{}\")",
+                    self.isolation
+                ),
+            ));
+        }
+        if self.memory_bytes.is_some() && self.memory_overcommit == 1 {
+            return Err(invalid(
+                key("memory_bytes"),
+                "requires 'memory_overcommit' above 1",
+            ));
+        }
+        if self.memory_bytes == Some(0) {
+            return Err(invalid(key("memory_bytes"), "must not be 0"));
+        }
+        Ok(())
     }
 
     /// How long an image of preemptible sessions keeps the device while others wait.
@@ -690,6 +730,7 @@ impl Options {
                     format!("must lie between 1 and {LOAD_MS_MAX}"),
                 ));
             }
+            device.validate_memory(&key)?;
             if !device.labels.keys().all(|name| valid_name(name)) {
                 return Err(invalid(
                     key("labels"),

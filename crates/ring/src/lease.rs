@@ -67,6 +67,10 @@ struct Page {
     latency: [AtomicU64; LATENCY_BUCKETS],
     latency_sum_ns: AtomicU64,
     progress_ns: AtomicU64,
+    resident_bytes: AtomicU64,
+    swapped_bytes: AtomicU64,
+    swapped_in: AtomicU64,
+    swapped_out: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Page>() <= PAGE_BYTES as usize);
@@ -88,6 +92,14 @@ pub struct Usage {
     pub queued: u64,
     /// Device and arena memory in use, bytes.
     pub memory_bytes: u64,
+    /// Of a device with more memory than its own (`memory_overcommit`): bytes of objects on it.
+    pub resident_bytes: u64,
+    /// Bytes of objects in host memory.
+    pub swapped_bytes: u64,
+    /// Bytes brought back to the device.
+    pub swapped_in: u64,
+    /// Bytes moved from the device to host memory.
+    pub swapped_out: u64,
     /// Task latencies by bucket; see [`LATENCY_BUCKETS`].
     pub latency: [u64; LATENCY_BUCKETS],
     /// Sum of the latencies, nanoseconds.
@@ -297,6 +309,20 @@ impl LeaseHolder {
         page.queued.store(queued, Ordering::Relaxed);
         page.memory_bytes.store(memory_bytes, Ordering::Relaxed);
     }
+
+    /// Sets the bytes of objects on the device and in host memory.
+    pub fn gauge_residence(&self, resident_bytes: u64, swapped_bytes: u64) {
+        let page = page(&self.memory);
+        page.resident_bytes.store(resident_bytes, Ordering::Relaxed);
+        page.swapped_bytes.store(swapped_bytes, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that were moved to the device and from it to make room.
+    pub fn count_swaps(&self, bytes_in: u64, bytes_out: u64) {
+        let page = page(&self.memory);
+        page.swapped_in.fetch_add(bytes_in, Ordering::Relaxed);
+        page.swapped_out.fetch_add(bytes_out, Ordering::Relaxed);
+    }
 }
 
 /// The manager's side.
@@ -391,6 +417,10 @@ impl LeaseGranter {
             calls: load(&page.calls),
             queued: load(&page.queued),
             memory_bytes: load(&page.memory_bytes),
+            resident_bytes: load(&page.resident_bytes),
+            swapped_bytes: load(&page.swapped_bytes),
+            swapped_in: load(&page.swapped_in),
+            swapped_out: load(&page.swapped_out),
             latency: std::array::from_fn(|i| load(&page.latency[i])),
             latency_sum_ns: load(&page.latency_sum_ns),
         }

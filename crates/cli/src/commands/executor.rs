@@ -26,6 +26,8 @@ pub fn executor(args: Executor) -> Result<()> {
         traces: args.traces,
         orphan: args.orphan_ms.map(Duration::from_millis),
         contended: args.contended_ms.map(Duration::from_millis),
+        memory_overcommit: args.memory_overcommit,
+        memory_bytes: args.memory_bytes,
     })
 }
 

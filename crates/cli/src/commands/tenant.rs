@@ -176,5 +176,7 @@ pub fn usage_json(u: &proto::Usage) -> serde_json::Value {
         "tenant": u.tenant, "device": u.device, "busy_ns": u.busy_ns, "tasks": u.tasks,
         "bytes": u.bytes, "sessions": u.sessions, "sessions_open": u.sessions_open,
         "memory_used_bytes": u.memory_used_bytes, "gate": u.gate,
+        "resident_bytes": u.resident_bytes, "swapped_bytes": u.swapped_bytes,
+        "moved_bytes": u.moved_bytes,
     })
 }

@@ -2,8 +2,9 @@
 
 use super::deferred::{After, ReleaseTarget};
 use super::names::{ids, words};
-use super::objects::{Context, Kernel, Memory, Program};
+use super::objects::{Context, Kernel, MakePart, Memory, Part, Place, Program};
 use super::queue::QueueHandle;
+use super::residence::{Residence, Shape};
 use super::table::{NameTaken, Object};
 use super::{arena, pixels, Arena, Session, Violation};
 use crate::account::Charge;
@@ -276,8 +277,10 @@ impl Session {
     fn query(&self, query: Query) -> Result<Vec<u8>, Code> {
         match query {
             Query::Device { device, param } => self.device(device)?.info(param),
-            Query::Memory { object, param } => self.objects.memory(object)?.mem.info(param),
-            Query::Image { image, param } => self.objects.memory(image)?.mem.image_info(param),
+            Query::Memory { object, param } => self.objects.memory(object)?.sample()?.info(param),
+            Query::Image { image, param } => {
+                self.objects.memory(image)?.sample()?.image_info(param)
+            }
             Query::ImageFormats {
                 context,
                 flags,
@@ -354,7 +357,7 @@ impl Session {
         match self.objects.remove(id) {
             Some(Object::Memory(memory)) if notify => {
                 let notices = self.notices.clone();
-                let registered = memory.mem.on_destroyed(Box::new(move || {
+                let registered = memory.on_destroyed(Box::new(move || {
                     notices.send(&Notice::Freed(id));
                 }));
                 drop(memory);
@@ -547,6 +550,14 @@ impl Session {
             }
             Backing::Svm(_) => (None, CL_MEM_USE_HOST_PTR, None, None),
         };
+        if let (Some(residence), Backing::Device(_)) = (self.residence(&context), backing) {
+            let (owner, shape) = (self.start.session, Shape::Buffer(size));
+            let made = residence.create(&self.account, owner, flags, shape, host.as_ref())?;
+            return Ok(Arc::new(Memory {
+                _charge: charge,
+                ..Memory::new(Place::Movable(made), context, size)
+            }));
+        }
         let pointer = match backing {
             Backing::Svm(address) => self.svm_range(address, size)?,
             _ => host.as_ref().map_or(std::ptr::null_mut(), Range::ptr),
@@ -564,14 +575,16 @@ impl Session {
             mem.on_destroyed(Box::new(move || drop(range)))?;
         }
         Ok(Arc::new(Memory {
-            mem,
-            context,
-            size,
-            pixel_bytes: 0,
             arena,
             _charge: charge,
-            _parent: None,
+            ..Memory::new(Place::Fixed(Arc::new(mem)), context, size)
         }))
+    }
+
+    /// For objects of a context that may leave the device.
+    fn residence(&self, context: &Context) -> Option<&Arc<Residence>> {
+        let residence = self.shared.residence.as_ref();
+        residence.filter(|residence| residence.moves(&context.context))
     }
 
     fn make_sub_buffer(
@@ -582,23 +595,29 @@ impl Session {
         size: u64,
     ) -> Result<Arc<Memory>, Code> {
         let parent = self.objects.memory(parent)?;
-        let mem =
-            parent
-                .mem
-                .sub_buffer(flags & !HOST_POINTER_FLAGS, origin as usize, size as usize)?;
+        let flags = flags & !HOST_POINTER_FLAGS;
+        let place = Self::part_of(
+            &parent,
+            Box::new(move |parent| parent.sub_buffer(flags, origin as usize, size as usize)),
+        )?;
         let arena = match &parent.arena {
             Some(range) => Some(range.slice(origin, size).ok_or(CL_INVALID_VALUE)?),
             None => None,
         };
         Ok(Arc::new(Memory {
-            mem,
-            context: parent.context.clone(),
-            size,
-            pixel_bytes: 0,
             arena,
-            _charge: None,
-            _parent: Some(parent),
+            parent: Some(parent.clone()),
+            ..Memory::new(place, parent.context.clone(), size)
         }))
+    }
+
+    /// A part of `parent`, whose properties the driver checks now.
+    fn part_of(parent: &Arc<Memory>, make: MakePart) -> Result<Place, Code> {
+        let made = make(&*parent.sample()?)?;
+        Ok(match parent.object() {
+            None => Place::Fixed(Arc::new(made)),
+            Some(whole) => Place::Part(Part::new(whole, make)),
+        })
     }
 
     fn make_image(
@@ -627,48 +646,47 @@ impl Session {
             Some(payload) => Some(self.payload(payload)?),
             None => None,
         };
-        let mut flags = flags & !HOST_POINTER_FLAGS;
-        if host.is_some() {
-            flags |= CL_MEM_COPY_HOST_PTR as u64;
-        }
-        let format = cl_image_format {
-            image_channel_order: format.order,
-            image_channel_data_type: format.kind,
-        };
-        let mem_object = parent
-            .as_ref()
-            .map_or(std::ptr::null_mut(), |p| p.mem.raw());
-        let description = cl_image_desc {
-            image_type: shape.kind,
-            image_width: shape.width as usize,
-            image_height: shape.height as usize,
-            image_depth: shape.depth as usize,
-            image_array_size: shape.array_size as usize,
-            image_row_pitch: if parent.is_some() {
-                shape.row_pitch as usize
-            } else {
-                0
-            },
-            image_slice_pitch: 0,
-            num_mip_levels: 0,
-            num_samples: 0,
-            __bindgen_anon_1: _cl_image_desc__bindgen_ty_1 { mem_object },
-        };
-        let pointer = host.as_ref().map_or(std::ptr::null_mut(), Range::ptr);
-        // SAFETY: the contents are at least the image's tight bytes, computed above.
-        let mem = unsafe {
-            context
-                .context
-                .image(flags, &format, &description, pointer)?
+        let flags = flags & !HOST_POINTER_FLAGS;
+        let place = match (&parent, self.residence(&context)) {
+            (None, Some(residence)) => {
+                let (owner, shape) = (self.start.session, Shape::Image(format, *shape, bytes));
+                let made = residence.create(&self.account, owner, flags, shape, host.as_ref())?;
+                Place::Movable(made)
+            }
+            (Some(parent), _) if parent.object().is_some() => {
+                if host.is_some() {
+                    return Err(CL_INVALID_HOST_PTR);
+                }
+                let (context, shape) = (context.context.clone(), *shape);
+                Self::part_of(
+                    parent,
+                    Box::new(move |parent| {
+                        let (format, shape) = pixels::driver_image(format, &shape, parent.raw());
+                        // SAFETY: without contents.
+                        unsafe { context.image(flags, &format, &shape, std::ptr::null_mut()) }
+                    }),
+                )?
+            }
+            _ => {
+                let mem = parent.as_ref().map(|parent| parent.sample()).transpose()?;
+                let mem_object = mem.as_ref().map_or(std::ptr::null_mut(), |mem| mem.raw());
+                let (format, description) = pixels::driver_image(format, shape, mem_object);
+                let copies = host.as_ref().map_or(0, |_| CL_MEM_COPY_HOST_PTR as u64);
+                let pointer = host.as_ref().map_or(std::ptr::null_mut(), Range::ptr);
+                // SAFETY: the contents are at least the image's tight bytes, computed above.
+                let mem = unsafe {
+                    context
+                        .context
+                        .image(flags | copies, &format, &description, pointer)?
+                };
+                Place::Fixed(Arc::new(mem))
+            }
         };
         Ok(Arc::new(Memory {
-            mem,
-            context,
-            size: bytes,
             pixel_bytes,
-            arena: None,
             _charge: charge,
-            _parent: parent,
+            parent,
+            ..Memory::new(place, context, bytes)
         }))
     }
 

@@ -4,6 +4,7 @@
 use super::group::OneGroup;
 use super::names::IdMap;
 use super::objects::{Context, Kernel, Memory};
+use super::residence::WorkingSet;
 use super::Session;
 use crate::driver::{self, number, Code};
 use baltra_opencl::*;
@@ -12,13 +13,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// The value that an argument of the driver's kernel was last set to. Objects are compared by id
-/// *and* handle, because a new object may have an old one's address as its handle.
+/// *and* handle, because a new object may have an old one's address as its handle; memory also by
+/// version, because an object that has been swapped may have its old address again.
 #[derive(PartialEq)]
 enum Set {
     Nothing,
     Value(Vec<u8>),
     Local(u64),
-    Memory(Id, usize),
+    Memory(Id, usize, u64),
     Sampler(Id, usize),
     Svm(u64),
 }
@@ -35,6 +37,8 @@ pub struct OwnKernel {
     object: Weak<Kernel>,
     args: Vec<Set>,
     indirect: Vec<u64>,
+    /// Arguments through which it may write, as far as that is known yet.
+    writes: Vec<Option<bool>>,
 }
 
 /// A queue's kernels.
@@ -56,13 +60,7 @@ impl OwnKernels {
         indirect: &[u8],
         held: &mut Vec<Arc<Memory>>,
     ) -> Result<&OwnKernel, Code> {
-        self.forget_released(session);
-        let kernel = match self.map.entry(id) {
-            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                entry.insert(OwnKernel::new(session.objects.kernel(id)?, context)?)
-            }
-        };
+        let kernel = self.kernel(session, context, id)?;
         let (count, mut bytes) = args;
         if count as usize != kernel.args.len() {
             return Err(CL_INVALID_KERNEL_ARGS);
@@ -75,6 +73,52 @@ impl OwnKernels {
         }
         kernel.set_indirect(session, indirect)?;
         Ok(kernel)
+    }
+
+    fn kernel(
+        &mut self,
+        session: &Session,
+        context: &Context,
+        id: Id,
+    ) -> Result<&mut OwnKernel, Code> {
+        self.forget_released(session);
+        match self.map.entry(id) {
+            std::collections::hash_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                Ok(entry.insert(OwnKernel::new(session.objects.kernel(id)?, context)?))
+            }
+        }
+    }
+
+    /// Adds the objects that a launch uses. What is wrong with it shows in
+    /// [`OwnKernels::prepare`].
+    pub fn add_used(
+        &mut self,
+        session: &Session,
+        context: &Context,
+        id: Id,
+        args: (u32, &[u8]),
+        set: &mut WorkingSet,
+    ) {
+        let Ok(kernel) = self.kernel(session, context, id) else {
+            return;
+        };
+        let (count, mut bytes) = args;
+        for at in 0..count.min(kernel.args.len() as u32) {
+            let Ok((arg, rest)) = postcard::take_from_bytes::<Arg>(bytes) else {
+                return;
+            };
+            bytes = rest;
+            let Arg::Memory(id @ 1..) = arg else {
+                continue;
+            };
+            if let Ok(memory) = session.objects.memory(id) {
+                if let Some(object) = memory.object() {
+                    let writes = object.is_writable() && kernel.may_write(at);
+                    set.push((object.clone(), writes));
+                }
+            }
+        }
     }
 
     fn forget_released(&mut self, session: &Session) {
@@ -102,8 +146,27 @@ impl OwnKernel {
             kernel,
             prints: object.program.prints.load(Ordering::Relaxed),
             args: (0..count).map(|_| Set::Nothing).collect(),
+            writes: (0..count).map(|_| None).collect(),
             indirect: Vec::new(),
             object: Arc::downgrade(&object),
+        })
+    }
+
+    /// Whether it may write through an argument: not through one in constant memory, a pointer to
+    /// `const` or a `read_only` image.
+    fn may_write(&mut self, at: u32) -> bool {
+        let OwnKernel { kernel, writes, .. } = self;
+        *writes[at as usize].get_or_insert_with(|| {
+            let fact = |param: i32| kernel.arg_info(at, param as u32).map(|info| number(&info));
+            let is = |param, value: i32| fact(param) == Ok(value as u64);
+            let qualifier = fact(CL_KERNEL_ARG_TYPE_QUALIFIER).unwrap_or(0);
+            !(is(
+                CL_KERNEL_ARG_ADDRESS_QUALIFIER,
+                CL_KERNEL_ARG_ADDRESS_CONSTANT,
+            ) || is(
+                CL_KERNEL_ARG_ACCESS_QUALIFIER,
+                CL_KERNEL_ARG_ACCESS_READ_ONLY,
+            ) || qualifier & CL_KERNEL_ARG_TYPE_CONST as u64 != 0)
         })
     }
 
@@ -141,21 +204,22 @@ impl OwnKernel {
                 (kernel.set_local(at, len as usize), Set::Local(len))
             }
             Arg::Memory(0) => {
-                if *was == Set::Memory(0, 0) {
+                if *was == Set::Memory(0, 0, 0) {
                     return Ok(());
                 }
-                (kernel.set_memory(at, None), Set::Memory(0, 0))
+                (kernel.set_memory(at, None), Set::Memory(0, 0, 0))
             }
             Arg::Memory(id) => {
                 let memory = session.objects.memory(id)?;
                 if memory.context.context.raw() != context.context.raw() {
                     return Err(CL_INVALID_CONTEXT);
                 }
-                let now = Set::Memory(id, memory.mem.raw() as usize);
+                let mem = memory.mem()?;
+                let now = Set::Memory(id, mem.raw() as usize, memory.version());
                 let set = if *was == now {
                     Ok(())
                 } else {
-                    kernel.set_memory(at, Some(&memory.mem))
+                    kernel.set_memory(at, Some(&mem))
                 };
                 held.push(memory);
                 (set, now)

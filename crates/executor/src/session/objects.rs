@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::headers::{Directory, Headers};
+use super::residence::Object;
 
 /// A context: the process's own for the whole device, or one over sub-devices.
 pub struct Context {
@@ -29,10 +30,53 @@ impl Context {
     }
 }
 
+/// Where a memory object's driver object is.
+pub enum Place {
+    /// It stays.
+    Fixed(Arc<driver::Mem>),
+    /// It may leave the device.
+    Movable(Arc<Object>),
+    /// A part of an object that may leave the device.
+    Part(Part),
+}
+
+/// A sub-buffer or an image of a buffer: its driver object exists only with that of the whole.
+pub struct Part {
+    whole: Arc<Object>,
+    /// Its number there.
+    number: u64,
+    make: MakePart,
+    on_destroyed: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Part {
+    /// Without a driver object yet.
+    pub fn new(whole: &Arc<Object>, make: MakePart) -> Part {
+        Part {
+            whole: whole.clone(),
+            number: whole.part_number(),
+            make,
+            on_destroyed: Mutex::default(),
+        }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.whole.drop_part(self.number);
+        for then in std::mem::take(&mut *self.on_destroyed.locked()) {
+            then();
+        }
+    }
+}
+
+/// Makes a part of its parent's driver object.
+pub type MakePart = Box<dyn Fn(&driver::Mem) -> Result<driver::Mem, Code> + Send + Sync>;
+
 /// A buffer, sub-buffer or image.
 pub struct Memory {
     /// The driver's.
-    pub mem: driver::Mem,
+    pub place: Place,
     /// Its context.
     pub context: Arc<Context>,
     /// Bytes of a buffer.
@@ -44,7 +88,70 @@ pub struct Memory {
     /// Its charge to the tenant, for its lifetime.
     pub _charge: Option<Charge>,
     /// The object that it is a part of, kept alive.
-    pub _parent: Option<Arc<Memory>>,
+    pub parent: Option<Arc<Memory>>,
+}
+
+impl Memory {
+    /// A buffer that is not a part, and not in an arena.
+    pub fn new(place: Place, context: Arc<Context>, size: u64) -> Memory {
+        Memory {
+            place,
+            context,
+            size,
+            pixel_bytes: 0,
+            arena: None,
+            _charge: None,
+            parent: None,
+        }
+    }
+
+    /// The driver's object. One that may leave the device must be pinned.
+    pub fn mem(&self) -> Result<Arc<driver::Mem>, Code> {
+        match &self.place {
+            Place::Fixed(mem) => Ok(mem.clone()),
+            Place::Movable(object) => object.mem(),
+            Place::Part(part) => part.whole.part(part.number, || {
+                let parent = self.parent.as_ref().ok_or(CL_INVALID_MEM_OBJECT)?;
+                (part.make)(&*parent.mem()?).map(Arc::new)
+            }),
+        }
+    }
+
+    /// A driver object of the same properties, if need be a temporary one without the contents.
+    pub fn sample(&self) -> Result<Arc<driver::Mem>, Code> {
+        match &self.place {
+            Place::Fixed(mem) => Ok(mem.clone()),
+            Place::Movable(object) => object.sample(),
+            Place::Part(part) => {
+                let parent = self.parent.as_ref().ok_or(CL_INVALID_MEM_OBJECT)?;
+                (part.make)(&*parent.sample()?).map(Arc::new)
+            }
+        }
+    }
+
+    /// The object that has to be on the device for this one; `None`: it is always there.
+    pub fn object(&self) -> Option<&Arc<Object>> {
+        match &self.place {
+            Place::Fixed(_) => None,
+            Place::Movable(object) => Some(object),
+            Place::Part(part) => Some(&part.whole),
+        }
+    }
+
+    /// A number that changes whenever the driver's object is another; 0: it never does.
+    pub fn version(&self) -> u64 {
+        self.object().map_or(0, |object| object.version())
+    }
+
+    /// Calls `then` when the object is destroyed.
+    pub fn on_destroyed(&self, then: Box<dyn FnOnce() + Send>) -> Result<(), Code> {
+        match &self.place {
+            Place::Fixed(mem) => mem.on_destroyed(then)?,
+            Place::Movable(object) => object.on_destroyed(then),
+            Place::Part(part) => part.on_destroyed.locked().push(then),
+        }
+        Ok(())
+    }
 }
 
 /// A program.

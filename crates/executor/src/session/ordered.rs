@@ -90,7 +90,9 @@ impl InOrder {
         let spin = self.base.session.shared.options.spin();
         let mut record = Vec::new();
         while !self.base.is_over() {
-            while self.taken - self.completed < self.in_flight_max() && !self.base.is_wanted_back()
+            while self.taken - self.completed < self.in_flight_max()
+                && !self.base.is_wanted_back()
+                && !self.lane.as_ref().is_ok_and(Lane::is_wanted)
             {
                 let done = match self.base.take(&mut record) {
                     Ok(false) => break,
@@ -129,6 +131,9 @@ impl InOrder {
     }
 
     fn end_task(&mut self) {
+        if let Ok(lane) = &mut self.lane {
+            lane.unpin();
+        }
         let mut none = (0, 0);
         let moved = self.lane.as_mut().map_or(&mut none, |lane| &mut lane.moved);
         self.base.end_task(moved);

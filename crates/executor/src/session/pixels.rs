@@ -38,6 +38,44 @@ pub fn contents_bytes(shape: &ImageShape, pixel_bytes: u64) -> Option<u64> {
     volume([shape.width.checked_mul(pixel_bytes)?, rows, slices])
 }
 
+/// An image as drivers take it. `mem_object`: the buffer or image that it is a part of, or null.
+pub fn driver_image(
+    format: ImageFormat,
+    shape: &ImageShape,
+    mem_object: cl_mem,
+) -> (cl_image_format, cl_image_desc) {
+    let format = cl_image_format {
+        image_channel_order: format.order,
+        image_channel_data_type: format.kind,
+    };
+    let is_part = !mem_object.is_null();
+    let description = cl_image_desc {
+        image_type: shape.kind,
+        image_width: shape.width as usize,
+        image_height: shape.height as usize,
+        image_depth: shape.depth as usize,
+        image_array_size: shape.array_size as usize,
+        image_row_pitch: if is_part { shape.row_pitch as usize } else { 0 },
+        image_slice_pitch: 0,
+        num_mip_levels: 0,
+        num_samples: 0,
+        __bindgen_anon_1: _cl_image_desc__bindgen_ty_1 { mem_object },
+    };
+    (format, description)
+}
+
+/// The whole image as the region of a transfer.
+pub fn extent(shape: &ImageShape) -> [usize; 3] {
+    let (rows, slices) = match shape.kind as i32 {
+        CL_MEM_OBJECT_IMAGE1D_ARRAY => (shape.array_size, 1),
+        CL_MEM_OBJECT_IMAGE2D => (shape.height, 1),
+        CL_MEM_OBJECT_IMAGE2D_ARRAY => (shape.height, shape.array_size),
+        CL_MEM_OBJECT_IMAGE3D => (shape.height, shape.depth),
+        _ => (1, 1),
+    };
+    [shape.width, rows, slices].map(|n| n as usize)
+}
+
 /// The product, unless it overflows.
 pub fn volume(size: [u64; 3]) -> Option<u64> {
     size[0].checked_mul(size[1])?.checked_mul(size[2])

@@ -3,6 +3,7 @@
 use super::board::Submitted;
 use super::launch::OwnKernels;
 use super::objects::{Context, Memory};
+use super::residence::{Caller, Pins, WorkingSet};
 use super::{pixels, Session};
 use crate::driver::{self, Code, Enqueue, Side, Turn};
 use baltra_opencl::*;
@@ -60,6 +61,10 @@ pub struct Lane {
     kernels: OwnKernels,
     /// Objects of the command that is being submitted.
     held: Vec<Arc<Memory>>,
+    /// Objects of commands in flight that may otherwise leave the device.
+    pins: Option<Pins>,
+    /// Of these, those of the command that is being submitted.
+    set: WorkingSet,
     /// Bytes moved to the device and from it, not yet counted.
     pub moved: (u64, u64),
 }
@@ -67,6 +72,7 @@ pub struct Lane {
 impl Lane {
     /// A lane over a fresh driver queue.
     pub fn new(session: Arc<Session>, context: Arc<Context>, queue: driver::Queue) -> Lane {
+        let pins = session.shared.residence.as_ref().map(Pins::new);
         Lane {
             turn: Turn::new(&session.shared.turns),
             turn_commands: 0,
@@ -77,6 +83,8 @@ impl Lane {
             queue,
             kernels: OwnKernels::default(),
             held: Vec::new(),
+            pins,
+            set: WorkingSet::new(),
             moved: (0, 0),
         }
     }
@@ -144,12 +152,122 @@ impl Lane {
         if self.turn_commands >= TURN_COMMANDS_MAX {
             self.flush();
         }
+        self.set.clear();
+        self.make_resident(operation)?;
+        let outcome = self.begin(operation, how);
+        if matches!(outcome, Err(CL_MEM_OBJECT_ALLOCATION_FAILURE)) && self.make_room()? {
+            // Once more, with more room.
+            return self.begin(operation, how);
+        }
+        outcome
+    }
+
+    fn begin(&mut self, operation: &Operation, how: How) -> Result<Outcome, Code> {
         self.turn.begin();
         self.turn_commands += 1;
         self.spent.clear();
         let outcome = self.hand_over(operation, how);
         self.unflushed |= matches!(outcome, Ok(Outcome::Driver(_)));
         outcome
+    }
+
+    /// Brings the objects that the operation uses to the device, and pins them there.
+    fn make_resident(&mut self, operation: &Operation) -> Result<(), Code> {
+        if self.pins.is_none() {
+            return Ok(());
+        }
+        self.add_used(operation);
+        let Lane { pins, set, .. } = self;
+        let Some(pins) = pins.as_mut().filter(|_| !set.is_empty()) else {
+            return Ok(());
+        };
+        if !pins.add(set) {
+            self.settle();
+            self.bring()?;
+        }
+        for (object, _) in self.set.iter().filter(|(_, writes)| *writes) {
+            object.written();
+        }
+        Ok(())
+    }
+
+    fn bring(&mut self) -> Result<(), Code> {
+        let Lane {
+            pins, set, session, ..
+        } = self;
+        let caller = Caller {
+            account: &session.account,
+            is_closed: &|| session.is_closed(),
+        };
+        let residence = session.shared.residence.as_ref();
+        match (residence, pins) {
+            (Some(residence), Some(pins)) => residence.bring(set, pins, &caller),
+            _ => Ok(()),
+        }
+    }
+
+    /// Frees memory after the driver has refused some; false: there is none to free.
+    fn make_room(&mut self) -> Result<bool, Code> {
+        if self.set.is_empty() {
+            return Ok(false);
+        }
+        self.settle();
+        let Some(residence) = &self.session.shared.residence else {
+            return Ok(false);
+        };
+        let caller = Caller {
+            account: &self.session.account,
+            is_closed: &|| self.session.is_closed(),
+        };
+        if !residence.make_room(&self.set, &caller)? {
+            return Ok(false);
+        }
+        self.bring()?;
+        Ok(true)
+    }
+
+    /// Waits for all commands handed over, and unpins their objects.
+    fn settle(&mut self) {
+        self.flush();
+        // An error shows again in the wait for the commands.
+        let _ = self.queue.finish();
+        if let Some(pins) = &mut self.pins {
+            pins.release();
+        }
+    }
+
+    /// Unpins all objects: no command is in flight.
+    pub fn unpin(&mut self) {
+        self.set.clear();
+        if let Some(pins) = &mut self.pins {
+            pins.release();
+        }
+    }
+
+    /// Whether another thread waits until objects of commands in flight may leave the device.
+    pub fn is_wanted(&self) -> bool {
+        self.pins.as_ref().is_some_and(Pins::are_wanted)
+    }
+
+    fn add_used(&mut self, operation: &Operation) {
+        if let Operation::Launch {
+            kernel,
+            arg_count,
+            args,
+            ..
+        } = *operation
+        {
+            let args = (arg_count, args);
+            let Lane { kernels, set, .. } = self;
+            return kernels.add_used(&self.session, &self.context, kernel, args, set);
+        }
+        let (read, written) = operands(operation);
+        for (id, writes) in [(read, false), (written, true)] {
+            if let Some(Ok(memory)) = id.map(|id| self.session.objects.memory(id)) {
+                let object = memory.object();
+                self.set.extend(object.map(|o| (o.clone(), writes)));
+            }
+        }
     }
 
     fn hand_over(&mut self, operation: &Operation, how: How) -> Result<Outcome, Code> {
@@ -180,8 +298,14 @@ impl Lane {
                 // SAFETY: `host` holds the whole box; an arena is only unmapped once all
                 // commands taken before are complete.
                 unsafe {
-                    self.queue
-                        .rect(enqueue, read, &buffer.mem, side(region), &size, host.ptr())
+                    self.queue.rect(
+                        enqueue,
+                        read,
+                        &*buffer.mem()?,
+                        side(region),
+                        &size,
+                        host.ptr(),
+                    )
                 }
                 .map(driver)
             }
@@ -199,7 +323,7 @@ impl Lane {
                 // SAFETY: as above, in pixels.
                 unsafe {
                     self.queue
-                        .image(enqueue, read, &image.mem, &origin, &size, host.ptr())
+                        .image(enqueue, read, &*image.mem()?, &origin, &size, host.ptr())
                 }
                 .map(driver)
             }
@@ -209,7 +333,12 @@ impl Lane {
                     let memory = self.memory(id)?;
                     self.held.push(memory);
                 }
-                let raw: Vec<_> = self.held.iter().map(|memory| memory.mem.raw()).collect();
+                if self.pins.is_some() {
+                    // A hint, which must not displace what others use.
+                    return self.queue.marker(enqueue.waits, enqueue.event).map(driver);
+                }
+                let mems: Result<Vec<_>, _> = self.held.iter().map(|m| m.mem()).collect();
+                let raw: Vec<_> = mems?.iter().map(|mem| mem.raw()).collect();
                 self.queue.migrate(enqueue, &raw, flags).map(driver)
             }
             Operation::Marker | Operation::Barrier if how.ordered && enqueue.waits.is_empty() => {
@@ -335,12 +464,16 @@ impl Lane {
             match direction {
                 Direction::Write => {
                     self.queue
-                        .write(how.enqueue, false, &buffer.mem, offset, len, host.ptr())
+                        .write(how.enqueue, false, &*buffer.mem()?, offset, len, host.ptr())
                 }
-                Direction::Read => {
-                    self.queue
-                        .read(how.enqueue, blocking, &buffer.mem, offset, len, host.ptr())
-                }
+                Direction::Read => self.queue.read(
+                    how.enqueue,
+                    blocking,
+                    &*buffer.mem()?,
+                    offset,
+                    len,
+                    host.ptr(),
+                ),
             }
         };
         match event? {
@@ -377,8 +510,8 @@ impl Lane {
                 check_range(target_offset, len, target.size)?;
                 self.queue.copy(
                     enqueue,
-                    (&source.mem, source_offset as usize),
-                    (&target.mem, target_offset as usize),
+                    (&*source.mem()?, source_offset as usize),
+                    (&*target.mem()?, target_offset as usize),
                     len as usize,
                 )
             }
@@ -400,8 +533,8 @@ impl Lane {
                 }
                 self.queue.copy_rect(
                     enqueue,
-                    (&source.mem, side(source_region)),
-                    (&target.mem, side(&target_region)),
+                    (&*source.mem()?, side(source_region)),
+                    (&*target.mem()?, side(&target_region)),
                     &sizes(source_region.size),
                 )
             }
@@ -415,8 +548,8 @@ impl Lane {
                 let (source, target) = (self.image(source)?, self.image(target)?);
                 self.queue.copy_image(
                     enqueue,
-                    (&source.mem, &sizes(source_origin)),
-                    (&target.mem, &sizes(target_origin)),
+                    (&*source.mem()?, &sizes(source_origin)),
+                    (&*target.mem()?, &sizes(target_origin)),
                     &sizes(size),
                 )
             }
@@ -431,9 +564,9 @@ impl Lane {
                 check_pixels(&image, &buffer, size, offset)?;
                 self.queue.copy_image_to_buffer(
                     enqueue,
-                    (&image.mem, &sizes(origin)),
+                    (&*image.mem()?, &sizes(origin)),
                     &sizes(size),
-                    (&buffer.mem, offset as usize),
+                    (&*buffer.mem()?, offset as usize),
                 )
             }
             Operation::CopyBufferToImage {
@@ -447,8 +580,8 @@ impl Lane {
                 check_pixels(&image, &buffer, size, offset)?;
                 self.queue.copy_buffer_to_image(
                     enqueue,
-                    (&buffer.mem, offset as usize),
-                    (&image.mem, &sizes(origin)),
+                    (&*buffer.mem()?, offset as usize),
+                    (&*image.mem()?, &sizes(origin)),
                     &sizes(size),
                 )
             }
@@ -461,8 +594,13 @@ impl Lane {
                 let buffer = self.buffer(buffer)?;
                 check_range(offset, len, buffer.size)?;
                 check_pattern(pattern, len)?;
-                self.queue
-                    .fill(enqueue, &buffer.mem, pattern, offset as usize, len as usize)
+                self.queue.fill(
+                    enqueue,
+                    &*buffer.mem()?,
+                    pattern,
+                    offset as usize,
+                    len as usize,
+                )
             }
             Operation::FillImage {
                 image,
@@ -473,7 +611,7 @@ impl Lane {
                 let image = self.image(image)?;
                 let color: &[u8; 16] = color.try_into().map_err(|_| CL_INVALID_VALUE)?;
                 self.queue
-                    .fill_image(enqueue, &image.mem, color, &sizes(origin), &sizes(size))
+                    .fill_image(enqueue, &*image.mem()?, color, &sizes(origin), &sizes(size))
             }
             _ => Err(CL_INVALID_OPERATION),
         };
@@ -538,6 +676,38 @@ impl Lane {
             _ => Err(CL_INVALID_OPERATION),
         };
         event.map(Outcome::Driver)
+    }
+}
+
+/// The objects that an operation other than a launch reads and writes.
+fn operands(operation: &Operation) -> (Option<Id>, Option<Id>) {
+    match *operation {
+        Operation::Buffer {
+            direction,
+            buffer: object,
+            ..
+        }
+        | Operation::BufferRect {
+            direction,
+            buffer: object,
+            ..
+        }
+        | Operation::Image {
+            direction,
+            image: object,
+            ..
+        } => match direction {
+            Direction::Write => (None, Some(object)),
+            Direction::Read => (Some(object), None),
+        },
+        Operation::CopyBuffer { source, target, .. }
+        | Operation::CopyBufferRect { source, target, .. }
+        | Operation::CopyImage { source, target, .. } => (Some(source), Some(target)),
+        Operation::CopyImageToBuffer { image, buffer, .. } => (Some(image), Some(buffer)),
+        Operation::CopyBufferToImage { buffer, image, .. } => (Some(buffer), Some(image)),
+        Operation::FillBuffer { buffer, .. } => (None, Some(buffer)),
+        Operation::FillImage { image, .. } => (None, Some(image)),
+        _ => (None, None),
     }
 }
 

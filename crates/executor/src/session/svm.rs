@@ -1,5 +1,6 @@
 //! Shared virtual memory: the addresses that a session may use.
 
+use super::residence::Fixed;
 use super::{Session, Violation};
 use crate::account::Charge;
 use crate::driver::{self, Code};
@@ -21,6 +22,8 @@ struct Allocation {
     len: u64,
     owner: Owner,
     _charge: Option<Charge>,
+    /// It takes memory of the device that nothing else can have.
+    _fixed: Option<Fixed>,
 }
 
 /// A session's shared virtual memory.
@@ -77,6 +80,7 @@ impl Session {
                 len: payload.len,
                 owner: Owner::Mapped(mapped),
                 _charge: None,
+                _fixed: None,
             },
         );
         Ok(Reply::Done)
@@ -101,6 +105,7 @@ impl Session {
                 len,
                 owner: Owner::Driver(context),
                 _charge: Some(charge),
+                _fixed: self.shared.residence.as_ref().map(|r| r.fix(len)),
             },
         );
         Ok(Reply::Bytes(address.to_ne_bytes().to_vec()))
@@ -149,6 +154,7 @@ mod tests {
                 len: 4096,
                 owner: Owner::Mapped(memory),
                 _charge: None,
+                _fixed: None,
             },
         );
         assert!(svm.contains(0x10_000, 4096));

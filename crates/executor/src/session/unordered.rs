@@ -108,7 +108,7 @@ impl Unordered {
             self.advance();
             self.base.show(self.open.len() as u64);
             if self.in_driver == 0 {
-                self.base.end_task(&mut self.lane.moved);
+                self.end_task();
             }
             self.base.session.run_due();
             let (ends, sleeper, base) = (&self.ends, &self.sleeper, &self.base);
@@ -146,9 +146,14 @@ impl Unordered {
                 std::thread::sleep(std::time::Duration::from_micros(100));
             }
         }
-        self.base.end_task(&mut self.lane.moved);
+        self.end_task();
         self.base.show(0);
         false
+    }
+
+    fn end_task(&mut self) {
+        self.lane.unpin();
+        self.base.end_task(&mut self.lane.moved);
     }
 
     /// Processes the results of the driver's callbacks.
@@ -196,11 +201,11 @@ impl Unordered {
         if self.waiting == 0 {
             return Ok(());
         }
-        if self.base.is_wanted_back() {
+        if self.base.is_wanted_back() || self.lane.is_wanted() {
             if self.in_driver > 0 {
                 return Ok(());
             }
-            self.base.end_task(&mut self.lane.moved);
+            self.end_task();
         }
         let mut all_before = true;
         for at in 0..self.open.len() {

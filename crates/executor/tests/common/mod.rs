@@ -16,7 +16,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{channel, Receiver};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -27,8 +27,14 @@ pub const RING_BYTES: u64 = ring_bytes(1 << 20) as u64;
 /// Longer than anything here takes; a wait that needs it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// `EXECUTOR_MEMORY_BYTES` makes the device swap beyond that many bytes.
 pub fn options() -> Options {
+    let bytes = std::env::var("EXECUTOR_MEMORY_BYTES");
+    let room = bytes.ok().map(|bytes| (16, bytes.parse().unwrap()));
+    let (memory_overcommit, memory_bytes) = ROOM.get().copied().or(room).unzip();
     Options {
+        memory_overcommit: memory_overcommit.unwrap_or(1),
+        memory_bytes,
         name: "test".into(),
         spin_us: env_us("EXECUTOR_SPIN", 50),
         ..Options::new(driver())
@@ -39,6 +45,10 @@ pub fn options() -> Options {
 pub fn driver() -> String {
     std::env::var("EXECUTOR_DRIVER").unwrap_or_else(|_| POCL.into())
 }
+
+/// The device's memory, for a file that tests overcommitting it: how many times it may be taken, and
+/// its bytes.
+pub static ROOM: OnceLock<(u32, u64)> = OnceLock::new();
 
 /// The driver, loaded once for all tests of the file.
 pub fn shared() -> Arc<Shared> {
@@ -135,8 +145,9 @@ impl Peer {
         let account = Arc::new(Account::new(lease, limits.memory_bytes));
         let (socket, theirs) = UnixStream::pair().unwrap();
         let (segment, fd) = Segment::create().unwrap();
+        static SESSIONS: AtomicU64 = AtomicU64::new(1);
         let start = SessionStart {
-            session: 1,
+            session: SESSIONS.fetch_add(1, Ordering::Relaxed),
             tenant: "tenant".into(),
             limits,
             flags,

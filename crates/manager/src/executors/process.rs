@@ -49,6 +49,11 @@ pub struct Launch {
     /// How long a command of an open session may block commands of ended sessions
     /// ([`crate::options::DeviceOptions::contended_ms`]).
     pub contended_ms: u64,
+    /// How many times the device's memory objects may have together
+    /// ([`crate::options::DeviceOptions::memory_overcommit`]).
+    pub memory_overcommit: u32,
+    /// Memory that objects may take on the device ([`crate::options::DeviceOptions::memory_bytes`]).
+    pub memory_bytes: Option<u64>,
 }
 
 impl Launch {
@@ -94,6 +99,13 @@ impl Launch {
         }
         if let Some(ms) = self.orphan_ms {
             command.arg("--orphan-ms").arg(ms.to_string());
+        }
+        if self.memory_overcommit > 1 {
+            let times = self.memory_overcommit.to_string();
+            command.arg("--memory-overcommit").arg(times);
+        }
+        if let Some(bytes) = self.memory_bytes {
+            command.arg("--memory-bytes").arg(bytes.to_string());
         }
         let contended_ms = self.contended_ms.to_string();
         command.arg("--contended-ms").arg(contended_ms);

@@ -138,9 +138,15 @@ impl View {
         table
     }
 
-    /// The tenants as a table, the busiest first.
+    /// The tenants as a table, the busiest first. The columns of swapping are there if a device
+    /// swaps.
     pub fn tenants(&self) -> Table {
-        let mut table = Table::new(&[
+        let swaps = |row: &TenantRow| {
+            let u = &row.usage;
+            u.resident_bytes | u.swapped_bytes | u.moved_bytes > 0
+        };
+        let swaps = self.tenants.iter().any(swaps);
+        let mut head = vec![
             "TENANT",
             "DEVICE",
             ">BUSY",
@@ -148,11 +154,15 @@ impl View {
             "GATE",
             ">SESSIONS",
             ">MEMORY",
-            ">DEVICE SECONDS",
-        ]);
+        ];
+        if swaps {
+            head.extend([">RESIDENT", ">SWAPPED", ">SWAP TRAFFIC"]);
+        }
+        head.push(">DEVICE SECONDS");
+        let mut table = Table::new(&head);
         for row in &self.tenants {
             let u = &row.usage;
-            table.row([
+            let mut cells = vec![
                 u.tenant.clone(),
                 u.device.clone(),
                 percent(row.utilization),
@@ -160,8 +170,13 @@ impl View {
                 u.gate.clone(),
                 u.sessions_open.to_string(),
                 output::bytes(u.memory_used_bytes),
-                format!("{:.3}", u.busy_ns as f64 / 1e9),
-            ]);
+            ];
+            if swaps {
+                let columns = [u.resident_bytes, u.swapped_bytes, u.moved_bytes];
+                cells.extend(columns.map(output::bytes));
+            }
+            cells.push(format!("{:.3}", u.busy_ns as f64 / 1e9));
+            table.row(cells);
         }
         table
     }

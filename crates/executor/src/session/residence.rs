@@ -1,0 +1,483 @@
+//! Residence of memory objects: more memory than the device has.
+//!
+//! With `memory_overcommit` above 1, buffers and images are on the device only while commands use
+//! them, and otherwise as long as there is room. Before a command is handed to the driver, its
+//! working set (the objects that it names, sub-buffers and images of buffers with the buffer) is
+//! made resident: objects of sessions that have been idle for longest leave ([`books`]), then the
+//! set is created again and filled. Objects of commands in flight stay: each lane pins what its
+//! commands use and unpins it when none of them is in flight.
+//!
+//! An object that leaves is read into host memory, unless it was not written since it came, and
+//! its driver object is released. A host copy is kept, pinned on a GPU, for the object's next
+//! move, while there is host memory for it. One thread moves at a time. A thread that waits for
+//! room has no pins, so that threads never wait for each other; while one waits, lanes with pins
+//! submit nothing new ([`Residence::is_wanted`]).
+//!
+//! Shared virtual memory, buffers in a client's memory and objects of contexts over sub-devices do
+//! not leave.
+
+mod books;
+mod object;
+
+pub use object::{Object, Shape};
+
+use crate::account::Account;
+use crate::driver::{self, Code};
+use baltra_opencl::*;
+use baltra_ring::lease::monotonic_ns;
+use baltra_ring::{Locked, Range};
+use books::{Books, Number, Plan};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+/// A wait looks this often whether its session has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The driver has no memory.
+fn is_refusal(code: Code) -> bool {
+    code == CL_MEM_OBJECT_ALLOCATION_FAILURE
+}
+
+/// Sizes of a device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes that objects take on the device together.
+    pub device_bytes: u64,
+    /// Bytes of all objects together.
+    pub total_bytes: u64,
+    /// Bytes of host copies from which on copies of objects on the device are given up.
+    pub host_bytes: u64,
+}
+
+impl Room {
+    /// `overcommit` times `device_bytes`, of which at most half of the host's memory is in the
+    /// host.
+    pub fn new(device_bytes: u64, overcommit: u32, host_bytes: u64) -> Room {
+        let most = device_bytes.saturating_mul(overcommit.max(1).into());
+        let host_bytes = (most - device_bytes).min(host_bytes / 2);
+        Room {
+            device_bytes,
+            total_bytes: device_bytes.saturating_add(host_bytes),
+            host_bytes,
+        }
+    }
+}
+
+struct State {
+    books: Books,
+    objects: HashMap<Number, Weak<Object>>,
+    /// A thread moves objects.
+    is_moving: bool,
+}
+
+/// The objects of a process that may leave its device.
+pub struct Residence {
+    context: Arc<driver::Context>,
+    /// For the copies.
+    queue: Arc<driver::Queue>,
+    /// Pins host copies.
+    pins: bool,
+    room: Room,
+    state: Mutex<State>,
+    changed: Condvar,
+    is_wanted: AtomicBool,
+    next: AtomicU64,
+    /// Bytes of host copies.
+    host_bytes: AtomicU64,
+}
+
+/// The session whose command needs room.
+pub struct Caller<'a> {
+    /// Its tenant's account: each move is progress of its task.
+    pub account: &'a Account,
+    /// Whether the session is ending, so that its command is dropped.
+    pub is_closed: &'a dyn Fn() -> bool,
+}
+
+/// The objects that a command uses, and whether it writes them.
+pub type WorkingSet = Vec<(Arc<Object>, bool)>;
+
+impl Residence {
+    /// Without objects. `pins`: the driver copies faster from and to pinned memory.
+    pub fn new(
+        context: &Arc<driver::Context>,
+        queue: driver::Queue,
+        pins: bool,
+        room: Room,
+    ) -> Residence {
+        Residence {
+            context: context.clone(),
+            queue: Arc::new(queue),
+            pins,
+            room,
+            state: Mutex::new(State {
+                books: Books::new(room.device_bytes, room.total_bytes),
+                objects: HashMap::new(),
+                is_moving: false,
+            }),
+            changed: Condvar::new(),
+            is_wanted: false.into(),
+            next: 1.into(),
+            host_bytes: 0.into(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.locked()
+    }
+
+    fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether objects of this context may leave.
+    pub fn moves(&self, context: &driver::Context) -> bool {
+        self.context.raw() == context.raw()
+    }
+
+    /// Whether a thread waits for objects in use to be unpinned.
+    pub fn is_wanted(&self) -> bool {
+        self.is_wanted.load(Ordering::Acquire)
+    }
+
+    /// Bytes on the device, and bytes of all objects.
+    pub fn bytes(&self) -> (u64, u64) {
+        self.state().books.bytes()
+    }
+
+    /// Counts memory that cannot leave the device.
+    pub fn fix(self: &Arc<Residence>, bytes: u64) -> Fixed {
+        self.state().books.fix(bytes);
+        Fixed {
+            residence: self.clone(),
+            bytes,
+        }
+    }
+
+    /// Makes an object, on the device if there is room. Never waits.
+    pub fn create(
+        self: &Arc<Residence>,
+        account: &Arc<Account>,
+        session: u64,
+        flags: u64,
+        shape: Shape,
+        contents: Option<&Range>,
+    ) -> Result<Arc<Object>, Code> {
+        let bytes = shape.bytes();
+        let number = self.number();
+        let mut state = self.state();
+        if !state.books.reserve(bytes) {
+            return Err(CL_MEM_OBJECT_ALLOCATION_FAILURE);
+        }
+        let fits = state.books.add(number, session, bytes);
+        drop(state);
+        account.reside(bytes, fits);
+        let object = Arc::new(Object::new(number, self, account, flags, shape));
+        // Also for an object that has to wait for room: the driver checks its properties.
+        let made = object.make(contents.filter(|_| fits));
+        match made {
+            Ok(mem) if fits => object.settle(mem, contents.is_some()),
+            Ok(_) => object.keep(contents)?,
+            Err(code) if !is_refusal(code) || bytes > self.room.device_bytes => return Err(code),
+            Err(_) => {
+                object.keep(contents)?;
+                if fits {
+                    let mut state = self.state();
+                    state.books.leaves(number);
+                    state.books.left(number, true);
+                    drop(state);
+                    account.moved(bytes, false);
+                }
+            }
+        }
+        let mut state = self.state();
+        state.objects.insert(number, Arc::downgrade(&object));
+        drop(state);
+        Ok(object)
+    }
+
+    /// Removes an object; returns whether it was on the device.
+    fn forget(&self, number: Number, bytes: u64) -> bool {
+        let mut state = self.state();
+        state.objects.remove(&number);
+        let was_resident = state.books.remove(number);
+        state.books.unreserve(bytes);
+        drop(state);
+        self.changed.notify_all();
+        was_resident
+    }
+
+    /// The right to move, which one thread has at a time.
+    fn begin_move(&self, caller: &Caller<'_>) -> Result<MutexGuard<'_, State>, Code> {
+        let mut state = self.state();
+        while state.is_moving {
+            if (caller.is_closed)() {
+                return Err(CL_DEVICE_NOT_AVAILABLE);
+            }
+            state = self.wait(state);
+        }
+        state.is_moving = true;
+        Ok(state)
+    }
+
+    fn end_move(&self) {
+        self.state().is_moving = false;
+        self.is_wanted.store(false, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait_timeout(state, LOOK_EVERY);
+        waited.expect("no panic under this lock").0
+    }
+
+    /// Makes the set resident and pins it; the lane has no pins. Waits for objects of commands in
+    /// flight if they have to leave.
+    pub fn bring(
+        &self,
+        set: &WorkingSet,
+        pins: &mut Pins,
+        caller: &Caller<'_>,
+    ) -> Result<(), Code> {
+        let state = self.begin_move(caller)?;
+        let numbers = distinct(set);
+        let moved = self.move_set(state, set, &numbers, caller);
+        if moved.is_ok() {
+            for (object, _) in set {
+                pins.held.insert(object.number, object.clone());
+            }
+        }
+        self.end_move();
+        moved
+    }
+
+    fn move_set(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        set: &WorkingSet,
+        numbers: &[Number],
+        caller: &Caller<'_>,
+    ) -> Result<(), Code> {
+        let victims = loop {
+            match state.books.plan(numbers) {
+                Plan::Evict(victims) => break victims,
+                Plan::Wait if (caller.is_closed)() => return Err(CL_DEVICE_NOT_AVAILABLE),
+                Plan::Wait => {
+                    self.is_wanted.store(true, Ordering::Release);
+                    state = self.wait(state);
+                }
+            }
+        };
+        state.books.pin(numbers);
+        let victims = take(&mut state, &victims);
+        drop(state);
+        let moved = self.evict_all(victims, caller).and_then(|_| {
+            for (object, _) in set {
+                if (caller.is_closed)() {
+                    return Err(CL_DEVICE_NOT_AVAILABLE);
+                }
+                self.come(object, numbers, caller)?;
+            }
+            Ok(())
+        });
+        if moved.is_err() {
+            let mut state = self.state();
+            state.books.unpin(numbers.iter().copied());
+        }
+        moved
+    }
+
+    /// Brings an object to the device, if it is not there.
+    fn come(&self, object: &Object, set: &[Number], caller: &Caller<'_>) -> Result<(), Code> {
+        if object.is_resident() {
+            return Ok(());
+        }
+        match object.come() {
+            Err(code) if is_refusal(code) => {
+                if self.evict_extra(set, object.bytes, caller)? == 0 {
+                    return Err(code);
+                }
+                object.come()?;
+            }
+            came => came?,
+        }
+        self.state().books.came(object.number);
+        object.account.moved(object.bytes, true);
+        caller.account.lease.advance(monotonic_ns());
+        Ok(())
+    }
+
+    /// Frees memory because the driver has refused a command over `set` although the budget holds;
+    /// false: there is none to free.
+    pub fn make_room(&self, set: &WorkingSet, caller: &Caller<'_>) -> Result<bool, Code> {
+        let state = self.begin_move(caller)?;
+        drop(state);
+        let bytes = set.iter().map(|(object, _)| object.bytes).sum();
+        let evicted = self.evict_extra(&distinct(set), bytes, caller);
+        self.end_move();
+        Ok(evicted? > 0)
+    }
+
+    fn evict_extra(&self, set: &[Number], bytes: u64, caller: &Caller<'_>) -> Result<usize, Code> {
+        let mut state = self.state();
+        let victims = state.books.extra(set, bytes);
+        let victims = take(&mut state, &victims);
+        drop(state);
+        self.evict_all(victims, caller)
+    }
+
+    /// Gives up host copies of objects on the device, as far as another of `bytes` bytes needs it:
+    /// first those that are out of date.
+    fn trim(&self, bytes: u64) {
+        let held = || self.host_bytes.load(Ordering::Relaxed);
+        if held() + bytes <= self.room.host_bytes {
+            return;
+        }
+        let state = self.state();
+        let resident = state.objects.iter().filter_map(|(number, object)| {
+            let object = object.upgrade()?;
+            state.books.are_resident(&[*number]).then_some(object)
+        });
+        let resident: Vec<_> = resident.collect();
+        drop(state);
+        for outdated in [true, false] {
+            for object in &resident {
+                if held() + bytes <= self.room.host_bytes {
+                    return;
+                }
+                object.give_up_copy(outdated);
+            }
+        }
+    }
+
+    /// Evicts objects that [`take`] has marked. After a failure the others stay.
+    fn evict_all(&self, victims: Vec<Arc<Object>>, caller: &Caller<'_>) -> Result<usize, Code> {
+        let count = victims.len();
+        let mut result = Ok(count);
+        for object in victims {
+            if result.is_ok() {
+                result = if (caller.is_closed)() {
+                    Err(CL_DEVICE_NOT_AVAILABLE)
+                } else {
+                    object.leave().map(|()| count)
+                };
+            }
+            let left = result.is_ok();
+            self.state().books.left(object.number, left);
+            if left {
+                object.account.moved(object.bytes, false);
+                caller.account.lease.advance(monotonic_ns());
+            }
+        }
+        result
+    }
+}
+
+fn distinct(set: &WorkingSet) -> Vec<Number> {
+    let mut numbers: Vec<_> = set.iter().map(|(object, _)| object.number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+/// Marks objects as leaving. One that is being dropped frees its memory by itself.
+fn take(state: &mut State, victims: &[Number]) -> Vec<Arc<Object>> {
+    let live = victims
+        .iter()
+        .filter_map(|number| state.objects.get(number)?.upgrade());
+    let live: Vec<_> = live.collect();
+    for object in &live {
+        state.books.leaves(object.number);
+    }
+    live
+}
+
+/// Memory that cannot leave the device, as long as it lives.
+pub struct Fixed {
+    residence: Arc<Residence>,
+    bytes: u64,
+}
+
+impl Drop for Fixed {
+    fn drop(&mut self) {
+        self.residence.state().books.unfix(self.bytes);
+    }
+}
+
+/// The objects that a lane's commands in flight may use.
+pub struct Pins {
+    residence: Arc<Residence>,
+    held: HashMap<Number, Arc<Object>>,
+}
+
+impl Pins {
+    /// None yet.
+    pub fn new(residence: &Arc<Residence>) -> Pins {
+        Pins {
+            residence: residence.clone(),
+            held: HashMap::new(),
+        }
+    }
+
+    /// Pins a set that is resident; false: it is not, or another thread waits for room.
+    pub fn add(&mut self, set: &WorkingSet) -> bool {
+        let is_new = |(object, _): &&(Arc<Object>, bool)| !self.held.contains_key(&object.number);
+        if !set.iter().any(|used| is_new(&used)) {
+            return true;
+        }
+        if self.residence.is_wanted() {
+            return false;
+        }
+        let new: WorkingSet = set.iter().filter(is_new).cloned().collect();
+        let numbers = distinct(&new);
+        let mut state = self.residence.state();
+        if !state.books.are_resident(&numbers) {
+            return false;
+        }
+        state.books.pin(&numbers);
+        drop(state);
+        let new = new.into_iter().map(|(object, _)| (object.number, object));
+        self.held.extend(new);
+        true
+    }
+
+    /// Unpins everything: nothing of the lane is in flight.
+    pub fn release(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let mut state = self.residence.state();
+        state.books.unpin(self.held.keys().copied());
+        drop(state);
+        self.residence.changed.notify_all();
+        // The objects' own ends take the lock.
+        self.held.clear();
+    }
+
+    /// Whether another thread waits for these objects, among others.
+    pub fn are_wanted(&self) -> bool {
+        !self.held.is_empty() && self.residence.is_wanted()
+    }
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_the_host_bounds_what_exceeds_the_device() {
+        let room = Room::new(80, 4, 1000);
+        assert_eq!((room.total_bytes, room.host_bytes), (320, 240));
+        let room = Room::new(80, 4, 100);
+        assert_eq!((room.total_bytes, room.host_bytes), (130, 50));
+        assert_eq!(Room::new(u64::MAX, 4, 100).total_bytes, u64::MAX);
+    }
+}

@@ -1,0 +1,342 @@
+//! A memory object that may leave the device, and its copy in the host.
+
+use super::books::Number;
+use super::Residence;
+use crate::account::Account;
+use crate::driver::{Code, Enqueue, Mem, Pinned};
+use crate::session::pixels;
+use baltra_opencl::*;
+use baltra_ring::{Locked, Memory, Range};
+use baltra_wire::{ImageFormat, ImageShape};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// What an object is.
+pub enum Shape {
+    /// A buffer of that many bytes.
+    Buffer(u64),
+    /// An image; its tight contents have that many bytes.
+    Image(ImageFormat, ImageShape, u64),
+}
+
+impl Shape {
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Shape::Buffer(bytes) | Shape::Image(_, _, bytes) => *bytes,
+        }
+    }
+}
+
+/// Bytes of a swapped object.
+struct HostCopy {
+    /// Let go of before the memory.
+    _pin: Option<Pinned>,
+    range: Range,
+    _memory: Memory,
+    _counted: Counted,
+}
+
+/// Bytes of host copies, as long as it lives.
+struct Counted(Arc<Residence>, u64);
+
+impl Counted {
+    fn new(residence: &Arc<Residence>, bytes: u64) -> Counted {
+        residence.host_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Counted(residence.clone(), bytes)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.host_bytes.fetch_sub(self.1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Default)]
+struct Place {
+    /// The driver's object; `None`: it is not on the device.
+    mem: Option<Arc<Mem>>,
+    /// Unique among all driver objects, unlike their addresses.
+    version: u64,
+    /// Driver objects of the parts, made when they are used.
+    parts: HashMap<u64, Arc<Mem>>,
+    host: Option<HostCopy>,
+    /// The host copy has the contents, unless the object was written since.
+    has_copy: bool,
+}
+
+impl Place {
+    fn set(&mut self, mem: Mem, version: u64) {
+        self.mem = Some(Arc::new(mem));
+        self.version = version;
+    }
+}
+
+/// A memory object that may leave the device.
+pub struct Object {
+    pub(super) number: Number,
+    residence: Arc<Residence>,
+    pub(super) account: Arc<Account>,
+    pub(super) bytes: u64,
+    flags: u64,
+    shape: Shape,
+    place: Mutex<Place>,
+    /// Written since it came to the device. Set while the object is pinned.
+    is_dirty: AtomicBool,
+    on_destroyed: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Object {
+    /// Counted in the books already, without a driver object.
+    pub(super) fn new(
+        number: Number,
+        residence: &Arc<Residence>,
+        account: &Arc<Account>,
+        flags: u64,
+        shape: Shape,
+    ) -> Object {
+        Object {
+            number,
+            residence: residence.clone(),
+            account: account.clone(),
+            bytes: shape.bytes(),
+            // The mover reads and writes it; the library refuses its client what the flags forbid.
+            flags: flags & !HOST_ACCESS_FLAGS,
+            shape,
+            place: Mutex::default(),
+            is_dirty: false.into(),
+            on_destroyed: Mutex::default(),
+        }
+    }
+
+    /// Whether kernels may write it.
+    pub fn is_writable(&self) -> bool {
+        self.flags & CL_MEM_READ_ONLY as u64 == 0
+    }
+
+    /// A command that writes it is about to be handed over.
+    pub fn written(&self) {
+        self.is_dirty.store(true, Ordering::Release);
+    }
+
+    /// The driver's object of a pinned object.
+    pub fn mem(&self) -> Result<Arc<Mem>, Code> {
+        let mem = self.place.locked().mem.clone();
+        mem.ok_or(CL_MEM_OBJECT_ALLOCATION_FAILURE)
+    }
+
+    /// Number of the driver's object.
+    pub fn version(&self) -> u64 {
+        self.place.locked().version
+    }
+
+    /// The driver's object or, while there is none, a temporary one without the contents.
+    pub fn sample(&self) -> Result<Arc<Mem>, Code> {
+        let mem = self.place.locked().mem.clone();
+        mem.map_or_else(|| self.make(None).map(Arc::new), Ok)
+    }
+
+    /// The driver's object of a part, with a number from [`Object::part_number`].
+    pub fn part(
+        &self,
+        part: u64,
+        make: impl FnOnce() -> Result<Arc<Mem>, Code>,
+    ) -> Result<Arc<Mem>, Code> {
+        let place = self.place.locked();
+        if let Some(mem) = place.parts.get(&part) {
+            return Ok(mem.clone());
+        }
+        let version = place.version;
+        drop(place);
+        let mem = make()?;
+        let mut place = self.place.locked();
+        if place.mem.is_some() && place.version == version {
+            place.parts.insert(part, mem.clone());
+        }
+        Ok(mem)
+    }
+
+    /// A number for a part.
+    pub fn part_number(&self) -> u64 {
+        self.residence.number()
+    }
+
+    /// Forgets a part.
+    pub fn drop_part(&self, part: u64) {
+        let gone = self.place.locked().parts.remove(&part);
+        drop(gone);
+    }
+
+    /// Gives a new object its driver object.
+    pub(super) fn settle(&self, mem: Mem, is_dirty: bool) {
+        self.is_dirty.store(is_dirty, Ordering::Relaxed);
+        self.place.locked().set(mem, self.residence.number());
+    }
+
+    /// Whether it is on the device.
+    pub(super) fn is_resident(&self) -> bool {
+        self.place.locked().mem.is_some()
+    }
+
+    /// Calls `then` when the object is released and no command uses it.
+    pub fn on_destroyed(&self, then: Box<dyn FnOnce() + Send>) {
+        self.on_destroyed.locked().push(then);
+    }
+
+    /// A driver's object, with `contents` if there are any.
+    pub(super) fn make(&self, contents: Option<&Range>) -> Result<Mem, Code> {
+        let pointer = contents.map_or(std::ptr::null_mut(), Range::ptr);
+        let flags = match contents {
+            Some(_) => self.flags | CL_MEM_COPY_HOST_PTR as u64,
+            None => self.flags,
+        };
+        let context = &self.residence.context;
+        match &self.shape {
+            // SAFETY: the contents are at least the object's bytes, and outlive the call.
+            Shape::Buffer(bytes) => unsafe { context.buffer(flags, *bytes as usize, pointer) },
+            Shape::Image(format, shape, _) => {
+                let (format, shape) = pixels::driver_image(*format, shape, std::ptr::null_mut());
+                // SAFETY: as above, for the tight contents.
+                unsafe { context.image(flags, &format, &shape, pointer) }
+            }
+        }
+    }
+
+    /// Keeps the contents of a new object in the host.
+    pub(super) fn keep(&self, contents: Option<&Range>) -> Result<(), Code> {
+        let Some(contents) = contents else {
+            return Ok(());
+        };
+        let mut place = self.place.locked();
+        let host = self.host_copy(&mut place)?;
+        // SAFETY: both have the object's bytes; the client may write its own meanwhile, which
+        // spoils nothing but its own contents.
+        unsafe { std::ptr::copy(contents.ptr(), host, self.bytes as usize) };
+        place.has_copy = true;
+        Ok(())
+    }
+
+    /// Gives up the host copy of an object that is on the device: only one that is out of date with
+    /// `outdated`. Without one, the object counts as written.
+    pub(super) fn give_up_copy(&self, outdated: bool) {
+        let mut place = self.place.locked();
+        let is_current = place.has_copy && !self.is_dirty.load(Ordering::Acquire);
+        if place.mem.is_none() || outdated && is_current {
+            return;
+        }
+        if is_current {
+            self.is_dirty.store(true, Ordering::Release);
+        }
+        place.has_copy = false;
+        let copy = place.host.take();
+        drop(place);
+        drop(copy);
+    }
+
+    /// Memory for the host copy, made at the first call.
+    fn host_copy(&self, place: &mut Place) -> Result<*mut u8, Code> {
+        if place.host.is_none() {
+            place.host = Some(self.new_host_copy().ok_or(CL_OUT_OF_HOST_MEMORY)?);
+        }
+        let host = place.host.as_ref();
+        host.map(|host| host.range.ptr())
+            .ok_or(CL_OUT_OF_HOST_MEMORY)
+    }
+
+    fn new_host_copy(&self) -> Option<HostCopy> {
+        self.residence.trim(self.bytes);
+        let memory = Memory::anonymous(self.bytes).ok()?;
+        let range = memory.slice(0, self.bytes)?;
+        let residence = &self.residence;
+        let pin = residence.pins.then(|| {
+            let all = memory.slice(0, memory.len())?;
+            Pinned::new(&residence.context, &residence.queue, all).ok()
+        });
+        Some(HostCopy {
+            _pin: pin.flatten(),
+            range,
+            _memory: memory,
+            _counted: Counted::new(residence, self.bytes),
+        })
+    }
+
+    /// Goes to the host. After a failure it stays on the device.
+    pub(super) fn leave(&self) -> Result<(), Code> {
+        let mut place = self.place.locked();
+        let Some(mem) = place.mem.clone() else {
+            return Ok(());
+        };
+        if self.is_dirty.load(Ordering::Acquire) {
+            let host = self.host_copy(&mut place)?;
+            place.has_copy = false;
+            // SAFETY: the copy has the object's bytes and lives as long as the object.
+            unsafe { self.copy(&mem, true, host) }?;
+            place.has_copy = true;
+            self.is_dirty.store(false, Ordering::Release);
+            self.account.lease.count_swaps(0, self.bytes);
+        }
+        place.parts.clear();
+        place.mem = None;
+        Ok(())
+    }
+
+    /// Comes to the device. After a failure it stays in the host.
+    pub(super) fn come(&self) -> Result<(), Code> {
+        let mut place = self.place.locked();
+        let mem = self.make(None)?;
+        if place.has_copy {
+            let host = self.host_copy(&mut place)?;
+            // SAFETY: as in `leave`.
+            unsafe { self.copy(&mem, false, host) }?;
+            self.account.lease.count_swaps(self.bytes, 0);
+        }
+        place.set(mem, self.residence.number());
+        Ok(())
+    }
+
+    /// Copies all bytes and waits.
+    ///
+    /// # Safety
+    /// `host` is valid for the object's bytes.
+    unsafe fn copy(&self, mem: &Mem, read: bool, host: *mut u8) -> Result<(), Code> {
+        let queue = &self.residence.queue;
+        let how = Enqueue {
+            waits: &[],
+            event: true,
+        };
+        // SAFETY: the caller's promise; the wait below ends the driver's use.
+        let event = unsafe {
+            match &self.shape {
+                Shape::Buffer(bytes) if read => {
+                    queue.read(how, false, mem, 0, *bytes as usize, host)
+                }
+                Shape::Buffer(bytes) => queue.write(how, false, mem, 0, *bytes as usize, host),
+                Shape::Image(_, shape, _) => {
+                    queue.image(how, read, mem, &[0; 3], &pixels::extent(shape), host)
+                }
+            }
+        }?;
+        queue.flush()?;
+        match event.map_or(0, |event| event.wait()) {
+            status if status < 0 => Err(status),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        let was_resident = self.residence.forget(self.number, self.bytes);
+        self.account.unreside(self.bytes, was_resident);
+        let place = std::mem::take(&mut *self.place.locked());
+        drop(place);
+        for then in std::mem::take(&mut *self.on_destroyed.locked()) {
+            then();
+        }
+    }
+}
+
+/// The mover and commands of the executor access an object whatever its host flags are.
+const HOST_ACCESS_FLAGS: u64 =
+    (CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS) as u64;
