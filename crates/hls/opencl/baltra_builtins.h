@@ -471,3 +471,21 @@ BALTRA_COPY(long) BALTRA_COPY(ulong) BALTRA_COPY(float) BALTRA_COPY(double)
 #define prefetch(pointer, count)
 
 int printf(__constant const char *restrict format, ...);
+
+/* ---- the device's profile and extensions, in place of those of clang's target ---- */
+
+#define __EMBEDDED_PROFILE__ 1
+#define cles_khr_int64 1
+#undef __IMAGE_SUPPORT__
+#undef cl_amd_media_ops
+#undef cl_amd_media_ops2
+#undef cl_intel_device_side_avc_motion_estimation
+#undef cl_intel_subgroups
+#undef cl_intel_subgroups_short
+#undef cl_khr_3d_image_writes
+#undef cl_khr_depth_images
+#undef cl_khr_fp16
+#undef cl_khr_fp64
+#undef cl_khr_gl_msaa_sharing
+#undef cl_khr_int64_base_atomics
+#undef cl_khr_int64_extended_atomics

@@ -402,8 +402,9 @@ fn place(module: &Module, m: &mut Memories, far: u64) -> Result<()> {
         let class = m.root(m.globals[global]);
         if !m.memories.contains_key(&class) {
             let end = ends.entry(class).or_insert(8);
-            m.offsets[global] = *end;
-            *end += (object.bytes.len().max(1) as u64).next_multiple_of(8);
+            let size = object.bytes.len().max(1) as u64;
+            m.offsets[global] = aligned(*end, size);
+            *end = (m.offsets[global] + size).next_multiple_of(8);
         }
     }
     move_away(module, m, far)?;
@@ -469,6 +470,12 @@ fn widths(module: &Module, m: &mut Memories) -> Result<BTreeMap<Class, u64>> {
     Ok(used)
 }
 
+/// The first address from `end` on for an object of this size. A type's size is a multiple of its
+/// alignment, so that the alignment is known without the type; `long16` has the largest one.
+fn aligned(end: u64, size: u64) -> u64 {
+    end.next_multiple_of(1 << size.trailing_zeros().clamp(3, 7))
+}
+
 /// The memory of a class with its objects; `null`: a pointer to it may be null.
 fn fill(module: &Module, m: &mut Memories, class: Class, width: u64, null: bool) -> Result<Memory> {
     let mut bytes = vec![0; if null { 8 } else { 0 }];
@@ -485,7 +492,10 @@ fn fill(module: &Module, m: &mut Memories, class: Class, width: u64, null: bool)
                 object.name
             )));
         }
-        m.offsets[global.0] = bytes.len() as u64;
+        let size = object.bytes.len() as u64;
+        let start = aligned(bytes.len() as u64, size);
+        m.offsets[global.0] = start;
+        bytes.resize(start as usize, 0);
         bytes.extend(&object.bytes);
         bytes.resize(bytes.len().next_multiple_of(8), 0);
         objects.push(object.name.clone());

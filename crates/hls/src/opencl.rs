@@ -16,8 +16,9 @@ mod metadata;
 use crate::emit::Interface;
 use crate::error::{Error, ErrorKind};
 use crate::ir::Module;
+use crate::memory::{self, Memories};
 use crate::passes::work_items::Groups;
-use crate::{memory, parse, passes, synthesis};
+use crate::{parse, passes, synthesis};
 use clang::Loops;
 pub use library::build_library;
 pub use manifest::{
@@ -138,6 +139,27 @@ fn synthesize(
     mut module: Module,
     options: &Options,
 ) -> Result<(String, bool), Error> {
+    let (items, memories) = lower(kernel, &mut module, options)?;
+    let name = format!("kernel_{}", kernel.name);
+    let interface = Interface::Accelerator;
+    let hardware = synthesis::hardware(&module, &memories, &name, clang::SOURCE, interface)?;
+    let prefix = format!("{}.", kernel.name);
+    let own = |name: &str| name.starts_with(&prefix);
+    let local_objects = module.globals.iter().filter(|g| g.local && own(&g.name));
+    let all_local: u64 = local_objects.map(|g| g.bytes.len() as u64).sum();
+    kernel.local_bytes = all_local;
+    kernel.private_bytes = items.private_bytes;
+    kernel.report = estimate::report(&module, &memories, &hardware);
+    let pipelines = hardware.pipelines.iter().filter(|p| p.items).count();
+    Ok((hardware.text, pipelines > items.barriers))
+}
+
+/// Replaces a module by the instructions that a kernel's hardware has.
+fn lower(
+    kernel: &mut KernelInfo,
+    module: &mut Module,
+    options: &Options,
+) -> Result<(passes::work_items::Items, Memories), Error> {
     let function = module.functions.iter().find(|f| f.name == kernel.name);
     let position = function.map(|f| f.position.clone()).unwrap_or_default();
     if let Some(image) = kernel.arguments.iter().find(|a| a.access != "none") {
@@ -165,34 +187,42 @@ fn synthesize(
         items_max,
     };
     let local = options.local_argument_bytes;
-    let (items, binding) = passes::run_kernel(&mut module, &kernel.name, &groups, local)?;
+    let (items, binding) = passes::run_kernel(module, &kernel.name, &groups, local)?;
     for (argument, passing) in kernel.arguments.iter_mut().zip(binding.sizes) {
         (argument.bytes, argument.words) = passing;
     }
-    let memories = memory::analyze(&mut module, 0).map_err(|error| match error.kind {
+    let memories = memory::analyze(module, 0).map_err(|error| match error.kind {
         ErrorKind::TooLarge => error
             .remedy("use fewer or smaller arrays in local and private memory")
             .at(&position),
         _ => error,
     })?;
     if items.barriers == 0 {
-        passes::readers::assign(&mut module, &memories);
+        passes::readers::assign(module, &memories);
     }
-    let name = format!("kernel_{}", kernel.name);
-    let interface = Interface::Accelerator;
-    let hardware = synthesis::hardware(&module, &memories, &name, clang::SOURCE, interface)?;
     kernel.work_group_size_max = match items.barriers {
         0 => u32::MAX,
         _ => items_max,
     };
-    let prefix = format!("{}.", kernel.name);
-    let own = |name: &str| name.starts_with(&prefix);
-    let local_objects = module.globals.iter().filter(|g| g.local && own(&g.name));
-    let all_local: u64 = local_objects.map(|g| g.bytes.len() as u64).sum();
-    kernel.local_bytes = all_local;
     kernel.local_argument_bytes_max = local;
-    kernel.private_bytes = items.private_bytes;
-    kernel.report = estimate::report(&module, &memories, &hardware);
-    let pipelines = hardware.pipelines.iter().filter(|p| p.items).count();
-    Ok((hardware.text, pipelines > items.barriers))
+    Ok((items, memories))
+}
+
+/// A program's only kernel as the instructions that its hardware has.
+#[cfg(test)]
+pub(crate) fn instructions(
+    source: &str,
+    unrolled: bool,
+    work: &Path,
+) -> Result<(Module, Memories), BuildError> {
+    let loops = if unrolled {
+        Loops::Unrolled
+    } else {
+        Loops::Kept
+    };
+    let (ir, _) = clang::ir(source, &[], loops, work)?;
+    let mut module = parse::module(&ir)?;
+    let mut kernels = metadata::kernels(&ir);
+    let (_, memories) = lower(&mut kernels[0], &mut module, &Options::default())?;
+    Ok((module, memories))
 }

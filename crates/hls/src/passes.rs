@@ -10,6 +10,7 @@ mod intrinsics;
 pub mod kernel_arguments;
 mod kernel_end;
 mod local_variables;
+mod long_copies;
 mod loop_end;
 mod loop_values;
 mod narrow;
@@ -70,6 +71,7 @@ fn lower(module: &mut Module, reached: &[FunctionId], target: Target) -> Result<
     for &at in reached.iter().rev() {
         let mut function = module[at].clone();
         check_widths(&function)?;
+        long_copies::expand(&mut function);
         intrinsics::expand(&mut function)?;
         local_variables::move_to_memory(&mut function, &mut module.globals);
         kernel_end::insert(&mut function);

@@ -2,6 +2,7 @@
 
 mod chance;
 mod interpret;
+mod kernels;
 
 use crate::error::Result;
 use crate::{from_ir, Hardware};

@@ -9,9 +9,9 @@ use crate::ir::{
 };
 
 /// Bytes that `memcpy` and `memset` may move without a loop.
-const STRAIGHT_BYTES_MAX: u64 = 256;
+pub const STRAIGHT_BYTES_MAX: u64 = 256;
 /// A byte of 1 in each byte of a word.
-const ONES: u64 = 0x0101_0101_0101_0101;
+pub const ONES: u64 = 0x0101_0101_0101_0101;
 
 /// Replaces the intrinsics of a function.
 pub fn expand(function: &mut Function) -> Result<()> {
@@ -333,10 +333,10 @@ mod tests {
     }
 
     #[test]
-    fn test_rejects_copies_of_variable_or_large_size() {
+    fn test_rejects_moves_of_variable_or_large_size() {
         for (length, why) in [("%n", "not a constant"), ("257", "257 bytes")] {
             let call =
-                format!("call void @llvm.memcpy.p0.p0.i64(ptr %a, ptr %b, i64 {length}, i1 0)");
+                format!("call void @llvm.memmove.p0.p0.i64(ptr %a, ptr %b, i64 {length}, i1 0)");
             let error = expanded(&call).unwrap_err();
             assert!(error.message.contains(why), "{error}");
             assert_eq!(error.remedy, Some("write a loop"));

@@ -16,16 +16,25 @@ use std::process::Command;
 /// More steps than any of the programs executes.
 const STEPS_MAX: u64 = 200_000_000;
 
-struct Machine<'a> {
+pub struct Machine<'a> {
     module: &'a Module,
     memories: &'a Memories,
     contents: Vec<Vec<u8>>,
     text: Vec<u8>,
     steps: u64,
+    /// An OpenCL kernel's argument block, and its buffers by their number less one.
+    pub words: Vec<u64>,
+    pub buffers: Vec<Vec<u8>>,
 }
 
 /// The kernel's end, with its exit status.
-struct End(u64);
+#[derive(Debug)]
+pub struct End(pub u64);
+
+/// The buffer of an address, and the offset in it.
+fn place(address: u64) -> (usize, usize) {
+    ((address >> 28) as usize, (address & 0xfff_ffff) as usize)
+}
 
 fn float(bits: u32, value: u64) -> f64 {
     match bits {
@@ -35,17 +44,19 @@ fn float(bits: u32, value: u64) -> f64 {
 }
 
 impl<'a> Machine<'a> {
-    fn new(module: &'a Module, memories: &'a Memories) -> Machine<'a> {
+    pub fn new(module: &'a Module, memories: &'a Memories) -> Machine<'a> {
         Machine {
             module,
             memories,
             contents: memories.all.iter().map(|m| m.bytes.clone()).collect(),
             text: Vec::new(),
             steps: 0,
+            words: Vec::new(),
+            buffers: Vec::new(),
         }
     }
 
-    fn call(&mut self, at: FunctionId, arguments: &[u64]) -> Result<u64, End> {
+    pub fn call(&mut self, at: FunctionId, arguments: &[u64]) -> Result<u64, End> {
         let function = &self.module[at];
         let mut values = vec![0_u64; function.values.len()];
         values[..arguments.len()].copy_from_slice(arguments);
@@ -207,7 +218,8 @@ impl<'a> Machine<'a> {
         match call {
             EngineCall::Text => self.text.push(arguments[0] as u8),
             EngineCall::End => return Err(End(arguments[0])),
-            EngineCall::Rank => {}
+            EngineCall::Rank | EngineCall::Start => {}
+            EngineCall::Word => return Ok(self.words[arguments[0] as usize] >> arguments[1]),
             EngineCall::Cycles => return Ok(self.steps),
             other => panic!("{other:?} without an engine"),
         }
@@ -220,16 +232,27 @@ impl<'a> Machine<'a> {
 
     /// A speculative load may be outside of its memory.
     fn load(&self, at: FunctionId, from: Value, address: u64, size: u64) -> u64 {
-        let memory = &self.contents[self.memory(at, from).0];
-        let bytes = memory.get(address as usize..(address + size) as usize);
+        let memory = self.memory(at, from);
+        let bytes = if self.memories.far(at, from) {
+            let (buffer, offset) = place(address);
+            let buffer = buffer.checked_sub(1).and_then(|b| self.buffers.get(b));
+            buffer.and_then(|b| b.get(offset..offset + size as usize))
+        } else {
+            self.contents[memory.0].get(address as usize..(address + size) as usize)
+        };
         let bytes = bytes.unwrap_or_default().iter().rev();
         bytes.fold(0, |all, byte| all << 8 | u64::from(*byte))
     }
 
     fn store(&mut self, at: FunctionId, to: Value, address: u64, size: u64, value: u64) {
         let memory = self.memory(at, to);
-        let place = address as usize..(address + size) as usize;
-        let bytes = self.contents[memory.0].get_mut(place);
+        let bytes = if self.memories.far(at, to) {
+            let (buffer, offset) = place(address);
+            let buffer = buffer.checked_sub(1).and_then(|b| self.buffers.get_mut(b));
+            buffer.and_then(|b| b.get_mut(offset..offset + size as usize))
+        } else {
+            self.contents[memory.0].get_mut(address as usize..(address + size) as usize)
+        };
         let bytes = bytes.expect("an address in its memory");
         bytes.copy_from_slice(&value.to_le_bytes()[..size as usize]);
     }

@@ -174,3 +174,33 @@ kernel void exchange(global const int *in, global int *out, int rounds)
     }
     out[get_global_id(1) * get_global_size(0) + get_global_id(0)] = value + history[0] + 2 * history[1] + 3 * history[2] + 4 * history[3];
 }
+
+/* Work-items change an argument, and have copies of their own across barriers. */
+typedef struct {
+    int value, steps[3];
+} mark;
+
+kernel void marks(global int *out, mark m)
+{
+    local int passed[8];
+    uint lid = get_local_id(0), n = get_local_size(0);
+    m.value += (int)get_global_id(0);
+    for (int i = 0; i < 3; i++) {
+        m.steps[(lid + i) % 3] += m.value;
+        passed[lid] = m.steps[i];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        m.value += passed[(lid + 1) % n];
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    /* Variables are aligned to their size; the device has no images and no doubles. */
+    char first;
+    float16 vector;
+    local int16 all;
+    vector.s0 = first = lid;
+    all = (int)lid;
+#if defined(__IMAGE_SUPPORT__) || defined(cl_khr_fp64) || !defined(__EMBEDDED_PROFILE__)
+    m.value = 0;
+#endif
+    uint unaligned = ((uint)(size_t)&vector | (uint)(size_t)&all) & 63;
+    out[get_global_id(0)] = m.value + unaligned;
+}

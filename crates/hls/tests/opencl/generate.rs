@@ -47,7 +47,7 @@ impl Generator {
 
     /// An operand of an integer type, as `uint`.
     fn number(&mut self) -> String {
-        match self.below(26) {
+        match self.below(33) {
             0 => format!("{}u", self.below(200)),
             1 => format!("0x{:x}u", self.below(1 << 40) & 0xffff_ffff),
             2 | 3 => "x".to_owned(),
@@ -84,6 +84,25 @@ impl Generator {
             22 => format!("(uint)(q2.{} >> {})", self.one(&["x", "y"]), self.below(33)),
             23 => format!("u4[{}]", self.index(4)),
             24 => format!("(uint)pair.{}", self.one(&["tag", "value", "wide"])),
+            25 => format!("fixed[{}]", self.index(8)),
+            26 => format!(
+                "(uint)entries[({}) % 3].{}",
+                self.number(),
+                self.one(&["first", "second[1]", "third.y"])
+            ),
+            27 => format!(
+                "(uint)us2[{}].{}",
+                self.index(2),
+                self.one(&["word", "part[1]", "part[x & 3]"])
+            ),
+            28 => format!("grid[{}][{}]", self.index(4), self.index(4)),
+            29 => format!(
+                "(uint)rec[{}].{}",
+                self.index(2),
+                self.one(&["a", "b[2]", "b[x & 3]", "c.y"])
+            ),
+            30 => format!("(uint)h16.s{}", self.one(&["0", "7", "b", "f"])),
+            31 => "(uint)(flag && x > y)".to_owned(),
             _ => self
                 .one(&[
                     "n",
@@ -224,7 +243,7 @@ impl Generator {
     fn objects(&mut self) -> String {
         let (p, q) = (self.index(4), self.index(4));
         let value = self.integer(1);
-        match self.below(34) {
+        match self.below(44) {
             0 | 1 => format!("ps[{p}] = ps[{q}];"),
             2 => format!("{{ part t = ps[{p}]; ps[{p}] = ps[{q}]; ps[{q}] = t; }}"),
             3 => format!("rows[{p}] = rows[{q}];"),
@@ -257,6 +276,16 @@ impl Generator {
             30 => format!("x ^= (uint){}(i4 {} as_int4(u4));", self.one(&["any", "all"]), self.one(&["<", "=="])),
             31 => format!("switch (({value}) % 5) {{ case 0: x += 3; break; case 1: y ^= x; case 2: a = (int)(y >> 1); break; case 4: x = ~x; break; default: y += 7; }}"),
             32 => format!("atomic_{}(&counts[{}], (int)({value}));", self.one(&["add", "sub", "xor"]), self.index(8)),
+            34 => format!("us2[{}].part[{p}] = (uchar)({value}); us2[{}].word ^= x;", self.index(2), self.index(2)),
+            35 => format!("us2[{}] = us2[{}];", self.index(2), self.index(2)),
+            36 => format!("grid[{p}][{q}] += {value};"),
+            37 => format!("rec[{}].a = {value}; rec[{}].b[{p}]++;", self.index(2), self.index(2)),
+            38 => format!("rec[{}] = rec[{}]; rec[0].c = u4.{};", self.index(2), self.index(2), self.one(&["xy", "wz"])),
+            39 => format!("h16 = h16 * (ushort)3 + (ushort)({value}); h16.s{} = us;", self.one(&["3", "e"])),
+            40 => format!("h16 = h16.s{};", self.one(&["fedcba9876543210", "0011223344556677"])),
+            41 => format!("flag = {value} > x || !flag; a = flag ? a : -a - 1;"),
+            42 => format!("switch (ul & 7) {{ case 1: case 3: x ^= {value}; break; case 6: flag = !flag; }}"),
+            33 => format!("{{ block t = saved; t.words[{p}] += {value}; saved = t; large[{} & 63] ^= saved.words[{q}]; }}", self.index(8)),
             _ => format!("atomic_{}(&counts[8 + ({} & 3)], (int)({value}));", self.one(&["max"]), self.integer(0)),
         }
     }
@@ -321,7 +350,9 @@ impl Generator {
         let value = self.integer(1);
         let (by, other) = (self.below(7) + 1, self.statement());
         let read = format!("(lid + {by}) % items");
-        match self.below(4) {
+        match self.below(6) {
+            4 => format!("if ((n + get_group_id(0)) & 1) {{ shared[lid] = {value}; barrier(CLK_LOCAL_MEM_FENCE); y -= shared[{read}]; barrier(CLK_LOCAL_MEM_FENCE); }} else {{ {other} }}"),
+            5 => format!("{{ event_t e = async_work_group_copy(shared, in + (get_group_id(0) & 3) * 8 + {by}, 8, 0); wait_group_events(1, &e); {other} x += shared[(lid + {by}) & 7]; barrier(CLK_LOCAL_MEM_FENCE); }}"),
             0 => format!("shared[lid] = {value}; barrier(CLK_LOCAL_MEM_FENCE); x ^= shared[{read}]; barrier(CLK_LOCAL_MEM_FENCE); {other}"),
             1 => format!("passed[lid * 2 + ({value} & 1)] = y; {other} barrier(CLK_LOCAL_MEM_FENCE); y += passed[{read}] ^ passed[lid + items]; barrier(CLK_LOCAL_MEM_FENCE);"),
             2 => format!("atomic_{}(&sums[{value} & 7], (int)x); barrier(CLK_LOCAL_MEM_FENCE); a ^= sums[{}]; barrier(CLK_LOCAL_MEM_FENCE);", self.one(&["add", "xor", "min", "max"]), self.index(8)),
@@ -346,7 +377,7 @@ impl Generator {
             ("", "")
         };
         format!(
-            "kernel void {name}(global uint *out, global const uint *restrict in, global int *counts, constant int *table, uint n, pair_t pair, local uint *passed)\n{{\n{local}{BEFORE}    ul = {}ul;\n{first}{body}{BEHIND}}}\n",
+            "kernel void {name}(global uint *out, global const uint *restrict in, global int *counts, constant int *table, uint n, pair_t given, local uint *passed)\n{{\n{local}{BEFORE}    ul = {}ul;\n{first}{body}{BEHIND}}}\n",
             self.below(1 << 40),
         )
     }
@@ -361,6 +392,12 @@ const HEAD: &str = r#"#pragma OPENCL FP_CONTRACT OFF
 typedef struct { uint *p; uint n; char c; } part;
 typedef struct { global uint *from; ushort count; } source;
 typedef struct { char tag; int value; long wide; } pair_t;
+typedef struct { uint words[70]; uint last; } block;
+typedef struct { uchar first; short second[2]; int2 third; } entry;
+typedef struct { uint a; uchar b[4]; uint2 c; } record;
+typedef union { uint word; uchar part[4]; } word_parts;
+constant uint fixed[8] = {1, 0x80000000u, 3, 5, 7, 11, 0xffff, 13};
+constant entry entries[3] = {{200, {1, -2}, {3, -4}}, {7, {-300, 400}, {-1, 9}}, {0, {5, 6}, {7, 8}}};
 uint bits(float f) { return f != f ? 7u : as_uint(f); }
 float small(float f) { return fabs(f) < 1e9f ? f : 1.5f; }
 uint mix_of(uint a, uint b) { return (a << 7 | a >> 25) ^ b * 2654435761u; }
@@ -389,7 +426,8 @@ const LOCAL_BEGIN: &str = "    if (lid < 8) sums[lid] = (int)lid;
     barrier(CLK_LOCAL_MEM_FENCE);
 ";
 
-const BEFORE: &str = r#"    uint lid = get_local_id(1) * get_local_size(0) + get_local_id(0);
+const BEFORE: &str = r#"    pair_t pair = given;
+    uint lid = get_local_id(1) * get_local_size(0) + get_local_id(0);
     uint items = get_local_size(0) * get_local_size(1);
     uint at = get_global_id(1) * get_global_size(0) + get_global_id(0);
     global uint *own = out + at * 32, *gp = own + 3;
@@ -408,7 +446,13 @@ const BEFORE: &str = r#"    uint lid = get_local_id(1) * get_local_size(0) + get
     char3 c3 = (char3)(1, -2, c);
     ulong2 q2 = (ulong2)(x, 9);
     float4 f4 = (float4)(f, g, 0.1f, 3.0f);
-    uint w[16];
+    ushort16 h16 = (ushort16)(convert_ushort8(b8), (ushort8)(us));
+    bool flag = x > y;
+    word_parts us2[2] = {{x}, {y}};
+    global record *rec = (global record *)(own + 16);
+    uint grid[4][4] = {{1, 2}, {x, y, at}};
+    uint w[16], large[80] = {0};
+    block saved = {{1, 2, 3}, x};
     uint *rows[4] = {w, w + 8, w + 2, w + 5};
     char chars[16];
     long longs[4];
@@ -431,6 +475,9 @@ const BEHIND: &str = r#"    uint sum = mix_of(x, y) ^ (uint)a ^ (uint)l ^ (uint)
     sum = mix_of(sum, (uint)pair.tag ^ (uint)pair.value * 3 ^ (uint)pair.wide * 5 ^ (uint)(pair.wide >> 32) * 7);
     for (uint i = 0; i < 16; i++) sum = mix_of(sum, w[i] + (uint)chars[i] + (uint)longs[i & 3] + (uint)(longs[i & 3] >> 32));
     for (uint i = 0; i < 4; i++) sum = mix_of(sum, ps[i].p[i] + ps[i].n + (uint)ps[i].c + rows[i][i]);
+    for (uint i = 0; i < 16; i++) sum = mix_of(sum, large[i] ^ saved.words[i] ^ saved.last);
+    for (uint i = 0; i < 4; i++) sum = mix_of(sum, grid[i][0] ^ grid[1][i] ^ grid[i][i] ^ us2[i & 1].word);
+    sum = mix_of(sum, as_uint4(h16.lo).x ^ as_uint4(h16.hi).w * 3 ^ as_uint4(h16.even).y * 5 ^ (uint)flag);
     for (uint i = 0; i < 2; i++) sum = mix_of(sum, gs[i].from[i] + gs[i].count);
     own[31] = sum;
 "#;

@@ -602,6 +602,29 @@ fn test_private_values_across_barriers() {
 }
 
 #[test]
+fn test_structures_that_work_items_change() {
+    let mut expected = Vec::new();
+    for group in 0..2 {
+        let mut values: Vec<i32> = (0..4).map(|i| 5 + group * 4 + i).collect();
+        let mut steps = [[10, 20, 30]; 4];
+        for round in 0..3 {
+            for (i, value) in values.iter().enumerate() {
+                steps[i][(i + round) % 3] += value;
+            }
+            for (i, value) in values.iter_mut().enumerate() {
+                *value += steps[(i + 1) % 4][round];
+            }
+        }
+        expected.extend(values);
+    }
+    let mut out = vec![0; 32];
+    let mut arguments = [Buffer(&mut out), Word(10 << 32 | 5), Word(30 << 32 | 20)];
+    let outcome = corpus().run("marks", [8, 1, 1], [4, 1, 1], &mut arguments);
+    done("marks", 8, &outcome);
+    assert_eq!(i32::read(&out), expected);
+}
+
+#[test]
 fn test_sobel_of_the_example_application() {
     let program = application("sobel", &[]);
     let (width, height) = (24, 10);

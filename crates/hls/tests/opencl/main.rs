@@ -5,5 +5,6 @@ mod generate;
 mod kernels;
 mod launch;
 mod library;
+mod reference;
 mod refused;
 mod streams;

@@ -4,8 +4,8 @@ use baltra_ring::{Locked, Memory, Range};
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Alignment of buffers.
-pub const ALIGNMENT: u64 = 64;
+/// Alignment of buffers: the size of the largest data type, `long16`.
+pub const ALIGNMENT: u64 = 128;
 /// Pieces occupy multiples of it, which a board copies at once.
 pub const UNIT: u64 = 256;
 /// Unit in which memory is returned to the system.

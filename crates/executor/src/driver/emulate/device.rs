@@ -86,4 +86,4 @@ pub(in crate::driver) fn may_log() -> bool {
     true
 }
 
-const _: () = assert!(ALIGNMENT == 64 && BUFFER_BYTES_MAX <= MEMORY_BYTES);
+const _: () = assert!(ALIGNMENT == 128 && BUFFER_BYTES_MAX <= MEMORY_BYTES);
