@@ -1,5 +1,7 @@
 // The page's data: the newest state, and ten minutes of points.
 
+import * as format from './format.js';
+
 export const POINTS = 600;
 
 /** The last points of a value, one per tick; NaN if unknown. */
@@ -99,6 +101,16 @@ export class Store {
 
 const FAULTS = { failed: 'bad', lost: 'bad', starting: 'note', cordoned: 'note', draining: 'note' };
 
+/** A task without a completed command for this time is reported. */
+const STALLED_MS = 30_000;
+
+/** Why a node is not ready, and for a lost one since when. */
+function reasonOf(node, state) {
+  if (node.state !== 'lost' || !node.heard_ms) return node.reason; // text-ok
+  const at = format.clock(state.at_ms - node.heard_ms); // text-ok
+  return `since ${at}: no heartbeat for ${format.seconds(node.heard_ms / 1000)}. ${node.reason}`; // text-ok
+}
+
 /** Problems for the operator, the worst first. */
 export function problems(state) {
   const list = [];
@@ -108,7 +120,7 @@ export function problems(state) {
       `for ${state.registry.since_s} s; running instances continue. ${state.registry.reason}`, null);
   }
   for (const node of state.nodes) {
-    if (FAULTS[node.state]) say(FAULTS[node.state], `Node ${node.name} is ${node.state}`, node.reason, ['nodes']);
+    if (FAULTS[node.state]) say(FAULTS[node.state], `Node ${node.name} is ${node.state}`, reasonOf(node, state), ['nodes']);
   }
   const lost = new Set(state.nodes.filter((n) => n.state === 'lost').map((n) => n.name));
   for (const device of state.devices) {
@@ -116,6 +128,13 @@ export function problems(state) {
     if (lost.has(device.node) || !FAULTS[device.state]) continue;
     say(FAULTS[device.state], `Device ${device.name} of ${device.node} is ${device.state}`, device.reason,
       ['devices', device.node, device.name]);
+  }
+  for (const device of state.devices) {
+    for (const task of device.running.filter((t) => t.stalled_ms >= STALLED_MS)) {
+      const limit = task.limit_ms == null ? 'It has no time limit.' : '';
+      say('bad', `A task of ${task.tenant} on ${device.name} of ${device.node} makes no progress`,
+        `for ${format.seconds(task.stalled_ms / 1000)}. ${limit}`, ['devices', device.node, device.name]);
+    }
   }
   for (const f of state.functions) {
     if (f.reason) say('bad', `Function ${f.name} cannot be called`, f.reason, ['functions', f.name]);

@@ -3,6 +3,7 @@
 import { h, text } from '../dom.js';
 import { TimeChart } from '../chart.js';
 import { Badge, Bar, Facts, Regions, card, nothing } from '../parts.js';
+import { DeviceActions, RunningTable } from '../running.js';
 import { deviceKey } from '../store.js';
 import * as format from '../format.js';
 
@@ -15,15 +16,19 @@ export class DeviceView {
     this.regions = new Regions();
     this.memory = new Bar('Memory used');
     this.facts = new Facts();
+    this.actions = new DeviceActions(look, node, name);
+    this.running = new RunningTable(look, 'running-here');
+    this.idle = h('p', {}, 'No task runs.');
     this.body = h(
       'div',
       {},
       h('header', { class: 'head' },
         h('a', { href: '#/devices', class: 'back' }, '← Devices'),
-        h('h1', {}, name, h('small', {}, node)), this.badge.element, this.reason),
+        h('h1', {}, name, h('small', {}, node)), this.badge.element, this.actions.element, this.reason),
       h('div', { class: 'charts' },
         card('Utilization', this.busy.element),
         card('Regions', this.regions.element, h('h2', {}, 'Memory'), this.memory.element)),
+      card('Running now', this.running.element, this.idle),
       card('Facts', this.facts.element),
     );
     this.gone = nothing(`No device ${name} on ${node}`, 'Its node left the pool, or its name is different.', 'baltra devices');
@@ -40,6 +45,8 @@ export class DeviceView {
     text(this.reason, d.reason);
     this.busy.update([{ name: 'utilization', values: store.devices.get(deviceKey(d)).last(seconds, store.tick), which: 2 }]);
     this.regions.update(d.regions);
+    this.actions.update(d);
+    this.idle.hidden = this.running.update([d]) > 0;
     this.memory.update(d.memory_used_bytes / d.memory_bytes);
     this.facts.update({
       Model: d.model,

@@ -4,6 +4,7 @@ import { h, text, route } from '../dom.js';
 import { HeatMap } from '../chart.js';
 import { Badge, Regions, card, nothing } from '../parts.js';
 import { Table, word, number, matches } from '../table.js';
+import { RunningTable } from '../running.js';
 import { deviceKey } from '../store.js';
 import * as format from '../format.js';
 
@@ -40,6 +41,8 @@ export class Devices {
     this.most = h('small');
     this.map = card('Utilization', this.heat.element, this.most);
     this.list = card(null, this.table.element);
+    this.running = new RunningTable(look, 'running');
+    this.tasks = card('Running now', this.running.element);
     this.element = h('div', {}, h('h1', {}, 'Devices'), this.map, this.list, this.none);
   }
 
@@ -56,6 +59,8 @@ export class Devices {
     }))));
     text(this.most, rows.length > HEAT_ROWS ? `The ${HEAT_ROWS} busiest of ${rows.length}.` : '');
     this.table.update(rows);
+    if (!this.running.update(rows)) this.tasks.remove();
+    else if (!this.tasks.isConnected) this.list.before(this.tasks);
   }
 }
 

@@ -6,11 +6,13 @@
 //! | `/ui/api/state` | the current state |
 //! | `/ui/api/stream` | server-sent events: `history` once, then `state` every second |
 //! | `/ui/api/function/{name}` | a function's contract, latency histogram and cold starts |
+//! | `POST /ui/api/device/{action}` | an operator's action on a device ([`actions`]) |
 //!
 //! The page loads no resource from another origin, and its content security policy forbids that,
-//! inline scripts, and markup made of strings. The console only reads. The layer that the router is
-//! mounted under controls access.
+//! inline scripts, and markup made of strings. Actions need the registry's token of operators. The
+//! layer that the router is mounted under controls access.
 
+mod actions;
 mod assets;
 mod history;
 mod hub;
@@ -44,6 +46,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
 /// Creates the console's router over `source`. Must be called within a runtime: the console polls
 /// the source once a second until the router is dropped.
 pub fn router(source: Arc<dyn Source>) -> Router {
+    let actions = actions::router(source.registry());
     Router::new()
         .route("/ui", get(redirect))
         .route("/ui/", get(|headers| file(Path(String::new()), headers)))
@@ -51,8 +54,9 @@ pub fn router(source: Arc<dyn Source>) -> Router {
         .route("/ui/api/state", get(state))
         .route("/ui/api/stream", get(stream))
         .route("/ui/api/function/{name}", get(function))
-        .layer(axum::middleware::map_response(guard))
         .with_state(Hub::start(source))
+        .merge(actions)
+        .layer(axum::middleware::map_response(guard))
 }
 
 /// Adds the headers that every response has.

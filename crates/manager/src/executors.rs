@@ -80,6 +80,18 @@ impl Demand {
     }
 }
 
+/// A lease with its executor.
+pub struct Holder {
+    /// The executor's number in its pool.
+    pub executor: u64,
+    /// Its process id.
+    pub pid: u32,
+    /// Number of its sessions.
+    pub sessions: usize,
+    /// The lease.
+    pub metered: Arc<Metered>,
+}
+
 /// A session's place.
 pub struct Place {
     /// The executor's number in its pool.
@@ -428,6 +440,21 @@ impl Pool {
     /// Number of executors.
     pub fn count(&self) -> usize {
         self.state().executors.len()
+    }
+
+    /// All leases with their executors.
+    pub fn holders(&self) -> Vec<Holder> {
+        let state = self.state();
+        let of = |(id, executor): (&u64, &Executor)| {
+            let holder = |metered: &Arc<Metered>| Holder {
+                executor: *id,
+                pid: executor.process.pid,
+                sessions: executor.sessions.len(),
+                metered: metered.clone(),
+            };
+            executor.leases.values().map(holder).collect::<Vec<_>>()
+        };
+        state.executors.iter().flat_map(of).collect()
     }
 
     /// All leases, for accounting.

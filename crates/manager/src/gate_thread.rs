@@ -1,6 +1,7 @@
 //! One thread per device: connects the scheduler ([`baltra_gate`]) to lease pages, doorbells and
 //! the clock, and ends tasks that exceed their limit.
 
+use crate::executors::Fault;
 use baltra_gate::{Action, ClientId, GateOptions, Scheduler, Share, Work};
 use baltra_ring::{lease, LeaseGranter, LeaseState, Locked};
 use rustix::event::{epoll, eventfd, EventfdFlags, PollFd, PollFlags, Timespec};
@@ -38,6 +39,14 @@ impl TaskLimit {
             TaskLimit::Always(limit) => Some(limit),
             TaskLimit::Contended(_) => None,
         }
+    }
+}
+
+/// How long a task with this number of outstanding commands may complete none of them.
+pub fn silence_max(limit: Duration, queued: u64) -> Duration {
+    match queued {
+        0 | 1 => limit,
+        _ => limit * OPEN_COMMANDS_FACTOR,
     }
 }
 
@@ -83,7 +92,8 @@ impl std::fmt::Debug for Lease {
     }
 }
 
-type Kill = Box<dyn Fn(&str) + Send>;
+/// Ends an executor for a fault of its task, with the reason.
+type Kill = Box<dyn Fn(Fault, &str) + Send>;
 
 enum Order {
     Add {
@@ -99,6 +109,10 @@ enum Order {
         task_limit: Option<TaskLimit>,
     },
     Remove(ClientId),
+    End {
+        client: ClientId,
+        started_ns: u64,
+    },
     Slots(usize),
     Processors(usize),
     Pause(bool),
@@ -156,7 +170,7 @@ impl Gate {
     }
 
     /// Adds a lease. `kill` ends its executor, with the reason, when a task runs longer than
-    /// `task_limit`. With a process in `processor`, which serves this lease alone, the device is
+    /// `task_limit`, or when an operator ends a task. With a process in `processor`, which serves this lease alone, the device is
     /// the host's processors, and the lease is charged for that process's processor time.
     pub fn add(
         &self,
@@ -164,7 +178,7 @@ impl Gate {
         share: Share,
         task_limit: Option<TaskLimit>,
         processor: Option<u32>,
-        kill: impl Fn(&str) + Send + 'static,
+        kill: impl Fn(Fault, &str) + Send + 'static,
     ) {
         self.owner.shared.order(Order::Add {
             lease,
@@ -187,6 +201,12 @@ impl Gate {
     /// Removes the client of an ended executor.
     pub fn remove(&self, client: ClientId) {
         self.owner.shared.order(Order::Remove(client));
+    }
+
+    /// Ends the task that a client began at this time, with its executor; has no effect if that task
+    /// has ended.
+    pub fn end(&self, client: ClientId, started_ns: u64) {
+        self.owner.shared.order(Order::End { client, started_ns });
     }
 
     /// Sets how many clients may hold the device at a time.
@@ -244,6 +264,17 @@ impl Member {
             revoked_ns: None,
             killed: false,
         }
+    }
+
+    /// Kills the executor for an operator, if it still runs the task that began at this time.
+    fn end(&mut self, started_ns: u64) {
+        let granter = &self.lease.granter;
+        let is_running = matches!(granter.state(), LeaseState::Busy | LeaseState::Revoked);
+        if self.killed || !is_running || granter.busy_since_ns() != Some(started_ns) {
+            return;
+        }
+        self.killed = true;
+        (self.kill)(Fault::Operator, "an operator ended its task");
     }
 }
 
@@ -319,6 +350,11 @@ impl Keeper {
                         let _ = epoll::delete(&self.epoll, &member.lease.bell);
                     }
                 }
+                Order::End { client, started_ns } => {
+                    if let Some(member) = self.members.get_mut(&client) {
+                        member.end(started_ns);
+                    }
+                }
                 Order::Slots(slots) => self.scheduler.set_slots(slots),
                 Order::Processors(count) => self.scheduler.set_processors(count),
                 Order::Pause(paused) => self.scheduler.set_paused(paused),
@@ -333,7 +369,7 @@ impl Keeper {
         let bell = epoll::EventData::new_u64(id);
         if let Err(error) = epoll::add(&self.epoll, &member.lease.bell, bell, edge()) {
             tracing::error!(lease = id, %error, "cannot schedule a lease at the gate");
-            (member.kill)("its lease cannot be scheduled");
+            (member.kill)(Fault::TaskLimit, "its lease cannot be scheduled");
             return;
         }
         self.scheduler.add(id, share);
@@ -410,17 +446,15 @@ impl Keeper {
             };
             watching |= counts && !matches!(state, LeaseState::Free);
             let long = limit * OPEN_COMMANDS_FACTOR;
-            let silent = match granter.queued() {
-                0 | 1 => limit,
-                _ => long,
-            };
+            let silent = silence_max(limit, granter.queued());
             let over =
                 |since: u64, most: Duration| Duration::from_nanos(now.saturating_sub(since)) > most;
             if member.task.is_some_and(|(_, seen)| over(seen, silent))
                 || member.revoked_ns.is_some_and(|since| over(since, long))
             {
                 member.killed = true;
-                (member.kill)(&format!("a task ran longer than {} ms", limit.as_millis()));
+                let reason = format!("a task ran longer than {} ms", limit.as_millis());
+                (member.kill)(Fault::TaskLimit, &reason);
             }
         }
         watching
@@ -479,7 +513,7 @@ mod tests {
             weight: 1,
             ..Share::default()
         };
-        gate.add(lease, share, None, None, |_| {});
+        gate.add(lease, share, None, None, |_, _| {});
         holder
     }
 
@@ -502,7 +536,7 @@ mod tests {
         let lease = Arc::new(Lease::new(1, "first").unwrap());
         let bell = lease.bell.try_clone().unwrap();
         let first = LeaseHolder::new(&lease.page, bell).unwrap();
-        let kill = move |reason: &str| killed.send(reason.to_owned()).unwrap();
+        let kill = move |_, reason: &str| killed.send(reason.to_owned()).unwrap();
         gate.add(lease, share, Some(TaskLimit::Contended(limit)), None, kill);
         first.acquire();
         std::thread::sleep(3 * limit);
@@ -518,6 +552,34 @@ mod tests {
         assert!(begun.elapsed() >= limit);
         first.release();
         assert!(waiting.join().unwrap());
+    }
+
+    #[test]
+    fn test_an_operator_ends_only_the_named_task() {
+        let options = GateOptions {
+            slots: 1,
+            policy: PolicyKind::Fair,
+            quantum: Duration::from_millis(1),
+            linger: Duration::from_micros(100),
+        };
+        let gate = Gate::start("test", options).unwrap();
+        let (killed, kills) = std::sync::mpsc::channel();
+        let lease = Arc::new(Lease::new(1, "red").unwrap());
+        let bell = lease.bell.try_clone().unwrap();
+        let holder = LeaseHolder::new(&lease.page, bell).unwrap();
+        let kill = move |fault, _: &str| killed.send(fault).unwrap();
+        gate.add(lease.clone(), Share::default(), None, None, kill);
+        holder.acquire();
+        let started_ns = lease.granter.busy_since_ns().unwrap();
+        gate.end(1, started_ns + 1);
+        gate.end(2, started_ns);
+        gate.end(1, started_ns);
+        // Orders are carried out in sequence: the first two had no effect.
+        let fault = kills.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(fault, Fault::Operator);
+        gate.end(1, started_ns);
+        gate.remove(1);
+        assert!(kills.recv().is_err(), "the executor is killed once");
     }
 
     #[test]

@@ -415,7 +415,7 @@ impl Node {
                 tenant.share(),
                 device.task_limit(limit_ms),
                 processor,
-                move |reason| process.kill_for(&name, reason),
+                move |fault, reason| process.kill_for(&name, fault, reason),
             );
         }
         Ok(kept)
@@ -653,8 +653,8 @@ impl Node {
         for session in &executor.sessions {
             device.configuration.forget(*session);
         }
-        match process.overran() {
-            Some(tenant) => device.pool.record_fault(tenant, Fault::TaskLimit),
+        match process.ended_for() {
+            Some((tenant, fault)) => device.pool.record_fault(tenant, fault),
             None if expected || executor.is_failing || process.was_killed() => {}
             // With several tenants the responsible one cannot be determined.
             None => {

@@ -375,6 +375,14 @@ impl Operators for Doors {
         self.blocking(move |r| reconfigure::drain(r, &device)).await
     }
 
+    async fn end_task(
+        &self,
+        request: Request<proto::EndTaskRequest>,
+    ) -> Answer<proto::EndTaskReply> {
+        operator(&request)?;
+        operators::end_task(&self.registry, request.into_inner()).map(Response::new)
+    }
+
     async fn pool_put(&self, request: Request<proto::Pool>) -> Answer<proto::Pool> {
         operator(&request)?;
         let pool = request.into_inner();

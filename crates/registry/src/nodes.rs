@@ -21,6 +21,10 @@ const CONNECTED_MAX: usize = 4_096;
 
 /// Most tenants' shares in a heartbeat.
 const WEIGHTS_MAX: usize = 1_024;
+/// Most running tasks of one device in a heartbeat.
+const RUNNING_MAX: usize = 64;
+/// Most programs of a running task in a heartbeat.
+const PROGRAMS_MAX: usize = 8;
 /// Most accelerators of a node's store in a heartbeat.
 const STORED_MAX: usize = 1_024;
 
@@ -229,6 +233,9 @@ pub(crate) fn heartbeat(
         heartbeat_ms: registry.options.heartbeat().as_millis() as u64,
         orders: orders(&state, &request.node),
         generation: state.image().generation,
+        ends: state
+            .node(&request.node)
+            .map_or_else(Vec::new, |(_, live)| live.ends.clone()),
     };
     Ok((reply, settled))
 }
@@ -267,6 +274,14 @@ fn check_loads(devices: &[proto::DeviceLoad], devices_max: usize) -> Result<(), 
         }
         for instance in &device.instances {
             check::text("the instance", instance)?;
+        }
+        check::count("running tasks", device.running.len(), RUNNING_MAX)?;
+        for task in &device.running {
+            check::name("the tenant", &task.tenant)?;
+            check::count("programs", task.programs.len(), PROGRAMS_MAX)?;
+            for program in &task.programs {
+                check::text("the program", program)?;
+            }
         }
     }
     Ok(())

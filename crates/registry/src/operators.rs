@@ -76,11 +76,18 @@ fn fits(state: &State, query: &Query, id: &str) -> bool {
 
 /// One device by node/name.
 pub(crate) fn device(state: &State, id: &str) -> Result<proto::Device, Status> {
-    let (node, live, device) = state.device(id).ok_or_else(|| {
+    let (node, live, device) = find(state, id)?;
+    Ok(message(state, node, live, device))
+}
+
+fn find<'a>(
+    state: &'a State,
+    id: &str,
+) -> Result<(&'a NodeRecord, &'a LiveNode, &'a DeviceRecord), Status> {
+    state.device(id).ok_or_else(|| {
         let shown = check::shown(id);
         Status::not_found(format!("device '{shown}' not found: write it as node/name"))
-    })?;
-    Ok(message(state, node, live, device))
+    })
 }
 
 fn message(
@@ -125,7 +132,41 @@ fn message(
         memory_used_bytes: load.memory_used_bytes,
         executor_deaths: load.executor_deaths,
         connected: load.instances,
+        // A node that does not report has no known tasks.
+        running: match live.phase {
+            Phase::Ready => load.running,
+            Phase::Unconfirmed | Phase::Silent => Vec::new(),
+        },
     }
+}
+
+/// Orders a node to end a running task.
+pub(crate) fn end_task(
+    registry: &Registry,
+    request: proto::EndTaskRequest,
+) -> Result<proto::EndTaskReply, Status> {
+    let mut state = registry.live();
+    let (node, device) = {
+        let (node, _, device) = find(&state, &request.device)?;
+        (node.name.clone(), device.name.clone())
+    };
+    let task = proto::TaskEnd {
+        device,
+        lease: request.lease,
+        started_ns: request.started_ns,
+    };
+    if !state.end_task(&node, task) {
+        return Err(Status::not_found(format!(
+            "device '{}' does not run that task: it has ended, or its node does not respond",
+            request.device
+        )));
+    }
+    tracing::info!(
+        device = request.device,
+        lease = request.lease,
+        "an operator ends a task"
+    );
+    Ok(proto::EndTaskReply {})
 }
 
 fn description(device: &DeviceRecord) -> proto::DeviceDescription {

@@ -16,7 +16,7 @@ use crate::options::QUEUE_WAIT_MS;
 use crate::prometheus::{Named, Values};
 use crate::records::{Change, DeviceRecord, Image, InstanceRecord, NodeRecord};
 use baltra_api::query::Query;
-use baltra_api::registry::DeviceLoad;
+use baltra_api::registry::{DeviceLoad, TaskEnd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
@@ -264,6 +264,7 @@ impl State {
                 live.update(load, device.slots);
             }
         }
+        live.forget_ended();
         let reported: Vec<DeviceId> = record
             .devices
             .keys()
@@ -283,6 +284,19 @@ impl State {
             live.uptime_s = Some(uptime_s);
             live.weights = weights;
         }
+    }
+
+    /// Orders a node to end a running task. False if the node does not report that task.
+    pub fn end_task(&mut self, node: &str, task: TaskEnd) -> bool {
+        let live = self.live.get_mut(node);
+        let Some(live) = live.filter(|l| l.phase == Phase::Ready && l.is_running(&task)) else {
+            return false;
+        };
+        // At most one order for each reported task.
+        if !live.ends.contains(&task) {
+            live.ends.push(task);
+        }
+        true
     }
 
     /// Records the accelerators in a node's store.

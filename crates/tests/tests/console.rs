@@ -2,13 +2,13 @@
 //! connection, and names that contain markup. Pictures go to `target/screenshots`.
 
 use baltra_gateway::console::model::{
-    Contract, Device, Field, Function, Health, Histogram, Node, Placement, Region, Registry, State,
-    Tenant,
+    Contract, Device, Field, Function, Health, Histogram, Node, Placement, Region, Registry,
+    RunningTask, State, Tenant,
 };
 use baltra_gateway::console::{self, Source};
 use baltra_testkit::{Daemon, Options, Service};
 use baltra_tests::browser::Browser;
-use baltra_tests::{baltra, daemon_with, root};
+use baltra_tests::{baltra, compile, daemon_with, root, tenants, through, Running};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,15 +21,39 @@ struct Pool {
     registry: Service,
 }
 
+/// The registry's token for each role in [`Pool::start_closed`].
+const TOKENS: [(&str, &str); 3] = [
+    ("operator", "operator-4f1c"),
+    ("node", "node-9a3d"),
+    ("application", "application-77e0"),
+];
+
 impl Pool {
     fn start() -> Pool {
         let registry = Service::start(baltra(), "registry", &Options::default()).unwrap();
-        let node = daemon_with(&[
-            "node.name=isabela",
-            &format!("node.registry={}", registry.url()),
-        ]);
-        let gateway =
-            Service::start(baltra(), "gateway", &Pool::options(&registry, &node)).unwrap();
+        Pool::join(registry, &[], &[])
+    }
+
+    /// A pool whose registry has a token for each role.
+    fn start_closed() -> Pool {
+        let set = TOKENS.map(|(role, token)| format!("registry.tokens.{role}={token}"));
+        let options = Options {
+            set: set.into(),
+            ..Options::default()
+        };
+        let registry = Service::start(baltra(), "registry", &options).unwrap();
+        let node = format!("node.registry_token={}", TOKENS[1].1);
+        let gateway = format!("gateway.engine.registry_token={}", TOKENS[2].1);
+        Pool::join(registry, &[&node], &[&gateway])
+    }
+
+    fn join(registry: Service, node_options: &[&str], gateway_options: &[&str]) -> Pool {
+        let url = format!("node.registry={}", registry.url());
+        let node = daemon_with(&[&["node.name=isabela", &url], node_options].concat());
+        let mut options = Pool::options(&registry, &node);
+        let more = gateway_options.iter().map(|o| o.to_string());
+        options.set.extend(more);
+        let gateway = Service::start(baltra(), "gateway", &options).unwrap();
         Pool {
             gateway,
             node,
@@ -205,6 +229,63 @@ fn a_real_device_and_a_called_function_are_shown_and_move() {
     nothing_went_wrong(&browser);
 }
 
+/// An endless kernel is shown with its tenant and its program, ends by an order with the operator's
+/// token only, and the page reports the end that it observed; then the lost node is reported.
+#[test]
+fn an_endless_kernel_is_shown_and_ended() {
+    let pool = Pool::start_closed();
+    tenants(&pool.node, &["red"]);
+    let browser = Browser::desktop();
+    browser.open(&pool.page("devices"));
+    browser.until_text("#main table", "isabela");
+    let mut command = through(&pool.node, "red", compile("harm"));
+    command.arg("endless");
+    let mut program = Running::start(command);
+    program.wait_line("ready");
+    let row = "[...document.querySelectorAll('#main table')].find((t) => t.caption.innerText === 'Running tasks')?.checkVisibility()";
+    browser.until("the task is shown", &format!("return {row} === true"), &[]);
+    browser.until_text("#main", "harm");
+    browser.until_text("#main", "red");
+    browser.screenshot("console-running", true);
+
+    let end = "[...document.querySelectorAll('#main button')].find((b) => b.innerText === 'End …').click()";
+    browser.script(end, &[]);
+    browser.until_text("dialog", "End the task of red");
+    browser.click("dialog [type=submit]");
+    browser.until_text("dialog .result", "Refused");
+    browser.type_into("[name=operator-token]", TOKENS[2].1);
+    browser.click("dialog [type=submit]");
+    browser.until_text("dialog .result", "operator");
+    browser.script(
+        "document.querySelector('[name=operator-token]').value = ''",
+        &[],
+    );
+    browser.type_into("[name=operator-token]", TOKENS[0].1);
+    browser.click("dialog [type=submit]");
+    browser.until_text("dialog .result", "executor has ended. Observed");
+    browser.screenshot("console-ended", false);
+    browser.click("dialog [type=button]");
+    let ended = program.finish();
+    assert!(ended.out.ends_with("ended"), "{ended:?}");
+    let devices = baltra_tests::json(&pool.node, &["devices", "--local"]);
+    let faults = devices[0]["faults"].as_array().unwrap();
+    assert!(
+        faults.iter().any(|f| f["cause"] == "operator"),
+        "{faults:?}"
+    );
+
+    browser.open(&pool.page("devices/isabela/device0"));
+    browser.until_text("#main", "No task runs");
+    let cordon = "[...document.querySelectorAll('#main button')].find((b) => b.innerText === 'Cordon …').click()";
+    browser.script(cordon, &[]);
+    browser.type_into("[name=operator-token]", TOKENS[0].1);
+    browser.click("dialog [type=submit]");
+    browser.until_text("dialog .result", "The device is cordoned. Observed");
+
+    drop(pool.node);
+    browser.until_text("#problems", "no heartbeat for");
+}
+
 #[test]
 fn a_function_is_called_from_the_page() {
     let pool = Pool::start();
@@ -327,7 +408,7 @@ fn a_registry_that_is_away_is_said() {
     pool.registry = pool.registry.restart(&Options::default()).unwrap();
     browser.until(
         "it is well again",
-        "return !document.querySelector('#problems').innerText.includes('does not answer')",
+        "return !document.querySelector('#problems').innerText.includes('does not respond')",
         &[],
     );
 }
@@ -571,6 +652,13 @@ fn hostile_state() -> State {
             reason: text(),
             state: Health::Failed,
             regions: vec![Region::default(); 3],
+            running: vec![RunningTask {
+                id: text(),
+                tenant: text(),
+                programs: vec![text(), text()],
+                stalled_ms: 42_000,
+                ..RunningTask::default()
+            }],
             ..Device::default()
         });
         state.tenants.push(Tenant {

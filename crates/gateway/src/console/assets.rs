@@ -43,7 +43,7 @@ macro_rules! assets {
     };
 }
 
-const FILES: usize = 19;
+const FILES: usize = 21;
 
 /// All files.
 pub fn all() -> &'static [Asset] {
@@ -51,11 +51,13 @@ pub fn all() -> &'static [Asset] {
         HTML "index.html",
         CSS "style.css",
         SVG "icon.svg",
+        SCRIPT "action.js",
         SCRIPT "app.js",
         SCRIPT "chart.js",
         SCRIPT "dom.js",
         SCRIPT "format.js",
         SCRIPT "parts.js",
+        SCRIPT "running.js",
         SCRIPT "store.js",
         SCRIPT "stream.js",
         SCRIPT "table.js",

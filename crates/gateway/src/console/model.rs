@@ -12,6 +12,11 @@ pub trait Source: Send + Sync + 'static {
     /// The current state. Called once a second on a thread of the runtime: it must not block, so a
     /// source that polls others returns their last replies.
     fn state(&self) -> State;
+
+    /// The registry that carries out operators' actions, without a token.
+    fn registry(&self) -> Option<baltra_api::client::Options> {
+        None
+    }
 }
 
 /// The state of everything at one time.
@@ -165,6 +170,31 @@ pub struct Device {
     pub deaths: Option<u64>,
     /// Number of image changes; `None` if unknown.
     pub reconfigurations: Option<u64>,
+    /// Its running tasks, those without progress for the longest time first.
+    pub running: Vec<RunningTask>,
+}
+
+/// A task that an executor runs on a device.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct RunningTask {
+    /// Its id, for the action that ends it.
+    pub id: String,
+    /// Its tenant.
+    pub tenant: String,
+    /// The programs that may have started it.
+    pub programs: Vec<String>,
+    /// The executor's process.
+    pub executor_pid: u32,
+    /// All sessions of the executor, which end with it.
+    pub sessions: u32,
+    /// Time since its start, milliseconds.
+    pub running_ms: u64,
+    /// Time since one of its commands last completed, milliseconds.
+    pub stalled_ms: u64,
+    /// The time without a completed command after which the executor is ended; `None`: unlimited.
+    pub limit_ms: Option<u64>,
+    /// Whether the limit applies only while another tenant waits.
+    pub limit_contended: bool,
 }
 
 /// A slot of a device that holds one accelerator at a time.

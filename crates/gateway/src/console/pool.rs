@@ -3,7 +3,8 @@
 //! A task polls the registry and keeps its last reply. While the registry is unreachable, the
 //! devices keep their last state, without load.
 
-use super::model::{Accelerator, Device, Health, Node, Region, Registry, State};
+use super::actions::task_id;
+use super::model::{Accelerator, Device, Health, Node, Region, Registry, RunningTask, State};
 use baltra_api::client::{self, Operators};
 use baltra_api::registry::{self as proto, DevicesReply, DevicesRequest};
 use std::collections::BTreeMap;
@@ -157,7 +158,27 @@ fn device(device: &proto::Device, reachable: bool) -> Device {
         queued: device.waiting.into(),
         sessions: device.sessions,
         deaths: Some(device.executor_deaths),
+        // Without a report, nothing is known of its tasks.
+        running: if snapshot {
+            device.running.iter().map(running).collect()
+        } else {
+            Vec::new()
+        },
         ..Device::default()
+    }
+}
+
+fn running(task: &proto::RunningTask) -> RunningTask {
+    RunningTask {
+        id: task_id(task),
+        tenant: task.tenant.clone(),
+        programs: task.programs.clone(),
+        executor_pid: task.executor_pid,
+        sessions: task.sessions,
+        running_ms: task.running_ms,
+        stalled_ms: task.stalled_ms,
+        limit_ms: (task.limit_ms > 0).then_some(task.limit_ms),
+        limit_contended: task.limit_contended,
     }
 }
 

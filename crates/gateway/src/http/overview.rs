@@ -68,6 +68,17 @@ async fn look(gateway: Weak<Gateway>, places: Arc<Mutex<Vec<Candidate>>>) {
 }
 
 impl Source for Overview {
+    fn registry(&self) -> Option<client::Options> {
+        let gateway = self.gateway.upgrade()?;
+        let engine = &gateway.options.engine;
+        self.pool.as_ref()?;
+        Some(client::Options {
+            url: engine.registry.clone(),
+            token: String::new(),
+            ca: engine.registry_ca.clone(),
+        })
+    }
+
     fn state(&self) -> State {
         let Some(gateway) = self.gateway.upgrade() else {
             return State::default();

@@ -23,6 +23,8 @@ pub enum Fault {
     ContextLost,
     /// The process died.
     Crash,
+    /// An operator ended a task.
+    Operator,
 }
 
 impl Fault {
@@ -33,6 +35,7 @@ impl Fault {
             Fault::TaskLimit => "task_limit",
             Fault::ContextLost => "context_lost",
             Fault::Crash => "crash",
+            Fault::Operator => "operator",
         }
     }
 }
@@ -50,8 +53,13 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Records that a tenant's work ended an executor.
+    /// Records that a tenant's work ended an executor. An operator's decision is counted, and has no
+    /// pause.
     pub fn record(&mut self, tenant: &str, fault: Fault, now: Instant) {
+        *self.counts.entry((tenant.to_owned(), fault)).or_default() += 1;
+        if fault == Fault::Operator {
+            return;
+        }
         self.recent
             .retain(|_, recent| now.saturating_duration_since(recent.last) < FORGET_AFTER);
         let recent = self.recent.entry(tenant.to_owned()).or_insert(Recent {
@@ -60,7 +68,6 @@ impl Faults {
         });
         recent.in_a_row = recent.in_a_row.saturating_add(1);
         recent.last = now;
-        *self.counts.entry((tenant.to_owned(), fault)).or_default() += 1;
     }
 
     fn recent(&self, tenant: &str, now: Instant) -> Option<&Recent> {
@@ -119,6 +126,11 @@ mod tests {
         assert_eq!(before, PAUSE_MAX);
         assert!(faults.is_apart("red", now));
         assert_eq!(faults.pause("blue", now), Duration::ZERO);
+        for _ in 0..3 {
+            faults.record("green", Fault::Operator, now);
+        }
+        assert_eq!(faults.pause("green", now), Duration::ZERO);
+        assert!(!faults.is_apart("green", now));
         let later = now + FORGET_AFTER;
         assert_eq!(faults.pause("red", later), Duration::ZERO);
         assert!(!faults.is_apart("red", later));

@@ -1,5 +1,6 @@
 //! One executor's process.
 
+use super::Fault;
 use baltra_channel::Channel;
 use baltra_ring::Locked;
 use baltra_sandbox::group::{Group, Groups};
@@ -131,8 +132,8 @@ pub struct Process {
     pidfd: OwnedFd,
     child: Mutex<Option<Child>>,
     killed: AtomicBool,
-    /// The tenant whose task exceeded its time limit.
-    overran: OnceLock<String>,
+    /// The tenant for whose task it was killed, and the fault.
+    ended_for: OnceLock<(String, Fault)>,
     work: Option<PathBuf>,
     group: Option<Group>,
 }
@@ -152,7 +153,7 @@ impl Process {
             pidfd,
             child: Mutex::new(child),
             killed: AtomicBool::new(false),
-            overran: OnceLock::new(),
+            ended_for: OnceLock::new(),
             work: None,
             group: None,
         })
@@ -191,15 +192,15 @@ impl Process {
         }
     }
 
-    /// Kills it because a task of `tenant` exceeded its time limit.
-    pub fn kill_for(&self, tenant: &str, reason: &str) {
-        let _ = self.overran.set(tenant.to_owned());
+    /// Kills it for a fault of a task of `tenant`.
+    pub fn kill_for(&self, tenant: &str, fault: Fault, reason: &str) {
+        let _ = self.ended_for.set((tenant.to_owned(), fault));
         self.kill(reason);
     }
 
-    /// The tenant whose task exceeded its time limit, if it was killed for that.
-    pub fn overran(&self) -> Option<&str> {
-        self.overran.get().map(String::as_str)
+    /// The tenant and the fault of its task, if it was killed for that.
+    pub fn ended_for(&self) -> Option<(&str, Fault)> {
+        self.ended_for.get().map(|(t, fault)| (t.as_str(), *fault))
     }
 
     /// Whether [`Process::kill`] was called.

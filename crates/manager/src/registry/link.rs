@@ -413,6 +413,7 @@ impl Member {
                     wait = self::interval(reply.heartbeat_ms);
                     self.link.joined();
                     self.link.apply(reply.orders);
+                    end_tasks(&self.node, &reply.ends);
                     if reply.generation != generation {
                         return;
                     }
@@ -438,6 +439,20 @@ impl Member {
             accelerators: report::accelerators(&self.node),
         };
         limited(self.nodes.heartbeat(request)).await
+    }
+}
+
+/// Carries out an operator's orders to end tasks.
+fn end_tasks(node: &Node, ends: &[proto::TaskEnd]) {
+    for end in ends {
+        if let Some(device) = node.device(&end.device) {
+            tracing::info!(
+                device = end.device,
+                lease = end.lease,
+                "received an order to end a task"
+            );
+            device.gate.end(end.lease, end.started_ns);
+        }
     }
 }
 

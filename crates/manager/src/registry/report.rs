@@ -1,11 +1,14 @@
 //! Description of the node's devices, and their load since the last report.
 
+use crate::executors::Holder;
+use crate::gate_thread::{silence_max, TaskLimit};
 use crate::images::Metadata;
-use crate::node::{Device, Node};
+use crate::node::{Device, Node, SessionRecord};
 use crate::options::ImageKind;
 use crate::service::read_leases;
 use baltra_api::registry as proto;
 use baltra_ring::lease::monotonic_ns;
+use baltra_ring::LeaseState;
 use baltra_wire::opencl::{
     DEVICE_GLOBAL_MEM_SIZE, DEVICE_MAX_COMPUTE_UNITS, DEVICE_NAME, DEVICE_PROFILE, DEVICE_VENDOR,
     DEVICE_VERSION, DRIVER_VERSION,
@@ -21,6 +24,12 @@ const WEIGHTS_MAX: usize = 1_024;
 const ACCELERATORS_MAX: usize = 1_024;
 /// Most instances of a device in a report.
 const INSTANCES_MAX: usize = 4_096;
+/// Most running tasks of a device in a report, the registry's limit.
+const RUNNING_MAX: usize = 64;
+/// Most programs of a task in a report, the registry's limit.
+const PROGRAMS_MAX: usize = 8;
+/// Maximum length of a program's description in a report, characters.
+const PROGRAM_CHARS_MAX: usize = 60;
 
 /// Properties of every device that do not change while the manager runs. If a driver is unusable,
 /// only the device's name is included.
@@ -166,8 +175,63 @@ impl Meter {
             failure: device.pool.failure().unwrap_or_default(),
             memory_used_bytes: memory.fold(0, u64::saturating_add),
             executor_deaths: device.deaths.load(Ordering::Relaxed),
+            running: running(node, device, &sessions),
         }
     }
+}
+
+/// The running tasks of a device, those without progress for the longest time first.
+fn running(
+    node: &Node,
+    device: &Device,
+    sessions: &BTreeMap<u64, SessionRecord>,
+) -> Vec<proto::RunningTask> {
+    let now_ns = monotonic_ns();
+    let since_ms = |ns: u64| now_ns.saturating_sub(ns) / 1_000_000;
+    let task = |holder: Holder| {
+        let lease = &holder.metered.lease;
+        let granter = &lease.granter;
+        // Both are the executor's words; a task that ends between the readings is not reported.
+        let is_running = matches!(granter.state(), LeaseState::Busy | LeaseState::Revoked);
+        let (started_ns, progress_ns) = (granter.busy_since_ns()?, granter.progress_ns()?);
+        let tenant = node.tenants.get(&lease.tenant);
+        let general = node.options.limits;
+        let limits = tenant.map_or(general, |t| t.limits.or(general));
+        let limit = device.task_limit(limits.task_ms);
+        let silence_ms = |limit| silence_max(limit, granter.queued()).as_millis() as u64;
+        let (limit_ms, limit_contended) = match limit {
+            Some(TaskLimit::Always(limit)) => (silence_ms(limit), false),
+            Some(TaskLimit::Contended(limit)) => (silence_ms(limit), true),
+            None => (0, false),
+        };
+        let own = |s: &&SessionRecord| s.executor == holder.executor && s.tenant == lease.tenant;
+        let programs = sessions.values().filter(own).take(PROGRAMS_MAX);
+        let is_reported = is_running && baltra_api::valid_name(&lease.tenant);
+        is_reported.then(|| proto::RunningTask {
+            lease: lease.id,
+            started_ns,
+            tenant: lease.tenant.clone(),
+            executor_pid: holder.pid,
+            programs: programs.map(|s| plain(&s.instance)).collect(),
+            sessions: holder.sessions as u32,
+            running_ms: since_ms(started_ns),
+            stalled_ms: since_ms(progress_ns),
+            limit_ms,
+            limit_contended,
+        })
+    };
+    let mut tasks: Vec<_> = device.pool.holders().into_iter().filter_map(task).collect();
+    tasks.sort_by_key(|task| std::cmp::Reverse(task.stalled_ms));
+    tasks.truncate(RUNNING_MAX);
+    tasks
+}
+
+/// A client's text without control characters, shortened.
+fn plain(text: &str) -> String {
+    let shown = text.chars().take(PROGRAM_CHARS_MAX);
+    shown
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
 }
 
 /// The image of a device that holds one image at a time, or those of a board's regions.

@@ -33,6 +33,8 @@ pub struct LiveNode {
     pub devices: BTreeMap<String, LiveDevice>,
     /// The accelerators in its store.
     pub stored: BTreeSet<model::Stored>,
+    /// Operators' orders to end tasks, until the tasks are no longer reported.
+    pub ends: Vec<proto::TaskEnd>,
 }
 
 impl LiveNode {
@@ -45,7 +47,21 @@ impl LiveNode {
             weights: BTreeMap::new(),
             devices: BTreeMap::new(),
             stored: BTreeSet::new(),
+            ends: Vec::new(),
         }
+    }
+
+    /// Whether the last report lists a task.
+    pub fn is_running(&self, task: &proto::TaskEnd) -> bool {
+        let device = self.devices.get(&task.device);
+        let mut running = device.into_iter().flat_map(|d| &d.load.running);
+        running.any(|r| (r.lease, r.started_ns) == (task.lease, task.started_ns))
+    }
+
+    /// Removes the orders whose tasks have ended.
+    pub(super) fn forget_ended(&mut self) {
+        let ends = std::mem::take(&mut self.ends);
+        self.ends = ends.into_iter().filter(|e| self.is_running(e)).collect();
     }
 }
 

@@ -171,3 +171,45 @@ fn a_stored_query_that_does_not_parse_fits_no_device() {
         assert_eq!(state.holders("n0/d0").collect::<Vec<_>>(), ["i0"]);
     }
 }
+
+/// An order to end a task is for a reported task of a node that responds, is given once, and is
+/// repeated to the node until the task is no longer reported.
+#[test]
+fn an_order_to_end_a_task_is_repeated_until_it_has_ended() {
+    let mut state = fresh(Image::default());
+    state.apply(vec![Change::PutNode(node(1, 2, 0))]);
+    let report = |state: &mut State, running: &[u64]| {
+        let task = |lease: &u64| baltra_api::registry::RunningTask {
+            lease: *lease,
+            started_ns: 7,
+            ..Default::default()
+        };
+        let load = DeviceLoad {
+            name: "d1".into(),
+            running: running.iter().map(task).collect(),
+            ..DeviceLoad::default()
+        };
+        state.record_heartbeat("n1", vec![load]);
+    };
+    let order = |lease, started_ns| TaskEnd {
+        device: "d1".into(),
+        lease,
+        started_ns,
+    };
+    let pending = |state: &State| state.node("n1").unwrap().1.ends.clone();
+    report(&mut state, &[3, 4]);
+    assert!(!state.end_task("n1", order(3, 8)), "another task");
+    assert!(!state.end_task("n2", order(3, 7)), "another node");
+    assert!(state.end_task("n1", order(3, 7)));
+    assert!(state.end_task("n1", order(3, 7)));
+    assert_eq!(pending(&state), [order(3, 7)]);
+    report(&mut state, &[3, 4]);
+    assert_eq!(pending(&state), [order(3, 7)], "it still runs");
+    report(&mut state, &[4]);
+    assert_eq!(pending(&state), []);
+    state.gone("n1");
+    assert!(
+        !state.end_task("n1", order(4, 7)),
+        "the node does not respond"
+    );
+}
