@@ -202,7 +202,8 @@ impl Generator {
                 self.one(&["floor", "ceil", "trunc", "rint", "round", "fabs"])
             ),
             7 => format!("fma({a}, {b}, {})", self.float(0)),
-            8 => format!("copysign({a}, {b})"),
+            // The sign of a NaN is not defined.
+            8 => format!("copysign({a}, small({b}))"),
             _ => format!("(float)({})", self.integer(1)),
         }
     }
