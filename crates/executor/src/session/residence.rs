@@ -19,6 +19,7 @@
 mod books;
 mod object;
 
+use object::{HostCopy, Spare};
 pub use object::{Object, Shape};
 
 use crate::account::Account;
@@ -86,6 +87,8 @@ pub struct Residence {
     next: AtomicU64,
     /// Bytes of host copies.
     host_bytes: AtomicU64,
+    /// Of the present move.
+    spares: Mutex<Vec<Spare>>,
 }
 
 /// The session whose command needs room.
@@ -121,6 +124,7 @@ impl Residence {
             is_wanted: false.into(),
             next: 1.into(),
             host_bytes: 0.into(),
+            spares: Mutex::default(),
         }
     }
 
@@ -223,6 +227,7 @@ impl Residence {
     }
 
     fn end_move(&self) {
+        self.spares.locked().clear();
         self.state().is_moving = false;
         self.is_wanted.store(false, Ordering::Release);
         self.changed.notify_all();
@@ -299,6 +304,7 @@ impl Residence {
                 if self.evict_extra(set, object.bytes, caller)? == 0 {
                     return Err(code);
                 }
+                self.spares.locked().clear();
                 object.come()?;
             }
             came => came?,
@@ -329,27 +335,33 @@ impl Residence {
     }
 
     /// Gives up host copies of objects on the device, as far as another of `bytes` bytes needs it:
-    /// first those that are out of date.
-    fn trim(&self, bytes: u64) {
+    /// first those that are out of date. One of the same size is returned, because making and
+    /// pinning memory takes longer than the copy.
+    fn trim(&self, bytes: u64) -> Option<HostCopy> {
         let held = || self.host_bytes.load(Ordering::Relaxed);
         if held() + bytes <= self.room.host_bytes {
-            return;
+            return None;
         }
         let state = self.state();
         let resident = state.objects.iter().filter_map(|(number, object)| {
             let object = object.upgrade()?;
             state.books.are_resident(&[*number]).then_some(object)
         });
-        let resident: Vec<_> = resident.collect();
+        let mut resident: Vec<_> = resident.collect();
         drop(state);
+        resident.sort_unstable_by_key(|object| object.bytes != bytes);
         for outdated in [true, false] {
             for object in &resident {
                 if held() + bytes <= self.room.host_bytes {
-                    return;
+                    return None;
                 }
-                object.give_up_copy(outdated);
+                let copy = object.give_up_copy(outdated);
+                if copy.is_some() && object.bytes == bytes {
+                    return copy;
+                }
             }
         }
+        None
     }
 
     /// Evicts objects that [`take`] has marked. After a failure the others stay.

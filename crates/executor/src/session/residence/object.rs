@@ -29,12 +29,20 @@ impl Shape {
 }
 
 /// Bytes of a swapped object.
-struct HostCopy {
+pub(super) struct HostCopy {
     /// Let go of before the memory.
     _pin: Option<Pinned>,
     range: Range,
     _memory: Memory,
     _counted: Counted,
+}
+
+/// The driver object of a buffer that has left: the next one of its size and flags takes it, which
+/// spares the driver a release and a creation.
+pub(super) struct Spare {
+    mem: Mem,
+    bytes: u64,
+    flags: u64,
 }
 
 /// Bytes of host copies, as long as it lives.
@@ -219,19 +227,17 @@ impl Object {
 
     /// Gives up the host copy of an object that is on the device: only one that is out of date with
     /// `outdated`. Without one, the object counts as written.
-    pub(super) fn give_up_copy(&self, outdated: bool) {
+    pub(super) fn give_up_copy(&self, outdated: bool) -> Option<HostCopy> {
         let mut place = self.place.locked();
         let is_current = place.has_copy && !self.is_dirty.load(Ordering::Acquire);
         if place.mem.is_none() || outdated && is_current {
-            return;
+            return None;
         }
         if is_current {
             self.is_dirty.store(true, Ordering::Release);
         }
         place.has_copy = false;
-        let copy = place.host.take();
-        drop(place);
-        drop(copy);
+        place.host.take()
     }
 
     /// Memory for the host copy, made at the first call.
@@ -245,7 +251,9 @@ impl Object {
     }
 
     fn new_host_copy(&self) -> Option<HostCopy> {
-        self.residence.trim(self.bytes);
+        if let Some(copy) = self.residence.trim(self.bytes) {
+            return Some(copy);
+        }
         let memory = Memory::anonymous(self.bytes).ok()?;
         let range = memory.slice(0, self.bytes)?;
         let residence = &self.residence;
@@ -278,13 +286,30 @@ impl Object {
         }
         place.parts.clear();
         place.mem = None;
+        if let Shape::Buffer(bytes) = self.shape {
+            if let Ok(mem) = Arc::try_unwrap(mem) {
+                self.residence.spares.locked().push(Spare {
+                    mem,
+                    bytes,
+                    flags: self.flags,
+                });
+            }
+        }
         Ok(())
     }
 
     /// Comes to the device. After a failure it stays in the host.
     pub(super) fn come(&self) -> Result<(), Code> {
         let mut place = self.place.locked();
-        let mem = self.make(None)?;
+        // A spare has another object's bytes, which the copy replaces.
+        let mem = match place.has_copy.then(|| self.take_spare()).flatten() {
+            Some(spare) => spare,
+            None => {
+                // The driver may need their memory.
+                self.residence.spares.locked().clear();
+                self.make(None)?
+            }
+        };
         if place.has_copy {
             let host = self.host_copy(&mut place)?;
             // SAFETY: as in `leave`.
@@ -293,6 +318,17 @@ impl Object {
         }
         place.set(mem, self.residence.number());
         Ok(())
+    }
+
+    /// A driver object of a buffer that has left in this move, as this one needs it.
+    fn take_spare(&self) -> Option<Mem> {
+        let Shape::Buffer(bytes) = self.shape else {
+            return None;
+        };
+        let mut spares = self.residence.spares.locked();
+        let fits = |spare: &Spare| spare.bytes == bytes && spare.flags == self.flags;
+        let at = spares.iter().position(fits)?;
+        Some(spares.swap_remove(at).mem)
     }
 
     /// Copies all bytes and waits.
