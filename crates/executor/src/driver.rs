@@ -21,7 +21,7 @@ pub use board::{board_regions, is_board, wait_for_load};
 pub use describe::describe;
 pub use handle::{Context, Event, Kernel, Mem, Program, Queue, Sampler, SubDevice};
 pub use list::list;
-pub use pin::Pinned;
+pub use pin::{HostMemory, Pinned};
 pub use transfer::{Enqueue, Side};
 pub use turns::{Turn, Turns};
 
@@ -175,6 +175,13 @@ impl Device {
 impl Driver {
     pub(crate) fn api(&self) -> &cl_icd_dispatch {
         &self.api
+    }
+
+    /// A function of an extension.
+    fn extension(&self, name: &CStr) -> Option<std::ptr::NonNull<c_void>> {
+        let find = self.api.clGetExtensionFunctionAddressForPlatform?;
+        // SAFETY: the platform is live and the name is a C string.
+        std::ptr::NonNull::new(unsafe { find(self.platform, name.as_ptr()) })
     }
 
     /// `clGetPlatformInfo`.

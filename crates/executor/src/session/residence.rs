@@ -7,11 +7,12 @@
 //! set is created again and filled. Objects of commands in flight stay: each lane pins what its
 //! commands use and unpins it when none of them is in flight.
 //!
-//! An object that leaves is read into host memory, unless it was not written since it came, and
-//! its driver object is released. A host copy is kept, pinned on a GPU, for the object's next
-//! move, while there is host memory for it. One thread moves at a time. A thread that waits for
-//! room has no pins, so that threads never wait for each other; while one waits, lanes with pins
-//! submit nothing new ([`Residence::is_wanted`]).
+//! An object that leaves is read into host memory, unless it was not written since it came. Its
+//! driver object goes to the next one of its size in the same move, or is released. A host copy is
+//! kept for the object's next move while there is host memory for it; it is pinned if the driver
+//! can do that without taking memory of the device ([`crate::driver::HostMemory`]). One thread
+//! moves at a time. A thread that waits for room has no pins, so that threads never wait for each
+//! other; while one waits, lanes with pins submit nothing new ([`Residence::is_wanted`]).
 //!
 //! Shared virtual memory, buffers in a client's memory and objects of contexts over sub-devices do
 //! not leave.

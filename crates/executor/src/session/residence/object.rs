@@ -3,7 +3,7 @@
 use super::books::Number;
 use super::Residence;
 use crate::account::Account;
-use crate::driver::{Code, Enqueue, Mem, Pinned};
+use crate::driver::{Code, Enqueue, HostMemory, Mem};
 use crate::session::pixels;
 use baltra_opencl::*;
 use baltra_ring::{Locked, Memory, Range};
@@ -30,11 +30,24 @@ impl Shape {
 
 /// Bytes of a swapped object.
 pub(super) struct HostCopy {
-    /// Let go of before the memory.
-    _pin: Option<Pinned>,
-    range: Range,
-    _memory: Memory,
+    memory: CopyMemory,
     _counted: Counted,
+}
+
+/// The memory of a host copy.
+enum CopyMemory {
+    /// The device accesses it directly.
+    Pinned(HostMemory),
+    Ordinary(Range),
+}
+
+impl HostCopy {
+    fn ptr(&self) -> *mut u8 {
+        match &self.memory {
+            CopyMemory::Pinned(memory) => memory.ptr(),
+            CopyMemory::Ordinary(range) => range.ptr(),
+        }
+    }
 }
 
 /// The driver object of a buffer that has left: the next one of its size and flags takes it, which
@@ -246,25 +259,26 @@ impl Object {
             place.host = Some(self.new_host_copy().ok_or(CL_OUT_OF_HOST_MEMORY)?);
         }
         let host = place.host.as_ref();
-        host.map(|host| host.range.ptr())
-            .ok_or(CL_OUT_OF_HOST_MEMORY)
+        host.map(HostCopy::ptr).ok_or(CL_OUT_OF_HOST_MEMORY)
     }
 
     fn new_host_copy(&self) -> Option<HostCopy> {
         if let Some(copy) = self.residence.trim(self.bytes) {
             return Some(copy);
         }
-        let memory = Memory::anonymous(self.bytes).ok()?;
-        let range = memory.slice(0, self.bytes)?;
         let residence = &self.residence;
-        let pin = residence.pins.then(|| {
-            let all = memory.slice(0, memory.len())?;
-            Pinned::new(&residence.context, &residence.queue, all).ok()
+        let pinned = residence.pins.then(|| {
+            HostMemory::new(&residence.context, &residence.queue, self.bytes as usize).ok()
         });
+        let memory = match pinned.flatten() {
+            Some(memory) => CopyMemory::Pinned(memory),
+            None => {
+                let memory = Memory::anonymous(self.bytes).ok()?;
+                CopyMemory::Ordinary(memory.slice(0, self.bytes)?)
+            }
+        };
         Some(HostCopy {
-            _pin: pin.flatten(),
-            range,
-            _memory: memory,
+            memory,
             _counted: Counted::new(residence, self.bytes),
         })
     }
