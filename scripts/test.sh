@@ -176,7 +176,7 @@ group() {
             ;;
         integration)
             built
-            run integration env BALTRA_TEST_DRIVERS=1 scripts/run_tests.py "$tests" --only 'tests/*' --not '*/fuzz' -- --test-threads=1
+            run integration env BALTRA_TEST_DRIVERS=1 BALTRA_TEST_MESSAGES="$PWD/$tests" scripts/run_tests.py "$tests" --only 'tests/*' --not '*/fuzz' -- --test-threads=1
             ;;
         drivers)
             built

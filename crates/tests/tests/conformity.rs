@@ -1,28 +1,55 @@
 //! The library's own scenarios (`crates/icd/tests`), compared with the driver's answers.
 
 use baltra_tests::{built, daemon, root, Running};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+
+/// The test programs that run each scenario on the driver, too.
+const PROGRAMS: [&str; 4] = ["programs", "images", "svm", "edges"];
+
+/// The library's test programs: those of the build that `BALTRA_TEST_MESSAGES` describes in cargo's
+/// JSON, or else of a build of their own.
+fn programs() -> Vec<PathBuf> {
+    let messages = match std::env::var_os("BALTRA_TEST_MESSAGES") {
+        Some(path) => std::fs::read_to_string(path).unwrap(),
+        None => {
+            let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+            let mut command = Command::new(cargo);
+            command.current_dir(root()).args(["test", "--locked"]);
+            command.args(["-p", "baltra-icd", "--no-run", "--message-format=json"]);
+            let patience = Duration::from_secs(900);
+            Running::start(command).finish_within(patience).ok().out
+        }
+    };
+    let messages = messages.lines().filter(|line| line.starts_with('{'));
+    let program = |line: &str| {
+        let message: serde_json::Value = serde_json::from_str(line).unwrap();
+        let manifest = message["manifest_path"].as_str()?;
+        let name = message["target"]["name"].as_str()?;
+        let wanted = message["profile"]["test"] == true
+            && manifest.ends_with("crates/icd/Cargo.toml")
+            && PROGRAMS.contains(&name);
+        wanted.then(|| message["executable"].as_str().map(PathBuf::from))?
+    };
+    messages.filter_map(program).collect()
+}
 
 #[test]
 fn test_what_the_library_answers_is_what_the_driver_answers() {
     let daemon = daemon();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command
-        .current_dir(root())
-        // The same selection of packages as for the unit tests, to reuse their build.
-        .args(["test", "--release", "--locked", "--workspace"])
-        .args(["--no-fail-fast", "--exclude", "baltra-tests"])
-        .args([
-            "--test", "programs", "--test", "images", "--test", "svm", "--test", "edges",
-        ])
-        .args(["--", "--nocapture", "--test-threads=1"])
-        .env("BALTRA_TEST_LIBRARY", built("libbaltra_opencl.so"))
-        .env("BALTRA_ENDPOINT", daemon.endpoint());
-    // The test may have to be compiled first.
-    let patience = Duration::from_secs(900);
-    let answer = Running::start(command).finish_within(patience).ok();
-    assert!(!answer.err.contains("ran alone"), "{}", answer.err);
-    assert!(!answer.err.contains("nothing to compare"), "{}", answer.err);
+    let programs = programs();
+    assert_eq!(programs.len(), PROGRAMS.len(), "{programs:?}");
+    for program in programs {
+        let mut command = Command::new(program);
+        command
+            .current_dir(root().join("crates/icd"))
+            .args(["--nocapture", "--test-threads=1"])
+            .env("BALTRA_TEST_LIBRARY", built("libbaltra_opencl.so"))
+            .env("BALTRA_ENDPOINT", daemon.endpoint());
+        let patience = Duration::from_secs(300);
+        let answer = Running::start(command).finish_within(patience).ok();
+        assert!(!answer.err.contains("ran alone"), "{}", answer.err);
+        assert!(!answer.err.contains("nothing to compare"), "{}", answer.err);
+    }
 }
