@@ -517,15 +517,19 @@ mod tests {
         holder
     }
 
-    #[test]
-    fn test_a_task_may_take_any_time_until_another_client_waits() {
+    fn one_task_at_a_time() -> Gate {
         let options = GateOptions {
             slots: 1,
             policy: PolicyKind::Fair,
             quantum: Duration::from_millis(1),
             linger: Duration::from_micros(100),
         };
-        let gate = Gate::start("test", options).unwrap();
+        Gate::start("test", options).unwrap()
+    }
+
+    #[test]
+    fn test_a_task_may_take_any_time_until_another_client_waits() {
+        let gate = one_task_at_a_time();
         let (killed, kills) = std::sync::mpsc::channel();
         let limit = Duration::from_millis(100);
         let share = Share {
@@ -556,13 +560,7 @@ mod tests {
 
     #[test]
     fn test_an_operator_ends_only_the_named_task() {
-        let options = GateOptions {
-            slots: 1,
-            policy: PolicyKind::Fair,
-            quantum: Duration::from_millis(1),
-            linger: Duration::from_micros(100),
-        };
-        let gate = Gate::start("test", options).unwrap();
+        let gate = one_task_at_a_time();
         let (killed, kills) = std::sync::mpsc::channel();
         let lease = Arc::new(Lease::new(1, "red").unwrap());
         let bell = lease.bell.try_clone().unwrap();
