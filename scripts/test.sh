@@ -5,7 +5,7 @@
 # Groups run side by side, in three lanes (below).
 # Other groups: board (the live model with Linux' TCP), kubernetes (a cluster that is built from source and kept in
 # target/kubernetes) and packages (installed in a fresh Debian, kept in target/packages-test), all as root; `all` runs
-# every group.
+# every group, and also the proofs that are recorded in hdl/formal/proven.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
@@ -13,7 +13,11 @@ export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 groups=("$@")
 tested=(format text crates ports clippy integration unit tutorials loom miri fuzz messages hdl vm deny)
 [[ ${#groups[@]} -gt 0 ]] || groups=("${tested[@]}")
-[[ ${groups[*]} != all ]] || groups=("${tested[@]}" board kubernetes packages)
+all_proofs=
+if [[ ${groups[*]} == all ]]; then
+    groups=("${tested[@]}" board kubernetes packages)
+    all_proofs=yes
+fi
 logs=target/test-logs
 mkdir -p "$logs"
 # A line for each count: passed, failed, flaky or skipped, and a number. Groups run side by side append to it.
@@ -205,7 +209,8 @@ group() {
             run board-units make -s -C hdl/board units
             run http-reference target/venv/bin/python hdl/http/tb/reference_test.py
             run board-check hdl/syn/shell.py --check
-            run prove hdl/formal/prove.py
+            run prove-record hdl/formal/prove_test.py
+            run prove hdl/formal/prove.py ${all_proofs:+--all}
             run board-host hdl/board/tests/host_test.py
             run board-ungated make -s -C hdl/board ungated
             run board-gates hdl/board/tests/gates_test.py
