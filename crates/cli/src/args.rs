@@ -96,6 +96,7 @@ pub enum Command {
   baltra run --tenant red -- ./sobel in.png out.png
   baltra run --standalone -- ./sobel in.png out.png
   baltra run --device 'vendor=Intel*,accelerator=sobel' --restart -- ./sobel in.png out.png
+  baltra run --pool 2 -- ./sobel in.png out.png
   BALTRA_TOKEN=… baltra run --connect tls://node-1:7473 -- ./sobel in.png out.png")]
     Run(Run),
     /// List devices: the pool's if there is a registry, otherwise this node's
@@ -286,8 +287,11 @@ pub struct Run {
     #[arg(long, value_name = "NAME|QUERY")]
     pub device: Option<String>,
     /// Number of devices, with a query
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256), conflicts_with = "pool")]
     pub count: u32,
+    /// Present several devices to the program as one: a number, or names with weights (a=2,b=1)
+    #[arg(long, value_name = "N|NAME=WEIGHT,…")]
+    pub pool: Option<AsOne>,
     /// The instance's name in the pool, with a query [default: a generated one]
     #[arg(long, value_name = "NAME")]
     pub instance: Option<String>,
@@ -313,6 +317,37 @@ pub struct Run {
         value_name = "PROGRAM"
     )]
     pub program: Vec<std::ffi::OsString>,
+}
+
+/// The devices that a program sees as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AsOne {
+    /// This number of the program's devices.
+    Count(u32),
+    /// The value of `BALTRA_POOL`: names, each with its weight.
+    Named(String),
+}
+
+impl std::str::FromStr for AsOne {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<AsOne, String> {
+        match text.trim().parse() {
+            Ok(count @ 1..=256) => Ok(AsOne::Count(count)),
+            Ok(_) => Err("the number of devices is 1 to 256".into()),
+            Err(_) if text.trim().is_empty() => Err("a number or names are required".into()),
+            Err(_) => Ok(AsOne::Named(text.trim().to_owned())),
+        }
+    }
+}
+
+impl std::fmt::Display for AsOne {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            AsOne::Count(count) => count.fmt(f),
+            AsOne::Named(names) => names.fmt(f),
+        }
+    }
 }
 
 /// A tenant's quota; omitted values are unchanged.

@@ -23,6 +23,7 @@ pub mod object;
 pub mod pieces;
 pub mod pixel;
 pub mod platform;
+pub mod pool;
 pub mod process;
 pub mod program;
 pub mod queue;

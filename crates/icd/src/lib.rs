@@ -6,7 +6,8 @@
 //! an ICD loader reads through the first word of every handle.
 //!
 //! Environment: `BALTRA_ENDPOINT` (managers, separated by commas), `BALTRA_DEVICE` (names of
-//! devices, to restrict the platform to those), `BALTRA_TENANT`, `BALTRA_TOKEN`, `BALTRA_INSTANCE`
+//! devices, to restrict the platform to those), `BALTRA_POOL` (the devices that the program sees as
+//! one), `BALTRA_TENANT`, `BALTRA_TOKEN`, `BALTRA_INSTANCE`
 //! (the process's description of itself), `BALTRA_RUNTIME_DIR`; `BALTRA_ENVIRONMENT` names a file
 //! with values of variables that are not set.
 #![allow(non_snake_case)]

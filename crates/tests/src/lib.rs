@@ -82,6 +82,7 @@ fn clean(mut command: Command) -> Command {
         "BALTRA_TENANT",
         "BALTRA_TOKEN",
         "BALTRA_DEVICE",
+        "BALTRA_POOL",
         "OCL_ICD_VENDORS",
         "OCL_ICD_FILENAMES",
     ] {
@@ -99,14 +100,22 @@ pub fn native(program: impl AsRef<Path>) -> Command {
 
 /// A program on a daemon's device, started by `baltra run`, which it replaces.
 pub fn through(daemon: &Daemon, tenant: &str, program: impl AsRef<Path>) -> Command {
+    let options: &[&str] = match tenant {
+        "" => &[],
+        tenant => &["--tenant", tenant],
+    };
+    through_with(daemon, options, program)
+}
+
+/// As [`through`], with these options of `baltra run`.
+pub fn through_with(daemon: &Daemon, options: &[&str], program: impl AsRef<Path>) -> Command {
     let mut command = clean(Command::new(baltra()));
     command
         .env("BALTRA_RUNTIME_DIR", daemon.runtime_dir())
-        .arg("run");
-    if !tenant.is_empty() {
-        command.args(["--tenant", tenant]);
-    }
-    command.arg("--").arg(program.as_ref());
+        .arg("run")
+        .args(options)
+        .arg("--")
+        .arg(program.as_ref());
     command
 }
 

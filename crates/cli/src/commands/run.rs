@@ -28,6 +28,8 @@ struct DaemonLock {
     endpoint: String,
     /// The value of `BALTRA_DEVICE`.
     device: Option<String>,
+    /// The value of `BALTRA_POOL`.
+    pool: Option<String>,
     /// The value of `BALTRA_INSTANCE`.
     instance: Option<String>,
 }
@@ -70,6 +72,7 @@ fn named(args: &Run, endpoint: String) -> DaemonLock {
     DaemonLock {
         endpoint,
         device: args.device.clone(),
+        pool: args.pool.as_ref().map(ToString::to_string),
         instance: None,
     }
 }
@@ -102,6 +105,9 @@ fn prepare(args: &Run, vendors: &Path, place: &DaemonLock) -> Command {
     }
     if let Some(device) = &place.device {
         command.env("BALTRA_DEVICE", device);
+    }
+    if let Some(pool) = &place.pool {
+        command.env("BALTRA_POOL", pool);
     }
     if let Some(instance) = &place.instance {
         command.env("BALTRA_INSTANCE", instance);

@@ -243,8 +243,8 @@ pub unsafe extern "C" fn clGetProgramBuildInfo(
 /// The driver's own answer about one of the program's devices.
 fn built_info(program: &Program, at: usize, param: cl_uint) -> Result<Vec<u8>, i32> {
     let device = &program.devices[at];
-    let member = program.context.member_of(device);
-    let replica = member.and_then(|m| program.replica(m));
+    let mut members = program.context.members_of(device);
+    let replica = members.find_map(|m| program.present().find(|r| r.member == m));
     let replica = replica.ok_or(CL_INVALID_DEVICE)?;
     let reply = replica.call(Request::Query(Query::ProgramBuild {
         program: replica.id,

@@ -174,7 +174,7 @@ pub unsafe extern "C" fn clGetDeviceAndHostTimer(
         // The host's timer is CLOCK_MONOTONIC, and the device's is as far from it as the
         // manager has measured: the clock of the events' times.
         let host = monotonic_ns();
-        let offset = device.description().clock_offset_ns;
+        let offset = device.clock_offset_ns();
         caller.set(host_timestamp, host);
         caller.set(device_timestamp, host.wrapping_add_signed(offset));
         Ok(())

@@ -208,8 +208,14 @@ fn create(
     }
     let layout = crate::core::layout::Layout::new(format, &desc, ground)?;
     // CL_INVALID_IMAGE_SIZE if image dimensions specified in image_desc exceed the maximum image
-    // dimensions … for all devices in context.
-    if !limits.iter().any(|l| l.allow(&layout.shape)) {
+    // dimensions … for all devices in context. (A pool is one device.)
+    let mut allowed = limits.iter().map(|l| l.allow(&layout.shape));
+    let allowed = if context.pooled {
+        allowed.all(|yes| yes)
+    } else {
+        allowed.any(|yes| yes)
+    };
+    if !allowed {
         return Err(CL_INVALID_IMAGE_SIZE);
     }
     // For a 2D image created from a buffer object, the row pitch must be a multiple of the

@@ -3,6 +3,7 @@
 use crate::core::device::Device;
 use crate::core::kernel::{Kernel, Replica};
 use crate::core::object::{Object, Ref};
+use crate::core::pool::combine_kernel;
 use baltra_opencl::*;
 use baltra_wire::{Query, Reply, Request};
 use std::ffi::c_void;
@@ -91,7 +92,7 @@ pub unsafe extern "C" fn clGetKernelWorkGroupInfo(
     code!(|caller| {
         let kernel = caller.get::<Kernel>(kernel)?;
         let answer = caller.answer(param_value_size, param_value, param_value_size_ret);
-        let (device, replica) = on_device(kernel, device)?;
+        let (device, replicas) = on_device(kernel, device)?;
         match param_name as i32 {
             // CL_INVALID_VALUE if param_name is CL_KERNEL_GLOBAL_WORK_SIZE and device is not a
             // custom device or kernel is not a built-in kernel.
@@ -102,10 +103,7 @@ pub unsafe extern "C" fn clGetKernelWorkGroupInfo(
             }
             // "… and pointer arguments declared with the local qualifier": those are set here.
             CL_KERNEL_LOCAL_MEM_SIZE => {
-                let bytes = match replica.work_group(param_name) {
-                    Some(bytes) => bytes.to_vec(),
-                    None => query(device, replica, param_name)?,
-                };
+                let bytes = work_group(device, &replicas, param_name)?;
                 let own = <[u8; 8]>::try_from(&bytes[..]).map_or(0, u64::from_ne_bytes);
                 return answer.value(own + kernel.args().local_bytes());
             }
@@ -114,12 +112,9 @@ pub unsafe extern "C" fn clGetKernelWorkGroupInfo(
             | CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE
             | CL_KERNEL_PRIVATE_MEM_SIZE => {}
             // CL_INVALID_VALUE if param_name is not valid. (A vendor's own are the driver's.)
-            _ => return answer.bytes(&query(device, replica, param_name)?),
+            _ => return answer.bytes(&query(device, replicas[0], param_name)?),
         }
-        match replica.work_group(param_name) {
-            Some(bytes) => answer.bytes(bytes),
-            None => answer.bytes(&query(device, replica, param_name)?),
-        }
+        answer.bytes(&work_group(device, &replicas, param_name)?)
     })
 }
 
@@ -138,7 +133,8 @@ pub unsafe extern "C" fn clGetKernelSubGroupInfo(
     code!(|caller| {
         let kernel = caller.get::<Kernel>(kernel)?;
         let answer = caller.answer(param_value_size, param_value, param_value_size_ret);
-        let (device, replica) = on_device(kernel, device)?;
+        let (device, replicas) = on_device(kernel, device)?;
+        let replica = replicas[0];
         // CL_INVALID_OPERATION if device does not support subgroups.
         let groups = device.number(CL_DEVICE_MAX_NUM_SUB_GROUPS);
         if groups == 0 && device.limits.version < (2, 1) {
@@ -202,11 +198,11 @@ pub unsafe extern "C" fn clGetKernelSubGroupInfoKHR(
     }
 }
 
-/// The device that is meant, and the kernel in its session.
+/// The device that is meant, and the kernel in its session; a pool has several.
 fn on_device(
     kernel: &Object<Kernel>,
     device: cl_device_id,
-) -> Result<(&Ref<Device>, &Replica), i32> {
+) -> Result<(&Ref<Device>, Vec<&Replica>), i32> {
     // CL_INVALID_DEVICE if device is not in the list of devices associated with kernel or if
     // device is NULL but there is more than one device associated with kernel.
     let devices = &kernel.program.devices;
@@ -218,9 +214,23 @@ fn on_device(
             .find(|d| d.handle() == device)
             .ok_or(CL_INVALID_DEVICE)?,
     };
-    let member = kernel.program.context.member_of(device);
-    let replica = member.and_then(|m| kernel.replica(m));
-    Ok((device, replica.ok_or(CL_INVALID_DEVICE)?.1))
+    let context = &kernel.program.context;
+    let members = context.members_of(device).filter(|m| !context.is_gone(*m));
+    let replicas: Vec<&Replica> = members.filter_map(|m| Some(kernel.replica(m)?.1)).collect();
+    if replicas.is_empty() {
+        return Err(CL_INVALID_DEVICE);
+    }
+    Ok((device, replicas))
+}
+
+/// What came with the build or, where it did not, the driver's answer.
+fn work_group(device: &Device, replicas: &[&Replica], param: u32) -> Result<Vec<u8>, i32> {
+    let one = |replica: &&Replica| match replica.work_group(param) {
+        Some(bytes) => Ok(bytes.to_vec()),
+        None => query(device, replica, param),
+    };
+    let all = replicas.iter().map(one).collect::<Result<Vec<_>, i32>>()?;
+    combine_kernel(param, &all).ok_or(CL_INVALID_VALUE)
 }
 
 /// Asks the driver.

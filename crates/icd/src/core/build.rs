@@ -52,8 +52,12 @@ impl Build {
     }
 
     /// Stores the driver's result. The options stay those of the caller, if it passed any, so that
-    /// options added by the executor are not visible.
+    /// options added by the executor are not visible. A pool has an answer from each of its devices,
+    /// and the first failure is the result.
     pub fn answered(&mut self, status: i32, options: &str, log: &[u8], kind: u32) {
+        if self.status == CL_BUILD_ERROR {
+            return;
+        }
         self.status = status;
         if self.options.is_empty() {
             self.options = options.to_owned();
@@ -148,6 +152,7 @@ impl Program {
             .replicas()
             .iter()
             .map(|r| r.member)
+            .filter(|&p| !self.context.is_gone(p))
             .filter(|&p| devices.iter().any(|d| self.devices_at(p).contains(d)))
             .collect();
         let waits = then.is_none();

@@ -42,6 +42,12 @@ pub struct Member {
 }
 
 impl Member {
+    /// Whether its session has the device.
+    fn has(&self, device: &Object<Device>) -> bool {
+        let here = |root: &Object<Device>| std::ptr::eq(root, &*self.device);
+        device.roots().into_iter().any(here)
+    }
+
     /// An event slot.
     pub fn new_event(&self) -> Result<Event, i32> {
         // A sweep checks every orphan, so it is done for many at a time only.
@@ -112,6 +118,8 @@ pub struct Context {
     pub devices: Vec<Ref<Device>>,
     /// One for each session.
     pub members: Vec<Member>,
+    /// Whether the members are those of a pool, and one device for the application.
+    pub pooled: bool,
     /// `CL_CONTEXT_PROPERTIES`, with its final zero; empty where none were given.
     pub properties: Vec<isize>,
     /// Outstanding staged reads, which will write into the application's memory.
@@ -140,8 +148,14 @@ impl Context {
         notify: Option<Notify>,
     ) -> Result<Ref<Context>, i32> {
         let mut members: Vec<Member> = Vec::new();
-        for device in &devices {
-            let session = device.session()?;
+        let pooled = devices.iter().any(|d| d.pool().is_some());
+        for device in devices.iter().flat_map(|d| d.roots()) {
+            let session = match device.session() {
+                Ok(session) => session,
+                // The others serve the pool; the reason is on stderr.
+                Err(_) if pooled => continue,
+                Err(code) => return Err(code),
+            };
             if members
                 .iter()
                 .any(|m| Arc::ptr_eq(&m.client, &session.client))
@@ -151,7 +165,7 @@ impl Context {
             members.push(Member {
                 id: session.client.new_id(),
                 client: session.client.clone(),
-                device: device.root_device().share(),
+                device: device.share(),
                 blocks: Blocks::new(&session.client),
                 session,
                 movers: Default::default(),
@@ -160,10 +174,11 @@ impl Context {
                 orphan_count: AtomicUsize::new(0),
             });
         }
+        if members.is_empty() {
+            return Err(CL_DEVICE_NOT_AVAILABLE);
+        }
         for member in &members {
-            let here = devices
-                .iter()
-                .filter(|d| std::ptr::eq(d.root_device(), &*member.device));
+            let here = devices.iter().filter(|d| member.has(d));
             let names: Vec<u8> = here.flat_map(|d| d.id.to_le_bytes()).collect();
             let control = Control::Context {
                 id: member.id,
@@ -174,6 +189,7 @@ impl Context {
         let context = Object::new(Context {
             devices,
             members,
+            pooled,
             properties,
             reads: PendingReads::default(),
             user_events: AtomicUsize::new(0),
@@ -192,12 +208,24 @@ impl Context {
         self.devices.iter().any(|d| std::ptr::eq(&**d, device))
     }
 
-    /// Index of the member whose session has the device.
-    pub fn member_of(&self, device: &Object<Device>) -> Option<usize> {
-        let root = device.root_device();
-        self.members
-            .iter()
-            .position(|m| std::ptr::eq(&*m.device, root))
+    /// Indices of the members whose sessions have the device; a pool has several.
+    pub fn members_of<'a>(
+        &'a self,
+        device: &'a Object<Device>,
+    ) -> impl Iterator<Item = usize> + 'a {
+        (0..self.members.len()).filter(|&at| self.members[at].has(device))
+    }
+
+    /// Whether a member of a pool has been lost, so that the others have to do without it.
+    pub fn is_gone(&self, member: usize) -> bool {
+        let is_lost = |m: &Member| m.client.is_lost().is_some();
+        self.pooled && is_lost(&self.members[member]) && !self.members.iter().all(is_lost)
+    }
+
+    /// The first member that is not gone: where new objects have their first replica.
+    pub fn home(&self) -> usize {
+        let mut all = 0..self.members.len();
+        all.find(|&at| !self.is_gone(at)).unwrap_or(0)
     }
 
     /// Calls the application's error callback.

@@ -1,8 +1,9 @@
-//! A device of a manager, or a part of one.
+//! A device of a manager, a part of one, or a pool of several.
 
 use crate::core::lost;
 use crate::core::object::{Class, Object, Ref};
 use crate::core::platform::platform;
+use crate::core::pool::Pool;
 use crate::core::process;
 use crate::core::session::Session;
 use baltra_opencl::*;
@@ -48,6 +49,7 @@ pub struct Device {
     /// Sub-devices: the executor's answers, by parameter.
     own: Mutex<HashMap<i32, Option<Vec<u8>>>>,
     parent: Option<Ref<Device>>,
+    pool: Option<Pool>,
     memory_bytes: u64,
 }
 
@@ -126,7 +128,7 @@ fn passes(extension: &str) -> bool {
 }
 
 /// Keeps those `cl_name_version`s (a version, then 64 bytes of name) that `keep` selects.
-fn filter_versions(bytes: &[u8], keep: impl Fn(&str) -> bool) -> Vec<u8> {
+pub fn filter_versions(bytes: &[u8], keep: impl Fn(&str) -> bool) -> Vec<u8> {
     let entries = bytes.chunks_exact(size_of::<cl_name_version>());
     let kept = entries.filter(|entry| {
         let name = entry[4..].split(|&b| b == 0).next().unwrap_or_default();
@@ -135,7 +137,8 @@ fn filter_versions(bytes: &[u8], keep: impl Fn(&str) -> bool) -> Vec<u8> {
     kept.flatten().copied().collect()
 }
 
-fn word(bytes: &[u8]) -> u64 {
+/// A number of four or eight bytes; 0: the value is none.
+pub fn word(bytes: &[u8]) -> u64 {
     match bytes.len() {
         8 => u64::from_ne_bytes(bytes.try_into().expect("eight bytes")),
         4 => u32::from_ne_bytes(bytes.try_into().expect("four bytes")).into(),
@@ -144,7 +147,7 @@ fn word(bytes: &[u8]) -> u64 {
 }
 
 /// "OpenCL 1.2 more": (1, 2).
-fn parse_version(text: &str) -> (u32, u32) {
+pub fn parse_version(text: &str) -> (u32, u32) {
     let number = text.split_whitespace().nth(1).unwrap_or_default();
     let (major, minor) = number.split_once('.').unwrap_or((number, "0"));
     (major.parse().unwrap_or(1), minor.parse().unwrap_or(0))
@@ -154,7 +157,21 @@ impl Device {
     /// A manager's device.
     pub fn root(endpoint: Endpoint, description: DeviceDescription, memory_bytes: u64) -> Device {
         let description = Arc::new(description);
-        Device::new(0, endpoint, description, None, memory_bytes)
+        Device::new(0, endpoint, description, None, memory_bytes).with_limits()
+    }
+
+    /// Several devices as one. Where one device has to stand for them, it is the first.
+    pub fn pooled(pool: Pool) -> Device {
+        let first = &pool.devices[0];
+        let mut device = Device::new(
+            0,
+            first.endpoint.clone(),
+            first.description.clone(),
+            None,
+            first.memory_bytes,
+        );
+        device.pool = Some(pool);
+        device.with_limits()
     }
 
     fn new(
@@ -164,15 +181,20 @@ impl Device {
         parent: Option<Ref<Device>>,
         memory_bytes: u64,
     ) -> Device {
-        let mut device = Device {
+        Device {
             id,
             endpoint,
             description,
             parent,
+            pool: None,
             memory_bytes,
             limits: Limits::default(),
             own: Mutex::default(),
-        };
+        }
+    }
+
+    fn with_limits(mut self) -> Device {
+        let device = &mut self;
         let sizes = device
             .info(CL_DEVICE_MAX_WORK_ITEM_SIZES)
             .unwrap_or_default();
@@ -189,12 +211,26 @@ impl Device {
             base_align: (device.number(CL_DEVICE_MEM_BASE_ADDR_ALIGN) as usize / 8).max(1),
             queue_properties: device.number(CL_DEVICE_QUEUE_PROPERTIES),
         };
-        device
+        self
     }
 
     /// The manager's description of the (root) device.
     pub fn description(&self) -> &DeviceDescription {
         &self.description
+    }
+
+    /// Nanoseconds from `CLOCK_MONOTONIC` to the clock of its events' times. The devices of a pool
+    /// have different clocks, so the pool's is the host's.
+    pub fn clock_offset_ns(&self) -> i64 {
+        match self.pool {
+            Some(_) => 0,
+            None => self.description.clock_offset_ns,
+        }
+    }
+
+    /// The devices that it consists of, if it is a pool.
+    pub fn pool(&self) -> Option<&Pool> {
+        self.pool.as_ref()
     }
 
     /// The device that this one is a part of.
@@ -216,6 +252,9 @@ impl Device {
 
     /// The answer to `clGetDeviceInfo`; `None`: the device does not support this parameter.
     pub fn info(&self, param: i32) -> Option<Vec<u8>> {
+        if let Some(pool) = &self.pool {
+            return pool.info(param);
+        }
         let driver = || self.driver(param);
         let number = |n: u64, bytes: usize| Some(n.to_ne_bytes()[..bytes].to_vec());
         match param {
@@ -321,6 +360,14 @@ impl Object<Device> {
         }
     }
 
+    /// The devices of sessions that it stands for: its own, or those of its pool.
+    pub fn roots(&self) -> Vec<&Object<Device>> {
+        match &self.pool {
+            Some(pool) => pool.devices.iter().map(|d| &**d).collect(),
+            None => vec![self.root_device()],
+        }
+    }
+
     /// `clCreateSubDevices`: at the most `count_max` parts.
     pub fn divide(&self, properties: &[isize], count_max: u32) -> Result<Vec<Ref<Device>>, i32> {
         let session = self.session()?;
@@ -338,13 +385,14 @@ impl Object<Device> {
         match session.client.call(request).map_err(lost)? {
             Reply::Count(count) => {
                 let part = |i| {
-                    Object::new(Device::new(
+                    let part = Device::new(
                         first + i,
                         self.endpoint.clone(),
                         self.description.clone(),
                         Some(self.share()),
                         self.memory_bytes,
-                    ))
+                    );
+                    Object::new(part.with_limits())
                 };
                 Ok((0..count.min(count_max)).map(part).collect())
             }

@@ -129,14 +129,15 @@ impl Event {
 
     /// `clCreateUserEvent`.
     pub fn user(context: &Object<Context>) -> Result<Ref<Event>, i32> {
-        let slot = context.members[0].new_event()?;
+        let home = context.home();
+        let slot = context.members[home].new_event()?;
         context.user_events.fetch_add(1, Ordering::AcqRel);
         Ok(Object::new(Event {
             slot,
             context: context.share(),
             queue: None,
             command: CL_COMMAND_USER,
-            member: 0,
+            member: home,
             number: 0,
             known: AtomicI32::new(OPEN),
             times_ns: [0; 4],
@@ -155,7 +156,7 @@ impl Event {
     pub fn slot_status(&self) -> i32 {
         match self.known.load(Ordering::Acquire) {
             OPEN if self.is_user() => {
-                let client = &self.context.members[0].client;
+                let client = &self.context.members[self.member].client;
                 client.is_lost().unwrap_or(CL_SUBMITTED)
             }
             OPEN => self.client_status(),
@@ -264,7 +265,7 @@ impl Event {
             (jobs, waiting.proxies.clone())
         };
         self.changed.notify_all();
-        for (member, slot) in [(0, self.slot)].into_iter().chain(proxies) {
+        for (member, slot) in [(self.member, self.slot)].into_iter().chain(proxies) {
             set_slot(&self.context, member, slot, status);
         }
         for job in jobs {
@@ -342,6 +343,9 @@ impl Event {
         }
         let client = &self.context.members[self.member].client;
         let mut times = client.events().times(self.slot);
+        if let Some(queue) = &self.queue {
+            times = queue.by_device_clock(times);
+        }
         if let Some(own) = &self.times {
             let load = |ns: &AtomicU64| ns.load(Ordering::Acquire);
             let (began, ended) = (load(&own.began_ns), load(&own.ended_ns));

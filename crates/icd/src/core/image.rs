@@ -162,10 +162,14 @@ pub fn transfer(
     }
 }
 
-/// `clGetSupportedImageFormats`: formats that any of the context's devices supports.
+/// `clGetSupportedImageFormats`: formats that any of the context's devices supports; on a pool, all
+/// of its devices.
 pub fn formats(context: &Context, flags: u64, kind: u32) -> Result<Vec<ImageFormat>, i32> {
     let mut all: Vec<ImageFormat> = Vec::new();
-    for member in &context.members {
+    for (at, member) in context.members.iter().enumerate() {
+        if context.is_gone(at) {
+            continue;
+        }
         let device = member.client.device();
         if ImageLimits::of(device).is_none() {
             continue;
@@ -176,7 +180,12 @@ pub fn formats(context: &Context, flags: u64, kind: u32) -> Result<Vec<ImageForm
             Some((_, _, bytes)) => bytes.clone(),
             None => ask(member, flags, kind)?,
         };
-        for format in bytes.chunks_exact(8).map(unpack) {
+        let here: Vec<ImageFormat> = bytes.chunks_exact(8).map(unpack).collect();
+        if context.pooled && at != context.home() {
+            all.retain(|format| here.contains(format));
+            continue;
+        }
+        for format in here {
             if !all.contains(&format) {
                 all.push(format);
             }

@@ -114,6 +114,9 @@ impl Kernel {
             let Some(description) = description else {
                 continue;
             };
+            if program.context.is_gone(at.member) {
+                continue;
+            }
             let id = at.client.new_id();
             at.control(&Control::Kernel {
                 id,
@@ -244,8 +247,8 @@ impl Args {
     }
 
     /// Fills in a session's ids of memory objects in the table of the replica `at`, and returns the
-    /// objects, which have to be transferred there.
-    pub fn settle(&mut self, at: usize, member: usize) -> Result<Vec<Ref<Memory>>, i32> {
+    /// objects, which have to be transferred there, and the index of each one's argument.
+    pub fn settle(&mut self, at: usize, member: usize) -> Result<Vec<(Ref<Memory>, usize)>, i32> {
         let mut used = Vec::new();
         for (index, late) in self.late.iter().enumerate() {
             let Some(late) = late else { continue };
@@ -253,7 +256,7 @@ impl Args {
             let memory = late.upgrade().ok_or(CL_INVALID_KERNEL_ARGS)?;
             let id = memory.id_in(member)?;
             self.tables[at].set(index, &Arg::Memory(id));
-            used.push(memory);
+            used.push((memory, index));
         }
         Ok(used)
     }

@@ -5,10 +5,11 @@
 
 use crate::core::event::{Event, Waits};
 use crate::core::kernel::{Args, Kernel, Replica};
+use crate::core::memory::Memory;
 use crate::core::object::{get, Object};
 use crate::core::queue::{Access, Queue, Use};
 use baltra_opencl::*;
-use baltra_wire::Operation;
+use baltra_wire::{KernelArg, Operation};
 
 /// The index space of a launch, checked against the kernel and the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +159,8 @@ impl Kernel {
         // "CL_INVALID_PROGRAM_EXECUTABLE if there is no successfully built program executable
         // available for device associated with command_queue."
         let found = self.replica(queue.member);
-        found.ok_or(CL_INVALID_PROGRAM_EXECUTABLE)
+        let lost = || queue.here().client.is_lost();
+        found.ok_or_else(|| lost().unwrap_or(CL_INVALID_PROGRAM_EXECUTABLE))
     }
 
     /// Enqueues a launch.
@@ -183,14 +185,28 @@ impl Kernel {
         let memories = args.settle(at, queue.member)?;
         let uses: Vec<Use<'_>> = memories
             .iter()
-            .map(|memory| Use {
+            .map(|(memory, arg)| Use {
                 memory,
-                // The kernel's access to the buffer is unknown.
-                access: Access::ReadWrite,
+                access: access(memory, &replica.description.args[*arg]),
             })
             .collect();
         let operation = operation(&args, at, replica, self.kinds.len(), space)?;
         queue.enqueue(command, waits, event_ret, &uses, &operation)
+    }
+}
+
+/// The kernel's access to an argument's memory object, as far as its declaration says: a pointer to
+/// constant memory or to `const`, or an image that is only read, leaves the replicas of other
+/// sessions valid.
+fn access(memory: &Memory, arg: &KernelArg) -> Access {
+    let reads = memory.flags & CL_MEM_READ_ONLY as u64 != 0
+        || arg.address as i32 == CL_KERNEL_ARG_ADDRESS_CONSTANT
+        || arg.access as i32 == CL_KERNEL_ARG_ACCESS_READ_ONLY
+        || arg.qualifier & CL_KERNEL_ARG_TYPE_CONST as u64 != 0;
+    if reads {
+        Access::Read
+    } else {
+        Access::ReadWrite
     }
 }
 

@@ -127,11 +127,12 @@ impl Memory {
     pub fn buffer(new: New, contents: Option<&[u8]>) -> Result<Ref<Memory>, i32> {
         let memory = Memory::with(new, None);
         // A context of one session creates immediately, so that this call returns an error.
+        let home = memory.context.home();
         if memory.context.members.len() == 1 || contents.is_some() {
-            memory.replica(0, contents)?;
+            memory.replica(home, contents)?;
         }
         if contents.is_some() {
-            memory.coherence.lock().expect("no panic").hold_only(0);
+            memory.coherence.lock().expect("no panic").hold_only(home);
         }
         Ok(memory.known())
     }
@@ -142,8 +143,9 @@ impl Memory {
         make: impl Fn(&Member, usize, Id) -> Result<(), i32> + Send + Sync + 'static,
     ) -> Result<Ref<Memory>, i32> {
         let memory = Memory::with(new, Some(Box::new(make)));
-        memory.replica(0, None)?;
-        memory.coherence.lock().expect("no panic").hold_only(0);
+        let home = memory.context.home();
+        memory.replica(home, None)?;
+        memory.coherence.lock().expect("no panic").hold_only(home);
         Ok(memory.known())
     }
 

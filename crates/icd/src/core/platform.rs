@@ -2,6 +2,7 @@
 
 use crate::core::device::Device;
 use crate::core::object::{Class, Object, Ref};
+use crate::core::pool::{self, Listed};
 use crate::core::process;
 use crate::core::session;
 use baltra_opencl::*;
@@ -40,16 +41,29 @@ impl Platform {
         if !known.is_empty() {
             return known.to_vec();
         }
-        let mut devices = Vec::new();
+        let mut listed = Vec::new();
         for offer in session::list() {
             let memory_bytes = offer.memory_bytes;
             for description in offer.devices {
                 let endpoint = offer.endpoint.clone();
                 let device = Object::new(Device::root(endpoint, description, memory_bytes));
-                // The platform's own reference, and a permanent one of the application.
-                device.retain();
-                devices.push(device);
+                let node = offer.node.clone();
+                listed.push(Listed { node, device });
             }
+        }
+        let devices: Vec<Ref<Device>> = match pool::form(&listed, &session::variable("BALTRA_POOL"))
+        {
+            Ok(None) => listed.into_iter().map(|one| one.device).collect(),
+            Ok(Some(pool)) if pool.devices.len() == 1 => pool.devices,
+            Ok(Some(pool)) => vec![Object::new(Device::pooled(pool))],
+            Err(why) => {
+                eprintln!("baltra: BALTRA_POOL: {why}");
+                Vec::new()
+            }
+        };
+        for device in &devices {
+            // The platform's own reference, and a permanent one of the application.
+            device.retain();
         }
         if !devices.is_empty() {
             process::set_devices(devices.clone());

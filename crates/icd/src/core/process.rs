@@ -37,6 +37,8 @@ pub struct Process {
     pub jobs: OnceLock<Jobs>,
     /// Threads for large transfers.
     pub workers: Workers,
+    /// Numbers of queues on the devices of the pool.
+    pub pooled_queues: Mutex<Vec<usize>>,
     /// Held while the managers are queried for their devices.
     pub listing: Mutex<()>,
 }

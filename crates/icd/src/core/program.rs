@@ -115,7 +115,13 @@ impl Program {
         binaries: &[&[u8]],
     ) -> (Result<Ref<Program>, i32>, Vec<i32>) {
         let program = Program::new(context, devices, Origin::Binary);
-        let mut statuses = vec![CL_INVALID_VALUE; binaries.len()];
+        let mut statuses = vec![CL_SUCCESS; binaries.len()];
+        // On a pool, the first failure of its devices.
+        let mut report = |at: usize, status: i32| {
+            if statuses[at] == CL_SUCCESS {
+                statuses[at] = status;
+            }
+        };
         let mut outcome = Ok(());
         for replica in &program.replicas {
             let mine = program.devices_at(replica.member);
@@ -129,7 +135,7 @@ impl Program {
             match reply {
                 Ok(Reply::Binaries(found)) => {
                     for (&at, status) in mine.iter().zip(found) {
-                        statuses[at] = status;
+                        report(at, status);
                         if status != CL_SUCCESS {
                             // "CL_INVALID_BINARY if an invalid program binary was encountered
                             // for any device."
@@ -137,9 +143,9 @@ impl Program {
                         }
                     }
                 }
-                Ok(_) => mine.iter().for_each(|&at| statuses[at] = CL_SUCCESS),
+                Ok(_) => {}
                 Err(code) => {
-                    mine.iter().for_each(|&at| statuses[at] = code);
+                    mine.iter().for_each(|&at| report(at, code));
                     outcome = Err(code);
                 }
             }
@@ -179,9 +185,8 @@ impl Program {
             .iter()
             .enumerate()
             .filter(|(member, _)| {
-                devices
-                    .iter()
-                    .any(|d| context.member_of(d) == Some(*member))
+                let here = |d: &Ref<Device>| context.members_of(d).any(|m| m == *member);
+                !context.is_gone(*member) && devices.iter().any(here)
             })
             .map(|(at, member)| Replica {
                 id: member.client.new_id(),
@@ -218,7 +223,10 @@ impl Program {
 
     /// Indices of the devices that belong to one of the context's sessions.
     pub fn devices_at(&self, member: usize) -> Vec<usize> {
-        let here = |at: &usize| self.context.member_of(&self.devices[*at]) == Some(member);
+        let here = |at: &usize| {
+            let mut members = self.context.members_of(&self.devices[*at]);
+            members.any(|m| m == member)
+        };
         (0..self.devices.len()).filter(here).collect()
     }
 
@@ -287,13 +295,28 @@ impl Program {
         self.state().kernels.iter().map(find).collect()
     }
 
-    /// Each device's binary; empty if it has none.
+    /// The replicas in sessions that are there.
+    pub fn present(&self) -> impl Iterator<Item = &Replica> {
+        let gone = |replica: &&Replica| self.context.is_gone(replica.member);
+        self.replicas.iter().filter(move |replica| !gone(replica))
+    }
+
+    /// Each device's binary; empty if it has none: a pool of unlike devices.
     pub fn binaries(&self) -> Result<Vec<Arc<[u8]>>, i32> {
         if let Some(known) = &self.state().binaries {
             return Ok(known.clone());
         }
         let mut binaries: Vec<Arc<[u8]>> = vec![Arc::from([]); self.devices.len()];
-        for replica in &self.replicas {
+        for replica in self.present() {
+            let has_none = |at: &usize| {
+                let mut pool = self.devices[*at].pool().into_iter();
+                binaries[*at].is_empty() && pool.all(|pool| pool.is_uniform)
+            };
+            let mine: Vec<usize> = self.devices_at(replica.member);
+            let mine: Vec<usize> = mine.into_iter().filter(has_none).collect();
+            if mine.is_empty() {
+                continue;
+            }
             let reply = replica.call(Request::Query(Query::Program {
                 program: replica.id,
                 param: CL_PROGRAM_BINARIES as u32,
@@ -302,7 +325,7 @@ impl Program {
                 return Err(CL_OUT_OF_RESOURCES);
             };
             let binary: Arc<[u8]> = bytes.into();
-            for at in self.devices_at(replica.member) {
+            for at in mine {
                 binaries[at] = binary.clone();
             }
         }
@@ -315,7 +338,7 @@ impl Program {
 
     /// An information query that the driver answers, from the first replica.
     pub fn query(&self, param: u32) -> Result<Vec<u8>, i32> {
-        let replica = self.replicas.first().ok_or(CL_INVALID_PROGRAM)?;
+        let replica = self.present().next().ok_or(CL_INVALID_PROGRAM)?;
         match replica.call(Request::Query(Query::Program {
             program: replica.id,
             param,
@@ -327,7 +350,7 @@ impl Program {
 
     /// `clSetProgramSpecializationConstant`.
     pub fn specialize(&self, id: u32, value: &[u8]) -> Result<(), i32> {
-        for replica in &self.replicas {
+        for replica in self.present() {
             replica.call(Request::SpecializationConstant {
                 program: replica.id,
                 id,
@@ -379,6 +402,10 @@ impl Program {
                     let text =
                         format!("the driver failed with error {code} and returned no build log");
                     for &device in &mine {
+                        if self.context.pooled {
+                            // Another of the pool's devices may have succeeded.
+                            state.builds[device].status = CL_BUILD_ERROR;
+                        }
                         let log = &mut state.builds[device].log;
                         if log.is_empty() {
                             log.extend_from_slice(text.as_bytes());

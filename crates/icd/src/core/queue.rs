@@ -13,6 +13,7 @@ use crate::core::event::{Event, Held, Times, Waits};
 use crate::core::lost;
 use crate::core::memory::Memory;
 use crate::core::object::{Class, Object, Ref};
+use crate::core::pool::Place;
 use crate::core::transfer::Target;
 use baltra_opencl::*;
 use baltra_ring::Locked;
@@ -81,8 +82,10 @@ pub struct Queue {
     pub context: Ref<Context>,
     /// The device.
     pub device: Ref<Device>,
-    /// The member that has its session.
+    /// The member that has its session; on a pool it is one of several.
     pub member: usize,
+    /// On a pool, what counts it as one of that member's.
+    _place: Option<Place>,
     /// The queue's end in the session.
     pub channel: Arc<Channel>,
     /// `cl_command_queue_properties`
@@ -113,7 +116,14 @@ impl Queue {
         properties: u64,
         property_list: Vec<u64>,
     ) -> Result<Ref<Queue>, i32> {
-        let member = context.member_of(&device).ok_or(CL_INVALID_DEVICE)?;
+        let mut place = device.pool().and_then(|pool| pool.place(&context, &device));
+        let member = match &place {
+            Some((member, _)) => *member,
+            None => context
+                .members_of(&device)
+                .next()
+                .ok_or(CL_INVALID_DEVICE)?,
+        };
         let here = &context.members[member];
         let channel = here
             .client
@@ -123,6 +133,7 @@ impl Queue {
             context,
             device,
             member,
+            _place: place.take().map(|(_, place)| place),
             channel,
             properties,
             property_list,
@@ -455,7 +466,17 @@ impl Object<Queue> {
 
     /// A time of `CLOCK_MONOTONIC` by the device's clock.
     pub fn device_ns(&self, ns: u64) -> u64 {
-        ns.wrapping_add_signed(self.device.description().clock_offset_ns)
+        ns.wrapping_add_signed(self.device.clock_offset_ns())
+    }
+
+    /// Times that the member's session has reported, by the device's clock; 0: not known.
+    pub fn by_device_clock(&self, times_ns: [u64; 4]) -> [u64; 4] {
+        let from = self.here().device.clock_offset_ns();
+        let shift = self.device.clock_offset_ns().wrapping_sub(from);
+        times_ns.map(|ns| match ns {
+            0 => 0,
+            ns => ns.wrapping_add_signed(shift),
+        })
     }
 
     /// Makes the notice thread run the steps up to a command when it is complete.

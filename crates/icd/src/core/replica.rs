@@ -85,6 +85,13 @@ impl Coherence {
         self.holders = vec![member];
     }
 
+    /// A member whose replica holds the contents; one that is there, if any of them is.
+    fn source(&self, context: &Context) -> usize {
+        let mut all = self.holders.iter().copied();
+        let present = all.find(|&member| !context.is_gone(member));
+        present.unwrap_or(self.holders[0])
+    }
+
     /// The contents move; for each end the member and the slot of the end's event.
     fn moves_on(&mut self, from: (usize, Slot), to: (usize, Slot)) {
         for ((member, slot), inward) in [(from, false), (to, true)] {
@@ -185,8 +192,8 @@ fn all(
 }
 
 fn bring(queue: &Object<Queue>, memory: &Memory, state: &mut Coherence) -> Result<(), i32> {
-    let (from, to) = (state.holders[0], queue.member);
     let context = queue.context.clone();
+    let (from, to) = (state.source(&context), queue.member);
     let (source, target) = (&context.members[from], &context.members[to]);
     let len = match &memory.image {
         Some(image) => image.layout.len() as u64,
@@ -261,8 +268,8 @@ fn bring_in_pieces(
     memory: &Object<Memory>,
     state: &mut Coherence,
 ) -> Result<(), i32> {
-    let (from, to) = (state.holders[0], queue.member);
     let context = queue.context.clone();
+    let (from, to) = (state.source(&context), queue.member);
     let (source, target) = (&context.members[from], &context.members[to]);
     let read = range(Direction::Read, memory.id_in(from)?, 0);
     let write = range(Direction::Write, memory.id_in(to)?, 0);

@@ -52,8 +52,12 @@ impl Sampler {
         ];
         let bytes: Vec<u8> = list.iter().flat_map(|v| v.to_le_bytes()).collect();
         let mut ids = Vec::new();
-        for member in &context.members {
+        for (at, member) in context.members.iter().enumerate() {
             let id = member.client.new_id();
+            if context.is_gone(at) {
+                ids.push(id);
+                continue;
+            }
             let message = Control::Sampler {
                 id,
                 context: member.id,

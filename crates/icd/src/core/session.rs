@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex};
 
 /// The devices of the manager at `endpoint`.
 pub struct Offer {
+    /// The manager's node.
+    pub node: String,
     /// The manager's endpoint.
     pub endpoint: Endpoint,
     /// The devices, with the tenant's limits applied by the caller.
@@ -23,7 +25,7 @@ pub struct Offer {
 
 /// The environment variable or, if it is not set, the value in the file that `BALTRA_ENVIRONMENT`
 /// names: `NAME=value` lines, which other users cannot read, unlike a program's environment.
-fn variable(name: &str) -> String {
+pub fn variable(name: &str) -> String {
     match std::env::var(name) {
         Ok(value) => value,
         Err(_) => file_variable(name).unwrap_or_default(),
@@ -142,12 +144,14 @@ pub fn list() -> Vec<Offer> {
     for endpoint in endpoints() {
         match Client::list(&endpoint, hello("")) {
             Ok(mut welcome) => {
-                let node = &welcome.node;
+                let node = welcome.node.clone();
+                let node = &node;
                 let (devices, left): (Vec<_>, Vec<_>) = std::mem::take(&mut welcome.devices)
                     .into_iter()
                     .partition(|d| wanted(&named, node, &d.name));
                 others.extend(left.into_iter().map(|d| format!("{node}/{}", d.name)));
                 offers.push(Offer {
+                    node: welcome.node,
                     endpoint,
                     devices,
                     memory_bytes: welcome.limits.memory_bytes,

@@ -278,7 +278,7 @@ impl<'a> Transfer<'a> {
             after, apart, job, ..
         } = begin;
         let context = queue.context.clone();
-        let offset_ns = queue.device.description().clock_offset_ns;
+        let offset_ns = queue.device.clock_offset_ns();
         let carry_out = move |status: i32| {
             let run = move || {
                 let now = || monotonic_ns().wrapping_add_signed(offset_ns);

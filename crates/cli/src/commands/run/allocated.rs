@@ -2,10 +2,10 @@
 
 use super::child::{code, is_stopped, start_code, Program, Signals};
 use super::{failed_to_start, prepare, DaemonLock, PAUSE_MAX, PAUSE_MIN, STEADY};
-use crate::args::Run;
+use crate::args::{AsOne, Run};
 use crate::output;
 use crate::registry::{call, unreachable, Registry, Services};
-use anyhow::{anyhow, Result};
+use anyhow::{anyhow, bail, Result};
 use baltra_api::registry::{AllocateRequest, Assignment, Instance, Refusal};
 use baltra_api::registry::{ReleaseRequest, RenewRequest};
 use baltra_manager::options::PathOptions;
@@ -26,12 +26,17 @@ const REFUSED_MAX: usize = 12;
 
 /// Runs the program on devices that match `query`; returns its exit code.
 pub fn run(args: &Run, query: &str, vendors: &Path, paths: &PathOptions) -> Result<ExitCode> {
+    let count = match &args.pool {
+        None => args.count,
+        Some(AsOne::Count(count)) => *count,
+        Some(AsOne::Named(_)) => bail!("with a query, --pool takes the number of devices"),
+    };
     let registry = Registry::connect(&args.at, paths)?;
     let request = AllocateRequest {
         instance: args.instance.clone().unwrap_or_default(),
         tenant: args.tenant.clone().unwrap_or_default(),
         query: query.to_owned(),
-        count: args.count,
+        count,
         hostname: rustix::system::uname()
             .nodename()
             .to_string_lossy()
@@ -269,6 +274,11 @@ impl Owner<'_> {
         Ok(DaemonLock {
             endpoint: endpoints.join(","),
             device: Some(places(&self.instance.devices).join(",")),
+            pool: self
+                .args
+                .pool
+                .as_ref()
+                .map(|_| weighted(&self.instance.devices)),
             instance: Some(format!("{}{mark}", self.instance.name)),
         })
     }
@@ -278,6 +288,12 @@ impl Owner<'_> {
 fn places(devices: &[Assignment]) -> Vec<String> {
     let place = |a: &Assignment| format!("{}/{}", a.node, a.device);
     devices.iter().map(place).collect()
+}
+
+/// The devices with their weights.
+fn weighted(devices: &[Assignment]) -> String {
+    let one = |a: &Assignment| format!("{}/{}={}", a.node, a.device, a.weight);
+    devices.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
 fn names(devices: &[Assignment]) -> String {
