@@ -219,6 +219,9 @@ impl Server {
             }
             self.bury();
             self.post();
+            if let Some(pinning) = &self.shared.pinning {
+                pinning.unpin_idle();
+            }
             if self.is_abandoned() {
                 self.abandon();
                 return Ok(End::Abandoned);
@@ -344,7 +347,8 @@ impl Server {
         let timeout = if ending {
             Some(&moment)
         } else {
-            self.channel.is_none().then_some(&second)
+            let looks = self.channel.is_none() || self.shared.pinning.is_some();
+            looks.then_some(&second)
         };
         match poll(&mut fds, timeout) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}

@@ -25,6 +25,7 @@ mod names;
 mod notices;
 mod objects;
 mod ordered;
+pub mod pinning;
 mod pixels;
 mod programs;
 mod queue;
@@ -50,6 +51,7 @@ use control::ControlState;
 use deferred::Deferred;
 use door::Door;
 use inbox::Inbox;
+use pinning::PinnedMemory;
 use programs::Builder;
 use queue::QueueHandle;
 use std::collections::HashMap;
@@ -330,13 +332,27 @@ impl Session {
         arenas.get(&arena).cloned().ok_or(CL_OUT_OF_RESOURCES)
     }
 
-    /// As [`Session::payload`], for a transfer; also returns whether the device accesses the bytes
-    /// directly.
-    fn pinned_payload(&self, payload: Payload) -> Result<(Range, bool), Code> {
+    /// As [`Session::payload`], for a transfer; also returns the arena's pin, to be held until the
+    /// transfer is complete, if the device accesses the bytes directly.
+    fn pinned_payload(&self, payload: Payload) -> Result<(Range, Option<Arc<PinnedMemory>>), Code> {
         let arena = self.arena(payload.arena)?;
         let range = arena.slice(payload)?;
-        let pinned = arena.is_pinned(&self.shared, payload.len);
+        let pinning = self.shared.pinning.as_ref();
+        let pinned = pinning.and_then(|pinning| arena.pinned(pinning, payload.len));
         Ok((range, pinned))
+    }
+
+    /// Allocates memory of the device; once more without pinned arenas if the driver refuses.
+    fn allocate<T>(&self, make: impl Fn() -> Result<T, Code>) -> Result<T, Code> {
+        let made = make();
+        let pinning = self.shared.pinning.as_ref();
+        match (&made, pinning.filter(|pinning| pinning.is_used())) {
+            (Err(CL_MEM_OBJECT_ALLOCATION_FAILURE), Some(pinning)) => {
+                pinning.unpin_all();
+                make()
+            }
+            _ => made,
+        }
     }
 
     fn has_reached(&self, count: u64) -> bool {

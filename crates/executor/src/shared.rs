@@ -2,10 +2,11 @@
 
 use crate::binaries::Binaries;
 use crate::capture::Capture;
-use crate::driver::{self, Context, Device, Queue, Turns};
+use crate::driver::{self, Context, Device, Turns};
 use crate::health::Health;
 use crate::images::Images;
 use crate::regions::Regions;
+use crate::session::pinning::Pinning;
 use crate::session::residence::{Residence, Room};
 use crate::traces::Traces;
 use baltra_opencl::CL_DEVICE_GLOBAL_MEM_SIZE;
@@ -129,7 +130,7 @@ pub struct Shared {
     /// Turns at the driver, needed for GPU drivers.
     pub turns: Arc<Turns>,
     /// For pinning arenas; `None`: the device works in host memory, or is not a GPU.
-    pub pinning: Option<Arc<Queue>>,
+    pub pinning: Option<Pinning>,
     /// The standard output, where kernels print.
     pub capture: Option<Capture>,
     /// The device's image, where it holds one at a time.
@@ -171,14 +172,14 @@ impl Shared {
             .map_err(|code| anyhow::anyhow!("the driver cannot create a context (error {code})"))?;
         let description = driver::describe(device, &context, &options.name, options.host_memory);
         let gpu = device.is_gpu() && !description.host_memory;
-        let pinning = if gpu {
-            context.queue(device, 0).ok().map(Arc::new)
-        } else {
-            None
-        };
         let images = Arc::new(Images::new()?);
         let context = Arc::new(context);
-        let residence = open_residence(&options, device, &context, pinning.is_some())?;
+        let residence = open_residence(&options, device, &context, gpu)?;
+        let pins = gpu.then(|| context.queue(device, 0).ok()).flatten();
+        let pinning = pins.map(|queue| {
+            let device_bytes = device.number(CL_DEVICE_GLOBAL_MEM_SIZE as u32);
+            Pinning::new(&context, queue, residence.clone(), device_bytes)
+        });
         Ok(Shared {
             residence,
             health: Health::new(&context, device, images.wake()),

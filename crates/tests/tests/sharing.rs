@@ -98,3 +98,22 @@ fn test_programs_on_one_executor_allocate_shared_virtual_memory_one_at_a_time() 
         assert_eq!(answer.number("failures"), Some(0), "{answer:?}");
     }
 }
+
+#[test]
+fn test_pinned_arenas_make_room_for_kernels() {
+    let driver = compile_driver("pinning_driver");
+    let daemon = daemon_with(&[
+        &format!("device.driver={}", driver.display()),
+        "device.host_memory=false",
+        "device.isolation=device",
+    ]);
+    tenants(&daemon, &["red", "blue"]);
+    let programs = ["red", "blue"].map(|tenant| {
+        let mut work = through(&daemon, tenant, compile("work"));
+        work.args(["40", "1048576"]);
+        Running::start(work)
+    });
+    for program in programs {
+        program.finish().ok();
+    }
+}

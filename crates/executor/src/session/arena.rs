@@ -1,48 +1,54 @@
 //! Memory that the client shares.
 //!
-//! On a GPU an arena is pinned ([`crate::driver::Pinned`]) by its first transfer; a large one once
-//! transfers have moved half its size, because pinning costs about as much as it saves on one
-//! transfer of the whole.
+//! On a GPU an arena is pinned ([`super::pinning`]) by its first transfer; a large one once transfers
+//! have moved half its size, because pinning costs about as much as it saves on one transfer of the
+//! whole.
 
+use super::pinning::{PinnedMemory, Pinning};
 use crate::account::Charge;
-use crate::driver::{Code, Pinned};
-use crate::Shared;
+use crate::driver::Code;
 use baltra_opencl::CL_INVALID_VALUE;
+use baltra_ring::lease::monotonic_ns;
 use baltra_ring::{Locked, Memory, Range};
 use baltra_wire::Payload;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{channel, Sender};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex};
 
 /// Arenas up to this size are pinned at the first transfer, which takes up to 1.5 ms.
 const AT_ONCE_BYTES: u64 = 16 << 20;
 
-/// Unmaps an unused arena in a separate thread. For a large one that takes tens of milliseconds,
-/// too long for a command queue's thread.
-pub fn let_go(arena: Arc<Arena>) {
-    static GONE: LazyLock<Option<Mutex<Sender<Arc<Arena>>>>> = LazyLock::new(|| {
-        let (sender, gone) = channel();
+/// Drops what unmaps or unpins `bytes` in a separate thread if there are many of them: that takes
+/// tens of milliseconds, too long for a command queue's thread.
+pub fn let_go(gone: impl Send + 'static, bytes: u64) {
+    type Gone = Box<dyn Send>;
+    static GONE: LazyLock<Option<Mutex<Sender<Gone>>>> = LazyLock::new(|| {
+        let (sender, gone) = channel::<Gone>();
         let thread = std::thread::Builder::new().name("arenas".into());
         let started = thread.spawn(move || gone.iter().for_each(drop));
         started.is_ok().then(|| Mutex::new(sender))
     });
-    if arena.len() <= AT_ONCE_BYTES {
+    if bytes <= AT_ONCE_BYTES {
         return;
     }
     if let Some(sender) = &*GONE {
         let sender = sender.locked();
         // The thread lives as long as the process.
-        let _ = sender.send(arena);
+        let _ = sender.send(Box::new(gone));
     }
+}
+
+enum Pin {
+    /// With the bytes that transfers have moved.
+    Without(u64),
+    /// With the time of the last transfer, ns.
+    With(Arc<PinnedMemory>, u64),
 }
 
 /// One arena.
 pub struct Arena {
     /// Let go of before the memory.
-    pin: OnceLock<Option<Pinned>>,
-    /// Bytes moved before it was pinned.
-    moved: AtomicU64,
+    pin: Mutex<Pin>,
     memory: Memory,
     /// For mapping it a second time, at an address ([`super::svm`]).
     pub fd: OwnedFd,
@@ -55,8 +61,7 @@ impl Arena {
     /// Mapped, not pinned.
     pub fn new(memory: Memory, fd: OwnedFd, offset: u64, charge: Charge) -> Arena {
         Arena {
-            pin: OnceLock::new(),
-            moved: 0.into(),
+            pin: Mutex::new(Pin::Without(0)),
             memory,
             fd,
             offset,
@@ -75,23 +80,39 @@ impl Arena {
         range.ok_or(CL_INVALID_VALUE)
     }
 
-    /// Whether the device accesses it directly; pins it when it is due. Called once per transfer of
-    /// `bytes`; may wait for another thread's pinning.
-    pub fn is_pinned(&self, shared: &Shared, bytes: u64) -> bool {
-        let Some(queue) = &shared.pinning else {
-            return false;
+    /// For a transfer of `bytes`: the pin, which the caller holds until the transfer is complete, if
+    /// the device accesses the arena directly. Pins it when it is due; may wait for another thread's
+    /// pinning.
+    pub fn pinned(self: &Arc<Arena>, pinning: &Pinning, bytes: u64) -> Option<Arc<PinnedMemory>> {
+        let mut pin = self.pin.locked();
+        let moved = match &mut *pin {
+            Pin::With(memory, used_ns) => {
+                *used_ns = monotonic_ns();
+                return Some(memory.clone());
+            }
+            Pin::Without(moved) => moved,
         };
-        if let Some(pin) = self.pin.get() {
-            return pin.is_some();
+        *moved = moved.saturating_add(bytes);
+        if self.len() > AT_ONCE_BYTES && *moved < self.len() / 2 {
+            return None;
         }
-        let moved = self.moved.fetch_add(bytes, Ordering::Relaxed);
-        if self.len() > AT_ONCE_BYTES && moved.saturating_add(bytes) < self.len() / 2 {
-            return false;
+        let all = self.memory.slice(0, self.len())?;
+        let memory = pinning.pin(all, self)?;
+        *pin = Pin::With(memory.clone(), monotonic_ns());
+        Some(memory)
+    }
+
+    /// Gives up the pin unless a transfer has used it since `since_ns`. Transfers in flight still
+    /// hold it.
+    pub fn unpin(&self, since_ns: u64) -> Option<Arc<PinnedMemory>> {
+        let mut pin = self.pin.locked();
+        match &*pin {
+            Pin::With(_, used_ns) if *used_ns <= since_ns => {}
+            _ => return None,
         }
-        let pin = || {
-            let all = self.memory.slice(0, self.memory.len())?;
-            Pinned::new(&shared.context, queue, all).ok()
-        };
-        self.pin.get_or_init(pin).is_some()
+        match std::mem::replace(&mut *pin, Pin::Without(0)) {
+            Pin::With(memory, _) => Some(memory),
+            Pin::Without(_) => None,
+        }
     }
 }

@@ -342,7 +342,10 @@ impl Session {
         for target in self.deferred.due() {
             match target {
                 ReleaseTarget::Object(id, notify) => self.release(id, notify),
-                ReleaseTarget::Arena(arena) => arena::let_go(arena),
+                ReleaseTarget::Arena(arena) => {
+                    let bytes = arena.len();
+                    arena::let_go(arena, bytes);
+                }
                 ReleaseTarget::Svm(address) => self.svm_free(address),
             }
         }
@@ -565,11 +568,11 @@ impl Session {
         // SAFETY: the range is at least `size` bytes; `host` outlives the call, and memory that the
         // driver uses in place is kept by the destructor callback below, or was allocated by the
         // driver, which tracks its use.
-        let mem = unsafe {
-            context
-                .context
-                .buffer(flags | more as u64, size as usize, pointer)?
+        let make = || unsafe {
+            let flags = flags | more as u64;
+            context.context.buffer(flags, size as usize, pointer)
         };
+        let mem = self.allocate(make)?;
         if let Some(range) = arena.clone() {
             // Without it the pages could go while the driver still uses them.
             mem.on_destroyed(Box::new(move || drop(range)))?;
@@ -674,12 +677,11 @@ impl Session {
                 let copies = host.as_ref().map_or(0, |_| CL_MEM_COPY_HOST_PTR as u64);
                 let pointer = host.as_ref().map_or(std::ptr::null_mut(), Range::ptr);
                 // SAFETY: the contents are at least the image's tight bytes, computed above.
-                let mem = unsafe {
-                    context
-                        .context
-                        .image(flags | copies, &format, &description, pointer)?
+                let make = || unsafe {
+                    let flags = flags | copies;
+                    context.context.image(flags, &format, &description, pointer)
                 };
-                Place::Fixed(Arc::new(mem))
+                Place::Fixed(Arc::new(self.allocate(make)?))
             }
         };
         Ok(Arc::new(Memory {

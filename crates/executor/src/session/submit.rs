@@ -3,6 +3,7 @@
 use super::board::Submitted;
 use super::launch::OwnKernels;
 use super::objects::{Context, Memory};
+use super::pinning::PinnedMemory;
 use super::residence::{Caller, Pins, WorkingSet};
 use super::{pixels, Session};
 use crate::driver::{self, Code, Enqueue, Side, Turn};
@@ -61,6 +62,8 @@ pub struct Lane {
     kernels: OwnKernels,
     /// Objects of the command that is being submitted.
     held: Vec<Arc<Memory>>,
+    /// Pins of arenas that commands in flight use.
+    pinned: Vec<Arc<PinnedMemory>>,
     /// Objects of commands in flight that may otherwise leave the device.
     pins: Option<Pins>,
     /// Of these, those of the command that is being submitted.
@@ -83,6 +86,7 @@ impl Lane {
             queue,
             kernels: OwnKernels::default(),
             held: Vec::new(),
+            pinned: Vec::new(),
             pins,
             set: WorkingSet::new(),
             moved: (0, 0),
@@ -208,37 +212,46 @@ impl Lane {
 
     /// Frees memory after the driver has refused some; false: there is none to free.
     fn make_room(&mut self) -> Result<bool, Code> {
-        if self.set.is_empty() {
+        let shared = self.session.shared.clone();
+        let pinning = shared.pinning.as_ref().filter(|pinning| pinning.is_used());
+        let residence = shared.residence.as_ref().filter(|_| !self.set.is_empty());
+        if pinning.is_none() && residence.is_none() {
             return Ok(false);
         }
         self.settle();
-        let Some(residence) = &self.session.shared.residence else {
-            return Ok(false);
+        if let Some(pinning) = pinning {
+            pinning.unpin_all();
+        }
+        let Some(residence) = residence else {
+            return Ok(true);
         };
         let caller = Caller {
             account: &self.session.account,
             is_closed: &|| self.session.is_closed(),
         };
-        if !residence.make_room(&self.set, &caller)? {
+        if !residence.make_room(&self.set, &caller)? && pinning.is_none() {
             return Ok(false);
         }
         self.bring()?;
         Ok(true)
     }
 
-    /// Waits for all commands handed over, and unpins their objects.
+    /// Waits for all commands handed over, and unpins what they used.
     fn settle(&mut self) {
         self.flush();
         // An error shows again in the wait for the commands.
         let _ = self.queue.finish();
-        if let Some(pins) = &mut self.pins {
-            pins.release();
-        }
+        self.release_pins();
     }
 
-    /// Unpins all objects: no command is in flight.
+    /// Unpins everything: no command is in flight.
     pub fn unpin(&mut self) {
         self.set.clear();
+        self.release_pins();
+    }
+
+    fn release_pins(&mut self) {
+        self.pinned.clear();
         if let Some(pins) = &mut self.pins {
             pins.release();
         }
@@ -434,7 +447,7 @@ impl Lane {
         how: How,
     ) -> Result<Outcome, Code> {
         let buffer = self.buffer(buffer)?;
-        let (host, pinned) = self.session.pinned_payload(payload)?;
+        let (host, pinned) = self.host(payload)?;
         let len = payload.len;
         check_range(offset, len, buffer.size)?;
         self.count(direction, len);
@@ -482,14 +495,24 @@ impl Lane {
         }
     }
 
+    /// A transfer's bytes in the host, and whether the device accesses them directly.
+    fn host(&mut self, payload: Payload) -> Result<(Range, bool), Code> {
+        let (range, pin) = self.session.pinned_payload(payload)?;
+        let is_pinned = pin.is_some();
+        if let Some(pin) = pin.filter(|pin| !self.pinned.iter().any(|own| Arc::ptr_eq(own, pin))) {
+            self.pinned.push(pin);
+        }
+        Ok((range, is_pinned))
+    }
+
     /// A payload that holds a box tightly.
-    fn tight(&self, payload: Payload, size: [u64; 3], unit: u64) -> Result<Range, Code> {
+    fn tight(&mut self, payload: Payload, size: [u64; 3], unit: u64) -> Result<Range, Code> {
         let bytes = pixels::volume(size).and_then(|v| v.checked_mul(unit));
         match bytes {
             // For pinned memory the driver copies without staging; otherwise it makes no
             // difference.
             Some(bytes) if bytes > 0 && bytes <= payload.len => {
-                self.session.pinned_payload(payload).map(|(host, _)| host)
+                self.host(payload).map(|(host, _)| host)
             }
             _ => Err(CL_INVALID_VALUE),
         }
@@ -643,7 +666,7 @@ impl Lane {
                 address,
                 payload,
             } => {
-                let (host, _) = self.session.pinned_payload(payload)?;
+                let (host, _) = self.host(payload)?;
                 let device = self.session.svm_range(address, payload.len)?;
                 self.count(direction, payload.len);
                 let (target, source) = match direction {

@@ -97,7 +97,8 @@ impl Session {
         let context = self.objects.context(context)?.context.clone();
         let charge = self.account.charge(len);
         let charge = charge.ok_or(CL_MEM_OBJECT_ALLOCATION_FAILURE)?;
-        let address = context.svm_alloc(flags, len as usize, alignment)? as u64;
+        let make = || context.svm_alloc(flags, len as usize, alignment);
+        let address = self.allocate(make)? as u64;
         let mut svm = self.svm.locked();
         svm.allocations.insert(
             address,

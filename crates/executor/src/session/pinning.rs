@@ -1,0 +1,157 @@
+//! Which arenas are pinned ([`crate::driver::Pinned`]).
+//!
+//! NVIDIA's driver takes as much memory of the device as it pins of the host. Therefore arenas are
+//! pinned for at most [`SHARE`] of the device's memory, only while they are in use, and not at all
+//! for a time after the driver has refused memory: then all are unpinned, and the command that was
+//! refused is tried again.
+
+use super::arena::{let_go, Arena};
+use super::residence::{Fixed, Residence};
+use crate::driver::{Context, Pinned, Queue};
+use baltra_ring::lease::monotonic_ns;
+use baltra_ring::{Locked, Range};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+/// The part of the device's memory that pinned arenas may take: one in this number.
+const SHARE: u64 = 8;
+/// An arena that no transfer has used for this long is unpinned, and after a refusal none is pinned
+/// for as long. Pinning again takes 90 µs per megabyte.
+const IDLE_NS: u64 = 10_000_000_000;
+/// Maximum wait for other threads' transfers in flight, after which their arenas are unpinned.
+const TRANSFERS_MAX: Duration = Duration::from_millis(100);
+
+/// Pins arenas of all sessions of the process.
+pub struct Pinning {
+    context: Arc<Context>,
+    queue: Arc<Queue>,
+    /// Counts what is pinned as memory of the device.
+    residence: Option<Arc<Residence>>,
+    most_bytes: u64,
+    bytes: Arc<AtomicU64>,
+    /// Those that have been pinned.
+    arenas: Mutex<Vec<Weak<Arena>>>,
+    /// None is pinned before.
+    not_before_ns: AtomicU64,
+}
+
+/// Pinned memory, unpinned once the arena has given it up and no transfer uses it.
+pub struct PinnedMemory {
+    _pinned: Pinned,
+    _fixed: Option<Fixed>,
+    counted: Counted,
+}
+
+struct Counted {
+    all: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Pinning {
+    /// With nothing pinned, on a device of `device_bytes`.
+    pub fn new(
+        context: &Arc<Context>,
+        queue: Queue,
+        residence: Option<Arc<Residence>>,
+        device_bytes: u64,
+    ) -> Pinning {
+        Pinning {
+            context: context.clone(),
+            queue: Arc::new(queue),
+            residence,
+            most_bytes: device_bytes / SHARE,
+            bytes: Arc::default(),
+            arenas: Mutex::default(),
+            not_before_ns: 0.into(),
+        }
+    }
+
+    /// Pins the whole of an arena, if there is room.
+    pub(super) fn pin(&self, all: Range, arena: &Arc<Arena>) -> Option<Arc<PinnedMemory>> {
+        if self.is_paused() {
+            return None;
+        }
+        let bytes = all.len() as u64;
+        let counted = self.count(bytes)?;
+        let fixed = self
+            .residence
+            .as_ref()
+            .map(|residence| residence.fix(bytes));
+        let Ok(pinned) = Pinned::new(&self.context, &self.queue, all) else {
+            self.pause();
+            return None;
+        };
+        // The driver may have refused memory meanwhile, and another thread waits for this.
+        if self.is_paused() {
+            return None;
+        }
+        let mut arenas = self.arenas.locked();
+        let own = Arc::downgrade(arena);
+        arenas.retain(|known| known.strong_count() > 0 && !known.ptr_eq(&own));
+        arenas.push(own);
+        Some(Arc::new(PinnedMemory {
+            _pinned: pinned,
+            _fixed: fixed,
+            counted,
+        }))
+    }
+
+    fn count(&self, bytes: u64) -> Option<Counted> {
+        let counted = Counted {
+            all: self.bytes.clone(),
+            bytes,
+        };
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        (before.saturating_add(bytes) <= self.most_bytes).then_some(counted)
+    }
+
+    fn is_paused(&self) -> bool {
+        monotonic_ns() < self.not_before_ns.load(Ordering::Relaxed)
+    }
+
+    fn pause(&self) {
+        let end = monotonic_ns().saturating_add(IDLE_NS);
+        self.not_before_ns.store(end, Ordering::Relaxed);
+    }
+
+    /// Whether anything is pinned.
+    pub fn is_used(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > 0
+    }
+
+    /// Unpins arenas that have been idle for long.
+    pub fn unpin_idle(&self) {
+        if !self.is_used() {
+            return;
+        }
+        for memory in self.give_up(monotonic_ns().saturating_sub(IDLE_NS)) {
+            let bytes = memory.counted.bytes;
+            let_go(memory, bytes);
+        }
+    }
+
+    /// Unpins all arenas after a refusal; waits a moment for those that transfers use. The caller's
+    /// own transfers are complete.
+    pub fn unpin_all(&self) {
+        self.pause();
+        drop(self.give_up(u64::MAX));
+        let began = Instant::now();
+        while self.is_used() && began.elapsed() < TRANSFERS_MAX {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn give_up(&self, since_ns: u64) -> Vec<Arc<PinnedMemory>> {
+        // `pin` is called under an arena's lock and takes this one.
+        let known = self.arenas.locked().clone();
+        let arenas = known.iter().filter_map(Weak::upgrade);
+        arenas.filter_map(|arena| arena.unpin(since_ns)).collect()
+    }
+}
