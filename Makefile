@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT := target
 
 .PHONY: all demo test test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-hdl test-board test-drivers test-messages test-vm \
-	test-kubernetes test-packages packages kernel-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-cluster-kubernetes bench-board bench-messages \
+	test-kubernetes test-packages packages kernel-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-cluster-kubernetes bench-board bench-messages bench-kernels \
 	bench-vm bench-kubernetes cluster-demo docs apps build humboldt setup clean help
 
 all: build apps
@@ -129,6 +129,10 @@ bench-messages: humboldt build ## compares messages with MPICH and Open MPI, rep
 	@scripts/setup.sh bench fabric board
 	@bench/messages/run.py
 	@bench/messages/boards.py
+
+bench-kernels: build ## measures kernels in OpenCL C on the simulated hardware: cycles, area, build; writes bench/results/kernels
+	@scripts/setup.sh test board fabric
+	@target/venv/bin/python bench/kernels/run.py $(if $(ONLY),--only $(ONLY)) $(if $(YOSYS),--yosys)
 
 bench-vm: setup build apps ## measures the VM door: guest and host, shared memory and TCP; writes bench/results/vm
 	@scripts/setup.sh vm
