@@ -120,12 +120,17 @@ impl Contents<'_> {
     }
 }
 
-/// Decodes the escapes of a string constant, such as `\0A`.
+/// Decodes the escapes of a string constant: `\\`, and codes such as `\0A`.
 fn unescape(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut out = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
+        if bytes[at..].starts_with(br"\\") {
+            out.push(b'\\');
+            at += 2;
+            continue;
+        }
         let hex = (bytes[at] == b'\\')
             .then(|| text.get(at + 1..at + 3))
             .flatten();
@@ -141,4 +146,17 @@ fn unescape(text: &str) -> Vec<u8> {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::parse;
+
+    #[test]
+    fn test_string_constants_have_backslashes_and_codes() {
+        let text = "@s = constant [6 x i8] c\"a\\\\5C\\5C\\00\"\n\
+                    define void @f() {\n  ret void\n}\n";
+        let module = parse::module(text).unwrap();
+        assert_eq!(module.globals[0].bytes, b"a\\5C\\\0");
+    }
 }
