@@ -639,6 +639,18 @@ impl Function {
         self.blocks.iter().flat_map(|b| &b.code)
     }
 
+    /// All instructions with their positions; one that the compiler has made without a position has
+    /// that of the instruction before it, or the function's.
+    pub fn placed_instructions(&self) -> impl Iterator<Item = (&Instruction, &Position)> {
+        self.instructions()
+            .scan(&self.position, |last, instruction| {
+                if !instruction.position.is_unknown() {
+                    *last = &instruction.position;
+                }
+                Some((instruction, *last))
+            })
+    }
+
     /// Bits of an operand; `other` for a constant.
     pub fn bits_of(&self, value: Value, other: u32) -> u32 {
         match value {
@@ -750,5 +762,27 @@ pub fn signed(value: u64, bits: u32) -> i64 {
         0 => 0,
         1..=63 => ((value << (64 - bits)) as i64) >> (64 - bits),
         _ => value as i64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_instructions_without_a_position_have_the_last_one() {
+        let at = |line| Position {
+            file: "k.cl".to_owned(),
+            line,
+        };
+        let mut function = Function::empty();
+        function.position = at(3);
+        let code = [0, 7, 0, 8, 0].map(|line| Instruction::new(None, Op::Return(None), &at(line)));
+        function.blocks = vec![Block::default(), Block::default()];
+        function.blocks[0].code = code[..2].to_vec();
+        function.blocks[1].code = code[2..].to_vec();
+        let placed = function.placed_instructions();
+        let lines: Vec<_> = placed.map(|(_, position)| position.line).collect();
+        assert_eq!(lines, [3, 7, 7, 8, 8]);
     }
 }

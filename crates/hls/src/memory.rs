@@ -432,7 +432,7 @@ fn widths(module: &Module, m: &mut Memories) -> Result<BTreeMap<Class, u64>> {
     let buffers: HashSet<Class> = m.buffers.iter().map(|&n| m.root(n)).collect();
     let mut used = BTreeMap::new();
     for (at, function) in module.functions.iter().enumerate() {
-        for instruction in function.instructions() {
+        for (instruction, position) in function.placed_instructions() {
             let (address, size) = match instruction.op {
                 Op::Load(a, size, _)
                 | Op::Store {
@@ -441,9 +441,7 @@ fn widths(module: &Module, m: &mut Memories) -> Result<BTreeMap<Class, u64>> {
                 _ => continue,
             };
             let Some(class) = m.class(FunctionId(at), address) else {
-                return Err(
-                    Error::unsupported("access through a null pointer").at(&instruction.position)
-                );
+                return Err(Error::unsupported("access through a null pointer").at(position));
             };
             let class = m.root(class);
             if owners.contains(&class) && buffers.contains(&class) {
@@ -452,7 +450,7 @@ fn widths(module: &Module, m: &mut Memories) -> Result<BTreeMap<Class, u64>> {
                      kernel",
                 )
                 .remedy("use a pointer for each")
-                .at(&instruction.position));
+                .at(position));
             }
             let known = owners.contains(&class) || buffers.contains(&class);
             if !known && numbers.contains(&class) {
@@ -461,7 +459,7 @@ fn widths(module: &Module, m: &mut Memories) -> Result<BTreeMap<Class, u64>> {
                      message",
                 )
                 .remedy("use a pointer to an object of the kernel")
-                .at(&instruction.position));
+                .at(position));
             }
             let width = used.entry(class).or_insert(1);
             *width = size.max(*width);
@@ -522,15 +520,14 @@ fn fill(module: &Module, m: &mut Memories, class: Class, width: u64, null: bool)
 /// Checks that each access has a memory.
 fn verify(module: &Module, m: &Memories) -> Result<()> {
     for (at, function) in module.functions.iter().enumerate() {
-        for instruction in function.instructions() {
+        for (instruction, position) in function.placed_instructions() {
             let address = match instruction.op {
                 Op::Load(a, ..) | Op::Store { address: a, .. } => a,
                 _ => continue,
             };
             if m.of(FunctionId(at), address).is_none() {
                 return Err(
-                    Error::internal("access through a pointer that has no memory")
-                        .at(&instruction.position),
+                    Error::internal("access through a pointer that has no memory").at(position),
                 );
             }
         }

@@ -187,15 +187,19 @@ fn lower(
         items_max,
     };
     let local = options.local_argument_bytes;
-    let (items, binding) = passes::run_kernel(module, &kernel.name, &groups, local)?;
+    let (items, binding) = passes::run_kernel(module, &kernel.name, &groups, local)
+        .map_err(|error| error.at(&position))?;
     for (argument, passing) in kernel.arguments.iter_mut().zip(binding.sizes) {
         (argument.bytes, argument.words) = passing;
     }
-    let memories = memory::analyze(module, 0).map_err(|error| match error.kind {
-        ErrorKind::TooLarge => error
-            .remedy("use fewer or smaller arrays in local and private memory")
-            .at(&position),
-        _ => error,
+    let memories = memory::analyze(module, 0).map_err(|error| {
+        let error = match error.kind {
+            ErrorKind::TooLarge => {
+                error.remedy("use fewer or smaller arrays in local and private memory")
+            }
+            _ => error,
+        };
+        error.at(&position)
     })?;
     if items.barriers == 0 {
         passes::readers::assign(module, &memories);
