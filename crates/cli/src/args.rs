@@ -143,8 +143,10 @@ pub enum Command {
         json: Json,
     },
     /// Check this host's configuration, with remedies
-    #[command(after_help = "Examples:\n  baltra doctor\n  baltra doctor --json")]
-    Doctor(Json),
+    #[command(
+        after_help = "Examples:\n  baltra doctor\n  baltra doctor --json\n  baltra doctor --bundle report.tar.gz"
+    )]
+    Doctor(Doctor),
     /// Manage tenants: shares and quotas
     #[command(subcommand)]
     Tenant(Tenant),
@@ -255,6 +257,16 @@ pub struct Json {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `baltra doctor`
+#[derive(Debug, ClapArgs)]
+pub struct Doctor {
+    #[command(flatten)]
+    pub json: Json,
+    /// Write the checks, the state and the logs of the daemons to an archive, without secrets
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub bundle: Option<PathBuf>,
 }
 
 /// `baltra devices`

@@ -62,7 +62,7 @@ pub fn dispatch(args: Args) -> Result<ExitCode> {
             interval_ms,
             json,
         } => top::top(&paths, once, interval_ms, json.json).map(done),
-        Command::Doctor(json) => doctor::doctor(&paths, json.json),
+        Command::Doctor(args) => doctor::doctor(&args, &paths),
         Command::Tenant(tenant) => tenant::tenant(&paths, tenant).map(done),
         Command::Accelerator(accelerator) => accelerator::accelerator(&paths, accelerator),
         Command::Completion { shell } => {

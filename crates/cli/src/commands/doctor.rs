@@ -1,10 +1,12 @@
 //! `baltra doctor`: checks this host's configuration and prints remedies.
 
+mod bundle;
 mod daemons;
 mod devices;
 mod host;
 mod opencl;
 
+use crate::args::Doctor;
 use crate::output;
 use anyhow::Result;
 use baltra_manager::options::PathOptions;
@@ -66,8 +68,12 @@ impl Finding {
     }
 }
 
-/// Runs all checks; returns 1 if something required is missing.
-pub fn doctor(paths: &PathOptions, as_json: bool) -> Result<ExitCode> {
+/// Runs all checks; returns 1 if something required is missing. With `--bundle`, writes the archive
+/// instead.
+pub fn doctor(args: &Doctor, paths: &PathOptions) -> Result<ExitCode> {
+    if let Some(path) = &args.bundle {
+        return bundle::write(path, paths).map(|()| ExitCode::SUCCESS);
+    }
     let mut findings = devices::findings(paths);
     findings.extend(opencl::findings());
     findings.extend(daemons::findings(paths));
@@ -78,7 +84,7 @@ pub fn doctor(paths: &PathOptions, as_json: bool) -> Result<ExitCode> {
     } else {
         ExitCode::SUCCESS
     };
-    if as_json {
+    if args.json.json {
         let all: Vec<_> = findings
             .iter()
             .map(|f| {
