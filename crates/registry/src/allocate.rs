@@ -252,12 +252,9 @@ impl<'a> Request<'a> {
     fn requirement(&self, node: Option<&'a str>, taken: &'a [Placement]) -> Requirement<'a> {
         let near = self.node.or(taken.first().map(|t| t.node.as_str()));
         Requirement {
-            query: self.query,
+            request: *self,
             node,
             prefer: near.filter(|_| self.locality == Locality::Prefer),
-            except: self.except,
-            memory_bytes: self.memory_bytes,
-            instance: self.instance,
             taken,
             alike: taken.first().filter(|_| self.pooled),
         }
@@ -297,14 +294,11 @@ struct Found {
 /// The requirement for one step of an allocation: the next device.
 #[derive(Clone, Copy)]
 struct Requirement<'a> {
-    query: &'a Query,
+    request: Request<'a>,
     /// Only devices of this node.
     node: Option<&'a str>,
     /// Preferably devices of this node.
     prefer: Option<&'a str>,
-    except: &'a [DeviceId],
-    memory_bytes: u64,
-    instance: Option<&'a str>,
     /// Devices allocated to the same instance already.
     taken: &'a [Placement],
     /// Only loaded devices like this one.
@@ -314,20 +308,20 @@ struct Requirement<'a> {
 impl Requirement<'_> {
     /// Why a device cannot be a candidate, independent of its load and accelerators.
     fn unfit(&self, snapshot: &Snapshot, device: &Device) -> Option<Reason> {
-        if self.except.contains(&device.id) {
+        if self.request.except.contains(&device.id) {
             return Some(Reason::Excepted);
         }
         if self.taken.iter().any(|t| t.device == device.id) {
             return Some(Reason::Taken);
         }
-        if let Some(unmet) = self.query.unmet(device) {
+        if let Some(unmet) = self.request.query.unmet(device) {
             return Some(Reason::Query {
                 field: unmet.term.to_string(),
                 wanted: unmet.wanted.to_string(),
                 found: unmet.found.to_owned(),
             });
         }
-        if let Some(reason) = foreign(snapshot, self.query, device) {
+        if let Some(reason) = foreign(snapshot, self.request.query, device) {
             return Some(reason);
         }
         match self.node {
@@ -341,12 +335,12 @@ impl Requirement<'_> {
 
     /// Why a device lacks unreserved memory.
     fn lacking(&self, snapshot: &Snapshot, device: &Device) -> Option<Reason> {
-        if self.memory_bytes == 0 {
+        if self.request.memory_bytes == 0 {
             return None;
         }
-        let free = snapshot.memory_free(device, self.instance);
-        (free < self.memory_bytes).then_some(Reason::Memory {
-            wanted: self.memory_bytes,
+        let free = snapshot.memory_free(device, self.request.instance);
+        (free < self.request.memory_bytes).then_some(Reason::Memory {
+            wanted: self.request.memory_bytes,
             free,
             all: device.memory_bytes,
         })
@@ -428,7 +422,7 @@ fn as_loaded(
         node: device.node.clone(),
         region: match like.and_then(|l| l.key.as_ref()) {
             Some(key) => device.region_of(key),
-            None => device.region_for(requirement.query),
+            None => device.region_for(requirement.request.query),
         },
         reconfigures: None,
     }

@@ -6,7 +6,7 @@ use crate::counters::RefusalLabels;
 use crate::model::DeviceId;
 use crate::records::{AcceleratorRecord, AssignmentRecord, Change, InstanceRecord, NodeRecord};
 use crate::registry::{Decided, Registry};
-use crate::state::{accelerator_name, device_id, State};
+use crate::state::{accelerator_name, device_id, placed, State};
 use baltra_api::query::{Field, Query};
 use baltra_api::registry as proto;
 use std::collections::{BTreeMap, BTreeSet};
@@ -280,15 +280,11 @@ fn place(
     let lacking = lacking(state, &wanted, &demand.query);
     let except: Vec<DeviceId> = except.iter().chain(&lacking).cloned().collect();
     let except = &except[..];
+    let model = placed(&wanted);
     let request = Request {
-        query: &demand.query,
         devices: demand.devices.saturating_sub(keep.len() as u32).max(1),
-        pooled: demand.pooled,
-        node: Some(wanted.node.as_str()).filter(|n| !n.is_empty()),
-        locality: demand.locality,
         except,
-        memory_bytes: demand.memory_bytes,
-        instance: Some(&wanted.name),
+        ..Request::instance(&demand, &model)
     };
     let decision = match state.index().allocate(&request) {
         Ok(decision) => decision,

@@ -541,7 +541,7 @@ fn pool_of(pools: &BTreeMap<String, Query>, device: &model::Device) -> Option<St
 }
 
 /// The allocator's model of an instance; each has its own function there.
-fn placed(instance: &InstanceRecord) -> model::Instance {
+pub(crate) fn placed(instance: &InstanceRecord) -> model::Instance {
     let ids = instance.devices.iter();
     model::Instance {
         id: instance.name.clone(),

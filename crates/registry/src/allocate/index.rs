@@ -398,7 +398,13 @@ impl Index {
         requirement: &Requirement<'_>,
         node: Option<&str>,
     ) -> Option<Vec<&'a Device>> {
-        let exact = |field| requirement.query.term(field).and_then(|p| p.exact());
+        let exact = |field| {
+            requirement
+                .request
+                .query
+                .term(field)
+                .and_then(|p| p.exact())
+        };
         if let Some(id) = exact(Field::Id) {
             return Some(self.snapshot.devices.get(&id).into_iter().collect());
         }
@@ -426,7 +432,7 @@ impl Index {
             if reconfigure {
                 d.exclusive && self.region_to_give_up(d, requirement.taken).is_some()
             } else {
-                d.has_loaded(requirement.query)
+                d.has_loaded(requirement.request.query)
             }
         };
         if let Some(few) = self.named(requirement, node) {
@@ -435,19 +441,19 @@ impl Index {
             let ranked = able.filter_map(|d| Some((entry(&d)?, d)));
             return ranked.min_by(|a, b| (&a.0, &a.1.id).cmp(&(&b.0, &b.1.id)));
         }
-        let any = requirement.query.term(Field::Accelerator).is_none();
+        let any = requirement.request.query.term(Field::Accelerator).is_none();
         let mut best: Option<(&Rank, &Device)> = None;
         for class in self
             .classes
             .iter()
-            .filter(|c| requirement.query.fits_kind(&c.sample))
+            .filter(|c| requirement.request.query.fits_kind(&c.sample))
         {
             for (slot, file) in &class.files {
                 let matches = match slot {
                     Slot::Whole => !reconfigure && (any || !class.sample.exclusive),
                     Slot::Blank => reconfigure || any,
                     Slot::Holds(a) if reconfigure => self.is_redistributable(a, requirement.taken),
-                    Slot::Holds(a) => any || requirement.query.wants(a),
+                    Slot::Holds(a) => any || requirement.request.query.wants(a),
                 };
                 if !matches {
                     continue;

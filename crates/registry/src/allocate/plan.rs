@@ -7,7 +7,7 @@
 //! its load (an equal part of its device's utilization), so that a hundred instances do not all
 //! move to the same idle device.
 
-use super::{Index, Placement, Request, Requirement};
+use super::{Index, Placement, Request};
 use crate::model::{
     Accelerator, Device, DeviceId, Function, Instance, InstanceId, Locality, UTILIZATION,
 };
@@ -140,10 +140,11 @@ impl Moved<'_> {
         let requirement = request.requirement(on_node, &[]);
         let mut skip: Vec<DeviceId> = instance.devices.clone();
         skip.extend(self.touched.keys().cloned());
-        let untouched = self.index.first_loaded(&Requirement {
+        let skipping = Request {
             except: &skip,
-            ..requirement
-        });
+            ..request
+        };
+        let untouched = self.index.first_loaded(&skipping.requirement(on_node, &[]));
         // Instances that moved earlier are among a changed device's instances.
         let snapshot = self.index.snapshot();
         let fits = |d: &&Device| {

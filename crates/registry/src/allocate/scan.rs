@@ -198,7 +198,7 @@ impl Source for Scan<'_> {
             .map(|d| {
                 let far = requirement.prefer.is_some_and(|node| node != d.node);
                 (
-                    !d.has_loaded(requirement.query),
+                    !d.has_loaded(requirement.request.query),
                     far,
                     self.policy.rank(d),
                     d,
