@@ -53,7 +53,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             defines_and_flags: Vec::new(),
-            local_argument_bytes: 16 << 10,
+            local_argument_bytes: 32 << 10,
             work_group_size_max: 256,
         }
     }

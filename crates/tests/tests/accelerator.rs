@@ -132,6 +132,13 @@ fn test_global_offset_and_local_size_are_exact() {
 }
 
 #[test]
+fn test_the_device_keeps_what_it_claims() {
+    let daemon = daemon_with(&[]);
+    let answer = Running::run(through(&daemon, "", compile("claims"))).ok();
+    assert_eq!(answer.number("wrong"), Some(0), "{answer:?}");
+}
+
+#[test]
 fn test_a_stray_store_fails_alone_and_is_logged_with_its_argument() {
     let daemon = daemon_with(&[]);
     let answer = run(&daemon, &["stray"]);

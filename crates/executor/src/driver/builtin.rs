@@ -164,7 +164,7 @@ pub fn common_info(param: i32) -> Option<Vec<u8>> {
         CL_DEVICE_VENDOR => text("Baltra"),
         CL_DRIVER_VERSION => text(env!("CARGO_PKG_VERSION")),
         CL_DEVICE_PROFILE => text(PROFILE),
-        CL_DEVICE_OPENCL_C_VERSION => text("OpenCL C 1.2"),
+        CL_DEVICE_OPENCL_C_VERSION => text("OpenCL C 1.2 Baltra"),
         CL_DEVICE_EXTENSIONS | CL_DEVICE_BUILT_IN_KERNELS => text(""),
         CL_DEVICE_PARTITION_PROPERTIES => size(0),
         CL_DEVICE_PREFERRED_INTEROP_USER_SYNC => int(1),

@@ -176,6 +176,8 @@ fn run(
         .current_dir(work)
         .args(["--target=spir64-unknown-unknown", "-x", "cl"])
         .args(["-O2", "-g", "-ffp-contract=off", "-cl-kernel-arg-info"])
+        // The device's version, which clang leaves to its caller.
+        .arg("-D__OPENCL_VERSION__=120")
         .args(["-fno-vectorize", "-fno-slp-vectorize"])
         .args(match loops {
             Loops::Kept => &["-fno-unroll-loops"][..],

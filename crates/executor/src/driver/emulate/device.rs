@@ -12,7 +12,7 @@ pub(super) const MEMORY_BYTES: u64 = 1 << 30;
 /// A pointer has 28 bits of offset.
 pub(in crate::driver) const BUFFER_BYTES_MAX: u64 = 256 << 20;
 /// Local memory of a work-group.
-pub(in crate::driver) const LOCAL_BYTES: u64 = 64 << 10;
+pub(in crate::driver) const LOCAL_BYTES: u64 = 32 << 10;
 /// Work-items of a group.
 pub(in crate::driver) const WORK_GROUP_ITEMS: usize = 256;
 /// Clock rate of the circuits in profiling; a placed circuit's may differ.

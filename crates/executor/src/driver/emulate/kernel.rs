@@ -1,5 +1,6 @@
 //! Kernels and their arguments.
 
+use super::device::WORK_GROUP_ITEMS;
 use super::program::{Executable, Program};
 use crate::driver::builtin::objects::{made, release};
 use crate::driver::builtin::{give_or_refuse, object, zero_terminated};
@@ -241,7 +242,10 @@ pub unsafe fn group_info(
         let about = kernel.about();
         let long = |value: u64| Some(value.to_ne_bytes().to_vec());
         let answer = match param as i32 {
-            CL_KERNEL_WORK_GROUP_SIZE => long(about.work_group_size_max.into()),
+            CL_KERNEL_WORK_GROUP_SIZE => {
+                // A kernel without barriers has no limit of its own.
+                long(u64::from(about.work_group_size_max).min(WORK_GROUP_ITEMS as u64))
+            }
             CL_KERNEL_COMPILE_WORK_GROUP_SIZE => {
                 let sides = about.required_work_group_size.unwrap_or_default();
                 let sides = sides.iter().map(|side| *side as usize);

@@ -1,0 +1,62 @@
+/* Whether an accelerator keeps what it claims of itself: prints "wrong N", the number of claims that
+ * it does not keep, after a line for each. */
+#define _POSIX_C_SOURCE 200809L
+#include <stdlib.h>
+#include <string.h>
+
+#include "clu.h"
+
+static const char source[] =
+    "#if __OPENCL_VERSION__ != 120 || __OPENCL_C_VERSION__ != 120\n"
+    "#error another version\n"
+    "#endif\n"
+    "kernel void reverse(global uint *out, local uint *room, uint n) {\n"
+    "  for (uint i = 0; i < n; i++) room[n - 1 - i] = i;\n"
+    "  for (uint i = 0; i < n; i++) out[i] = room[i];\n"
+    "}\n";
+
+static int wrong;
+
+static void claim(int kept, const char *what) {
+  if (kept) return;
+  printf("not kept: %s\n", what);
+  wrong++;
+}
+
+int main(void) {
+  struct clu cl;
+  clu_open(&cl, NULL);
+  cl_command_queue queue = clu_queue(&cl, 0);
+  char version[128], language[128];
+  size_t items = 0, kernel_items = 0;
+  cl_ulong local_bytes = 0;
+  CLU(clGetDeviceInfo(cl.device, CL_DEVICE_VERSION, sizeof version, version, NULL));
+  CLU(clGetDeviceInfo(cl.device, CL_DEVICE_OPENCL_C_VERSION, sizeof language, language, NULL));
+  CLU(clGetDeviceInfo(cl.device, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof items, &items, NULL));
+  CLU(clGetDeviceInfo(cl.device, CL_DEVICE_LOCAL_MEM_SIZE, sizeof local_bytes, &local_bytes, NULL));
+  claim(!strncmp(version, "OpenCL 1.2 ", 11), "a version with the vendor's part");
+  claim(!strncmp(language, "OpenCL C 1.2 ", 13), "a version of the language with the vendor's part");
+  claim(local_bytes >= 32 << 10, "the full profile's 32 KiB of local memory");
+
+  cl_kernel kernel = clu_kernel(clu_program(&cl, source, ""), "reverse");
+  CLU(clGetKernelWorkGroupInfo(kernel, cl.device, CL_KERNEL_WORK_GROUP_SIZE, sizeof kernel_items, &kernel_items, NULL));
+  claim(kernel_items > 0 && kernel_items <= items, "no kernel's groups are larger than the device's");
+
+  cl_uint n = (cl_uint)(local_bytes / sizeof(cl_uint));
+  cl_uint *out = clu_alloc((size_t)local_bytes);
+  cl_mem buffer = clu_buffer(&cl, CL_MEM_WRITE_ONLY, (size_t)local_bytes);
+  clu_arg(kernel, 0, sizeof buffer, &buffer);
+  clu_arg(kernel, 2, sizeof n, &n);
+  size_t one = 1;
+  claim(clSetKernelArg(kernel, 1, (size_t)local_bytes, NULL) == CL_SUCCESS &&
+            clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &one, &one, 0, NULL, NULL) == CL_SUCCESS &&
+            clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, (size_t)local_bytes, out, 0, NULL, NULL) == CL_SUCCESS,
+        "an argument in local memory may have all of it");
+  cl_uint right = 0;
+  for (cl_uint i = 0; i < n; i++) right += out[i] == n - 1 - i;
+  claim(right == n, "all of the local memory holds what is stored there");
+  printf("wrong %d\n", wrong);
+  free(out);
+  clu_close(&cl);
+  return 0;
+}
