@@ -192,7 +192,7 @@ struct Secrets([(Regex, &'static str); 4]);
 impl Secrets {
     fn new() -> Result<Secrets> {
         // A name that contains one of these words, and its value: TOML, JSON, `--set`, logs. After
-        // `key` only `sha256`: keys of metrics and maps are no secrets.
+        // `key` only `sha256`: other keys are not secret.
         let value = r#"["']?\s*[=:]\s*["']?)([^\s"',}\]]+)"#;
         let named = format!(r"(?i)(\b[\w.-]*(?:token|password|secret|api_?key)[\w.-]*{value}");
         let hash = format!(r"(?i)(\bsha256{value}");
