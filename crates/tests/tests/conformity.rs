@@ -1,7 +1,8 @@
 //! The library's own scenarios (`crates/icd/tests`), compared with the driver's answers.
 
-use baltra_tests::{built, daemon, root, Running};
-use std::path::PathBuf;
+use baltra_testkit::{Daemon, Options};
+use baltra_tests::{baltra, built, daemon, root, Running};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -35,21 +36,47 @@ fn programs() -> Vec<PathBuf> {
     messages.filter_map(program).collect()
 }
 
+/// Runs one of the programs on the daemon's devices.
+fn compare(daemon: &Daemon, program: &Path, pool: &str, skipped: &[&str]) {
+    let mut command = Command::new(program);
+    command
+        .current_dir(root().join("crates/icd"))
+        .args(["--nocapture", "--test-threads=1"])
+        .args(skipped.iter().flat_map(|name| ["--skip", name]))
+        .env("BALTRA_TEST_LIBRARY", built("libbaltra_opencl.so"))
+        .env("BALTRA_ENDPOINT", daemon.endpoint())
+        .env("BALTRA_POOL", pool);
+    let patience = Duration::from_secs(300);
+    let answer = Running::start(command).finish_within(patience).ok();
+    assert!(!answer.err.contains("ran alone"), "{}", answer.err);
+    assert!(!answer.err.contains("nothing to compare"), "{}", answer.err);
+}
+
 #[test]
 fn test_what_the_library_answers_is_what_the_driver_answers() {
     let daemon = daemon();
     let programs = programs();
     assert_eq!(programs.len(), PROGRAMS.len(), "{programs:?}");
     for program in programs {
-        let mut command = Command::new(program);
-        command
-            .current_dir(root().join("crates/icd"))
-            .args(["--nocapture", "--test-threads=1"])
-            .env("BALTRA_TEST_LIBRARY", built("libbaltra_opencl.so"))
-            .env("BALTRA_ENDPOINT", daemon.endpoint());
-        let patience = Duration::from_secs(300);
-        let answer = Running::start(command).finish_within(patience).ok();
-        assert!(!answer.err.contains("ran alone"), "{}", answer.err);
-        assert!(!answer.err.contains("nothing to compare"), "{}", answer.err);
+        compare(&daemon, &program, "", &[]);
+    }
+}
+
+/// Two devices as one answer as one of them, except for shared virtual memory, which a pool lacks.
+#[test]
+fn test_a_pool_answers_as_its_devices_do() {
+    let options = Options {
+        config: "[[device]]\nname = 'a'\nselect = '0'\n[[device]]\nname = 'b'\nselect = '1'\n"
+            .into(),
+        ..Options::default()
+    };
+    let daemon = Daemon::start_with(baltra(), &options).unwrap();
+    let svm = ["test_pointers_"];
+    let is_of_svm = |p: &PathBuf| {
+        p.file_name()
+            .is_some_and(|n| n.to_string_lossy().starts_with("svm"))
+    };
+    for program in programs().iter().filter(|p| !is_of_svm(p)) {
+        compare(&daemon, program, "2", &svm);
     }
 }

@@ -128,7 +128,7 @@ impl Memory {
         let memory = Memory::with(new, None);
         // A context of one session creates immediately, so that this call returns an error.
         let home = memory.context.home();
-        if memory.context.members.len() == 1 || contents.is_some() {
+        if memory.context.members.len() == 1 || contents.is_some() || memory.is_askew() {
             memory.replica(home, contents)?;
         }
         if contents.is_some() {
@@ -147,6 +147,13 @@ impl Memory {
         memory.replica(home, None)?;
         memory.coherence.lock().expect("no panic").hold_only(home);
         Ok(memory.known())
+    }
+
+    /// Whether it is a part of a buffer on a pool that begins where drivers may refuse it.
+    fn is_askew(&self) -> bool {
+        let pool = self.context.devices.iter().filter(|d| d.pool().is_some());
+        let mut aligns = pool.map(|d| d.limits.base_align);
+        self.parent.is_some() && aligns.any(|align| !self.origin.is_multiple_of(align))
     }
 
     fn known(self) -> Ref<Memory> {
