@@ -2,8 +2,8 @@
 CARGO ?= cargo
 OUT := target
 
-.PHONY: all demo test test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-hdl test-board test-drivers test-messages test-vm \
-	test-kubernetes test-packages packages kernel-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-cluster-kubernetes bench-board bench-messages bench-kernels \
+.PHONY: all demo test test-ci test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-hdl test-live test-board test-drivers test-messages test-vm \
+	test-kubernetes test-kubernetes-api test-packages packages kernel-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-cluster-kubernetes bench-board bench-messages bench-kernels \
 	bench-vm bench-kubernetes cluster-demo docs apps build humboldt setup clean help
 
 all: build apps
@@ -14,8 +14,11 @@ help: ## lists the targets
 demo: setup ## an OpenCL program produces the same picture natively and through Baltra
 	@scripts/demo.sh
 
-test: ## runs what CI runs: all groups except board, kubernetes and packages; the last line counts tests
+test: ## all groups that need no root; the last line counts tests
 	@scripts/test.sh
+
+test-ci: ## what CI runs: make test, then the live board (root)
+	@scripts/test.sh ci
 
 test-all: ## every group, including board, kubernetes and packages (root)
 	@scripts/test.sh all
@@ -52,13 +55,19 @@ test-drivers: ## runs programs on PoCL, Intel's CPU runtime, rusticl, Oclgrind a
 test-hdl: ## unit benches and proofs of the board's modules
 	@scripts/test.sh hdl
 
-test-board: ## tests the board's model with Linux' TCP, curl and hostile frames (root)
+test-live: ## tests the board's live model with Linux' TCP, curl and hostile frames (root)
+	@scripts/test.sh live
+
+test-board: ## the same, also of the lean board (root)
 	@scripts/test.sh board
 
 test-vm: ## tests the VM door with two real guests under QEMU
 	@scripts/test.sh vm
 
-test-kubernetes: ## tests chart, webhook and controllers on a real API server, applications on a real node (root)
+test-kubernetes-api: ## tests chart, webhook and controllers on a real API server (root)
+	@scripts/test.sh kubernetes-api
+
+test-kubernetes: ## the same, and applications on a real node (root)
 	@scripts/test.sh kubernetes
 
 packages: setup ## builds the .deb, the wheel, the image, the chart and the bill of materials into target/packages

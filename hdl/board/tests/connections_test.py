@@ -393,7 +393,7 @@ def test_busy_readers_make_room_for_others():
     body = random.Random(8).randbytes(1 << 20)
 
     def reader(stop):
-        s = connect(receive_buffer=8192)
+        s = connect(seconds=60, receive_buffer=8192)
         s.sendall(request(body))
         try:
             while not stop.wait(0.3) and s.recv(8192):
