@@ -4,13 +4,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=target/demo
-baltra=$PWD/target/release/baltra
+baltra=$PWD/target/quick/baltra
 mkdir -p "$out"
 
 step() { printf '\n\033[1m%s\033[0m\n' "$*" | if [[ -t 1 ]]; then cat; else sed 's/\x1b\[[0-9;]*m//g'; fi; }
 
 step "Building Baltra and the example applications (some minutes the first time)"
-cargo build --release --locked
+cargo build --profile quick --locked -p baltra-cli -p baltra-icd --no-default-features
 make -s -C apps sobel
 make -s -C apps/functions
 scripts/photo.sh

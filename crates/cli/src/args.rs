@@ -158,6 +158,7 @@ pub enum Command {
     Cluster(baltra_cluster::Command),
     Simulate(baltra_simulate::Args),
     #[command(subcommand)]
+    #[cfg(feature = "kubernetes")]
     Kubernetes(baltra_kubernetes::Command),
     /// Run the Device Manager in the foreground (`baltra up` starts it in the background)
     #[command(after_help = "Examples:

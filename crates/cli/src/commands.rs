@@ -74,6 +74,7 @@ pub fn dispatch(args: Args) -> Result<ExitCode> {
             .with_context(|| format!("cannot write to {}", directory.display()))
             .map(done),
         Command::Cluster(command) => baltra_cluster::command(&command, &mut Stdout),
+        #[cfg(feature = "kubernetes")]
         Command::Kubernetes(command) => {
             daemon::log_to_stderr("info");
             baltra_kubernetes::command(command, &mut Stdout).map(done)
