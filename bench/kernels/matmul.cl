@@ -16,6 +16,7 @@ void matmul(global const float4 *restrict a, global const float4 *restrict b,
 #pragma unroll
   for (int r = 0; r < ROWS; r++) sum[r] = 0.0f;
   for (int first = 0; first < n; first += DEPTH) {
+#pragma unroll
     for (int i = 0; i < SIDE * DEPTH / 1024; i++) {
       int at = 256 * i + item;
       to_a[at] = a[((row + at / (DEPTH / 4)) * n + first) / 4 + at % (DEPTH / 4)];

@@ -548,6 +548,8 @@ pub struct Instruction {
     pub volatile: bool,
     /// Whether a branch ends a loop over work-items.
     pub independent: bool,
+    /// Whether a branch ends a loop over work-groups.
+    pub group_end: bool,
     /// The port of a load that may be executed before stores of other work-items (`passes::readers`).
     pub reader: Option<u32>,
 }
@@ -561,16 +563,18 @@ impl Instruction {
             numeric: false,
             volatile: false,
             independent: false,
+            group_end: false,
             reader: None,
         }
     }
 }
 
-/// A value's name and type.
+/// A value's name and type, and its largest value, if given.
 #[derive(Clone, Debug)]
 pub struct Local {
     pub name: String,
     pub ty: Type,
+    pub max: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -628,6 +632,7 @@ impl Function {
         self.values.push(Local {
             name: name.to_owned(),
             ty,
+            max: None,
         });
         ValueId(self.values.len() - 1)
     }

@@ -7,14 +7,18 @@
 //! arithmetic type (`Instruction::numeric`). An access through a pointer that no object's address
 //! reaches is an error.
 
+mod banks;
+mod bits;
+
 use crate::error::{Error, Result};
 use crate::ir::{
     BinaryOp, Callee, Cast, EngineCall, Function, FunctionId, GlobalId, Instruction, Module, Op,
     Type, Value, ValueId,
 };
 use crate::passes::align;
+pub use banks::{divide, Banks};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ops::Index;
+use std::ops::{Index, Range};
 
 /// Bytes of all memories of a kernel on the chip: 128 block RAMs of 4 KB.
 const BYTES_MAX: u64 = 512 << 10;
@@ -42,11 +46,13 @@ pub struct Memory {
     /// Whether accesses of different work-items need no order: they are to local memory, or to parts
     /// of their own.
     pub items: bool,
+    pub banks: Banks,
 }
 
 impl Memory {
+    /// Words of a bank.
     pub fn words(&self) -> usize {
-        self.bytes.len() / self.width as usize
+        (self.bytes.len() >> self.banks.bits) / self.width as usize
     }
 }
 
@@ -73,6 +79,8 @@ pub struct Memories {
     compared: Vec<(Class, Class)>,
     /// Classes of addresses in the argument block: they refer to buffers off the chip.
     buffers: Vec<Class>,
+    /// By address of an access: its bank, where that is constant.
+    fixed_banks: HashMap<(FunctionId, ValueId), u32>,
     /// Bytes of memory off the chip that are used.
     pub far_bytes: u64,
     /// Whether memory off the chip returns words in the step after a load.
@@ -165,6 +173,20 @@ impl Memories {
         self.memories.get(&self.root(node)).copied()
     }
 
+    /// The banks of a memory that an access to an address uses.
+    pub fn banks(&self, function: FunctionId, memory: MemoryId, address: Value) -> Range<u32> {
+        let banks = self[memory].banks;
+        let fixed = match address {
+            Value::Global(g, o) => {
+                let (bank, _) = banks.split((self.offset(g) as i64 + o) as u64);
+                Some(bank)
+            }
+            Value::Local(v) => self.fixed_banks.get(&(function, v)).copied(),
+            _ => None,
+        };
+        fixed.map_or(0..banks.count(), |bank| bank..bank + 1)
+    }
+
     /// Whether an address is in memory off the chip.
     pub fn far(&self, function: FunctionId, address: Value) -> bool {
         self.of(function, address).is_some_and(|m| self[m].far)
@@ -208,6 +230,7 @@ pub fn analyze(module: &mut Module, far: u64) -> Result<Memories> {
         numbers: HashSet::new(),
         compared: Vec::new(),
         buffers: Vec::new(),
+        fixed_banks: HashMap::new(),
         far_bytes: 0,
         pipelined: false,
     };
@@ -382,6 +405,7 @@ fn place(module: &Module, m: &mut Memories, far: u64) -> Result<()> {
             objects: vec!["buffers".to_owned()],
             far: true,
             items: false,
+            banks: Banks::default(),
         });
         let id = MemoryId(m.all.len() - 1);
         m.memories.extend(buffers.iter().map(|class| (*class, id)));
@@ -514,6 +538,7 @@ fn fill(module: &Module, m: &mut Memories, class: Class, width: u64, null: bool)
         far: false,
         items: !members.is_empty()
             && (members.iter()).all(|g| module[*g].local || module[*g].items),
+        banks: Banks::default(),
     })
 }
 

@@ -111,16 +111,20 @@ pub fn compile(source: &str, options: &Options, work: &Path) -> Result<Accelerat
     let mut unrolled = None;
     for kernel in &mut kernels {
         let declared = kernel.clone();
-        let (mut text, pipelined) = synthesize(kernel, module.clone(), options)?;
-        // Without loops in its code, a loop over work-items may be a pipeline.
-        if !pipelined {
-            if unrolled.is_none() {
-                unrolled = Some(parse::module(&compiled(Loops::Unrolled)?.0)?);
-            }
-            let module = unrolled.clone().unwrap_or_default();
-            let mut other = declared;
-            if let Ok((other_text, true)) = synthesize(&mut other, module, options) {
+        let (mut text, pipelined) = synthesize(kernel, module.clone(), options, false)?;
+        if !pipelined && unrolled.is_none() {
+            unrolled = Some(parse::module(&compiled(Loops::Unrolled)?.0)?);
+        }
+        // Without loops in its code, or if its loops are around it, a loop over work-items may be a
+        // pipeline.
+        let unrolled = unrolled.as_ref().unwrap_or(&module);
+        let forms = [(unrolled, false), (&module, true), (unrolled, true)];
+        for (module, together) in forms.into_iter().filter(|_| !pipelined) {
+            let mut other = declared.clone();
+            let result = synthesize(&mut other, module.clone(), options, together);
+            if let Ok((other_text, true)) = result {
                 (text, *kernel) = (other_text, other);
+                break;
             }
         }
         files.push((format!("kernel_{}.sv", kernel.name), text));
@@ -138,8 +142,9 @@ fn synthesize(
     kernel: &mut KernelInfo,
     mut module: Module,
     options: &Options,
+    together: bool,
 ) -> Result<(String, bool), Error> {
-    let (items, memories) = lower(kernel, &mut module, options)?;
+    let (items, memories) = lower(kernel, &mut module, options, together)?;
     let name = format!("kernel_{}", kernel.name);
     let interface = Interface::Accelerator;
     let hardware = synthesis::hardware(&module, &memories, &name, clang::SOURCE, interface)?;
@@ -154,11 +159,13 @@ fn synthesize(
     Ok((hardware.text, pipelines > items.barriers))
 }
 
-/// Replaces a module by the instructions that a kernel's hardware has.
+/// Replaces a module by the instructions that a kernel's hardware has; `together`: all work-items of
+/// a group execute an iteration of a loop before the next one.
 fn lower(
     kernel: &mut KernelInfo,
     module: &mut Module,
     options: &Options,
+    together: bool,
 ) -> Result<(passes::work_items::Items, Memories), Error> {
     let function = module.functions.iter().find(|f| f.name == kernel.name);
     let position = function.map(|f| f.position.clone()).unwrap_or_default();
@@ -185,6 +192,7 @@ fn lower(
     let groups = Groups {
         required,
         items_max,
+        together,
     };
     let local = options.local_argument_bytes;
     let (items, binding) = passes::run_kernel(module, &kernel.name, &groups, local)
@@ -192,7 +200,7 @@ fn lower(
     for (argument, passing) in kernel.arguments.iter_mut().zip(binding.sizes) {
         (argument.bytes, argument.words) = passing;
     }
-    let memories = memory::analyze(module, 0).map_err(|error| {
+    let mut memories = memory::analyze(module, 0).map_err(|error| {
         let error = match error.kind {
             ErrorKind::TooLarge => {
                 error.remedy("use fewer or smaller arrays in local and private memory")
@@ -201,9 +209,8 @@ fn lower(
         };
         error.at(&position)
     })?;
-    if items.barriers == 0 {
-        passes::readers::assign(module, &memories);
-    }
+    passes::readers::assign(module, &memories, items.barriers > 0);
+    memory::divide(module, &mut memories);
     kernel.work_group_size_max = match items.barriers {
         0 => u32::MAX,
         _ => items_max,
@@ -217,6 +224,7 @@ fn lower(
 pub(crate) fn instructions(
     source: &str,
     unrolled: bool,
+    together: bool,
     work: &Path,
 ) -> Result<(Module, Memories), BuildError> {
     let loops = if unrolled {
@@ -227,6 +235,7 @@ pub(crate) fn instructions(
     let (ir, _) = clang::ir(source, &[], loops, work)?;
     let mut module = parse::module(&ir)?;
     let mut kernels = metadata::kernels(&ir);
-    let (_, memories) = lower(&mut kernels[0], &mut module, &Options::default())?;
+    let options = Options::default();
+    let (_, memories) = lower(&mut kernels[0], &mut module, &options, together)?;
     Ok((module, memories))
 }

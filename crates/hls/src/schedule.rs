@@ -36,17 +36,52 @@ const DECISION: u32 = 8;
 const INTERVAL_MAX: u32 = 48;
 /// Units of one kind that a pipeline may have.
 const UNITS_MAX: u32 = 4;
+/// The same if its iterations are work-items, and multipliers of 18 bits in all of them.
+const ITEM_UNITS_MAX: u32 = 16;
+const ITEM_MULTIPLIERS_MAX: u32 = 64;
 /// Steps in which a free resource is searched.
 const SEARCH_MAX: u32 = 256;
 
 /// A resource that instructions share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Resource {
-    Read(MemoryId),
-    Write(MemoryId),
+    /// Of a memory's bank.
+    Read(MemoryId, u32),
+    Write(MemoryId, u32),
     Port,
     Reader(u32),
     Unit(Unit),
+}
+
+/// Units of a kind in a pipeline; `items`: its iterations are work-items.
+fn units_max(kind: Unit, items: bool) -> u32 {
+    if items {
+        let all = ITEM_MULTIPLIERS_MAX / kind.multipliers().max(1);
+        all.clamp(UNITS_MAX, ITEM_UNITS_MAX)
+    } else {
+        UNITS_MAX
+    }
+}
+
+/// By kind of unit: the instructions that use it.
+fn unit_uses<'a>(
+    function: &Function,
+    code: impl IntoIterator<Item = &'a Instruction>,
+) -> HashMap<Unit, u32> {
+    let mut uses = HashMap::new();
+    for instruction in code {
+        if let Some(kind) = unit(function, instruction) {
+            *uses.entry(kind).or_insert(0) += 1;
+        }
+    }
+    uses
+}
+
+/// The shortest interval for which a loop over work-items, a block, may have enough units.
+pub fn units_interval(function: &Function, block: BlockId) -> u32 {
+    let uses = unit_uses(function, &function[block].code).into_iter();
+    let intervals = uses.map(|(kind, count)| count.div_ceil(units_max(kind, true)));
+    intervals.max().unwrap_or(1)
 }
 
 /// Schedules all blocks of a function; `at`: its index in the module.
@@ -67,7 +102,9 @@ pub fn function(
         };
         let mut best = block.schedule(None)?;
         if block.code.loops(own) {
-            let mut intervals = 1..best.length.min(INTERVAL_MAX);
+            // As a pipeline, a loop over work-items takes one state also without a shorter interval.
+            let end = best.length + u32::from(code.independent);
+            let mut intervals = 1..end.min(INTERVAL_MAX);
             if let Some(pipeline) = intervals.find_map(|interval| block.schedule(Some(interval))) {
                 best = pipeline;
             }
@@ -96,6 +133,8 @@ struct Block<'a> {
 struct Booking<'a> {
     block: Block<'a>,
     interval: Option<u32>,
+    /// By kind of unit: the instances that it has.
+    units: HashMap<Unit, u32>,
     taken: HashMap<(Resource, u32), u32>,
     /// By value: the step in which it is ready, and its delay in that step.
     ready: HashMap<ValueId, Time>,
@@ -123,6 +162,7 @@ impl<'a> Block<'a> {
         let mut b = Booking {
             block: self,
             interval,
+            units: self.units(interval),
             taken: HashMap::new(),
             ready: HashMap::new(),
             steps: Vec::new(),
@@ -163,14 +203,27 @@ impl<'a> Block<'a> {
         }
     }
 
+    /// By kind of unit: the instances that the block uses. With work-items as iterations, those that
+    /// the interval needs; otherwise, more units may shorten the path from one iteration to the next.
+    fn units(self, interval: Option<u32>) -> HashMap<Unit, u32> {
+        let items = self.code.independent;
+        let mut units = unit_uses(self.function, &self.code.code);
+        for (kind, count) in &mut units {
+            *count = match interval {
+                None => 1,
+                Some(interval) if items => count.div_ceil(interval).min(units_max(*kind, true)),
+                Some(_) => UNITS_MAX,
+            };
+        }
+        units
+    }
+
     /// What prevents an interval shorter than this.
     fn limit(self, interval: u32) -> &'static str {
         let (mut calls, mut readers) = (0, HashMap::new());
-        let (mut accesses, mut units) = (HashMap::new(), HashMap::new());
+        let mut accesses = HashMap::new();
+        let units = unit_uses(self.function, &self.code.code);
         for instruction in &self.code.code {
-            if let Some(kind) = unit(self.function, instruction) {
-                *units.entry(kind).or_insert(0) += 1;
-            }
             let address = match &instruction.op {
                 Op::Load(a, ..) | Op::Store { address: a, .. } => *a,
                 op => {
@@ -184,7 +237,11 @@ impl<'a> Block<'a> {
             }
             let store = matches!(instruction.op, Op::Store { .. });
             match self.memories.of(self.at, address) {
-                Some(m) if !self.memories[m].far => *accesses.entry((m, store)).or_insert(0) += 1,
+                Some(m) if !self.memories[m].far => {
+                    for bank in self.memories.banks(self.at, m, address) {
+                        *accesses.entry((m, bank, store)).or_insert(0) += 1;
+                    }
+                }
                 _ => calls += 1,
             }
         }
@@ -193,7 +250,11 @@ impl<'a> Block<'a> {
             _ if calls >= interval => "accesses off the chip",
             _ if readers.values().any(|n| *n >= interval) => "loads that share a port",
             _ if accesses.values().any(|n| *n >= interval) => "accesses to a memory on the chip",
-            _ if units.values().any(|n| *n > UNITS_MAX * (interval - 1)) => "arithmetic units",
+            _ if (units.iter())
+                .any(|(kind, n)| *n > units_max(*kind, self.code.independent) * (interval - 1)) =>
+            {
+                "arithmetic units"
+            }
             _ => "values of earlier iterations",
         }
     }
@@ -344,6 +405,29 @@ impl Booking<'_> {
         None
     }
 
+    /// Reserves ports of a memory for an access, in the first step from `step` on in which those of
+    /// all its banks are free.
+    fn book_banks(
+        &mut self,
+        memory: MemoryId,
+        address: Value,
+        step: u32,
+        port: fn(MemoryId, u32) -> Resource,
+    ) -> Option<u32> {
+        let Block { memories, at, .. } = self.block;
+        let banks = memories.banks(at, memory, address);
+        let slot = |step: u32| self.interval.map_or(step, |i| step % i);
+        let free = |step: &u32| {
+            let mut banks = banks.clone();
+            banks.all(|bank| !self.taken.contains_key(&(port(memory, bank), slot(*step))))
+        };
+        let step = (step..step + SEARCH_MAX).find(free)?;
+        let slot = slot(step);
+        self.taken
+            .extend(banks.map(|bank| ((port(memory, bank), slot), 1)));
+        Some(step)
+    }
+
     /// The first step after the last call.
     fn after_call(&self) -> u32 {
         self.called.map_or(0, |c| c + 1)
@@ -383,7 +467,7 @@ impl Booking<'_> {
                 let memory = memories.of(at, *from)?;
                 let stored = self.stores.get(&memory).map_or(0, |s| s + 1);
                 let step = before(BUDGET).max(stored);
-                let (step, _) = self.book(Resource::Read(memory), step, 1)?;
+                let step = self.book_banks(memory, *from, step, Resource::Read)?;
                 let last = self.loads.entry(memory).or_insert(step);
                 *last = (*last).max(step);
                 (step, Some((step + 1, MEMORY)))
@@ -393,7 +477,7 @@ impl Booking<'_> {
                 let stored = self.stores.get(&memory).map_or(0, |s| s + 1);
                 let loaded = self.loads.get(&memory).copied().unwrap_or(0);
                 let step = before(BUDGET).max(stored).max(loaded);
-                let (step, _) = self.book(Resource::Write(memory), step, 1)?;
+                let step = self.book_banks(memory, *to, step, Resource::Write)?;
                 self.stores.insert(memory, step);
                 (step, None)
             }
@@ -417,7 +501,7 @@ impl Booking<'_> {
                     (step, Some((step + 1, REGISTER)))
                 }
                 Some(kind) => {
-                    let count = self.interval.map_or(1, |_| UNITS_MAX);
+                    let count = self.units.get(&kind).copied().unwrap_or(1);
                     let step;
                     (step, instance) =
                         self.book(Resource::Unit(kind), before(BUDGET - TO_UNIT), count)?;

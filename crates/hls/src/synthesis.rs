@@ -5,7 +5,9 @@ use crate::emit::{self, Body, Interface};
 use crate::error::{Error, Position, Result};
 use crate::ir::{FunctionId, Module};
 use crate::memory::{self, Memories};
+use crate::units::{unit, Unit};
 use crate::{parse, passes, schedule};
+use std::collections::BTreeMap;
 
 /// A loop that is a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct Hardware {
     pub states: usize,
     /// Loops that are pipelines.
     pub pipelines: Vec<Pipeline>,
+    /// Instances of each kind of unit.
+    pub units: BTreeMap<Unit, u32>,
     /// Bytes of the memories on the chip.
     pub memory_bytes: usize,
     /// Bytes of the memories off the chip.
@@ -98,7 +102,21 @@ pub fn hardware(
             })
         })
         .collect();
+    let mut units = BTreeMap::new();
+    for body in &bodies {
+        let all = body
+            .codes
+            .iter()
+            .flat_map(|c| c.code.iter().zip(&c.schedule.steps));
+        for (instruction, (_, instance)) in all {
+            if let Some(kind) = unit(body.function, instruction) {
+                let count = units.entry(kind).or_insert(0);
+                *count = (instance + 1).max(*count);
+            }
+        }
+    }
     Ok(Hardware {
+        units,
         text: emit::module(name, sources, &bodies, memories, interface),
         states: codes().map(|c| c.states() as usize).sum(),
         pipelines,

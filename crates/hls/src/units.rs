@@ -33,6 +33,16 @@ impl Unit {
         }
     }
 
+    /// Multipliers of 18 bits that it consists of.
+    pub fn multipliers(self) -> u32 {
+        match self {
+            Unit::Multiply(18) => 1,
+            Unit::Multiply(32) | Unit::Fmul(32) => 4,
+            Unit::Multiply(_) | Unit::Fmul(_) => 16,
+            _ => 0,
+        }
+    }
+
     /// Whether its latency depends on the operands, so that its step waits.
     pub fn waits(self) -> bool {
         matches!(self, Unit::Divide(_))

@@ -4,6 +4,7 @@ use super::emitter::{Emitter, Lane, Read, Spot, Write};
 use crate::ir::Value;
 use crate::memory::MemoryId;
 use crate::verilog::{BinaryOperator, Expression, Statement};
+use std::ops::Range;
 
 /// Bytes of a word of memory off the chip.
 const FAR_WORD: u64 = 8;
@@ -12,6 +13,18 @@ const FAR_WORD: u64 = 8;
 enum LaneIndex {
     Constant(u64),
     Variable(Expression),
+}
+
+/// A place in a memory on the chip.
+struct Place {
+    memory: MemoryId,
+    /// The banks that the access uses.
+    banks: Range<u32>,
+    /// The bank, if it is not constant.
+    select: Option<Expression>,
+    /// The word's index in the bank.
+    word: Expression,
+    lane: LaneIndex,
 }
 
 /// Bits of an index of this many words.
@@ -25,30 +38,69 @@ fn ones(count: u64) -> u64 {
 }
 
 impl Emitter<'_> {
-    /// Bits of the index of a memory's words.
+    /// Bits of the index of the words of a memory's bank.
     pub fn word_bits(&self, memory: MemoryId) -> u32 {
         index_bits(self.memories[memory].words())
     }
 
-    /// An address's memory, word and lane.
-    fn word(&mut self, spot: Spot, address: Value, size: u64) -> (MemoryId, Expression, LaneIndex) {
+    /// The place of an access.
+    fn place(&mut self, spot: Spot, address: Value, size: u64) -> Place {
         let Some(m) = self.memories.of(spot.function, address) else {
             unreachable!("memory::analyze rejects accesses without a memory");
         };
-        let width = self.memories[m].width;
+        let (width, split) = (self.memories[m].width, self.memories[m].banks);
+        let banks = self.memories.banks(spot.function, m, address);
         let index = self.word_bits(m);
         let low = width.trailing_zeros();
         if let Value::Global(g, o) = address {
             let at = (self.memories.offset(g) as i64 + o) as u64;
-            let lane = LaneIndex::Constant(at % width / size);
-            return (m, Expression::Literal(at >> low, index), lane);
+            return Place {
+                memory: m,
+                banks,
+                select: None,
+                word: Expression::Literal(split.split(at).1 >> low, index),
+                lane: LaneIndex::Constant(at % width / size),
+            };
         }
         let view = self.view(spot, address, 32);
         let lane = match width / size {
             1 => LaneIndex::Constant(0),
             _ => LaneIndex::Variable(view.clone().slice(low - 1, size.trailing_zeros())),
         };
-        (m, view.slice(low + index - 1, low), lane)
+        // The bits of the word are around those of the bank.
+        let (from, inner) = (split.shift + split.bits, split.shift.saturating_sub(low));
+        let word = match (split.bits, index - inner) {
+            (0, _) => view.clone().slice(low + index - 1, low),
+            (_, 0) => view.clone().slice(split.shift - 1, low),
+            (_, outer) => {
+                let mut parts = vec![view.clone().slice(from + outer - 1, from)];
+                if inner > 0 {
+                    parts.push(view.clone().slice(split.shift - 1, low));
+                }
+                Expression::Concatenation(parts)
+            }
+        };
+        let several = banks.len() > 1;
+        Place {
+            memory: m,
+            banks,
+            select: several.then(|| view.slice(from - 1, split.shift)),
+            word,
+            lane,
+        }
+    }
+
+    /// A register that holds a value until the step after an access, the instruction at `index`.
+    fn hold(&mut self, spot: Spot, index: usize, bits: u32, value: Expression) -> Expression {
+        let result = self.code(spot.function, spot.block).code[index].result;
+        let value_name = result.map_or("", |v| self.value_name(spot.function, v));
+        let name = format!("{value_name}_lane");
+        self.lanes.push(Lane {
+            name: name.clone(),
+            bits,
+            value,
+        });
+        Expression::name(name)
     }
 
     pub fn load(
@@ -59,14 +111,33 @@ impl Emitter<'_> {
         size: u64,
         when: Expression,
     ) -> Expression {
-        let f = spot.function;
         let (_, bits) = self.operation(spot, index);
-        let (m, word, lane) = self.word(spot, from, size);
-        self.reads.entry(m).or_default().push(Read { when, word });
-        let q = Expression::name(format!("{}_q", self.memory_name(m)));
+        let place = self.place(spot, from, size);
+        let m = place.memory;
+        for bank in place.banks.clone() {
+            let (when, word) = (when.clone(), place.word.clone());
+            let reads = self.reads.entry((m, bank)).or_default();
+            reads.push(Read { when, word });
+        }
         let width = self.memories[m].width;
         let wide = size as u32 * 8;
-        match lane {
+        let lanes = (width / size).trailing_zeros();
+        if let Some(select) = place.select {
+            // The words of all banks are one vector, of which the bank and the lane select a part.
+            let all = Expression::name(format!("{}_all", self.memory_name(m)));
+            self.whole.insert(m);
+            let (part, bits_of_part) = match place.lane {
+                LaneIndex::Variable(lane) => {
+                    let part = Expression::Concatenation(vec![select, lane]);
+                    (part, self.memories[m].banks.bits + lanes)
+                }
+                LaneIndex::Constant(_) => (select, self.memories[m].banks.bits),
+            };
+            let part = self.hold(spot, index, bits_of_part, part);
+            return all.part(part.scaled(u64::from(wide)), wide).resized(bits);
+        }
+        let q = Expression::name(format!("{}_q", self.bank_name(m, place.banks.start)));
+        match place.lane {
             _ if width == size && bits == wide => q,
             _ if width == size => q.resized(bits),
             LaneIndex::Constant(lane) => {
@@ -74,15 +145,8 @@ impl Emitter<'_> {
                 q.slice(low + bits - 1, low)
             }
             LaneIndex::Variable(value) => {
-                let result = self.code(f, spot.block).code[index].result;
-                let value_name = result.map_or("", |v| self.value_name(f, v));
-                let name = format!("{value_name}_lane");
-                self.lanes.push(Lane {
-                    name: name.clone(),
-                    bits: (width / size).trailing_zeros(),
-                    value,
-                });
-                q.part(Expression::name(name).scaled(u64::from(wide)), bits)
+                let lane = self.hold(spot, index, lanes, value);
+                q.part(lane.scaled(u64::from(wide)), bits)
             }
         }
     }
@@ -96,8 +160,8 @@ impl Emitter<'_> {
         condition: Option<Value>,
         when: Expression,
     ) {
-        let (m, word, lane) = self.word(spot, to, size);
-        let width = self.memories[m].width;
+        let place = self.place(spot, to, size);
+        let width = self.memories[place.memory].width;
         let wide = size as u32 * 8;
         let bits = self.operand_bits(spot.function, value, wide);
         let mut data = self.view(spot, value, bits);
@@ -108,7 +172,7 @@ impl Emitter<'_> {
         if copies > 1 {
             data = data.repeated(copies);
         }
-        let mask = match lane {
+        let mask = match place.lane {
             _ if copies == 1 => Expression::Fill(true),
             LaneIndex::Constant(lane) => {
                 Expression::Literal(ones(size) << (lane * size), width as u32)
@@ -123,12 +187,25 @@ impl Emitter<'_> {
             }
         };
         let when = self.if_condition(spot, when, condition);
-        self.writes.entry(m).or_default().push(Write {
-            when,
-            word,
-            mask,
-            data,
-        });
+        let bits = self.memories[place.memory].banks.bits;
+        for bank in place.banks {
+            let when = match &place.select {
+                Some(select) => {
+                    let own = Expression::Literal(u64::from(bank), bits);
+                    when.clone().and(select.clone().equals(own))
+                }
+                None => when.clone(),
+            };
+            self.writes
+                .entry((place.memory, bank))
+                .or_default()
+                .push(Write {
+                    when,
+                    word: place.word.clone(),
+                    mask: mask.clone(),
+                    data: data.clone(),
+                });
+        }
     }
 
     fn if_condition(
@@ -188,17 +265,7 @@ impl Emitter<'_> {
             (FAR_WORD, _) => return word.resized(bits),
             (_, false) => lane,
             // The word comes in the next step.
-            (_, true) => {
-                let result = self.code(spot.function, spot.block).code[index].result;
-                let value_name = result.map_or("", |v| self.value_name(spot.function, v));
-                let name = format!("{value_name}_lane");
-                self.lanes.push(Lane {
-                    name: name.clone(),
-                    bits: (FAR_WORD / size).trailing_zeros(),
-                    value: lane,
-                });
-                Expression::name(name)
-            }
+            (_, true) => self.hold(spot, index, (FAR_WORD / size).trailing_zeros(), lane),
         };
         word.part(lane.scaled(wide), wide as u32).resized(bits)
     }

@@ -90,8 +90,11 @@ pub struct Emitter<'a> {
     pub declared: Vec<Item>,
     pub wires: Vec<Item>,
     pub units: BTreeMap<(Unit, u32), Vec<Use>>,
-    pub reads: BTreeMap<MemoryId, Vec<Read>>,
-    pub writes: BTreeMap<MemoryId, Vec<Write>>,
+    /// By memory and bank.
+    pub reads: BTreeMap<(MemoryId, u32), Vec<Read>>,
+    pub writes: BTreeMap<(MemoryId, u32), Vec<Write>>,
+    /// Memories with banks of which a load selects one.
+    pub whole: BTreeSet<MemoryId>,
     /// Calls of the engines: the condition of the step, the inputs.
     pub calls: Vec<(Expression, Vec<Statement>)>,
     /// Loads by their port: the condition of the step, the address.
@@ -181,6 +184,7 @@ impl<'a> Emitter<'a> {
             units: BTreeMap::new(),
             reads: BTreeMap::new(),
             writes: BTreeMap::new(),
+            whole: BTreeSet::new(),
             calls: Vec::new(),
             readers: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -253,6 +257,15 @@ impl<'a> Emitter<'a> {
 
     pub fn memory_name(&self, memory: MemoryId) -> &str {
         &self.memory_names[memory.0]
+    }
+
+    /// The name of a memory's bank.
+    pub fn bank_name(&self, memory: MemoryId, bank: u32) -> String {
+        let name = self.memory_name(memory);
+        match self.memories[memory].banks.bits {
+            0 => name.to_owned(),
+            _ => format!("{name}_bank{bank}"),
+        }
     }
 
     pub fn state(&self, function: FunctionId, block: BlockId, step: u32) -> Expression {

@@ -8,13 +8,13 @@ use crate::verilog::{DataType, Declaration, Expression, Item, Line, Statement};
 const OBJECTS_MAX: usize = 6;
 
 /// The names of a memory's signals.
-struct Signals<'a> {
-    memory: &'a str,
+struct Signals {
+    memory: String,
 }
 
-impl Signals<'_> {
+impl Signals {
     fn array(&self) -> Expression {
-        Expression::name(self.memory)
+        Expression::name(self.memory.clone())
     }
 
     fn name(&self, suffix: &str) -> String {
@@ -37,33 +37,46 @@ impl Emitter<'_> {
                 let objects = memory.objects.join(", ");
                 out.push(Item::Section(format!("{objects}: off the chip")));
             } else {
-                self.memory(MemoryId(m), memory, out);
+                let title = title(memory);
+                out.push(Item::Section(title));
+                out.push(Item::Blank);
+                for bank in 0..memory.banks.count() {
+                    self.bank(MemoryId(m), bank, memory, out);
+                }
+                self.all_banks(MemoryId(m), memory, out);
             }
         }
     }
 
-    fn memory(&self, m: MemoryId, memory: &Memory, out: &mut Vec<Item>) {
+    /// The words of all banks as a vector.
+    fn all_banks(&self, m: MemoryId, memory: &Memory, out: &mut Vec<Item>) {
+        if !self.whole.contains(&m) {
+            return;
+        }
+        let name = format!("{}_all", self.memory_name(m));
+        let bits = memory.width as u32 * 8 * memory.banks.count();
+        let declaration = Declaration::new(DataType::Logic(bits), name.clone());
+        out.push(Item::Declaration(declaration));
+        let banks = (0..memory.banks.count()).rev();
+        let words = banks.map(|bank| Expression::name(format!("{}_q", self.bank_name(m, bank))));
+        let words = Expression::Concatenation(words.collect());
+        out.push(Item::Assign(Expression::name(name), words));
+    }
+
+    fn bank(&self, m: MemoryId, bank: u32, memory: &Memory, out: &mut Vec<Item>) {
         let signals = Signals {
-            memory: self.memory_name(m),
+            memory: self.bank_name(m, bank),
         };
         let words = memory.words();
-        let listed = memory.objects.iter().take(OBJECTS_MAX).cloned();
-        let objects = listed.collect::<Vec<_>>().join(", ");
-        let more = if memory.objects.len() > OBJECTS_MAX {
-            " …"
-        } else {
-            ""
-        };
-        out.push(Item::Section(format!("{objects}{more}: {words} words")));
-        out.push(Item::Blank);
         let width = memory.width as u32;
         let (bits, index) = (width * 8, self.word_bits(m));
         let declare = |bits, name| Declaration::new(DataType::Logic(bits), name);
-        let mut array = declare(bits, signals.memory.to_owned());
+        let mut array = declare(bits, signals.memory.clone());
         array.words = Some(words);
         out.push(Item::Declaration(array));
         let mut declared = vec![("q", bits)];
-        let (reads, writes) = (self.reads.get(&m), self.writes.get(&m));
+        let at = (m, bank);
+        let (reads, writes) = (self.reads.get(&at), self.writes.get(&at));
         if reads.is_some() {
             declared.extend([("read", 1), ("from", index)]);
         }
@@ -73,8 +86,8 @@ impl Emitter<'_> {
         for (suffix, bits) in declared {
             out.push(Item::Declaration(declare(bits, signals.name(suffix))));
         }
-        out.push(Item::Initial(contents(memory, &signals)));
-        out.push(Item::Combinational(self.ports(m, &signals)));
+        out.push(Item::Initial(contents(memory, bank, &signals)));
+        out.push(Item::Combinational(self.ports(at, &signals)));
         let mut clocked = Vec::new();
         if reads.is_some() {
             let word = signals.array().index(signals.signal("from"));
@@ -87,11 +100,11 @@ impl Emitter<'_> {
         out.push(Item::Clocked(clocked));
     }
 
-    /// The inputs of a memory's ports.
-    fn ports(&self, m: MemoryId, signals: &Signals<'_>) -> Vec<Statement> {
+    /// The inputs of the ports of a memory's bank.
+    fn ports(&self, at: (MemoryId, u32), signals: &Signals) -> Vec<Statement> {
         let zero = || Expression::Fill(false);
         let mut out = Vec::new();
-        if let Some(reads) = self.reads.get(&m) {
+        if let Some(reads) = self.reads.get(&at) {
             out.push(signals.set("read", Expression::Literal(0, 1)));
             out.push(signals.set("from", zero()));
             out.extend(reads.iter().map(|read| {
@@ -102,7 +115,7 @@ impl Emitter<'_> {
                 Statement::when(read.when.clone(), inputs)
             }));
         }
-        if let Some(writes) = self.writes.get(&m) {
+        if let Some(writes) = self.writes.get(&at) {
             out.extend(["write", "to", "data"].map(|suffix| signals.set(suffix, zero())));
             out.extend(writes.iter().map(|write| {
                 let inputs = vec![
@@ -117,8 +130,24 @@ impl Emitter<'_> {
     }
 }
 
-/// The initial contents of a memory.
-fn contents(memory: &Memory, signals: &Signals<'_>) -> Vec<Statement> {
+/// The title of a memory: its objects.
+fn title(memory: &Memory) -> String {
+    let listed = memory.objects.iter().take(OBJECTS_MAX).cloned();
+    let objects = listed.collect::<Vec<_>>().join(", ");
+    let more = if memory.objects.len() > OBJECTS_MAX {
+        " …"
+    } else {
+        ""
+    };
+    let words = memory.words();
+    match memory.banks.count() {
+        1 => format!("{objects}{more}: {words} words"),
+        banks => format!("{objects}{more}: {banks} banks of {words} words"),
+    }
+}
+
+/// The initial contents of a memory's bank.
+fn contents(memory: &Memory, bank: u32, signals: &Signals) -> Vec<Statement> {
     let clear = Line::Assign(
         signals.array().index(Expression::name("i")),
         Expression::Fill(false),
@@ -131,8 +160,9 @@ fn contents(memory: &Memory, signals: &Signals<'_>) -> Vec<Statement> {
     let mut out = vec![clear.into()];
     for (i, word) in memory.bytes.chunks(memory.width as usize).enumerate() {
         let value = word.iter().rev().fold(0, |all, b| all << 8 | u64::from(*b));
-        if value != 0 {
-            let at = signals.array().index(Expression::Number(i as u64));
+        let (own, at) = memory.banks.split(i as u64 * memory.width);
+        if value != 0 && own == bank {
+            let at = signals.array().index(Expression::Number(at / memory.width));
             let bits = memory.width as u32 * 8;
             out.push(Statement::assign(at, Expression::Word(value, bits)));
         }
@@ -141,7 +171,7 @@ fn contents(memory: &Memory, signals: &Signals<'_>) -> Vec<Statement> {
 }
 
 /// The write port of a memory of this width in bytes.
-fn write(signals: &Signals<'_>, width: u64) -> Line {
+fn write(signals: &Signals, width: u64) -> Line {
     let step = Expression::name("step");
     let (enable, data) = (signals.signal("write"), signals.signal("data"));
     let word = signals.array().index(signals.signal("to"));

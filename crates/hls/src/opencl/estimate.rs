@@ -21,31 +21,29 @@ const READER_BLOCK_RAMS: u64 = 2;
 /// LUTs for each state.
 const STATE_LUTS: u64 = 6;
 
-/// LUTs and multipliers of 18 bits of a unit.
-fn unit_area(kind: Unit) -> (u64, u64) {
+/// LUTs of a unit.
+fn unit_luts(kind: Unit) -> u64 {
     match kind {
-        Unit::Multiply(18) => (20, 1),
-        Unit::Multiply(32) => (80, 4),
-        Unit::Multiply(_) => (400, 16),
-        Unit::Divide(w) => (u64::from(w) * 9, 0),
-        Unit::Fadd(32) => (520, 0),
-        Unit::Fadd(_) => (1200, 0),
-        Unit::Fmul(32) => (260, 4),
-        Unit::Fmul(_) => (600, 16),
-        Unit::FromInteger(i, _, _) => (u64::from(i) * 7, 0),
-        Unit::ToInteger(w, i, _) => (u64::from(w.max(i)) * 6, 0),
-        Unit::Widen | Unit::Narrow => (150, 0),
+        Unit::Multiply(18) => 20,
+        Unit::Multiply(32) => 80,
+        Unit::Multiply(_) => 400,
+        Unit::Divide(w) => u64::from(w) * 9,
+        Unit::Fadd(32) => 520,
+        Unit::Fadd(_) => 1200,
+        Unit::Fmul(32) => 260,
+        Unit::Fmul(_) => 600,
+        Unit::FromInteger(i, _, _) => u64::from(i) * 7,
+        Unit::ToInteger(w, i, _) => u64::from(w.max(i)) * 6,
+        Unit::Widen | Unit::Narrow => 150,
     }
 }
 
 /// Describes a kernel's hardware.
 pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Report {
-    let mut units: BTreeSet<Unit> = BTreeSet::new();
     let mut luts = FRAME_LUTS + hardware.states as u64 * STATE_LUTS;
     for function in &module.functions {
         for instruction in function.instructions() {
-            if let Some(kind) = unit(function, instruction) {
-                units.insert(kind);
+            if unit(function, instruction).is_some() {
                 continue;
             }
             let bits = instruction.result.and_then(|r| function[r].ty.bits());
@@ -63,17 +61,17 @@ pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Repo
     let readers = readers.len() as u64;
     luts += readers * READER_LUTS + if readers > 0 { READERS_LUTS } else { 0 };
     let mut multipliers = 0;
-    for kind in units {
-        let (more, blocks) = unit_area(kind);
-        luts += more;
-        multipliers += blocks;
+    for (&kind, &count) in &hardware.units {
+        luts += unit_luts(kind) * u64::from(count);
+        multipliers += u64::from(kind.multipliers() * count);
     }
     let on_chip = || memories.all.iter().filter(|m| !m.far);
     let block_rams = on_chip().map(|m| {
-        let bytes = m.bytes.len() as u64;
-        bytes
+        let bytes = m.bytes.len() as u64 >> m.banks.bits;
+        let bank = bytes
             .div_ceil(BLOCK_RAM_BYTES)
-            .max((m.width * 8).div_ceil(BLOCK_RAM_BITS))
+            .max((m.width * 8).div_ceil(BLOCK_RAM_BITS));
+        bank << m.banks.bits
     });
     Report {
         states: hardware.states as u64,
@@ -89,7 +87,7 @@ pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Repo
             .map(|m| MemoryReport {
                 name: m.name.clone(),
                 bytes: m.bytes.len() as u64,
-                banks: 1,
+                banks: u64::from(m.banks.count()),
             })
             .collect(),
         luts,

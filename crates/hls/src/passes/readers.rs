@@ -1,22 +1,22 @@
 //! Gives loads from buffers that do not depend on a store a port of their own (`kernel_readers`), with
 //! lines that are requested ahead. Further loads share them.
 //!
-//! A load depends on the stores that the same work-item executes before it. Stores of other
-//! work-items need no order in a kernel without barriers and atomic functions: the load may return
-//! the contents before or after them. Such a load is executed when its port is ready, in any order
+//! A load depends on the stores that the same work-item executes before it, in a kernel with barriers
+//! also on those of its group. Stores of others need no order in a kernel without atomic functions:
+//! the load may return the contents before or after them. Such a load is executed when its port is ready, in any order
 //! with accesses by the cache's port, except for stores that follow it in its work-item
 //! ([`crate::schedule`]).
 
 use super::ssa::successors;
-use crate::ir::{BlockId, Callee, EngineCall, Function, FunctionId, Instruction, Module, Op};
+use crate::ir::{BlockId, Function, FunctionId, Instruction, Module, Op};
 use crate::memory::Memories;
 
 /// Ports of a kernel.
 const PORTS_MAX: u32 = 16;
 
-/// Assigns ports in the first function, that of all work-items; the kernel has no barriers.
-pub fn assign(module: &mut Module, memories: &Memories) {
-    let ordered = |f: &Function| f.instructions().any(|i| i.volatile || is_barrier(&i.op));
+/// Assigns ports in the first function, that of all work-items; `barriers`: the kernel has some.
+pub fn assign(module: &mut Module, memories: &Memories, barriers: bool) {
+    let ordered = |f: &Function| f.instructions().any(|i| i.volatile);
     if module.functions.iter().any(ordered) {
         return;
     }
@@ -34,7 +34,9 @@ pub fn assign(module: &mut Module, memories: &Memories) {
     let Some(function) = module.functions.first() else {
         return;
     };
-    let stored = stored_before(function, &|i| stores(0, i));
+    // At its end, stores matter no longer.
+    let ends = |i: &Instruction| i.group_end || (i.independent && !barriers);
+    let stored = stored_before(function, &|i| stores(0, i), &ends);
     let Some(function) = module.functions.first_mut() else {
         return;
     };
@@ -54,17 +56,17 @@ pub fn assign(module: &mut Module, memories: &Memories) {
     }
 }
 
-fn is_barrier(op: &Op) -> bool {
-    matches!(op, Op::Call(Callee::Engine(EngineCall::Barrier), _))
-}
-
-/// By block: whether its work-item may have executed a store before it.
-fn stored_before(function: &Function, stores: &dyn Fn(&Instruction) -> bool) -> Vec<bool> {
+/// By block: whether its work-item, or its group, may have executed a store before it. `ends`: the
+/// branch at whose end a work-item or group ends.
+fn stored_before(
+    function: &Function,
+    stores: &dyn Fn(&Instruction) -> bool,
+    ends: &dyn Fn(&Instruction) -> bool,
+) -> Vec<bool> {
     let mut stored = vec![false; function.blocks.len()];
     let mut open: Vec<BlockId> = Vec::new();
     let own = |at: BlockId| function[at].code.iter().any(stores);
-    // The end of a work-item is the end of a loop over work-items.
-    let ends = |at: BlockId| function[at].code.last().is_some_and(|i| i.independent);
+    let ends = |at: BlockId| function[at].code.last().is_some_and(ends);
     open.extend((0..function.blocks.len()).map(BlockId).filter(|b| own(*b)));
     while let Some(at) = open.pop() {
         if ends(at) {

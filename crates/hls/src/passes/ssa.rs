@@ -211,7 +211,9 @@ impl<'a> Renaming<'a> {
 
     fn copy(&mut self, value: ValueId) -> ValueId {
         let local = self.function[value].clone();
-        self.function.value(&local.name, local.ty)
+        let new = self.function.value(&local.name, local.ty);
+        self.function[new].max = local.max;
+        new
     }
 
     fn at_start(&self, at: BlockId, old: ValueId) -> Value {

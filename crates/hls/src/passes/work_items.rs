@@ -11,15 +11,15 @@
 //! A kernel without barriers and local memory that does not use the position in a group has one
 //! group with all work-items.
 
-use super::barriers;
+mod kept;
+
 use super::kernel_arguments::{word, Binding};
-use super::ssa;
+use super::{barriers, loop_barriers, ssa, uniform};
 use crate::error::{Error, Position, Result};
 use crate::ir::{
     BinaryOp, Block, BlockId, Callee, EngineCall, Function, FunctionId, Global, GlobalId,
     Instruction, IntPredicate, Module, Op, Predicate, ScaledIndex, Type, Value, ValueId,
 };
-use crate::units::unit;
 use std::collections::{HashMap, HashSet};
 
 /// The kernel's status if the group size differs from the required one or is too large.
@@ -42,12 +42,15 @@ pub struct Groups {
     pub required: Option<[u32; 3]>,
     /// Work-items of the largest group, if the kernel has barriers.
     pub items_max: u32,
+    /// Whether all work-items of a group execute an iteration of a loop before the next one, where
+    /// that is possible.
+    pub together: bool,
 }
 
 /// What the synthesis of the loops found.
 #[derive(Clone, Debug)]
 pub struct Items {
-    /// Number of barriers.
+    /// Number of barriers, including those in and after loops.
     pub barriers: usize,
     /// Bytes of values of each work-item that are kept across barriers.
     pub private_bytes: u64,
@@ -61,7 +64,13 @@ pub fn expand(
     binding: &Binding,
 ) -> Result<Items> {
     barriers::reject_elsewhere(module, entry)?;
-    let barriers = barriers::divide(&mut module.functions[entry.0]);
+    let function = &mut module.functions[entry.0];
+    let varying = uniform::varying(function);
+    let uniform = varying.uniform(function);
+    if groups.together {
+        loop_barriers::insert(function, &varying);
+    }
+    let barriers = barriers::divide(function);
     // Objects of other kernels do not matter.
     let mut used = HashSet::new();
     for instruction in module.functions.iter().flat_map(Function::instructions) {
@@ -88,6 +97,7 @@ pub fn expand(
     let mut old = std::mem::replace(&mut module.functions[entry.0], Function::empty());
     let copies: Vec<Instruction> = old.blocks[0].code.drain(..binding.copies).collect();
     let mut loops = Loops::new(old, &mut module.globals, groups, flat, barriers);
+    loops.kept.uniform = uniform;
     loops.identifiers()?;
     loops.private_variables();
     loops.build(binding, &copies)?;
@@ -143,8 +153,7 @@ struct Loops<'a> {
     barriers: Vec<(BlockId, BlockId)>,
     variables: Variables,
     private_bytes: u64,
-    /// By value that is kept for each work-item: its object, and its size in bytes.
-    slots: HashMap<ValueId, (GlobalId, u64)>,
+    kept: kept::Kept,
 }
 
 fn number(n: u64) -> Value {
@@ -179,6 +188,14 @@ impl<'a> Loops<'a> {
             first_end: value("first_end", 8),
             differs: value("differs", 1),
         };
+        if groups.required.is_some() || !barriers.is_empty() {
+            let most = |size: u32| Some(u64::from(size.saturating_sub(1)));
+            let sizes = groups.required.unwrap_or([groups.items_max; 3]);
+            for (id, size) in variables.local.into_iter().zip(sizes) {
+                new[id].max = most(size);
+            }
+            new[variables.item].max = most(groups.items_max);
+        }
         let mut old = old;
         old.values = new.values.clone();
         Loops {
@@ -190,7 +207,7 @@ impl<'a> Loops<'a> {
             barriers,
             variables,
             private_bytes: 0,
-            slots: HashMap::new(),
+            kept: kept::Kept::default(),
         }
     }
 
@@ -324,10 +341,11 @@ impl<'a> Loops<'a> {
         } else {
             self.group_loops(checked, regions[0], group_end, done);
         }
-        let saved = self.kept();
+        self.find_kept();
         for region in 0..regions.len() {
-            self.region(region, &regions, group_end, &saved);
+            self.region(region, &regions, group_end);
         }
+        self.define_held(checked);
         Ok(())
     }
 
@@ -410,95 +428,15 @@ impl<'a> Loops<'a> {
             let less = IntPredicate::Less { signed: false };
             let test = self.compare(at, less, local(progress), whole);
             self.add(at, None, Op::Branch(test, tops[d], after));
+            if let Some(branch) = self.new[at].code.last_mut() {
+                branch.group_end = true;
+            }
             after = at;
         }
     }
 
-    /// Values that are used after a barrier, by barrier.
-    fn kept(&mut self) -> Vec<HashSet<ValueId>> {
-        let all = self.old.instructions().filter_map(|i| i.result).collect();
-        let live = ssa::live_in(&self.old, &all);
-        self.barriers.iter().map(|b| live[b.1 .0].clone()).collect()
-    }
-
-    /// The computation of a value from arguments and identifiers, in order; `None` if it depends on
-    /// more, or is long.
-    fn repeated(&self, value: ValueId, out: &mut Vec<Instruction>) -> Option<()> {
-        if out.iter().any(|i| i.result == Some(value)) || self.is_variable(value) {
-            return Some(());
-        }
-        let found = self.old.instructions().find(|i| i.result == Some(value))?;
-        let pure = match &found.op {
-            Op::Binary(..)
-            | Op::Compare { .. }
-            | Op::Select(..)
-            | Op::Cast(..)
-            | Op::Address { .. }
-            | Op::Copy(_) => unit(&self.old, found).is_none(),
-            Op::Call(Callee::Engine(EngineCall::Word), _) => true,
-            _ => false,
-        };
-        if !pure || out.len() >= REPEATED_MAX {
-            return None;
-        }
-        for operand in found.op.uses() {
-            if let Value::Local(v) = operand {
-                self.repeated(v, out)?;
-            }
-        }
-        out.push(found.clone());
-        Some(())
-    }
-
-    fn is_variable(&self, value: ValueId) -> bool {
-        let v = &self.variables;
-        let all = [v.local, v.group, v.base];
-        all.iter().flatten().any(|d| *d == value) || v.item == value
-    }
-
-    /// The object that holds a value for each work-item.
-    fn slot(&mut self, value: ValueId) -> (GlobalId, u64) {
-        if let Some(slot) = self.slots.get(&value) {
-            return *slot;
-        }
-        let bits = self.new[value].ty.bits().unwrap_or(32);
-        let bytes = u64::from(bits.div_ceil(8)).next_power_of_two();
-        let name = format!("{}_of_item", self.new[value].name);
-        let all = bytes * u64::from(self.groups.items_max);
-        self.globals.push(Global {
-            items: true,
-            ..Global::zeroed(name, all as usize)
-        });
-        self.private_bytes += bytes;
-        let slot = (GlobalId(self.globals.len() - 1), bytes);
-        self.slots.insert(value, slot);
-        slot
-    }
-
-    fn slot_address(&mut self, at: BlockId, value: ValueId) -> (Value, u64) {
-        let (global, bytes) = self.slot(value);
-        let address = self.new.value("slot", Type::Ptr);
-        let op = Op::Address {
-            base: Value::Global(global, 0),
-            offset: 0,
-            indices: vec![ScaledIndex {
-                value: local(self.variables.item),
-                bits: 32,
-                scale: bytes as i64,
-            }],
-        };
-        self.add(at, Some(address), op);
-        (local(address), bytes)
-    }
-
     /// Appends the loop over the work-items of a region.
-    fn region(
-        &mut self,
-        region: usize,
-        regions: &[BlockId],
-        group_end: BlockId,
-        kept: &[HashSet<ValueId>],
-    ) {
+    fn region(&mut self, region: usize, regions: &[BlockId], group_end: BlockId) {
         let first = match region {
             0 => BlockId(0),
             n => self.barriers[n - 1].1,
@@ -515,16 +453,16 @@ impl<'a> Loops<'a> {
             let differs = self.variables.differs;
             self.set(regions[region], differs, Op::Copy(number(0)));
         }
+        self.read_held(regions[region], region);
         let items = self.open_loop(regions[region]);
         let (inner, next) = (items.first, items.next);
         // Values from before, then the region's code.
-        if region > 0 {
-            self.restore_values(inner, &kept[region - 1]);
-        }
+        self.restore_values(inner, region);
+        let unchanged = self.unchanged(region, &blocks);
         let copies: HashMap<BlockId, BlockId> = blocks.iter().map(|b| (*b, self.block())).collect();
         self.add(inner, None, Op::Jump(copies[&first]));
         for old in &blocks {
-            self.copy_block(*old, &copies, next, several, kept);
+            self.copy_block(*old, &copies, next, several, &unchanged);
         }
         // The work-item's end.
         if several {
@@ -619,7 +557,7 @@ impl<'a> Loops<'a> {
         places: &HashMap<BlockId, BlockId>,
         next: BlockId,
         several: bool,
-        kept: &[HashSet<ValueId>],
+        unchanged: &HashSet<ValueId>,
     ) {
         let to = places[&old];
         let barrier = self.barriers.iter().position(|b| b.0 == old);
@@ -631,7 +569,7 @@ impl<'a> Loops<'a> {
             };
             if let Some(end) = end {
                 if let End::Barrier(k) = end {
-                    self.save_values(to, &kept[k]);
+                    self.save_values(to, k, unchanged);
                 }
                 if several {
                     self.set(to, self.variables.end, Op::Copy(number(code(end))));
@@ -644,37 +582,6 @@ impl<'a> Loops<'a> {
             }
             instruction.op.blocks(&mut |b| *b = places[b]);
             self.new[to].code.push(instruction);
-        }
-    }
-
-    fn save_values(&mut self, at: BlockId, values: &HashSet<ValueId>) {
-        let mut values: Vec<ValueId> = values.iter().copied().collect();
-        values.sort();
-        for value in values {
-            if self.repeated(value, &mut Vec::new()).is_none() {
-                let (address, bytes) = self.slot_address(at, value);
-                let op = Op::store(local(value), address, bytes);
-                self.add(at, None, op);
-            }
-        }
-    }
-
-    fn restore_values(&mut self, at: BlockId, values: &HashSet<ValueId>) {
-        let mut values: Vec<ValueId> = values.iter().copied().collect();
-        values.sort();
-        let mut defined: HashSet<ValueId> = HashSet::new();
-        for value in values {
-            let mut computation = Vec::new();
-            if self.repeated(value, &mut computation).is_some() {
-                for instruction in computation {
-                    if instruction.result.is_none_or(|r| defined.insert(r)) {
-                        self.new[at].code.push(instruction);
-                    }
-                }
-            } else {
-                let (address, bytes) = self.slot_address(at, value);
-                self.add(at, Some(value), Op::Load(address, bytes, None));
-            }
         }
     }
 

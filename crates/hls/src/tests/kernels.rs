@@ -15,7 +15,8 @@ use reference::{all, difference, refused, Case, PAIR, SCALAR};
 fn compare(seed: u64) -> Option<String> {
     let case = Case::new(seed);
     let folder = tempfile::tempdir().unwrap();
-    let lowered = opencl::instructions(&case.source, seed % 2 == 1, folder.path());
+    let (unrolled, together) = (seed % 2 == 1, seed % 4 >= 2);
+    let lowered = opencl::instructions(&case.source, unrolled, together, folder.path());
     let (module, memories) = match lowered {
         Ok(lowered) => lowered,
         Err(error) => return refused(seed, &error.log),

@@ -351,7 +351,9 @@ impl Generator {
         let value = self.integer(1);
         let (by, other) = (self.below(7) + 1, self.statement());
         let read = format!("(lid + {by}) % items");
-        match self.below(6) {
+        match self.below(8) {
+            6 => format!("wide[lid] = u4; barrier(CLK_LOCAL_MEM_FENCE); for (uint k = 0; k < {}; k++) {{ turn = k; u4 ^= wide[k % items] + wide[{read}]; {other} }} barrier(CLK_LOCAL_MEM_FENCE);", by + 1),
+            7 => format!("wide[lid].s{} = {value}; _Pragma(\"unroll\") for (uint k = 0; k < 4; k++) x = x * 5 + ((local uint *)(wide + lid))[k]; {other} barrier(CLK_LOCAL_MEM_FENCE);", by & 3),
             4 => format!("if ((n + get_group_id(0)) & 1) {{ shared[lid] = {value}; barrier(CLK_LOCAL_MEM_FENCE); y -= shared[{read}]; barrier(CLK_LOCAL_MEM_FENCE); }} else {{ {other} }}"),
             5 => format!("{{ event_t e = async_work_group_copy(shared, in + (get_group_id(0) & 3) * 8 + {by}, 8, 0); wait_group_events(1, &e); {other} x += shared[(lid + {by}) & 7]; barrier(CLK_LOCAL_MEM_FENCE); }}"),
             0 => format!("shared[lid] = {value}; barrier(CLK_LOCAL_MEM_FENCE); x ^= shared[{read}]; barrier(CLK_LOCAL_MEM_FENCE); {other}"),
@@ -419,9 +421,11 @@ pair_t turned(pair_t a, uint x)
 const LOCAL: &str = "    local uint shared[16];
     local int sums[8];
     local pair_t pairs[16];
+    local uint4 wide[16];
 ";
 
 const LOCAL_BEGIN: &str = "    if (lid < 8) sums[lid] = (int)lid;
+    wide[lid] = u4;
     if (lid == 0) for (uint i = items; i < 8; i++) sums[i] = (int)i;
     for (uint i = lid; i < 2 * items; i += items) passed[i] = i;
     barrier(CLK_LOCAL_MEM_FENCE);

@@ -8,3 +8,4 @@ mod library;
 mod reference;
 mod refused;
 mod streams;
+mod tiles;

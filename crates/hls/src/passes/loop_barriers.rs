@@ -1,0 +1,139 @@
+//! Barriers in loops whose iterations all work-items of a group execute together, in kernels that
+//! have barriers already: each iteration becomes a region, so that the loop over work-items is
+//! inside of the loop. The work-items are a pipeline then, and the latency of a sum over iterations
+//! is hidden by other work-items, whose sums are in block RAMs.
+//!
+//! A loop with a barrier also gets one after it, if what follows accesses memory: otherwise the
+//! region of the loop's last iteration, and so all of them, would reserve time for that.
+
+use super::ssa;
+use super::uniform::Varying;
+use crate::ir::{Block, BlockId, Callee, EngineCall, Function, Instruction, Op};
+use std::collections::HashSet;
+
+/// Bytes of values per work-item that the iterations of a loop pass on.
+const CARRIED_BYTES_MAX: u64 = 512;
+
+/// A natural loop.
+struct Loop {
+    header: BlockId,
+    blocks: HashSet<BlockId>,
+}
+
+/// Inserts the barriers, before `barriers::divide`.
+pub fn insert(function: &mut Function, varying: &Varying) {
+    if !function.blocks.iter().any(has_barrier) {
+        return;
+    }
+    let loops = loops(function);
+    let divided = |l: &Loop, f: &Function| l.blocks.iter().any(|b| has_barrier(&f[*b]));
+    let mut starts = Vec::new();
+    for own in &loops {
+        let innermost =
+            (loops.iter()).all(|l| l.header == own.header || !own.blocks.contains(&l.header));
+        if innermost && !divided(own, function) && passes_on_little(function, own, varying) {
+            starts.push(own.header);
+        }
+    }
+    for own in &loops {
+        if !divided(own, function) && !starts.iter().any(|s| own.blocks.contains(s)) {
+            continue;
+        }
+        for at in &own.blocks {
+            let next = ssa::successors(&function[*at]).into_iter();
+            starts.extend(next.filter(|to| !own.blocks.contains(to) && accesses(&function[*to])));
+        }
+    }
+    starts.sort();
+    starts.dedup();
+    for at in starts {
+        if !varying.blocks[at.0] {
+            let code = &mut function[at].code;
+            let phis = code.iter().take_while(|i| matches!(i.op, Op::Phi(_)));
+            let position = phis.clone().next().map(|i| i.position.clone());
+            let call = Op::Call(Callee::Engine(EngineCall::Barrier), Vec::new());
+            let barrier = Instruction::new(None, call, &position.unwrap_or_default());
+            let index = phis.count();
+            code.insert(index, barrier);
+        }
+    }
+}
+
+fn is_barrier(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.op,
+        Op::Call(Callee::Engine(EngineCall::Barrier), _)
+    )
+}
+
+fn has_barrier(block: &Block) -> bool {
+    block.code.iter().any(is_barrier)
+}
+
+/// Whether a block accesses memory before a barrier.
+fn accesses(block: &Block) -> bool {
+    let mut code = block.code.iter().take_while(|i| !is_barrier(i));
+    code.any(|i| matches!(i.op, Op::Load(..) | Op::Store { .. }))
+}
+
+/// Whether a loop's iterations pass on few values to the next ones, and access memory without
+/// atomic functions.
+fn passes_on_little(function: &Function, own: &Loop, varying: &Varying) -> bool {
+    let code = || own.blocks.iter().flat_map(|b| &function[*b].code);
+    let plain = code().all(|i| !i.volatile && !matches!(i.op, Op::Call(Callee::Function(_), _)));
+    let phis = function[own.header].code.iter();
+    let phis = phis.take_while(|i| matches!(i.op, Op::Phi(_)));
+    let carried = phis.filter_map(|i| i.result);
+    let carried = carried.filter(|v| varying.values.contains(v));
+    let bytes: u64 = carried.map(|v| function[v].ty.size()).sum();
+    plain && own.blocks.iter().any(|b| accesses(&function[*b])) && bytes <= CARRIED_BYTES_MAX
+}
+
+/// The natural loops of a function; those with the same header are one.
+fn loops(function: &Function) -> Vec<Loop> {
+    let before = ssa::predecessors(function);
+    let dominators = dominators(&before);
+    let mut found: Vec<Loop> = Vec::new();
+    for from in (0..function.blocks.len()).map(BlockId) {
+        for header in ssa::successors(&function[from]) {
+            // All blocks dominate one that is not reachable.
+            let reachable = dominators[from.0].iter().any(|d| !d);
+            if !reachable || !dominators[from.0][header.0] {
+                continue;
+            }
+            let mut blocks = HashSet::from([header]);
+            let mut open = vec![from];
+            while let Some(at) = open.pop() {
+                if blocks.insert(at) {
+                    open.extend(&before[at.0]);
+                }
+            }
+            match found.iter_mut().find(|l| l.header == header) {
+                Some(same) => same.blocks.extend(blocks),
+                None => found.push(Loop { header, blocks }),
+            }
+        }
+    }
+    found
+}
+
+/// By block: the blocks through which all paths to it lead.
+fn dominators(before: &[Vec<BlockId>]) -> Vec<Vec<bool>> {
+    let count = before.len();
+    let mut sets = vec![vec![true; count]; count];
+    if let Some(entry) = sets.first_mut() {
+        *entry = (0..count).map(|other| other == 0).collect();
+    }
+    loop {
+        let mut changed = false;
+        for at in 1..count {
+            let all = |other: usize| before[at].iter().all(|b| sets[b.0][other]);
+            let now: Vec<bool> = (0..count).map(|other| other == at || all(other)).collect();
+            changed |= now != sets[at];
+            sets[at] = now;
+        }
+        if !changed {
+            return sets;
+        }
+    }
+}
