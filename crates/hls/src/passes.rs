@@ -15,6 +15,7 @@ mod long_copies;
 mod loop_barriers;
 mod loop_end;
 mod loop_values;
+pub mod loops;
 mod narrow;
 mod printf;
 pub mod readers;

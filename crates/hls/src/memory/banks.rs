@@ -5,11 +5,14 @@
 use super::bits::Bits;
 use super::{Memories, MemoryId};
 use crate::ir::{BlockId, Function, FunctionId, Module, Op, Value};
+use crate::passes::loops::loops as natural_loops;
 use crate::schedule::units_interval;
 use std::collections::BTreeMap;
 
 /// Most banks, as a power of two.
 const COUNT_BITS_MAX: u32 = 4;
+/// Assumed iterations of a loop around others.
+const ITERATIONS: u64 = 4;
 /// Bytes of the smallest bank.
 const BYTES_MIN: u64 = 64;
 
@@ -52,10 +55,13 @@ struct Access {
     store: bool,
 }
 
-/// The accesses of a loop, and the interval for which it has enough units.
+/// The accesses of a loop over work-items.
 struct Loop {
     accesses: Vec<Access>,
+    /// The interval for which it has enough units.
     enough: u32,
+    /// How often it is assumed to be executed.
+    weight: u64,
 }
 
 /// Chooses the banks of all memories.
@@ -63,15 +69,17 @@ pub fn divide(module: &Module, memories: &mut Memories) {
     let mut loops: BTreeMap<MemoryId, Vec<Loop>> = BTreeMap::new();
     for (at, function) in module.functions.iter().enumerate() {
         let bits = Bits::new(function);
+        let all = natural_loops(function);
         for block in (0..function.blocks.len()).map(BlockId) {
             if is_item_loop(function, block) {
+                let depth = all.iter().filter(|l| l.blocks.contains(&block)).count() as u32;
                 let own = accesses(function, FunctionId(at), block, &bits, memories);
                 for (memory, accesses) in own {
-                    let enough = units_interval(function, block);
-                    loops
-                        .entry(memory)
-                        .or_default()
-                        .push(Loop { accesses, enough });
+                    loops.entry(memory).or_default().push(Loop {
+                        accesses,
+                        enough: units_interval(function, block),
+                        weight: ITERATIONS.saturating_pow(depth),
+                    });
                 }
             }
         }
@@ -168,8 +176,8 @@ fn best(loops: &[Loop], memory: &super::Memory) -> Banks {
     chosen.1
 }
 
-/// The sum of the loops' intervals.
-fn cost(loops: &[Loop], banks: Banks) -> u32 {
+/// The sum of the loops' intervals, each as often as it is executed.
+fn cost(loops: &[Loop], banks: Banks) -> u64 {
     let interval = |l: &Loop| {
         let mut used = vec![[0_u32; 2]; banks.count() as usize];
         for access in &l.accesses {
@@ -183,7 +191,10 @@ fn cost(loops: &[Loop], banks: Banks) -> u32 {
         let most = used.into_iter().flatten().max();
         most.unwrap_or(0).max(l.enough)
     };
-    loops.iter().map(interval).sum()
+    let costs = loops
+        .iter()
+        .map(|l| l.weight.saturating_mul(interval(l).into()));
+    costs.fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]

@@ -6,19 +6,13 @@
 //! A loop with a barrier also gets one after it, if what follows accesses memory: otherwise the
 //! region of the loop's last iteration, and so all of them, would reserve time for that.
 
+use super::loops::{loops, Loop};
 use super::ssa;
 use super::uniform::Varying;
-use crate::ir::{Block, BlockId, Callee, EngineCall, Function, Instruction, Op};
-use std::collections::HashSet;
+use crate::ir::{Block, Callee, EngineCall, Function, Instruction, Op};
 
 /// Bytes of values per work-item that the iterations of a loop pass on.
 const CARRIED_BYTES_MAX: u64 = 512;
-
-/// A natural loop.
-struct Loop {
-    header: BlockId,
-    blocks: HashSet<BlockId>,
-}
 
 /// Inserts the barriers, before `barriers::divide`.
 pub fn insert(function: &mut Function, varying: &Varying) {
@@ -87,53 +81,4 @@ fn passes_on_little(function: &Function, own: &Loop, varying: &Varying) -> bool 
     let carried = carried.filter(|v| varying.values.contains(v));
     let bytes: u64 = carried.map(|v| function[v].ty.size()).sum();
     plain && own.blocks.iter().any(|b| accesses(&function[*b])) && bytes <= CARRIED_BYTES_MAX
-}
-
-/// The natural loops of a function; those with the same header are one.
-fn loops(function: &Function) -> Vec<Loop> {
-    let before = ssa::predecessors(function);
-    let dominators = dominators(&before);
-    let mut found: Vec<Loop> = Vec::new();
-    for from in (0..function.blocks.len()).map(BlockId) {
-        for header in ssa::successors(&function[from]) {
-            // All blocks dominate one that is not reachable.
-            let reachable = dominators[from.0].iter().any(|d| !d);
-            if !reachable || !dominators[from.0][header.0] {
-                continue;
-            }
-            let mut blocks = HashSet::from([header]);
-            let mut open = vec![from];
-            while let Some(at) = open.pop() {
-                if blocks.insert(at) {
-                    open.extend(&before[at.0]);
-                }
-            }
-            match found.iter_mut().find(|l| l.header == header) {
-                Some(same) => same.blocks.extend(blocks),
-                None => found.push(Loop { header, blocks }),
-            }
-        }
-    }
-    found
-}
-
-/// By block: the blocks through which all paths to it lead.
-fn dominators(before: &[Vec<BlockId>]) -> Vec<Vec<bool>> {
-    let count = before.len();
-    let mut sets = vec![vec![true; count]; count];
-    if let Some(entry) = sets.first_mut() {
-        *entry = (0..count).map(|other| other == 0).collect();
-    }
-    loop {
-        let mut changed = false;
-        for at in 1..count {
-            let all = |other: usize| before[at].iter().all(|b| sets[b.0][other]);
-            let now: Vec<bool> = (0..count).map(|other| other == at || all(other)).collect();
-            changed |= now != sets[at];
-            sets[at] = now;
-        }
-        if !changed {
-            return sets;
-        }
-    }
 }

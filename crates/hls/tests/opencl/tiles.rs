@@ -28,9 +28,9 @@ fn multiply(n: usize) -> Outcome {
     };
     let (x, y) = (floats(0), floats(n * n));
     let (a, b, mut c) = (bytes(&x), bytes(&y), vec![0; 4 * n * n]);
-    let size = [n as u64 / 16, n as u64 / 4, 1];
+    let size = [n as u64 / 32, n as u64 / 2, 1];
     let mut arguments = [ReadOnly(&a), ReadOnly(&b), Buffer(&mut c), Word(n as u64)];
-    let outcome = matmul().run("matmul", size, [8, 32, 1], &mut arguments);
+    let outcome = matmul().run("matmul", size, [4, 64, 1], &mut arguments);
     done("matmul", (n * n * n) as u64, &outcome);
     assert_eq!(c, bytes(&product(&x, &y, n)));
     outcome
