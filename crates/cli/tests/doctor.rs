@@ -55,7 +55,7 @@ fn test_a_bundle_has_state_and_logs_without_secrets() {
         ("devices.json", "\"device0\""),
         ("tenants.json", "\"red\""),
         ("manager.command", "node.registry_token=[removed]"),
-        ("manager.toml", "token_sha256 = '[removed]'"),
+        ("manager.toml", "token_sha256 = [removed]"),
         ("system.txt", "MemTotal"),
     ] {
         let found = files.get(name).map(String::as_str).unwrap_or_default();

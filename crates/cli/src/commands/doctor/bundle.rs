@@ -187,32 +187,52 @@ fn now_s() -> u64 {
 }
 
 /// Finds secrets in texts.
-struct Secrets([(Regex, &'static str); 4]);
+struct Secrets {
+    /// The header of a section of TOML whose values are all secret.
+    section: Regex,
+    /// A name and its value in such a section.
+    entry: Regex,
+    /// Elsewhere: patterns, and what replaces them.
+    others: [(Regex, &'static str); 4],
+}
 
 impl Secrets {
     fn new() -> Result<Secrets> {
-        // A name that contains one of these words, and its value: TOML, JSON, `--set`, logs. After
-        // `key` only `sha256`: other keys are not secret.
-        let value = r#"["']?\s*[=:]\s*["']?)([^\s"',}\]]+)"#;
-        let named = format!(r"(?i)(\b[\w.-]*(?:token|password|secret|api_?key)[\w.-]*{value}");
+        let words = "token|password|secret|api_?key";
+        // A name that contains one of these words, and its value, in TOML, JSON, `--set` or a log.
+        // A gateway's key is in its `sha256`; other names with `key` are not secret.
+        let value = r#"["']?\s*[=:]\s*)("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\{[^}\n]*\}|\[[^\]\n]*\]|[^\s"',}\]]+)"#;
+        let named = format!(r"(?i)(\b[\w.-]*(?:{words})[\w.-]*{value}");
         let hash = format!(r"(?i)(\bsha256{value}");
-        Ok(Secrets([
-            (Regex::new(&named)?, "${1}[removed]"),
-            (Regex::new(&hash)?, "${1}[removed]"),
-            (
-                Regex::new(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+")?,
-                "${1} [removed]",
-            ),
-            (Regex::new(r"://[^/\s@]+@")?, "://[removed]@"),
-        ]))
+        let basic = r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+";
+        Ok(Secrets {
+            section: Regex::new(&format!(r"(?i)^\s*\[[^\]]*(?:{words})"))?,
+            entry: Regex::new(r#"^(\s*["']?[\w.-]+["']?\s*=\s*).*$"#)?,
+            others: [
+                (Regex::new(&named)?, "${1}[removed]"),
+                (Regex::new(&hash)?, "${1}[removed]"),
+                (Regex::new(basic)?, "${1} [removed]"),
+                (Regex::new(r"://[^/\s@]+@")?, "://[removed]@"),
+            ],
+        })
     }
 
     fn remove(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for (pattern, with) in &self.0 {
-            text = pattern.replace_all(&text, *with).into_owned();
-        }
-        text
+        let mut is_secret = false;
+        let lines = text.split('\n').map(|line| {
+            if line.trim_start().starts_with('[') {
+                is_secret = self.section.is_match(line);
+            }
+            let mut line = line.to_owned();
+            if is_secret {
+                line = self.entry.replace(&line, "${1}[removed]").into_owned();
+            }
+            for (pattern, with) in &self.others {
+                line = pattern.replace_all(&line, *with).into_owned();
+            }
+            line
+        });
+        lines.collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -224,17 +244,26 @@ mod tests {
     fn test_secrets_are_removed_and_the_rest_stays() {
         let secrets = Secrets::new().unwrap();
         for (text, expected) in [
-            ("token = \"abc\"", "token = \"[removed]\""),
-            ("registry.tokens.node=abc", "registry.tokens.node=[removed]"),
+            ("token = \"a b\\\"c\"", "token = [removed]"),
             (
-                "{\"registry_token\": \"abc\"}",
-                "{\"registry_token\": \"[removed]\"}",
+                "registry.tokens.node=abc x",
+                "registry.tokens.node=[removed] x",
+            ),
+            (
+                "{\"registry_token\": \"abc\", \"n\": 1}",
+                "{\"registry_token\": [removed], \"n\": 1}",
+            ),
+            ("tokens = { a = \"b\" }", "tokens = [removed]"),
+            ("tokens = [\"a\", \"b\"]", "tokens = [removed]"),
+            (
+                "[gateway.engine.tokens]\nnode-1 = \"abc\"\n\n[limits]\nnode-1 = 3",
+                "[gateway.engine.tokens]\nnode-1 = [removed]\n\n[limits]\nnode-1 = 3",
             ),
             (
                 "admin.password_sha256=00ff rest",
                 "admin.password_sha256=[removed] rest",
             ),
-            ("sha256 = '00ff'", "sha256 = '[removed]'"),
+            ("sha256 = '00ff'", "sha256 = [removed]"),
             (
                 "Authorization: Bearer a.b-c",
                 "Authorization: Bearer [removed]",
