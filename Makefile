@@ -43,7 +43,7 @@ miri: ## the ring under miri, if a nightly toolchain has it
 integration: ## tests with real daemons, drivers and programs
 	@scripts/test.sh integration
 
-fuzz: ## fuzzes every decoder for a minute
+fuzz: ## fuzzes each decoder for 10 s (BALTRA_FUZZ_SECONDS)
 	@scripts/test.sh fuzz
 
 test-messages: ## tests of the message library: shared memory, TCP, faults, hostile bytes
