@@ -8,6 +8,7 @@
 //! whose arithmetic units are in `hdl/hls/rtl`.
 #![forbid(unsafe_code)]
 
+mod address;
 mod builder;
 mod compile;
 mod emit;

@@ -1,6 +1,7 @@
 //! Bits of values that may be one, as far as operations on constants, and on values whose largest
 //! value is given, determine them.
 
+use crate::address::follow;
 use crate::ir::{masked, BinaryOp, Cast, Function, Instruction, Op, ScaledIndex, Value, ValueId};
 use std::collections::HashMap;
 
@@ -94,30 +95,20 @@ impl<'a> Bits<'a> {
 
     /// An address as the sum of a constant, relative to the base, and of bits that may be one.
     pub fn address(&self, address: Value) -> (Value, i64, u64) {
-        let (mut at, mut constant, mut variable) = (address, 0_i64, 0);
-        for _ in 0..DEPTH_MAX {
-            let Value::Local(v) = at else {
-                return (at, constant, variable);
-            };
-            match self.definitions.get(&v).map(|i| &i.op) {
-                Some(Op::Copy(a)) => at = *a,
-                Some(Op::Address {
-                    base,
-                    offset,
-                    indices,
-                }) => {
-                    constant = constant.wrapping_add(*offset);
-                    for index in indices {
-                        let (known, more) = self.index(index);
-                        constant = constant.wrapping_add(known);
-                        variable = sum(variable, more);
-                    }
-                    at = *base;
-                }
-                _ => break,
+        let (mut constant, mut variable) = (0_i64, 0);
+        let definition = |v: ValueId| self.definitions.get(&v).map(|i| &i.op);
+        let base = follow(address, definition, |offset, indices| {
+            constant = constant.wrapping_add(offset);
+            for index in indices {
+                let (known, more) = self.index(index);
+                constant = constant.wrapping_add(known);
+                variable = sum(variable, more);
             }
+        });
+        if let Value::Local(_) = base {
+            variable = u64::MAX;
         }
-        (at, constant, u64::MAX)
+        (base, constant, variable)
     }
 
     /// A scaled index as a constant and bits that may be one.

@@ -1,6 +1,7 @@
 //! Accesses of different iterations of a loop: whether they may overlap.
 
 use super::code::Code;
+use crate::address::follow;
 use crate::ir::{BinaryOp, BlockId, Cast, Op, Value, ValueId};
 use std::collections::BTreeMap;
 
@@ -38,35 +39,23 @@ fn sum(code: &Code, own: BlockId, value: Value) -> Sum {
         indices: BTreeMap::new(),
         stride: Some(0),
     };
-    let mut at = value;
-    // Follows chains of addresses.
-    for _ in 0..16 {
-        let Value::Local(v) = at else {
-            break;
-        };
-        match code.definition(v) {
-            Some(Op::Copy(a)) => at = *a,
-            Some(Op::Address {
-                base,
-                offset,
-                indices,
-            }) => {
-                total.constant += offset;
-                for index in indices {
-                    let scale = index.scale;
-                    let (value, constant) = plain(code, index.value);
-                    total.constant += constant * scale;
-                    if let Value::Local(p) = value {
-                        *total.indices.entry(p).or_insert(0) += scale;
-                        let step = step(code, own, value);
-                        total.stride = total.stride.zip(step).map(|(t, s)| t + s * scale);
-                    }
+    let mut at = follow(
+        value,
+        |v| code.definition(v),
+        |offset, indices| {
+            total.constant += offset;
+            for index in indices {
+                let scale = index.scale;
+                let (value, constant) = plain(code, index.value);
+                total.constant += constant * scale;
+                if let Value::Local(p) = value {
+                    *total.indices.entry(p).or_insert(0) += scale;
+                    let step = step(code, own, value);
+                    total.stride = total.stride.zip(step).map(|(t, s)| t + s * scale);
                 }
-                at = *base;
             }
-            _ => break,
-        }
-    }
+        },
+    );
     if let Value::Local(_) = at {
         total.stride = total.stride.zip(step(code, own, at)).map(|(t, s)| t + s);
     }
