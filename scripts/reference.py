@@ -6,7 +6,8 @@ usage: scripts/reference.py            writes the pages
 
 The command line and the metrics come from the built program ($BALTRA, by default
 target/release/baltra), the defaults of the configuration too; the meanings of its keys are the
-comments of the options' fields, and the HTTP API is crates/gateway/src/http/openapi.json.
+comments of the options' fields, and those of errors the comments of their variants. The HTTP API is
+crates/gateway/src/http/openapi.json.
 """
 
 import difflib
@@ -162,6 +163,114 @@ def http_api(_):
     yield ""
 
 
+def commented(path, item, ends):
+    """(groups of the match, comment) of each item with a comment in a source file: `item` matches
+    its line. Other lines than attributes end a comment; `ends` matches the line that ends the
+    search."""
+    comment = []
+    for line in (ROOT / "crates" / path).read_text().split("\n"):
+        stripped = line.strip()
+        found = re.match(item, stripped)
+        if re.match(ends, line):
+            return
+        if stripped.startswith("///"):
+            comment.append(stripped.removeprefix("///").strip())
+        elif found:
+            yield found.groups(), " ".join(comment)
+            comment = []
+        elif not stripped.startswith("#["):
+            comment = []
+
+
+def failures(path, name):
+    """(number, name, meaning, remedy) of each variant of an enumeration, whose comments have the
+    meaning and, after "Remedy:", the remedy."""
+    text = (ROOT / "crates" / path).read_text()
+    declared = re.search(rf"^pub enum {name} \{{\n(.*?)^\}}", text, re.M | re.S)
+    if not declared:
+        sys.exit(f"error: crates/{path} has no enumeration {name}")
+    variants = re.findall(r"^    (\w+) = \d+,$", declared.group(1), re.M)
+    for (variant, number), comment in commented(path, r"(\w+) = (\d+),$", r"impl "):
+        meaning, _, remedy = comment.partition(" Remedy: ")
+        if not meaning:
+            sys.exit(f"error: crates/{path}: {name}::{variant} has no comment")
+        variants.remove(variant)
+        yield number, variant, meaning, remedy
+    if variants:
+        sys.exit(f"error: crates/{path}: cannot read {name}::{variants[0]}")
+
+
+def opencl_errors():
+    """(number, name, meaning, remedy) of the errors that have a remedy."""
+    constant = r"pub const (\w+): i32 = (-\d+);$"
+    for (name, number), comment in commented("wire/src/opencl.rs", constant, r"#\[cfg\(test"):
+        meaning, _, remedy = comment.partition(" Remedy: ")
+        if remedy:
+            yield number, f"CL_{name}", meaning.removeprefix(f"`CL_{name}`: "), remedy
+
+
+def check_statuses():
+    """Statuses are created by the enumerations only, so that the page has all of them."""
+    created = {
+        "registry": r"\bStatus::(?:new|[a-z_]+)\(",
+        "gateway": r"Problem::new\(\s*(?:http::)?StatusCode",
+    }
+    for crate, pattern in created.items():
+        for path in sorted((ROOT / "crates" / crate / "src").rglob("*.rs")):
+            text = path.read_text()
+            found = re.search(pattern, text)
+            if found and path.name != "failure.rs":
+                line = text.count("\n", 0, found.start()) + 1
+                sys.exit(
+                    f"error: {path.relative_to(ROOT)}:{line}: a status that failure.rs lacks "
+                    "(use Failure, whose comments are docs/reference/errors.md)"
+                )
+
+
+def errors(_):
+    check_statuses()
+
+    def table(head, rows):
+        yield f"| {head} | meaning | remedy |\n|---|---|---|"
+        for label, meaning, remedy in rows:
+            yield f"| {label} | {cell(meaning)} | {cell(remedy)} |"
+        yield ""
+
+    yield (
+        "Errors that Baltra itself reports. Each message names the failed object, the value and the reason;\n"
+        "[troubleshooting](../troubleshooting.md) is sorted by symptom.\n"
+    )
+    yield "## HTTP statuses of the gateway\n"
+    yield (
+        "The body is `application/problem+json` (RFC 9457): `status`, `title`, and `detail` for people. The console's\n"
+        "paths (`/ui/`) answer with text. Of calls of the inference protocol, the member `error` has the text, and gRPC\n"
+        "the corresponding code. A function in a container may answer with any status.\n"
+    )
+    found = failures("gateway/src/http/failure.rs", "Failure")
+    yield from table("status", ((n, m, r) for n, _, m, r in found))
+    yield "## gRPC codes of the registry\n"
+    yield (
+        "A request without a fitting device is not an error of this list: the reply has the refusal, with each device\n"
+        "and the filter that rejected it.\n"
+    )
+    found = failures("registry/src/failure.rs", "Failure")
+    codes = ((re.sub(r"(?<!^)(?=[A-Z])", "_", v).upper(), n, m, r) for n, v, m, r in found)
+    yield from table("code", ((f"`{c}` ({n})", m, r) for c, n, m, r in codes))
+    yield "## Exit codes of the command line\n"
+    yield (
+        "`baltra run` ends with the code of its program, or 128 plus the number of the signal that ended it; `baltra\n"
+        "cluster run` with that of the first rank that failed.\n"
+    )
+    found = failures("cli/src/exit.rs", "Exit")
+    yield from table("code", ((n, m, r) for n, _, m, r in found))
+    yield "## OpenCL errors\n"
+    yield (
+        "Arguments that the specification forbids cause the error that it defines, before a command leaves the\n"
+        "program. Other errors are the driver's own, unchanged, except these, which Baltra returns itself.\n"
+    )
+    yield from table("error", ((f"`{v}` ({n})", m, r) for n, v, m, r in opencl_errors()))
+
+
 def families_of(address):
     """(name, type, help) of the metrics that a daemon serves."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as reply:
@@ -216,6 +325,7 @@ def metrics(baltra):
 PAGE = {
     "cli.md": ("Command line", command_line),
     "configuration.md": ("Configuration keys", configuration),
+    "errors.md": ("Errors", errors),
     "http-api.md": ("The gateway's HTTP API", http_api),
     "metrics.md": ("Metrics", metrics),
 }

@@ -10,19 +10,28 @@ mod commands;
 mod configuration;
 mod control;
 mod daemons;
+mod exit;
 mod http;
 mod registry;
 
 use clap::Parser;
+use exit::Exit;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let args = args::Args::parse();
+    let args = match args::Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Help and the version, too. Without a reader there is nobody to report to.
+            let _ = error.print();
+            return Exit::of_usage(&error).into();
+        }
+    };
     match commands::dispatch(args) {
         Ok(code) => code,
         Err(error) => {
             output::error(&error);
-            ExitCode::FAILURE
+            Exit::Failure.into()
         }
     }
 }

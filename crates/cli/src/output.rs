@@ -1,9 +1,7 @@
 //! Output for people and programs.
 
+use crate::exit::Exit;
 use std::io::{self, ErrorKind, IsTerminal, Write};
-
-/// A shell's exit code for a program that SIGPIPE ended: 128 plus the signal's number.
-const CODE_UNREAD: i32 = 141;
 
 /// Standard output. When its reader is gone (`baltra … | head`), the process exits silently, as
 /// other programs do: Rust's runtime ignores the signal that would end it.
@@ -22,7 +20,7 @@ impl Write for Stdout {
 
 fn unless_unread<T>(done: io::Result<T>) -> io::Result<T> {
     if matches!(&done, Err(error) if error.kind() == ErrorKind::BrokenPipe) {
-        std::process::exit(CODE_UNREAD);
+        std::process::exit(Exit::Unread as i32);
     }
     done
 }
@@ -31,7 +29,7 @@ fn unless_unread<T>(done: io::Result<T>) -> io::Result<T> {
 pub fn show(text: std::fmt::Arguments<'_>) {
     if let Err(cause) = Stdout.write_fmt(text) {
         error(&anyhow::Error::new(cause).context("cannot write the output"));
-        std::process::exit(1);
+        std::process::exit(Exit::Failure as i32);
     }
 }
 

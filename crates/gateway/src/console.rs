@@ -27,6 +27,7 @@ pub use hub::STREAMS_MAX;
 pub use model::Source;
 pub use pool::Pool;
 
+use crate::http::failure::Failure;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -89,7 +90,7 @@ async fn redirect() -> Response {
 async fn file(Path(path): Path<String>, headers: HeaderMap) -> Response {
     let Some(asset) = assets::find(&path) else {
         let text = "not found: the console is at /ui/\n";
-        return (StatusCode::NOT_FOUND, text).into_response();
+        return (Failure::NotFound.status(), text).into_response();
     };
     let common = [
         (header::ETAG, asset.tag().clone()),
@@ -130,7 +131,7 @@ async fn state(State(hub): State<Arc<Hub>>) -> Response {
 async fn function(State(hub): State<Arc<Hub>>, Path(name): Path<String>) -> Response {
     match hub.function_json(&name) {
         Some(text) => json(text),
-        None => (StatusCode::NOT_FOUND, "function not found\n").into_response(),
+        None => (Failure::NotFound.status(), "function not found\n").into_response(),
     }
 }
 
@@ -139,7 +140,7 @@ async fn stream(State(hub): State<Arc<Hub>>) -> Response {
         let text =
             format!("too many console pages: {STREAMS_MAX} are open, the maximum: close one\n");
         let retry = [(header::RETRY_AFTER, "5")];
-        return (StatusCode::SERVICE_UNAVAILABLE, retry, text).into_response();
+        return (Failure::Unavailable.status(), retry, text).into_response();
     };
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),

@@ -34,6 +34,7 @@ pub(crate) mod delivery;
 pub mod deployment;
 pub(crate) mod dispatch;
 pub(crate) mod faas;
+pub mod failure;
 pub(crate) mod follow;
 pub(crate) mod forward;
 pub(crate) mod gateway;

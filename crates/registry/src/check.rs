@@ -1,5 +1,6 @@
 //! Checks of values received over the network.
 
+use crate::failure::Failure;
 use crate::records::StoredQuery;
 use baltra_api::query::Query;
 use baltra_api::valid_name;
@@ -16,7 +17,7 @@ pub fn name(what: &str, name: &str) -> Result<(), Status> {
     if valid_name(name) {
         return Ok(());
     }
-    Err(Status::invalid_argument(format!(
+    Err(Failure::InvalidArgument.status(format!(
         "{what} '{}' must be 1 to 128 letters, digits, '-', '_' or '.'",
         shown(name)
     )))
@@ -35,7 +36,7 @@ pub fn text(what: &str, text: &str) -> Result<(), Status> {
     if text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control) {
         return Ok(());
     }
-    Err(Status::invalid_argument(format!(
+    Err(Failure::InvalidArgument.status(format!(
         "{what} '{}' must have at most {TEXT_BYTES_MAX} bytes and no control characters",
         shown(text)
     )))
@@ -46,9 +47,7 @@ pub fn count(what: &str, n: usize, max: usize) -> Result<(), Status> {
     if n <= max {
         return Ok(());
     }
-    Err(Status::invalid_argument(format!(
-        "too many {what}: {n}, at most {max} are allowed"
-    )))
+    Err(Failure::InvalidArgument.status(format!("too many {what}: {n}, at most {max} are allowed")))
 }
 
 /// Checks labels.
@@ -67,7 +66,7 @@ pub fn digest_or_none(what: &str, digest: &str) -> Result<(), Status> {
     if digest.is_empty() || digest.len() == 64 && digest.bytes().all(hexadecimal) {
         return Ok(());
     }
-    Err(Status::invalid_argument(format!(
+    Err(Failure::InvalidArgument.status(format!(
         "{what} '{}' must be a sha256: 64 lower-case hexadecimal digits",
         shown(digest)
     )))
@@ -76,16 +75,17 @@ pub fn digest_or_none(what: &str, digest: &str) -> Result<(), Status> {
 /// Parses a device query.
 pub fn query(text: &str) -> Result<Query, Status> {
     text.parse()
-        .map_err(|e| Status::invalid_argument(format!("the query: {e}")))
+        .map_err(|e| Failure::InvalidArgument.status(format!("the query: {e}")))
 }
 
 /// Parses a stored query, to be combined with others.
 pub fn stored<'a>(what: &str, name: &str, query: &'a StoredQuery) -> Result<&'a Query, Status> {
     match query.error() {
         None => Ok(query.query()),
-        Some(error) => Err(Status::invalid_argument(format!(
-            "the query of the {what} '{name}': {error}"
-        ))),
+        Some(error) => {
+            Err(Failure::InvalidArgument
+                .status(format!("the query of the {what} '{name}': {error}")))
+        }
     }
 }
 

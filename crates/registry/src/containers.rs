@@ -11,6 +11,7 @@
 //! their time limit.
 
 use crate::check;
+use crate::failure::Failure;
 use baltra_api::registry as proto;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -105,7 +106,7 @@ impl Containers {
             }
             let (idle, timeout) = times(update);
             if timeout.is_zero() || timeout > TIMEOUT_MAX || idle > IDLE_MAX {
-                return Err(Status::invalid_argument(format!(
+                return Err(Failure::InvalidArgument.status(format!(
                     "'{}': timeout_ms must be 1 to {}, and idle_ms at most {}",
                     update.name,
                     TIMEOUT_MAX.as_millis(),
@@ -200,9 +201,8 @@ impl Containers {
         self.gateways
             .retain(|_, g| now.saturating_sub(g.last_report) <= TIMEOUT_MAX + SILENT);
         if self.gateways.len() >= GATEWAYS_MAX && !self.gateways.contains_key(&request.gateway) {
-            return Err(Status::resource_exhausted(format!(
-                "too many gateways: at most {GATEWAYS_MAX}"
-            )));
+            return Err(Failure::ResourceExhausted
+                .status(format!("too many gateways: at most {GATEWAYS_MAX}")));
         }
         let gateway = self.gateways.entry(request.gateway).or_default();
         gateway.last_report = now;

@@ -1,6 +1,7 @@
 //! Functions and pools, by name, and the number of replicas that a function should have.
 
 use crate::check;
+use crate::failure::Failure;
 use crate::model::UTILIZATION;
 use crate::options::QUEUE_WAIT_MS;
 use crate::records::{Change, FunctionRecord, PoolRecord, StoredQuery};
@@ -23,10 +24,10 @@ pub(crate) fn put(
 ) -> Result<proto::Function, Status> {
     let definition = request
         .function
-        .ok_or_else(|| Status::invalid_argument("the request has no function name"))?;
+        .ok_or_else(|| Failure::InvalidArgument.status("the request has no function name"))?;
     let mut function = record(definition)?;
     if request.content.len() > CONTENT_BYTES_MAX {
-        return Err(Status::invalid_argument(format!(
+        return Err(Failure::InvalidArgument.status(format!(
             "the content has {} bytes, at most {CONTENT_BYTES_MAX} are allowed",
             request.content.len()
         )));
@@ -40,14 +41,14 @@ pub(crate) fn put(
             let functions = &state.image().functions;
             match functions.get(&function.name) {
                 Some(existing) if existing.tenant != function.tenant => {
-                    return Err(Status::already_exists(format!(
+                    return Err(Failure::AlreadyExists.status(format!(
                         "function '{}' belongs to another tenant: choose another name",
                         function.name
                     )));
                 }
                 Some(existing) => function.revision = existing.revision,
                 None if functions.len() >= limit => {
-                    return Err(Status::resource_exhausted(format!(
+                    return Err(Failure::ResourceExhausted.status(format!(
                         "too many functions: 'registry.limits.functions' is {limit}"
                     )));
                 }
@@ -82,7 +83,7 @@ fn record(function: proto::Function) -> Result<FunctionRecord, Status> {
     check::labels(&labels)?;
     let (least, most) = (function.replicas_min, function.replicas_max);
     if most > REPLICAS_MAX || least > REPLICAS_MAX || (most > 0 && least > most) {
-        return Err(Status::invalid_argument(format!(
+        return Err(Failure::InvalidArgument.status(format!(
             "replicas_min {least} and replicas_max {most} must be in order and at most {REPLICAS_MAX}"
         )));
     }
@@ -136,7 +137,7 @@ pub(crate) fn remove(
 pub(crate) fn get(registry: &Registry, name: &str) -> Result<proto::FunctionGetReply, Status> {
     let unknown = || {
         let shown = check::shown(name);
-        Status::not_found(format!("function '{shown}' not found: deploy it"))
+        Failure::NotFound.status(format!("function '{shown}' not found: deploy it"))
     };
     // A function may be replaced between the two reads; both must be of one version.
     for _ in 0..8 {
@@ -155,9 +156,7 @@ pub(crate) fn get(registry: &Registry, name: &str) -> Result<proto::FunctionGetR
             });
         }
     }
-    Err(Status::aborted(format!(
-        "function '{name}' keeps changing: retry"
-    )))
+    Err(Failure::Aborted.status(format!("function '{name}' keeps changing: retry")))
 }
 
 /// Lists the functions.
@@ -182,7 +181,7 @@ pub(crate) fn pool_put(registry: &Registry, pool: proto::Pool) -> Result<proto::
     check::name("the pool", &pool.name)?;
     let query = check::query(&pool.query)?;
     if query.term(baltra_api::query::Field::Pool).is_some() {
-        return Err(Status::invalid_argument(
+        return Err(Failure::InvalidArgument.status(
             "a pool's query cannot refer to a pool: describe its members by other fields",
         ));
     }
@@ -195,7 +194,7 @@ pub(crate) fn pool_put(registry: &Registry, pool: proto::Pool) -> Result<proto::
         |state| {
             let pools = &state.image().pools;
             if !pools.contains_key(&record.name) && pools.len() >= limit {
-                return Err(Status::resource_exhausted(format!(
+                return Err(Failure::ResourceExhausted.status(format!(
                     "too many pools: 'registry.limits.pools' is {limit}"
                 )));
             }
@@ -205,7 +204,7 @@ pub(crate) fn pool_put(registry: &Registry, pool: proto::Pool) -> Result<proto::
     )?;
     let all = pools(&registry.state()).pools;
     let found = all.into_iter().find(|p| p.name == pool.name);
-    found.ok_or_else(|| Status::aborted("the pool was removed meanwhile"))
+    found.ok_or_else(|| Failure::Aborted.status("the pool was removed meanwhile"))
 }
 
 /// Removes a pool. Its instances keep their devices.

@@ -1,6 +1,7 @@
 //! The gRPC services. Each forwards a request to its implementation, outside the reactor if that
 //! may block on the disk.
 
+use crate::failure::Failure;
 use crate::options::{Options, Role};
 use crate::registry::Registry;
 use crate::{functions, instances, nodes, operators, reconfigure};
@@ -78,7 +79,7 @@ impl Doors {
         work: impl FnOnce(&Registry) -> Result<T, Status> + Send + 'static,
     ) -> Answer<T> {
         let permit = self.room.clone().acquire_owned().await;
-        let permit = permit.map_err(|_| Status::unavailable("the registry is stopping"))?;
+        let permit = permit.map_err(|_| Failure::Unavailable.status("the registry is stopping"))?;
         let registry = self.registry.clone();
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
@@ -86,7 +87,7 @@ impl Doors {
         });
         let reply = done
             .await
-            .map_err(|error| Status::internal(format!("the request failed: {error}")))?;
+            .map_err(|error| Failure::Internal.status(format!("the request failed: {error}")))?;
         reply.map(Response::new)
     }
 }
@@ -130,7 +131,7 @@ impl Interceptor for Guard {
         };
         let header = request.metadata().get("authorization");
         let Some(shown) = header.and_then(|h| h.to_str().ok()?.strip_prefix("Bearer ")) else {
-            return Err(Status::unauthenticated(
+            return Err(Failure::Unauthenticated.status(
                 "the registry requires a token: send 'authorization: Bearer …' ('registry.token')",
             ));
         };
@@ -150,14 +151,14 @@ impl Interceptor for Guard {
         Err(if Role::ALL.iter().any(is) {
             not_yours(self.roles.first().copied().unwrap_or(Role::Operator))
         } else {
-            Status::unauthenticated("invalid token ('registry.token')")
+            Failure::Unauthenticated.status("invalid token ('registry.token')")
         })
     }
 }
 
 fn not_yours(role: Role) -> Status {
     let role = role.key();
-    Status::permission_denied(format!(
+    Failure::PermissionDenied.status(format!(
         "token lacks role '{role}' (set 'registry.tokens.{role}')"
     ))
 }

@@ -3,6 +3,7 @@
 use crate::allocate::{Placement, Reason, Refusal, Request};
 use crate::check;
 use crate::counters::RefusalLabels;
+use crate::failure::Failure;
 use crate::model::DeviceId;
 use crate::records::{AcceleratorRecord, AssignmentRecord, Change, InstanceRecord, NodeRecord};
 use crate::registry::{Decided, Registry};
@@ -38,7 +39,7 @@ pub(crate) fn allocate(
             let wanted = wanted(state, &request, name.clone(), lease_s, created_at_s)?;
             if let Some(before) = state.image().instances.get(&name) {
                 if before.tenant != wanted.tenant {
-                    return Err(Status::already_exists(format!(
+                    return Err(Failure::AlreadyExists.status(format!(
                         "instance '{name}' belongs to another tenant: choose another name"
                     )));
                 }
@@ -50,7 +51,7 @@ pub(crate) fn allocate(
                     return Ok((Vec::new(), Ok(())));
                 }
             } else if state.image().instances.len() >= registry.options.limits.instances {
-                return Err(Status::resource_exhausted(format!(
+                return Err(Failure::ResourceExhausted.status(format!(
                     "too many instances: 'registry.limits.instances' is {}: release some",
                     registry.options.limits.instances
                 )));
@@ -102,7 +103,7 @@ pub(crate) fn allocate(
 fn made_up() -> Result<String, Status> {
     let mut bytes = [0u8; 8];
     getrandom::fill(&mut bytes)
-        .map_err(|e| Status::internal(format!("cannot generate a name: {e}")))?;
+        .map_err(|e| Failure::Internal.status(format!("cannot generate a name: {e}")))?;
     Ok(format!("i-{:016x}", u64::from_ne_bytes(bytes)))
 }
 
@@ -128,7 +129,7 @@ fn wanted(
     if !request.function.is_empty() {
         let function = state.image().functions.get(&request.function);
         let function = function.ok_or_else(|| {
-            Status::not_found(format!(
+            Failure::NotFound.status(format!(
                 "function '{}' not found: deploy it first, or omit it",
                 check::shown(&request.function)
             ))
@@ -140,7 +141,7 @@ fn wanted(
     if !request.pool.is_empty() {
         let pool = state.image().pools.get(&request.pool);
         let pool = pool.ok_or_else(|| {
-            Status::not_found(format!(
+            Failure::NotFound.status(format!(
                 "pool '{}' not found: create it first",
                 check::shown(&request.pool)
             ))
@@ -149,7 +150,7 @@ fn wanted(
         if query.term(Field::Pool).is_none() {
             query = query
                 .with(Field::Pool, &pool.name)
-                .map_err(|e| Status::invalid_argument(e.to_string()))?;
+                .map_err(|e| Failure::InvalidArgument.status(e.to_string()))?;
         }
     } else {
         count = count.max(1);
@@ -246,7 +247,7 @@ fn adopt(
     for id in devices.iter().collect::<BTreeSet<_>>() {
         let existing = state.index().snapshot().devices.get(id);
         let existing = existing.ok_or_else(|| {
-            Status::failed_precondition(format!(
+            Failure::FailedPrecondition.status(format!(
                 "device '{}' is not registered: retry after its node has joined",
                 check::shown(id)
             ))
@@ -440,7 +441,7 @@ pub(crate) fn renew(
     let name = &request.instance;
     check::count("devices", request.except.len(), EXCEPT_MAX)?;
     let unknown = || {
-        Status::not_found(format!(
+        Failure::NotFound.status(format!(
             "instance '{}' not found: allocate it",
             check::shown(name)
         ))

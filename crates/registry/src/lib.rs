@@ -15,6 +15,7 @@ mod check;
 pub mod clock;
 mod containers;
 pub mod counters;
+pub mod failure;
 mod functions;
 mod grpc;
 mod incoming;

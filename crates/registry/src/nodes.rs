@@ -1,6 +1,7 @@
 //! Nodes: registration, heartbeats, deregistration.
 
 use crate::check;
+use crate::failure::Failure;
 use crate::instances;
 use crate::model::{Accelerator, Stored};
 use crate::options::LimitOptions;
@@ -55,7 +56,7 @@ pub(crate) fn register(
 fn record(request: proto::RegisterRequest, limits: &LimitOptions) -> Result<NodeRecord, Status> {
     let node = request
         .node
-        .ok_or_else(|| Status::invalid_argument("the request has no node"))?;
+        .ok_or_else(|| Failure::InvalidArgument.status("the request has no node"))?;
     check::name("the node's name", &node.name)?;
     check::count("endpoints", node.endpoints.len(), ENDPOINTS_MAX)?;
     for endpoint in &node.endpoints {
@@ -68,10 +69,9 @@ fn record(request: proto::RegisterRequest, limits: &LimitOptions) -> Result<Node
     for device in request.devices {
         let device = device_record(device)?;
         if let Some(twice) = devices.insert(device.name.clone(), device) {
-            return Err(Status::invalid_argument(format!(
-                "duplicate device '{}'",
-                twice.name
-            )));
+            return Err(
+                Failure::InvalidArgument.status(format!("duplicate device '{}'", twice.name))
+            );
         }
     }
     Ok(NodeRecord {
@@ -120,9 +120,8 @@ fn device_record(device: proto::DeviceDescription) -> Result<DeviceRecord, Statu
 /// The store contains only a hash of the secret.
 fn hashed(id: &str) -> Result<String, Status> {
     if !(16..=128).contains(&id.len()) || !id.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err(Status::invalid_argument(
-            "the node's id must be 16 to 128 visible ASCII characters, not guessable",
-        ));
+        return Err(Failure::InvalidArgument
+            .status("the node's id must be 16 to 128 visible ASCII characters, not guessable"));
     }
     let digest = Sha256::digest(id.as_bytes());
     Ok(digest.iter().map(|b| format!("{b:02x}")).collect())
@@ -132,7 +131,7 @@ fn hashed(id: &str) -> Result<String, Status> {
 fn admit(state: &State, mut node: NodeRecord, limits: &LimitOptions) -> Decided<()> {
     let Some((before, live)) = state.node(&node.name) else {
         if state.image().nodes.len() >= limits.nodes {
-            return Err(Status::resource_exhausted(format!(
+            return Err(Failure::ResourceExhausted.status(format!(
                 "too many nodes: 'registry.limits.nodes' is {}",
                 limits.nodes
             )));
@@ -140,7 +139,7 @@ fn admit(state: &State, mut node: NodeRecord, limits: &LimitOptions) -> Decided<
         return Ok((vec![Change::PutNode(node)], ()));
     };
     if before.id_sha256 != node.id_sha256 && live.phase != Phase::Silent {
-        return Err(Status::already_exists(format!(
+        return Err(Failure::AlreadyExists.status(format!(
             "node name '{}' is in use: set another 'node.name', or wait until the other node's lease expires",
             node.name
         )));
@@ -197,13 +196,13 @@ pub(crate) fn authentic<'a>(
     id: &str,
 ) -> Result<&'a NodeRecord, Status> {
     let Some((record, _)) = state.node(node) else {
-        return Err(Status::not_found(format!(
+        return Err(Failure::NotFound.status(format!(
             "node '{}' is not registered: register it",
             check::shown(node)
         )));
     };
     if record.id_sha256 != hashed(id)? {
-        return Err(Status::permission_denied(format!(
+        return Err(Failure::PermissionDenied.status(format!(
             "node name '{node}' is in use: set another 'node.name'"
         )));
     }
@@ -264,9 +263,9 @@ fn check_loads(devices: &[proto::DeviceLoad], devices_max: usize) -> Result<(), 
         check::count("regions", device.regions.len(), REGIONS_MAX)?;
         check::count("instances", device.instances.len(), CONNECTED_MAX)?;
         if device.failure.len() > 1_024 {
-            return Err(Status::invalid_argument(
-                "a failure's text must have at most 1024 bytes",
-            ));
+            return Err(
+                Failure::InvalidArgument.status("a failure's text must have at most 1024 bytes")
+            );
         }
         for region in &device.regions {
             check::text("the accelerator's name", &region.name)?;

@@ -1,6 +1,7 @@
 //! Queries of operators.
 
 use crate::check;
+use crate::failure::Failure;
 use crate::model::UTILIZATION;
 use crate::options::QUEUE_WAIT_MS;
 use crate::records::{DeviceRecord, NodeRecord};
@@ -86,7 +87,7 @@ fn find<'a>(
 ) -> Result<(&'a NodeRecord, &'a LiveNode, &'a DeviceRecord), Status> {
     state.device(id).ok_or_else(|| {
         let shown = check::shown(id);
-        Status::not_found(format!("device '{shown}' not found: write it as node/name"))
+        Failure::NotFound.status(format!("device '{shown}' not found: write it as node/name"))
     })
 }
 
@@ -156,7 +157,7 @@ pub(crate) fn end_task(
         started_ns: request.started_ns,
     };
     if !state.end_task(&node, task) {
-        return Err(Status::not_found(format!(
+        return Err(Failure::NotFound.status(format!(
             "device '{}' does not run that task: it has ended, or its node does not respond",
             request.device
         )));

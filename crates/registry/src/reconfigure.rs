@@ -9,6 +9,7 @@
 use crate::allocate::{evacuate, plan, Plan};
 use crate::check;
 use crate::counters::ReconfigurationLabels;
+use crate::failure::Failure;
 use crate::instances::{assignment, assignments, Nodes};
 use crate::model::Accelerator;
 use crate::nodes::authentic;
@@ -29,9 +30,7 @@ pub(crate) fn reconfiguration(
     check::text("the accelerator's name", &request.name)?;
     check::name_or_none("the tenant", &request.tenant)?;
     if request.digest.is_empty() {
-        return Err(Status::invalid_argument(
-            "the accelerator's digest is missing",
-        ));
+        return Err(Failure::InvalidArgument.status("the accelerator's digest is missing"));
     }
     let reply = registry.change(|state| validate(state, &request), |_| {})?;
     let answer = match (reply.allowed, reply.unchanged) {
@@ -92,7 +91,7 @@ fn validate(
     let node = authentic(state, &request.node, &request.id)?;
     let device = node.devices.get(&request.device).ok_or_else(|| {
         let shown = check::shown(&request.device);
-        Status::not_found(format!("node '{}' has no device '{shown}'", node.name))
+        Failure::NotFound.status(format!("node '{}' has no device '{shown}'", node.name))
     })?;
     let id = device_id(&node.name, &device.name);
     let Some(instance) = state.image().instances.get(&request.instance) else {
@@ -283,7 +282,7 @@ pub(crate) fn end(
             let mut after = node.clone();
             let device = after.devices.get_mut(&request.device).ok_or_else(|| {
                 let shown = check::shown(&request.device);
-                Status::not_found(format!("node '{}' has no device '{shown}'", node.name))
+                Failure::NotFound.status(format!("node '{}' has no device '{shown}'", node.name))
             })?;
             let planned = device.pending.get(&request.region);
             let name = planned.map(|p| p.name.clone()).unwrap_or_default();
@@ -376,7 +375,7 @@ fn find_device<'a>(state: &State, device: &'a str) -> Result<(&'a str, &'a str),
         .split_once('/')
         .filter(|_| state.device(device).is_some());
     id.ok_or_else(|| {
-        Status::not_found(format!(
+        Failure::NotFound.status(format!(
             "device '{}' not found: write it as node/name",
             check::shown(device)
         ))

@@ -6,6 +6,7 @@
 use crate::clock::{unix_s, Clock, LeaseClock};
 use crate::containers::Containers;
 use crate::counters::Counters;
+use crate::failure::Failure;
 use crate::options::Options;
 use crate::records::{Change, Image};
 use crate::state::{State, Swept, Terms};
@@ -132,7 +133,7 @@ impl Registry {
         }
         failures.store.clone_from(&text);
         self.counters.store_failures.inc();
-        Status::unavailable(format!("not applied: {text}"))
+        Failure::Unavailable.status(format!("not applied: {text}"))
     }
 
     /// Current failures.
@@ -149,7 +150,7 @@ impl Registry {
     pub fn content(&self, function: &str) -> Result<Option<Vec<u8>>, Status> {
         self.store
             .content(function)
-            .map_err(|e| Status::unavailable(format!("{:#}", anyhow::Error::from(e))))
+            .map_err(|e| Failure::Unavailable.status(format!("{:#}", anyhow::Error::from(e))))
     }
 
     /// Releases the store to another registry. All further changes fail.

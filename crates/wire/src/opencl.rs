@@ -2,6 +2,9 @@
 //!
 //! The names are the specification's, without `CL_`. `baltra-opencl` has all of them, with the
 //! types of a driver's interface.
+//!
+//! `scripts/reference.py` writes the comments of errors with a remedy into
+//! `docs/reference/errors.md`: those that Baltra returns itself.
 
 /// `CL_PLATFORM_NAME`
 pub const PLATFORM_NAME: u32 = 0x0902;
@@ -47,25 +50,39 @@ pub const QUEUE_PROFILING_ENABLE: u64 = 1 << 1;
 pub const SUCCESS: i32 = 0;
 /// `CL_DEVICE_NOT_FOUND`
 pub const DEVICE_NOT_FOUND: i32 = -1;
-/// `CL_DEVICE_NOT_AVAILABLE`
+/// `CL_DEVICE_NOT_AVAILABLE`: The program's executor or connection has ended: a crash of the
+/// driver, a lost context, a task beyond its time limit, an operator's order, a lost node. Remedy:
+/// create a new context; `baltra devices --local --json` lists the cause (`faults`).
 pub const DEVICE_NOT_AVAILABLE: i32 = -2;
-/// `CL_COMPILER_NOT_AVAILABLE`
+/// `CL_COMPILER_NOT_AVAILABLE`: A source is built for a board whose node lacks the compiler. Remedy:
+/// `baltra doctor` on the node, or a program from a binary.
 pub const COMPILER_NOT_AVAILABLE: i32 = -3;
-/// `CL_MEM_OBJECT_ALLOCATION_FAILURE`
+/// `CL_MEM_OBJECT_ALLOCATION_FAILURE`: The tenant's quota or the device's memory is exhausted.
+/// Remedy: release buffers; `baltra top` shows the memory of each tenant, `baltra tenant` sets
+/// quotas, `device.memory_overcommit` swaps.
 pub const MEM_OBJECT_ALLOCATION_FAILURE: i32 = -4;
-/// `CL_OUT_OF_RESOURCES`
+/// `CL_OUT_OF_RESOURCES`: The session has too many objects, queues or commands (`limits.objects`);
+/// or a kernel on a board or emulated accelerator accessed memory outside of its buffers, failed or
+/// was stopped. Remedy: release objects; the manager's log has the kernel, the argument and the
+/// offset.
 pub const OUT_OF_RESOURCES: i32 = -5;
-/// `CL_OUT_OF_HOST_MEMORY`
+/// `CL_OUT_OF_HOST_MEMORY`: A command or a program's headers exceed what a message can carry, or a
+/// shared mapping failed. Remedy: smaller arguments and sources; `baltra doctor` reports limits of
+/// memory.
 pub const OUT_OF_HOST_MEMORY: i32 = -6;
-/// `CL_BUILD_PROGRAM_FAILURE`
+/// `CL_BUILD_PROGRAM_FAILURE`: Kernels cannot be compiled, on boards and emulated accelerators also
+/// because a construct has no circuit. Remedy: `CL_PROGRAM_BUILD_LOG` has the line and the reason.
 pub const BUILD_PROGRAM_FAILURE: i32 = -11;
-/// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST`
+/// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST`: A command that this one waits for has failed.
+/// Remedy: query the execution status of the events.
 pub const EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST: i32 = -14;
 /// `CL_INVALID_VALUE`
 pub const INVALID_VALUE: i32 = -30;
 /// `CL_INVALID_MEM_OBJECT`
 pub const INVALID_MEM_OBJECT: i32 = -38;
-/// `CL_INVALID_BINARY`
+/// `CL_INVALID_BINARY`: The image or binary is of another device, shell or region, or the node's
+/// store lacks the accelerator. Remedy: the build log or the manager's log has the reason; `baltra
+/// accelerator` lists the store.
 pub const INVALID_BINARY: i32 = -42;
 /// `CL_INVALID_BUILD_OPTIONS`
 pub const INVALID_BUILD_OPTIONS: i32 = -43;
@@ -87,7 +104,8 @@ pub const INVALID_WORK_DIMENSION: i32 = -53;
 pub const INVALID_WORK_GROUP_SIZE: i32 = -54;
 /// `CL_INVALID_WORK_ITEM_SIZE`
 pub const INVALID_WORK_ITEM_SIZE: i32 = -55;
-/// `CL_INVALID_OPERATION`
+/// `CL_INVALID_OPERATION`: The device's driver lacks the function. Remedy: `clinfo` lists the
+/// device's version and extensions.
 pub const INVALID_OPERATION: i32 = -59;
 /// `CL_INVALID_BUFFER_SIZE`
 pub const INVALID_BUFFER_SIZE: i32 = -61;

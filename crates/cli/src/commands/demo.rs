@@ -12,6 +12,7 @@ use crate::args::{Config, Demo, Door};
 use crate::configuration::{self, Everything};
 use crate::control::Control;
 use crate::daemons::{Running, Tie};
+use crate::exit::Exit;
 use crate::http::{As, Call, Gateway};
 use crate::output;
 use anyhow::{bail, ensure, Context, Result};
@@ -60,7 +61,7 @@ pub fn demo(args: &Demo) -> Result<ExitCode> {
     }
     if interrupted.load(Ordering::Relaxed) {
         eprintln!("baltra: interrupted; the daemons have ended");
-        return Ok(ExitCode::from(130));
+        return Ok(Exit::Interrupted.into());
     }
     result.map(|()| ExitCode::SUCCESS)
 }

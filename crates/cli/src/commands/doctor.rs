@@ -7,6 +7,7 @@ mod host;
 mod opencl;
 
 use crate::args::Doctor;
+use crate::exit::Exit;
 use crate::output;
 use anyhow::Result;
 use baltra_manager::options::PathOptions;
@@ -78,12 +79,8 @@ pub fn doctor(args: &Doctor, paths: &PathOptions) -> Result<ExitCode> {
     findings.extend(opencl::findings());
     findings.extend(daemons::findings(paths));
     findings.extend(host::findings());
-    let bad = findings.iter().any(|f| f.verdict == Verdict::Bad);
-    let code = if bad {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    };
+    let is_well = findings.iter().all(|f| f.verdict != Verdict::Bad);
+    let code = Exit::of(is_well).into();
     if args.json.json {
         let all: Vec<_> = findings
             .iter()

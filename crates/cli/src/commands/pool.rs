@@ -1,6 +1,7 @@
 //! `baltra device`, `baltra instances`, `baltra pool`, and `baltra devices` for the pool.
 
 use crate::args::{Device, Devices, Instances, Pool};
+use crate::exit::Exit;
 use crate::output::{self, Table};
 use crate::registry::Registry;
 use anyhow::Result;
@@ -190,7 +191,7 @@ fn drain(registry: &Registry, device: &str, wait: Duration, as_json: bool) -> Re
         if as_json {
             print_drained(device, &reply.migrations, None);
         }
-        return Ok(exit(stay == 0));
+        return Ok(Exit::of(stay == 0).into());
     }
     let left = loop {
         let left = left(registry, device, started)?;
@@ -211,15 +212,7 @@ fn drain(registry: &Registry, device: &str, wait: Duration, as_json: bool) -> Re
         print_left(device, &reply.migrations, left.as_ref(), wait);
     }
     let empty = left.is_some_and(|left| left.sessions == 0 && left.instances.is_empty());
-    Ok(exit(empty && stay == 0))
-}
-
-fn exit(well: bool) -> ExitCode {
-    if well {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    Ok(Exit::of(empty && stay == 0).into())
 }
 
 /// The instances and sessions of a device; `None` if its node has not reported since.

@@ -8,6 +8,7 @@
 //! Pages of other sites cannot send requests with JSON and this header without a preflight request,
 //! which is refused.
 
+use crate::http::failure::Failure;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{header, HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -62,18 +63,18 @@ async fn act(
     // Only a request without a preflight could have another type.
     if headers.get(header::CONTENT_TYPE).map(|v| v.as_bytes()) != Some(b"application/json") {
         let text = "the content type must be application/json\n";
-        return (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response();
+        return (Failure::UnsupportedType.status(), text).into_response();
     }
     let request: Action = match serde_json::from_slice(&body) {
         Ok(request) => request,
         Err(error) => {
             let text = format!("invalid request: {error}\n");
-            return (StatusCode::BAD_REQUEST, text).into_response();
+            return (Failure::BadRequest.status(), text).into_response();
         }
     };
     let Some(registry) = registry.as_ref() else {
         let text = "this gateway has no registry (set 'gateway.engine.registry')\n";
-        return (StatusCode::CONFLICT, text).into_response();
+        return (Failure::Conflict.status(), text).into_response();
     };
     let token = headers.get("x-operator-token");
     let token = token.and_then(|t| t.to_str().ok()).unwrap_or_default();
@@ -84,13 +85,15 @@ async fn act(
     let ordered = tokio::time::timeout(PATIENCE, order(&options, &action, request));
     match ordered.await {
         Ok(Ok(())) => StatusCode::NO_CONTENT.into_response(),
-        Ok(Err(status)) => (code(&status), format!("{}\n", status.message())).into_response(),
+        Ok(Err(status)) => {
+            (failure(&status).status(), format!("{}\n", status.message())).into_response()
+        }
         Err(_) => {
             let text = format!(
                 "the registry has not answered within {} s\n",
                 PATIENCE.as_secs()
             );
-            (StatusCode::GATEWAY_TIMEOUT, text).into_response()
+            (Failure::Timeout.status(), text).into_response()
         }
     }
 }
@@ -128,15 +131,15 @@ async fn order(options: &client::Options, action: &str, request: Action) -> Resu
     }
 }
 
-/// The registry's status over HTTP. A missing token is 403, because 401 would make the browser ask
+/// The registry's refusal over HTTP. A missing token is 403, because 401 would make the browser ask
 /// for a password.
-fn code(status: &Status) -> StatusCode {
+fn failure(status: &Status) -> Failure {
     match status.code() {
-        Code::InvalidArgument => StatusCode::BAD_REQUEST,
-        Code::Unauthenticated | Code::PermissionDenied => StatusCode::FORBIDDEN,
-        Code::NotFound => StatusCode::NOT_FOUND,
-        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::BAD_GATEWAY,
+        Code::InvalidArgument => Failure::BadRequest,
+        Code::Unauthenticated | Code::PermissionDenied => Failure::Forbidden,
+        Code::NotFound => Failure::NotFound,
+        Code::Unavailable => Failure::Unavailable,
+        _ => Failure::BadGateway,
     }
 }
 

@@ -1,12 +1,13 @@
 //! Access to the management of functions.
 
+use crate::http::failure::Failure;
 use crate::http::gateway::Gateway;
 use crate::http::problem::Problem;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::{HeaderName, HOST};
-use http::{HeaderMap, StatusCode, Uri};
+use http::{HeaderMap, Uri};
 use std::sync::Arc;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -38,7 +39,7 @@ fn check_local(headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
     let refused = |why: &str| {
         let detail =
             format!("management without a password is limited to programs on this host: {why} (set 'gateway.admin.password_sha256')");
-        Err(Problem::new(StatusCode::FORBIDDEN, detail))
+        Err(Problem::new(Failure::Forbidden, detail))
     };
     let site = headers.get(SEC_FETCH_SITE).map(|v| v.as_bytes());
     if site.is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {

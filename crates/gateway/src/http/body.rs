@@ -2,9 +2,9 @@
 //! returns them.
 
 use crate::http::budget::Held;
+use crate::http::failure::Failure;
 use crate::http::problem::Problem;
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use std::collections::VecDeque;
@@ -259,7 +259,7 @@ where
 
 fn broken(error: &impl std::fmt::Display) -> Problem {
     let detail = format!("malformed body: {error}");
-    Problem::new(StatusCode::BAD_REQUEST, detail).closing()
+    Problem::new(Failure::BadRequest, detail).closing()
 }
 
 #[cfg(test)]

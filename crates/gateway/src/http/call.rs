@@ -2,6 +2,7 @@
 
 use crate::http::body::Payload;
 use crate::http::budget::Held;
+use crate::http::failure::Failure;
 use crate::http::gateway::Gateway;
 use crate::http::keys::TenantIndex;
 use crate::http::meters::{Ended, Ending, Meter, Shed};
@@ -15,7 +16,6 @@ use baltra_engine::{CallError, Caller, Timing, Trace};
 use baltra_functions::manifest::Codec;
 use baltra_functions::{Answer, Call, Request as FunctionRequest};
 use http::header::{HeaderValue, ACCEPT, CONTENT_TYPE};
-use http::StatusCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -186,7 +186,7 @@ pub(crate) fn problem_of(error: CallError) -> Problem {
         CallError::HeldOff { retry_after } => {
             Problem::shed(Shed::HeldOff, error.to_string(), *retry_after)
         }
-        CallError::Deadline => Problem::new(StatusCode::GATEWAY_TIMEOUT, error.to_string()),
+        CallError::Deadline => Problem::new(Failure::Timeout, error.to_string()),
         CallError::Unavailable(why) => Problem::overload(
             format!("no replica can run the call now: {}", without_paths(why)),
             Duration::from_secs(1),

@@ -3,12 +3,13 @@
 
 use crate::http::body::{Gathered, Payload};
 use crate::http::budget::Held;
+use crate::http::failure::Failure;
 use crate::http::problem::Problem;
 use crate::http::task::blocking;
 use bytes::{Buf, Bytes};
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::collections::VecDeque;
@@ -57,7 +58,7 @@ impl Coding {
         match (coding, values.next()) {
             (Some((_, coding)), None) => Ok(*coding),
             _ => Err(Problem::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                Failure::UnsupportedType,
                 format!("unsupported content encoding: use one of {CODINGS}"),
             )
             .with(ACCEPT_ENCODING, CODINGS)
@@ -214,7 +215,7 @@ mod tests {
     use crate::http::budget::Budget;
     use flate2::write::{GzEncoder, ZlibEncoder};
     use flate2::Compression;
-    use http::HeaderValue;
+    use http::{HeaderValue, StatusCode};
     use proptest::prelude::*;
     use std::io::Write;
 

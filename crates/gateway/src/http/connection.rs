@@ -4,6 +4,7 @@
 //! of the worker's coarse clock, and once per tick the worker closes connections that exceed their
 //! limits. This keeps ten thousand idle connections cheap.
 
+use crate::http::failure::Failure;
 use crate::http::scan::{Refusal, Scanner, Within};
 use crate::options::LimitOptions;
 use std::io;
@@ -339,14 +340,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 impl Refusal {
     /// The whole response, because the parser never sees the rejected request.
     fn response(self) -> String {
-        let (status, title, detail) = match self {
+        let (failure, detail) = match self {
             Refusal::HeadTooLarge => (
-                431,
-                "Request Header Fields Too Large",
+                Failure::HeadTooLarge,
                 "the request line and headers exceed 'gateway.limits.head_bytes_max'",
             ),
-            Refusal::Ambiguous(why) => (400, "Bad Request", why),
+            Refusal::Ambiguous(why) => (Failure::BadRequest, why),
         };
+        let status = failure as u16;
+        let title = failure.status().canonical_reason().unwrap_or("Error");
         let body = serde_json::json!({
             "type": "about:blank", "title": title, "status": status, "detail": detail,
         });

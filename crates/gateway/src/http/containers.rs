@@ -5,13 +5,13 @@
 //! makes the registry's controller start a replica. An endpoint is valid for [`VALID`] only; the
 //! controller that stops a container relies on that.
 
+use crate::http::failure::Failure;
 use crate::http::keys::{Keys, TenantIndex};
 use crate::http::meters::{Meter, Meters};
 use crate::http::problem::Problem;
 use arc_swap::ArcSwap;
 use baltra_api::registry::{self as proto, CallCount};
 use http::header::RETRY_AFTER;
-use http::StatusCode;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -286,7 +286,7 @@ impl Container {
         match found {
             Ok((stream, at)) => Ok((stream, at, began.elapsed())),
             Err(_) => Err(Problem::new(
-                StatusCode::GATEWAY_TIMEOUT,
+                Failure::Timeout,
                 format!("no replica of '{}' was ready in time", self.name),
             )
             .with(RETRY_AFTER, "5")),

@@ -6,6 +6,7 @@
 use crate::http::body::{collect, whole, Payload};
 use crate::http::coding::Coding;
 use crate::http::containers::Container;
+use crate::http::failure::Failure;
 use crate::http::gateway::{DeployRequest, Gateway, Readiness};
 use crate::http::meters::Ending;
 use crate::http::namespace::{check_namespace, NAMESPACE};
@@ -359,7 +360,7 @@ pub(crate) async fn remove_stored(State(gateway): Door, At(name): At<String>) ->
         Ok(StatusCode::NO_CONTENT.into_response())
     } else {
         Err(Problem::new(
-            StatusCode::NOT_FOUND,
+            Failure::NotFound,
             "the function is not in the gateway's store",
         ))
     }
@@ -369,7 +370,7 @@ pub(crate) async fn remove_stored(State(gateway): Door, At(name): At<String>) ->
 pub(crate) async fn asynchronous(State(gateway): Door, At(id): At<String>) -> Answer {
     let status = gateway.queue.status(&id).ok_or_else(|| {
         Problem::new(
-            StatusCode::NOT_FOUND,
+            Failure::NotFound,
             "no asynchronous call with this id: unknown, or ended too long ago",
         )
     })?;

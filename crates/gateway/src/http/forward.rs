@@ -5,6 +5,7 @@
 use crate::http::body::Body;
 use crate::http::call::Metered;
 use crate::http::containers::{Container, InFlight};
+use crate::http::failure::Failure;
 use crate::http::gateway::Gateway;
 use crate::http::keys::TenantIndex;
 use crate::http::meters::Ending;
@@ -16,7 +17,7 @@ use baltra_api::registry::CallsRequest;
 use baltra_engine::{Timing, Trace};
 use http::header::{HeaderName, AUTHORIZATION, CONNECTION, EXPECT, HOST, RETRY_AFTER};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
@@ -121,7 +122,7 @@ async fn pass_on(
     let request = request(asked, at, gateway.keys.are_wanted(), body)?;
     let broken = |error: &dyn std::fmt::Display| {
         let detail = format!("'{}' at {at} did not respond: {error}", container.name);
-        Problem::new(StatusCode::BAD_GATEWAY, detail)
+        Problem::new(Failure::BadGateway, detail)
     };
     let greeted = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = greeted.map_err(|error| broken(&error))?;
@@ -130,7 +131,7 @@ async fn pass_on(
     let answered = tokio::time::timeout_at(deadline.into(), sender.send_request(request)).await;
     let answered = answered.map_err(|_| {
         let detail = format!("'{}' did not respond in time", container.name);
-        Problem::new(StatusCode::GATEWAY_TIMEOUT, detail).with(RETRY_AFTER, "5")
+        Problem::new(Failure::Timeout, detail).with(RETRY_AFTER, "5")
     })?;
     let mut response = answered.map_err(|error| broken(&error))?;
     end_to_end(response.headers_mut());

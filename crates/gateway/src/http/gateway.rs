@@ -4,6 +4,7 @@ use crate::http::budget::{Budget, Held};
 use crate::http::containers::Containers;
 use crate::http::delivery::Deliveries;
 use crate::http::deployment::Deployment;
+use crate::http::failure::Failure;
 use crate::http::inference::memory::Regions;
 use crate::http::keys::{Keys, TenantIndex};
 use crate::http::logs::Logs;
@@ -19,7 +20,6 @@ use anyhow::{Context, Result};
 use baltra_engine::{CallError, Engine};
 use baltra_functions::Function;
 use baltra_trace::Spans;
-use http::StatusCode;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -262,7 +262,7 @@ impl Gateway {
         if let Some(why) = self.engine.deploy(&function, settings).await {
             self.engine.remove(&function);
             let detail = format!("cannot place function '{}': {why}", deployment.name);
-            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+            return Err(Problem::new(Failure::Unavailable, detail));
         }
         let built = tokio::time::timeout(BUILD_WAIT, self.engine.warm(&function)).await;
         if let Ok(Err(CallError::Failed(why))) = &built {
@@ -435,7 +435,7 @@ impl Gateway {
                 "function '{}' is deployed from it: remove that function first",
                 user.name()
             );
-            return Err(Problem::new(StatusCode::CONFLICT, detail));
+            return Err(Problem::new(Failure::Conflict, detail));
         }
         let (store, wanted) = (self.store.clone(), name.to_owned());
         let removed = blocking(move || store.remove(&wanted)).await?;
@@ -484,7 +484,7 @@ impl Gateway {
             let detail = format!(
                 "function '{name}' scales with its demand: set the bounds in its manifest ('scale') or in labels of its deployment"
             );
-            return Err(Problem::new(StatusCode::CONFLICT, detail));
+            return Err(Problem::new(Failure::Conflict, detail));
         }
         let deployment = Deployment {
             replicas,

@@ -22,6 +22,7 @@ pub(crate) mod wire;
 
 use crate::http::budget::Held;
 use crate::http::call::{from, problem_of, Metered};
+use crate::http::failure::Failure;
 use crate::http::gateway::{Gateway, TOO_MANY};
 use crate::http::keys::TenantIndex;
 use crate::http::meters::{Ending, Meter};
@@ -30,7 +31,7 @@ use crate::http::problem::Problem;
 use crate::http::spans::{self, Called};
 use crate::http::table::Deployed;
 use crate::http::task::blocking;
-use ::http::{HeaderMap, StatusCode};
+use ::http::HeaderMap;
 use baltra_engine::{Timing, Trace};
 use baltra_functions::{Body, Call};
 use datatype::{Datatype, Output};
@@ -120,7 +121,7 @@ pub(crate) fn model(
             "unknown version: '{}' has only version '{own}'",
             deployed.name()
         );
-        return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+        return Err(Problem::new(Failure::NotFound, detail));
     }
     Ok((deployed, caller))
 }

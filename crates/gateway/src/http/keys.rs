@@ -1,5 +1,6 @@
 //! Authentication of callers by key, and rate limits.
 
+use crate::http::failure::Failure;
 use crate::http::problem::Problem;
 use crate::options::Options;
 use base64::Engine as _;
@@ -124,7 +125,7 @@ impl Keys {
             let seconds = wait.as_millis().div_ceil(1000).max(1);
             let detail = format!("tenant '{}' exceeds its rate of calls", tenant.name);
             let retry_after = seconds.to_string();
-            Problem::new(http::StatusCode::TOO_MANY_REQUESTS, detail)
+            Problem::new(Failure::TooManyRequests, detail)
                 .with(http::header::RETRY_AFTER, &retry_after)
         })
     }

@@ -1,6 +1,7 @@
 //! Error responses: `application/problem+json` (RFC 9457).
 
 use crate::http::body::Body;
+use crate::http::failure::Failure;
 use crate::http::meters::Shed;
 use baltra_functions::BindError;
 use bytes::Bytes;
@@ -26,9 +27,9 @@ pub struct Problem {
 
 impl Problem {
     /// A problem without headers.
-    pub fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
+    pub fn new(failure: Failure, detail: impl Into<String>) -> Problem {
         Problem {
-            status,
+            status: failure.status(),
             detail: detail.into(),
             shed: None,
             headers: Vec::new(),
@@ -37,13 +38,13 @@ impl Problem {
 
     /// Status 400.
     pub fn bad_request(detail: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::BAD_REQUEST, detail)
+        Problem::new(Failure::BadRequest, detail)
     }
 
     /// 401 for management's password.
     pub fn unauthorized_admin() -> Problem {
         let detail = "management requires the password of 'gateway.admin' (basic authentication)";
-        Problem::new(StatusCode::UNAUTHORIZED, detail).with(
+        Problem::new(Failure::Unauthorized, detail).with(
             WWW_AUTHENTICATE,
             "Basic realm=\"baltra\", charset=\"UTF-8\"",
         )
@@ -52,7 +53,7 @@ impl Problem {
     /// 401 for a key.
     pub fn unauthorized_key() -> Problem {
         let detail = "this gateway requires a key: 'Authorization: Bearer KEY' or 'X-API-Key: KEY'";
-        Problem::new(StatusCode::UNAUTHORIZED, detail)
+        Problem::new(Failure::Unauthorized, detail)
             .with(WWW_AUTHENTICATE, "Bearer realm=\"baltra\"")
     }
 
@@ -60,7 +61,7 @@ impl Problem {
     pub fn unknown_function(name: &str) -> Problem {
         let name: String = name.chars().take(64).collect();
         Problem::new(
-            StatusCode::NOT_FOUND,
+            Failure::NotFound,
             format!("function '{name}' is not deployed"),
         )
     }
@@ -68,7 +69,7 @@ impl Problem {
     /// 405 with the supported methods.
     pub fn method_not_allowed(allow: &str) -> Problem {
         Problem::new(
-            StatusCode::METHOD_NOT_ALLOWED,
+            Failure::MethodNotAllowed,
             format!("method not allowed: use one of {allow}"),
         )
         .with(ALLOW, allow)
@@ -77,7 +78,7 @@ impl Problem {
     /// Status 413.
     pub fn too_large(what: &str, bytes_max: u64) -> Problem {
         Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
+            Failure::TooLarge,
             format!("{what} is larger than {bytes_max} bytes"),
         )
     }
@@ -85,20 +86,20 @@ impl Problem {
     /// 415 with the supported types.
     pub fn unsupported_type(wanted: &str) -> Problem {
         Problem::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Failure::UnsupportedType,
             format!("unsupported content type: use {wanted}"),
         )
     }
 
     /// Status 422.
     pub fn unprocessable(detail: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
+        Problem::new(Failure::Unprocessable, detail)
     }
 
     /// 503 with the time after which to retry.
     pub fn overload(detail: impl Into<String>, retry_after: std::time::Duration) -> Problem {
         let seconds = retry_after.as_millis().div_ceil(1000).max(1);
-        let mut problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail);
+        let mut problem = Problem::new(Failure::Unavailable, detail);
         problem
             .headers
             .push((RETRY_AFTER, HeaderValue::from(seconds as u64)));
@@ -107,7 +108,7 @@ impl Problem {
 
     /// 500; the operator finds the cause in the log.
     pub fn internal(detail: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+        Problem::new(Failure::Internal, detail)
     }
 
     /// 503 for a call that is refused under load.
@@ -127,7 +128,7 @@ impl Problem {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
         match error.kind() {
             StorageFull | QuotaExceeded => Problem::new(
-                StatusCode::INSUFFICIENT_STORAGE,
+                Failure::StorageFull,
                 format!("cannot write {what}: the disk of the gateway's state directory is full"),
             ),
             _ => {
@@ -184,11 +185,8 @@ impl From<BindError> for Problem {
         if let BindError::MethodNotAllowed { allow } = &error {
             return Problem::method_not_allowed(allow);
         }
-        let status = StatusCode::from_u16(error.status());
-        Problem::new(
-            status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-            error.to_string(),
-        )
+        let failure = Failure::of(error.status());
+        Problem::new(failure, error.to_string())
     }
 }
 

@@ -1,13 +1,14 @@
 //! Requests and responses of the paths that are not calls: parameters, JSON, common errors.
 
 use crate::http::body::whole;
+use crate::http::failure::Failure;
 use crate::http::problem::Problem;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderMap, StatusCode, Uri};
+use http::{HeaderMap, Uri};
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 
@@ -17,14 +18,14 @@ pub(crate) const SMALL_BYTES_MAX: u64 = 1 << 20;
 pub(crate) async fn unknown(uri: Uri) -> Problem {
     let path: String = uri.path().chars().take(100).collect();
     Problem::new(
-        StatusCode::NOT_FOUND,
+        Failure::NotFound,
         format!("not found: '{path}' (/openapi.json lists the paths)"),
     )
 }
 
 pub(crate) async fn wrong_method() -> Problem {
     Problem::new(
-        StatusCode::METHOD_NOT_ALLOWED,
+        Failure::MethodNotAllowed,
         "method not allowed (see the header 'Allow')",
     )
 }
@@ -52,7 +53,10 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for At<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         match Path::from_request_parts(parts, state).await {
             Ok(Path(at)) => Ok(At(at)),
-            Err(error) => Err(Problem::new(error.status(), error.body_text())),
+            Err(error) => Err(Problem::new(
+                Failure::of(error.status().as_u16()),
+                error.body_text(),
+            )),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Routes other than calls: health, management, inference, metrics, the console.
 
 use crate::http::access::guard;
+use crate::http::failure::Failure;
 use crate::http::gateway::Gateway;
 use crate::http::inference::http as inference;
 use crate::http::request::{unknown, wrong_method};
@@ -10,7 +11,6 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::Router;
-use http::StatusCode;
 use std::sync::Arc;
 
 /// All paths; `console` is mounted under `/ui`.
@@ -51,6 +51,6 @@ pub(crate) fn router(gateway: &Arc<Gateway>, console: Router) -> Router {
 async fn ready(State(gateway): State<Arc<Gateway>>) -> Response {
     match gateway.why_not_ready() {
         None => "ready\n".into_response(),
-        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
+        Some(why) => (Failure::Unavailable.status(), format!("{why}\n")).into_response(),
     }
 }

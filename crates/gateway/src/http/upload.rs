@@ -1,5 +1,6 @@
 //! Uploads of functions: a tar archive, JSON, or a single manifest.
 
+use crate::http::failure::Failure;
 use crate::http::problem::Problem;
 use crate::http::store::{self, file_name, Error, Files, MANIFEST};
 use base64::Engine as _;
@@ -177,9 +178,7 @@ impl From<store::Error> for Problem {
                 Problem::bad_request(format!("cannot read the archive: {io}"))
             }
             Error::Io(io) => Problem::storage("the function", io),
-            Error::TooLarge(text) => {
-                Problem::new(http::StatusCode::PAYLOAD_TOO_LARGE, text.clone())
-            }
+            Error::TooLarge(text) => Problem::new(Failure::TooLarge, text.clone()),
             Error::Name(_) | Error::Both(_) | Error::NoManifest | Error::Manifest(_) => {
                 Problem::unprocessable(error.to_string())
             }

@@ -5,6 +5,7 @@
 
 use super::report;
 use crate::args::AcceleratorBuild;
+use crate::exit::Exit;
 use anyhow::{bail, Context, Result};
 use baltra_board::accelerator::manifest::Manifest;
 use baltra_board::accelerator::Image;
@@ -59,7 +60,7 @@ pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
         Ok(accelerator) => accelerator,
         Err(error) => {
             eprint!("{}", error.log);
-            return Ok(ExitCode::FAILURE);
+            return Ok(Exit::Failure.into());
         }
     };
     eprint!("{}", accelerator.log);

@@ -1,6 +1,7 @@
 //! `baltra function invoke`: calls a function and writes the response to stdout.
 
 use crate::args::Invoke;
+use crate::exit::Exit;
 use crate::http::{escaped, refusal, Answer, As, Call, Gateway};
 use crate::output::{self, Stdout};
 use anyhow::{anyhow, bail, Context, Result};
@@ -23,7 +24,7 @@ pub fn invoke(gateway: &Gateway, args: &Invoke) -> Result<ExitCode> {
         let status = answer.status;
         let body = gateway.collect(answer)?;
         output::error(&refusal(status, &body));
-        return Ok(ExitCode::FAILURE);
+        return Ok(Exit::Failure.into());
     }
     if args.deferred {
         let id = answer.headers.get("x-call-id");

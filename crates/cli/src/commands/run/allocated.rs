@@ -3,6 +3,7 @@
 use super::child::{code, is_stopped, start_code, Program, Signals};
 use super::{failed_to_start, prepare, DaemonLock, PAUSE_MAX, PAUSE_MIN, STEADY};
 use crate::args::{AsOne, Run};
+use crate::exit::Exit;
 use crate::output;
 use crate::registry::{call, unreachable, Registry, Services};
 use anyhow::{anyhow, bail, Result};
@@ -157,7 +158,7 @@ impl Owner<'_> {
         let mut pause = PAUSE_MIN;
         loop {
             if !self.wait_devices(&mut signals).await {
-                return Ok(ExitCode::from(143));
+                return Ok(Exit::Terminated.into());
             }
             let place = self.place()?;
             let started = Instant::now();

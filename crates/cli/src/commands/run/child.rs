@@ -1,5 +1,6 @@
 //! A supervised program.
 
+use crate::exit::Exit;
 use anyhow::Result;
 use rustix::process::{kill_process, Pid, Signal};
 use std::os::unix::process::ExitStatusExt;
@@ -16,8 +17,8 @@ pub fn code(status: ExitStatus) -> ExitCode {
 /// The exit code in a shell's convention: not found, or not executable.
 pub fn start_code(error: &std::io::Error) -> ExitCode {
     ExitCode::from(match error.kind() {
-        std::io::ErrorKind::NotFound => 127,
-        _ => 126,
+        std::io::ErrorKind::NotFound => Exit::NotFound,
+        _ => Exit::NotExecutable,
     })
 }
 

@@ -6,6 +6,7 @@ use super::{model, protocol, Inferred, EXTENSIONS, SERVER_NAME};
 use crate::http::access::guard;
 use crate::http::body::{collect, whole, Payload};
 use crate::http::coding::Coding;
+use crate::http::failure::Failure;
 use crate::http::gateway::{Gateway, Readiness};
 use crate::http::problem::Problem;
 use crate::http::request::{
@@ -127,7 +128,7 @@ async fn server_ready(State(gateway): Door) -> Response {
     let ready = gateway.why_not_ready().is_none();
     let mut response = json(&json!({"ready": ready}));
     if !ready {
-        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        *response.status_mut() = Failure::Unavailable.status();
     }
     response
 }

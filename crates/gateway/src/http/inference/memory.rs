@@ -5,10 +5,10 @@
 //! access to a truncated mapping would kill the gateway.
 
 use super::Span;
+use crate::http::failure::Failure;
 use crate::http::keys::TenantIndex;
 use crate::http::problem::Problem;
 use baltra_functions::Body;
-use http::StatusCode;
 use rustix::fs::{openat, Mode, OFlags, CWD};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ impl Regions {
     pub fn register(&self, owner: TenantIndex, region: Description) -> Result<(), Problem> {
         if !self.allowed {
             return Err(Problem::new(
-                StatusCode::FORBIDDEN,
+                Failure::Forbidden,
                 "shared memory is disabled ('gateway.shared_memory' is false)",
             ));
         }

@@ -1,6 +1,7 @@
 //! Requests of Triton's clients other than inference: a model's configuration and statistics,
 //! loading and unloading, settings. Shared by HTTP and gRPC.
 
+use crate::http::failure::Failure;
 use crate::http::gateway::{DeployRequest, Gateway, Readiness};
 use crate::http::meters::Ending;
 use crate::http::problem::Problem;
@@ -10,7 +11,6 @@ use crate::proto::{
     StatisticDuration,
 };
 use baltra_functions::TensorMetadata;
-use http::StatusCode;
 use serde_json::{json, Value};
 use std::sync::Arc;
 use tracing::{enabled, Level};
@@ -239,5 +239,5 @@ pub(crate) fn no_cuda() -> Problem {
 }
 
 fn fixed(why: &str) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, why)
+    Problem::new(Failure::BadRequest, why)
 }
