@@ -5,7 +5,8 @@ as the root of a container.
     make build && deploy/packages/tests/packages_test.py [NAME …]     (root)
 
 Names select tests. BALTRA_BINARIES is the directory of the binaries (target/release). The Debian
-root is kept in target/packages-test."""
+root is kept in target/packages-test. Lines that begin with "measured:" have times of installations,
+which depend on this host's load and on its package mirror, and are not checked."""
 
 import hashlib
 import json
@@ -167,6 +168,8 @@ class Tests:
         self.home = Path(tempfile.mkdtemp(prefix="baltra-packages-test-"))
         self.out = self.home / "packages"
         self.debian = None
+        # Seconds that apt took for the package and a driver.
+        self.installed_s = None
         output(BUILD, "--binaries", BINARIES, "--out", self.out)
 
     def end(self):
@@ -205,14 +208,14 @@ class Tests:
             self.debian = Debian(self.home)
             began = time.monotonic()
             self.debian.install(self.package("*.deb"))
-            print(f"apt installed the package and a driver in {time.monotonic() - began:.1f} s")
+            self.installed_s = time.monotonic() - began
         return self.debian
 
     def test_a_fresh_debian_runs_the_demonstration(self):
         debian = self.debian_with_baltra()
         began = time.monotonic()
         shown = debian.run("baltra", "demo")
-        print(f"demonstrated in {time.monotonic() - began:.1f} s")
+        print(f"measured: baltra demo in Debian: {time.monotonic() - began:.1f} s", flush=True)
         assert "identical, byte for byte" in shown, shown
         assert shown.count("the bytes equal the native ones") == 2, shown
         for command in (["--version"], ["version", "--json"], ["help", "run"]):
@@ -230,7 +233,13 @@ class Tests:
             assert devices and all(device["state"] == "ready" for device in devices), devices
             shared = "cd /tmp && baltra run -- /srv/sobel --repeat 1 --output first.png"
             system.run(shared)
-            print(f"first shared program after {time.monotonic() - began:.1f} s")
+            started_s = time.monotonic() - began
+            print(
+                f"measured: .deb in a fresh Debian: first shared OpenCL program after "
+                f"{self.installed_s + started_s:.1f} s (asked: 60 s): apt {self.installed_s:.1f} s, "
+                f"daemons and program {started_s:.1f} s",
+                flush=True,
+            )
             native = "OCL_ICD_VENDORS=/etc/OpenCL/vendors/pocl.icd"
             system.run(f"cd /tmp && {native} /srv/sobel --repeat 1 --output native.png")
             system.run("cmp /tmp/native.png /tmp/first.png")
@@ -279,14 +288,17 @@ class Tests:
 
     def test_a_fresh_environment_runs_the_demonstration(self):
         venv = self.home / "venv"
-        began = time.monotonic()
         output(sys.executable, "-m", "venv", venv)
+        began = time.monotonic()
         output(venv / "bin/pip", "install", "--quiet", "--no-deps", self.package("*.whl"))
         installed = time.monotonic()
         shown = output(venv / "bin/baltra", "demo")
+        ended = time.monotonic()
         print(
-            f"environment and wheel in {installed - began:.1f} s, demonstrated in "
-            f"{time.monotonic() - installed:.1f} s"
+            f"measured: wheel in a fresh environment: demonstration finished after "
+            f"{ended - began:.1f} s (asked: 90 s): pip {installed - began:.1f} s, "
+            f"baltra demo {ended - installed:.1f} s",
+            flush=True,
         )
         assert "identical, byte for byte" in shown, shown
         version = json.loads(output(venv / "bin/python", "-m", "baltra", "version", "--json"))
