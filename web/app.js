@@ -3,7 +3,7 @@
 import { h, s, text, mark, route } from './dom.js';
 import { choice } from './parts.js';
 import { Connection } from './stream.js';
-import { Store, problems } from './store.js';
+import { Series, Store, deviceKey, problems } from './store.js';
 import { Overview } from './views/overview.js';
 import { Functions } from './views/functions.js';
 import { FunctionView } from './views/function.js';
@@ -23,17 +23,37 @@ const VIEWS = [
   { path: 'nodes', label: 'Nodes', icon: 'M3 4h18v6H3zm0 10h18v6H3zM7 7h1m-1 10h1', make: () => new Nodes(look), count: 'nodes' },
 ];
 
-let chosen = 300;
+const RANGES = [
+  ['1 min', { span: 'recent', points: 60 }],
+  ['5 min', { span: 'recent', points: 300 }],
+  ['10 min', { span: 'recent', points: 600 }],
+  ['1 h', { span: 'hour', points: 600, every_s: 30 }],
+  ['24 h', { span: 'day', points: 600, every_s: 150 }],
+];
+let [, [, chosen]] = RANGES;
 
 /** The context of views: the data, and the selected time range. */
 const look = {
   store,
   filter: '',
   /** A gateway that started within the selected range has fewer points. */
-  get seconds() {
-    return Math.max(Math.min(chosen, store.tick), 30);
+  get points() {
+    return Math.max(Math.min(chosen.points, store.lines(chosen.span).tick), 30);
   },
+  /** Seconds of each point. */
+  get step() {
+    return store.lines(chosen.span).step;
+  },
+  /** The points of a value of everything, of a device or of a function in the selected range. */
+  total: (name) => pointsOf(store.lines(chosen.span).total[name]),
+  device: (device, name) => pointsOf(store.lines(chosen.span).devices.get(deviceKey(device))?.[name]),
+  function: (f, name) => pointsOf(store.lines(chosen.span).functions.get(f.name)?.[name]),
 };
+
+/** A series that the selected range lacks is a gap. */
+function pointsOf(series = new Series()) {
+  return series.last(look.points, store.lines(chosen.span).tick);
+}
 
 let view = null;
 let held = false;
@@ -105,11 +125,30 @@ function showProblems(list) {
   $('problems').hidden = !rows.length;
 }
 
+/** When the selected longer span was last requested, in the page's time. */
+let fetched = -Infinity;
+
+/** Requests the selected range from time to time; the stream has the last ten minutes only. */
+async function fetchSpan() {
+  const { span, every_s: every } = chosen;
+  if (!every || performance.now() - fetched < every * 1000) return;
+  fetched = performance.now();
+  try {
+    const answer = await fetch(`api/history?span=${span}`, { cache: 'no-store' });
+    if (answer.ok) store.takeSpan(span, await answer.json());
+    if (!held) show();
+  } catch {
+    // The stream reports a lost connection; the next attempt is due after the same time.
+  }
+}
+
 const link = new Connection({
   history: (history) => store.takeHistory(history),
   state: (state) => {
     store.takeState(state);
-    if (!held) show();
+    if (held) return;
+    show();
+    fetchSpan();
   },
   status: (status) => {
     connection = status;
@@ -140,9 +179,11 @@ setInterval(showConnection, 500);
 
 // --- tools
 
-choice($('range'), [['1 min', 60], ['5 min', 300], ['10 min', 600]], chosen, (seconds) => {
-  chosen = seconds;
+choice($('range'), RANGES, chosen, (range) => {
+  chosen = range;
+  fetched = -Infinity;
   show();
+  fetchSpan();
 });
 
 $('filter').addEventListener('input', (event) => {

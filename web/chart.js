@@ -121,7 +121,7 @@ export class Spark {
  */
 export class TimeChart {
   constructor({ label, format: write, max, stacked = false, log = false, whole = false }) {
-    Object.assign(this, { label, write, max, stacked, log, whole, series: [], at: null });
+    Object.assign(this, { label, write, max, stacked, log, whole, series: [], at: null, step: 1 });
     this.surface = new Surface((...place) => this.#draw(...place), 'plot');
     this.tip = h('div', { class: 'tip', hidden: true });
     this.legend = h('ul', { class: 'legend', 'aria-hidden': 'true' });
@@ -141,11 +141,11 @@ export class TimeChart {
     this.element = h('div', { class: 'chart' }, this.plot, this.legend);
   }
 
-  /** Series are `{name, values, which}`, all of the same length: one point per second, the newest
-   * last. */
-  update(series, length = 300) {
-    this.series = series;
-    this.length = series[0]?.values.length ?? length;
+  /** Series are `{name, values, which}`, all of the same length: `points`, the newest last, of `step`
+   * seconds each. */
+  update(series, { points, step }) {
+    Object.assign(this, { series, step });
+    this.length = series[0]?.values.length ?? points;
     this.#legend();
     const now = series.slice(0, 8).map((one) => `${one.name} ${this.write(one.values.at(-1))}`);
     this.plot.setAttribute('aria-label', `${this.label}: ${now.join(', ') || 'no values yet'}`);
@@ -259,8 +259,8 @@ export class TimeChart {
     const marks = [[0, 'left'], [0.5, 'center'], [1, 'right']];
     for (const [part, align] of marks) {
       pen.textAlign = align;
-      const ago = Math.round((1 - part) * this.length);
-      const label = ago === 0 ? 'now' : ago >= 120 ? `−${+(ago / 60).toFixed(1)} min` : `−${ago} s`;
+      const ago = Math.round((1 - part) * this.length) * this.step;
+      const label = ago === 0 ? 'now' : `−${since(ago)}`;
       pen.fillText(label, part * width, height - 4);
     }
   }
@@ -312,7 +312,7 @@ export class TimeChart {
   }
 
   #tip() {
-    const ago = this.length - 1 - this.at;
+    const ago = (this.length - 1 - this.at) * this.step;
     const rows = this.series
       .filter((one) => Number.isFinite(one.values[this.at]))
       .slice(0, 10)
@@ -329,6 +329,12 @@ export class TimeChart {
     const room = this.tip.offsetWidth + 12;
     this.tip.style.left = `${x + room > width ? Math.max(0, x - room) : x + 12}px`;
   }
+}
+
+/** A time before now, in its largest fitting unit. */
+function since(seconds) {
+  const [unit, size] = seconds >= 7200 ? ['h', 3600] : seconds >= 120 ? ['min', 60] : ['s', 1];
+  return `${+(seconds / size).toFixed(1)} ${unit}`;
 }
 
 /** A heat map with one row per item: 0 is the background, 1 the full color. */

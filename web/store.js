@@ -1,4 +1,4 @@
-// The page's data: the newest state, and ten minutes of points.
+// The page's data: the newest state, ten minutes of points, and longer spans on request.
 
 import * as format from './format.js';
 
@@ -41,38 +41,34 @@ export class Series {
 export const deviceKey = (device) => JSON.stringify([device.node, device.name]);
 
 const TOTALS = ['utilization', 'rate', 'errors', 'p50_us', 'p99_us', 'queued', 'cold'];
+const OF_DEVICE = ['utilization', 'tasks'];
 const OF_FUNCTION = ['rate', 'errors', 'p50_us', 'p99_us', 'queued'];
 
 function group(names, source, tick) {
   return Object.fromEntries(names.map((name) => [name, Series.of(source?.[name] ?? [], tick)]));
 }
 
-export class Store {
-  state = null;
-  tick = 0;
-  total = group(TOTALS, null, 0);
-  devices = new Map();
-  functions = new Map();
-  #colours = new Map();
-
-  /** Replaces all series by the gateway's history. */
-  takeHistory(history) {
-    const { tick } = history;
-    this.tick = tick;
+/** The series of one span. */
+class Lines {
+  constructor(history = { tick: 0, step: 1, devices: [], functions: [] }) {
+    const { tick, step } = history;
+    Object.assign(this, { tick, step });
     this.total = group(TOTALS, history.total, tick);
-    this.devices = new Map(history.devices.map((d) => [deviceKey(d), Series.of(d.utilization, tick)]));
+    this.devices = new Map(history.devices.map((d) => [deviceKey(d), group(OF_DEVICE, d, tick)]));
     this.functions = new Map(history.functions.map((f) => [f.name, group(OF_FUNCTION, f, tick)]));
   }
 
-  takeState(state) {
+  /** Adds a state, whose ticks are the points of the shortest span. */
+  take(state) {
     const { tick } = state;
-    this.state = state;
     this.tick = tick;
     for (const name of TOTALS) this.total[name].push(tick, state.total[name]);
     for (const device of state.devices) {
       const key = deviceKey(device);
-      if (!this.devices.has(key)) this.devices.set(key, new Series());
-      this.devices.get(key).push(tick, device.utilization);
+      if (!this.devices.has(key)) this.devices.set(key, group(OF_DEVICE, null, 0));
+      const series = this.devices.get(key);
+      series.utilization.push(tick, device.utilization);
+      series.tasks.push(tick, device.tasks_rate);
     }
     for (const f of state.functions) {
       if (!this.functions.has(f.name)) this.functions.set(f.name, group(OF_FUNCTION, null, 0));
@@ -90,6 +86,34 @@ export class Store {
 
   #forget(series, there) {
     for (const key of series.keys()) if (!there.has(key)) series.delete(key);
+  }
+}
+
+export class Store {
+  state = null;
+  recent = new Lines();
+  /** Longer spans by name; a span that was not requested is missing. */
+  #longer = new Map();
+  #colours = new Map();
+
+  /** Replaces the series of the last ten minutes by the gateway's. */
+  takeHistory(history) {
+    this.recent = new Lines(history);
+  }
+
+  takeState(state) {
+    this.state = state;
+    this.recent.take(state);
+  }
+
+  /** Replaces the series of a longer span. */
+  takeSpan(name, history) {
+    this.#longer.set(name, new Lines(history));
+  }
+
+  /** The series of a span; without points if it has not been received. */
+  lines(span) {
+    return span === 'recent' ? this.recent : this.#longer.get(span) ?? new Lines();
   }
 
   /** The color index of a name, stable while the page is open. */

@@ -4,7 +4,6 @@ import { h, text } from '../dom.js';
 import { TimeChart } from '../chart.js';
 import { Badge, Bar, Facts, Regions, card, nothing } from '../parts.js';
 import { DeviceActions, RunningTable } from '../running.js';
-import { deviceKey } from '../store.js';
 import * as format from '../format.js';
 
 export class DeviceView {
@@ -13,6 +12,7 @@ export class DeviceView {
     this.badge = new Badge();
     this.reason = h('p', { class: 'lead' });
     this.busy = new TimeChart({ label: 'Utilization', format: format.percent, max: 1 });
+    this.tasks = new TimeChart({ label: 'Tasks per second', format: format.rate });
     this.regions = new Regions();
     this.memory = new Bar('Memory used');
     this.facts = new Facts();
@@ -27,6 +27,7 @@ export class DeviceView {
         h('h1', {}, name, h('small', {}, node)), this.badge.element, this.actions.element, this.reason),
       h('div', { class: 'charts' },
         card('Utilization', this.busy.element),
+        card('Tasks / s', this.tasks.element),
         card('Regions', this.regions.element, h('h2', {}, 'Memory'), this.memory.element)),
       card('Running now', this.running.element, this.idle),
       card('Facts', this.facts.element),
@@ -36,14 +37,16 @@ export class DeviceView {
   }
 
   update() {
-    const { store, seconds } = this.look;
+    const { look } = this;
+    const { store } = look;
     const d = store.state.devices.find((one) => one.node === this.node && one.name === this.name);
     this.body.hidden = !d;
     this.gone.hidden = Boolean(d);
     if (!d) return;
     this.badge.update(d.state, d.reason);
     text(this.reason, d.reason);
-    this.busy.update([{ name: 'utilization', values: store.devices.get(deviceKey(d)).last(seconds, store.tick), which: 2 }]);
+    this.busy.update([{ name: 'utilization', values: look.device(d, 'utilization'), which: 2 }], look);
+    this.tasks.update([{ name: 'tasks', values: look.device(d, 'tasks'), which: 0 }], look);
     this.regions.update(d.regions);
     this.actions.update(d);
     this.idle.hidden = this.running.update([d]) > 0;
@@ -59,6 +62,7 @@ export class DeviceView {
       Sessions: format.count(d.sessions),
       Executors: format.count(d.executors),
       Tasks: format.count(d.tasks),
+      'Tasks / s': format.rate(d.tasks_rate),
       'Executor deaths': format.count(d.deaths),
       Reconfigurations: format.count(d.reconfigurations),
       Memory: `${format.bytes(d.memory_used_bytes)} of ${format.bytes(d.memory_bytes)}`,

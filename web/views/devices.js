@@ -29,6 +29,7 @@ export class Devices {
         word('Node', (d) => d.node),
         { label: 'State', sort: (d) => d.state, make: stateCell },
         number('Utilization', (d) => d.utilization, format.percent),
+        number('Tasks / s', (d) => d.tasks_rate, format.rate),
         number('Waiting', (d) => d.queued, format.count),
         { label: 'Loaded', sort: (d) => loaded(d).join(), make: () => regionsCell() },
         number('Memory', (d) => d.memory_used_bytes, format.bytes),
@@ -47,7 +48,8 @@ export class Devices {
   }
 
   update() {
-    const { store, filter, seconds } = this.look;
+    const { look } = this;
+    const { store, filter } = look;
     const all = store.state.devices;
     const rows = all.filter((d) => matches(filter, d.name, d.node, d.model, d.vendor, d.state, loaded(d)));
     this.none.hidden = all.length > 0;
@@ -55,7 +57,7 @@ export class Devices {
     this.list.hidden = all.length === 0;
     this.heat.update(busiest(rows.map((d) => ({
       name: `${d.node} / ${d.name}`,
-      values: store.devices.get(deviceKey(d)).last(seconds, store.tick),
+      values: look.device(d, 'utilization'),
     }))));
     text(this.most, rows.length > HEAT_ROWS ? `The ${HEAT_ROWS} busiest of ${rows.length}.` : '');
     this.table.update(rows);

@@ -101,36 +101,36 @@ export class FunctionView {
   }
 
   update() {
-    const { store, seconds } = this.look;
+    const { look } = this;
+    const { store } = look;
     const f = store.state.functions.find((one) => one.name === this.name);
     this.body.hidden = !f;
     this.gone.hidden = Boolean(f);
     if (!f) return;
     if (!this.details) this.#fetch();
-    const series = store.functions.get(f.name);
-    const last = (points) => points.last(seconds, store.tick);
+    const last = (name) => look.function(f, name);
     text(this.description, f.reason || f.description);
     this.description.classList.toggle('bad', Boolean(f.reason));
     const kinds = [...f.implementations, f.tenant && `tenant ${f.tenant}`].filter(Boolean);
     if (this.kinds.children.length !== kinds.length) this.kinds.replaceChildren(...kinds.map((k) => h('span', { class: 'chip' }, k)));
     kinds.forEach((kind, i) => text(this.kinds.children[i], kind));
     const part = failing(f);
-    this.tiles.rate.update(format.rate(f.rate), { values: last(series.rate) });
-    this.tiles.p50.update(format.micros(f.p50_us), { values: last(series.p50_us) });
-    this.tiles.p99.update(format.micros(f.p99_us), { values: last(series.p99_us) });
-    this.tiles.errors.update(format.percent(part), { note: `${format.count(f.errors)} so far`, values: last(series.errors), alarm: part > 0.01 });
-    this.tiles.queued.update(format.count(f.queued), { values: last(series.queued) });
+    this.tiles.rate.update(format.rate(f.rate), { values: last('rate') });
+    this.tiles.p50.update(format.micros(f.p50_us), { values: last('p50_us') });
+    this.tiles.p99.update(format.micros(f.p99_us), { values: last('p99_us') });
+    this.tiles.errors.update(format.percent(part), { note: `${format.count(f.errors)} so far`, values: last('errors'), alarm: part > 0.01 });
+    this.tiles.queued.update(format.count(f.queued), { values: last('queued') });
     this.tiles.running.update(format.count(f.running), { note: `${format.count(f.calls)} so far` });
     this.tiles.replicas.update(format.count(f.replicas));
     this.tiles.cold.update(format.count(f.cold_starts), { note: f.cold_last_us ? `last ${format.micros(f.cold_last_us)}` : '' });
     this.rate.update([
-      { name: 'calls', values: last(series.rate), which: 0 },
-      { name: 'failed', values: last(series.errors), which: 4 },
-    ]);
+      { name: 'calls', values: last('rate'), which: 0 },
+      { name: 'failed', values: last('errors'), which: 4 },
+    ], look);
     this.latency.update([
-      { name: 'p99', values: last(series.p99_us), which: 3 },
-      { name: 'p50', values: last(series.p50_us), which: 1 },
-    ]);
+      { name: 'p99', values: last('p99_us'), which: 3 },
+      { name: 'p50', values: last('p50_us'), which: 1 },
+    ], look);
     this.placements.update(f.placements);
     this.nowhere.hidden = f.placements.length > 0;
   }

@@ -66,8 +66,7 @@ class Trend {
   }
 
   update(f) {
-    const { store, seconds } = this.look;
-    this.spark.update(store.functions.get(f.name).rate.last(seconds, store.tick));
+    this.spark.update(this.look.function(f, 'rate'));
   }
 }
 

@@ -62,48 +62,48 @@ export class Overview {
   }
 
   update() {
-    const { store, seconds, filter } = this.look;
-    const { state, tick, total } = store;
-    const last = (series) => series.last(seconds, tick);
+    const { look } = this;
+    const { store, filter } = look;
+    const { state, recent } = store;
     const now = state.total;
     const failing = now.rate > 0 ? now.errors / now.rate : 0;
-    const cold = sum(total.cold.last(600, tick));
-    this.tiles.rate.update(format.rate(now.rate), { values: last(total.rate) });
-    this.tiles.latency.update(format.micros(now.p50_us), { values: last(total.p50_us) });
-    this.tiles.tail.update(format.micros(now.p99_us), { values: last(total.p99_us) });
-    this.tiles.errors.update(format.percent(failing), { note: `${format.rate(now.errors)} / s`, values: last(total.errors), alarm: failing > 0.01 });
-    this.tiles.busy.update(format.percent(now.utilization), { note: counted(state.devices.length), values: last(total.utilization) });
-    this.tiles.queued.update(format.count(now.queued), { values: last(total.queued) });
-    this.tiles.cold.update(format.count(cold), { note: 'in 10 min', values: last(total.cold) });
+    const cold = sum(recent.total.cold.last(600, recent.tick));
+    this.tiles.rate.update(format.rate(now.rate), { values: look.total('rate') });
+    this.tiles.latency.update(format.micros(now.p50_us), { values: look.total('p50_us') });
+    this.tiles.tail.update(format.micros(now.p99_us), { values: look.total('p99_us') });
+    this.tiles.errors.update(format.percent(failing), { note: `${format.rate(now.errors)} / s`, values: look.total('errors'), alarm: failing > 0.01 });
+    this.tiles.busy.update(format.percent(now.utilization), { note: counted(state.devices.length), values: look.total('utilization') });
+    this.tiles.queued.update(format.count(now.queued), { values: look.total('queued') });
+    this.tiles.cold.update(format.count(cold), { note: 'in 10 min', values: look.total('cold') });
 
     // Without devices and functions, the hints come first.
     this.numbers.hidden = !state.devices.length && !state.functions.length;
     const devices = state.devices.filter((d) => matches(filter, d.name, d.node, d.model));
-    this.#busy(devices, last);
-    this.rate.update(areas(store, last, filter), seconds);
+    this.#busy(devices);
+    this.rate.update(areas(look, filter), look);
     this.latency.update([
-      { name: 'p99', values: last(total.p99_us), which: 3 },
-      { name: 'p50', values: last(total.p50_us), which: 1 },
-    ]);
-    this.queued.update([{ name: 'waiting', values: last(total.queued), which: 6 }]);
+      { name: 'p99', values: look.total('p99_us'), which: 3 },
+      { name: 'p50', values: look.total('p50_us'), which: 1 },
+    ], look);
+    this.queued.update([{ name: 'waiting', values: look.total('queued'), which: 6 }], look);
     this.devices.update(devices.slice(0, 60));
     this.noDevice.hidden = state.devices.length > 0;
     this.functions.update();
   }
 
-  #busy(devices, last) {
-    const { store } = this.look;
+  #busy(devices) {
+    const { look } = this;
     const many = devices.length > LINES;
     this.busy.element.hidden = many;
     this.heat.element.hidden = !many;
     const one = new Set(devices.map((d) => d.node)).size < 2;
     const rows = devices.slice(0, many ? HEAT_ROWS : LINES).map((device) => ({
       name: one ? device.name : `${device.node} / ${device.name}`,
-      values: last(store.devices.get(deviceKey(device))),
-      which: store.colour(deviceKey(device)),
+      values: look.device(device, 'utilization'),
+      which: look.store.colour(deviceKey(device)),
     }));
     if (many) this.heat.update(rows);
-    else this.busy.update(rows, this.look.seconds);
+    else this.busy.update(rows, look);
   }
 }
 
@@ -112,10 +112,11 @@ const counted = (n) => (n === 1 ? '1 device' : `${n} devices`);
 const sum = (values) => values.reduce((all, v) => all + (Number.isFinite(v) ? v : 0), 0);
 
 /** The busiest functions separately, and the rest together. */
-function areas(store, last, filter) {
+function areas(look, filter) {
+  const { store } = look;
   const all = store.state.functions
     .filter((f) => matches(filter, f.name, f.tenant, f.description))
-    .map((f) => ({ name: f.name, values: last(store.functions.get(f.name).rate) }))
+    .map((f) => ({ name: f.name, values: look.function(f, 'rate') }))
     .map((one) => ({ ...one, sum: sum(one.values) }))
     .sort((a, b) => b.sum - a.sum);
   const own = all.slice(0, AREAS);
@@ -124,7 +125,7 @@ function areas(store, last, filter) {
   const shown = own.map((one) => ({ ...one, which: store.colour(one.name) }));
   const rest = all.slice(AREAS);
   if (rest.length) {
-    const values = last(store.total.rate).map((_, i) => rest.reduce((n, one) => n + (one.values[i] || 0), 0));
+    const values = look.total('rate').map((_, i) => rest.reduce((n, one) => n + (one.values[i] || 0), 0));
     shown.push({ name: rest.length === 1 ? '1 other' : `${rest.length} others`, values, which: 'muted' });
   }
   return shown;
@@ -151,7 +152,6 @@ class DeviceCard {
   }
 
   update(device) {
-    const { store, seconds } = this.look;
     text(this.name, device.name);
     this.name.setAttribute('href', route('devices', device.node, device.name));
     hint(this.name, device.model);
@@ -159,7 +159,7 @@ class DeviceCard {
     this.badge.update(device.state, device.reason);
     text(this.busy, format.percent(device.utilization));
     text(this.queued, `${format.count(device.queued)} waiting`);
-    this.spark.update(store.devices.get(deviceKey(device)).last(seconds, store.tick));
+    this.spark.update(this.look.device(device, 'utilization'));
     this.regions.update(device.regions);
   }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `/ui/` | the page and its files, with entity tags |
 //! | `/ui/api/state` | the current state |
+//! | `/ui/api/history?span=SPAN` | the points of `recent` (ten minutes), `hour` or `day` |
 //! | `/ui/api/stream` | server-sent events: `history` once, then `state` every second |
 //! | `/ui/api/function/{name}` | a function's contract, latency histogram and cold starts |
 //! | `POST /ui/api/device/{action}` | an operator's action on a device ([`actions`]) |
@@ -29,13 +30,15 @@ pub use pool::Pool;
 
 use crate::http::failure::Failure;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::Router;
+use history::Span;
 use hub::Hub;
+use serde::Deserialize;
 use std::sync::Arc;
 
 /// Sent with every response. `blob:` is for images in a function's responses; with trusted types,
@@ -53,6 +56,7 @@ pub fn router(source: Arc<dyn Source>) -> Router {
         .route("/ui/", get(|headers| file(Path(String::new()), headers)))
         .route("/ui/{*path}", get(file))
         .route("/ui/api/state", get(state))
+        .route("/ui/api/history", get(history))
         .route("/ui/api/stream", get(stream))
         .route("/ui/api/function/{name}", get(function))
         .with_state(Hub::start(source))
@@ -126,6 +130,15 @@ fn json(text: String) -> Response {
 
 async fn state(State(hub): State<Arc<Hub>>) -> Response {
     json(hub.state_json())
+}
+
+#[derive(Debug, Deserialize)]
+struct HistoryQuery {
+    span: Span,
+}
+
+async fn history(State(hub): State<Arc<Hub>>, Query(query): Query<HistoryQuery>) -> Response {
+    json(hub.history_json(query.span))
 }
 
 async fn function(State(hub): State<Arc<Hub>>, Path(name): Path<String>) -> Response {

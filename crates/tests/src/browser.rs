@@ -228,6 +228,20 @@ impl Browser {
             .expect("a scheme");
     }
 
+    /// What axe's rules (WCAG 2.2, levels A and AA, and best practices) find in the visible page:
+    /// for each violated rule its name, its meaning and the elements.
+    pub fn violations(&self) -> Value {
+        if self.script("return window.axe === undefined", &[]) == true {
+            self.script(&axe(), &[]);
+        }
+        let run = "window.violations = null; \
+            axe.run().then(({ violations }) => { window.violations = violations.map((v) => \
+                [v.id, v.help, v.nodes.map((n) => [n.html.slice(0, 200), n.failureSummary])]); })";
+        self.script(run, &[]);
+        self.until("axe has ended", "return window.violations !== null", &[]);
+        self.script("return window.violations", &[])
+    }
+
     /// The page's console output since the last call, including errors and refused requests.
     pub fn console(&self) -> Vec<String> {
         let log = self
@@ -304,4 +318,16 @@ fn decode(text: &str) -> Vec<u8> {
         bytes.extend_from_slice(&sum.to_be_bytes()[1..group.len()]);
     }
     bytes
+}
+
+/// The script of axe.
+fn axe() -> String {
+    let packages = crate::root().join("target/venv/lib");
+    let script = std::fs::read_dir(packages)
+        .expect("scripts/setup.sh test has made an environment")
+        .filter_map(|python| Some(python.ok()?.path()))
+        .map(|python| python.join("site-packages/axe_playwright_python/axe.min.js"))
+        .find(|script| script.exists());
+    let script = script.expect("scripts/setup.sh test installs axe");
+    std::fs::read_to_string(script).expect("a script")
 }

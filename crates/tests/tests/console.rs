@@ -213,6 +213,16 @@ fn a_real_device_and_a_called_function_are_shown_and_move() {
         &[],
     );
     browser.screenshot("console-function", true);
+    browser.open(&pool.page("devices/isabela/device0"));
+    browser.until(
+        "tasks a second are shown",
+        "return parseFloat(document.querySelector('[aria-label^=\"Tasks per second: tasks \"]')?.ariaLabel.slice(24)) > 0",
+        &[],
+    );
+    choose(&browser, "1 h", " min ");
+    browser.screenshot("console-hour", true);
+    choose(&browser, "24 h", " h ");
+    choose(&browser, "5 min", " ago");
     for view in ["devices", "tenants", "nodes", "functions"] {
         browser.open(&pool.page(view));
         browser.until_text(
@@ -530,6 +540,58 @@ fn the_keyboard_reaches_everything() {
     let nameless = "return [...document.querySelectorAll('a, button, input, select, textarea')].filter((e) => e.checkVisibility() && !(e.innerText || e.ariaLabel || e.labels?.length || e.title)).map((e) => e.outerHTML)";
     assert_eq!(browser.script(nameless, &[]), serde_json::json!([]));
     nothing_went_wrong(&browser);
+}
+
+/// Every view and range is accessible in both color schemes, on a desktop and on a phone.
+#[test]
+fn axe_finds_nothing() {
+    let page = Page::start(hostile_state());
+    let mut found = Vec::new();
+    for browser in [Browser::desktop(), Browser::phone(390)] {
+        for scheme in ["light", "dark"] {
+            browser.prefer(scheme);
+            for view in views(&page.state()) {
+                browser.open(&page.at(&view));
+                browser.until(
+                    "the view is there",
+                    "return document.querySelector('#main h1, #main h2') !== null",
+                    &[],
+                );
+                for violation in browser.violations().as_array().unwrap() {
+                    found.push(format!("{view} in {scheme}: {violation:#}"));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    // It finds an image without a text and a button without a name.
+    let browser = Browser::desktop();
+    browser.open(&page.at("nodes"));
+    browser.until_text("#main h1", "Nodes");
+    browser.script(
+        "document.querySelector('#main').append(document.createElement('img'), document.createElement('button'))",
+        &[],
+    );
+    let found = browser.violations().to_string();
+    assert!(
+        found.contains("image-alt") && found.contains("button-name"),
+        "{found}"
+    );
+}
+
+/// Chooses a range of time; the first chart of the view covers it, read with the keyboard.
+fn choose(browser: &Browser, range: &str, oldest: &str) {
+    let choose = "[...document.querySelectorAll('#range button')].find((b) => b.innerText === arguments[0]).click()";
+    browser.script(choose, &[range.into()]);
+    let chosen =
+        "return document.querySelector('#range [aria-pressed=true]').innerText === arguments[0]";
+    browser.until("the range is chosen", chosen, &[range.into()]);
+    let focus =
+        "[...document.querySelectorAll('.plotbox')].find((e) => e.checkVisibility()).focus()";
+    // The points of a longer range arrive after the choice.
+    let reads = format!("{focus}; document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {{ key: 'Home' }})); return document.querySelector('.plotbox:focus .tip').innerText.includes(arguments[0])");
+    browser.until("the range is shown", &reads, &[oldest.into()]);
+    browser.script("document.activeElement.blur()", &[]);
 }
 
 #[test]

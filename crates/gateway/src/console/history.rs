@@ -1,20 +1,28 @@
-//! Computes rates from counters and keeps their last ten minutes.
+//! Computes rates from counters and keeps ten minutes, an hour and a day of them.
 //!
 //! A [`History`] receives one [`State`] per second. Each state is a tick. A series has one point
-//! per tick, or a gap if the state has no value. Memory is bounded: [`SERIES_MAX`] devices and
-//! functions have series; the others have only current values.
+//! per tick for the last ten minutes, or a gap if the state has no value; for longer spans it has
+//! one point for several ticks ([`Span`]). Memory is bounded by [`BYTES_MAX`]: [`SERIES_MAX`]
+//! devices and functions have series; the others have only current values.
 
 use super::model::{Device, Function, Histogram, State};
+use serde::Deserialize;
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-/// Points of ten minutes, at one point per second.
+/// Points of each span.
 pub const POINTS: usize = 600;
 
 /// Most devices, and most functions, with a series.
 pub const SERIES_MAX: usize = 256;
 
-/// Ticks in the percentiles of a table.
+/// Most memory of all points: those of devices (2 values), of functions (5) and of the totals (7).
+pub const BYTES_MAX: usize =
+    (SERIES_MAX * (2 + 5) + 7) * Span::ALL.len() * POINTS * size_of::<f32>();
+// docs/console.md has this number.
+const _: () = assert!(BYTES_MAX <= 13_000_000);
+
+/// Ticks in the percentiles of a table, and in the rate of a device's tasks.
 const WINDOW_SHORT: usize = 10;
 
 /// Ticks in the histogram of a function's view.
@@ -23,16 +31,99 @@ pub const WINDOW_LONG: usize = 60;
 /// A series whose subject is missing for this number of ticks is dropped.
 const FORGET: u64 = POINTS as u64;
 
-/// The last points of a series; NaN for a missing value.
-#[derive(Debug, Clone, Default)]
-pub struct Ring(VecDeque<f32>);
+/// A time that series cover with [`POINTS`] points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Span {
+    /// Ten minutes.
+    Recent,
+    /// An hour.
+    Hour,
+    /// A day.
+    Day,
+}
+
+impl Span {
+    /// All, the shortest first.
+    pub const ALL: [Span; 3] = [Span::Recent, Span::Hour, Span::Day];
+
+    /// Ticks, which are seconds, of each point.
+    pub const fn step(self) -> u64 {
+        match self {
+            Span::Recent => 1,
+            Span::Hour => 6,
+            Span::Day => 144,
+        }
+    }
+}
+
+/// How the value of a point is made from its ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fold {
+    /// The mean of the ticks with a value.
+    Mean,
+    /// The largest value, so that a short peak is visible in a day.
+    Max,
+}
+
+/// The last points of one span; NaN for a missing value.
+#[derive(Clone, Debug, Default)]
+struct Points {
+    values: VecDeque<f32>,
+    /// The sum, the number and the maximum of the values since the last point.
+    sum: f64,
+    known: u32,
+    max: f64,
+}
+
+impl Points {
+    fn push(&mut self, value: f64, fold: Fold, is_full: bool) {
+        if value.is_finite() {
+            self.max = if self.known == 0 {
+                value
+            } else {
+                self.max.max(value)
+            };
+            self.sum += value;
+            self.known += 1;
+        }
+        if !is_full {
+            return;
+        }
+        let point = match fold {
+            _ if self.known == 0 => f64::NAN,
+            Fold::Mean => self.sum / f64::from(self.known),
+            Fold::Max => self.max,
+        };
+        (self.sum, self.known) = (0.0, 0);
+        if self.values.is_empty() {
+            self.values.reserve_exact(POINTS);
+        } else if self.values.len() == POINTS {
+            self.values.pop_front();
+        }
+        self.values.push_back(point as f32);
+    }
+}
+
+/// The points of a value, for each span.
+#[derive(Clone, Debug)]
+pub struct Ring {
+    spans: [Points; Span::ALL.len()],
+    fold: Fold,
+}
 
 impl Ring {
-    fn push(&mut self, value: f64) {
-        if self.0.len() == POINTS {
-            self.0.pop_front();
+    fn new(fold: Fold) -> Ring {
+        Ring {
+            spans: Default::default(),
+            fold,
         }
-        self.0.push_back(value as f32);
+    }
+
+    fn push(&mut self, tick: u64, value: f64) {
+        for (span, points) in Span::ALL.into_iter().zip(&mut self.spans) {
+            points.push(value, self.fold, tick.is_multiple_of(span.step()));
+        }
     }
 
     /// Adds gaps for the ticks since the last point, at `seen`; none before the first point.
@@ -40,13 +131,21 @@ impl Ring {
         if seen > 0 {
             (seen + 1..tick)
                 .take(POINTS)
-                .for_each(|_| self.push(f64::NAN));
+                .for_each(|missing| self.push(missing, f64::NAN));
         }
     }
 
-    /// The points, the newest last.
-    pub fn points(&self) -> impl Iterator<Item = f32> + '_ {
-        self.0.iter().copied()
+    /// The points of a span, the newest last. The newest covers the ticks up to the last multiple
+    /// of the span's step.
+    pub fn points(&self, span: Span) -> impl Iterator<Item = f32> + '_ {
+        self.spans[span as usize].values.iter().copied()
+    }
+
+    /// Bytes of all points.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        let points = self.spans.iter().map(|points| points.values.capacity());
+        points.sum::<usize>() * size_of::<f32>()
     }
 }
 
@@ -60,19 +159,68 @@ fn grown(new: u64, old: u64) -> u64 {
 }
 
 /// The series of a device.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct DeviceSeries {
     /// Utilization, 0 to 1.
     pub utilization: Ring,
+    /// Tasks a second, over the last ten ticks: reports of a node may be seconds apart.
+    pub tasks: Ring,
     last: Option<(u64, u64)>,
     now: f64,
+    /// The number of tasks at the last tick, and their growth in the last ticks.
+    last_tasks: Option<u64>,
+    recent: VecDeque<u64>,
     seen: u64,
 }
 
+impl Default for DeviceSeries {
+    fn default() -> DeviceSeries {
+        DeviceSeries {
+            utilization: Ring::new(Fold::Mean),
+            tasks: Ring::new(Fold::Mean),
+            last: None,
+            now: f64::NAN,
+            last_tasks: None,
+            recent: VecDeque::new(),
+            seen: 0,
+        }
+    }
+}
+
 impl DeviceSeries {
+    /// Adds the values of a tick; returns the current ones.
+    fn feed(&mut self, device: &Device, tick: u64) -> DeviceNow {
+        let now = DeviceNow {
+            utilization: self.used(device),
+            tasks: self.started(device),
+        };
+        for (ring, value) in [
+            (&mut self.utilization, now.utilization),
+            (&mut self.tasks, now.tasks),
+        ] {
+            ring.skip(self.seen, tick);
+            ring.push(tick, value);
+        }
+        self.seen = tick;
+        now
+    }
+
+    /// Tasks a second.
+    fn started(&mut self, device: &Device) -> f64 {
+        let last = self.last_tasks.replace(device.tasks);
+        let Some(last) = last else {
+            return f64::NAN;
+        };
+        if self.recent.len() == WINDOW_SHORT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(grown(device.tasks, last));
+        self.recent.iter().sum::<u64>() as f64 / self.recent.len() as f64
+    }
+
     /// Computes the utilization since the previous reading of the counter, which may be older than
     /// a tick.
-    fn feed(&mut self, device: &Device, tick: u64) -> f64 {
+    fn used(&mut self, device: &Device) -> f64 {
         let slots = f64::from(device.slots.max(1));
         self.now = match self.last {
             _ if device.utilization.is_some() => device.utilization.unwrap_or(f64::NAN),
@@ -87,10 +235,25 @@ impl DeviceSeries {
             }
         };
         self.last = Some((device.at_ns, device.busy_ns));
-        self.utilization.skip(self.seen, tick);
-        self.seen = tick;
-        self.utilization.push(self.now);
         self.now
+    }
+}
+
+/// A device's current values; NaN if unknown.
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceNow {
+    /// Utilization, 0 to 1.
+    pub utilization: f64,
+    /// Tasks a second.
+    pub tasks: f64,
+}
+
+impl Default for DeviceNow {
+    fn default() -> DeviceNow {
+        DeviceNow {
+            utilization: f64::NAN,
+            tasks: f64::NAN,
+        }
     }
 }
 
@@ -139,7 +302,7 @@ fn quantile(counts: &Sparse, bounds: &[u64], q: f64) -> f64 {
 }
 
 /// The series of a function.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct FunctionSeries {
     /// Calls a second.
     pub rate: Ring,
@@ -154,6 +317,21 @@ pub struct FunctionSeries {
     last: Option<(u64, u64, Histogram)>,
     recent: VecDeque<Sparse>,
     seen: u64,
+}
+
+impl Default for FunctionSeries {
+    fn default() -> FunctionSeries {
+        FunctionSeries {
+            rate: Ring::new(Fold::Mean),
+            errors: Ring::new(Fold::Mean),
+            p50_ns: Ring::new(Fold::Mean),
+            p99_ns: Ring::new(Fold::Max),
+            queued: Ring::new(Fold::Max),
+            last: None,
+            recent: VecDeque::new(),
+            seen: 0,
+        }
+    }
 }
 
 impl FunctionSeries {
@@ -182,7 +360,7 @@ impl FunctionSeries {
             (&mut self.queued, function.queued as f64),
         ] {
             ring.skip(self.seen, tick);
-            ring.push(value);
+            ring.push(tick, value);
         }
         if self.recent.len() == WINDOW_LONG {
             self.recent.pop_front();
@@ -236,7 +414,7 @@ impl Default for FunctionNow {
 }
 
 /// The series of all devices and all functions together.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct TotalSeries {
     /// Mean over the ready devices, 0 to 1.
     pub utilization: Ring,
@@ -254,11 +432,25 @@ pub struct TotalSeries {
     pub cold: Ring,
 }
 
+impl Default for TotalSeries {
+    fn default() -> TotalSeries {
+        TotalSeries {
+            utilization: Ring::new(Fold::Mean),
+            rate: Ring::new(Fold::Mean),
+            errors: Ring::new(Fold::Mean),
+            p50_ns: Ring::new(Fold::Mean),
+            p99_ns: Ring::new(Fold::Max),
+            queued: Ring::new(Fold::Max),
+            cold: Ring::new(Fold::Mean),
+        }
+    }
+}
+
 /// Current values computed from a state: one entry for each entry of the state's lists.
 #[derive(Debug, Clone, Default)]
 pub struct Now {
-    /// Utilization of each device.
-    pub devices: Vec<f64>,
+    /// Current values of each device.
+    pub devices: Vec<DeviceNow>,
     /// Device time of each tenant divided by elapsed time.
     pub tenants: Vec<f64>,
     /// Calls a second of each tenant.
@@ -267,7 +459,7 @@ pub struct Now {
     pub functions: Vec<FunctionNow>,
 }
 
-/// The last ten minutes.
+/// The last day.
 #[derive(Debug, Default)]
 pub struct History {
     /// Number of states received.
@@ -302,12 +494,12 @@ impl History {
         now
     }
 
-    fn feed_devices(&mut self, state: &State) -> Vec<f64> {
+    fn feed_devices(&mut self, state: &State) -> Vec<DeviceNow> {
         let tick = self.tick;
         let devices = state.devices.iter().map(|device| {
             let key = (device.node.clone(), device.name.clone());
             if self.devices.len() >= SERIES_MAX && !self.devices.contains_key(&key) {
-                return f64::NAN;
+                return DeviceNow::default();
             }
             let series = self.devices.entry(key).or_default();
             series.feed(device, tick)
@@ -350,7 +542,7 @@ impl History {
                 .filter(|v| v.is_finite())
                 .fold((0.0, 0u32), |(sum, n), v| (sum + v, n + 1))
         };
-        let (busy, devices) = mean(&mut now.devices.iter().copied());
+        let (busy, devices) = mean(&mut now.devices.iter().map(|d| d.utilization));
         let (rate, counted) = mean(&mut now.functions.iter().map(|f| f.rate));
         let (errors, _) = mean(&mut now.functions.iter().map(|f| f.errors_rate));
         let mut cold = 0;
@@ -371,20 +563,26 @@ impl History {
         bounds.dedup();
         let queued: u64 = state.functions.iter().map(|f| f.queued).sum::<u64>()
             + state.devices.iter().map(|d| d.queued).sum::<u64>();
-        let total = &mut self.total;
-        total.utilization.push(match devices {
-            0 => f64::NAN,
-            n => busy / f64::from(n),
-        });
-        total.rate.push(match counted {
-            0 if !state.functions.is_empty() => f64::NAN,
-            _ => rate,
-        });
-        total.errors.push(errors);
-        total.p50_ns.push(quantile(&spent, &bounds, 0.5));
-        total.p99_ns.push(quantile(&spent, &bounds, 0.99));
-        total.queued.push(queued as f64);
-        total.cold.push(cold as f64 / elapsed_s);
+        let (total, tick) = (&mut self.total, self.tick);
+        total.utilization.push(
+            tick,
+            match devices {
+                0 => f64::NAN,
+                n => busy / f64::from(n),
+            },
+        );
+        total.rate.push(
+            tick,
+            match counted {
+                0 if !state.functions.is_empty() => f64::NAN,
+                _ => rate,
+            },
+        );
+        total.errors.push(tick, errors);
+        total.p50_ns.push(tick, quantile(&spent, &bounds, 0.5));
+        total.p99_ns.push(tick, quantile(&spent, &bounds, 0.99));
+        total.queued.push(tick, queued as f64);
+        total.cold.push(tick, cold as f64 / elapsed_s);
     }
 
     fn forget(&mut self) {

@@ -5,7 +5,7 @@
 //! two are buffered for it. The number of streams is limited, and a stream whose reader takes
 //! nothing for [`STALL`] is closed.
 
-use super::history::{History, Now};
+use super::history::{History, Now, Span};
 use super::model::{Source, State};
 use super::view;
 use bytes::Bytes;
@@ -89,6 +89,11 @@ impl Hub {
         self.locked(|l| view::state_json(&l.state, l.left_out, &l.history, &l.now, l.at_ms))
     }
 
+    /// The points of a span.
+    pub fn history_json(&self, span: Span) -> String {
+        self.locked(|l| view::history_json(&l.state, &l.history, span))
+    }
+
     /// A function's details; `None` if the function does not exist.
     pub fn function_json(&self, name: &str) -> Option<String> {
         self.locked(|look| {
@@ -104,7 +109,7 @@ impl Hub {
         let (sender, receiver) = mpsc::channel(1);
         let ticks = self.ticks.subscribe();
         let first = self.locked(|l| {
-            let history = view::history_json(&l.state, &l.history);
+            let history = view::history_json(&l.state, &l.history, Span::Recent);
             let state = view::state_json(&l.state, l.left_out, &l.history, &l.now, l.at_ms);
             [event("history", &history), event("state", &state)].concat()
         });

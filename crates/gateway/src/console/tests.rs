@@ -1,5 +1,5 @@
 use super::assets;
-use super::history::{History, POINTS, SERIES_MAX};
+use super::history::{DeviceNow, History, Span, BYTES_MAX, POINTS, SERIES_MAX};
 use super::hub::{Hub, STREAMS_MAX};
 use super::model::*;
 use super::view::{self, ROWS_MAX};
@@ -67,7 +67,7 @@ impl Fed {
         self.history.feed(state, self.at)
     }
 
-    fn devices(&mut self, devices: &[Device]) -> Vec<f64> {
+    fn devices(&mut self, devices: &[Device]) -> Vec<DeviceNow> {
         let state = State {
             devices: devices.to_vec(),
             ..State::default()
@@ -87,18 +87,76 @@ impl Fed {
 #[test]
 fn utilization_is_device_time_over_time_and_slots() {
     let mut fed = Fed::new();
+    let mut used = |busy_ns, at_ns| fed.devices(&[device(busy_ns, at_ns)])[0].utilization;
     let second = 1_000_000_000;
-    assert!(fed.devices(&[device(5, second)])[0].is_nan());
+    assert!(used(5, second).is_nan());
     // Half of the time of two slots.
-    assert_eq!(fed.devices(&[device(5 + second, 2 * second)]), [0.5]);
+    assert_eq!(used(5 + second, 2 * second), 0.5);
     // No newer report: the last value still applies.
-    assert_eq!(fed.devices(&[device(5 + second, 2 * second)]), [0.5]);
+    assert_eq!(used(5 + second, 2 * second), 0.5);
     // After two seconds at full use; the value is capped at 1.
-    assert_eq!(fed.devices(&[device(9 * second, 4 * second)]), [1.0]);
+    assert_eq!(used(9 * second, 4 * second), 1.0);
     // The manager has restarted: its counter begins at zero.
-    assert_eq!(fed.devices(&[device(second, 5 * second)]), [0.5]);
+    assert_eq!(used(second, 5 * second), 0.5);
     // Another clock: the utilization is unknown.
-    assert!(fed.devices(&[device(second, second)])[0].is_nan());
+    assert!(used(second, second).is_nan());
+}
+
+#[test]
+fn tasks_a_second_are_of_the_last_ten_seconds() {
+    let mut fed = Fed::new();
+    let mut rate = |tasks| {
+        let device = Device {
+            tasks,
+            ..device(0, 0)
+        };
+        fed.devices(&[device])[0].tasks
+    };
+    assert!(rate(1_000).is_nan());
+    // A report every other second: 20 tasks in each.
+    let rates: Vec<f64> = (1..=10).map(|i| rate(1_000 + i / 2 * 20)).collect();
+    assert_eq!(rates.last(), Some(&10.0));
+    // The manager has restarted; then nothing runs.
+    assert_eq!(rate(40), 14.0);
+    for _ in 0..9 {
+        rate(40);
+    }
+    assert_eq!(rate(40), 0.0);
+}
+
+#[test]
+fn an_hour_and_a_day_are_kept_in_few_points() {
+    let mut fed = Fed::new();
+    let day = 86_400;
+    let device = |n: u64| Device {
+        utilization: Some(if n % 6 == 5 { f64::NAN } else { 0.25 }),
+        queued: u64::from(n == day - 100),
+        ..device(0, 0)
+    };
+    for n in 0..day + 3 {
+        fed.devices(&[device(n)]);
+    }
+    let history = &fed.history;
+    let series = &history.devices[&("n".to_owned(), "d".to_owned())];
+    for span in Span::ALL {
+        let total: Vec<f32> = history.total.queued.points(span).collect();
+        let busy: Vec<f32> = series.utilization.points(span).collect();
+        assert_eq!((total.len(), busy.len()), (POINTS, POINTS), "{span:?}");
+        // Gaps are not part of a mean; a short queue is visible in every span.
+        assert_eq!(busy[300], 0.25, "{span:?}");
+        assert_eq!(total.iter().sum::<f32>(), 1.0, "{span:?}");
+        let last = total.iter().rposition(|waiting| *waiting == 1.0).unwrap() as u64;
+        let ago = (POINTS as u64 - last) * span.step();
+        assert!(
+            (97..=105 + 2 * span.step()).contains(&ago),
+            "{span:?}: {ago}"
+        );
+    }
+    // Ten minutes, an hour, a day.
+    let lengths = Span::ALL.map(|span| span.step() * POINTS as u64);
+    assert_eq!(lengths, [600, 3_600, day]);
+    let rings = SERIES_MAX * (2 + 5) + 7;
+    assert_eq!(series.utilization.bytes() * rings, BYTES_MAX);
 }
 
 #[test]
@@ -133,7 +191,7 @@ fn totals_are_of_all_functions() {
         function("b", 1, [0, 0, 1, 0]),
     ]);
     let total = &fed.history.total;
-    let last = |ring: &super::history::Ring| ring.points().last().unwrap();
+    let last = |ring: &super::history::Ring| ring.points(Span::Recent).last().unwrap();
     assert_eq!(last(&total.rate), 100.0);
     assert!(last(&total.p50_ns) < 1_000.0);
     assert_eq!(last(&total.p99_ns), 1_000.0);
@@ -141,6 +199,7 @@ fn totals_are_of_all_functions() {
 
 #[test]
 fn history_is_bounded_and_aligned() {
+    let count = |ring: &super::history::Ring| ring.points(Span::Recent).count();
     let mut fed = Fed::new();
     let (one, other) = (function("one", 1, [0; 4]), function("other", 1, [0; 4]));
     fed.functions(&[one.clone(), other.clone()]);
@@ -149,12 +208,12 @@ fn history_is_bounded_and_aligned() {
     }
     fed.functions(&[one.clone(), other.clone()]);
     // A function that was missing has gaps, so that the last points of all series align.
-    assert_eq!(fed.history.functions["other"].rate.points().count(), 12);
+    assert_eq!(count(&fed.history.functions["other"].rate), 12);
     for _ in 0..2 * POINTS {
         fed.functions(std::slice::from_ref(&one));
     }
-    assert_eq!(fed.history.functions["one"].rate.points().count(), POINTS);
-    assert_eq!(fed.history.total.rate.points().count(), POINTS);
+    assert_eq!(count(&fed.history.functions["one"].rate), POINTS);
+    assert_eq!(count(&fed.history.total.rate), POINTS);
     assert!(!fed.history.functions.contains_key("other"));
 
     let many: Vec<Function> = (0..2 * SERIES_MAX)
@@ -364,6 +423,15 @@ async fn a_stream_begins_with_the_past_and_goes_on() {
     source.0.lock().unwrap().functions[0].calls += 50;
     let (_, state) = event(&mut body, &mut rest).await;
     assert_eq!(state["tick"], 5);
+    // A longer span has a point for six seconds, the first of which is not complete.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let hour = get(&router, "/ui/api/history?span=hour", &[]).await;
+    let hour = to_bytes(hour.into_body(), 1 << 20).await.unwrap();
+    let hour: Value = serde_json::from_slice(&hour).unwrap();
+    assert_eq!((&hour["tick"], &hour["step"]), (&1.into(), &6.into()));
+    assert_eq!(hour["total"]["queued"].as_array().unwrap().len(), 1);
+    let wrong = get(&router, "/ui/api/history?span=year", &[]).await;
+    assert_eq!(wrong.status(), 400);
     assert_eq!(state["functions"][0]["calls"], 53);
     assert!(state["functions"][0]["rate"].as_f64().unwrap() > 0.0);
 }

@@ -3,7 +3,9 @@
 //! Numbers are rounded to the precision that a page shows; unknown values are `null`; durations are
 //! in microseconds. Lists are cut at [`ROWS_MAX`] rows and have the number of omitted rows.
 
-use super::history::{sparse, FunctionNow, FunctionSeries, History, Now, Ring, Sparse};
+use super::history::{
+    sparse, DeviceNow, FunctionNow, FunctionSeries, History, Now, Ring, Span, Sparse,
+};
 use super::model::{
     ColdStart, Contract, Device, Function, Node, Placement, Registry, State, Tenant,
 };
@@ -46,12 +48,13 @@ fn micros(ns: f64) -> Number {
     Number((ns / 100.0).round() / 10.0)
 }
 
-fn points(ring: &Ring) -> Vec<Number> {
-    ring.points().map(|p| Number(f64::from(p))).collect()
+fn points(ring: &Ring, span: Span) -> Vec<Number> {
+    let points = ring.points(span);
+    points.map(|p| Number(f64::from(p))).collect()
 }
 
-fn points_us(ring: &Ring) -> Vec<Number> {
-    ring.points().map(|p| micros(f64::from(p))).collect()
+fn points_us(ring: &Ring, span: Span) -> Vec<Number> {
+    ring.points(span).map(|p| micros(f64::from(p))).collect()
 }
 
 #[derive(Serialize)]
@@ -84,6 +87,7 @@ struct DeviceView<'a> {
     #[serde(flatten)]
     device: &'a Device,
     utilization: Number,
+    tasks_rate: Number,
 }
 
 #[derive(Serialize)]
@@ -154,8 +158,9 @@ pub fn state_json(
     now: &Now,
     at_ms: u64,
 ) -> String {
-    let last = |ring: &Ring| ring.points().last().map(|p| Number(f64::from(p)));
-    let last_us = |ring: &Ring| ring.points().last().map(|p| micros(f64::from(p)));
+    let newest = |ring: &Ring| ring.points(Span::Recent).last().map(f64::from);
+    let last = |ring: &Ring| newest(ring).map(Number);
+    let last_us = |ring: &Ring| newest(ring).map(micros);
     let total = &history.total;
     let tenants = state
         .tenants
@@ -181,9 +186,10 @@ pub fn state_json(
             .devices
             .iter()
             .zip(&now.devices)
-            .map(|(device, u)| DeviceView {
+            .map(|(device, now): (_, &DeviceNow)| DeviceView {
                 device,
-                utilization: Number(*u),
+                utilization: Number(now.utilization),
+                tasks_rate: Number(now.tasks),
             })
             .collect(),
         tenants: tenants
@@ -206,8 +212,10 @@ pub fn state_json(
 
 #[derive(Serialize)]
 struct HistoryView<'a> {
-    /// The tick of the newest point.
+    /// The number of the newest point. In the shortest span it is the state's tick.
     tick: u64,
+    /// Seconds of each point.
+    step: u64,
     total: TotalPoints,
     devices: Vec<DevicePoints<'a>>,
     functions: Vec<FunctionPoints<'a>>,
@@ -229,6 +237,7 @@ struct DevicePoints<'a> {
     node: &'a str,
     name: &'a str,
     utilization: Vec<Number>,
+    tasks: Vec<Number>,
 }
 
 #[derive(Serialize)]
@@ -241,19 +250,19 @@ struct FunctionPoints<'a> {
     queued: Vec<Number>,
 }
 
-fn function_points<'a>((name, series): (&'a String, &FunctionSeries)) -> FunctionPoints<'a> {
+fn function_points<'a>(name: &'a str, series: &FunctionSeries, span: Span) -> FunctionPoints<'a> {
     FunctionPoints {
         name,
-        rate: points(&series.rate),
-        errors: points(&series.errors),
-        p50_us: points_us(&series.p50_ns),
-        p99_us: points_us(&series.p99_ns),
-        queued: points(&series.queued),
+        rate: points(&series.rate, span),
+        errors: points(&series.errors, span),
+        p50_us: points_us(&series.p50_ns, span),
+        p99_us: points_us(&series.p99_ns, span),
+        queued: points(&series.queued, span),
     }
 }
 
-/// The last ten minutes of the state's devices and functions.
-pub fn history_json(state: &State, history: &History) -> String {
+/// A span of the state's devices and functions.
+pub fn history_json(state: &State, history: &History, span: Span) -> String {
     let devices: HashSet<(&str, &str)> = state
         .devices
         .iter()
@@ -262,15 +271,16 @@ pub fn history_json(state: &State, history: &History) -> String {
     let functions: HashSet<&str> = state.functions.iter().map(|f| f.name.as_str()).collect();
     let total = &history.total;
     let view = HistoryView {
-        tick: history.tick,
+        tick: history.tick / span.step(),
+        step: span.step(),
         total: TotalPoints {
-            utilization: points(&total.utilization),
-            rate: points(&total.rate),
-            errors: points(&total.errors),
-            p50_us: points_us(&total.p50_ns),
-            p99_us: points_us(&total.p99_ns),
-            queued: points(&total.queued),
-            cold: points(&total.cold),
+            utilization: points(&total.utilization, span),
+            rate: points(&total.rate, span),
+            errors: points(&total.errors, span),
+            p50_us: points_us(&total.p50_ns, span),
+            p99_us: points_us(&total.p99_ns, span),
+            queued: points(&total.queued, span),
+            cold: points(&total.cold, span),
         },
         devices: history
             .devices
@@ -279,14 +289,15 @@ pub fn history_json(state: &State, history: &History) -> String {
             .map(|(key, series)| DevicePoints {
                 node: &key.0,
                 name: &key.1,
-                utilization: points(&series.utilization),
+                utilization: points(&series.utilization, span),
+                tasks: points(&series.tasks, span),
             })
             .collect(),
         functions: history
             .functions
             .iter()
             .filter(|(name, _)| functions.contains(name.as_str()))
-            .map(function_points)
+            .map(|(name, series)| function_points(name, series, span))
             .collect(),
     };
     serde_json::to_string(&view).expect("plain data")
