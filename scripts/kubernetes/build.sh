@@ -9,7 +9,7 @@ usage() {
   cat <<'TEXT'
 usage: scripts/kubernetes/build.sh [STAGE …]
 
-  control   etcd, API server, controller manager, scheduler, kubectl, kwok and helm (the default)
+  control   etcd, API server, controller manager, scheduler, kubectl, kwok, helm and kubeconform (the default)
   node      kubelet, kube-proxy, containerd with its shim and ctr
 
 BALTRA_KUBERNETES=DIRECTORY   keeps binaries and caches there, for several checkouts (default: target/kubernetes)
@@ -34,12 +34,21 @@ build() {
   printf '%s %s: %s s\n' "$(date +%H:%M:%S)" "$1" $((SECONDS - started))
 }
 
+# tool NAME PACKAGE@VERSION: a program whose dependencies are those of its own module.
+tool() {
+  local started=$SECONDS
+  printf '%s %s …\n' "$(date +%H:%M:%S)" "$1"
+  GOBIN=$bin go install -trimpath -ldflags '-s -w' "$2"
+  printf '%s %s: %s s\n' "$(date +%H:%M:%S)" "$1" $((SECONDS - started))
+}
+
 control() {
   build control ./control "$kubernetes"
   local name
   for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl; do ln -sf control "$bin/$name"; done
   build kwok sigs.k8s.io/kwok/cmd/kwok
   build helm helm.sh/helm/v4/cmd/helm
+  tool kubeconform github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
   stages
   monitors
 }

@@ -8,17 +8,41 @@ usage:
     target/venv/bin/python scripts/kubernetes/tests/chart_test.py [PART OF A NAME …]
 """
 
+import copy
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import schemas  # noqa: E402
 from cluster import BIN, PLACE, ROOT, Cluster, Failed, isolate, run, until  # noqa: E402
 from installation import BALTRA, CHART, NAMESPACE, render  # noqa: E402
 from runner import run as run_tests  # noqa: E402
+
+
+# Settings that together use every template of the chart.
+VARIANTS = [
+    [
+        "--set",
+        "monitoring.serviceMonitors=true,monitoring.rules=true,monitoring.labels.release=x",
+    ],
+    [
+        "--set",
+        "dra=false,gateway.enabled=false,controller.containers=false,networkPolicies.enabled=false,registry.storage.size=1Gi,externalMetrics=false",
+    ],
+    [
+        "--set",
+        "traces.endpoint=http://collector:4318,traces.sampler=parentbased_traceidratio,traces.samplerArgument=0.1",
+    ],
+    [
+        "--set",
+        "node.securityContext.privileged=true,node.runtimeClassName=nvidia,registry.clusterIP=10.96.0.80",
+    ],
+]
 
 
 def pod(name, **more):
@@ -124,25 +148,7 @@ class Tests:
 
     def test_the_server_takes_every_object(self):
         self.cluster.apply((PLACE / "monitors.yaml").read_text())
-        variants = [
-            [
-                "--set",
-                "monitoring.serviceMonitors=true,monitoring.rules=true,monitoring.labels.release=x",
-            ],
-            [
-                "--set",
-                "dra=false,gateway.enabled=false,controller.containers=false,networkPolicies.enabled=false,registry.storage.size=1Gi,externalMetrics=false",
-            ],
-            [
-                "--set",
-                "traces.endpoint=http://collector:4318,traces.sampler=parentbased_traceidratio,traces.samplerArgument=0.1",
-            ],
-            [
-                "--set",
-                "node.securityContext.privileged=true,node.runtimeClassName=nvidia,registry.clusterIP=10.96.0.80",
-            ],
-        ]
-        for values in variants:
+        for values in VARIANTS:
             objects = render(*values)
             assert len(objects) > 20
             self.cluster.kubectl(
@@ -155,6 +161,56 @@ class Tests:
                 "-",
                 input=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}),
             )
+
+    def kubeconform(self, location, objects):
+        """kubeconform's errors, by the names of the objects."""
+        ran = subprocess.run(
+            [BIN / "kubeconform", "-strict", "-output", "json", "-schema-location", location],
+            input=yaml.safe_dump_all(objects),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        found = json.loads(ran.stdout)["resources"] or []
+        assert (ran.returncode == 0) == (not found), ran.stdout
+        return {item["name"]: item["msg"] for item in found}
+
+    def test_kubeconform_finds_nothing_wrong(self):
+        """With the schemas of this API server, including Baltra's own resources."""
+        self.cluster.apply((PLACE / "monitors.yaml").read_text())
+        wanted = {"ServiceMonitor", "PodMonitor", "PrometheusRule", "Device"}
+
+        def described():
+            description = json.loads(self.cluster.kubectl("get", "--raw", "/openapi/v2"))
+            kinds = {
+                kind["kind"]
+                for schema in description["definitions"].values()
+                for kind in schema.get("x-kubernetes-group-version-kind", [])
+            }
+            return description if wanted <= kinds else None
+
+        description = until("the API is described", described)
+        with tempfile.TemporaryDirectory() as directory:
+            location = schemas.write(description, Path(directory))
+            for values in VARIANTS:
+                found = self.kubeconform(location, render(*values))
+                assert not found, found
+            # It does find a misspelled field, a wrong type and an unknown kind.
+            [gateway] = [
+                item
+                for item in self.objects
+                if item["kind"] == "Deployment" and item["metadata"]["name"] == "baltra-gateway"
+            ]
+            for path, value in (
+                (("spec", "template", "spec", "containers", 0, "imagePullPolicies"), "Always"),
+                (("spec", "replicas"), "one"),
+                (("kind",), "Deploiment"),
+            ):
+                wrong = copy.deepcopy(gateway)
+                place = wrong
+                for key in path[:-1]:
+                    place = place[key]
+                place[path[-1]] = value
+                assert "baltra-gateway" in self.kubeconform(location, [wrong]), path
 
     def test_daemons_are_unprivileged(self):
         """Every container drops every capability and cannot gain one;
