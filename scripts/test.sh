@@ -258,6 +258,7 @@ group() {
             group kubernetes-api
             [[ -n $(obstacle) ]] || run kubernetes-node-build scripts/kubernetes/build.sh node
             isolated kubernetes-node target/venv/bin/python scripts/kubernetes/tests/node_test.py
+            isolated kubernetes-tutorial target/venv/bin/python scripts/kubernetes/tests/tutorial_test.py
             ;;
         packages)
             setup base packages

@@ -42,9 +42,8 @@ def render(*more):
     return [item for item in yaml.safe_load_all(text) if item]
 
 
-def install_on_node(cluster, *more, names=("baltra", "sobel")):
-    """Builds the images, loads them into the nodes, installs the chart with more values and waits
-    until a device is listed."""
+def load_images(cluster, names=("baltra", "sobel")):
+    """Builds the images and loads them into the nodes."""
     import images  # only with real nodes: uses programs of the second build stage
     import node
 
@@ -53,6 +52,12 @@ def install_on_node(cluster, *more, names=("baltra", "sobel")):
         images.make(name, archive)
         node.load(cluster, archive)
     cluster.say("images built and loaded")
+
+
+def install_on_node(cluster, *more, names=("baltra", "sobel")):
+    """Builds the images, loads them into the nodes, installs the chart with more values and waits
+    until a device is listed."""
+    load_images(cluster, names)
     # The cluster has no DNS, so the address is fixed.
     values = ["registry.clusterIP=10.96.0.80", "webhook.replicas=1", "controller.replicas=1", *more]
     run(

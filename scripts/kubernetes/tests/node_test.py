@@ -252,7 +252,7 @@ class Tests:
             "describe", "pod", "-n", "default", self.pods("edges")[0]["metadata"]["name"]
         )
         assert re.search(
-            r"Allocated .* given node1/device0, the least used that fits 'platform=Portable\*'",
+            r"Allocated .* allocated node1/device0, the least used that matches 'platform=Portable\*'",
             shown,
         ), shown
 
