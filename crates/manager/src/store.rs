@@ -10,12 +10,24 @@ const TENANTS: TableDefinition<&str, &[u8]> = TableDefinition::new("tenants");
 const USAGE: TableDefinition<(&str, &str), &[u8]> = TableDefinition::new("usage");
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
+/// The version of the rows' layout; stores of 0.1.0 have none. A store of a later version is
+/// rejected, because rows that this release cannot read would be lost.
+const FORMAT: u64 = 1;
+
 /// The store cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another manager uses it.
     #[error("the state in {0} is in use by another manager: stop it (`baltra down`), or give this one its own with --state-dir")]
     Taken(String),
+    /// A later release wrote it.
+    #[error("the state in {path} has format {found}, but this release supports up to {FORMAT}: use the release that wrote it, or restore a backup")]
+    Newer {
+        /// The path.
+        path: String,
+        /// Its format.
+        found: u64,
+    },
     /// An I/O error, or a damaged file.
     #[error("cannot use the state in {path}")]
     Broken {
@@ -38,15 +50,34 @@ impl Store {
     pub fn open(path: &Path) -> Result<Store, Error> {
         let name = path.display().to_string();
         match Database::create(path) {
-            Ok(database) => Ok(Store {
+            Ok(database) => Store {
                 database,
                 path: name,
-            }),
+            }
+            .checked(),
             Err(redb::DatabaseError::DatabaseAlreadyOpen) => Err(Error::Taken(name)),
             Err(error) => Err(Error::Broken {
                 path: name,
                 source: error.into(),
             }),
+        }
+    }
+
+    /// The store, if this release can read its rows.
+    fn checked(self) -> Result<Store, Error> {
+        let run = || -> Result<Option<u64>, redb::Error> {
+            match self.database.begin_read()?.open_table(META) {
+                Err(TableError::TableDoesNotExist(_)) => Ok(None),
+                Err(other) => Err(other.into()),
+                Ok(table) => Ok(table.get("format")?.map(|v| v.value())),
+            }
+        };
+        match run().map_err(|e| self.broken(e))? {
+            Some(found) if found > FORMAT => Err(Error::Newer {
+                path: self.path,
+                found,
+            }),
+            _ => Ok(self),
         }
     }
 
@@ -65,6 +96,7 @@ impl Store {
                 let mut table = write.open_table(META)?;
                 let last = table.get("generation")?.map_or(0, |v| v.value());
                 table.insert("generation", last + 1)?;
+                table.insert("format", FORMAT)?;
                 last + 1
             };
             write.commit()?;
@@ -207,5 +239,21 @@ mod tests {
         let path = dir.path().join("state.redb");
         let _first = Store::open(&path).unwrap();
         assert!(matches!(Store::open(&path), Err(Error::Taken(_))));
+    }
+
+    #[test]
+    fn test_a_later_format_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.redb");
+        let store = Store::open(&path).unwrap();
+        store.next_generation().unwrap();
+        let write = store.database.begin_write().unwrap();
+        let mut meta = write.open_table(META).unwrap();
+        meta.insert("format", FORMAT + 1).unwrap();
+        drop(meta);
+        write.commit().unwrap();
+        drop(store);
+        let error = Store::open(&path).unwrap_err();
+        assert!(matches!(error, Error::Newer { found: 2, .. }), "{error}");
     }
 }
