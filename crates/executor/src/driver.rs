@@ -18,6 +18,7 @@ mod transfer;
 mod turns;
 
 pub use board::{board_regions, is_board, wait_for_load};
+pub use builtin::take_refusal;
 pub use describe::describe;
 pub use handle::{Context, Event, Kernel, Mem, Program, Queue, Sampler, SubDevice};
 pub use list::list;

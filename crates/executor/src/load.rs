@@ -1,5 +1,6 @@
 //! Loads an image for the operator.
 
+use crate::driver::take_refusal;
 use crate::Shared;
 use anyhow::Context;
 use baltra_opencl::{CL_PROGRAM_BUILD_LOG, CL_SUCCESS};
@@ -39,7 +40,8 @@ fn load_image(shared: &Shared, fds: Vec<OwnedFd>) -> anyhow::Result<()> {
             .copied()
             .find(|s| *s != CL_SUCCESS)
             .unwrap_or(code);
-        anyhow::anyhow!("the driver refused the image: {}", text_of(code))
+        let reason = take_refusal().map_or(String::new(), |reason| format!(": {reason}"));
+        anyhow::anyhow!("the driver refused the image: {}{reason}", text_of(code))
     };
     let program = program.map_err(refused)?;
     program.build(&devices, "").map_err(|code| {

@@ -16,9 +16,11 @@ mod error;
 mod ir;
 mod memory;
 mod names;
+mod object;
 pub mod opencl;
 mod parse;
 mod passes;
+mod program;
 mod schedule;
 mod synthesis;
 #[cfg(test)]

@@ -564,8 +564,12 @@ fn verify(module: &Module, m: &Memories) -> Result<()> {
 fn move_away(module: &Module, m: &mut Memories, far: u64) -> Result<()> {
     let whole: u64 = m.all.iter().map(|memory| memory.bytes.len() as u64).sum();
     if whole > BYTES_MAX && far == 0 {
+        let sizes = m.all.iter();
+        let sizes = sizes.map(|m| (m.name.as_str(), m.bytes.len() as u64));
         return Err(Error::too_large(format!(
-            "{whole} bytes of arrays exceed the block RAM of a kernel, {BYTES_MAX} bytes"
+            "{whole} bytes of arrays exceed the block RAM of a kernel, {BYTES_MAX} bytes, by {}: {}",
+            whole - BYTES_MAX,
+            largest(sizes.collect(), "bytes")
         ))
         .remedy("an m_axi port gives it memory off the chip"));
     }
@@ -607,10 +611,39 @@ fn move_away(module: &Module, m: &mut Memories, far: u64) -> Result<()> {
     Ok(())
 }
 
+/// The largest parts as text: names with amounts of a unit, and the sum of the rest.
+pub fn largest(mut parts: Vec<(&str, u64)>, unit: &str) -> String {
+    const SHOWN: usize = 4;
+    parts.retain(|(_, amount)| *amount > 0);
+    // In the order of the source where amounts are equal.
+    parts.sort_by_key(|(_, amount)| std::cmp::Reverse(*amount));
+    let rest = parts.split_off(parts.len().min(SHOWN));
+    let mut text: Vec<_> = (parts.iter())
+        .map(|(name, amount)| format!("'{name}' {amount} {unit}"))
+        .collect();
+    if !rest.is_empty() {
+        let sum: u64 = rest.iter().map(|(_, amount)| amount).sum();
+        text.push(format!("{} others {sum} {unit}", rest.len()));
+    }
+    text.join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::parse;
+
+    #[test]
+    fn test_the_largest_parts_come_first() {
+        let parts = ["a", "b", "c", "d", "e", "f"]
+            .into_iter()
+            .zip([1, 9, 0, 9, 2, 3]);
+        let text = largest(parts.collect(), "bytes");
+        assert_eq!(
+            text,
+            "'b' 9 bytes, 'd' 9 bytes, 'f' 3 bytes, 'e' 2 bytes, 1 others 1 bytes"
+        );
+    }
 
     const OBJECTS: &str = "@a = internal global [4 x i32] zeroinitializer\n\
                            @b = internal global [4 x i8] zeroinitializer\n";

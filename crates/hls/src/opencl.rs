@@ -155,6 +155,9 @@ fn synthesize(
     kernel.local_bytes = all_local;
     kernel.private_bytes = items.private_bytes;
     kernel.report = estimate::report(&module, &memories, &hardware);
+    let position = module.functions.first().map(|f| f.position.clone());
+    estimate::check(&memories, &hardware, &kernel.report)
+        .map_err(|error| error.at(&position.unwrap_or_default()))?;
     let pipelines = hardware.pipelines.iter().filter(|p| p.items).count();
     Ok((hardware.text, pipelines > items.barriers))
 }
@@ -178,15 +181,16 @@ fn lower(
         .at(&position));
     }
     let required = kernel.required_work_group_size;
-    let product = |size: [u32; 3]| size.iter().try_fold(1_u32, |all, n| all.checked_mul(*n));
+    let product = |size: [u32; 3]| size.iter().map(|n| u64::from(*n)).product::<u64>();
     let items_max = match required {
-        Some(size) => product(size).ok_or_else(|| {
-            Error::too_large(format!(
-                "kernel '{}' requires work-groups of {}x{}x{} work-items",
-                kernel.name, size[0], size[1], size[2]
+        Some(size) if product(size) > u64::from(options.work_group_size_max) => {
+            return Err(Error::too_large(format!(
+                "kernel '{}' requires work-groups of {}x{}x{} work-items, at most {} are supported",
+                kernel.name, size[0], size[1], size[2], options.work_group_size_max
             ))
-            .at(&position)
-        })?,
+            .at(&position))
+        }
+        Some(size) => product(size) as u32,
         None => options.work_group_size_max,
     };
     let groups = Groups {

@@ -47,11 +47,16 @@ pub fn module(text: &str) -> Result<Module> {
         let line = lines[at];
         if line.starts_with('@') {
             global(&symbols, line, &mut module.globals).map_err(|e: Error| {
-                e.at(&Position {
+                e.at(&metadata.position_of_global(line)).at(&Position {
                     file: "LLVM IR".to_owned(),
                     line: at + 1,
                 })
             })?;
+        } else if let Some(text) = line.strip_prefix("module asm ") {
+            return Err(Error::unsupported(format!(
+                "assembly outside of functions cannot be synthesized: {text}"
+            ))
+            .remedy("remove it"));
         } else if line.starts_with("define ") {
             let end = (at..lines.len())
                 .find(|&i| lines[i] == "}")

@@ -78,7 +78,7 @@ fn lower(module: &mut Module, reached: &[FunctionId], target: Target) -> Result<
         long_copies::expand(&mut function);
         intrinsics::expand(&mut function)?;
         divisions::replace(&mut function);
-        local_variables::move_to_memory(&mut function, &mut module.globals);
+        local_variables::move_to_memory(&mut function, &mut module.globals)?;
         kernel_end::insert(&mut function);
         flatten::flatten(&mut function, target);
         loop_values::copy(&mut function);

@@ -30,9 +30,12 @@ const SYSTEM: [&str; 10] = [
 /// Devices that programs need.
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/urandom"];
 
-/// Limits of each process: address space, processor time, length of a file.
+/// Processor time of each process.
+pub const PROCESSOR_S: u64 = 240;
+/// Other limits of each process: address space, length of a file.
 const MEMORY_BYTES: u64 = 4 << 30;
-const PROCESSOR_S: u64 = 240;
+/// Between the signal for the limit of processor time and the process's end.
+const PROCESSOR_GRACE_S: u64 = 5;
 const FILE_BYTES: u64 = 512 << 20;
 
 /// The files of a compilation.
@@ -50,13 +53,13 @@ impl Compilation {
     pub fn enter(&self) -> Result<()> {
         set_parent_process_death_signal(Some(Signal::KILL))
             .context("cannot bind the compiler to its parent")?;
-        for (resource, most) in [
-            (Resource::As, MEMORY_BYTES),
-            (Resource::Cpu, PROCESSOR_S),
-            (Resource::Fsize, FILE_BYTES),
-            (Resource::Core, 0),
+        for (resource, most, grace) in [
+            (Resource::As, MEMORY_BYTES, 0),
+            (Resource::Cpu, PROCESSOR_S, PROCESSOR_GRACE_S),
+            (Resource::Fsize, FILE_BYTES, 0),
+            (Resource::Core, 0, 0),
         ] {
-            limit(resource, most).context("cannot set the compiler's resource limits")?;
+            limit(resource, most, grace).context("cannot set the compiler's resource limits")?;
         }
         rustix::thread::set_no_new_privs(true).context("cannot set no_new_privs")?;
         self.restrict_files()
@@ -89,13 +92,14 @@ impl Compilation {
     }
 }
 
-/// Lowers a limit permanently.
-fn limit(resource: Resource, most: u64) -> Result<()> {
-    let hard = getrlimit(resource).maximum;
-    let most = hard.map_or(most, |hard| hard.min(most));
+/// Lowers a limit permanently; one that is lower already stays. `grace`: how far the limit that ends
+/// the process is beyond the one that signals it.
+fn limit(resource: Resource, most: u64, grace: u64) -> Result<()> {
+    let old = getrlimit(resource);
+    let lower = |old: Option<u64>, most: u64| Some(old.map_or(most, |old| old.min(most)));
     let wanted = Rlimit {
-        current: Some(most),
-        maximum: Some(most),
+        current: lower(old.current, most),
+        maximum: lower(old.maximum, most + grace),
     };
     setrlimit(resource, wanted)?;
     Ok(())

@@ -175,7 +175,26 @@ static void endless(cl_program program) {
   printf("finish %d\n", clFinish(queue));
 }
 
-/* accelerator IMAGE places|stray|image|endless|watch [ROUNDS] */
+/* Launches with a barrier that half of the work-items reach, and with one that all reach. */
+static void diverge(cl_program program) {
+  cl_mem out = zeroed(32);
+  cl_kernel kernel = clu_kernel(program, "diverge");
+  size_t global = 8, local = 4;
+  cl_uint limits[] = {2, 4};
+  for (size_t n = 0; n < 2; n++) {
+    cl_event event;
+    clu_arg(kernel, 0, sizeof out, &out);
+    clu_arg(kernel, 1, sizeof limits[n], &limits[n]);
+    CLU(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &global, &local, 0, NULL, &event));
+    clFinish(queue);
+    cl_int status = 99;
+    CLU(clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL));
+    printf("diverge %zu status %d\n", n, status);
+    clReleaseEvent(event);
+  }
+}
+
+/* accelerator IMAGE places|stray|image|endless|diverge|watch [ROUNDS] */
 int main(int argc, char **argv) {
   if (argc < 3) return EXIT_USAGE;
   clu_open(&cl, NULL);
@@ -185,6 +204,7 @@ int main(int argc, char **argv) {
   if (!strcmp(argv[2], "stray")) stray(program);
   if (!strcmp(argv[2], "image")) image(program, argv[1]);
   if (!strcmp(argv[2], "endless")) endless(program);
+  if (!strcmp(argv[2], "diverge")) diverge(program);
   if (!strcmp(argv[2], "watch")) watch(program, argc > 3 ? (cl_uint)atoi(argv[3]) : 1);
   printf("ended\n");
   return 0;

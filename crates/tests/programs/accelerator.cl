@@ -29,3 +29,9 @@ kernel void endless(global uint *word) {
   volatile global uint *seen = word;
   while (*seen != 0xffffffffu) *seen = 0;
 }
+
+/* A barrier that all work-items of a group reach, or not. */
+kernel void diverge(global uint *out, uint limit) {
+  if (get_local_id(0) < limit) barrier(CLK_LOCAL_MEM_FENCE);
+  out[get_global_id(0)] = 1;
+}

@@ -6,8 +6,9 @@ use baltra_tests::{
     Running,
 };
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::OnceLock;
 
 /// `CL_INVALID_BINARY`, `CL_DEVICE_NOT_AVAILABLE`
@@ -157,6 +158,18 @@ fn test_a_stray_store_fails_alone_and_is_logged_with_its_argument() {
 }
 
 #[test]
+fn test_a_barrier_that_not_all_work_items_reach_fails_alone_and_is_logged() {
+    let daemon = daemon_with(&[]);
+    let answer = run(&daemon, &["diverge"]);
+    let status = answer.number("diverge 0 status");
+    assert!(status.is_some_and(|status| status < 0), "{answer:?}");
+    assert_eq!(answer.number("diverge 1 status"), Some(0), "{answer:?}");
+    let log = daemon.log();
+    let line = log.lines().find(|line| line.contains("reached a barrier"));
+    assert!(line.is_some_and(|line| line.contains("diverge")), "{log}");
+}
+
+#[test]
 fn test_tenants_that_share_an_executor_never_see_each_others_bytes() {
     let daemon = daemon_with(&["device.isolation=device"]);
     tenants(&daemon, &["red", "blue"]);
@@ -196,11 +209,46 @@ fn test_an_endless_kernel_ends_with_its_session_or_at_its_limit() {
 fn test_an_image_comes_back_and_a_damaged_one_is_refused() {
     let answer = run(&daemon_with(&[]), &["image"]);
     assert_eq!(answer.number("same"), Some(1), "{answer:?}");
-    assert_eq!(answer.number("kernels"), Some(4), "{answer:?}");
+    assert_eq!(answer.number("kernels"), Some(5), "{answer:?}");
     let refused = format!("damaged {INVALID_BINARY}");
     let count = answer.out.lines().filter(|line| *line == refused).count();
     assert_eq!(count, 6, "{answer:?}");
     assert_eq!(answer.number("truncated"), Some(INVALID_BINARY));
+}
+
+#[test]
+fn test_the_operator_learns_why_an_image_does_not_load() {
+    let daemon = daemon_with(&["device.image=exclusive"]);
+    let file = std::fs::read(image()).unwrap();
+    let mut damaged = file.clone();
+    damaged[file.len() / 2] ^= 4;
+    let dir = tempfile::tempdir().unwrap();
+    let push = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let path = path.to_str().unwrap().to_owned();
+        daemon
+            .text(&["accelerator", "push", &path, "--name", name])
+            .unwrap();
+    };
+    let load = |name: &str| daemon.text(&["accelerator", "load", name, "--device", "fpga"]);
+    push("whole", &file);
+    load("whole").unwrap();
+    for (name, bytes, reason) in [
+        ("damaged", damaged.as_slice(), "damaged (checksum mismatch)"),
+        ("truncated", &file[..file.len() - 1], "is truncated"),
+        (
+            "foreign",
+            b"BLRG an image of a region",
+            "not an image of an accelerator",
+        ),
+    ] {
+        push(name, bytes);
+        let error = load(name).unwrap_err().to_string();
+        assert!(error.contains(reason), "{name}: {error}");
+        // What the device held before is not lost.
+        assert!(load("whole").unwrap().contains("held already"), "{name}");
+    }
 }
 
 #[test]
@@ -211,6 +259,122 @@ fn test_a_failed_compilation_returns_clangs_log() {
     for part in ["undeclared_name", ":2:10: error:"] {
         assert!(answer.out.contains(part), "'{part}' is not in {answer:?}");
     }
+}
+
+/// A source whose synthesis takes minutes.
+const SLOW: &str = "kernel void k(global int *o) {\n int s = o[0];\n#pragma unroll\n \
+     for (int i = 0; i < 4096; i++)\n#pragma unroll\n  for (int j = 0; j < 4096; j++)\n   \
+     s = s * o[i ^ j] + i;\n o[0] = s; }\n";
+/// One that clang does not end before its memory is exhausted.
+const BOMB: &str = "#define A(x) x+x+x+x+x+x+x+x+x+x\n#define B(x) A(A(A(x)))\n\
+     kernel void k(global int *o) { o[0] = B(B(B(o[1]))); }\n";
+
+/// The child of a process whose command line contains a word.
+fn child(parent: u32, word: &str) -> Option<u32> {
+    let line = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let has = |pid: &u32| String::from_utf8_lossy(&line(pid)).contains(word);
+    baltra_testkit::children(parent).into_iter().find(has)
+}
+
+#[test]
+fn test_a_killed_compiler_fails_its_build_alone() {
+    let daemon = daemon_with(&[]);
+    tenants(&daemon, &["red"]);
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let (bomb, slow, small) = (
+        write("bomb.cl", BOMB),
+        write("slow.cl", SLOW),
+        write("small.cl", "kernel void k(global int *o) { o[0] = 1; }"),
+    );
+    let mut command = through(&daemon, "red", compile("builds"));
+    command.args([&bomb, &slow, &small]);
+    let mut running = Running::start(command);
+    running.wait_line("begin 1");
+    let executor = executor_of(&daemon, "red");
+    let compiler = || child(executor, "--confined");
+    let clang = || compiler().and_then(|compiler| child(compiler, "clang-16"));
+    // A build that fails with information about arguments is repeated without.
+    let kill_both = |find: &dyn Fn() -> Option<u32>| {
+        let mut killed = None;
+        for _ in 0..2 {
+            let mut found = None;
+            until("it runs", || {
+                found = find().filter(|pid| Some(*pid) != killed);
+                found.is_some()
+            })
+            .unwrap();
+            let pid = found.and_then(|pid| rustix::process::Pid::from_raw(pid as i32));
+            rustix::process::kill_process(pid.unwrap(), rustix::process::Signal::KILL).unwrap();
+            killed = found;
+        }
+    };
+    kill_both(&clang);
+    running.wait_line("begin 2");
+    kill_both(&compiler);
+    let answer = running.finish().ok();
+    for (line, reason) in [
+        ("build 1 code -11", "clang-16 was ended by signal 9"),
+        ("build 2 code -11", "the compiler was ended by signal 9"),
+        ("build 3 code 0", ""),
+    ] {
+        let has_line = answer.out.lines().any(|l| l == line);
+        assert!(
+            has_line && answer.out.contains(reason),
+            "{line}: {answer:?}"
+        );
+    }
+}
+
+/// A confined compilation that fails: how it ended, and its log. `limits`: arguments of `prlimit`,
+/// below the limits that the compiler sets itself.
+fn refused(limits: &[&str], text: &str) -> (ExitStatus, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("hostile.cl");
+    std::fs::write(&source, text).unwrap();
+    let output = Command::new("prlimit")
+        .args(limits)
+        .arg(baltra())
+        .args(["accelerator", "build", "--confined"])
+        .arg(dir.path())
+        .arg(&source)
+        .arg("-o")
+        .arg(dir.path().join("x.img"))
+        .output()
+        .expect("it starts");
+    assert!(!output.status.success());
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status, log)
+}
+
+#[test]
+fn test_hostile_source_is_bounded_in_time_and_memory() {
+    let (_, log) = refused(&["--as=1073741824"], BOMB);
+    assert!(log.contains("clang-16 has exhausted its memory"), "{log}");
+    assert!(!log.contains("Stack dump"), "{log}");
+    let (_, log) = refused(&["--cpu=2:10"], BOMB);
+    let reason = "clang-16 has exceeded its limit of processor time";
+    assert!(log.contains(reason), "{log}");
+    // The synthesis itself; the executor's log names the signal.
+    let (status, log) = refused(&["--cpu=4:10"], SLOW);
+    assert_eq!(
+        status.signal(),
+        Some(rustix::process::Signal::XCPU.as_raw()),
+        "{log}"
+    );
+    let nested = format!(
+        "kernel void k(global int *o) {{ o[0] = {}o[1]; }}\n",
+        "- ".repeat(200_000)
+    );
+    let (_, log) = refused(&["--as=4294967296"], &nested);
+    assert!(log.contains("nested too deeply"), "{log}");
+    let itself = "#include __FILE__\nkernel void k(global int *o) { o[0] = 1; }\n";
+    let (_, log) = refused(&["--as=4294967296"], itself);
+    assert!(log.contains("include"), "{log}");
 }
 
 #[test]

@@ -325,6 +325,27 @@ def test_a_board_that_holds_one_image_at_a_time():
             pool.program("board", "facts", BUILT_IN / "echo.img")
 
 
+def test_the_operator_learns_why_an_image_does_not_load():
+    with node('image = "exclusive"') as (_, pool), tempfile.TemporaryDirectory() as home:
+        whole = (BUILT_IN / "sobel.img").read_bytes()
+
+        def load(name, content):
+            path = Path(home) / name
+            path.write_bytes(content)
+            pool.baltra("accelerator", "push", path, "--name", name)
+            return pool.baltra("accelerator", "load", name, "--device", "board", check=False)
+
+        assert load("whole", whole).returncode == 0
+        for name, content, reason in (
+            ("shell", image("echo", shell=9), "for shell 0x9, but this board has shell 0x1"),
+            ("damaged", image("echo")[:-300] + b"x" * 300, "body is damaged"),
+            ("truncated", image("echo")[:-300], "truncated"),
+            ("foreign", b"#!/bin/sh\n", "not an image of a region"),
+        ):
+            done = load(name, content)
+            assert done.returncode != 0 and reason in done.stderr, (name, done.stderr)
+
+
 def busy_cycles(board):
     with urllib.request.urlopen(f"{board.url}/metrics", timeout=PATIENCE_S) as answer:
         lines = answer.read().decode().splitlines()

@@ -21,8 +21,14 @@ pub mod transfer;
 
 use super::{Driver, LoadError};
 use baltra_opencl::*;
+use baltra_ring::lease::monotonic_ns;
 use memory::DeviceMemory;
+use std::cell::RefCell;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Least time between two log lines about failures that tenants cause.
+const LOG_INTERVAL_NS: u64 = 100_000_000;
 
 /// "BL"
 pub const VENDOR_ID: u32 = 0x424C;
@@ -86,6 +92,36 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |e| e.source());
     let texts: Vec<_> = causes.map(ToString::to_string).collect();
     texts.join(": ")
+}
+
+/// Whether a failure of a tenant's may be logged: a tenant can cause any number of them.
+pub fn may_log() -> bool {
+    static LOGGED_NS: AtomicU64 = AtomicU64::new(0);
+    let now = monotonic_ns();
+    let logged = LOGGED_NS.load(Ordering::Relaxed);
+    if logged != 0 && now.saturating_sub(logged) < LOG_INTERVAL_NS {
+        return false;
+    }
+    LOGGED_NS.store(now, Ordering::Relaxed);
+    true
+}
+
+thread_local! {
+    /// Why this thread's last image was refused, which OpenCL's codes do not say.
+    static REFUSAL: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Notes why an image is refused.
+pub fn refuse_image(reason: &str) {
+    if may_log() {
+        tracing::warn!(reason, "an image was refused");
+    }
+    REFUSAL.with(|refusal| *refusal.borrow_mut() = Some(reason.to_owned()));
+}
+
+/// Takes the reason for which this thread's last image was refused.
+pub fn take_refusal() -> Option<String> {
+    REFUSAL.with(RefCell::take)
 }
 
 /// The object behind a handle of ours.

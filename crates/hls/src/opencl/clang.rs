@@ -2,6 +2,7 @@
 
 use super::BuildError;
 use crate::compile::CLANG;
+use crate::program;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -202,11 +203,7 @@ fn run(
         })?;
     let log = String::from_utf8_lossy(&run.stderr).into_owned();
     if !run.status.success() {
-        let log = if log.is_empty() {
-            format!("{CLANG} ended with {}\n", run.status)
-        } else {
-            log
-        };
+        let log = program::failure(CLANG, run.status, &log);
         return Err(BuildError { log });
     }
     let path = work.join(output);

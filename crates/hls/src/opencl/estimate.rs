@@ -2,8 +2,9 @@
 
 use super::clang::SOURCE;
 use super::manifest::{LoopReport, MemoryReport, Report};
+use crate::error::{Error, Result};
 use crate::ir::{Module, Op};
-use crate::memory::Memories;
+use crate::memory::{largest, Memories, Memory};
 use crate::synthesis::Hardware;
 use crate::units::{unit, Unit};
 use std::collections::BTreeSet;
@@ -18,6 +19,10 @@ const FRAME_LUTS: u64 = 300;
 const READER_LUTS: u64 = 650;
 const READERS_LUTS: u64 = 1400;
 const READER_BLOCK_RAMS: u64 = 2;
+/// The largest part that kernels are placed on, and what it has.
+const DEVICE: &str = "an LFE5UM5G-85F";
+const DEVICE_BLOCK_RAMS: u64 = 208;
+const DEVICE_MULTIPLIERS: u64 = 156;
 /// LUTs for each state.
 const STATE_LUTS: u64 = 6;
 
@@ -66,13 +71,7 @@ pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Repo
         multipliers += u64::from(kind.multipliers() * count);
     }
     let on_chip = || memories.all.iter().filter(|m| !m.far);
-    let block_rams = on_chip().map(|m| {
-        let bytes = m.bytes.len() as u64 >> m.banks.bits;
-        let bank = bytes
-            .div_ceil(BLOCK_RAM_BYTES)
-            .max((m.width * 8).div_ceil(BLOCK_RAM_BITS));
-        bank << m.banks.bits
-    });
+    let block_rams: u64 = on_chip().map(block_rams).sum();
     Report {
         states: hardware.states as u64,
         loops: (hardware.pipelines.iter())
@@ -91,7 +90,48 @@ pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Repo
             })
             .collect(),
         luts,
-        block_rams: block_rams.sum::<u64>() + readers * READER_BLOCK_RAMS,
+        block_rams: block_rams + readers * READER_BLOCK_RAMS,
         multipliers,
     }
+}
+
+/// Block RAMs of a memory.
+fn block_rams(memory: &Memory) -> u64 {
+    let bytes = memory.bytes.len() as u64 >> memory.banks.bits;
+    let bank = bytes
+        .div_ceil(BLOCK_RAM_BYTES)
+        .max((memory.width * 8).div_ceil(BLOCK_RAM_BITS));
+    bank << memory.banks.bits
+}
+
+/// Checks that a kernel alone fits into the largest part of the family. LUTs are estimated too
+/// roughly for that.
+pub fn check(memories: &Memories, hardware: &Hardware, report: &Report) -> Result<()> {
+    let used = [
+        ("block RAMs", report.block_rams, DEVICE_BLOCK_RAMS),
+        ("multipliers", report.multipliers, DEVICE_MULTIPLIERS),
+    ];
+    let Some((what, used, most)) = used.into_iter().find(|(_, used, most)| used > most) else {
+        return Ok(());
+    };
+    let names: Vec<_> = hardware.units.keys().map(|kind| kind.name()).collect();
+    let parts: Vec<(&str, u64)> = if what == "multipliers" {
+        let units = names.iter().zip(&hardware.units);
+        let all = |kind: Unit, count: u32| u64::from(kind.multipliers() * count);
+        units
+            .map(|(name, (&kind, &count))| (name.as_str(), all(kind, count)))
+            .collect()
+    } else {
+        let own = memories.all.iter().filter(|m| !m.far);
+        let own: Vec<_> = own.map(|m| (m.name.as_str(), block_rams(m))).collect();
+        let sum: u64 = own.iter().map(|(_, count)| count).sum();
+        let readers = ("caches of loads", used.saturating_sub(sum));
+        own.into_iter().chain([readers]).collect()
+    };
+    Err(Error::too_large(format!(
+        "the kernel needs {used} {what}, {DEVICE} has {most}: {} too many; {}",
+        used - most,
+        largest(parts, what)
+    ))
+    .remedy("use fewer or smaller arrays, or less parallel work"))
 }

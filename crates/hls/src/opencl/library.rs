@@ -3,7 +3,8 @@
 //! (`hdl/board/sim/emulate.cpp`).
 
 use super::Accelerator;
-use anyhow::{ensure, Context, Result};
+use crate::program;
+use anyhow::{bail, Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -45,13 +46,15 @@ fn run(command: &mut Command) -> Result<String> {
         .stdin(Stdio::null())
         .output()
         .with_context(|| format!("cannot run {name} ('scripts/setup.sh board' installs it)"))?;
-    ensure!(
-        done.status.success(),
-        "{name} failed:\n{}{}",
-        String::from_utf8_lossy(&done.stdout),
-        String::from_utf8_lossy(&done.stderr)
-    );
-    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+    let text = String::from_utf8_lossy(&done.stdout);
+    if !done.status.success() {
+        let messages = format!("{text}{}", String::from_utf8_lossy(&done.stderr));
+        bail!(
+            "{}",
+            program::failure(&name, done.status, &messages).trim_end()
+        );
+    }
+    Ok(text.into_owned())
 }
 
 impl Build<'_> {

@@ -4,9 +4,7 @@ use super::cursor::Cursor;
 use super::operand::{Locals, Symbols};
 use crate::error::{Error, Result};
 use crate::ir::{space, Global, Type, Value};
-
-/// Bytes of the largest global variable.
-const BYTES_MAX: usize = 1 << 24;
+use crate::object;
 
 /// Reads the definition or declaration of a global variable into its entry.
 pub fn global(symbols: &Symbols, line: &str, globals: &mut [Global]) -> Result<()> {
@@ -23,16 +21,11 @@ pub fn global(symbols: &Symbols, line: &str, globals: &mut [Global]) -> Result<(
     if global.external {
         return Ok(());
     }
-    let size = usize::try_from(ty.size()).unwrap_or(usize::MAX);
-    if size > BYTES_MAX {
-        return Err(
-            Error::too_large(format!("'@{name}' has {size} bytes, more than {BYTES_MAX}"))
-                .remedy("make the array smaller"),
-        );
-    }
+    object::check(globals, &name, ty.size())?;
+    let global = &mut globals[index.0];
     let mut contents = Contents {
         symbols,
-        bytes: vec![0; size],
+        bytes: vec![0; ty.size() as usize],
         pointers: Vec::new(),
     };
     contents.initial(&mut t, &ty, 0)?;

@@ -60,6 +60,15 @@ impl<'a> Metadata<'a> {
         }
     }
 
+    /// The source position of a global variable's line.
+    pub fn position_of_global(&self, line: &str) -> Position {
+        let expression = line.rsplit_once("!dbg !").map(|(_, rest)| rest);
+        let variable = expression
+            .and_then(|rest| self.field(Cursor::new(rest).word(), "var"))
+            .unwrap_or_default();
+        self.position(&format!("!dbg {variable}"))
+    }
+
     fn is_library(&self, id: &str) -> bool {
         let file = self.file(id);
         LIBRARIES.iter().any(|library| file.contains(library))

@@ -4,12 +4,10 @@
 use super::vector;
 use crate::error::{Error, Result};
 use crate::ir::{
-    Callee, Function, FunctionId, Global, GlobalId, Instruction, Module, Op, Type, Value, ValueId,
+    Callee, Function, FunctionId, GlobalId, Instruction, Module, Op, Type, Value, ValueId,
 };
+use crate::object;
 use std::collections::HashMap;
-
-/// Bytes of the largest structure that a function returns.
-const RESULT_BYTES_MAX: usize = 1 << 16;
 
 /// By function that returns a structure: the global that holds the result, and its type.
 type Results = HashMap<FunctionId, (GlobalId, Type)>;
@@ -23,12 +21,11 @@ pub fn split(module: &mut Module, reached: &[FunctionId]) -> Result<()> {
             continue;
         }
         let ty = std::mem::replace(&mut function.result, Type::Void);
-        let bytes = usize::try_from(ty.size()).unwrap_or(usize::MAX);
         let name = format!("{}.result", function.name);
-        results.insert(at, (GlobalId(module.globals.len()), ty));
-        module
-            .globals
-            .push(Global::zeroed(name, bytes.min(RESULT_BYTES_MAX)));
+        let position = function.position.clone();
+        let object = object::add(&mut module.globals, name, ty.size())
+            .map_err(|error| error.at(&position))?;
+        results.insert(at, (object, ty));
     }
     for &at in reached {
         let function = std::mem::replace(&mut module[at], Function::empty());

@@ -17,9 +17,10 @@ use super::kernel_arguments::{word, Binding};
 use super::{barriers, loop_barriers, ssa, uniform};
 use crate::error::{Error, Position, Result};
 use crate::ir::{
-    BinaryOp, Block, BlockId, Callee, EngineCall, Function, FunctionId, Global, GlobalId,
-    Instruction, IntPredicate, Module, Op, Predicate, ScaledIndex, Type, Value, ValueId,
+    BinaryOp, Block, BlockId, Callee, EngineCall, Function, FunctionId, Global, Instruction,
+    IntPredicate, Module, Op, Predicate, ScaledIndex, Type, Value, ValueId,
 };
+use crate::object;
 use std::collections::{HashMap, HashSet};
 
 /// The kernel's status if the group size differs from the required one or is too large.
@@ -99,7 +100,7 @@ pub fn expand(
     let mut loops = Loops::new(old, &mut module.globals, groups, flat, barriers);
     loops.kept.uniform = uniform;
     loops.identifiers()?;
-    loops.private_variables();
+    loops.private_variables()?;
     loops.build(binding, &copies)?;
     let items = Items {
         barriers: loops.barriers.len(),
@@ -240,25 +241,26 @@ impl<'a> Loops<'a> {
     }
 
     /// With barriers, gives each work-item its own copies of the kernel's variables in memory.
-    fn private_variables(&mut self) {
+    fn private_variables(&mut self) -> Result<()> {
         if self.barriers.is_empty() {
-            return;
+            return Ok(());
         }
         for block in &mut self.old.blocks {
             for instruction in &mut block.code {
                 let (Op::Local(bytes), Some(result)) = (&instruction.op, instruction.result) else {
                     continue;
                 };
+                let name = self.new[result].name.clone();
+                object::check(self.globals, &name, *bytes)
+                    .map_err(|error| error.at(&instruction.position))?;
                 let bytes = bytes.next_multiple_of(8);
                 let all = bytes * u64::from(self.groups.items_max);
-                let name = self.new[result].name.clone();
-                self.globals.push(Global {
-                    items: true,
-                    ..Global::zeroed(name, all as usize)
-                });
+                let object = object::add(self.globals, format!("{name}_of_items"), all)
+                    .map_err(|error| error.at(&instruction.position))?;
+                self.globals[object.0].items = true;
                 self.private_bytes += bytes;
                 instruction.op = Op::Address {
-                    base: Value::Global(GlobalId(self.globals.len() - 1), 0),
+                    base: Value::Global(object, 0),
                     offset: 0,
                     indices: vec![ScaledIndex {
                         value: local(self.variables.item),
@@ -268,6 +270,7 @@ impl<'a> Loops<'a> {
                 };
             }
         }
+        Ok(())
     }
 
     fn block(&mut self) -> BlockId {

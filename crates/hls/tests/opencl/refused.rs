@@ -57,7 +57,49 @@ fn test_constructs_that_hardware_lacks_are_refused_with_their_line() {
             "\nkernel void k(global int *o) {\n local int big[200000];\n \
              big[o[1]] = 1; o[0] = big[o[2]]; }\n",
             2,
-            "exceed the block RAM",
+            "800000 bytes of arrays exceed the block RAM of a kernel, 524288 bytes, by 275712: \
+             'k.big' 800000 bytes",
+        ),
+        (
+            "kernel void k(global int *o) {\n int a[1 << 28];\n \
+             for (int i = 0; i < 1 << 28; i++) a[i] = o[i];\n o[0] = a[o[1]]; }\n",
+            1,
+            "'k.a' has 1073741824 bytes, more than 16777216",
+        ),
+        (
+            "kernel void k(global int *o) {\n int a[1 << 20];\n a[o[0]] = 1;\n \
+             barrier(CLK_LOCAL_MEM_FENCE);\n o[0] = a[o[1]]; }\n",
+            1,
+            "'a_of_items' has 1073741824 bytes",
+        ),
+        (
+            "kernel void k(global int *o) {\n local char a[0x7fffffffffffUL];\n \
+             a[o[1]] = 1; o[0] = a[o[2]]; }\n",
+            2,
+            "'k.a' has 140737488355327 bytes",
+        ),
+        (
+            "\nconstant int t[1 << 30] = {1};\nkernel void k(global int *o) { o[0] = t[o[1]]; }\n",
+            2,
+            "'t' has 4294967296 bytes",
+        ),
+        (
+            "kernel void k(global int *o) {\n local int a[50000], b[60000];\n \
+             a[o[1]] = b[o[2]] = 1; barrier(CLK_LOCAL_MEM_FENCE); o[0] = a[o[2]] + b[o[3]]; }\n",
+            1,
+            "the kernel needs 220 block RAMs, an LFE5UM5G-85F has 208: 12 too many; \
+             'k.b' 118 block RAMs, 'k.a' 98 block RAMs, 'caches of loads' 4 block RAMs",
+        ),
+        (
+            "kernel void k(global int *o) {\n __asm__(\"nop\");\n o[0] = 1; }\n",
+            2,
+            "inline assembly",
+        ),
+        (
+            "\n__attribute__((reqd_work_group_size(65536, 65536, 1)))\n\
+             kernel void k(global int *o) { barrier(CLK_LOCAL_MEM_FENCE); o[0] = 1; }\n",
+            3,
+            "work-groups of 65536x65536x1 work-items, at most 256 are supported",
         ),
         (
             "typedef struct { int a[200]; } S;\n\
@@ -82,6 +124,15 @@ fn test_constructs_that_hardware_lacks_are_refused_with_their_line() {
             log.contains(&format!("kernel.cl:{line}:")) && log.contains(reason),
             "{source}\n{log}"
         );
+    }
+}
+
+#[test]
+fn test_assembly_outside_of_functions_is_refused_with_its_text() {
+    let log = log("__asm__(\".incbin \\\"/etc/passwd\\\"\");\n\
+                   kernel void k(global int *o) { o[0] = 1; }\n");
+    for part in ["assembly outside of functions", "incbin"] {
+        assert!(log.contains(part), "{log}");
     }
 }
 

@@ -2,11 +2,10 @@
 //! the window has a copy, which is brought up to date when the host needs it.
 
 use super::device::BoardDevice;
-use crate::driver::builtin::chain;
 use crate::driver::builtin::memory::{Piece, Twin, UNIT};
 use crate::driver::builtin::transfer::Result;
+use crate::driver::builtin::{chain, may_log};
 use crate::driver::cancel;
-use crate::driver::emulate::device::may_log;
 use crate::driver::emulate::kernel::Kernel;
 use crate::driver::emulate::launch::{failed, faulted, print, Block, Bound};
 use baltra_board::accelerator::manifest::Manifest;

@@ -3,7 +3,7 @@
 use super::brought::Brought;
 use super::device::{Board, BoardDevice};
 use crate::driver::builtin::objects::{made, release, Context};
-use crate::driver::builtin::{chain, give, give_or_refuse, object, zero_terminated};
+use crate::driver::builtin::{self, chain, give, give_or_refuse, object, zero_terminated};
 use crate::driver::emulate::device::WORK_GROUP_ITEMS;
 use crate::driver::emulate::library::in_memory;
 use crate::driver::emulate::program::{Circuits, Input};
@@ -211,7 +211,7 @@ unsafe extern "C" fn program_with_binary(
         let context: &Context<Board> = object(context);
         let file = std::slice::from_raw_parts(*binaries, *lengths);
         let result = binary(context.device, file).map_err(|error| {
-            tracing::info!(%error, "image refused");
+            builtin::refuse_image(&error);
             CL_INVALID_BINARY
         });
         if !status.is_null() {

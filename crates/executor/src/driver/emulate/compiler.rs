@@ -7,12 +7,13 @@
 //! they depend on.
 
 use super::tools::Tools;
+use baltra_sandbox::compiler::PROCESSOR_S;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{kill_process_group, pidfd_open, Pid, PidfdFlags, Signal};
 use sha2::{Digest, Sha256};
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -154,6 +155,9 @@ impl Job {
                 Ok(Compiled { image, log })
             }
             End::Exit(status) => Err(match status.signal() {
+                Some(signal) if signal == Signal::XCPU.as_raw() => format!(
+                    "{log}error: the compilation exceeded its limit of {PROCESSOR_S} s of processor time\n"
+                ),
                 Some(signal) => format!("{log}error: the compiler was ended by signal {signal}\n"),
                 None if log.is_empty() => format!("error: the compiler failed ({status})\n"),
                 None => log,
@@ -231,7 +235,11 @@ fn key(tools: &Tools, source: &[u8], options: &str) -> String {
         };
         part(b"-I");
         // The name of a directory that was made for this build differs each time.
-        if Path::new(dir).starts_with(&home) {
+        let is_own = |dir: &Path| {
+            let mut parts = dir.components();
+            dir.starts_with(&home) && !parts.any(|part| part == Component::ParentDir)
+        };
+        if is_own(Path::new(dir)) {
             files(Path::new(dir), Path::new(""), &mut |name, text| {
                 part(name.as_os_str().as_encoded_bytes());
                 part(text);

@@ -4,8 +4,6 @@ use super::tools::Tools;
 use crate::driver::builtin::memory::ALIGNMENT;
 use crate::driver::builtin::{zero_terminated, Builtin};
 use baltra_opencl::*;
-use baltra_ring::lease::monotonic_ns;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Board memory. Its pages are populated on first use.
 pub(super) const MEMORY_BYTES: u64 = 1 << 30;
@@ -17,8 +15,6 @@ pub(in crate::driver) const LOCAL_BYTES: u64 = 32 << 10;
 pub(in crate::driver) const WORK_GROUP_ITEMS: usize = 256;
 /// Clock rate of the circuits in profiling; a placed circuit's may differ.
 pub(super) const CLOCK_HZ: u64 = 100_000_000;
-/// Least time between two log lines about failures that tenants cause.
-const LOG_INTERVAL_NS: u64 = 100_000_000;
 /// Pending output of `printf`, as OpenCL counts it.
 const PRINT_BYTES: usize = 1 << 20;
 
@@ -72,18 +68,6 @@ impl Builtin for Emulator {
             _ => None,
         }
     }
-}
-
-/// Whether a failure of a tenant's may be logged: a tenant can cause any number of them.
-pub(in crate::driver) fn may_log() -> bool {
-    static LOGGED_NS: AtomicU64 = AtomicU64::new(0);
-    let now = monotonic_ns();
-    let logged = LOGGED_NS.load(Ordering::Relaxed);
-    if logged != 0 && now.saturating_sub(logged) < LOG_INTERVAL_NS {
-        return false;
-    }
-    LOGGED_NS.store(now, Ordering::Relaxed);
-    true
 }
 
 const _: () = assert!(ALIGNMENT == 128 && BUFFER_BYTES_MAX <= MEMORY_BYTES);

@@ -1,13 +1,13 @@
 //! Launches.
 
-use super::device::{may_log, CLOCK_HZ, LOCAL_BYTES};
+use super::device::{CLOCK_HZ, LOCAL_BYTES};
 use super::kernel::{local_bytes, Arg, Kernel};
 use super::library::{Buffer, Library, State};
 use super::program::Circuits;
 use crate::driver::builtin::memory::Piece;
-use crate::driver::builtin::object;
 use crate::driver::builtin::objects::Mem;
 use crate::driver::builtin::transfer::{done, Result};
+use crate::driver::builtin::{may_log, object};
 use crate::driver::cancel;
 use baltra_board::accelerator::manifest::{self, Address};
 use baltra_opencl::*;
@@ -368,8 +368,15 @@ pub fn faulted(kernel: &Kernel, block: &Block, buffer: usize, offset: u64, is_st
 
 /// Reports a kernel that ended with a status.
 pub fn failed(kernel: &Kernel, status: u32) {
+    // `hdl/kernels`: the status of a kernel that is compiled from OpenCL C.
+    let reason = match status {
+        1 => "the work-group's size is not supported",
+        2 => "an argument in local memory is too large",
+        3 => "not all work-items of a group reached a barrier",
+        _ => "unknown status",
+    };
     if may_log() {
-        tracing::warn!(kernel = kernel.name, status, "a kernel has failed");
+        tracing::warn!(kernel = kernel.name, status, reason, "a kernel has failed");
     }
 }
 

@@ -1,12 +1,12 @@
 //! Programs: source that is compiled when it is built, or an image. Boards have the same ones.
 
 use super::compiler::{self, Compiled};
-use super::device::{may_log, Emulator};
+use super::device::Emulator;
 use super::library::Library;
 use super::tools::Tools;
 use crate::driver::board::brought::Brought;
 use crate::driver::builtin::objects::{made, release, Context};
-use crate::driver::builtin::{chain, give, give_or_refuse, object, zero_terminated};
+use crate::driver::builtin::{self, chain, give, give_or_refuse, object, zero_terminated};
 use crate::driver::cancel;
 use baltra_board::accelerator::manifest::{self, Manifest};
 use baltra_board::accelerator::Image;
@@ -227,9 +227,7 @@ unsafe extern "C" fn program_with_binary(
             ))
         });
         let result = checked.map_err(|error| {
-            if may_log() {
-                tracing::warn!(error, "image of an accelerator refused");
-            }
+            builtin::refuse_image(&error);
             CL_INVALID_BINARY
         });
         if !status.is_null() {

@@ -1,0 +1,63 @@
+//! The programs that the synthesis starts.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+/// What LLVM writes when an allocation fails.
+const NO_MEMORY: &str = "LLVM ERROR: out of memory";
+/// What it writes before its own state, which is of no use to the author of the source.
+const CRASH: &str = "PLEASE submit a bug report";
+
+/// The messages of a program that has failed, with the reason if a signal has ended it or its memory
+/// was exhausted.
+pub fn failure(name: &str, status: ExitStatus, messages: &str) -> String {
+    let shown = messages.split(CRASH).next().unwrap_or_default();
+    let reason = if messages.contains(NO_MEMORY) {
+        "has exhausted its memory: the source expands to too much".to_owned()
+    } else {
+        match status.signal() {
+            Some(signal::XCPU) => "has exceeded its limit of processor time".to_owned(),
+            Some(signal::SEGV) => {
+                "has crashed (signal 11): the source may be nested too deeply".to_owned()
+            }
+            Some(signal) => format!("was ended by signal {signal}"),
+            None if shown.is_empty() => format!("has failed ({status})"),
+            None => return shown.to_owned(),
+        }
+    };
+    format!("{shown}error: {name} {reason}\n")
+}
+
+/// Numbers of signals on Linux.
+mod signal {
+    pub const SEGV: i32 = 11;
+    pub const XCPU: i32 = 24;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_reasons_follow_the_messages() {
+        let status = ExitStatus::from_raw;
+        assert_eq!(
+            failure("clang", status(1 << 8), "a.cl:1: x\n"),
+            "a.cl:1: x\n"
+        );
+        let crash = format!("{NO_MEMORY}\n{CRASH} to https://x\nStack dump:\n");
+        let text = failure("clang", status(1 << 8), &crash);
+        assert!(
+            text.contains("exhausted its memory") && !text.contains("Stack"),
+            "{text}"
+        );
+        for (raw, reason) in [(24, "processor time"), (9, "signal 9"), (11, "deeply")] {
+            let text = failure("clang", status(raw), "");
+            assert!(
+                text.starts_with("error: clang ") && text.contains(reason),
+                "{text}"
+            );
+        }
+        assert!(failure("clang", status(1 << 8), "").contains("exit status: 1"));
+    }
+}
