@@ -5,10 +5,12 @@
 //! scalar (a query parameter), the bytes of the body, or one of these divided by a number or a
 //! scalar. The board evaluates them in each call, and refuses it if a quotient is not whole.
 
-use crate::accelerator::manifest::{Address, Kernel, WORDS_MAX};
+use crate::accelerator::manifest::{Address, Kernel};
 
 /// Scalars of a function that is bound to a kernel.
 pub const SCALARS: usize = 3;
+/// Words of a binding's argument block.
+const WORDS_MAX: usize = 64;
 /// Most buffers of a kernel.
 const BUFFERS_MAX: usize = 15;
 /// Position of a buffer's number in an argument's word.
@@ -146,10 +148,10 @@ impl Binding {
                 (Address::Private, text) => binding.words.push(operand(text, call.scalars)?),
             }
         }
-        if binding.words.len() as u64 > WORDS_MAX {
+        if binding.words.len() > WORDS_MAX {
             return Err(Error::Count {
                 kernel: kernel.name.clone(),
-                want: WORDS_MAX as usize,
+                want: WORDS_MAX,
                 have: binding.words.len(),
             });
         }

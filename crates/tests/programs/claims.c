@@ -23,6 +23,36 @@ static void claim(int kept, const char *what) {
   wrong++;
 }
 
+/* Whether a kernel may have arguments of that many bytes, and not of one more. */
+static int arguments_are_kept(struct clu *cl, cl_command_queue queue, size_t bytes) {
+  size_t own = bytes - sizeof(cl_mem);
+  char options[64];
+  snprintf(options, sizeof options, "-DBYTES=%zu", own);
+  static const char wide[] =
+      "typedef struct { uchar bytes[BYTES]; } block;\n"
+      "kernel void wide(global uchar *out, block in) {\n"
+      "  size_t i = get_global_id(0);\n"
+      "  out[i] = in.bytes[i];\n"
+      "}\n";
+  cl_kernel kernel = clu_kernel(clu_program(cl, wide, options), "wide");
+  unsigned char *in = clu_alloc(own), *out = clu_alloc(own);
+  for (size_t i = 0; i < own; i++) in[i] = (unsigned char)(i * 7 + i / 251);
+  cl_mem buffer = clu_buffer(cl, CL_MEM_READ_WRITE, own);
+  clu_arg(kernel, 0, sizeof buffer, &buffer);
+  int kept = clSetKernelArg(kernel, 1, own, in) == CL_SUCCESS &&
+             clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &own, NULL, 0, NULL, NULL) == CL_SUCCESS &&
+             clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, own, out, 0, NULL, NULL) == CL_SUCCESS &&
+             !memcmp(in, out, own);
+  const char *source_of_more = wide;
+  cl_program more = clCreateProgramWithSource(cl->context, 1, &source_of_more, NULL, NULL);
+  snprintf(options, sizeof options, "-DBYTES=%zu", own + 1);
+  kept = kept && clBuildProgram(more, 1, &cl->device, options, NULL, NULL) == CL_BUILD_PROGRAM_FAILURE;
+  clReleaseProgram(more);
+  free(in);
+  free(out);
+  return kept;
+}
+
 int main(void) {
   struct clu cl;
   clu_open(&cl, NULL);
@@ -55,6 +85,10 @@ int main(void) {
   cl_uint right = 0;
   for (cl_uint i = 0; i < n; i++) right += out[i] == n - 1 - i;
   claim(right == n, "all of the local memory holds what is stored there");
+
+  size_t argument_bytes = 0;
+  CLU(clGetDeviceInfo(cl.device, CL_DEVICE_MAX_PARAMETER_SIZE, sizeof argument_bytes, &argument_bytes, NULL));
+  claim(arguments_are_kept(&cl, queue, argument_bytes), "arguments of the largest size");
   printf("wrong %d\n", wrong);
   free(out);
   clu_close(&cl);

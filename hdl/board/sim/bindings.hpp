@@ -26,7 +26,7 @@ class Bindings {
     host_binding head;
     if (bytes < sizeof head) return "the binding is truncated";
     memcpy(&head, from, sizeof head);
-    if (head.words == 0 || head.words > region_frame::kWords || head.buffers > region_frame::kBuffers)
+    if (head.words == 0 || head.words > kWords || head.buffers > region_frame::kBuffers)
       return "a binding has 1 to 64 words and up to 15 buffers";
     if (bytes != sizeof head + 8ull * (head.words + head.buffers)) return "the binding has another length";
     return "";
@@ -73,6 +73,7 @@ class Bindings {
  private:
   static constexpr unsigned kSlots = 64;        // of the function table
   static constexpr uint32_t kBytes = 6 * 128;   // of a binding: whole bursts
+  static constexpr unsigned kWords = 64;        // of a binding
   static constexpr uint32_t kAreaBytes = 16u << 20;  // the longest body and the longest answer
 
   Board& board_;

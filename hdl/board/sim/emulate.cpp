@@ -115,7 +115,7 @@ class Instance final : public Kernel {
     beat_ = at_ = 0;
     body_.clear();
     sent_ = 0;
-    const unsigned words = std::min(launch.words_count, 64u), count = std::min(launch.buffers_count, kBuffers);
+    const unsigned words = std::min(launch.words_count, region_frame::kWords), count = std::min(launch.buffers_count, kBuffers);
     body_.push_back(region_frame::head(words, count, UINT32_MAX));
     body_.insert(body_.end(), launch.words, launch.words + words);
     const std::vector<uint32_t> addresses = memory_.place(launch.buffers, count);

@@ -474,7 +474,7 @@ class HostPort : HostMemory {
     if (!image || !is_brought(request.number)) {
       say(reply, HOST_UNKNOWN, "the kernel does not exist");
     } else if (!there || head.words > region_frame::kWords || head.buffers > region_frame::kBuffers || bytes > request.bytes) {
-      say(reply, HOST_WRONG, "a launch has up to 64 words and 15 buffers, in the window");
+      say(reply, HOST_WRONG, "a launch has up to 1034 words and 15 buffers, in the window");
     } else if (!within(program, request.answer, request.room)) {
       say(reply, HOST_WRONG, "the text must be in the window, at a multiple of 8");
     } else {

@@ -6,7 +6,7 @@
 
 namespace region_frame {
 
-constexpr unsigned kWords = 64, kBuffers = 15;
+constexpr unsigned kWords = 1034, kBuffers = 15;
 constexpr size_t kCharacters = 7;  // of a beat of text
 constexpr size_t kEndBeats = 2;    // beats after the text
 

@@ -358,9 +358,9 @@ def test_hostile_requests_are_refused():
         assert program.ask(GET, answer=place + (1 << 16) - 256, bytes=512)["status"] == WRONG
         assert program.launch(number, 1, (place, 1 << 20), 0)[0]["status"] == WRONG
         assert program.launch(number, 1, (place - 256, 256), 0)[0]["status"] == WRONG
-        program.window[:8] = struct.pack("=II", 65, 0)
-        assert program.ask(LAUNCH, number=number, bytes=4096)["status"] == WRONG
-        program.window[:8] = struct.pack("=II", 64, 15)
+        program.window[:8] = struct.pack("=II", 1035, 0)
+        assert program.ask(LAUNCH, number=number, bytes=1 << 14)["status"] == WRONG
+        program.window[:8] = struct.pack("=II", 1034, 15)
         assert program.ask(LAUNCH, number=number, bytes=100)["status"] == WRONG
         # Without words and buffers the kernel has nothing that it could reach.
         program.window[:8] = bytes(8)

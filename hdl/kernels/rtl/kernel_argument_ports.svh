@@ -2,6 +2,6 @@
     input  logic        clk,
     input  logic        rst,
     input  logic        arg_valid,   // a word of the argument block, before `start`
-    input  logic [5:0]  arg_index,
+    input  logic [10:0] arg_index,
     input  logic [63:0] arg_data,
 `include "kernel_call_ports.svh"

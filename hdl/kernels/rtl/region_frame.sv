@@ -16,6 +16,7 @@ module region_frame #(
 );
 
   localparam int Characters = 7;  // of a beat of text
+  localparam logic [10:0] WordsMost = 11'd1034;
 
   typedef enum logic [2:0] {
     Idle,
@@ -32,9 +33,9 @@ module region_frame #(
 
   state_t      state, after_words, after_head;
   logic [1:0]  reset_left;
-  logic [5:0]  word;             // number of the next word, and of the next buffer from 1 on
+  logic [10:0] word;             // number of the next word, and of the next buffer from 1 on
   logic [3:0]  buffer;
-  logic [6:0]  words_left;
+  logic [10:0] words_left;
   logic [3:0]  buffers_left;
   logic [31:0] text_left;        // beats
   logic        s_open;           // the body has not ended
@@ -62,7 +63,7 @@ module region_frame #(
   assign arg_valid = state == Words && s_valid;
   assign set_valid = state == Buffers && s_valid;
   assign after_words = buffers_left == '0 ? Run : Buffers;
-  assign after_head  = s_data[6:0] != '0 ? Words : s_data[19:16] != '0 ? Buffers : Run;
+  assign after_head  = s_data[10:0] != '0 ? Words : s_data[19:16] != '0 ? Buffers : Run;
 
   always_ff @(posedge clk) begin
     frame_start <= 1'b0;
@@ -84,7 +85,7 @@ module region_frame #(
       Head: begin
         word         <= '0;
         buffer       <= 4'd1;
-        words_left   <= s_data[6:0] > 7'd64 ? 7'd64 : s_data[6:0];
+        words_left   <= s_data[10:0] > WordsMost ? WordsMost : s_data[10:0];
         buffers_left <= s_data[19:16];
         if (s_valid) state <= s_last ? Run : after_head;
       end
@@ -92,7 +93,7 @@ module region_frame #(
         word       <= word + 1'b1;
         words_left <= words_left - 1'b1;
         if (s_last) state <= Run;
-        else if (words_left == 7'd1) state <= after_words;
+        else if (words_left == 11'd1) state <= after_words;
       end
       Buffers: if (s_valid) begin
         buffer       <= buffer + 1'b1;

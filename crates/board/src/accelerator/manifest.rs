@@ -5,8 +5,10 @@ use serde::{Deserialize, Serialize};
 
 /// Pointer arguments of a kernel: tags have four bits, and 0 is the null pointer's.
 pub const POINTERS_MAX: usize = 15;
-/// Words of the argument block, the launch's ten included.
-pub const WORDS_MAX: u64 = 64;
+/// Bytes of a kernel's arguments by value and of its pointers.
+pub const ARGUMENT_BYTES_MAX: u64 = 1024;
+/// Words of the argument block: those of the launch, and one for each argument of a byte.
+const WORDS_MAX: u64 = LAUNCH_WORDS + ARGUMENT_BYTES_MAX;
 const LAUNCH_WORDS: u64 = 10;
 const KERNELS_MAX: usize = 4096;
 

@@ -6,6 +6,8 @@ use crate::verilog::{
     Connection, DataType, Declaration, Expression, Instance, Item, Line, Module, Statement,
 };
 
+/// Bits of the number of a word of the argument block (`hdl/kernels/rtl/kernel_argument_ports.svh`).
+const INDEX_BITS: u32 = 11;
 /// Inputs of the engines, and their values in states without a call.
 const CALL_INPUTS: [&str; 3] = ["call_command", "call_bytes", "call_data"];
 
@@ -115,7 +117,7 @@ impl Emitter<'_> {
         for word in &self.words {
             let name = format!("argument_{word}");
             items.push(Item::Declaration(logic(64, &[&name])));
-            let own = Expression::name("arg_index").equals(Expression::Literal(*word, 6));
+            let own = Expression::name("arg_index").equals(Expression::Literal(*word, INDEX_BITS));
             let write = Line::Register(Expression::name(name), Expression::name("arg_data"));
             let write = write.guarded(Expression::name("arg_valid").and(own));
             clocked.push(write.into());

@@ -10,11 +10,14 @@ use crate::ir::{
     space, Callee, EngineCall, FunctionId, Global, GlobalId, Instruction, Module, Op, Type, Value,
     ValueId,
 };
+use crate::memory::largest;
 
 /// The word of the first argument.
 pub const FIRST: u64 = 10;
-/// Words of the argument block.
-pub const WORDS_MAX: u64 = 64;
+/// Bytes of all arguments, each of which is in words of its own.
+const BYTES_MAX: u64 = 1024;
+/// Arguments that are pointers to buffers: a pointer has four bits for the buffer.
+const POINTERS_MAX: usize = 15;
 
 /// What the arguments need before the first work-item.
 #[derive(Debug, Default)]
@@ -40,6 +43,35 @@ pub fn words(ty: &Type) -> u64 {
     ty.size().div_ceil(8).max(1)
 }
 
+/// Checks the arguments' sizes before anything is made of them.
+fn check(parameters: &[Parameter]) -> Result<()> {
+    let bytes = parameters.iter().map(|p| p.bytes);
+    let bytes = bytes.fold(0, u64::saturating_add);
+    if bytes > BYTES_MAX {
+        let sizes = parameters.iter().map(|p| (p.name.as_str(), p.bytes));
+        return Err(Error::too_large(format!(
+            "the arguments have {bytes} bytes, at most {BYTES_MAX} are supported: {}",
+            largest(sizes.collect(), "bytes")
+        ))
+        .remedy("pass large structures through a buffer"));
+    }
+    let pointers = parameters.iter().filter(|p| p.is_buffer).count();
+    if pointers > POINTERS_MAX {
+        return Err(Error::too_large(format!(
+            "{pointers} arguments are pointers to buffers, at most {POINTERS_MAX} are supported"
+        ))
+        .remedy("put several arrays into one buffer"));
+    }
+    Ok(())
+}
+
+/// A parameter's name, size, and whether it is a pointer to a buffer.
+struct Parameter {
+    name: String,
+    bytes: u64,
+    is_buffer: bool,
+}
+
 /// Replaces the parameters of the entry. `local_bytes`: the size of each argument in local memory.
 pub fn bind(module: &mut Module, entry: FunctionId, local_bytes: u64) -> Result<Binding> {
     let mut binding = Binding::default();
@@ -48,6 +80,18 @@ pub fn bind(module: &mut Module, entry: FunctionId, local_bytes: u64) -> Result<
     let function = &mut module.functions[entry.0];
     let position = function.position.clone();
     let (parameters, passing) = (function.parameters, function.passing.clone());
+    let described = (0..parameters).map(ValueId).zip(&passing);
+    let described = described.map(|(parameter, passing)| {
+        let value = &function[parameter];
+        Parameter {
+            name: value.name.clone(),
+            bytes: passing.by_value.as_ref().unwrap_or(&value.ty).size(),
+            is_buffer: passing.by_value.is_none()
+                && value.ty == Type::Ptr
+                && passing.space != space::LOCAL,
+        }
+    });
+    check(&described.collect::<Vec<_>>()).map_err(|error| error.at(&position))?;
     for (parameter, passing) in (0..parameters).map(ValueId).zip(passing) {
         let (name, ty) = (function[parameter].name.clone(), &function[parameter].ty);
         let ty = ty.clone();
@@ -133,13 +177,6 @@ pub fn bind(module: &mut Module, entry: FunctionId, local_bytes: u64) -> Result<
             ))
             .at(&position));
         }
-    }
-    if at > WORDS_MAX {
-        return Err(Error::too_large(format!(
-            "the arguments take {at} words, more than {WORDS_MAX}"
-        ))
-        .remedy("pass large structures through a buffer")
-        .at(&position));
     }
     function.parameters = 0;
     binding.copies = copies.len();

@@ -1,5 +1,6 @@
 //! Kernels in OpenCL C, synthesized and simulated, against references in Rust.
 
+mod arguments;
 mod chance;
 mod generate;
 mod kernels;

@@ -102,10 +102,24 @@ fn test_constructs_that_hardware_lacks_are_refused_with_their_line() {
             "work-groups of 65536x65536x1 work-items, at most 256 are supported",
         ),
         (
-            "typedef struct { int a[200]; } S;\n\
+            "typedef struct { char a[1017]; } S;\n\
              kernel void k(global int *o, S s) { o[0] = s.a[o[1]]; }\n",
             2,
-            "the arguments take 111 words",
+            "the arguments have 1025 bytes, at most 1024 are supported: 's' 1017 bytes, 'o' 8 bytes",
+        ),
+        (
+            "typedef struct { char a[1 << 30]; } S;\n\
+             kernel void k(global int *o, S s) { o[0] = s.a[o[1]]; }\n",
+            2,
+            "the arguments have 1073741832 bytes",
+        ),
+        (
+            "kernel void k(global int *a, global int *b, global int *c, global int *d,\n \
+             global int *e, global int *f, global int *g, global int *h, global int *i,\n \
+             global int *j, global int *k, global int *l, global int *m, global int *n,\n \
+             constant int *o, constant int *p) { a[0] = p[0]; }\n",
+            1,
+            "16 arguments are pointers to buffers, at most 15",
         ),
         (
             "__attribute__((noinline)) int f(int x) {\n return x + get_global_id(0); }\n\

@@ -3,6 +3,7 @@
 use crate::driver::builtin::{zero_terminated, Builtin, Device};
 use crate::driver::emulate::device::{EXTENSIONS, LOCAL_BYTES, WORK_GROUP_ITEMS};
 use crate::driver::emulate::tools::Tools;
+use baltra_board::accelerator::manifest::ARGUMENT_BYTES_MAX;
 use baltra_board::{Image, Port};
 use baltra_opencl::*;
 use baltra_ring::Locked;
@@ -71,7 +72,7 @@ impl Builtin for Board {
             CL_DEVICE_MAX_CLOCK_FREQUENCY => int(about.clock_khz / 1000),
             CL_DEVICE_GLOBAL_MEM_SIZE => long(WINDOW_BYTES),
             CL_DEVICE_MAX_MEM_ALLOC_SIZE => long(WINDOW_BYTES / 4),
-            CL_DEVICE_MAX_PARAMETER_SIZE => size(1024),
+            CL_DEVICE_MAX_PARAMETER_SIZE => size(ARGUMENT_BYTES_MAX as usize),
             CL_DEVICE_MAX_CONSTANT_BUFFER_SIZE => long(WINDOW_BYTES / 4),
             CL_DEVICE_MAX_CONSTANT_ARGS => int(8),
             CL_DEVICE_LOCAL_MEM_TYPE => int(CL_LOCAL as u32),

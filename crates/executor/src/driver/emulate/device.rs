@@ -3,6 +3,7 @@
 use super::tools::Tools;
 use crate::driver::builtin::memory::ALIGNMENT;
 use crate::driver::builtin::{zero_terminated, Builtin};
+use baltra_board::accelerator::manifest::ARGUMENT_BYTES_MAX;
 use baltra_opencl::*;
 
 /// Board memory. Its pages are populated on first use.
@@ -52,7 +53,7 @@ impl Builtin for Emulator {
             CL_DEVICE_MAX_MEM_ALLOC_SIZE | CL_DEVICE_MAX_CONSTANT_BUFFER_SIZE => {
                 long(BUFFER_BYTES_MAX)
             }
-            CL_DEVICE_MAX_PARAMETER_SIZE => size(1024),
+            CL_DEVICE_MAX_PARAMETER_SIZE => size(ARGUMENT_BYTES_MAX as usize),
             CL_DEVICE_MAX_CONSTANT_ARGS => int(8),
             CL_DEVICE_LOCAL_MEM_TYPE => int(CL_LOCAL as u32),
             CL_DEVICE_LOCAL_MEM_SIZE => long(LOCAL_BYTES),
