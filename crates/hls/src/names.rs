@@ -274,7 +274,7 @@ impl Names {
         let mut name = plain.clone();
         let mut n = 2;
         // Endings that the emitter appends (NAME_d, NAME_p3) are reserved.
-        while self.0.contains(&name) || ending(&name) || is_argument(&name) {
+        while self.0.contains(&name) || ending(&name) || is_numbered(&name) {
             name = format!("{plain}_{n}");
             n += 1;
         }
@@ -283,10 +283,12 @@ impl Names {
     }
 }
 
-/// Whether it is the name of a word of the argument block.
-fn is_argument(name: &str) -> bool {
-    name.strip_prefix("argument_")
-        .is_some_and(|n| n.parse::<u8>().is_ok())
+/// Whether it is the name of a word of the argument block, or of a port of a load.
+fn is_numbered(name: &str) -> bool {
+    ["argument_", "port_word_"].iter().any(|prefix| {
+        let number = name.strip_prefix(prefix);
+        number.is_some_and(|n| n.parse::<u32>().is_ok())
+    })
 }
 
 fn ending(name: &str) -> bool {
@@ -328,6 +330,8 @@ mod tests {
             ("always", "always_2"),
             ("sum_d", "sum_d_2"),
             ("sum_p3", "sum_p3_2"),
+            ("argument_1033", "argument_1033_2"),
+            ("port_word_0", "port_word_0_2"),
         ] {
             assert_eq!(names.new_name(like), name, "{like}");
         }

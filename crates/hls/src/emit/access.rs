@@ -1,6 +1,7 @@
 //! Loads and stores, in memories on the chip and off it.
 
 use super::emitter::{Emitter, Lane, Read, Spot, Write};
+use super::module::port_word;
 use crate::ir::Value;
 use crate::memory::MemoryId;
 use crate::verilog::{BinaryOperator, Expression, Statement};
@@ -249,8 +250,7 @@ impl Emitter<'_> {
             Some(port) => {
                 let all = self.readers.entry(port).or_default();
                 all.push((when, address));
-                let low = port * FAR_WORD as u32 * 8;
-                Expression::name("port_words").slice(low + FAR_WORD as u32 * 8 - 1, low)
+                Expression::name(port_word(port))
             }
             None => {
                 let set = |name: &str, value| Statement::assign(Expression::name(name), value);

@@ -8,6 +8,11 @@ use crate::verilog::{
 
 /// Bits of the number of a word of the argument block (`hdl/kernels/rtl/kernel_argument_ports.svh`).
 const INDEX_BITS: u32 = 11;
+/// The name of the word that a port of a load has read.
+pub fn port_word(port: u32) -> String {
+    format!("port_word_{port}")
+}
+
 /// Inputs of the engines, and their values in states without a call.
 const CALL_INPUTS: [&str; 3] = ["call_command", "call_bytes", "call_data"];
 
@@ -141,6 +146,13 @@ impl Emitter<'_> {
             vector(ports * 32, "port_addresses"),
             vector(ports * 64, "port_words"),
         ]));
+        // A part of a part is not legal in SystemVerilog, so each port's word has a name.
+        for port in 0..ports {
+            let word = port_word(port);
+            items.push(Item::Declaration(logic(64, &[&word])));
+            let part = Expression::name("port_words").slice(port * 64 + 63, port * 64);
+            items.push(Item::Assign(Expression::name(word), part));
+        }
         items.push(Item::Blank);
         items.push(Item::Instance(Instance {
             module: "kernel_readers".to_owned(),

@@ -32,6 +32,22 @@ fn grey(input: &[u8], width: usize, height: usize) -> Vec<u8> {
     out
 }
 
+/// Verilator accepts a part of a part (`a[63:0][7:0]`), Yosys' front end does not.
+#[test]
+fn test_no_part_of_a_part_is_selected() {
+    let files = &program().accelerator.files;
+    let has_parts = |text: &String| text.contains("port_word_0[");
+    assert!(files.iter().any(|(_, text)| has_parts(text)));
+    for (name, text) in files {
+        let mut before: Vec<_> = text.split("][").collect();
+        before.pop();
+        for text in before {
+            let index = text.rsplit('[').next().unwrap_or_default();
+            assert!(!index.contains(':'), "{name}: [{index}][");
+        }
+    }
+}
+
 #[test]
 fn test_a_filter_needs_about_a_cycle_per_pixel() {
     for (width, height, most) in [(1, 1, 600), (37, 5, 1200), (640, 6, 5000)] {
