@@ -17,6 +17,7 @@
 //! process that loads it is confined like one that runs a vendor's driver.
 
 pub mod manifest;
+pub mod object;
 
 use sha2::{Digest, Sha256};
 
@@ -36,6 +37,9 @@ pub enum Error {
     /// The magic number is missing.
     #[error("not an image of an accelerator (it does not begin with 'BLAC')")]
     Foreign,
+    /// The magic number of an object is missing.
+    #[error("not an object (it does not begin with 'BLOB')")]
+    NoObject,
     /// The format's version is not supported.
     #[error("the image has version {0} of the format, supported is {VERSION}: build it again")]
     Version(u32),

@@ -510,11 +510,18 @@ pub enum Accelerator {
 /// `baltra accelerator build`
 #[derive(Debug, ClapArgs)]
 pub struct AcceleratorBuild {
-    /// The source, OpenCL C
-    pub file: PathBuf,
-    /// The image; default: the source's name with the ending .img
+    /// The source, OpenCL C; or several sources and objects, which are linked
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// The result; default: the first file's name with the ending .img, .obj or .lib
     #[arg(short, long, value_name = "IMAGE")]
     pub output: Option<PathBuf>,
+    /// Compile one source to an object, which is linked later
+    #[arg(short, long, conflicts_with = "create_library")]
+    pub compile: bool,
+    /// Link the files to a library, which is linked with others later
+    #[arg(long)]
+    pub create_library: bool,
     /// Options as for clBuildProgram
     #[arg(
         long,

@@ -12,6 +12,12 @@
 #define BALTRA_OF_CONSTANT __attribute__((const, nomerge))
 #define BALTRA_FUNCTION static inline __attribute__((overloadable, always_inline, unused))
 #define BALTRA_ROUTINE __attribute__((noinline))
+/* Routines that the synthesis calls; objects that are linked share them. */
+#ifdef BALTRA_OBJECT
+#define BALTRA_SHARED __attribute__((noinline, weak))
+#else
+#define BALTRA_SHARED __attribute__((noinline))
+#endif
 
 /* ---- the kernel's logic ---- */
 

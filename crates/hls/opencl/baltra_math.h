@@ -95,7 +95,7 @@ static inline float __baltra_pack_float(uint sign, int exponent, ulong fraction)
     return as_float(sign | biased << 23 | ((uint)fraction & 0x7fffffu));
 }
 
-float BALTRA_ROUTINE __baltra_divide_float(float a, float b)
+float BALTRA_SHARED __baltra_divide_float(float a, float b)
 {
     uint x = as_uint(a), y = as_uint(b), sign = (x ^ y) & 0x80000000u;
     x &= 0x7fffffffu;
@@ -122,7 +122,7 @@ float BALTRA_ROUTINE __baltra_divide_float(float a, float b)
     return __baltra_pack_float(sign, ex - ey - 28, quotient);
 }
 
-float BALTRA_ROUTINE __baltra_sqrt_float(float a)
+float BALTRA_SHARED __baltra_sqrt_float(float a)
 {
     uint x = as_uint(a);
     if (x == 0x80000000u || x == 0) return a;

@@ -72,7 +72,7 @@ BALTRA_FUNCTION float atanh(float a)
 #define BALTRA_2_SQRT_PI as_double(0x3ff20dd750429b6dul)
 /* erfc(a) e^(a^2) / t for t = 1 / (1 + a / 2) and a from 0 to 11: a polynomial in (26 t - 15) / 11,
  * interpolated at Chebyshev's nodes; relative error below 2^-31. Coefficients times 2^52. */
-__constant long __baltra_erfc_terms[13] = {-1039444017, -10504043569, 31344847330, 58000287889, -345526731986,
+static __constant long __baltra_erfc_terms[13] = {-1039444017, -10504043569, 31344847330, 58000287889, -345526731986,
                                            38105343426, 2940782438406, -3268447907564, -29223656505329,
                                            29889308219965, 472430311141252, 1477442071912620, 2553618877470404};
 

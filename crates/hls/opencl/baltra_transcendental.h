@@ -19,7 +19,7 @@ BALTRA_FUNCTION double __baltra_reciprocal(double a)
 /* pi / 2 * 2^-64 */
 #define BALTRA_PI_2_64 as_double(0x3bf921fb54442d18ul)
 /* 2 / pi, behind 32 zeroes. */
-__constant uint __baltra_two_over_pi[8] = {0,          0xa2f9836e, 0x4e441529, 0xfc2757d1,
+static __constant uint __baltra_two_over_pi[8] = {0,          0xa2f9836e, 0x4e441529, 0xfc2757d1,
                                            0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab};
 
 /* A finite argument less the nearest multiple of pi / 2; bits 0 and 1 of `quadrant`: the multiple. */
@@ -110,7 +110,7 @@ BALTRA_FUNCTION float tanpi(float a)
 /* ---- inverse functions ---- */
 
 /* The arc tangent of y / x, both nonnegative, not both zero, and in the range of floats. */
-double BALTRA_ROUTINE __baltra_arc(double y, double x)
+double BALTRA_SHARED __baltra_arc(double y, double x)
 {
     /* t = y / x; for t > tan(pi / 8): pi / 4 + atan((t - 1) / (t + 1)). */
     double base = 0;
@@ -247,7 +247,7 @@ BALTRA_FUNCTION float fma(float a, float b, float c)
     if (isfinite(sum) && error != 0 && !(bits & 1)) bits += (error > 0) == (sum > 0) ? 1 : -1;
     return (float)as_double(bits);
 }
-float BALTRA_ROUTINE __baltra_remainder_float(float a, float b)
+float BALTRA_SHARED __baltra_remainder_float(float a, float b)
 {
     uint x = as_uint(a) & 0x7fffffff, y = as_uint(b) & 0x7fffffff, sign = as_uint(a) & 0x80000000u;
     if (x >= 0x7f800000u || y > 0x7f800000u || y == 0) return as_float(0x7fc00000u);

@@ -12,6 +12,7 @@ mod estimate;
 mod library;
 mod manifest;
 mod metadata;
+mod objects;
 
 use crate::emit::Interface;
 use crate::error::{Error, ErrorKind};
@@ -24,6 +25,7 @@ pub use library::build_library;
 pub use manifest::{
     AddressSpace, Argument, KernelInfo, LoopReport, Manifest, MemoryReport, Report,
 };
+pub use objects::{compile_linked, compile_object, link_objects};
 use std::fmt;
 use std::path::Path;
 
@@ -101,6 +103,14 @@ impl From<Error> for BuildError {
 /// The program is not correct, or uses more than what can be synthesized.
 pub fn compile(source: &str, options: &Options, work: &Path) -> Result<Accelerator, BuildError> {
     let compiled = |loops| clang::ir(source, &options.defines_and_flags, loops, work);
+    synthesize_all(&compiled, options)
+}
+
+/// Synthesizes the kernels of a program; `compiled` returns its IR and the compiler's messages.
+fn synthesize_all(
+    compiled: &dyn Fn(Loops) -> Result<(String, String), BuildError>,
+    options: &Options,
+) -> Result<Accelerator, BuildError> {
     let (ir, mut log) = compiled(Loops::Kept)?;
     let module = parse::module(&ir)?;
     let mut kernels = metadata::kernels(&ir);

@@ -261,6 +261,101 @@ fn test_a_failed_compilation_returns_clangs_log() {
     }
 }
 
+#[test]
+fn test_programs_are_compiled_apart_and_linked_as_on_pocl() {
+    let daemon = daemon_with(&[]);
+    let there = Running::run(through(&daemon, "", compile("links"))).ok();
+    let logs = there.out.split("log of ");
+    let log = |name: &str| {
+        let mut logs = logs.clone();
+        let found = logs.find(|log| log.starts_with(&format!("{name}: ")));
+        found
+            .unwrap_or_else(|| panic!("no log of {name}: {there:?}"))
+            .to_owned()
+    };
+    assert!(log("broken").contains(":2:12: error: "), "{there:?}");
+    let missing = "'twice', which neither the sources nor the library define";
+    assert!(
+        log("alone").contains(missing) || log("alone").contains("'swapped'"),
+        "{there:?}"
+    );
+    assert!(
+        log("doubled").contains("symbol multiply defined"),
+        "{there:?}"
+    );
+    for line in [
+        "linker 1",
+        "user compile 0 type 1",
+        "definer compile 0 type 1",
+        "whole link 0 type 4",
+        "whole wrong 0",
+        "library link 0 type 2",
+        "with-library link 0 type 4",
+        "with-library wrong 0",
+        "reloaded link 0 type 4",
+        "reloaded wrong 0",
+        "broken compile -15 type 0",
+        "alone link -17 type 0",
+        "doubled link -17 type 0",
+    ] {
+        assert!(there.out.lines().any(|l| l == line), "{line}: {there:?}");
+    }
+    // What succeeds here succeeds there.
+    let here = Running::run(native(compile("links")));
+    let works = |answer: &Answer, line: &str| answer.out.lines().any(|l| l == line);
+    for line in ["whole wrong 0", "with-library wrong 0", "reloaded wrong 0"] {
+        assert!(works(&here, line), "{line}: {here:?}");
+    }
+}
+
+#[test]
+fn test_the_command_line_compiles_and_links_sources_objects_and_libraries() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let write = |name: &str, text: &str| std::fs::write(path(name), text).unwrap();
+    write(
+        "k.cl",
+        "int f(int x);\nkernel void k(global int *o) { o[0] = f(o[1]); }\n",
+    );
+    write("f.cl", "int f(int x) { return x + 1; }\n");
+    let build = |arguments: &[&str]| tool(dir.path(), &[&["build"], arguments].concat());
+    build(&["-c", "k.cl"]).unwrap();
+    build(&["-c", "f.cl"]).unwrap();
+    build(&["--create-library", "f.obj"]).unwrap();
+    build(&["k.obj", "f.lib", "-o", "objects.img"]).unwrap();
+    build(&["k.cl", "f.cl", "-o", "sources.img"]).unwrap();
+    for name in ["objects.img", "sources.img"] {
+        let text = tool(dir.path(), &["report", name]).unwrap();
+        assert!(text.starts_with("kernel k: "), "{name}: {text}");
+    }
+    let mut damaged = std::fs::read(path("f.obj")).unwrap();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 4;
+    std::fs::write(path("damaged.obj"), damaged).unwrap();
+    for (arguments, reason) in [
+        (&["k.obj", "damaged.obj"][..], "damaged (checksum mismatch)"),
+        (&["k.obj", "f.obj", "f.cl"], "symbol multiply defined"),
+        (&["-c", "k.cl", "f.cl"], "-c compiles one source"),
+        (&["k.cl", "-o", "k.cl"], "would replace its source"),
+    ] {
+        let log = build(arguments).unwrap_err();
+        assert!(log.contains(reason), "{arguments:?}: {log}");
+    }
+}
+
+/// Runs `baltra accelerator` in a folder; returns its output, or its messages if it fails.
+fn tool(dir: &Path, arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(baltra());
+    command.arg("accelerator").args(arguments).current_dir(dir);
+    let output = command.output().expect("it starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err(text(&output.stderr))
+    }
+}
+
 /// A source whose synthesis takes minutes.
 const SLOW: &str = "kernel void k(global int *o) {\n int s = o[0];\n#pragma unroll\n \
      for (int i = 0; i < 4096; i++)\n#pragma unroll\n  for (int j = 0; j < 4096; j++)\n   \

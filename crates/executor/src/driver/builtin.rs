@@ -204,10 +204,9 @@ pub fn common_info(param: i32) -> Option<Vec<u8>> {
         CL_DEVICE_EXTENSIONS | CL_DEVICE_BUILT_IN_KERNELS => text(""),
         CL_DEVICE_PARTITION_PROPERTIES => size(0),
         CL_DEVICE_PREFERRED_INTEROP_USER_SYNC => int(1),
-        // Features that these devices lack: a linker, images, samplers, caches, doubles, shared
+        // Features that these devices lack: images, samplers, caches, doubles, shared
         // virtual memory, sub-devices.
-        CL_DEVICE_LINKER_AVAILABLE
-        | CL_DEVICE_IMAGE_SUPPORT
+        CL_DEVICE_IMAGE_SUPPORT
         | CL_DEVICE_MAX_READ_IMAGE_ARGS
         | CL_DEVICE_MAX_WRITE_IMAGE_ARGS
         | CL_DEVICE_MAX_SAMPLERS

@@ -130,11 +130,64 @@ pub fn ir(
     loops: Loops,
     work: &Path,
 ) -> Result<(String, String), BuildError> {
+    let log = compile(source, options, &Output::Ir(loops), &OPTIONAL, work)?;
+    Ok((read_ir(work)?, log))
+}
+
+/// Compiles a program to bitcode that has not been optimized; `prints`: with the functions of
+/// `printf`, which a linked program has once.
+pub fn object(
+    source: &str,
+    options: &[String],
+    prints: bool,
+    work: &Path,
+) -> Result<(Vec<u8>, String), BuildError> {
+    let optional = if prints {
+        &OPTIONAL[..]
+    } else {
+        &OPTIONAL[1..]
+    };
+    let log = compile(source, options, &Output::Object, optional, work)?;
+    let path = work.join(OBJECT);
+    let object = fs::read(&path).map_err(|error| unreadable(&path, &error))?;
+    Ok((object, log))
+}
+
+/// Optimizes bitcode to IR.
+pub fn ir_of_object(
+    object: &Path,
+    loops: Loops,
+    work: &Path,
+) -> Result<(String, String), BuildError> {
+    let mut clang = command(work);
+    clang.args(["-x", "ir"]);
+    optimize(&mut clang, loops);
+    let log = run(clang.arg(object))?;
+    Ok((read_ir(work)?, log))
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> BuildError {
+    BuildError {
+        log: format!("cannot access {}: {error}\n", path.display()),
+    }
+}
+
+fn read_ir(work: &Path) -> Result<String, BuildError> {
+    let path = work.join(IR);
+    fs::read_to_string(&path).map_err(|error| unreadable(&path, &error))
+}
+
+/// Compiles a program with these files of the library; returns the warnings.
+fn compile(
+    source: &str,
+    options: &[String],
+    output: &Output,
+    optional: &[(&str, &'static str)],
+    work: &Path,
+) -> Result<String, BuildError> {
     for (name, text) in LIBRARY.into_iter().chain([(SOURCE, source)]) {
         let path = work.join(name);
-        fs::write(&path, text).map_err(|e| BuildError {
-            log: format!("cannot write {}: {e}\n", path.display()),
-        })?;
+        fs::write(&path, text).map_err(|error| unreadable(&path, &error))?;
     }
     let (standard, defines) = arguments(options)?;
     // Constants without a suffix are floats where a program has no doubles.
@@ -147,69 +200,99 @@ pub fn ir(
     flags.extend(defines);
     let is_used = |word: &str| source.contains(word);
     let named = |used: bool| {
-        let files = OPTIONAL
+        let files = optional
             .iter()
             .filter(move |(word, _)| is_used(word) == used);
         files.map(|(_, name)| *name)
     };
     let mut included = vec![BUILTINS];
     included.extend(named(true));
-    let result = run(&included, &flags, loops, work);
+    let result = front_end(&included, &flags, output, work);
     if result.is_ok() || !source.contains("#include") {
         return result;
     }
     included.extend(named(false));
-    run(&included, &flags, loops, work).or(result)
+    front_end(&included, &flags, output, work).or(result)
 }
 
+/// What clang makes of a program.
+enum Output {
+    Ir(Loops),
+    Object,
+}
+
+const IR: &str = "kernel.ll";
+const OBJECT: &str = "kernel.bc";
+
 /// Calls clang with these files of the library.
-fn run(
+fn front_end(
     included: &[&str],
     flags: &[String],
-    loops: Loops,
+    output: &Output,
     work: &Path,
-) -> Result<(String, String), BuildError> {
-    let failed = |what: String| BuildError {
-        log: format!("{what}\n"),
-    };
-    let output = "kernel.ll";
-    let run = Command::new(CLANG)
-        .current_dir(work)
-        .args(["--target=spir64-unknown-unknown", "-x", "cl"])
-        .args(["-O2", "-g", "-ffp-contract=off", "-cl-kernel-arg-info"])
+) -> Result<String, BuildError> {
+    let mut clang = command(work);
+    clang
+        .args(["-x", "cl", "-g", "-ffp-contract=off", "-cl-kernel-arg-info"])
         // The device's version, which clang leaves to its caller.
-        .arg("-D__OPENCL_VERSION__=120")
+        .args(["-D__OPENCL_VERSION__=120", "-I."])
+        .args(included.iter().flat_map(|name| ["-include", name]))
+        .args(flags);
+    match output {
+        Output::Ir(loops) => optimize(&mut clang, *loops),
+        Output::Object => {
+            clang.arg("-DBALTRA_OBJECT");
+            clang.args([
+                "-Xclang",
+                "-disable-llvm-passes",
+                "-emit-llvm",
+                "-c",
+                "-o",
+                OBJECT,
+            ]);
+        }
+    }
+    run(clang.arg(SOURCE))
+}
+
+fn command(work: &Path) -> Command {
+    let mut clang = Command::new(CLANG);
+    clang
+        .current_dir(work)
+        .args(["--target=spir64-unknown-unknown", "-O2"])
+        .args(["-fno-discard-value-names", "-fno-color-diagnostics"])
+        .args(["-Xclang", "-fno-builtin"])
+        .stdin(Stdio::null());
+    clang
+}
+
+/// Has clang optimize, and write IR.
+fn optimize(clang: &mut Command, loops: Loops) {
+    clang
         .args(["-fno-vectorize", "-fno-slp-vectorize"])
         .args(match loops {
             Loops::Kept => &["-fno-unroll-loops"][..],
             Loops::Unrolled => &UNROLL,
         })
-        .args(["-fno-discard-value-names", "-fno-color-diagnostics"])
         .args(["-mllvm", "-disable-loop-idiom-all"])
         // Counters of 32 bits keep their width.
         .args(["-mllvm", "-indvars-widen-indvars=false"])
         // The program's functions are part of its kernels.
         .args(["-mllvm", "-inline-threshold=1000000"])
-        .args(["-Xclang", "-fno-builtin", "-I."])
-        .args(included.iter().flat_map(|name| ["-include", name]))
-        .args(flags)
-        .args(["-S", "-emit-llvm", SOURCE, "-o", output])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| {
-            failed(format!(
-                "cannot run {CLANG}: {e} ('scripts/setup.sh board' installs it)"
-            ))
-        })?;
+        .args(["-S", "-emit-llvm", "-o", IR]);
+}
+
+/// Runs clang; returns its messages.
+fn run(clang: &mut Command) -> Result<String, BuildError> {
+    let run = clang.output().map_err(|error| BuildError {
+        log: format!("cannot run {CLANG}: {error} ('scripts/setup.sh board' installs it)\n"),
+    })?;
     let log = String::from_utf8_lossy(&run.stderr).into_owned();
     if !run.status.success() {
         let log = program::failure(CLANG, run.status, &log);
         return Err(BuildError { log });
     }
-    let path = work.join(output);
-    let text = fs::read_to_string(&path)
-        .map_err(|e| failed(format!("cannot read {}: {e}", path.display())))?;
-    Ok((text, log))
+    Ok(log)
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ const ATTRIBUTES: &[&str] = &[
     "nofree",
     "dso_local",
     "internal",
+    "weak",
     "private",
     "unnamed_addr",
     "local_unnamed_addr",

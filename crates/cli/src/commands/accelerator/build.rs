@@ -8,9 +8,10 @@ use crate::args::AcceleratorBuild;
 use crate::exit::Exit;
 use anyhow::{bail, Context, Result};
 use baltra_board::accelerator::manifest::Manifest;
+use baltra_board::accelerator::object::{self, Object};
 use baltra_board::accelerator::Image;
 use baltra_executor::driver::emulate::tools::{find_tree, Tools};
-use baltra_hls::opencl;
+use baltra_hls::opencl::{self, BuildError};
 use baltra_sandbox::compiler::Compilation;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -27,19 +28,7 @@ pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
     if let Some(dir) = &args.confined {
         confine(dir, &tree, args.headers.as_deref())?;
     }
-    let output = match &args.output {
-        Some(path) => path.clone(),
-        None => args.file.with_extension("img"),
-    };
-    if output == args.file {
-        bail!(
-            "the image would replace its source {}: name another file (-o)",
-            output.display()
-        );
-    }
-    let source = std::fs::read(&args.file)
-        .with_context(|| format!("cannot read {}", args.file.display()))?;
-    let source = String::from_utf8_lossy(&source);
+    let output = output(args)?;
     let options = opencl::Options {
         defines_and_flags: split(&args.options)?,
         ..Default::default()
@@ -55,12 +44,21 @@ pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
         }
     };
     let progress = Progress::new(args.confined.is_none());
-    progress.step("compiling OpenCL C to SystemVerilog");
-    let accelerator = match opencl::compile(&source, &options, work) {
-        Ok(accelerator) => accelerator,
+    progress.step("compiling OpenCL C");
+    let compiled = match compile(args, &options, work)? {
+        Ok(compiled) => compiled,
         Err(error) => {
             eprint!("{}", error.log);
             return Ok(Exit::Failure.into());
+        }
+    };
+    let accelerator = match compiled {
+        Compiled::Accelerator(accelerator) => accelerator,
+        Compiled::Object(object, log) => {
+            eprint!("{log}");
+            std::fs::write(&output, object.to_bytes())
+                .with_context(|| format!("cannot write {}", output.display()))?;
+            return Ok(ExitCode::SUCCESS);
         }
     };
     eprint!("{}", accelerator.log);
@@ -88,6 +86,102 @@ pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
         println!("{} ({size})", output.display());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the files become.
+enum Compiled {
+    Accelerator(opencl::Accelerator),
+    /// An object or a library, and the compiler's warnings.
+    Object(Object, String),
+}
+
+/// The path of the result.
+fn output(args: &AcceleratorBuild) -> Result<PathBuf> {
+    let ending = match (args.compile, args.create_library) {
+        (true, _) => "obj",
+        (_, true) => "lib",
+        _ => "img",
+    };
+    let path = match (&args.output, args.files.first()) {
+        (Some(path), _) => path.clone(),
+        (None, first) => first.cloned().unwrap_or_default().with_extension(ending),
+    };
+    if args.files.contains(&path) {
+        bail!(
+            "the result would replace its source {}: name another file (-o)",
+            path.display()
+        );
+    }
+    Ok(path)
+}
+
+/// Compiles and links the files; the inner error is the build log.
+fn compile(
+    args: &AcceleratorBuild,
+    options: &opencl::Options,
+    work: &Path,
+) -> Result<Result<Compiled, BuildError>> {
+    let mut files = Vec::new();
+    for path in &args.files {
+        let file =
+            std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let object = object::is_object(&file);
+        let object = object.then(|| Object::parse(&file)).transpose();
+        let object = object.with_context(|| path.display().to_string())?;
+        files.push(match object {
+            Some(object) => File::Object(object.bitcode),
+            None => File::Source(String::from_utf8_lossy(&file).into_owned()),
+        });
+    }
+    match (files.as_slice(), args.compile, args.create_library) {
+        ([File::Source(source)], true, _) => {
+            let compiled = opencl::compile_object(source, options, work);
+            return Ok(compiled.map(|(bitcode, log)| {
+                let kind = object::Kind::Object;
+                Compiled::Object(Object { kind, bitcode }, log)
+            }));
+        }
+        (_, true, _) => bail!("-c compiles one source"),
+        ([File::Source(source)], _, false) => {
+            return Ok(opencl::compile(source, options, work).map(Compiled::Accelerator));
+        }
+        _ => {}
+    }
+    Ok(link(files, options, args.create_library, work))
+}
+
+/// A source, or the bitcode of an object.
+enum File {
+    Source(String),
+    Object(Vec<u8>),
+}
+
+fn link(
+    files: Vec<File>,
+    options: &opencl::Options,
+    create_library: bool,
+    work: &Path,
+) -> Result<Compiled, BuildError> {
+    let mut log = String::new();
+    let mut objects = Vec::new();
+    for file in files {
+        objects.push(match file {
+            File::Object(bitcode) => bitcode,
+            File::Source(source) => {
+                let (bitcode, warnings) = opencl::compile_object(&source, options, work)?;
+                log.push_str(&warnings);
+                bitcode
+            }
+        });
+    }
+    if create_library {
+        let (bitcode, warnings) = opencl::link_objects(&objects, work)?;
+        let kind = object::Kind::Library;
+        return Ok(Compiled::Object(Object { kind, bitcode }, log + &warnings));
+    }
+    let mut accelerator = opencl::compile_linked(&objects, options, work)?;
+    accelerator.log.insert_str(0, &log);
+    Ok(Compiled::Accelerator(accelerator))
 }
 
 fn confine(dir: &Path, tree: &Path, headers: Option<&Path>) -> Result<()> {

@@ -80,7 +80,9 @@ impl Builtin for Board {
             CL_DEVICE_QUEUE_PROPERTIES => long(Self::QUEUE_PROPERTIES),
             CL_DEVICE_NAME => text(&format!("Baltra board, {} regions", about.regions)),
             CL_DEVICE_VERSION => text(&format!("OpenCL 1.2 shell {:#x}", about.shell)),
-            CL_DEVICE_COMPILER_AVAILABLE => int(self.tools.is_some().into()),
+            CL_DEVICE_COMPILER_AVAILABLE | CL_DEVICE_LINKER_AVAILABLE => {
+                int(self.tools.is_some().into())
+            }
             CL_DEVICE_EXTENSIONS => text(EXTENSIONS),
             CL_DEVICE_SINGLE_FP_CONFIG => {
                 long((CL_FP_DENORM | CL_FP_INF_NAN | CL_FP_ROUND_TO_NEAREST) as u64)

@@ -8,6 +8,7 @@ use crate::driver::emulate::device::WORK_GROUP_ITEMS;
 use crate::driver::emulate::library::in_memory;
 use crate::driver::emulate::program::{Circuits, Input};
 use crate::driver::emulate::{compiler, kernel as compiled, program as source};
+use baltra_board::accelerator::object::MAGIC as OBJECT_MAGIC;
 use baltra_board::image::Description;
 use baltra_board::{port, Image};
 use baltra_opencl::*;
@@ -132,6 +133,8 @@ pub fn fill(api: &mut cl_icd_dispatch) {
     api.clCreateProgramWithSource = Some(program_with_source);
     api.clCreateProgramWithBinary = Some(program_with_binary);
     api.clBuildProgram = Some(build_program);
+    api.clCompileProgram = Some(compile_program);
+    api.clLinkProgram = Some(link_program);
     api.clGetProgramInfo = Some(program_info);
     api.clGetProgramBuildInfo = Some(program_build_info);
     api.clReleaseProgram = Some(release::<Program, _>);
@@ -173,6 +176,11 @@ unsafe extern "C" fn program_with_source(
 /// The program of an image: of a region, or of an accelerator that this device's compiler has made.
 /// The live model runs an accelerator's library as it is, so that it must not come from elsewhere.
 fn binary(board: &'static BoardDevice, file: &[u8]) -> Result<Program, Cow<'static, str>> {
+    if file.starts_with(OBJECT_MAGIC) {
+        let input = Input::of_binary(file)?;
+        let program = compiled_program(board, input);
+        return program.ok_or_else(|| "there is no compiler".into());
+    }
     if file.starts_with(b"BLAC") {
         if !compiler::is_kept(file) {
             return Err("it was not compiled by this device: use the source".into());
@@ -233,15 +241,80 @@ unsafe extern "C" fn build_program(
     unsafe {
         match object(program) {
             Program::Image(program) => program.build(),
-            Program::Compiled(program) => {
-                let options = if options.is_null() {
-                    "".into()
-                } else {
-                    CStr::from_ptr(options).to_string_lossy()
-                };
-                program.build(&options)
-            }
+            Program::Compiled(program) => program.build(&source::text(options)),
             Program::Source => CL_COMPILER_NOT_AVAILABLE,
+        }
+    }
+}
+
+unsafe extern "C" fn compile_program(
+    program: cl_program,
+    _: cl_uint,
+    _: *const cl_device_id,
+    options: *const c_char,
+    count: cl_uint,
+    headers: *const cl_program,
+    names: *mut *const c_char,
+    _: Option<unsafe extern "C" fn(cl_program, *mut c_void)>,
+    _: *mut c_void,
+) -> cl_int {
+    // SAFETY: live programs; the lists have `count` entries; `options` is null or a C string.
+    unsafe {
+        let program = match of_source(program) {
+            Ok(program) => program,
+            Err(code) => return code,
+        };
+        let mut included = Vec::new();
+        for at in 0..count as usize {
+            match of_source(*headers.add(at)) {
+                Ok(header) => included.push((source::text(*names.add(at)), header)),
+                Err(code) => return code,
+            }
+        }
+        program.compile(&source::text(options), &included)
+    }
+}
+
+/// A program of OpenCL C.
+///
+/// # Safety
+/// A live program.
+unsafe fn of_source<'a>(program: cl_program) -> Result<&'a source::Program, cl_int> {
+    // SAFETY: the caller's promise.
+    match unsafe { object(program) } {
+        Program::Compiled(program) => Ok(program),
+        Program::Image(_) => Err(CL_INVALID_OPERATION),
+        Program::Source => Err(CL_COMPILER_NOT_AVAILABLE),
+    }
+}
+
+unsafe extern "C" fn link_program(
+    context: cl_context,
+    _: cl_uint,
+    _: *const cl_device_id,
+    options: *const c_char,
+    count: cl_uint,
+    inputs: *const cl_program,
+    _: Option<unsafe extern "C" fn(cl_program, *mut c_void)>,
+    _: *mut c_void,
+    code: *mut cl_int,
+) -> cl_program {
+    // SAFETY: a live context and `count` live programs; `options` is null or a C string.
+    unsafe {
+        let context: &Context<Board> = object(context);
+        let inputs = (0..count as usize).map(|at| of_source(*inputs.add(at)));
+        let linked = inputs.collect::<Result<Vec<_>, _>>().and_then(|inputs| {
+            let program = compiled_program(context.device, Input::Linked);
+            let program = program.ok_or(CL_LINKER_NOT_AVAILABLE)?;
+            let linked = match &program {
+                Program::Compiled(program) => program.link(&source::text(options), &inputs),
+                _ => CL_INVALID_OPERATION,
+            };
+            Ok((program, linked))
+        });
+        match linked {
+            Ok((program, linked)) => source::give_linked(program, linked, code),
+            Err(error) => made(Err::<Program, _>(error), code),
         }
     }
 }

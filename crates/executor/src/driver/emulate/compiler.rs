@@ -32,25 +32,52 @@ const HEADERS_MAX: usize = 4096;
 const LOG_BYTES_MAX: u64 = 1 << 20;
 /// Name of an image in the cache: a hash with this ending.
 const SUFFIX: &str = ".img";
+/// Folder of a program's headers in the directory of a compilation.
+const HEADERS: &str = "headers";
 
 /// A compilation's result.
 pub struct Compiled {
-    /// The image as a file.
+    /// The image or the object as a file.
     pub image: Vec<u8>,
     /// The compiler's warnings.
     pub log: String,
 }
 
-/// Compiles with these options (one line, as `clBuildProgram` takes them), or finds the image in the
-/// cache; otherwise returns the log. `is_cancelled` is queried repeatedly.
+/// Work for the compiler, with options in one line, as `clBuildProgram` takes them.
+pub struct Work<'a> {
+    /// Sources, or objects as files.
+    pub inputs: &'a [&'a [u8]],
+    /// Files that a source includes, by their names.
+    pub headers: &'a [(String, &'a [u8])],
+    /// OpenCL's build options.
+    pub options: &'a str,
+    /// What it becomes.
+    pub output: Output,
+}
+
+/// What the compiler makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// An image.
+    Image,
+    /// An object of one source.
+    Object,
+    /// A library of objects.
+    Library,
+}
+
+/// Compiles, or finds the image in the cache; otherwise returns the log. `is_cancelled` is queried
+/// repeatedly.
 pub fn compile(
     tools: &Tools,
-    source: &[u8],
-    options: &str,
+    work: &Work<'_>,
     is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Compiled, String> {
+    if work.output != Output::Image {
+        return Job::start(tools, work, is_cancelled);
+    }
     let cache = cache_dir();
-    let kept = cache.join(format!("{}{SUFFIX}", key(tools, source, options)));
+    let kept = cache.join(format!("{}{SUFFIX}", key(tools, work)));
     if let Ok(image) = std::fs::read(&kept) {
         if baltra_board::accelerator::Image::parse(&image).is_ok() {
             // Its age decides when it is removed.
@@ -64,8 +91,7 @@ pub fn compile(
             });
         }
     }
-    let job = Job::new().map_err(|error| format!("cannot create a directory: {error}\n"))?;
-    let compiled = job.run(tools, source, options, is_cancelled)?;
+    let compiled = Job::start(tools, work, is_cancelled)?;
     if let Err(error) = keep(&cache, &kept, &compiled.image) {
         tracing::warn!(%error, path = %kept.display(), "an image is not cached");
     }
@@ -87,6 +113,10 @@ pub fn is_kept(image: &[u8]) -> bool {
 /// The directory of compiled kernels, which belongs to the tenant.
 fn cache_dir() -> PathBuf {
     std::env::var_os("POCL_CACHE_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
+}
+
+fn is_plain(part: &Component<'_>) -> bool {
+    matches!(part, Component::Normal(_))
 }
 
 /// A directory for one compilation, removed at its end.
@@ -111,18 +141,59 @@ impl Job {
         Ok(Job { dir })
     }
 
+    fn start(
+        tools: &Tools,
+        work: &Work<'_>,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<Compiled, String> {
+        let job = Job::new().map_err(|error| format!("cannot create a directory: {error}\n"))?;
+        job.run(tools, work, is_cancelled)
+    }
+
+    /// Writes the headers of a program below the job's directory, which the compiler searches.
+    fn lay_out(&self, headers: &[(String, &[u8])]) -> io::Result<()> {
+        for (name, text) in headers {
+            let parts = Path::new(name).components();
+            let plain: PathBuf = parts.clone().filter(is_plain).collect();
+            if plain.as_os_str().is_empty() || parts.count() != plain.components().count() {
+                let error = format!("'{name}' is not a relative path of a header");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
+            }
+            let path = self.dir.join(HEADERS).join(plain);
+            std::fs::create_dir_all(path.parent().unwrap_or(&self.dir))?;
+            std::fs::write(path, text)?;
+        }
+        Ok(())
+    }
+
     fn run(
         &self,
         tools: &Tools,
-        source: &[u8],
-        options: &str,
+        work: &Work<'_>,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Compiled, String> {
         let io = |what: &str, error: io::Error| format!("cannot {what}: {error}\n");
-        let file = self.dir.join("program.cl");
         let log = self.dir.join("log");
         let image = self.dir.join("program.img");
-        std::fs::write(&file, source).map_err(|e| io("write the source", e))?;
+        let mut files = Vec::new();
+        for (at, input) in work.inputs.iter().enumerate() {
+            let file = self.dir.join(format!("program_{at}"));
+            std::fs::write(&file, input).map_err(|e| io("write the source", e))?;
+            files.push(file);
+        }
+        self.lay_out(work.headers)
+            .map_err(|e| io("write the headers", e))?;
+        let own = if work.headers.is_empty() {
+            ""
+        } else {
+            "-Iheaders "
+        };
+        let options = format!("{own}{}", work.options);
+        let output: &[&str] = match work.output {
+            Output::Image => &[],
+            Output::Object => &["-c"],
+            Output::Library => &["--create-library"],
+        };
         let log_file = std::fs::File::create(&log).map_err(|e| io("create the log", e))?;
         let mut command = Command::new(&tools.program);
         command
@@ -132,7 +203,8 @@ impl Job {
             .arg(&tools.tree)
             .arg("--headers")
             .arg(cache_dir())
-            .arg(&file)
+            .args(files)
+            .args(output)
             .arg("-o")
             .arg(&image)
             .arg(format!("--options={options}"))
@@ -213,9 +285,9 @@ fn read_log(path: &Path) -> String {
     }
 }
 
-/// A hash of everything that an image depends on: the compiler, the options, the source and the
+/// A hash of everything that an image depends on: the compiler, the options, the inputs and the
 /// files of the build's own header directories.
-fn key(tools: &Tools, source: &[u8], options: &str) -> String {
+fn key(tools: &Tools, work: &Work<'_>) -> String {
     let mut hash = Sha256::new();
     let mut part = |bytes: &[u8]| {
         hash.update((bytes.len() as u64).to_le_bytes());
@@ -223,7 +295,7 @@ fn key(tools: &Tools, source: &[u8], options: &str) -> String {
     };
     part(tools.version.as_bytes());
     let home = cache_dir();
-    let mut words = options.split_whitespace();
+    let mut words = work.options.split_whitespace();
     while let Some(word) = words.next() {
         let dir = match word.strip_prefix("-I") {
             Some("") => words.next().unwrap_or_default(),
@@ -248,7 +320,9 @@ fn key(tools: &Tools, source: &[u8], options: &str) -> String {
             part(dir.as_bytes());
         }
     }
-    part(source);
+    for input in work.inputs {
+        part(input);
+    }
     let digest = hash.finalize();
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

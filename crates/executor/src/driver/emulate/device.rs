@@ -60,7 +60,7 @@ impl Builtin for Emulator {
             CL_DEVICE_QUEUE_PROPERTIES => long(Self::QUEUE_PROPERTIES),
             CL_DEVICE_NAME => text("Baltra emulated accelerator"),
             CL_DEVICE_VERSION => text("OpenCL 1.2 emulated"),
-            CL_DEVICE_COMPILER_AVAILABLE => int(1),
+            CL_DEVICE_COMPILER_AVAILABLE | CL_DEVICE_LINKER_AVAILABLE => int(1),
             CL_DEVICE_EXTENSIONS => text(EXTENSIONS),
             CL_DEVICE_SINGLE_FP_CONFIG => {
                 long((CL_FP_DENORM | CL_FP_INF_NAN | CL_FP_ROUND_TO_NEAREST) as u64)

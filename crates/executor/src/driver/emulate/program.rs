@@ -1,6 +1,6 @@
 //! Programs: source that is compiled when it is built, or an image. Boards have the same ones.
 
-use super::compiler::{self, Compiled};
+use super::compiler::{self, Compiled, Output, Work};
 use super::device::Emulator;
 use super::library::Library;
 use super::tools::Tools;
@@ -9,6 +9,7 @@ use crate::driver::builtin::objects::{made, release, Context};
 use crate::driver::builtin::{self, chain, give, give_or_refuse, object, zero_terminated};
 use crate::driver::cancel;
 use baltra_board::accelerator::manifest::{self, Manifest};
+use baltra_board::accelerator::object::{is_object, Kind, Object};
 use baltra_board::accelerator::Image;
 use baltra_opencl::*;
 use baltra_ring::Locked;
@@ -59,6 +60,33 @@ pub enum Input {
     Source(Vec<u8>),
     /// An image as a file, which has been parsed.
     Image(Vec<u8>),
+    /// An object or a library as a file, which has been parsed.
+    Object(Vec<u8>),
+    /// Objects and libraries, by `clLinkProgram`.
+    Linked,
+}
+
+impl Input {
+    /// The input that a binary is.
+    pub fn of_binary(file: &[u8]) -> Result<Input, String> {
+        if is_object(file) {
+            Object::parse(file).map_err(|error| chain(&error))?;
+            return Ok(Input::Object(file.to_vec()));
+        }
+        let image = Image::parse(file).map_err(|error| chain(&error))?;
+        Manifest::parse(&image.manifest).map_err(|error| chain(&error))?;
+        Ok(Input::Image(file.to_vec()))
+    }
+}
+
+/// What a program has become.
+#[derive(Clone, Default)]
+enum Built {
+    #[default]
+    Nothing,
+    Executable(Arc<Executable>),
+    /// An object or a library as a file.
+    Object(Arc<Vec<u8>>),
 }
 
 /// Result of the last build.
@@ -67,7 +95,7 @@ struct Build {
     /// `None`: it has not been built.
     status: Option<cl_int>,
     log: String,
-    executable: Option<Arc<Executable>>,
+    built: Built,
 }
 
 /// A program.
@@ -104,51 +132,150 @@ impl Program {
                 image: file.clone(),
                 log: String::new(),
             }),
-            Input::Source(source) => {
-                compiler::compile(self.tools, source, options, &cancel::is_requested)
-            }
+            Input::Source(source) => self.run(&[source], &[], options, Output::Image),
+            Input::Object(_) => Err("error: an object is not executable: link it\n".into()),
+            Input::Linked => return CL_INVALID_OPERATION,
         };
-        let built = compiled.and_then(|compiled| {
-            let executable = Executable::load(compiled.image, &self.load)?;
-            Ok((Arc::new(executable), compiled.log))
-        });
+        self.end(self.executable_of(compiled), CL_BUILD_PROGRAM_FAILURE)
+    }
+
+    /// `clCompileProgram`, with the programs that it includes by these names.
+    pub fn compile(&self, options: &str, headers: &[(String, &Program)]) -> cl_int {
+        let Input::Source(source) = &self.input else {
+            return CL_INVALID_OPERATION;
+        };
+        let mut files = Vec::new();
+        for (name, header) in headers {
+            let Input::Source(text) = &header.input else {
+                return CL_INVALID_PROGRAM;
+            };
+            files.push((name.clone(), text.as_slice()));
+        }
+        let compiled = self.run(&[source], &files, options, Output::Object);
+        self.end(object_of(compiled), CL_COMPILE_PROGRAM_FAILURE)
+    }
+
+    /// `clLinkProgram`: makes this program of the objects of others.
+    pub fn link(&self, options: &str, inputs: &[&Program]) -> cl_int {
+        let mut output = Output::Image;
+        for option in options.split_whitespace() {
+            match option {
+                "-create-library" => output = Output::Library,
+                option if LINK_OPTIONS.contains(&option) => {}
+                _ => return CL_INVALID_LINKER_OPTIONS,
+            }
+        }
+        let objects: Option<Vec<_>> = inputs.iter().map(|program| program.object()).collect();
+        let Some(objects) = objects.filter(|objects| !objects.is_empty()) else {
+            return CL_INVALID_OPERATION;
+        };
+        let files: Vec<&[u8]> = objects.iter().map(|object| object.as_slice()).collect();
+        let linked = self.run(&files, &[], "", output);
+        let built = match output {
+            Output::Image => self.executable_of(linked),
+            _ => object_of(linked),
+        };
+        self.end(built, CL_LINK_PROGRAM_FAILURE)
+    }
+
+    fn run(
+        &self,
+        inputs: &[&[u8]],
+        headers: &[(String, &[u8])],
+        options: &str,
+        output: Output,
+    ) -> Result<Compiled, String> {
+        let work = Work {
+            inputs,
+            headers,
+            options,
+            output,
+        };
+        compiler::compile(self.tools, &work, &cancel::is_requested)
+    }
+
+    /// Loads a compiled image; also returns the compiler's log.
+    fn executable_of(&self, compiled: Result<Compiled, String>) -> Result<(Built, String), String> {
+        let compiled = compiled?;
+        let executable = Executable::load(compiled.image, &self.load)?;
+        Ok((Built::Executable(Arc::new(executable)), compiled.log))
+    }
+
+    /// Keeps the result of a build; `failure` is the code of one that has failed.
+    fn end(&self, result: Result<(Built, String), String>, failure: cl_int) -> cl_int {
         let mut build = self.build.locked();
-        let (next, code) = match built {
-            Ok((executable, log)) => {
-                let build = Build {
-                    status: Some(CL_BUILD_SUCCESS),
-                    log,
-                    executable: Some(executable),
-                };
-                (build, CL_SUCCESS)
-            }
-            Err(log) => {
-                let build = Build {
-                    status: Some(CL_BUILD_ERROR),
-                    log,
-                    executable: None,
-                };
-                (build, CL_BUILD_PROGRAM_FAILURE)
-            }
+        let (status, built, log, code) = match result {
+            Ok((built, log)) => (CL_BUILD_SUCCESS, built, log, CL_SUCCESS),
+            Err(log) => (CL_BUILD_ERROR, Built::Nothing, log, failure),
         };
-        *build = next;
+        *build = Build {
+            status: Some(status),
+            log,
+            built,
+        };
         code
     }
 
-    /// The kernels; `None`: it is not built.
-    pub fn executable(&self) -> Option<Arc<Executable>> {
+    fn built(&self) -> Built {
         let build = self.build.locked();
-        build.executable.clone()
+        build.built.clone()
     }
 
-    /// The image; empty: there is none yet.
-    fn binary(&self) -> Vec<u8> {
-        match (&self.input, self.executable()) {
-            (Input::Image(file), _) => file.clone(),
-            (Input::Source(_), Some(executable)) => executable.file.clone(),
-            (Input::Source(_), None) => Vec::new(),
+    /// The kernels; `None`: it is not an executable.
+    pub fn executable(&self) -> Option<Arc<Executable>> {
+        match self.built() {
+            Built::Executable(executable) => Some(executable),
+            _ => None,
         }
     }
+
+    /// The object or library as a file, if it is one.
+    fn object(&self) -> Option<Arc<Vec<u8>>> {
+        match (self.built(), &self.input) {
+            (Built::Object(file), _) => Some(file),
+            (Built::Nothing, Input::Object(file)) => Some(Arc::new(file.clone())),
+            _ => None,
+        }
+    }
+
+    /// The image or the object; empty: there is none yet.
+    fn binary(&self) -> Vec<u8> {
+        match (&self.input, self.built()) {
+            (Input::Image(file) | Input::Object(file), _) => file.clone(),
+            (_, Built::Executable(executable)) => executable.file.clone(),
+            (_, Built::Object(file)) => file.to_vec(),
+            (_, Built::Nothing) => Vec::new(),
+        }
+    }
+
+    /// `CL_PROGRAM_BINARY_TYPE`
+    fn binary_type(&self) -> i32 {
+        if self.executable().is_some() {
+            return CL_PROGRAM_BINARY_TYPE_EXECUTABLE;
+        }
+        let object = self.object();
+        match object.and_then(|file| Object::parse(&file).ok()) {
+            Some(object) if object.kind == Kind::Library => CL_PROGRAM_BINARY_TYPE_LIBRARY,
+            Some(_) => CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT,
+            None => CL_PROGRAM_BINARY_TYPE_NONE,
+        }
+    }
+}
+
+/// Options of `clLinkProgram` that change no result, beside `-create-library`.
+const LINK_OPTIONS: [&str; 6] = [
+    "-enable-link-options",
+    "-cl-denorms-are-zero",
+    "-cl-no-signed-zeroes",
+    "-cl-unsafe-math-optimizations",
+    "-cl-finite-math-only",
+    "-cl-fast-relaxed-math",
+];
+
+fn object_of(compiled: Result<Compiled, String>) -> Result<(Built, String), String> {
+    let compiled = compiled?;
+    Object::parse(&compiled.image).map_err(|error| chain(&error))?;
+    Ok((Built::Object(Arc::new(compiled.image)), compiled.log))
 }
 
 /// Adds this module's functions to a dispatch table.
@@ -156,6 +283,8 @@ pub fn fill(api: &mut cl_icd_dispatch) {
     api.clCreateProgramWithSource = Some(program_with_source);
     api.clCreateProgramWithBinary = Some(program_with_binary);
     api.clBuildProgram = Some(build_program);
+    api.clCompileProgram = Some(compile_program);
+    api.clLinkProgram = Some(link_program);
     api.clGetProgramInfo = Some(program_info);
     api.clGetProgramBuildInfo = Some(program_build_info);
     api.clReleaseProgram = Some(release::<Program, _>);
@@ -218,14 +347,8 @@ unsafe extern "C" fn program_with_binary(
     unsafe {
         let context: &Context<Emulator> = object(context);
         let file = std::slice::from_raw_parts(*binaries, *lengths);
-        let checked = Image::parse(file).map_err(|error| chain(&error));
-        let checked = checked.and_then(|image| {
-            Manifest::parse(&image.manifest).map_err(|error| chain(&error))?;
-            Ok(Program::here(
-                &context.device.own.tools,
-                Input::Image(file.to_vec()),
-            ))
-        });
+        let checked = Input::of_binary(file);
+        let checked = checked.map(|input| Program::here(&context.device.own.tools, input));
         let result = checked.map_err(|error| {
             builtin::refuse_image(&error);
             CL_INVALID_BINARY
@@ -248,13 +371,81 @@ unsafe extern "C" fn build_program(
     // SAFETY: a live program; `options` is null or a C string.
     unsafe {
         let program: &Program = object(program);
-        let options = if options.is_null() {
-            "".into()
-        } else {
-            CStr::from_ptr(options).to_string_lossy()
-        };
-        program.build(&options)
+        program.build(&text(options))
     }
+}
+
+unsafe extern "C" fn compile_program(
+    program: cl_program,
+    _: cl_uint,
+    _: *const cl_device_id,
+    options: *const c_char,
+    count: cl_uint,
+    headers: *const cl_program,
+    names: *mut *const c_char,
+    _: Option<unsafe extern "C" fn(cl_program, *mut c_void)>,
+    _: *mut c_void,
+) -> cl_int {
+    // SAFETY: live programs; the lists have `count` entries; `options` is null or a C string.
+    unsafe {
+        let program: &Program = object(program);
+        let mut included: Vec<(String, &Program)> = Vec::new();
+        for at in 0..count as usize {
+            included.push((text(*names.add(at)), object(*headers.add(at))));
+        }
+        program.compile(&text(options), &included)
+    }
+}
+
+unsafe extern "C" fn link_program(
+    context: cl_context,
+    _: cl_uint,
+    _: *const cl_device_id,
+    options: *const c_char,
+    count: cl_uint,
+    inputs: *const cl_program,
+    _: Option<unsafe extern "C" fn(cl_program, *mut c_void)>,
+    _: *mut c_void,
+    code: *mut cl_int,
+) -> cl_program {
+    // SAFETY: a live context and `count` live programs; `options` is null or a C string.
+    unsafe {
+        let context: &Context<Emulator> = object(context);
+        let inputs = (0..count as usize).map(|at| object::<Program, _>(*inputs.add(at)));
+        let program = Program::here(&context.device.own.tools, Input::Linked);
+        let linked = program.link(&text(options), &inputs.collect::<Vec<_>>());
+        give_linked(program, linked, code)
+    }
+}
+
+/// A linked program's handle: there is one, with the log, if linking has begun.
+///
+/// # Safety
+/// `code` is null or writable.
+pub unsafe fn give_linked<T>(program: T, linked: cl_int, code: *mut cl_int) -> cl_program {
+    let begun = matches!(linked, CL_SUCCESS | CL_LINK_PROGRAM_FAILURE);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let program = made(begun.then_some(program).ok_or(linked), code);
+        if begun && !code.is_null() {
+            *code = linked;
+        }
+        program
+    }
+}
+
+/// OpenCL's options.
+///
+/// # Safety
+/// `options` is null or a C string.
+pub unsafe fn text(options: *const c_char) -> String {
+    if options.is_null() {
+        return String::new();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(options) }
+        .to_string_lossy()
+        .into_owned()
 }
 
 unsafe extern "C" fn program_info(
@@ -292,7 +483,7 @@ pub unsafe fn info(
             CL_PROGRAM_KERNEL_NAMES => Some(zero_terminated(&names.join(";"))),
             CL_PROGRAM_SOURCE => match &program.input {
                 Input::Source(source) => Some([source.as_slice(), b"\0"].concat()),
-                Input::Image(_) => Some(zero_terminated("")),
+                _ => Some(zero_terminated("")),
             },
             CL_PROGRAM_BINARIES if !value.is_null() => {
                 let place = *value.cast::<*mut u8>();
@@ -333,11 +524,8 @@ pub unsafe fn build_info(
 ) -> cl_int {
     // SAFETY: the caller's promise.
     unsafe {
+        let kind = program.binary_type();
         let build = program.build.locked();
-        let kind = match build.executable {
-            Some(_) => CL_PROGRAM_BINARY_TYPE_EXECUTABLE,
-            None => CL_PROGRAM_BINARY_TYPE_NONE,
-        };
         let status = build.status.unwrap_or(CL_BUILD_NONE);
         let answer = match param as i32 {
             CL_PROGRAM_BUILD_STATUS => status.to_ne_bytes().to_vec(),
