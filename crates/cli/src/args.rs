@@ -507,6 +507,14 @@ pub enum Accelerator {
     },
 }
 
+/// A part that kernels are placed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum AcceleratorTarget {
+    /// LFE5UM5G-85F of speed grade 8
+    #[value(name = "ecp5-85f")]
+    Ecp5,
+}
+
 /// `baltra accelerator build`
 #[derive(Debug, ClapArgs)]
 pub struct AcceleratorBuild {
@@ -522,6 +530,9 @@ pub struct AcceleratorBuild {
     /// Link the files to a library, which is linked with others later
     #[arg(long)]
     pub create_library: bool,
+    /// Also place and route the kernels for this part, with Yosys and nextpnr (minutes)
+    #[arg(long, value_name = "PART", conflicts_with_all = ["compile", "create_library"])]
+    pub target: Option<AcceleratorTarget>,
     /// Options as for clBuildProgram
     #[arg(
         long,

@@ -356,6 +356,37 @@ fn tool(dir: &Path, arguments: &[&str]) -> Result<String, String> {
     }
 }
 
+#[test]
+fn test_only_known_parts_are_placed_on_and_objects_are_not_placed() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(
+        dir.path().join("k.cl"),
+        "kernel void k(global int *o) { o[0] = 1; }",
+    )
+    .unwrap();
+    let error = tool(dir.path(), &["build", "k.cl", "--target", "ice40"]).unwrap_err();
+    assert!(error.contains("possible values: ecp5-85f"), "{error}");
+    let error = tool(dir.path(), &["build", "-c", "k.cl", "--target", "ecp5-85f"]).unwrap_err();
+    assert!(error.contains("cannot be used with"), "{error}");
+}
+
+#[test]
+#[ignore = "installs Yosys and nextpnr, and places for minutes"]
+fn test_a_kernel_is_placed_and_its_report_has_area_and_clock() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = "kernel void k(global const int *a, global int *o, int n) {\n \
+                  o[get_global_id(0)] = a[get_global_id(0)] * n; }\n";
+    std::fs::write(dir.path().join("k.cl"), source).unwrap();
+    let text = tool(dir.path(), &["build", "k.cl", "--target", "ecp5-85f"]).unwrap();
+    assert!(text.contains("placed on LFE5UM5G-85F"), "{text}");
+    let text = tool(dir.path(), &["report", "--json", "k.img"]).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let placed = &report["kernels"][0]["report"]["placed"];
+    assert!(placed["luts"].as_u64() > Some(100), "{placed}");
+    assert!(placed["multipliers"].as_u64() > Some(0), "{placed}");
+    assert!(placed["mhz"].as_f64() > Some(50.0), "{placed}");
+}
+
 /// A source whose synthesis takes minutes.
 const SLOW: &str = "kernel void k(global int *o) {\n int s = o[0];\n#pragma unroll\n \
      for (int i = 0; i < 4096; i++)\n#pragma unroll\n  for (int j = 0; j < 4096; j++)\n   \

@@ -1,6 +1,7 @@
 //! `baltra accelerator`
 
 mod build;
+mod placement;
 mod report;
 
 use crate::args::Accelerator;

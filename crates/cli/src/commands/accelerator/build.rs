@@ -3,8 +3,8 @@
 //! Compilers' messages go to stderr as they are, because executors use this command as their compiler
 //! (`--confined`) and return them as the build log; progress is printed for people only.
 
-use super::report;
-use crate::args::AcceleratorBuild;
+use super::{placement, report};
+use crate::args::{AcceleratorBuild, AcceleratorTarget};
 use crate::exit::Exit;
 use anyhow::{bail, Context, Result};
 use baltra_board::accelerator::manifest::Manifest;
@@ -66,8 +66,14 @@ pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
     let library = work.join("kernels.so");
     opencl::build_library(&accelerator, &tree, work, &library)
         .context("cannot build the simulation library")?;
-    let manifest = serde_json::to_string(&accelerator.manifest)?;
+    let mut manifest = serde_json::to_value(&accelerator.manifest)?;
+    if args.target == Some(AcceleratorTarget::Ecp5) {
+        progress.step("placing and routing");
+        placement::add(&mut manifest, &accelerator.files, &tree, work)?;
+    }
+    let manifest = manifest.to_string();
     let kernels = Manifest::parse(&manifest)?;
+    let placed = placement::read(&manifest)?;
     let image = Image {
         manifest,
         files: accelerator.files,
@@ -79,8 +85,11 @@ pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
         .with_context(|| format!("cannot write {}", output.display()))?;
     if args.confined.is_none() {
         progress.step("complete");
-        for kernel in &kernels.kernels {
+        for (kernel, placed) in kernels.kernels.iter().zip(placed) {
             println!("{}", report::summary(kernel));
+            if let Some(placed) = placed {
+                println!("  {}", placed.summary());
+            }
         }
         let size = crate::output::bytes(bytes.len() as u64);
         println!("{} ({size})", output.display());

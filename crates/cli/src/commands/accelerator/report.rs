@@ -1,5 +1,6 @@
 //! `baltra accelerator report`: the content of an image.
 
+use super::placement::{self, Placed};
 use crate::output::{self, Table};
 use anyhow::{Context, Result};
 use baltra_board::accelerator::manifest::{Address, Argument, Kernel, Manifest};
@@ -16,9 +17,15 @@ pub fn report(path: &Path, as_json: bool) -> Result<()> {
         .with_context(|| format!("cannot read {}", path.display()))?;
     let image = Image::parse(&file).with_context(|| path.display().to_string())?;
     let manifest = Manifest::parse(&image.manifest).with_context(|| path.display().to_string())?;
+    let placed = placement::read(&image.manifest).with_context(|| path.display().to_string())?;
     if as_json {
+        let mut kernels = serde_json::to_value(&manifest.kernels)?;
+        let list = kernels.as_array_mut().into_iter().flatten();
+        for (kernel, placed) in list.zip(&placed) {
+            kernel["report"]["placed"] = serde_json::to_value(placed)?;
+        }
         output::json(&json!({
-            "kernels": manifest.kernels,
+            "kernels": kernels,
             "files": image.files.iter().map(|(name, _)| name).collect::<Vec<_>>(),
             "library_bytes": image.library.len(),
         }));
@@ -28,7 +35,7 @@ pub fn report(path: &Path, as_json: bool) -> Result<()> {
         if at > 0 {
             println!();
         }
-        print(kernel);
+        print(kernel, placed.get(at).and_then(Option::as_ref));
     }
     Ok(())
 }
@@ -45,8 +52,11 @@ pub fn summary(kernel: &Kernel) -> String {
     )
 }
 
-fn print(kernel: &Kernel) {
+fn print(kernel: &Kernel, placed: Option<&Placed>) {
     println!("{}", summary(kernel));
+    if let Some(placed) = placed {
+        println!("{}", placed.summary());
+    }
     if let Some([x, y, z]) = kernel.required_work_group_size {
         println!("work-group size {x} x {y} x {z}");
     }
