@@ -130,6 +130,9 @@ pub enum Command {
     /// Open sessions
     #[command(after_help = "Examples:\n  baltra sessions\n  baltra sessions --json")]
     Sessions(Json),
+    /// List sessions and move them to other devices while their programs run
+    #[command(subcommand)]
+    Session(Session),
     /// Watch devices and tenants: utilization, queue, memory
     #[command(after_help = "Examples:\n  baltra top\n  baltra top --once")]
     Top {
@@ -222,6 +225,34 @@ pub enum Command {
     /// A process that relays one remote client; the manager starts it
     #[command(hide = true)]
     Relay(Relay),
+}
+
+/// `baltra session`
+#[derive(Debug, Subcommand)]
+pub enum Session {
+    /// List the open sessions with their memory, and whether they can move
+    #[command(after_help = "Examples:\n  baltra session ls\n  baltra session ls --json")]
+    Ls(Json),
+    /// Move a session to another device of this node; its program notices a pause
+    #[command(after_help = "Examples:
+  baltra session move 4294967297 --to gpu1
+  baltra session move 4294967297 --to cpu0 --force --json")]
+    Move {
+        /// Its number (`baltra session ls`)
+        session: u64,
+        /// The device, by name
+        #[arg(long, value_name = "DEVICE")]
+        to: String,
+        /// Give the move up if a running command takes longer, milliseconds, at most 10000
+        /// [default: 2000]
+        #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+        wait_ms: Option<u32>,
+        /// Move although facts about the devices differ that the program may have read
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        json: Json,
+    },
 }
 
 /// `baltra probe`

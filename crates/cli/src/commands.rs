@@ -12,6 +12,7 @@ mod library;
 mod logs;
 mod pool;
 mod run;
+mod session;
 mod tenant;
 mod top;
 mod up;
@@ -57,6 +58,7 @@ pub fn dispatch(args: Args) -> Result<ExitCode> {
         Command::Function(command) => function::function(command, &paths),
         Command::Board(args) => match board::board(&args)? {},
         Command::Sessions(json) => devices::sessions(&paths, json.json).map(done),
+        Command::Session(command) => session::session(&paths, command).map(done),
         Command::Top {
             once,
             interval_ms,

@@ -1,6 +1,7 @@
 //! The process: one control socket, any number of sessions.
 
 mod culprit;
+mod moves;
 
 use crate::account::Account;
 use crate::capture::Capture;
@@ -15,6 +16,7 @@ use baltra_wire::executor::{Cause, SessionStart, ToExecutor, ToManager};
 use baltra_wire::listing::Listing;
 use baltra_wire::{Share, EXECUTOR_ENDED, WORK_FAULTED};
 use culprit::{culprit, Running};
+use moves::Moves;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
@@ -191,6 +193,7 @@ struct Server {
     draining: bool,
     ended: Ended,
     wake: Arc<OwnedFd>,
+    moves: Moves,
 }
 
 impl Server {
@@ -205,6 +208,7 @@ impl Server {
             assigned: String::new(),
             draining: false,
             ended: Ended::default(),
+            moves: Moves::new(wake.clone()),
             wake,
         })
     }
@@ -219,6 +223,7 @@ impl Server {
             }
             self.bury();
             self.post();
+            self.report_moves();
             if let Some(pinning) = &self.shared.pinning {
                 pinning.unpin_idle();
             }
@@ -327,7 +332,7 @@ impl Server {
         let open: Vec<_> = self
             .sessions
             .iter()
-            .filter(|(_, session)| !session.is_closed())
+            .filter(|(_, session)| session.listens())
             .collect();
         let sockets: Vec<_> = open.iter().map(|(_, session)| session.socket()).collect();
         let mut fds = vec![PollFd::new(&*self.wake, PollFlags::IN)];
@@ -413,6 +418,8 @@ impl Server {
             // The next manager may be of another release, or not export spans.
             self.shared.traces.stop();
             self.shared.regions.stop();
+            // Their sources continue them.
+            self.moves.drop_all();
             tracing::warn!(
                 sessions = self.sessions.len(),
                 "lost the connection to the manager; sessions continue"
@@ -440,6 +447,20 @@ impl Server {
             Ok(Some((ToExecutor::Programmed { call, verdict }, _))) => {
                 self.shared.images.answer(call, verdict);
             }
+            Ok(Some((
+                ToExecutor::MoveOut {
+                    session,
+                    wait_ms,
+                    allocation_bytes_max,
+                },
+                fds,
+            ))) => {
+                self.move_out(session, (wait_ms, allocation_bytes_max), fds);
+            }
+            Ok(Some((ToExecutor::MoveIn(start), fds))) => self.move_in(start, fds),
+            Ok(Some((ToExecutor::MoveGo { session }, _))) => self.move_go(session),
+            Ok(Some((ToExecutor::MoveDrop { session }, _))) => self.moves.drop_import(session),
+            Ok(Some((ToExecutor::Describe { call }, _))) => self.describe(call),
             Ok(Some((ToExecutor::End { session, reason }, _))) => {
                 if let Some(session) = self.sessions.get(&session) {
                     session.dismiss(&reason);
@@ -522,6 +543,22 @@ impl Server {
                 bell: rung,
             },
         };
+        let account = self.account(&start, page, bell)?;
+        let number = start.session;
+        let ended = self.ended(number);
+        let session = Session::open(self.shared.clone(), account, start, socket, place, ended)
+            .context("cannot map the session's memory")?;
+        self.sessions.insert(number, session);
+        Ok(())
+    }
+
+    /// The account of a session's tenant.
+    fn account(
+        &mut self,
+        start: &SessionStart,
+        page: OwnedFd,
+        bell: OwnedFd,
+    ) -> anyhow::Result<Arc<Account>> {
         let tenant = match self.tenants.entry(start.lease) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => {
@@ -535,22 +572,17 @@ impl Server {
                 })
             }
         };
-        let (number, ended, wake) = (start.session, self.ended.clone(), self.wake.clone());
-        let session = Session::open(
-            self.shared.clone(),
-            tenant.account.clone(),
-            start,
-            socket,
-            place,
-            move |reason| {
-                ended.locked().push((number, reason));
-                // It can only be full, and then it is readable anyway.
-                let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
-            },
-        )
-        .context("cannot map the session's memory")?;
-        self.sessions.insert(number, session);
-        Ok(())
+        Ok(tenant.account.clone())
+    }
+
+    /// Called with the reason once all resources of a session are freed.
+    fn ended(&self, session: u64) -> impl FnOnce(String) + Send + 'static {
+        let (ended, wake) = (self.ended.clone(), self.wake.clone());
+        move |reason| {
+            ended.locked().push((session, reason));
+            // It can only be full, and then it is readable anyway.
+            let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
+        }
     }
 
     /// Looks whether a new manager has come, and reports to it.

@@ -16,11 +16,14 @@ pub mod board;
 mod control;
 mod deferred;
 mod door;
+mod freeze;
 mod group;
 mod headers;
 mod inbox;
 mod kernels;
 mod launch;
+mod ledger;
+pub mod moving;
 mod names;
 mod notices;
 mod objects;
@@ -43,21 +46,24 @@ use crate::driver::Code;
 use crate::Shared;
 use arena::Arena;
 use baltra_opencl::*;
-use baltra_ring::{Consumer, EventWriter, Locked, Range, Waker};
+use baltra_ring::{Consumer, EventWriter, Locked, Range, Segment, Waker};
 use baltra_wire::executor::SessionStart;
 use baltra_wire::{Notice, Payload};
 use board::Board;
 use control::ControlState;
 use deferred::Deferred;
 use door::Door;
+use freeze::Freeze;
 use inbox::Inbox;
+use ledger::Ledger;
+use moving::Tracker;
 use pinning::PinnedMemory;
 use programs::Builder;
 use queue::QueueHandle;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 use svm::Svm;
@@ -115,6 +121,21 @@ pub struct Session {
     door: Option<Door>,
     closed: AtomicBool,
     closed_at: OnceLock<Instant>,
+    /// Stops the session.
+    freeze: Freeze,
+    /// It is being moved.
+    is_moving: AtomicBool,
+    /// It continues in another executor.
+    is_gone: AtomicBool,
+    ledger: Ledger,
+    tracker: Tracker,
+    segment: Segment,
+    /// The segment's file; `None`: the client brought its memory.
+    memory: Option<OwnedFd>,
+    /// Whether the client may have buffers in its own memory, by its first device's description.
+    host_buffers: AtomicBool,
+    /// The clock of the client's event times, as nanoseconds to add to `CLOCK_MONOTONIC`.
+    clock_offset_ns: AtomicI64,
     /// The queue whose thread is being joined: no longer in `queues`.
     joining: Mutex<Option<Arc<QueueHandle>>>,
     /// Its work is past a deadline.
@@ -132,10 +153,31 @@ impl Session {
         memory: SessionMemory,
         ended: impl FnOnce(String) + Send + 'static,
     ) -> io::Result<Arc<Session>> {
-        let (segment, door) = memory.open()?;
+        let session = Session::make(shared, account, start, socket, memory, false)?;
+        if let Some(door) = &session.door {
+            door.listen(&session)?;
+        }
+        session.serve(ended)?;
+        Ok(session)
+    }
+
+    /// Without threads.
+    fn make(
+        shared: Arc<Shared>,
+        account: Arc<Account>,
+        start: SessionStart,
+        socket: OwnedFd,
+        memory: SessionMemory,
+        is_frozen: bool,
+    ) -> io::Result<Arc<Session>> {
+        let opened = memory.open()?;
+        let segment = opened.segment;
         let notices = Notices::new(segment.notices())?;
+        if is_frozen {
+            notices.stop();
+        }
         let consumer = Consumer::new(segment.control())?;
-        let session = Arc::new(Session {
+        Ok(Arc::new(Session {
             objects: Objects::new(start.limits.objects),
             board: Board::new(
                 EventWriter::new(&segment),
@@ -156,27 +198,71 @@ impl Session {
             svm: Mutex::default(),
             kernels_released: 0.into(),
             inbox: Inbox::new(socket),
-            door,
+            door: opened.door,
+            memory: opened.memory,
+            segment,
+            host_buffers: shared.description.host_memory.into(),
             closed: false.into(),
             closed_at: OnceLock::new(),
+            freeze: Freeze::new(is_frozen),
+            is_moving: false.into(),
+            is_gone: false.into(),
+            ledger: Ledger::default(),
+            tracker: Tracker::default(),
+            clock_offset_ns: shared.description.clock_offset_ns.into(),
             joining: Mutex::default(),
             aborted: false.into(),
             reason: Mutex::default(),
             start,
             shared,
             account,
-        });
-        if let Some(door) = &session.door {
-            door.listen(&session)?;
-        }
-        let own = session.clone();
+        }))
+    }
+
+    /// Starts the control thread.
+    fn serve(self: &Arc<Session>, ended: impl FnOnce(String) + Send + 'static) -> io::Result<()> {
+        let own = self.clone();
         std::thread::Builder::new()
-            .name(format!("control {}", session.start.session))
+            .name(format!("control {}", self.start.session))
             .spawn(move || {
                 own.serve_control();
                 ended(own.tear_down());
             })?;
-        Ok(session)
+        Ok(())
+    }
+
+    /// Whether the session stops or is stopped, to be continued.
+    pub fn is_frozen(&self) -> bool {
+        self.freeze.is_frozen()
+    }
+
+    /// Whether waits end: the session is closed, or stops.
+    fn is_stopping(&self) -> bool {
+        self.is_closed() || self.is_frozen()
+    }
+
+    /// Whether data on the client's socket is to be received.
+    pub fn listens(&self) -> bool {
+        !self.is_closed() && !self.is_frozen()
+    }
+
+    /// Ends a stopped session that continues in another executor, without a notice to the client.
+    fn forget(&self) {
+        self.reason
+            .locked()
+            .get_or_insert_with(|| "moved".to_owned());
+        self.is_gone.store(true, Ordering::Release);
+        self.notices.close();
+        self.board.close();
+        self.closed.store(true, Ordering::Release);
+        self.closed_at.get_or_init(Instant::now);
+        self.freeze.stir();
+    }
+
+    /// Frees a session that has never started.
+    fn drop_unstarted(&self) {
+        self.forget();
+        self.tear_down();
     }
 
     /// Whether the session is ending.
@@ -235,6 +321,9 @@ impl Session {
 
     /// Ends the session; returns immediately. The first reason is kept.
     pub fn close(&self, reason: &str) {
+        if self.is_gone.load(Ordering::Acquire) {
+            return;
+        }
         self.reason
             .locked()
             .get_or_insert_with(|| reason.to_owned());
@@ -245,6 +334,7 @@ impl Session {
         self.board.close();
         self.control_waker.wake();
         self.control_changed.notify_all();
+        self.freeze.stir();
         for queue in &*self.queues.locked() {
             queue.wake();
         }
@@ -372,7 +462,7 @@ impl Session {
             if self.has_reached(count) {
                 return true;
             }
-            if self.is_closed() {
+            if self.is_stopping() {
                 return false;
             }
             let wait = Duration::from_millis(10);
@@ -381,9 +471,15 @@ impl Session {
         }
     }
 
-    /// The device's clock now.
+    /// The clock of the client's event times now.
     fn device_ns(&self) -> u64 {
-        let offset = self.shared.description.clock_offset_ns;
+        let offset = self.clock_offset_ns.load(Ordering::Relaxed);
         baltra_ring::lease::monotonic_ns().wrapping_add_signed(offset)
+    }
+
+    /// Nanoseconds to add to times of this device's clock for the client's event times.
+    fn clock_shift_ns(&self) -> i64 {
+        let offset = self.clock_offset_ns.load(Ordering::Relaxed);
+        offset.wrapping_sub(self.shared.description.clock_offset_ns)
     }
 }

@@ -221,7 +221,7 @@ fn own_instance(tenant: &Tenant, description: &str) -> Result<(), Refusal> {
 }
 
 /// Whether both the device's and the tenant's configuration allow the combination.
-fn allows(device: &Device, tenant: &Tenant) -> bool {
+pub(crate) fn allows(device: &Device, tenant: &Tenant) -> bool {
     device.allows(&tenant.name) && tenant.may_use(device.name())
 }
 
@@ -416,7 +416,7 @@ fn instance(hello: &Hello) -> String {
 }
 
 /// Directory of a tenant's compiled kernels; empty if it cannot be created.
-fn cache_dir(device: &Device, tenant: &Tenant) -> String {
+pub(crate) fn cache_dir(device: &Device, tenant: &Tenant) -> String {
     use std::os::unix::fs::DirBuilderExt;
     let path = device.cache_dir().join(&tenant.name);
     let made = std::fs::DirBuilder::new()

@@ -2,6 +2,7 @@
 
 use crate::configuration;
 use crate::images::{self, Metadata};
+use crate::moves;
 use crate::node::{Device, Node};
 use crate::options::{ImageKind, LimitOptions};
 use crate::service::{read_leases, Stop};
@@ -12,6 +13,7 @@ use baltra_wire::opencl::{
     DEVICE_GLOBAL_MEM_SIZE, DEVICE_MAX_COMPUTE_UNITS, DEVICE_NAME, DEVICE_VENDOR, DEVICE_VERSION,
     DRIVER_VERSION,
 };
+use std::collections::HashMap;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -89,6 +91,18 @@ impl From<configuration::Error> for Status {
         match error {
             Shared(_) | InUse { .. } | Driver { .. } => Status::failed_precondition(text),
             Busy(_) => Status::deadline_exceeded(text),
+        }
+    }
+}
+
+impl From<moves::Error> for Status {
+    fn from(error: moves::Error) -> Status {
+        use moves::Error::*;
+        let text = error.to_string();
+        match error {
+            NoSession(_) | NoDevice(_) => Status::not_found(text),
+            Refused { .. } | Facts { .. } => Status::failed_precondition(text),
+            Moving(_) | Failed { .. } => Status::aborted(text),
         }
     }
 }
@@ -270,9 +284,24 @@ impl Control for Operator {
         }))
     }
 
-    async fn sessions(&self, _: Request<proto::SessionsRequest>) -> Answer<proto::SessionsReply> {
+    async fn sessions(
+        &self,
+        request: Request<proto::SessionsRequest>,
+    ) -> Answer<proto::SessionsReply> {
+        let facts = if request.into_inner().details {
+            tokio::task::block_in_place(|| self.node.describe_sessions())
+        } else {
+            HashMap::new()
+        };
         let sessions = self.node.sessions();
         let message = |(id, s): (&u64, &crate::node::SessionRecord)| proto::Session {
+            described: facts.contains_key(id),
+            resident_bytes: facts.get(id).map_or(0, |f| f.resident_bytes),
+            swapped_bytes: facts.get(id).map_or(0, |f| f.swapped_bytes),
+            queues: facts.get(id).map_or(0, |f| f.queues),
+            obstacle: facts
+                .get(id)
+                .map_or_else(String::new, |f| f.obstacle.clone()),
             id: *id,
             tenant: s.tenant.clone(),
             device: s.device.clone(),
@@ -285,6 +314,28 @@ impl Control for Operator {
         };
         Ok(Response::new(proto::SessionsReply {
             sessions: sessions.iter().map(message).collect(),
+        }))
+    }
+
+    async fn move_session(
+        &self,
+        request: Request<proto::MoveSessionRequest>,
+    ) -> Answer<proto::MoveSessionReply> {
+        let r = request.into_inner();
+        let wait = r
+            .wait_ms
+            .map_or(moves::WAIT, |ms| Duration::from_millis(ms.into()));
+        let moved = tokio::task::block_in_place(|| {
+            let wait = wait.min(moves::WAIT_MAX);
+            self.node.move_session(r.session, &r.device, wait, r.force)
+        })?;
+        Ok(Response::new(proto::MoveSessionReply {
+            from: moved.from,
+            to: moved.to,
+            took_us: moved.took.as_micros() as u64,
+            stopped_us: moved.stopped.as_micros() as u64,
+            bytes: moved.bytes.0,
+            stopped_bytes: moved.bytes.1,
         }))
     }
 

@@ -437,6 +437,16 @@ impl Pool {
         .sum()
     }
 
+    /// The executors that have sessions, and their processes.
+    pub fn serving(&self) -> Vec<(u64, Arc<Process>)> {
+        let state = self.state();
+        let serving = state
+            .executors
+            .iter()
+            .filter(|(_, e)| !e.sessions.is_empty());
+        serving.map(|(id, e)| (*id, e.process.clone())).collect()
+    }
+
     /// Number of executors.
     pub fn count(&self) -> usize {
         self.state().executors.len()

@@ -21,6 +21,7 @@ mod loads;
 pub mod lock;
 pub mod logfile;
 pub mod metrics;
+pub mod moves;
 pub mod node;
 pub mod options;
 mod programs;

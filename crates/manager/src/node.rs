@@ -7,6 +7,7 @@ use crate::executors::{Description, Fault, Launch, Phase, Pool, PoolOptions, Pro
 use crate::gate_thread::{Gate, Lease, TaskLimit};
 use crate::images::Images;
 use crate::loads::Loads;
+use crate::moves::Moves;
 use crate::options::{DeviceOptions, ImageKind, Isolation, Options};
 use crate::programs::Question;
 use crate::registry::Link;
@@ -267,6 +268,8 @@ pub struct Node {
     pub started: Instant,
     /// Images that operators load.
     pub(crate) loads: Loads,
+    /// Sessions that move.
+    pub(crate) moves: Moves,
     sessions: Mutex<BTreeMap<u64, SessionRecord>>,
     next: AtomicU64,
     draining: AtomicBool,
@@ -309,6 +312,7 @@ impl Node {
             sessions: Mutex::default(),
             // Numbers of an earlier manager's sessions are still in use by its executors.
             loads: Loads::default(),
+            moves: Moves::default(),
             next: AtomicU64::new(generation << 32 | 1),
             draining: AtomicBool::new(false),
         })
@@ -492,7 +496,7 @@ impl Node {
             }
             ToManager::SessionEnded { session, reason } => {
                 if owns(session) {
-                    self.sessions().remove(&session);
+                    self.forget_session(id, session);
                     device.configuration.forget(session);
                     device.pool.session_ended(id, session);
                     self.urge_registry();
@@ -589,6 +593,23 @@ impl Node {
                 session,
                 reason,
             } => self.failing(device, id, (cause, session, clip(&reason))),
+            ToManager::MoveBuilt { session } => self.moves.built(id, session, process),
+            ToManager::MoveStarted {
+                session,
+                stopped_us,
+                bytes,
+            } => {
+                let stopped = Duration::from_micros(stopped_us);
+                self.move_started(device, id, session, stopped, bytes);
+            }
+            ToManager::MoveFailed { session, reason } => {
+                self.moves.failed(id, session, clip(&reason));
+            }
+            ToManager::Described {
+                call,
+                sessions,
+                is_last,
+            } => self.moves.described(id, call, sessions, is_last),
             ToManager::Regions { held, loaded } => device.regions_held.set(id, held, loaded),
             // The session has ended.
             ToManager::Program { .. }
@@ -645,14 +666,11 @@ impl Node {
             device.gate.remove(metered.lease.id);
             self.accounts.read(metered);
         }
-        let mut sessions = self.sessions();
         for session in &executor.sessions {
-            sessions.remove(session);
-        }
-        drop(sessions);
-        for session in &executor.sessions {
+            self.forget_session(id, *session);
             device.configuration.forget(*session);
         }
+        self.moves.executor_ended(id);
         match process.ended_for() {
             Some((tenant, fault)) => device.pool.record_fault(tenant, fault),
             None if expected || executor.is_failing || process.was_killed() => {}

@@ -46,7 +46,9 @@ pub use lease::{LeaseGranter, LeaseHolder, LeaseState, Usage};
 pub use locked::Locked;
 pub use memory::{Memory, Range};
 pub use progress::Progress;
-pub use ring::{ring_bytes, Consumer, Full, Producer, RingError, Waker, RING_HEADER_BYTES};
+pub use ring::{
+    ring_bytes, Consumer, Full, Position, Producer, RingError, Waker, RING_HEADER_BYTES,
+};
 #[cfg(not(loom))]
 pub use segment::{Segment, SEGMENT_BYTES};
 pub use spin::{Spin, Waiting};

@@ -103,6 +103,17 @@ pub enum RingError {
 #[error("the ring is full")]
 pub struct Full;
 
+/// Where one end of a ring is, for another process to take its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Bytes written or read since the ring was created.
+    pub bytes: u64,
+    /// Messages written or read.
+    pub messages: u64,
+    /// The peer's count of bytes when last read.
+    pub peer: u64,
+}
+
 /// A ring's checked memory.
 #[derive(Clone)]
 pub(crate) struct Base {
@@ -225,6 +236,28 @@ impl Producer {
             head: 0,
             pushed: 0,
         }
+    }
+
+    /// The writing end of a ring in which another process has written, at its
+    /// [`Producer::position`].
+    pub fn resume(range: Range, position: Position) -> Result<Producer, RingError> {
+        let mut producer = Self::over(Base::new(&range)?);
+        let filled = position.bytes.wrapping_sub(position.peer);
+        if filled > producer.base.capacity as u64 || !position.bytes.is_multiple_of(8) {
+            return Err(RingError::Corrupt);
+        }
+        (producer.tail, producer.published) = (position.bytes, position.bytes);
+        (producer.head, producer.pushed) = (position.peer, position.messages);
+        Ok(producer)
+    }
+
+    /// Where another process continues to write; `None`: something is not published.
+    pub fn position(&self) -> Option<Position> {
+        (self.tail == self.published).then_some(Position {
+            bytes: self.tail,
+            messages: self.pushed,
+            peer: self.head,
+        })
     }
 
     fn free(&mut self, wanted: usize) -> usize {
@@ -371,6 +404,27 @@ impl Consumer {
             spin: Spin::default(),
             sleeper: Sleeper::default(),
             message_bytes_max: MESSAGE_BYTES_MAX,
+        }
+    }
+
+    /// The reading end of a ring from which another process has read, at its
+    /// [`Consumer::position`].
+    pub fn resume(range: Range, position: Position) -> Result<Consumer, RingError> {
+        let mut consumer = Self::over(Base::new(&range)?);
+        if !position.bytes.is_multiple_of(8) {
+            return Err(RingError::Corrupt);
+        }
+        (consumer.head, consumer.tail) = (position.bytes, position.bytes);
+        consumer.popped = position.messages;
+        Ok(consumer)
+    }
+
+    /// Where another process continues to read.
+    pub fn position(&self) -> Position {
+        Position {
+            bytes: self.head,
+            messages: self.popped,
+            peer: self.tail,
         }
     }
 

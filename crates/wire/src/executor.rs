@@ -71,6 +71,49 @@ pub enum ToExecutor {
         /// The reason for which there is no image, for operators and users.
         error: String,
     },
+    /// Moves a session to the executor at the other end of a socket ([`crate::moves`]), which is the
+    /// descriptor. The answer is [`ToManager::MoveFailed`], or comes from the other executor.
+    MoveOut {
+        /// The session.
+        session: u64,
+        /// How long commands in flight may take to end, milliseconds.
+        wait_ms: u32,
+        /// The largest allocation of the other device, bytes.
+        allocation_bytes_max: u64,
+    },
+    /// Takes a session over from the executor at the other end of a socket. Three descriptors: the
+    /// socket, the lease page, the lease's bell. Answered with [`ToManager::MoveBuilt`].
+    MoveIn(SessionStart),
+    /// The session that was built starts here, unless its source has changed its mind.
+    MoveGo {
+        /// The session.
+        session: u64,
+    },
+    /// The session that was built does not start here.
+    MoveDrop {
+        /// The session.
+        session: u64,
+    },
+    /// Asks for [`ToManager::Described`].
+    Describe {
+        /// Repeated by the answer.
+        call: u64,
+    },
+}
+
+/// A session, as its executor sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionFacts {
+    /// The session.
+    pub session: u64,
+    /// Bytes of its objects on the device.
+    pub resident_bytes: u64,
+    /// Bytes of its objects in host memory only.
+    pub swapped_bytes: u64,
+    /// Number of its command queues.
+    pub queues: u32,
+    /// The reason for which it cannot move; empty: it can.
+    pub obstacle: String,
 }
 
 /// The result of a program's request for an image.
@@ -223,6 +266,37 @@ pub enum ToManager {
         /// Images that this executor has loaded since its last report: the checksum and the digest
         /// (sha256, lower-case hexadecimal) of each.
         loaded: Vec<(u32, String)>,
+    },
+    /// Everything of a session that comes from another executor is built; it has not started.
+    MoveBuilt {
+        /// The session.
+        session: u64,
+    },
+    /// A session has started here, and its former executor forgets it.
+    MoveStarted {
+        /// The session.
+        session: u64,
+        /// Time during which no command of the session ran, microseconds.
+        stopped_us: u64,
+        /// Bytes of its objects that were copied, and those of them that were copied while it was
+        /// stopped.
+        bytes: (u64, u64),
+    },
+    /// A session has not moved. Of the executor that has the session: it continues there.
+    MoveFailed {
+        /// The session.
+        session: u64,
+        /// The reason, for operators.
+        reason: String,
+    },
+    /// Answers [`ToExecutor::Describe`]; several packets if there are many sessions.
+    Described {
+        /// Its number.
+        call: u64,
+        /// The sessions.
+        sessions: Vec<SessionFacts>,
+        /// Whether this is the last packet.
+        is_last: bool,
     },
 }
 

@@ -16,6 +16,7 @@ mod device;
 pub mod executor;
 mod hello;
 pub mod listing;
+pub mod moves;
 mod notice;
 pub mod opencl;
 

@@ -284,7 +284,8 @@ fn clients(endpoints: &str, as_json: bool) -> Result<()> {
 /// `baltra sessions`
 pub fn sessions(paths: &PathOptions, as_json: bool) -> Result<()> {
     let mut control = Control::connect(paths)?;
-    let reply = control.call(|mut c| async move { c.sessions(proto::SessionsRequest {}).await })?;
+    let request = proto::SessionsRequest { details: false };
+    let reply = control.call(|mut c| async move { c.sessions(request).await })?;
     if as_json {
         let sessions: Vec<_> = reply
             .sessions

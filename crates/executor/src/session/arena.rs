@@ -50,11 +50,12 @@ pub struct Arena {
     /// Let go of before the memory.
     pin: Mutex<Pin>,
     memory: Memory,
-    /// For mapping it a second time, at an address ([`super::svm`]).
-    pub fd: OwnedFd,
+    /// For mapping it a second time ([`super::svm`], [`super::moving`]); `None`: it is not the
+    /// client's.
+    pub fd: Option<OwnedFd>,
     /// Its offset in the arena.
     pub offset: u64,
-    _charge: Charge,
+    _charge: Option<Charge>,
 }
 
 impl Arena {
@@ -63,9 +64,20 @@ impl Arena {
         Arena {
             pin: Mutex::new(Pin::Without(0)),
             memory,
-            fd,
+            fd: Some(fd),
             offset,
-            _charge: charge,
+            _charge: Some(charge),
+        }
+    }
+
+    /// Memory that is not the client's.
+    pub fn lent(memory: Memory) -> Arena {
+        Arena {
+            pin: Mutex::new(Pin::Without(0)),
+            memory,
+            fd: None,
+            offset: 0,
+            _charge: None,
         }
     }
 

@@ -6,6 +6,7 @@ use baltra_opencl::*;
 use baltra_ring::lease::monotonic_ns;
 use baltra_ring::{Consumer, Locked, Progress, Range, RingError, Waker};
 use baltra_wire::executor::TracedTask;
+use baltra_wire::moves::{self as wire, OpenCommand};
 use baltra_wire::{Event, Id, Notice};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -110,6 +111,11 @@ impl QueueState {
         }
     }
 
+    /// Whether the client has released it.
+    pub fn is_released(&self) -> bool {
+        self.released.load(Ordering::Acquire)
+    }
+
     /// Whether the client runs a queue that is parked.
     pub fn parks(&self) -> bool {
         self.parks
@@ -149,6 +155,8 @@ pub struct Base {
     calls: u64,
     published: u64,
     shown: u64,
+    /// A command that was taken and not begun, because the session stopped.
+    held: Option<Vec<u8>>,
 }
 
 impl Base {
@@ -171,19 +179,61 @@ impl Base {
             calls: 0,
             published: 0,
             shown: 0,
+            held: None,
         })
     }
 
     /// Whether the thread is to end: the session is closed, or the queue is released and empty.
     pub fn is_over(&self) -> bool {
-        self.session.is_closed()
-            || (self.state.released.load(Ordering::Acquire) && self.consumer.is_empty())
+        self.session.is_closed() || (self.state.is_released() && !self.has_commands())
+    }
+
+    /// Whether a command can be taken.
+    pub fn has_commands(&self) -> bool {
+        self.held.is_some() || !self.consumer.is_empty()
+    }
+
+    /// Puts a command back, because the session stops: `taken` are left.
+    pub fn hold(&mut self, taken: u64, record: Vec<u8>) {
+        self.calls = self.calls.saturating_sub(1);
+        self.state.taken.store(taken, Ordering::SeqCst);
+        self.held = Some(record);
     }
 
     /// The next command's record, if one is available.
     pub fn take(&mut self, record: &mut Vec<u8>) -> Result<bool, RingError> {
+        if let Some(held) = self.held.take() {
+            *record = held;
+            return Ok(true);
+        }
         let session = &self.session;
         self.consumer.pop_unless(record, || session.is_closed())
+    }
+
+    /// What another executor needs to continue, of a queue that is stopped: the first `completed`
+    /// commands are complete.
+    pub fn state(&self, completed: u64, open: Vec<OpenCommand>) -> wire::QueueState {
+        wire::QueueState {
+            id: self.state.id,
+            position: super::moving::ring_position(self.consumer.position()),
+            completed,
+            released: self
+                .state
+                .is_released()
+                .then(|| *self.state.notify.locked()),
+            held: self.held.clone(),
+            open,
+        }
+    }
+
+    /// Continues a queue of another executor.
+    pub fn restore(&mut self, state: &mut wire::QueueState) {
+        self.published = state.completed;
+        self.held = state.held.take();
+        let own = &self.state;
+        for count in [&own.taken, &own.submitted, &own.completed] {
+            count.store(state.completed, Ordering::SeqCst);
+        }
     }
 
     /// How long the thread sleeps for the next command before it ends.
@@ -198,7 +248,7 @@ impl Base {
 
     /// Whether the thread has to stay awake for something other than a command.
     pub fn is_called(&self) -> bool {
-        self.session.is_closed() || self.state.released.load(Ordering::Acquire)
+        self.session.is_closed() || self.session.is_frozen() || self.state.is_released()
     }
 
     /// Holds the device; false when the session ends first.
@@ -208,7 +258,11 @@ impl Base {
         }
         let started = Instant::now();
         let session = &self.session;
-        if !session.account.lease.acquire_unless(|| session.is_closed()) {
+        if !session
+            .account
+            .lease
+            .acquire_unless(|| session.is_stopping())
+        {
             return false;
         }
         self.task = Some(started);
@@ -353,10 +407,14 @@ impl Base {
 
     /// The times of a command that the driver carried out.
     pub fn times_of(&self, event: &DriverEvent) -> [u64; 4] {
-        if self.profiling {
-            event.times()
-        } else {
-            [0; 4]
+        if !self.profiling {
+            return [0; 4];
         }
+        let shift_ns = self.session.clock_shift_ns();
+        // Zero: the driver has no times.
+        event.times().map(|ns| match ns {
+            0 => 0,
+            ns => ns.wrapping_add_signed(shift_ns),
+        })
     }
 }

@@ -177,13 +177,13 @@ impl Board {
         status.max(CL_COMPLETE) as u32
     }
 
-    /// Blocks until the event is submitted or complete, or the session is closed.
-    pub fn wait(&self, event: Event) -> State {
+    /// Blocks until the event is submitted or complete, `stop` holds, or the session is closed.
+    pub fn wait(&self, event: Event, stop: impl Fn() -> bool) -> State {
         let mut slots = self.lock();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let state = loop {
             match slots.get(event) {
-                State::Pending if !self.closed.load(Ordering::Acquire) => {}
+                State::Pending if !self.closed.load(Ordering::Acquire) && !stop() => {}
                 state => break state,
             }
             let waited = self.changed.wait_timeout(slots, Duration::from_millis(100));
@@ -209,6 +209,47 @@ impl Board {
         let slots = self.lock();
         self.changed.notify_all();
         self.notify(&slots);
+    }
+
+    /// Has all that wait look at their conditions again.
+    pub fn stir(&self) {
+        let slots = self.lock();
+        self.changed.notify_all();
+        self.notify(&slots);
+    }
+
+    /// The events that have ended (slot, generation, status), and those that are watched; `None`:
+    /// the driver has one of them.
+    #[allow(clippy::type_complexity, reason = "two plain lists")]
+    pub fn ended(&self) -> Option<(Vec<(u32, u32, Code)>, Vec<Event>)> {
+        let slots = self.lock();
+        let mut ended = Vec::new();
+        for (at, slot) in slots.slots.iter().enumerate() {
+            match &slot.state {
+                State::Pending => {}
+                State::Submitted(_) => return None,
+                State::Done(status) => ended.push((at as u32, slot.generation, *status)),
+            }
+        }
+        Some((ended, slots.watched.iter().copied().collect()))
+    }
+
+    /// Continues another executor's board; false: an event has no slot.
+    pub fn restore(&self, ended: &[(u32, u32, Code)], watched: &[Event]) -> bool {
+        let mut slots = self.lock();
+        for (slot, generation, status) in ended {
+            let event = baltra_wire::event(*slot, *generation);
+            if !self.exists(event) {
+                return false;
+            }
+            slots.put(event, State::Done(*status));
+        }
+        slots.watched = watched
+            .iter()
+            .copied()
+            .filter(|e| self.exists(*e))
+            .collect();
+        true
     }
 
     /// Lets go of the driver's events.
@@ -298,7 +339,7 @@ mod tests {
     fn test_closing_ends_a_wait() {
         let (board, _) = board(false);
         std::thread::scope(|s| {
-            let waiter = s.spawn(|| board.wait(event(0, 1)));
+            let waiter = s.spawn(|| board.wait(event(0, 1), || false));
             std::thread::sleep(Duration::from_millis(10));
             board.close();
             assert!(matches!(waiter.join().unwrap(), State::Pending));

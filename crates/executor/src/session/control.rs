@@ -1,6 +1,7 @@
 //! Carrying out control messages.
 
 use super::deferred::{After, ReleaseTarget};
+use super::ledger::Making;
 use super::names::{ids, words};
 use super::objects::{Context, Kernel, MakePart, Memory, Part, Place, Program};
 use super::queue::QueueHandle;
@@ -10,7 +11,7 @@ use super::{arena, pixels, Arena, Session, Violation};
 use crate::account::Charge;
 use crate::driver::{self, Code, Device};
 use baltra_opencl::*;
-use baltra_ring::{Consumer, Locked, Range};
+use baltra_ring::{Consumer, Locked, Position, Range};
 use baltra_wire::{
     decode, Backing, Call, Control, Id, ImageFormat, ImageShape, Notice, Payload, Query, Reply,
     Request,
@@ -30,6 +31,11 @@ pub struct ControlState {
 }
 
 impl ControlState {
+    /// Where another executor continues to read.
+    pub fn position(&self) -> Position {
+        self.consumer.position()
+    }
+
     /// Nothing read yet.
     pub fn new(consumer: Consumer) -> ControlState {
         ControlState {
@@ -49,6 +55,9 @@ impl Session {
     /// The control thread's life.
     pub(super) fn serve_control(self: &Arc<Session>) {
         while !self.is_closed() {
+            if self.freeze.wait(|| self.is_closed()) {
+                continue;
+            }
             let mut state = self.control.locked();
             self.drain_control(&mut state);
             drop(state);
@@ -56,7 +65,7 @@ impl Session {
             self.run_due();
             self.feed();
             self.control_waker
-                .wait_unless(Some(Duration::from_secs(1)), || self.is_closed());
+                .wait_unless(Some(Duration::from_secs(1)), || self.is_stopping());
             if self.notices.is_closed() {
                 self.close("the client does not read its notices");
             }
@@ -67,12 +76,10 @@ impl Session {
     pub(super) fn drain_control(self: &Arc<Session>, state: &mut ControlState) {
         let ControlState { consumer, record } = state;
         let mut drained = false;
-        while !self.is_closed() {
+        while !self.is_stopping() {
             let done = match consumer.pop_unless(record, || self.is_closed()) {
                 Ok(false) => break,
-                Ok(true) => decode::<Control>(record)
-                    .map_err(Violation::from)
-                    .and_then(|message| self.carry_out(message, record)),
+                Ok(true) => self.take_message(record),
                 Err(e) => Err(Violation::from(e)),
             };
             if let Err(violation) = done {
@@ -86,6 +93,17 @@ impl Session {
         if drained {
             self.control_changed.notify_all();
         }
+    }
+
+    /// Carries out a message, and keeps what makes an object.
+    pub(super) fn take_message(self: &Arc<Session>, record: &[u8]) -> Result<(), Violation> {
+        let message = decode::<Control>(record)?;
+        let made = Making::of(&message);
+        self.carry_out(message, record)?;
+        if let Some(made) = made {
+            self.ledger.add(made, record, &self.objects);
+        }
+        Ok(())
     }
 
     fn name(&self, id: Id, made: Result<Object, Code>) -> Result<(), Violation> {
@@ -199,6 +217,7 @@ impl Session {
                     Ok(Object::Kernel(Arc::new(Kernel {
                         program,
                         name: name.to_owned(),
+                        largest_group: 0.into(),
                         queried: OnceLock::new(),
                     })))
                 });
@@ -339,6 +358,13 @@ impl Session {
 
     /// Carries out the releases that wait for nothing any more.
     pub(super) fn run_due(&self) {
+        if !self.is_frozen() {
+            self.release_due();
+        }
+    }
+
+    /// As [`Session::run_due`], also of a stopped session.
+    pub(super) fn release_due(&self) {
         for target in self.deferred.due() {
             match target {
                 ReleaseTarget::Object(id, notify) => self.release(id, notify),
@@ -351,17 +377,22 @@ impl Session {
         }
     }
 
-    fn release(&self, id: Id, notify: bool) {
+    pub(super) fn release(&self, id: Id, notify: bool) {
         let freed = || {
             if notify {
-                self.notices.send(&Notice::Freed(id));
+                self.notices.freed(id);
             }
         };
+        if let Ok(queue) = self.objects.queue(id) {
+            queue.keep(self.ledger.recipe(id));
+        }
+        self.ledger.remove(id);
         match self.objects.remove(id) {
             Some(Object::Memory(memory)) if notify => {
                 let notices = self.notices.clone();
+                notices.owe(id);
                 let registered = memory.on_destroyed(Box::new(move || {
-                    notices.send(&Notice::Freed(id));
+                    notices.freed(id);
                 }));
                 drop(memory);
                 if registered.is_err() {
@@ -386,7 +417,7 @@ impl Session {
     }
 
     /// The bytes of a range without which the session cannot continue.
-    fn needed(&self, payload: Payload) -> Result<Range, Violation> {
+    pub(super) fn needed(&self, payload: Payload) -> Result<Range, Violation> {
         self.payload(payload).map_err(|code| Violation {
             code,
             text: "a queue or event slots outside the arenas, or an arena over the limit".into(),
@@ -407,7 +438,13 @@ impl Session {
         self.add_arena(arena, fd, door.share.offset + offset, len)
     }
 
-    fn add_arena(&self, arena: u32, fd: OwnedFd, offset: u64, len: u64) -> Result<(), Violation> {
+    pub(super) fn add_arena(
+        &self,
+        arena: u32,
+        fd: OwnedFd,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Violation> {
         let held = self.arena_bytes.load(Ordering::Relaxed);
         let total = held.saturating_add(len);
         let charge = (total <= self.start.limits.arena_bytes)
@@ -470,6 +507,17 @@ impl Session {
         properties: u64,
         ring: Payload,
     ) -> Result<(), Violation> {
+        self.add_queue_at(id, (context, device, properties), ring, Position::default())
+    }
+
+    /// A queue whose ring has been read up to a position.
+    pub(super) fn add_queue_at(
+        self: &Arc<Session>,
+        id: Id,
+        (context, device, properties): (Id, Id, u64),
+        ring: Payload,
+        position: Position,
+    ) -> Result<(), Violation> {
         let range = match self.payload(ring) {
             Ok(range) => range,
             Err(code) => return self.name(id, Err(code)),
@@ -484,7 +532,7 @@ impl Session {
             let queue = context.context.queue(device, properties)?;
             Ok((context, queue))
         });
-        let consumer = Consumer::new(range.clone())?;
+        let consumer = Consumer::resume(range.clone(), position)?;
         if let (Err(code), true) = (&made, consumer.is_parked()) {
             // The client may query the error ([`Request::Creation`]), and each command returns it.
             return self.name(id, Err(*code));
@@ -504,8 +552,13 @@ impl Session {
     /// Starts a thread for a parked queue; if that fails, it is retried later.
     fn run_queue(&self, queue: &Arc<QueueHandle>) {
         if !queue.run() {
-            self.starved.store(true, Ordering::Relaxed);
+            self.starve();
         }
+    }
+
+    /// A queue has no thread although it needs one.
+    pub(super) fn starve(&self) {
+        self.starved.store(true, Ordering::Relaxed);
     }
 
     /// Retries to start threads for queues.
@@ -533,7 +586,7 @@ impl Session {
         backing: Backing,
     ) -> Result<Arc<Memory>, Code> {
         let context = self.objects.context(context)?;
-        let flags = flags & !HOST_POINTER_FLAGS;
+        let flags = flags & !HOST_FLAGS;
         let (host, more, charge, arena) = match backing {
             Backing::Device(None) => (None, 0, Some(self.charge(size)?), None),
             Backing::Device(Some(payload)) => {
@@ -598,7 +651,7 @@ impl Session {
         size: u64,
     ) -> Result<Arc<Memory>, Code> {
         let parent = self.objects.memory(parent)?;
-        let flags = flags & !HOST_POINTER_FLAGS;
+        let flags = flags & !HOST_FLAGS;
         let place = Self::part_of(
             &parent,
             Box::new(move |parent| parent.sub_buffer(flags, origin as usize, size as usize)),
@@ -649,7 +702,7 @@ impl Session {
             Some(payload) => Some(self.payload(payload)?),
             None => None,
         };
-        let flags = flags & !HOST_POINTER_FLAGS;
+        let flags = flags & !HOST_FLAGS;
         let place = match (&parent, self.residence(&context)) {
             (None, Some(residence)) => {
                 let (owner, shape) = (self.start.session, Shape::Image(format, *shape, bytes));
@@ -730,6 +783,11 @@ impl Session {
     }
 }
 
-/// The backing decides about host pointers, not the client's flags.
-const HOST_POINTER_FLAGS: u64 =
-    (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR | CL_MEM_ALLOC_HOST_PTR) as u64;
+/// The backing decides about host pointers, not the client's flags; and the library refuses its
+/// client the accesses that the others forbid, which the executor needs to move an object.
+const HOST_FLAGS: u64 = (CL_MEM_USE_HOST_PTR
+    | CL_MEM_COPY_HOST_PTR
+    | CL_MEM_ALLOC_HOST_PTR
+    | CL_MEM_HOST_WRITE_ONLY
+    | CL_MEM_HOST_READ_ONLY
+    | CL_MEM_HOST_NO_ACCESS) as u64;

@@ -3,6 +3,7 @@
 use super::queue::QueueHandle;
 use super::Arena;
 use baltra_ring::Locked;
+use baltra_wire::moves::Release;
 use baltra_wire::Id;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -48,6 +49,24 @@ impl Deferred {
         let mut waiting = self.waiting.locked();
         waiting.push((target, after));
         self.count.store(waiting.len(), Ordering::SeqCst);
+    }
+
+    /// The releases of objects that wait for commands of these queues to be submitted. Arenas and
+    /// shared virtual memory are not among them.
+    pub fn objects(&self) -> Vec<Release> {
+        let waiting = self.waiting.locked();
+        let objects = waiting.iter().filter_map(|(target, after)| {
+            let (ReleaseTarget::Object(id, notify), After::Submitted(after)) = (target, after)
+            else {
+                return None;
+            };
+            Some(Release {
+                id: *id,
+                notify: *notify,
+                after: after.iter().map(|(queue, n)| (queue.id, *n)).collect(),
+            })
+        });
+        objects.collect()
     }
 
     /// Releases whose condition holds; cheap if none is pending. A queue's thread checks after each

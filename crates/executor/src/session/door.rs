@@ -41,10 +41,22 @@ pub(super) struct Door {
     bell: Option<Arc<OwnedFd>>,
 }
 
+/// A session's memory, mapped.
+pub(super) struct Opened {
+    pub segment: Segment,
+    /// The segment's file, unless the client brought the memory.
+    pub memory: Option<OwnedFd>,
+    pub door: Option<Door>,
+}
+
 impl SessionMemory {
-    pub(super) fn open(self) -> io::Result<(Segment, Option<Door>)> {
+    pub(super) fn open(self) -> io::Result<Opened> {
         match self {
-            SessionMemory::Segment(fd) => Ok((Segment::map(&fd)?, None)),
+            SessionMemory::Segment(fd) => Ok(Opened {
+                segment: Segment::map(&fd)?,
+                memory: Some(fd),
+                door: None,
+            }),
             SessionMemory::Part {
                 memory,
                 share,
@@ -59,7 +71,11 @@ impl SessionMemory {
                     share,
                     bell,
                 };
-                Ok((segment, Some(door)))
+                Ok(Opened {
+                    segment,
+                    memory: None,
+                    door: Some(door),
+                })
             }
         }
     }

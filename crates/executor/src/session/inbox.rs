@@ -17,7 +17,15 @@ const FDS_MAX: usize = 32;
 /// Descriptors received over a client's socket.
 pub struct Inbox {
     socket: OwnedFd,
-    fds: Mutex<VecDeque<OwnedFd>>,
+    fds: Mutex<Pending>,
+}
+
+/// Descriptors that are not announced yet.
+#[derive(Default)]
+struct Pending {
+    fds: VecDeque<OwnedFd>,
+    /// Nothing is taken from the socket, because another executor may be going to do that.
+    is_stopped: bool,
 }
 
 impl Inbox {
@@ -29,9 +37,30 @@ impl Inbox {
         }
     }
 
+    /// Receives nothing until [`Inbox::start`]; returns the descriptors that are not announced yet.
+    pub fn stop(&self) -> io::Result<Vec<OwnedFd>> {
+        let mut pending = self.fds.locked();
+        pending.is_stopped = true;
+        pending.fds.iter().map(OwnedFd::try_clone).collect()
+    }
+
+    /// Receives again.
+    pub fn start(&self) {
+        self.fds.locked().is_stopped = false;
+    }
+
+    /// Adds descriptors that another executor has received.
+    pub fn restore(&self, fds: Vec<OwnedFd>) {
+        self.fds.locked().fds.extend(fds);
+    }
+
     /// Receives available data; false: the client has disconnected.
     pub fn receive(&self) -> io::Result<bool> {
         let mut pending = self.fds.locked();
+        if pending.is_stopped {
+            return Ok(true);
+        }
+        let pending = &mut pending.fds;
         let mut bytes = [0u8; 256];
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
@@ -68,7 +97,7 @@ impl Inbox {
         loop {
             let alive = self.receive().unwrap_or(false);
             let mut fds = self.fds.locked();
-            if let Some(fd) = fds.pop_front() {
+            if let Some(fd) = fds.fds.pop_front() {
                 return Some(fd);
             }
             drop(fds);

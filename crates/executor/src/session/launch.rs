@@ -9,7 +9,7 @@ use super::Session;
 use crate::driver::{self, number, Code};
 use baltra_opencl::*;
 use baltra_wire::{Arg, Id};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// The value that an argument of the driver's kernel was last set to. Objects are compared by id
@@ -35,6 +35,8 @@ pub struct OwnKernel {
     pub one_group: OneGroup,
     /// Weak, so that the client's release takes effect before this queue drops its kernel.
     object: Weak<Kernel>,
+    /// Of the launches of this queue, as [`Kernel::largest_group`].
+    largest_group: AtomicU64,
     args: Vec<Set>,
     indirect: Vec<u64>,
     /// Arguments through which it may write, as far as that is known yet.
@@ -90,8 +92,7 @@ impl OwnKernels {
         }
     }
 
-    /// Adds the objects that a launch uses. What is wrong with it shows in
-    /// [`OwnKernels::prepare`].
+    /// Adds the objects that a launch uses and that may leave the device.
     pub fn add_used(
         &mut self,
         session: &Session,
@@ -99,6 +100,22 @@ impl OwnKernels {
         id: Id,
         args: (u32, &[u8]),
         set: &mut WorkingSet,
+    ) {
+        self.each_memory(session, context, id, args, |memory, writes| {
+            let object = memory.object();
+            set.extend(object.map(|object| (object.clone(), writes)));
+        });
+    }
+
+    /// Calls `then` with each object that a launch uses, and whether it may write it. What is wrong
+    /// with the launch shows in [`OwnKernels::prepare`].
+    pub fn each_memory(
+        &mut self,
+        session: &Session,
+        context: &Context,
+        id: Id,
+        args: (u32, &[u8]),
+        mut then: impl FnMut(&Memory, bool),
     ) {
         let Ok(kernel) = self.kernel(session, context, id) else {
             return;
@@ -113,10 +130,8 @@ impl OwnKernels {
                 continue;
             };
             if let Ok(memory) = session.objects.memory(id) {
-                if let Some(object) = memory.object() {
-                    let writes = object.is_writable() && kernel.may_write(at);
-                    set.push((object.clone(), writes));
-                }
+                let is_writable = memory.object().is_none_or(|object| object.is_writable());
+                then(&memory, is_writable && kernel.may_write(at));
             }
         }
     }
@@ -149,7 +164,20 @@ impl OwnKernel {
             writes: (0..count).map(|_| None).collect(),
             indirect: Vec::new(),
             object: Arc::downgrade(&object),
+            largest_group: 0.into(),
         })
+    }
+
+    /// A launch specifies this group size.
+    pub fn grouped(&self, local: &[usize]) {
+        let items = local.iter().map(|side| *side as u64);
+        let items = items.fold(1, u64::saturating_mul);
+        if items > self.largest_group.load(Ordering::Relaxed) {
+            self.largest_group.store(items, Ordering::Relaxed);
+            if let Some(kernel) = self.object.upgrade() {
+                kernel.largest_group.fetch_max(items, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Whether it may write through an argument: not through one in constant memory, a pointer to

@@ -2,9 +2,9 @@
 //! does not read: notices that do not fit into the ring go to a backlog, which a separate thread
 //! empties.
 
-use baltra_ring::{Locked, Producer, Progress, Range, RingError};
-use baltra_wire::Notice;
-use std::collections::VecDeque;
+use baltra_ring::{Locked, Position, Producer, Progress, Range, RingError};
+use baltra_wire::{Id, Notice};
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,6 +23,30 @@ struct State {
     scratch: Vec<u8>,
     /// Notices of printed text, sent or in the backlog.
     printed: u64,
+    /// Released objects whose end the client waits for.
+    owed: HashSet<Id>,
+    /// What has come since the session has stopped; `None`: it runs.
+    late: Option<Late>,
+}
+
+/// Notices of a stopped session.
+#[derive(Default)]
+struct Late {
+    messages: Vec<Vec<u8>>,
+    /// Objects that have ended.
+    freed: Vec<Id>,
+}
+
+/// The notices of a stopped session, for another executor.
+pub struct Stopped {
+    /// The writing end.
+    pub position: Position,
+    /// Notices of printed text.
+    pub printed: u64,
+    /// Released objects whose end the client waits for.
+    pub owed: Vec<Id>,
+    /// Other notices.
+    pub unsent: Vec<Vec<u8>>,
 }
 
 /// The executor's end of a session's notices.
@@ -45,9 +69,74 @@ impl Notices {
                 backlog_bytes: 0,
                 scratch: Vec::new(),
                 printed: 0,
+                owed: HashSet::new(),
+                late: None,
             }),
             closed: false.into(),
         }))
+    }
+
+    /// Continues the stream of another executor. Nothing is sent before [`Notices::start`].
+    pub fn restore(
+        &self,
+        ring: Range,
+        position: Position,
+        printed: u64,
+        unsent: Vec<Vec<u8>>,
+    ) -> Result<(), RingError> {
+        let mut state = self.state.locked();
+        state.producer = Some(Producer::resume(ring, position)?);
+        state.printed = printed;
+        state.late.get_or_insert_default().messages.extend(unsent);
+        Ok(())
+    }
+
+    /// Keeps all notices from now on.
+    pub fn stop(&self) {
+        self.state.locked().late.get_or_insert_default();
+    }
+
+    /// The state of the stopped stream; `None`: the client has not read all notices of the backlog.
+    pub fn stopped(&self) -> Option<Stopped> {
+        let state = self.state.locked();
+        let position = state.producer.as_ref()?.position()?;
+        Some(Stopped {
+            position,
+            printed: state.printed,
+            owed: state.owed.iter().copied().collect(),
+            unsent: state.late.as_ref()?.messages.clone(),
+        })
+    }
+
+    /// Sends what was kept.
+    pub fn start(self: &Arc<Notices>) {
+        let mut state = self.state.locked();
+        let late = state.late.take().unwrap_or_default();
+        for message in late.messages {
+            state.scratch = message;
+            self.push(&mut state);
+        }
+        for id in late.freed {
+            state.owed.remove(&id);
+            self.add(&mut state, &Notice::Freed(id));
+        }
+    }
+
+    /// A notice of the object's end will follow, [`Notices::freed`].
+    pub fn owe(&self, id: Id) {
+        self.state.locked().owed.insert(id);
+    }
+
+    /// An object has ended.
+    pub fn freed(self: &Arc<Notices>, id: Id) {
+        let mut state = self.state.locked();
+        if let Some(late) = &mut state.late {
+            // If the session moves, the other executor sends it.
+            late.freed.push(id);
+            return;
+        }
+        state.owed.remove(&id);
+        self.add(&mut state, &Notice::Freed(id));
     }
 
     /// Says something, without waiting.
@@ -81,6 +170,16 @@ impl Notices {
         if baltra_wire::encode(notice, &mut state.scratch).is_err() {
             return;
         }
+        if state.late.is_some() {
+            let message = std::mem::take(&mut state.scratch);
+            state.late.get_or_insert_default().messages.push(message);
+            return;
+        }
+        self.push(state);
+    }
+
+    /// Sends the message in `scratch`.
+    fn push(self: &Arc<Notices>, state: &mut State) {
         if let Some(producer) = &mut state.producer {
             if producer.try_push(&state.scratch).is_ok() {
                 producer.publish();

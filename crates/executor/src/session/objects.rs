@@ -6,7 +6,7 @@ use crate::images::{Images, Use};
 use baltra_opencl::*;
 use baltra_ring::{Locked, Range};
 use baltra_wire::Id;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::headers::{Directory, Headers};
@@ -75,6 +75,8 @@ pub type MakePart = Box<dyn Fn(&driver::Mem) -> Result<driver::Mem, Code> + Send
 
 /// A buffer, sub-buffer or image.
 pub struct Memory {
+    /// Unique in the process.
+    pub number: u64,
     /// The driver's.
     pub place: Place,
     /// Its context.
@@ -94,7 +96,9 @@ pub struct Memory {
 impl Memory {
     /// A buffer that is not a part, and not in an arena.
     pub fn new(place: Place, context: Arc<Context>, size: u64) -> Memory {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         Memory {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             place,
             context,
             size,
@@ -103,6 +107,15 @@ impl Memory {
             _charge: None,
             parent: None,
         }
+    }
+
+    /// The object that has the contents.
+    pub fn whole(&self) -> &Memory {
+        let mut whole = self;
+        while let Some(parent) = &whole.parent {
+            whole = parent;
+        }
+        whole
     }
 
     /// The driver's object. One that may leave the device must be pinned.
@@ -257,6 +270,8 @@ pub struct Kernel {
     pub program: Arc<Program>,
     /// The function.
     pub name: String,
+    /// Work-items of the largest group that a launch has specified.
+    pub largest_group: AtomicU64,
     /// For queries.
     pub queried: OnceLock<Result<driver::Kernel, Code>>,
 }

@@ -11,11 +11,13 @@
 
 use super::base::Base;
 use super::board::{State, Submitted};
+use super::queue::Served;
 use super::submit::{How, Lane, Outcome};
 use super::Violation;
 use crate::driver::{Code, Enqueue};
 use baltra_opencl::*;
 use baltra_ring::lease::monotonic_ns;
+use baltra_wire::moves::QueueState;
 use baltra_wire::{decode, Command, Direction, Event, Operation};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -60,7 +62,7 @@ enum Ready {
     Now(Vec<Arc<Submitted>>),
     /// One of them failed.
     Failed,
-    /// The session ends.
+    /// The session ends, or stops.
     Closed,
 }
 
@@ -85,12 +87,24 @@ impl InOrder {
         }
     }
 
-    /// Works until the queue has ended (false), or has been idle for long.
-    pub fn serve(&mut self) -> bool {
+    /// The state of the stopped queue, for another executor.
+    pub fn state(&self) -> QueueState {
+        self.base.state(self.completed, Vec::new())
+    }
+
+    /// Continues a queue of another executor.
+    pub fn restore(&mut self, state: &mut QueueState) {
+        (self.taken, self.completed) = (state.completed, state.completed);
+        self.base.restore(state);
+    }
+
+    /// Works until the queue has ended, is stopped, or has been idle for long.
+    pub fn serve(&mut self) -> Served {
         let spin = self.base.session.shared.options.spin();
         let mut record = Vec::new();
         while !self.base.is_over() {
             while self.taken - self.completed < self.in_flight_max()
+                && !self.base.session.is_frozen()
                 && !self.base.is_wanted_back()
                 && !self.lane.as_ref().is_ok_and(Lane::is_wanted)
             {
@@ -115,19 +129,22 @@ impl InOrder {
             self.base.publish(self.completed);
             self.end_task();
             self.base.show(0);
+            if self.base.session.is_frozen() {
+                return Served::Frozen;
+            }
             self.base.session.run_due();
             let (since, idle_max) = (Instant::now(), self.base.idle_max());
             self.base
                 .consumer
                 .wait_unless(spin, idle_max, || self.base.is_called());
             if self.base.is_idle(since) {
-                return true;
+                return Served::Idle;
             }
         }
         self.drain();
         self.end_task();
         self.base.show(0);
-        false
+        Served::Ended
     }
 
     fn end_task(&mut self) {
@@ -167,14 +184,14 @@ impl InOrder {
         if !self.base.session.has_reached(command.after_control) {
             self.flush();
             if !self.base.session.control_reached(command.after_control) {
-                self.drop_command(number, event);
+                self.put_off(number, event, record);
                 return Ok(());
             }
         }
         let waits = match self.resolve(&command) {
             Ready::Now(waits) => waits,
             Ready::Closed => {
-                self.drop_command(number, event);
+                self.put_off(number, event, record);
                 return Ok(());
             }
             Ready::Failed => {
@@ -190,7 +207,7 @@ impl InOrder {
         if !self.base.holds_device() {
             self.flush();
             if !self.base.begin_task() {
-                self.drop_command(number, event);
+                self.put_off(number, event, record);
                 return Ok(());
             }
         }
@@ -286,6 +303,15 @@ impl InOrder {
         }
     }
 
+    /// The session stops, or ends, before the command could be carried out.
+    fn put_off(&mut self, number: u64, event: Event, record: &[u8]) {
+        if self.base.session.is_closed() {
+            return self.drop_command(number, event);
+        }
+        self.taken -= 1;
+        self.base.hold(self.taken, record.to_vec());
+    }
+
     /// The session ends before the command could be carried out. Without the error, its client would
     /// take the results of the command for complete, because the count of completed commands
     /// includes it.
@@ -323,7 +349,7 @@ impl InOrder {
                 session.run_due();
                 // The wait may be long, and a tenant with waiting work is not idle.
                 self.base.show(self.taken - self.completed);
-                state = session.board.wait(event);
+                state = session.board.wait(event, || session.is_frozen());
             }
             match state {
                 State::Done(status) if status < 0 => return Ready::Failed,

@@ -3,6 +3,7 @@
 
 use super::headers::Headers;
 use super::kernels::{describe, mentions_printf};
+use super::ledger::Making;
 use super::names::ids;
 use super::objects::{Compilation, Context, Program};
 use super::table::Object;
@@ -13,7 +14,7 @@ use crate::images::{digest, Use};
 use baltra_opencl::*;
 use baltra_ring::Locked;
 use baltra_wire::{decode, Control, Id, Notice, Query, Reply, Request, MESSAGE_BYTES_MAX};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -30,6 +31,8 @@ struct Worker {
 #[derive(Default)]
 pub struct Builder {
     worker: Mutex<Option<Worker>>,
+    /// Requests that are not answered yet.
+    waiting: AtomicUsize,
     /// The binaries that the last [`Request::ProgramDigest`] named and the node lacked.
     lacking: Mutex<Vec<Key>>,
 }
@@ -41,6 +44,7 @@ impl Builder {
 
     /// Hands over the record of a [`Control::Call`].
     pub fn add(&self, session: &Arc<Session>, record: Vec<u8>) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut worker = self.worker.locked();
         let jobs = match &*worker {
             Some(worker) => worker.jobs.clone(),
@@ -63,6 +67,11 @@ impl Builder {
         let _ = jobs.send(record);
     }
 
+    /// Whether all requests are answered.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) == 0
+    }
+
     /// Waits for the builder to end; the session is closed.
     pub fn join(&self) {
         let worker = self.worker.locked().take();
@@ -82,12 +91,17 @@ impl Session {
             let Ok(Control::Call { call, request }) = decode(&record) else {
                 continue;
             };
+            let made = Making::of_request(&request);
             let reply = self.build(request);
+            if let (Some(made), Ok(built)) = (made, &reply) {
+                self.ledger.add_built(made, &record, built, &self.objects);
+            }
             self.reply(call, reply);
+            self.builder.waiting.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
-    fn build(&self, request: Request) -> Result<Reply, Code> {
+    pub(super) fn build(&self, request: Request) -> Result<Reply, Code> {
         match request {
             Request::ProgramBinary {
                 id,
@@ -279,7 +293,15 @@ impl Session {
             return Ok(Reply::Lacking);
         };
         let binaries: Vec<&[u8]> = binaries.iter().map(Vec::as_slice).collect();
-        self.program_binary(id, context, devices, &binaries)
+        let reply = self.program_binary(id, context, devices, &binaries)?;
+        let request = Request::ProgramBinary {
+            id,
+            context,
+            devices,
+            binaries,
+        };
+        self.ledger.add_request(request, &reply, &self.objects);
+        Ok(reply)
     }
 
     /// Creates and builds a program from an accelerator in the node's store.

@@ -10,6 +10,7 @@
 //! ([`baltra_wire::Control::QueueRun`]).
 
 use super::base::{Base, QueueState};
+use super::ledger::Recipe;
 use super::objects::Context;
 use super::ordered::InOrder;
 use super::submit::Lane;
@@ -18,15 +19,22 @@ use super::{Session, Violation};
 use crate::driver::{self, Code};
 use baltra_opencl::*;
 use baltra_ring::{Consumer, Locked, Range};
+use baltra_wire::moves::QueueState as QueueImage;
 use baltra_wire::{Id, Notice};
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often a stopping session looks whether a queue has stopped.
+const LOOK_EVERY: Duration = Duration::from_micros(100);
 
 /// A queue, as other threads access it.
 pub struct QueueHandle {
     state: Arc<QueueState>,
     thread: Mutex<Thread>,
+    /// Of a released queue, which has no id.
+    recipe: OnceLock<Arc<Recipe>>,
 }
 
 impl Deref for QueueHandle {
@@ -83,7 +91,7 @@ impl QueueHandle {
         let thread = self.thread();
         let needed = |worker: &Worker| {
             let base = worker.base();
-            !base.consumer.is_empty() || base.is_called()
+            base.has_commands() || base.is_called()
         };
         thread.parked.as_ref().is_some_and(needed)
     }
@@ -92,10 +100,17 @@ impl QueueHandle {
     fn work(&self, mut worker: Worker) {
         let session = worker.base().session.clone();
         session.cancels_own_work();
-        while worker.serve() {
-            match self.park(worker) {
-                None => return,
-                Some(busy) => worker = busy,
+        loop {
+            match worker.serve() {
+                Served::Ended => break,
+                Served::Frozen => {
+                    self.thread().parked = Some(worker);
+                    return;
+                }
+                Served::Idle => match self.park(worker) {
+                    None => return,
+                    Some(busy) => worker = busy,
+                },
             }
         }
         drop(worker);
@@ -137,6 +152,55 @@ impl QueueHandle {
     }
 }
 
+/// Stopping a session.
+impl QueueHandle {
+    /// The worker of a queue whose session stops, once no thread has it; `None`: the queue has ended.
+    pub fn take_worker(&self, until: Instant) -> Result<Option<Worker>, TooSlow> {
+        self.wake();
+        loop {
+            let mut thread = self.thread();
+            let worker = thread.parked.take();
+            if worker.is_some() || self.is_closed() {
+                let newest = thread.newest.take();
+                drop(thread);
+                if let Some(newest) = newest {
+                    // It has nothing left to do. A panic there has been reported.
+                    let _ = newest.join();
+                }
+                return Ok(worker);
+            }
+            drop(thread);
+            if Instant::now() >= until {
+                return Err(TooSlow);
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Keeps the recipe of a queue that is being released.
+    pub fn keep(&self, recipe: Option<Arc<Recipe>>) {
+        if let Some(recipe) = recipe {
+            self.recipe.get_or_init(|| recipe);
+        }
+    }
+
+    /// The recipe of a released queue.
+    pub fn recipe(&self) -> Option<Arc<Recipe>> {
+        self.recipe.get().cloned()
+    }
+
+    /// Returns the worker; false: its thread could not be started.
+    pub fn return_worker(self: &Arc<QueueHandle>, worker: Worker) -> bool {
+        let is_idle = worker.is_idle();
+        self.thread().parked = Some(worker);
+        is_idle || self.run()
+    }
+}
+
+/// A command did not end in time.
+#[derive(Debug)]
+pub struct TooSlow;
+
 /// A parked queue. If the driver cannot create such a queue, commands are still taken, and each one
 /// fails.
 pub fn open(
@@ -152,6 +216,7 @@ pub fn open(
     let handle = Arc::new(QueueHandle {
         state,
         thread: Mutex::default(),
+        recipe: OnceLock::new(),
     });
     let lane = made.map(|(context, queue)| Lane::new(session.clone(), context, queue));
     let unordered = properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE as u64 != 0;
@@ -160,7 +225,7 @@ pub fn open(
         lane => Worker::InOrder(Box::new(InOrder::new(base, lane))),
     };
     handle.thread().parked = Some(worker);
-    if !handle.parks() && !handle.run() {
+    if !handle.parks() && !session.is_frozen() && !handle.run() {
         return Err(Violation {
             code: CL_OUT_OF_RESOURCES,
             text: "cannot start a command queue's thread".into(),
@@ -169,9 +234,21 @@ pub fn open(
     Ok(handle)
 }
 
+/// Why a queue's thread has stopped to work.
+pub enum Served {
+    /// The queue has ended.
+    Ended,
+    /// It has had nothing to do for long.
+    Idle,
+    /// The session stops.
+    Frozen,
+}
+
 /// State of a queue's thread.
-enum Worker {
+pub enum Worker {
+    /// Of a queue whose commands run in order.
     InOrder(Box<InOrder>),
+    /// Of any other.
     Unordered(Box<Unordered>),
 }
 
@@ -183,11 +260,48 @@ impl Worker {
         }
     }
 
-    /// Works until the queue has ended (false), or has been idle for long.
-    fn serve(&mut self) -> bool {
+    /// Works until the queue has ended, is stopped, or has been idle for long.
+    fn serve(&mut self) -> Served {
         match self {
             Worker::InOrder(worker) => worker.serve(),
             Worker::Unordered(worker) => worker.serve(),
+        }
+    }
+
+    /// Whether it needs no thread until the client asks for one.
+    fn is_idle(&self) -> bool {
+        let base = self.base();
+        let waits = match self {
+            Worker::InOrder(_) => false,
+            Worker::Unordered(worker) => worker.has_open(),
+        };
+        base.consumer.is_parked() && !base.has_commands() && !base.state.is_released() && !waits
+    }
+
+    /// The state of the stopped queue, for another executor.
+    pub fn state(&self) -> QueueImage {
+        match self {
+            Worker::InOrder(worker) => worker.state(),
+            Worker::Unordered(worker) => worker.state(),
+        }
+    }
+
+    /// Counts none of its commands as waiting any more.
+    pub fn hide(&mut self) {
+        match self {
+            Worker::InOrder(worker) => worker.base.show(0),
+            Worker::Unordered(worker) => worker.base.show(0),
+        }
+    }
+
+    /// Continues a queue of another executor.
+    pub fn restore(&mut self, state: &mut QueueImage) -> Result<(), Violation> {
+        match self {
+            Worker::InOrder(worker) => {
+                worker.restore(state);
+                Ok(())
+            }
+            Worker::Unordered(worker) => worker.restore(state),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::board::Submitted;
 use super::launch::OwnKernels;
+use super::moving::track;
 use super::objects::{Context, Memory};
 use super::pinning::PinnedMemory;
 use super::residence::{Caller, Pins, WorkingSet};
@@ -167,6 +168,9 @@ impl Lane {
     }
 
     fn begin(&mut self, operation: &Operation, how: How) -> Result<Outcome, Code> {
+        if self.session.tracker.is_on() {
+            track(&self.session, &self.context, &mut self.kernels, operation);
+        }
         self.turn.begin();
         self.turn_commands += 1;
         self.spent.clear();
@@ -402,7 +406,10 @@ impl Lane {
         let (offset, global) = (sizes(offset), sizes(global));
         let local = match sizes(local) {
             [0, 0, 0] => own.one_group.local(dimensions.into(), &global),
-            named => named,
+            named => {
+                own.grouped(&named[..usize::from(dimensions)]);
+                named
+            }
         };
         let launch = || {
             self.queue.launch(
@@ -703,7 +710,7 @@ impl Lane {
 }
 
 /// The objects that an operation other than a launch reads and writes.
-fn operands(operation: &Operation) -> (Option<Id>, Option<Id>) {
+pub(super) fn operands(operation: &Operation) -> (Option<Id>, Option<Id>) {
     match *operation {
         Operation::Buffer {
             direction,

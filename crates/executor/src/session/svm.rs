@@ -42,6 +42,11 @@ impl Svm {
         offset <= allocation.len && len <= allocation.len - offset
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.allocations.is_empty()
+    }
+
     fn free(&mut self, address: u64) {
         let Some(allocation) = self.allocations.remove(&address) else {
             return;
@@ -70,7 +75,8 @@ impl Session {
         if payload.offset != 0 || payload.len > arena.len() {
             return Err(CL_INVALID_VALUE);
         }
-        let mapped = Memory::map_at(&arena.fd, arena.offset, payload.len, address as usize)
+        let fd = arena.fd.as_ref().ok_or(CL_INVALID_VALUE)?;
+        let mapped = Memory::map_at(fd, arena.offset, payload.len, address as usize)
             .map_err(|_| CL_MEM_OBJECT_ALLOCATION_FAILURE)?;
         drop(arenas);
         let mut svm = self.svm.locked();

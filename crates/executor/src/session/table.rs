@@ -27,6 +27,17 @@ pub enum Object {
     Kernel(Arc<Kernel>),
     /// Could not be made: every use of it comes to this.
     Failed(Code),
+    /// Nothing.
+    #[cfg(test)]
+    Test,
+}
+
+#[cfg(test)]
+impl Object {
+    /// An object that needs no driver.
+    pub fn test() -> Object {
+        Object::Test
+    }
 }
 
 /// The id is null or in use: a violation of the protocol.
@@ -75,6 +86,26 @@ impl Objects {
             Some(_) => Ok(()),
             None => Err(CL_INVALID_VALUE),
         }
+    }
+
+    /// The ids of all objects, and those that stand for failures.
+    pub fn named(&self) -> (Vec<Id>, Vec<(Id, Code)>) {
+        let (mut named, mut failed) = (Vec::new(), Vec::new());
+        for (id, object) in &*self.read() {
+            match object {
+                Object::Failed(code) => failed.push((*id, *code)),
+                _ => named.push(*id),
+            }
+        }
+        (named, failed)
+    }
+
+    /// All objects.
+    pub fn all(&self) -> Vec<(Id, Object)> {
+        let map = self.read();
+        map.iter()
+            .map(|(id, object)| (*id, object.clone()))
+            .collect()
     }
 
     /// Takes a name away.

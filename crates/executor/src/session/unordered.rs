@@ -3,11 +3,13 @@
 
 use super::base::Base;
 use super::board::{Sleeper, State, Submitted};
+use super::queue::Served;
 use super::submit::{How, Lane, Outcome};
 use super::Violation;
 use crate::driver::{Code, Enqueue};
 use baltra_opencl::*;
 use baltra_ring::Locked;
+use baltra_wire::moves::{OpenCommand, QueueState};
 use baltra_wire::{decode, Command, Event, Operation};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +29,16 @@ enum Order {
     /// Its wait list or, if that is empty, all earlier commands; no later command is submitted
     /// before it.
     Barrier,
+}
+
+impl Order {
+    fn of(command: &Command) -> Order {
+        match command.operation {
+            Operation::Barrier => Order::Barrier,
+            Operation::Marker if command.waits.is_empty() => Order::AllBefore,
+            _ => Order::Waits,
+        }
+    }
 }
 
 enum Stage {
@@ -84,16 +96,57 @@ impl Unordered {
         }
     }
 
-    /// Works until the queue has ended (false), or has been idle for long.
-    pub fn serve(&mut self) -> bool {
+    /// Whether it has taken commands that have not ended.
+    pub fn has_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// The state of the stopped queue, for another executor.
+    pub fn state(&self) -> QueueState {
+        let open = self.open.iter().map(|open| OpenCommand {
+            event: open.event,
+            record: match &open.stage {
+                Stage::Waiting { record, .. } => Some(record.clone()),
+                Stage::Driver(_) | Stage::Ended => None,
+            },
+        });
+        self.base.state(self.first - 1, open.collect())
+    }
+
+    /// Continues a queue of another executor.
+    pub fn restore(&mut self, state: &mut QueueState) -> Result<(), Violation> {
+        self.base.restore(state);
+        self.first = state.completed + 1;
+        for command in std::mem::take(&mut state.open).into_iter().take(OPEN_MAX) {
+            let stage = match command.record {
+                None => Stage::Ended,
+                Some(record) => {
+                    let order = Order::of(&decode(&record)?);
+                    self.waiting += 1;
+                    Stage::Waiting { record, order }
+                }
+            };
+            self.open.push_back(Open {
+                event: command.event,
+                stage,
+            });
+            self.base.took(self.first + self.open.len() as u64 - 1);
+        }
+        Ok(())
+    }
+
+    /// Works until the queue has ended, is stopped, or has been idle for long.
+    pub fn serve(&mut self) -> Served {
         let spin = self.base.session.shared.options.spin();
         loop {
+            let frozen = self.base.session.is_frozen();
             let over = self.base.is_over();
             if over && (self.base.session.is_closed() || self.open.is_empty()) {
                 break;
             }
             self.collect();
-            if let Err(violation) = self.ingest() {
+            let ingested = if frozen { Ok(()) } else { self.ingest() };
+            if let Err(violation) = ingested {
                 self.base.session.fatal(&violation);
                 break;
             }
@@ -101,7 +154,8 @@ impl Unordered {
                 .interested
                 .store(self.waiting > 0, Ordering::Release);
             self.sleeper.changed.store(false, Ordering::Release);
-            if let Err(violation) = self.submit_ready() {
+            let submitted = if frozen { Ok(()) } else { self.submit_ready() };
+            if let Err(violation) = submitted {
                 self.base.session.fatal(&violation);
                 break;
             }
@@ -109,19 +163,22 @@ impl Unordered {
             self.base.show(self.open.len() as u64);
             if self.in_driver == 0 {
                 self.end_task();
+                if frozen {
+                    return Served::Frozen;
+                }
             }
             self.base.session.run_due();
             let (ends, sleeper, base) = (&self.ends, &self.sleeper, &self.base);
-            let full = self.open.len() >= OPEN_MAX;
+            let full = frozen || self.open.len() >= OPEN_MAX;
             let called = || {
                 !ends.locked().is_empty()
                     || sleeper.changed.load(Ordering::Acquire)
                     || base.is_called() && self.open.is_empty()
-                    || base.session.is_closed()
+                    || base.session.is_stopping()
             };
             if full {
                 // The channel may hold more commands, which is not a reason to stay awake.
-                if !called() {
+                if frozen || !called() {
                     std::thread::sleep(std::time::Duration::from_micros(50));
                 }
             } else {
@@ -133,7 +190,7 @@ impl Unordered {
                 let since = Instant::now();
                 self.base.consumer.wait_unless(spin, idle_max, called);
                 if self.open.is_empty() && self.in_driver == 0 && self.base.is_idle(since) {
-                    return true;
+                    return Served::Idle;
                 }
             }
         }
@@ -148,7 +205,7 @@ impl Unordered {
         }
         self.end_task();
         self.base.show(0);
-        false
+        Served::Ended
     }
 
     fn end_task(&mut self) {
@@ -178,11 +235,7 @@ impl Unordered {
             if event != 0 && !self.base.session.board.exists(event) {
                 return Err(Violation::new("an event outside the event table"));
             }
-            let order = match command.operation {
-                Operation::Barrier => Order::Barrier,
-                Operation::Marker if command.waits.is_empty() => Order::AllBefore,
-                _ => Order::Waits,
-            };
+            let order = Order::of(&command);
             self.open.push_back(Open {
                 event,
                 stage: Stage::Waiting {
@@ -245,6 +298,9 @@ impl Unordered {
             if waits.is_ok() && !self.base.holds_device() {
                 self.lane.flush();
                 if !self.base.begin_task() {
+                    if let Stage::Waiting { record: place, .. } = &mut self.open[at].stage {
+                        *place = record;
+                    }
                     break;
                 }
             }

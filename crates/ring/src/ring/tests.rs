@@ -78,6 +78,30 @@ mod plain {
     }
 
     #[test]
+    fn test_both_ends_continue_elsewhere() {
+        let (mut producer, mut consumer, range) = pair(256);
+        let mut got = Vec::new();
+        for round in 0..50u8 {
+            producer.try_push(&[round; 40]).unwrap();
+            assert_eq!(producer.position(), None, "unpublished");
+            producer.publish();
+            producer = Producer::resume(range.clone(), producer.position().unwrap()).unwrap();
+            consumer = Consumer::resume(range.clone(), consumer.position()).unwrap();
+            assert!(consumer.pop(&mut got).unwrap());
+            assert_eq!(got, [round; 40]);
+        }
+        assert_eq!((producer.pushed(), consumer.popped()), (50, 50));
+        for (bytes, peer) in [(4, 0), (264, 0), (0, 8)] {
+            let position = Position {
+                bytes,
+                peer,
+                messages: 0,
+            };
+            assert!(Producer::resume(range.clone(), position).is_err());
+        }
+    }
+
+    #[test]
     fn test_bad_layouts_are_refused() {
         let memory = Memory::anonymous(8192).unwrap();
         for (offset, len) in [(0, 600), (8, 512 + 256), (0, 512 + 255), (0, 100), (0, 0)] {

@@ -3,7 +3,7 @@
 use super::books::Number;
 use super::Residence;
 use crate::account::Account;
-use crate::driver::{Code, Enqueue, HostMemory, Mem};
+use crate::driver::{Code, Enqueue, HostMemory, Mem, Queue};
 use crate::session::pixels;
 use baltra_opencl::*;
 use baltra_ring::{Locked, Memory, Range};
@@ -21,7 +21,8 @@ pub enum Shape {
 }
 
 impl Shape {
-    pub(super) fn bytes(&self) -> u64 {
+    /// Bytes of its contents.
+    pub fn bytes(&self) -> u64 {
         match self {
             Shape::Buffer(bytes) | Shape::Image(_, _, bytes) => *bytes,
         }
@@ -196,7 +197,7 @@ impl Object {
     }
 
     /// Whether it is on the device.
-    pub(super) fn is_resident(&self) -> bool {
+    pub fn is_resident(&self) -> bool {
         self.place.locked().mem.is_some()
     }
 
@@ -345,33 +346,79 @@ impl Object {
         Some(spares.swap_remove(at).mem)
     }
 
-    /// Copies all bytes and waits.
+    /// Copies the contents of an object to `host`; returns how many bytes it has. One that was never
+    /// written has none.
+    pub fn export(&self, host: &Range) -> Result<u64, Code> {
+        let mut place = self.place.locked();
+        match place.mem.clone() {
+            Some(mem) if self.is_dirty.load(Ordering::Acquire) => {
+                // Commands use the object meanwhile.
+                drop(place);
+                // SAFETY: `host` has the object's bytes.
+                unsafe { self.copy(&mem, true, host.ptr()) }?;
+            }
+            _ if !place.has_copy => return Ok(0),
+            _ => {
+                let own = self.host_copy(&mut place)?;
+                // SAFETY: both have the object's bytes; the two are different memory.
+                unsafe { std::ptr::copy_nonoverlapping(own, host.ptr(), self.bytes as usize) };
+            }
+        }
+        Ok(self.bytes)
+    }
+
+    /// Replaces the contents of an object that no command uses.
+    pub fn import(&self, host: &Range) -> Result<(), Code> {
+        let place = self.place.locked();
+        if let Some(mem) = place.mem.clone() {
+            // SAFETY: `host` has the object's bytes.
+            unsafe { self.copy(&mem, false, host.ptr()) }?;
+            self.written();
+            return Ok(());
+        }
+        drop(place);
+        self.keep(Some(host))
+    }
+
+    /// As [`copy_contents`].
     ///
     /// # Safety
     /// `host` is valid for the object's bytes.
     unsafe fn copy(&self, mem: &Mem, read: bool, host: *mut u8) -> Result<(), Code> {
-        let queue = &self.residence.queue;
-        let how = Enqueue {
-            waits: &[],
-            event: true,
-        };
-        // SAFETY: the caller's promise; the wait below ends the driver's use.
-        let event = unsafe {
-            match &self.shape {
-                Shape::Buffer(bytes) if read => {
-                    queue.read(how, false, mem, 0, *bytes as usize, host)
-                }
-                Shape::Buffer(bytes) => queue.write(how, false, mem, 0, *bytes as usize, host),
-                Shape::Image(_, shape, _) => {
-                    queue.image(how, read, mem, &[0; 3], &pixels::extent(shape), host)
-                }
+        // SAFETY: the caller's promise.
+        unsafe { copy_contents(&self.residence.queue, mem, &self.shape, read, host) }
+    }
+}
+
+/// Copies all bytes of an object from (`read`) or to the device, and waits.
+///
+/// # Safety
+/// `host` is valid for the bytes of `shape`.
+pub unsafe fn copy_contents(
+    queue: &Queue,
+    mem: &Mem,
+    shape: &Shape,
+    read: bool,
+    host: *mut u8,
+) -> Result<(), Code> {
+    let how = Enqueue {
+        waits: &[],
+        event: true,
+    };
+    // SAFETY: the caller's promise; the wait below ends the driver's use.
+    let event = unsafe {
+        match shape {
+            Shape::Buffer(bytes) if read => queue.read(how, false, mem, 0, *bytes as usize, host),
+            Shape::Buffer(bytes) => queue.write(how, false, mem, 0, *bytes as usize, host),
+            Shape::Image(_, shape, _) => {
+                queue.image(how, read, mem, &[0; 3], &pixels::extent(shape), host)
             }
-        }?;
-        queue.flush()?;
-        match event.map_or(0, |event| event.wait()) {
-            status if status < 0 => Err(status),
-            _ => Ok(()),
         }
+    }?;
+    queue.flush()?;
+    match event.map_or(0, |event| event.wait()) {
+        status if status < 0 => Err(status),
+        _ => Ok(()),
     }
 }
 

@@ -1,0 +1,110 @@
+//! `baltra session`
+
+use crate::args::Session;
+use crate::control::Control;
+use crate::output::{self, Table};
+use anyhow::Result;
+use baltra_api::control as proto;
+use baltra_manager::options::PathOptions;
+use serde_json::json;
+
+/// `baltra session`
+pub fn session(paths: &PathOptions, command: Session) -> Result<()> {
+    let control = Control::connect(paths)?;
+    match command {
+        Session::Ls(json) => list(control, json.json),
+        Session::Move {
+            session,
+            to,
+            wait_ms,
+            force,
+            json,
+        } => {
+            let request = proto::MoveSessionRequest {
+                session,
+                device: to,
+                wait_ms,
+                force,
+            };
+            move_one(control, request, json.json)
+        }
+    }
+}
+
+fn list(mut control: Control, as_json: bool) -> Result<()> {
+    let request = proto::SessionsRequest { details: true };
+    let reply = control.call(|mut c| async move { c.sessions(request).await })?;
+    if as_json {
+        let known = |s: &proto::Session, value: u64| s.described.then_some(value);
+        let sessions = reply.sessions.iter().map(|s| {
+            json!({
+                "id": s.id, "tenant": s.tenant, "device": s.device, "instance": s.instance,
+                "pid": s.pid, "transport": s.transport, "age_s": s.age_s,
+                "resident_bytes": known(s, s.resident_bytes),
+                "swapped_bytes": known(s, s.swapped_bytes),
+                "queues": known(s, s.queues.into()),
+                "can_move": s.described && s.obstacle.is_empty(),
+                "obstacle": s.obstacle,
+            })
+        });
+        output::json(&json!(sessions.collect::<Vec<_>>()));
+        return Ok(());
+    }
+    let mut table = Table::new(&[
+        "SESSION",
+        "TENANT",
+        "DEVICE",
+        "PROGRAM",
+        ">PID",
+        ">RESIDENT",
+        ">SWAPPED",
+        ">QUEUES",
+        "MOVES",
+    ]);
+    for s in reply.sessions {
+        let known = |text: String| if s.described { text } else { "?".into() };
+        let moves = match s.obstacle.as_str() {
+            _ if !s.described => "? (its executor does not answer)".into(),
+            "" => "yes".into(),
+            obstacle => format!("no: {obstacle}"),
+        };
+        table.row([
+            s.id.to_string(),
+            s.tenant,
+            s.device,
+            s.instance,
+            s.pid.to_string(),
+            known(output::bytes(s.resident_bytes)),
+            known(output::bytes(s.swapped_bytes)),
+            known(s.queues.to_string()),
+            moves,
+        ]);
+    }
+    table.print();
+    Ok(())
+}
+
+fn move_one(mut control: Control, request: proto::MoveSessionRequest, as_json: bool) -> Result<()> {
+    let session = request.session;
+    let moved = control.call(|mut c| async move { c.move_session(request).await })?;
+    if as_json {
+        output::json(&json!({
+            "session": session, "from": moved.from, "to": moved.to,
+            "took_us": moved.took_us, "stopped_us": moved.stopped_us, "bytes": moved.bytes,
+            "stopped_bytes": moved.stopped_bytes,
+        }));
+        return Ok(());
+    }
+    let ms = |us: u64| us as f64 / 1e3;
+    println!(
+        "session {session} moved from {} to {} in {:.1} ms, stopped for {:.1} ms, \
+         {:.1} MB copied, {:.1} MB of them while stopped",
+        moved.from,
+        moved.to,
+        ms(moved.took_us),
+        ms(moved.stopped_us),
+        moved.bytes as f64 / 1e6,
+        moved.stopped_bytes as f64 / 1e6,
+    );
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! Live moves: a session continues in another executor of this node, on another device.
+//!
+//! The source sends the session's programs, which the target builds while the session runs, and
+//! copies the contents of its objects a first time ([`ahead`]). Then the source stops it ([`super::freeze`]) and sends everything else ([`export`]); the target makes
+//! it again from the client's own records ([`import`]) and starts it once the manager has agreed.
+//! [`link`] has both ends of the protocol ([`baltra_wire::moves`]).
+
+mod ahead;
+mod export;
+mod import;
+pub mod link;
+
+pub(super) use ahead::{track, Tracker};
+
+use super::objects::Place;
+use super::table::Object;
+use super::{Arena, Session};
+use baltra_ring::{Locked, Memory, Position};
+use baltra_wire::executor::SessionFacts;
+use baltra_wire::moves::RingPosition;
+use baltra_wire::Id;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// The id of the arena of contents, while objects are made.
+const CONTENTS: u32 = u32::MAX;
+
+/// Maximum size of a plan or a state: sources and binaries of programs.
+const MESSAGE_BYTES_MAX: u64 = 1 << 30;
+
+/// A ring's position, as a message has it.
+pub fn ring_position(position: Position) -> RingPosition {
+    (position.bytes, position.messages, position.peer)
+}
+
+fn position((bytes, messages, peer): RingPosition) -> Position {
+    Position {
+        bytes,
+        messages,
+        peer,
+    }
+}
+
+/// A file of these bytes.
+fn file_of(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let (memory, fd) = Memory::create("baltra-move", bytes.len().max(1) as u64)?;
+    let all = memory.slice(0, bytes.len() as u64);
+    all.ok_or(io::ErrorKind::InvalidInput)?.copy_in(0, bytes);
+    Ok(fd)
+}
+
+/// A private copy of the first bytes of a file.
+fn bytes_of(fd: &OwnedFd, len: u64) -> io::Result<Vec<u8>> {
+    if len > MESSAGE_BYTES_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut bytes = vec![0; len as usize];
+    let memory = Memory::map(fd, len.max(1))?;
+    let all = memory.slice(0, len).ok_or(io::ErrorKind::InvalidData)?;
+    all.copy_out(0, &mut bytes);
+    Ok(bytes)
+}
+
+impl Session {
+    /// Memory that the records of the session's objects name while they are made; `None`: no longer.
+    fn set_contents(&self, contents: Option<Memory>) -> Result<(), String> {
+        let mut arenas = self.arenas.write().expect("no panic under this lock");
+        match contents {
+            Some(_) if arenas.contains_key(&CONTENTS) => Err("an arena with a reserved id".into()),
+            Some(memory) => {
+                arenas.insert(CONTENTS, Arc::new(Arena::lent(memory)));
+                Ok(())
+            }
+            None => {
+                arenas.remove(&CONTENTS);
+                Ok(())
+            }
+        }
+    }
+
+    /// The session, for operators.
+    pub fn facts(&self) -> SessionFacts {
+        let (mut resident_bytes, mut swapped_bytes) = (0, 0);
+        for (_, object) in self.objects.all() {
+            let Object::Memory(memory) = object else {
+                continue;
+            };
+            match &memory.place {
+                _ if memory.parent.is_some() || memory.arena.is_some() => {}
+                Place::Movable(object) if !object.is_resident() => swapped_bytes += memory.size,
+                _ => resident_bytes += memory.size,
+            }
+        }
+        let queues = self.queues.locked();
+        let open = queues.iter().filter(|queue| !queue.is_closed()).count();
+        drop(queues);
+        SessionFacts {
+            session: self.start.session,
+            resident_bytes,
+            swapped_bytes,
+            queues: open as u32,
+            obstacle: self.obstacle().unwrap_or_default(),
+        }
+    }
+
+    /// The reason for which the session cannot move.
+    pub fn obstacle(&self) -> Option<String> {
+        if self.door.is_some() {
+            return Some("its memory is that of a virtual machine".into());
+        }
+        if self.shared.images.is_exclusive() {
+            return Some("its device holds one image at a time".into());
+        }
+        if !self.svm.locked().is_empty() {
+            return Some("it has shared virtual memory".into());
+        }
+        let mut unknown: Option<Id> = None;
+        for (id, object) in self.objects.all() {
+            match object {
+                Object::Device(_) => return Some("it has sub-devices".into()),
+                Object::Context(context) if context.devices.iter().any(|(id, _)| *id != 0) => {
+                    return Some("it has a context of sub-devices".into());
+                }
+                Object::Failed(_) => {}
+                _ if self.ledger.recipe(id).is_none() => unknown = Some(id),
+                _ => {}
+            }
+        }
+        if let Some(id) = unknown {
+            return Some(format!(
+                "its object {id} cannot be made again from its records"
+            ));
+        }
+        if self.ledger.steps(&[]).is_err() {
+            return Some("a program was made from programs that it no longer has".into());
+        }
+        None
+    }
+}

@@ -1,0 +1,383 @@
+//! Making a session from its description.
+
+use super::super::deferred::{After, ReleaseTarget};
+use super::super::freeze::Frozen;
+use super::super::ledger::Making;
+use super::super::names::IdMap;
+use super::super::objects::Place;
+use super::super::residence::{copy_contents, Shape};
+use super::super::{ControlState, Session, SessionMemory, Violation};
+use super::export::with_contents;
+use super::{position, CONTENTS};
+use crate::account::Account;
+use crate::shared::Shared;
+use baltra_opencl::{CL_KERNEL_WORK_GROUP_SIZE, CL_SUCCESS};
+use baltra_ring::{Consumer, Locked, Memory};
+use baltra_wire::executor::SessionStart;
+use baltra_wire::moves::{ArenaState, KernelNeed, Plan, QueueState, State, Step};
+use baltra_wire::{decode, encode, Control, Id, ImageFormat, Payload, Reply};
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A session that is being made. Dropped, it leaves no trace at the client.
+pub(super) struct Importer {
+    pub session: Arc<Session>,
+    applied: HashSet<u64>,
+    created: HashSet<Id>,
+}
+
+fn text(violation: Violation) -> String {
+    violation.text
+}
+
+impl Importer {
+    /// A session without objects.
+    pub fn new(
+        shared: Arc<Shared>,
+        account: Arc<Account>,
+        start: SessionStart,
+        socket: OwnedFd,
+        segment: OwnedFd,
+    ) -> Result<Importer, String> {
+        let memory = SessionMemory::Segment(segment);
+        let session = Session::make(shared, account, start, socket, memory, true);
+        let session = session.map_err(|e| format!("cannot map the session's memory: {e}"))?;
+        // Its notices do not come back: the source still reads the socket.
+        let stopped = session.inbox.stop();
+        stopped.map_err(|e| e.to_string())?;
+        Ok(Importer {
+            session,
+            applied: HashSet::new(),
+            created: HashSet::new(),
+        })
+    }
+
+    /// Builds the programs, and checks the rest of the plan.
+    pub fn prepare(&mut self, plan: &Plan) -> Result<(), String> {
+        let description = &self.session.shared.description;
+        if plan.host_buffers && !description.host_memory {
+            return Err(
+                "the program has buffers in its own memory, which the device cannot use \
+                 (device.host_memory = false on the first device avoids that)"
+                    .into(),
+            );
+        }
+        let offers = |format: &ImageFormat, kind: u32| {
+            let own: Vec<u8> = [format.order.to_ne_bytes(), format.kind.to_ne_bytes()].concat();
+            let of_kind = description.image_formats.iter().filter(|f| f.0 == kind);
+            of_kind
+                .flat_map(|f| f.2.chunks_exact(8))
+                .any(|one| one == own)
+        };
+        if let Some((format, _)) = plan.formats.iter().find(|(f, kind)| !offers(f, *kind)) {
+            return Err(format!(
+                "the device has no images of order {:#x} and type {:#x}",
+                format.order, format.kind
+            ));
+        }
+        self.session
+            .host_buffers
+            .store(plan.host_buffers, Ordering::Relaxed);
+        for step in &plan.steps {
+            self.apply(step, &IdMap::default())?;
+        }
+        plan.kernels.iter().try_for_each(|need| self.check(need))
+    }
+
+    /// Whether a kernel can run as it has run.
+    fn check(&self, need: &KernelNeed) -> Result<(), String> {
+        let program = self.session.objects.program(need.program);
+        // Released meanwhile, and its kernels with it.
+        let Ok(program) = program else {
+            return Ok(());
+        };
+        let refused = |code| format!("kernel '{}' is not there (error {code})", need.name);
+        let kernel = program.driver().kernel(&need.name).map_err(refused)?;
+        let device = self.session.shared.device;
+        let most = kernel.work_group_info(device, CL_KERNEL_WORK_GROUP_SIZE as u32);
+        let most = crate::driver::number(&most.map_err(refused)?);
+        if need.group > most {
+            return Err(format!(
+                "kernel '{}' has run in groups of {} work-items, and the device allows {most}",
+                need.name, need.group
+            ));
+        }
+        Ok(())
+    }
+
+    /// Carries out a record, once.
+    fn apply(&mut self, step: &Step, contents: &IdMap<Payload>) -> Result<(), String> {
+        if self.applied.contains(&step.number) {
+            return Ok(());
+        }
+        let message = decode::<Control>(&step.record).map_err(|e| e.to_string())?;
+        let session = &self.session;
+        match message {
+            Control::Call { request, .. } => {
+                let made = Making::of_request(&request);
+                let made = made.filter(|made| made.id == step.id);
+                let made = made.ok_or("a request that makes nothing")?;
+                let reply = session.build(request);
+                if step.succeeded {
+                    succeeded(&reply)
+                        .map_err(|why| format!("program {} cannot be built: {why}", step.id))?;
+                }
+                if let Ok(reply) = &reply {
+                    session
+                        .ledger
+                        .add_built(made, &step.record, reply, &session.objects);
+                }
+            }
+            Control::Context { id, .. }
+            | Control::Buffer { id, .. }
+            | Control::SubBuffer { id, .. }
+            | Control::Image { id, .. }
+            | Control::Sampler { id, .. }
+            | Control::ProgramSource { id, .. }
+            | Control::Kernel { id, .. }
+                if id == step.id =>
+            {
+                let message = with_contents(message, contents.get(&id).copied());
+                let mut record = Vec::new();
+                encode(&message, &mut record).map_err(|e| e.to_string())?;
+                session.take_message(&record).map_err(text)?;
+            }
+            // With its position, in `add_queue`.
+            Control::Queue { .. } => return Ok(()),
+            _ => return Err("a record that makes no object".into()),
+        }
+        let made = self.session.objects.creation(step.id);
+        made.map_err(|code| format!("object {} cannot be made (error {code})", step.id))?;
+        self.applied.insert(step.number);
+        self.created.insert(step.id);
+        Ok(())
+    }
+
+    /// Maps arenas.
+    pub fn arenas(&mut self, arenas: Vec<ArenaState>, fds: Vec<OwnedFd>) -> Result<(), String> {
+        if arenas.len() != fds.len() {
+            return Err("arenas without descriptors".into());
+        }
+        for (arena, fd) in arenas.into_iter().zip(fds) {
+            let added = self
+                .session
+                .add_arena(arena.arena, fd, arena.offset, arena.len);
+            added.map_err(text)?;
+            if self.session.arena(arena.arena).is_err() {
+                return Err("the tenant's limit of memory is reached".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes objects with their contents while the session still runs at the source.
+    pub fn ahead(&mut self, state: &State, contents: Option<Memory>) -> Result<(), String> {
+        self.session.set_contents(contents)?;
+        let payloads = payloads(state);
+        for step in &state.steps {
+            self.apply(step, &payloads)?;
+        }
+        self.session.set_contents(None)
+    }
+
+    /// Writes contents that have changed since the object was made.
+    fn update(&self, id: Id, payload: Payload) -> Result<(), String> {
+        let failed = |code| format!("object {id} cannot be written (error {code})");
+        let session = &self.session;
+        let memory = session.objects.memory(id).map_err(failed)?;
+        let host = session.payload(payload).map_err(failed)?;
+        let recipe = session
+            .ledger
+            .creation(id)
+            .ok_or("an object without its record")?;
+        let shape = match decode::<Control>(&recipe.record) {
+            Ok(Control::Buffer { size, .. }) => Shape::Buffer(size),
+            Ok(Control::Image { format, shape, .. }) => Shape::Image(format, shape, memory.size),
+            _ => return Err("contents of something that has none".into()),
+        };
+        if payload.len < shape.bytes() {
+            return Err("contents that are too short".into());
+        }
+        let shared = &session.shared;
+        let written = match &memory.place {
+            Place::Movable(object) => object.import(&host),
+            Place::Fixed(mem) => shared.context.queue(shared.device, 0).and_then(|queue| {
+                // SAFETY: the contents have the object's bytes (checked above), and the call waits.
+                unsafe { copy_contents(&queue, mem, &shape, false, host.ptr()) }
+            }),
+            Place::Part(_) => Ok(()),
+        };
+        written.map_err(failed)
+    }
+
+    /// Makes everything else.
+    pub fn finish(mut self, mut state: State, contents: Option<Memory>) -> Result<Frozen, String> {
+        let session = self.session.clone();
+        for record in &state.slots {
+            match decode::<Control>(record) {
+                Ok(Control::EventsAdd { .. }) => session.take_message(record).map_err(text)?,
+                _ => return Err("a record that adds no event slots".into()),
+            }
+        }
+        let payloads = payloads(&state);
+        session.set_contents(contents)?;
+        let mut frozen = Frozen {
+            session: session.clone(),
+            workers: Vec::new(),
+        };
+        let queues = std::mem::take(&mut state.queues);
+        let mut queues: IdMap<QueueState> = queues.into_iter().map(|q| (q.id, q)).collect();
+        for (id, payload) in &payloads {
+            if self.created.contains(id) {
+                self.update(*id, *payload)?;
+            }
+        }
+        for step in &state.steps {
+            self.apply(step, &payloads)?;
+            if let Some(queue) = queues.remove(&step.id) {
+                self.add_queue(step, queue, &mut frozen)?;
+            }
+        }
+        session.set_contents(None)?;
+        self.name(&state)?;
+        self.restore(state)?;
+        Ok(frozen)
+    }
+
+    fn add_queue(
+        &mut self,
+        step: &Step,
+        mut queue: QueueState,
+        frozen: &mut Frozen,
+    ) -> Result<(), String> {
+        let message = decode::<Control>(&step.record).map_err(|e| e.to_string())?;
+        let Control::Queue {
+            id,
+            context,
+            device,
+            properties,
+            ring,
+        } = message
+        else {
+            return Err("a queue without its record".into());
+        };
+        let session = &self.session;
+        let made = Making::of(&message);
+        let properties = (context, device, properties);
+        let added = session.add_queue_at(id, properties, ring, position(queue.position));
+        added.map_err(text)?;
+        let handle = session.objects.queue(id);
+        let handle = handle.map_err(|code| format!("queue {id} cannot be made (error {code})"))?;
+        if let Some(made) = made {
+            session.ledger.add(made, &step.record, &session.objects);
+        }
+        let worker = handle.take_worker(Instant::now());
+        let mut worker = worker.ok().flatten().ok_or("a queue has a thread")?;
+        worker.restore(&mut queue).map_err(text)?;
+        if let Some(notify) = queue.released {
+            handle.keep(session.ledger.recipe(id));
+            session.objects.remove(id);
+            session.ledger.remove(id);
+            handle.release(notify);
+        }
+        frozen.workers.push((handle, worker));
+        Ok(())
+    }
+
+    /// Names the objects as the source did.
+    fn name(&mut self, state: &State) -> Result<(), String> {
+        let session = &self.session;
+        let live: HashSet<Id> = state.live.iter().copied().collect();
+        let owed: HashSet<Id> = state.owed.iter().copied().collect();
+        for id in &self.created {
+            if !live.contains(id) {
+                session.release(*id, owed.contains(id));
+            }
+        }
+        for id in owed.difference(&self.created) {
+            session.notices.freed(*id);
+        }
+        for (id, code) in &state.failed {
+            let object = super::super::table::Object::Failed(*code);
+            let named = session.objects.insert(*id, object);
+            named.map_err(|_| "too many objects")?;
+        }
+        let (mut named, _) = session.objects.named();
+        let mut wanted = state.live.clone();
+        named.sort_unstable();
+        wanted.sort_unstable();
+        if named != wanted {
+            return Err("objects are missing".into());
+        }
+        Ok(())
+    }
+
+    /// Continues what belongs to no object.
+    fn restore(&self, state: State) -> Result<(), String> {
+        let session = &self.session;
+        let (control, done) = state.control;
+        let consumer = Consumer::resume(session.segment.control(), position(control));
+        let consumer = consumer.map_err(|e| e.to_string())?;
+        *session.control.locked() = ControlState::new(consumer);
+        session.control_done.store(done, Ordering::Release);
+        let (notices, printed) = state.notices;
+        let ring = session.segment.notices();
+        let restored = session
+            .notices
+            .restore(ring, position(notices), printed, state.unsent);
+        restored.map_err(|e| e.to_string())?;
+        if !session.board.restore(&state.events, &state.watched) {
+            return Err("an event without a slot".into());
+        }
+        let queues = session.queues.locked().clone();
+        for release in state.releases {
+            let after = release.after.iter().filter_map(|(id, count)| {
+                let queue = queues.iter().find(|queue| queue.id == *id)?;
+                Some((queue.clone(), *count))
+            });
+            let after = After::Submitted(after.collect());
+            let target = ReleaseTarget::Object(release.id, release.notify);
+            session.deferred.add(target, after);
+        }
+        session
+            .clock_offset_ns
+            .store(state.clock_offset_ns, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Where the contents of objects are.
+fn payloads(state: &State) -> IdMap<Payload> {
+    let payload = |(id, offset, len): &(Id, u64, u64)| {
+        let payload = Payload {
+            arena: CONTENTS,
+            offset: *offset,
+            len: *len,
+        };
+        (*id, payload)
+    };
+    state.contents.iter().map(payload).collect()
+}
+
+/// The reason for which a request has failed.
+fn succeeded(reply: &Result<Reply, crate::driver::Code>) -> Result<(), String> {
+    match reply {
+        Err(code) => Err(format!("error {code}")),
+        Ok(Reply::Binaries(codes)) => match codes.iter().find(|code| **code != CL_SUCCESS) {
+            Some(code) => Err(format!("error {code}")),
+            None => Ok(()),
+        },
+        Ok(Reply::Built { code, devices, .. }) if *code != CL_SUCCESS => {
+            let log = devices
+                .first()
+                .map(|device| String::from_utf8_lossy(&device.3));
+            let log = log.unwrap_or_default();
+            let line = log.lines().find(|line| !line.trim().is_empty());
+            Err(format!("error {code}: {:.200}", line.unwrap_or_default()))
+        }
+        Ok(_) => Ok(()),
+    }
+}

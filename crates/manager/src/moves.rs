@@ -1,0 +1,503 @@
+//! Live moves: a session continues on another device of this node.
+//!
+//! The manager gives both executors one end of a socket and lets the target start the session once
+//! it is built. It never has two executors serve a session: the source forgets it when the target
+//! reports its start over that socket, and continues it otherwise.
+
+mod compatibility;
+
+use crate::accept::{allows, cache_dir};
+use crate::executors::{Place, Process};
+use crate::node::{Device, Node, SessionRecord};
+use crate::tenants::Tenant;
+use baltra_channel::Channel;
+use baltra_ring::Locked;
+use baltra_wire::executor::{SessionFacts, SessionStart, ToExecutor};
+use baltra_wire::SessionFlags;
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A move ends within this, or is given up. The executors' own limits are shorter.
+const MOVE_MAX: Duration = Duration::from_secs(55);
+
+/// How long commands in flight of a session may take before its move is given up.
+pub(crate) const WAIT: Duration = Duration::from_secs(2);
+/// The most that a request may allow.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// The source frees what it had of a session that has moved within this.
+const FREE_MAX: Duration = Duration::from_secs(5);
+
+/// Executors describe their sessions within this.
+const DESCRIBE_MAX: Duration = Duration::from_secs(2);
+
+/// A session that has moved.
+#[derive(Clone, Debug)]
+pub struct Moved {
+    /// The device that it has left.
+    pub from: String,
+    /// The device that it is on.
+    pub to: String,
+    /// The whole move.
+    pub took: Duration,
+    /// Time during which none of its commands ran.
+    pub stopped: Duration,
+    /// Bytes of its objects that were copied, and those of them that were copied while it was
+    /// stopped.
+    pub bytes: (u64, u64),
+}
+
+/// Reasons for which a session does not move. It continues where it is, or has ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no such session.
+    #[error("there is no session {0} (`baltra session ls` lists them)")]
+    NoSession(u64),
+    /// There is no such device.
+    #[error("there is no device '{0}' (`baltra devices` lists them)")]
+    NoDevice(String),
+    /// The request cannot be carried out.
+    #[error("session {session} cannot move to device '{device}': {why}")]
+    Refused {
+        /// The session.
+        session: u64,
+        /// The device.
+        device: String,
+        /// The reason.
+        why: String,
+    },
+    /// Facts differ that the program may have read.
+    #[error(
+        "session {session} may have read facts about its device that differ on '{device}': \
+         {facts}; `--force` moves it nevertheless"
+    )]
+    Facts {
+        /// The session.
+        session: u64,
+        /// The device.
+        device: String,
+        /// The facts, with both values.
+        facts: String,
+    },
+    /// It is being moved.
+    #[error("session {0} is being moved already: wait until that has ended")]
+    Moving(u64),
+    /// The move failed.
+    #[error("session {session} has not moved: {why}")]
+    Failed {
+        /// The session.
+        session: u64,
+        /// The reason.
+        why: String,
+    },
+}
+
+/// A move in progress.
+struct Move {
+    source: u64,
+    target: u64,
+    /// The session's record at the target.
+    record: SessionRecord,
+    /// The session has ended in the source, or the source itself: it is in the target only.
+    is_source_out: bool,
+    /// The target has ended.
+    is_target_out: bool,
+    result: Sender<Outcome>,
+    /// The source has freed the session.
+    freed: Sender<()>,
+}
+
+/// The time for which a session was stopped and the bytes copied, or why it has not moved.
+type Outcome = Result<(Duration, (u64, u64)), String>;
+
+impl Move {
+    /// Reports the session's end, if there is nothing left of it.
+    fn give_up(&self) {
+        if self.is_source_out && self.is_target_out {
+            let _ = self.result.send(Err("its executor has ended".into()));
+        }
+    }
+}
+
+/// All moves in progress, by session, and descriptions that are waited for.
+#[derive(Default)]
+pub(crate) struct Moves {
+    moves: Mutex<HashMap<u64, Option<Move>>>,
+    described: Mutex<HashMap<u64, Described>>,
+}
+
+/// A description that is waited for.
+struct Described {
+    executor: u64,
+    sender: Sender<Vec<SessionFacts>>,
+}
+
+/// The reservation of a session for one move.
+struct Reserved<'a> {
+    moves: &'a Moves,
+    session: u64,
+}
+
+impl Reserved<'_> {
+    /// Ends the move; returns whether the session has ended in the source.
+    fn end(self) -> bool {
+        let own = self.moves.moves.locked().remove(&self.session);
+        own.flatten().is_some_and(|own| own.is_source_out)
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.moves.moves.locked().remove(&self.session);
+    }
+}
+
+impl Moves {
+    fn reserve(&self, session: u64) -> Result<Reserved<'_>, Error> {
+        let mut moves = self.moves.locked();
+        if moves.contains_key(&session) {
+            return Err(Error::Moving(session));
+        }
+        moves.insert(session, None);
+        Ok(Reserved {
+            moves: self,
+            session,
+        })
+    }
+
+    fn begin(&self, session: u64, began: Move) {
+        self.moves.locked().insert(session, Some(began));
+    }
+
+    /// The executor has built the session: it starts there, unless the move was given up.
+    pub fn built(&self, executor: u64, session: u64, process: &Process) {
+        let moves = self.moves.locked();
+        let own = moves.get(&session).and_then(|own| own.as_ref());
+        let goes = own.is_some_and(|own| own.target == executor && !own.is_source_out);
+        let message = if goes {
+            ToExecutor::MoveGo { session }
+        } else {
+            ToExecutor::MoveDrop { session }
+        };
+        // If it cannot be sent, the target has ended, and the source continues the session.
+        let _ = process.send(&message, &[]);
+    }
+
+    /// The session has started at the target: its record there, and the way to the caller;
+    /// `None`: the report is unfounded.
+    fn started(&self, executor: u64, session: u64) -> Option<(SessionRecord, Sender<Outcome>)> {
+        let moves = self.moves.locked();
+        let own = moves.get(&session)?.as_ref()?;
+        (own.target == executor).then(|| (own.record.clone(), own.result.clone()))
+    }
+
+    /// The executor reports that the session has not moved. The source decides, while there is one.
+    pub fn failed(&self, executor: u64, session: u64, reason: &str) {
+        let moves = self.moves.locked();
+        let Some(Some(own)) = moves.get(&session) else {
+            return;
+        };
+        let decides = own.source == executor || own.is_source_out && own.target == executor;
+        if decides {
+            let _ = own.result.send(Err(reason.to_owned()));
+        }
+    }
+
+    /// A session has ended in an executor, or with it; returns whether it may have moved, so that
+    /// the target's report decides.
+    pub fn session_ended(&self, executor: u64, session: u64) -> bool {
+        let mut moves = self.moves.locked();
+        let Some(Some(own)) = moves.get_mut(&session) else {
+            return false;
+        };
+        if own.source != executor {
+            return false;
+        }
+        own.is_source_out = true;
+        let _ = own.freed.send(());
+        own.give_up();
+        true
+    }
+
+    /// An executor has ended, after its sessions.
+    pub fn executor_ended(&self, executor: u64) {
+        let mut moves = self.moves.locked();
+        for own in moves.values_mut().flatten() {
+            if own.target == executor {
+                own.is_target_out = true;
+                own.give_up();
+            }
+        }
+        drop(moves);
+        self.described
+            .locked()
+            .retain(|_, waiting| waiting.executor != executor);
+    }
+
+    /// An executor describes its sessions.
+    pub fn described(&self, executor: u64, call: u64, facts: Vec<SessionFacts>, is_last: bool) {
+        let mut described = self.described.locked();
+        let Some(waiting) = described.get(&call).filter(|w| w.executor == executor) else {
+            return;
+        };
+        let _ = waiting.sender.send(facts);
+        if is_last {
+            described.remove(&call);
+        }
+    }
+}
+
+impl Node {
+    /// Moves a session to another device. `wait`: how long its commands in flight may take; with
+    /// `force`, although facts differ that it may have read.
+    pub fn move_session(
+        &self,
+        session: u64,
+        device: &str,
+        wait: Duration,
+        force: bool,
+    ) -> Result<Moved, Error> {
+        let began = Instant::now();
+        let reserved = self.moves.reserve(session)?;
+        let record = self.sessions().get(&session).cloned();
+        let record = record.ok_or(Error::NoSession(session))?;
+        let missing = |name: &str| Error::NoDevice(name.to_owned());
+        let source = self.device(&record.device);
+        let source = source.ok_or_else(|| missing(&record.device))?.clone();
+        let target = self.device(device).ok_or_else(|| missing(device))?.clone();
+        self.check(session, &record, (&source, &target), force)?;
+        let refused = |why: String| Error::Refused {
+            session,
+            device: target.name().to_owned(),
+            why,
+        };
+        let place = target.pool.place(&record.tenant, session);
+        let place = place.map_err(|e| refused(e.to_string()))?;
+        let moved = self.send(session, &record, (&source, &target), &place, wait);
+        let moved = moved.and_then(|(result, freed)| {
+            let moved = wait_for(&result)?;
+            // Until then the source cannot get the session back.
+            let _ = freed.recv_timeout(FREE_MAX);
+            Ok(moved)
+        });
+        let is_source_out = reserved.end();
+        match moved {
+            Ok((stopped, bytes)) => Ok(Moved {
+                from: source.name().to_owned(),
+                to: target.name().to_owned(),
+                took: began.elapsed(),
+                stopped,
+                bytes,
+            }),
+            Err(why) => {
+                if is_source_out {
+                    self.forget_session(record.executor, session);
+                }
+                // Without effect if it has built nothing.
+                let _ = place.process.send(&ToExecutor::MoveDrop { session }, &[]);
+                target.pool.session_ended(place.executor, session);
+                Err(Error::Failed { session, why })
+            }
+        }
+    }
+
+    /// Whether a session may and can move.
+    fn check(
+        &self,
+        session: u64,
+        record: &SessionRecord,
+        (source, target): (&Arc<Device>, &Arc<Device>),
+        force: bool,
+    ) -> Result<(), Error> {
+        let device = target.name().to_owned();
+        let refused = |why: &str| {
+            Err(Error::Refused {
+                session,
+                device: device.clone(),
+                why: why.to_owned(),
+            })
+        };
+        if Arc::ptr_eq(source, target) {
+            return refused("it is there");
+        }
+        if self.is_draining() {
+            return refused("the manager is shutting down");
+        }
+        let tenant = self.tenants.get(&record.tenant);
+        let tenant = tenant.unwrap_or_else(|| Tenant::named(&record.tenant));
+        if !allows(target, &tenant) {
+            return refused("its tenant may not use that device");
+        }
+        if let Some(why) = cannot(record) {
+            return refused(why);
+        }
+        for device in [source, target] {
+            if device.options.image == crate::options::ImageKind::Exclusive {
+                return refused("a device that holds one image at a time takes no part in moves");
+            }
+        }
+        let differences = match (source.description.get(), target.description.get()) {
+            (Some(from), Some(to)) => compatibility::compare(&from, &to),
+            _ => return refused("the device's driver has not been loaded yet"),
+        };
+        if !differences.forbidding.is_empty() {
+            return refused(&differences.forbidding.join("; "));
+        }
+        if !force && !differences.facts.is_empty() {
+            return Err(Error::Facts {
+                session,
+                device,
+                facts: differences.facts.join("; "),
+            });
+        }
+        Ok(())
+    }
+
+    /// Has both executors begin.
+    fn send(
+        &self,
+        session: u64,
+        record: &SessionRecord,
+        (source, target): (&Arc<Device>, &Arc<Device>),
+        place: &Place,
+        wait: Duration,
+    ) -> Result<(Receiver<Outcome>, Receiver<()>), String> {
+        let text = |e: std::io::Error| e.to_string();
+        let tenant = self.tenants.get(&record.tenant);
+        let tenant = tenant.unwrap_or_else(|| Tenant::named(&record.tenant));
+        let lease = self.lease(target, place.executor, &tenant).map_err(text)?;
+        let lease = &lease.lease;
+        let start = SessionStart {
+            session,
+            tenant: tenant.name.clone(),
+            limits: tenant.limits.or(self.options.limits).wire(),
+            // The source has them.
+            flags: SessionFlags::default(),
+            lease: lease.id,
+            instance: record.instance.clone(),
+        };
+        let from = source.pool.with(record.executor, |e| e.process.clone());
+        let from = from.ok_or("its executor has ended")?;
+        let (ours, theirs) = Channel::pair().map_err(text)?;
+        let (sender, result) = channel();
+        let (freed, was_freed) = channel();
+        self.moves.begin(
+            session,
+            Move {
+                source: record.executor,
+                target: place.executor,
+                record: SessionRecord {
+                    device: target.name().to_owned(),
+                    executor: place.executor,
+                    executor_pid: place.process.pid,
+                    ..record.clone()
+                },
+                is_source_out: false,
+                is_target_out: false,
+                result: sender,
+                freed,
+            },
+        );
+        let fds = [ours.as_fd(), lease.page.as_fd(), lease.bell.as_fd()];
+        let cache = cache_dir(target, &tenant);
+        let start = ToExecutor::MoveIn(start);
+        crate::executors::hand_over(place, &tenant, &cache, &start, &fds).map_err(text)?;
+        let description = target.description.get();
+        let allocation_bytes_max =
+            description.map_or(0, |d| d.number(compatibility::CL_DEVICE_MAX_MEM_ALLOC_SIZE));
+        let out = ToExecutor::MoveOut {
+            session,
+            wait_ms: u32::try_from(wait.as_millis()).unwrap_or(u32::MAX),
+            allocation_bytes_max,
+        };
+        from.send(&out, &[theirs.as_fd()]).map_err(text)?;
+        Ok((result, was_freed))
+    }
+
+    /// Removes a session that has ended in an executor, unless it has moved to another one.
+    pub(crate) fn forget_session(&self, executor: u64, session: u64) {
+        if self.moves.session_ended(executor, session) {
+            return;
+        }
+        let mut sessions = self.sessions();
+        let is_there = |record: &SessionRecord| record.executor == executor;
+        if sessions.get(&session).is_some_and(is_there) {
+            sessions.remove(&session);
+        }
+    }
+
+    /// A session has started at its target.
+    pub(crate) fn move_started(
+        &self,
+        device: &Device,
+        executor: u64,
+        session: u64,
+        stopped: Duration,
+        bytes: (u64, u64),
+    ) {
+        let Some((record, result)) = self.moves.started(executor, session) else {
+            return;
+        };
+        let tenant = record.tenant.clone();
+        self.sessions().insert(session, record);
+        self.accounts.count_session(&tenant, device.name());
+        self.urge_registry();
+        tracing::info!(
+            session,
+            tenant,
+            device = device.name(),
+            stopped_us = stopped.as_micros() as u64,
+            bytes = bytes.0,
+            stopped_bytes = bytes.1,
+            "session moved"
+        );
+        // The operator may have given up.
+        let _ = result.send(Ok((stopped, bytes)));
+    }
+
+    /// What the executors report about their sessions.
+    pub(crate) fn describe_sessions(&self) -> HashMap<u64, SessionFacts> {
+        let mut waiting = Vec::new();
+        for device in &self.devices {
+            for (executor, process) in device.pool.serving() {
+                let call = self.next_number();
+                let (sender, facts) = channel();
+                let mut described = self.moves.described.locked();
+                described.insert(call, Described { executor, sender });
+                drop(described);
+                // One that does not read answers nothing.
+                let _ = process.send(&ToExecutor::Describe { call }, &[]);
+                waiting.push((call, facts));
+            }
+        }
+        let until = Instant::now() + DESCRIBE_MAX;
+        let mut all = HashMap::new();
+        for (call, facts) in waiting {
+            loop {
+                let left = until.saturating_duration_since(Instant::now());
+                match facts.recv_timeout(left) {
+                    Ok(facts) => all.extend(facts.into_iter().map(|f| (f.session, f))),
+                    Err(_) => break,
+                }
+            }
+            self.moves.described.locked().remove(&call);
+        }
+        all
+    }
+}
+
+fn wait_for(result: &Receiver<Outcome>) -> Outcome {
+    match result.recv_timeout(MOVE_MAX) {
+        Ok(result) => result,
+        Err(RecvTimeoutError::Timeout) => Err("the executors do not answer".into()),
+        Err(RecvTimeoutError::Disconnected) => Err("the move was given up".into()),
+    }
+}
+
+/// The reason for which a session of this kind cannot move.
+pub(crate) fn cannot(record: &SessionRecord) -> Option<&'static str> {
+    (record.transport == "ivshmem").then_some("its memory is that of a virtual machine")
+}

@@ -1,0 +1,347 @@
+//! Live moves: a program continues, with the right bytes, while its session moves between devices, and
+//! whatever ends during the move.
+
+use baltra_testkit::{until, Daemon, Options};
+use baltra_tests::{
+    baltra, compile, compile_driver, json, kill, nothing_panicked, session_count, tenants,
+    through_with, Running,
+};
+use std::process::Output;
+use std::time::Duration;
+
+/// Two devices, with these keys each.
+fn two(keys: &str) -> Daemon {
+    two_of([keys, keys])
+}
+
+fn two_of(keys: [&str; 2]) -> Daemon {
+    let config = ["a", "b"].into_iter().zip(keys).enumerate();
+    let config = config.map(|(at, (name, keys))| {
+        format!("[[device]]\nname = '{name}'\nselect = '{at}'\n{keys}\n")
+    });
+    let options = Options {
+        config: config.collect(),
+        ..Options::default()
+    };
+    let daemon = Daemon::start_with(baltra(), &options).expect("a daemon starts");
+    tenants(&daemon, &["red"]);
+    daemon
+}
+
+/// `programs/moving.c` on the first device.
+fn moving(daemon: &Daemon, arguments: &[&str]) -> Running {
+    let program = compile("moving");
+    let mut command = through_with(daemon, &["--tenant", "red", "--device", "a"], program);
+    command.args(arguments);
+    let mut running = Running::start(command);
+    running.wait_line("round");
+    running
+}
+
+/// The number and the device of the only session.
+fn only(daemon: &Daemon) -> (u64, String) {
+    let sessions = json(daemon, &["session", "ls"]);
+    let sessions = sessions.as_array().expect("a list");
+    assert_eq!(sessions.len(), 1, "{sessions:?}");
+    let device = sessions[0]["device"].as_str().expect("a name");
+    (sessions[0]["id"].as_u64().expect("a number"), device.into())
+}
+
+fn move_with(daemon: &Daemon, session: u64, device: &str, more: &[&str]) -> Output {
+    let number = session.to_string();
+    let mut arguments = vec!["session", "move", &number, "--to", device];
+    arguments.extend(more);
+    daemon.baltra(&arguments).expect("the tool runs")
+}
+
+fn other(device: &str) -> &'static str {
+    match device {
+        "a" => "b",
+        _ => "a",
+    }
+}
+
+/// Moves the session to the device and returns the answer.
+fn must_move(daemon: &Daemon, session: u64, device: &str) -> serde_json::Value {
+    let output = move_with(daemon, session, device, &["--json"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}\n{}", daemon.log());
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// The error of a move that must fail.
+fn refusal(output: &Output) -> String {
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "the move succeeds");
+    error
+}
+
+/// Numbers that differ from run to run of the test, from a printed seed.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Random {
+        let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        let seed = seed.as_nanos() as u64;
+        println!("seed {seed}");
+        Random(seed)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005);
+        self.0 = self.0.wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+/// A program that moves back and forth, as fast as it goes, and checks all bytes after each move.
+fn back_and_forth(keys: &str, arguments: &[&str], moves: usize) {
+    let daemon = two(keys);
+    let mut program = moving(&daemon, arguments);
+    let (session, mut device) = only(&daemon);
+    for _ in 0..moves {
+        device = other(&device).into();
+        must_move(&daemon, session, &device);
+    }
+    program.wait_progress();
+    assert_eq!(only(&daemon), (session, device));
+    drop(program);
+    until("no session is left", || session_count(&daemon) == 0).unwrap();
+    nothing_panicked(&daemon);
+}
+
+#[test]
+fn test_a_program_with_buffers_in_its_own_memory_moves() {
+    back_and_forth("", &["0", "65536", "20"], 8);
+}
+
+#[test]
+fn test_a_program_with_buffers_on_the_device_moves() {
+    back_and_forth("host_memory = false", &["0", "1048576", "20"], 8);
+}
+
+#[test]
+fn test_a_program_whose_buffers_are_swapped_moves() {
+    let keys = "host_memory = false\nisolation = 'device'\nmemory_overcommit = 64\n\
+                memory_bytes = 100000";
+    back_and_forth(keys, &["0", "65536", "20"], 8);
+}
+
+#[test]
+fn test_a_program_without_pauses_moves() {
+    back_and_forth("host_memory = false", &["0", "16384", "0"], 16);
+}
+
+#[test]
+fn test_a_move_reports_what_it_has_cost_and_where_the_session_is() {
+    let daemon = two("host_memory = false");
+    let mut program = moving(&daemon, &["0", "4194304", "1"]);
+    let (session, device) = only(&daemon);
+    assert_eq!(device, "a");
+    let moved = must_move(&daemon, session, "b");
+    let number = |key: &str| moved[key].as_u64().expect("a number");
+    assert!(number("bytes") >= 4 << 20, "{moved}");
+    assert!(number("stopped_us") <= number("took_us"), "{moved}");
+    program.wait_progress();
+    assert_eq!(only(&daemon), (session, "b".into()));
+    let listed = &json(&daemon, &["session", "ls"])[0];
+    assert_eq!(listed["can_move"], true, "{listed}");
+    assert!(
+        listed["resident_bytes"].as_u64() >= Some(4 << 20),
+        "{listed}"
+    );
+    assert!(listed["queues"].as_u64() >= Some(2), "{listed}");
+    let usage = json(&daemon, &["tenant", "usage"]);
+    let used = |device: &str| {
+        let lines = usage.as_array().expect("a list").iter();
+        let mut own = lines.filter(|line| line["device"] == device);
+        let line = own.next().expect("a line of the device");
+        line["memory_used_bytes"].as_u64().expect("a number")
+    };
+    assert!(used("b") >= 4 << 20, "{usage}");
+    assert_eq!(used("a"), 0, "{usage}");
+    let again = refusal(&move_with(&daemon, session, "b", &[]));
+    assert!(again.contains("it is there"), "{again}");
+    drop(program);
+    until("no session is left", || session_count(&daemon) == 0).unwrap();
+    let ended = refusal(&move_with(&daemon, session, "a", &[]));
+    assert!(ended.contains("there is no session"), "{ended}");
+    nothing_panicked(&daemon);
+}
+
+#[test]
+fn test_a_device_that_cannot_build_the_program_refuses_the_session_which_continues() {
+    let driver = compile_driver("refusing_driver");
+    let refusing = format!("driver = '{}'", driver.display());
+    let daemon = two_of(["", &refusing]);
+    let mut program = moving(&daemon, &["0", "65536", "1"]);
+    let (session, _) = only(&daemon);
+    for _ in 0..3 {
+        let error = refusal(&move_with(&daemon, session, "b", &["--force"]));
+        assert!(error.contains("cannot be built: error -11"), "{error}");
+        program.wait_progress();
+        assert_eq!(only(&daemon), (session, "a".into()));
+    }
+    nothing_panicked(&daemon);
+}
+
+#[test]
+fn test_a_move_waits_for_a_long_kernel_or_gives_up() {
+    let daemon = two("");
+    let mut program = moving(&daemon, &["0", "65536", "1", "1500"]);
+    let (session, _) = only(&daemon);
+    program.wait_line("spins");
+    let error = refusal(&move_with(&daemon, session, "b", &["--wait-ms", "50"]));
+    assert!(
+        error.contains("a command runs for longer than the 50 ms"),
+        "{error}"
+    );
+    program.wait_line("round");
+    assert_eq!(only(&daemon), (session, "a".into()));
+    program.wait_line("spins");
+    let output = move_with(&daemon, session, "b", &["--wait-ms", "10000", "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    program.wait_line("round");
+    program.wait_line("round");
+    nothing_panicked(&daemon);
+}
+
+#[test]
+fn test_of_two_moves_of_one_session_the_second_is_refused() {
+    let daemon = two("");
+    let mut program = moving(&daemon, &["0", "65536", "1", "1500"]);
+    let (session, _) = only(&daemon);
+    program.wait_line("spins");
+    std::thread::scope(|scope| {
+        let both = [(); 2]
+            .map(|()| scope.spawn(|| move_with(&daemon, session, "b", &["--wait-ms", "10000"])));
+        let both = both.map(|one| one.join().expect("no panic"));
+        let (done, refused): (Vec<_>, Vec<_>) = both.iter().partition(|o| o.status.success());
+        assert_eq!((done.len(), refused.len()), (1, 1), "{both:?}");
+        let error = refusal(refused[0]);
+        assert!(error.contains("is being moved already"), "{error}");
+    });
+    program.wait_line("round");
+    nothing_panicked(&daemon);
+}
+
+#[test]
+fn test_facts_that_differ_need_force() {
+    let daemon = two_of(["", "host_memory = false"]);
+    let mut program = moving(&daemon, &["0", "65536", "1"]);
+    let (session, _) = only(&daemon);
+    let error = refusal(&move_with(&daemon, session, "b", &["--force"]));
+    assert!(error.contains("buffers in its own memory"), "{error}");
+    program.wait_progress();
+    assert_eq!(only(&daemon), (session, "a".into()));
+}
+
+#[test]
+fn test_shared_virtual_memory_stays() {
+    let daemon = two("");
+    let program = compile("svm_stays");
+    let command = through_with(&daemon, &["--tenant", "red", "--device", "a"], program);
+    let mut running = Running::start(command);
+    running.wait_line("allocated");
+    let (session, _) = only(&daemon);
+    let listed = &json(&daemon, &["session", "ls"])[0];
+    assert_eq!(listed["obstacle"], "it has shared virtual memory");
+    assert_eq!(listed["can_move"], false);
+    let error = refusal(&move_with(&daemon, session, "b", &[]));
+    assert!(error.contains("shared virtual memory"), "{error}");
+    assert!(!running.has_ended());
+}
+
+/// Which process is killed while a session moves.
+#[derive(Clone, Copy, PartialEq)]
+enum Victim {
+    Source,
+    Target,
+    Client,
+}
+
+/// The process of the executor on a device; `None`: there is none.
+fn executor_on(daemon: &Daemon, device: &str) -> Option<u32> {
+    let sessions = json(daemon, &["sessions"]);
+    let mut sessions = sessions.as_array().expect("a list").iter();
+    let own = sessions.find(|s| s["device"] == device)?;
+    own["executor_pid"].as_u64().map(|pid| pid as u32)
+}
+
+/// Kills one of the processes at a random moment of a move, many times. A program whose own executor
+/// and which itself was not killed continues.
+fn killed(victim: Victim, times: usize) {
+    let daemon = two("host_memory = false");
+    let mut random = Random::new();
+    let mut program = moving(&daemon, &["0", "1048576", "1"]);
+    // One session stays on each device, so that its executor is known.
+    let place = |device: &str| {
+        let command = through_with(
+            &daemon,
+            &["--tenant", "red", "--device", device],
+            compile("work"),
+        );
+        let mut command = command;
+        command.args(["0", "4096", "50"]);
+        let mut running = Running::start(command);
+        running.wait_line("round");
+        running
+    };
+    for round in 0..times {
+        let beside = [place("a"), place("b")];
+        let sessions = json(&daemon, &["session", "ls"]);
+        let sessions = sessions.as_array().expect("a list");
+        let own = sessions.iter().find(|s| s["pid"] == program.pid());
+        let own = own.unwrap_or_else(|| panic!("lost in round {round}: {}", daemon.log()));
+        let (session, from) = (own["id"].as_u64().unwrap(), own["device"].as_str().unwrap());
+        let to = other(from);
+        let pid = match victim {
+            Victim::Source => executor_on(&daemon, from).expect("an executor"),
+            Victim::Target => executor_on(&daemon, to).expect("an executor"),
+            Victim::Client => program.pid(),
+        };
+        let wait = Duration::from_micros(random.below(60_000));
+        let output = std::thread::scope(|scope| {
+            let moved = scope.spawn(|| move_with(&daemon, session, to, &[]));
+            std::thread::sleep(wait);
+            kill(pid);
+            moved.join().expect("no panic")
+        });
+        drop(beside);
+        let was_killed = match victim {
+            Victim::Client => true,
+            // A session that had moved away lives.
+            Victim::Source => !output.status.success(),
+            // One that had arrived was killed with its executor.
+            Victim::Target => {
+                let log = daemon.log();
+                log.contains(&format!("session moved here session={session}"))
+            }
+        };
+        if was_killed {
+            until("the program ends", || program.has_ended()).unwrap();
+            until("no session is left", || session_count(&daemon) == 0).unwrap();
+            program = moving(&daemon, &["0", "1048576", "1"]);
+        } else {
+            program.wait_progress();
+        }
+    }
+    drop(program);
+    until("no session is left", || session_count(&daemon) == 0).unwrap();
+    nothing_panicked(&daemon);
+}
+
+#[test]
+fn test_no_session_is_lost_with_the_executor_that_it_moves_to() {
+    killed(Victim::Target, 8);
+}
+
+#[test]
+fn test_a_session_that_has_moved_outlives_its_former_executor() {
+    killed(Victim::Source, 8);
+}
+
+#[test]
+fn test_nothing_is_left_of_a_client_that_dies_while_its_session_moves() {
+    killed(Victim::Client, 8);
+}
