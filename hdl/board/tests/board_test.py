@@ -22,6 +22,7 @@ from harness import (
     BOARD_IP,
     DEVICE,
     MODEL,
+    PATIENCE_S,
     REGIONS,
     Board,
     UserBoard,
@@ -216,7 +217,7 @@ def test_more_functions_than_regions():
 
             def client(i):
                 draw = random.Random(i)
-                connection = http.client.HTTPConnection(BOARD_IP, timeout=30)
+                connection = http.client.HTTPConnection(BOARD_IP, timeout=PATIENCE_S)
                 for _ in range(40):
                     name, body = (
                         draw.choice(list(names)),
@@ -361,7 +362,7 @@ def test_other_regions_answer_during_a_load():
 def test_slow_and_quick_functions_on_one_connection():
     slow = random.Random(3).randbytes(20000)
     with Board():
-        s = connect(30)
+        s = connect()
         calls = [
             ("sha256", slow),
             ("echo", b"a"),
@@ -406,7 +407,7 @@ def refused(directory, *options):
         [MODEL, "--tap", DEVICE, "--functions", directory, *options],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 2, (done.returncode, done.stderr)
     return done.stderr
@@ -450,12 +451,12 @@ def test_user_mode_networking():
     with UserBoard() as board:
         for size in [0, 1, 1459, 1460, 1461, 70000, 1 << 20]:
             body = random.Random(size).randbytes(size)
-            out = curl("--data-binary", "@-", f"{board.url}/function/echo", body=body, seconds=30)
+            out = curl("--data-binary", "@-", f"{board.url}/function/echo", body=body)
             assert out == body, (size, len(out))
 
         def client(i):
             draw = random.Random(i)
-            connection = http.client.HTTPConnection("127.0.0.1", board.port, timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", board.port, timeout=PATIENCE_S)
             for _ in range(20):
                 body = draw.randbytes(draw.choice([0, 1, 64, 1460, 10000, 60000]))
                 connection.request("POST", "/function/uppercase", body)
@@ -490,10 +491,7 @@ def test_user_mode_networking():
         for s in idle:
             s.sendall(request(b"x"))
             assert Answers(s).next() == (200, b"x")
-        assert (
-            curl("-d", "seventeenth", f"{board.url}/function/uppercase", seconds=20)
-            == b"SEVENTEENTH"
-        )
+        assert curl("-d", "seventeenth", f"{board.url}/function/uppercase") == b"SEVENTEENTH"
 
 
 def test_networks_that_cannot_be_had():
@@ -508,7 +506,7 @@ def test_networks_that_cannot_be_had():
         (): "--tap",
     }
     for options, why in cases.items():
-        done = subprocess.run([MODEL, *options], capture_output=True, text=True, timeout=20)
+        done = subprocess.run([MODEL, *options], capture_output=True, text=True, timeout=PATIENCE_S)
         assert done.returncode == 2 and why in done.stderr, (options, done.returncode, done.stderr)
 
 

@@ -4,14 +4,14 @@ import http.client
 import socket
 import subprocess
 
-from harness import BOARD_IP
+from harness import BOARD_IP, PATIENCE_S
 
 URL = f"http://{BOARD_IP}"
 FAULTY = ("--loss", "0.05", "--reorder", "0.03", "--duplicate", "0.03", "--corrupt", "0.03")
 LESS_FAULTY = ("--loss", "0.01", "--reorder", "0.006", "--duplicate", "0.006", "--corrupt", "0.006")
 
 
-def curl(*args, body=None, seconds=10):
+def curl(*args, body=None, seconds=PATIENCE_S):
     done = subprocess.run(
         ["curl", "-sS", "-m", str(seconds), *args],
         input=body,
@@ -22,7 +22,7 @@ def curl(*args, body=None, seconds=10):
     return done.stdout
 
 
-def echo(body, seconds):
+def echo(body, seconds=PATIENCE_S):
     """The reply of the function echo, for a body that is sent without waiting for 100 Continue."""
     args = ["-H", "Expect:", "--data-binary", "@-", f"{URL}/function/echo"]
     return curl(*args, body=body, seconds=seconds)
@@ -36,12 +36,12 @@ def metrics():
     }
 
 
-def alive(seconds=10):
+def alive(seconds=PATIENCE_S):
     """A new connection gets a reply."""
     assert curl("-d", "still here", f"{URL}/function/uppercase", seconds=seconds) == b"STILL HERE"
 
 
-def call(name, body=b"", query="", seconds=10):
+def call(name, body=b"", query="", seconds=PATIENCE_S):
     """Status and body of one call, over a new connection."""
     connection = http.client.HTTPConnection(BOARD_IP, timeout=seconds)
     connection.request("POST", f"/function/{name}{query}", body)
@@ -55,7 +55,7 @@ def cold_starts():
     return sum(n for name, n in metrics().items() if name.startswith("cold_starts_total"))
 
 
-def connect(seconds=10, receive_buffer=None):
+def connect(seconds=PATIENCE_S, receive_buffer=None):
     s = socket.socket()
     if receive_buffer:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)

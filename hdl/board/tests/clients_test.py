@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from client import URL, Answers, alive, connect, curl, metrics, request
-from harness import BOARD_IP, LOGS, LONGEST_BODY, ROOT, Board, enter_namespace, run
+from harness import BOARD_IP, LOGS, LONGEST_BODY, PATIENCE_S, ROOT, Board, enter_namespace, run
 
 PROXY = ("127.0.0.1", 8080)
 SIZES = [0, 1, 8, 63, 64, 1000, 1460, 1461, 20000, 200000]
@@ -49,7 +49,7 @@ def proxy(name, configuration, *command):
             yield
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(PATIENCE_S)
 
 
 NGINX = """
@@ -97,7 +97,7 @@ backend board
 
 def through_the_proxy(path="/function"):
     """Bodies of many sizes, then many clients at once; all replies are correct."""
-    connection = http.client.HTTPConnection(*PROXY, timeout=30)
+    connection = http.client.HTTPConnection(*PROXY, timeout=PATIENCE_S)
     for size in SIZES:
         body = random.Random(size).randbytes(size)
         connection.request("POST", f"{path}/echo", body)
@@ -109,7 +109,7 @@ def through_the_proxy(path="/function"):
 
     def client(i):
         draw = random.Random(i)
-        connection = http.client.HTTPConnection(*PROXY, timeout=30)
+        connection = http.client.HTTPConnection(*PROXY, timeout=PATIENCE_S)
         for _ in range(10):
             body = draw.randbytes(draw.choice([1, 64, 1460, 10000]))
             connection.request("POST", f"{path}/uppercase", body)
@@ -160,7 +160,7 @@ def test_ab():
                 ],
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=PATIENCE_S,
             ).stdout
             number = lambda what: int(re.search(rf"{what}:\s+(\d+)", text)[1])
             assert number("Complete requests") == 600 and number("Failed requests") == 0, text
@@ -176,7 +176,7 @@ def test_h2load_in_http_1_1():
             ["h2load", "--h1", "-n", "800", "-c", "8", f"{URL}/healthz"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         ).stdout
         assert re.search(r"800 done, 800 succeeded, 0 failed, 0 errored", text), text
         alive()
@@ -201,7 +201,7 @@ def test_wrk():
             ["wrk", "-t2", "-c12", "-d3s", "-s", script, URL],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         ).stdout
         assert (
             text.count("wrong: 0\n") == 2 and "Socket errors" not in text and "Non-2xx" not in text
@@ -220,7 +220,7 @@ def chromium():
         try:
 
             def command(path, value):
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
                 connection.request("POST", path, json.dumps(value))
                 answer = json.loads(connection.getresponse().read())["value"]
                 if isinstance(answer, dict) and "error" in answer:
@@ -242,7 +242,7 @@ def chromium():
             yield lambda path, value: command(f"/session/{session}{path}", value)
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(PATIENCE_S)
 
 
 FETCHES = """
@@ -302,7 +302,7 @@ def test_http_client_with_a_dropped_connection():
     """A client that leaves within its body affects no others, and may reconnect."""
     with Board(log="dropped"):
         for size in (100, 5000, 100000):
-            connection = http.client.HTTPConnection(BOARD_IP, timeout=10)
+            connection = http.client.HTTPConnection(BOARD_IP, timeout=PATIENCE_S)
             connection.putrequest("POST", "/function/echo")
             connection.putheader("Content-Length", str(size))
             connection.endheaders()
@@ -328,13 +328,12 @@ def test_a_body_of_ten_megabytes():
                     *post,
                     f"{URL}/function/echo",
                     body=body,
-                    seconds=600,
                 )
                 assert out == body + b"200", (framing, expect, len(out))
-            out = curl("-H", framing, *post, f"{URL}/function/sha256", body=body, seconds=600)
+            out = curl("-H", framing, *post, f"{URL}/function/sha256", body=body)
             assert out == digest + b"200", (framing, out)
         # The longest ones and short ones on one connection, so that its rings wrap around.
-        connection = http.client.HTTPConnection(BOARD_IP, timeout=600)
+        connection = http.client.HTTPConnection(BOARD_IP, timeout=PATIENCE_S)
         for size in (10 << 20, 1, 64, LONGEST_BODY):
             connection.request("POST", "/function/echo", (body * 2)[:size])
             answer = connection.getresponse()
@@ -362,12 +361,11 @@ def test_a_body_that_is_too_long():
                     "@-",
                     f"{URL}/function/echo",
                     body=bytes(size),
-                    seconds=60,
                 )
                 assert out.startswith(b"HTTP/1.1 413 ") and out.endswith(
                     b"\r\n\r\ncontent too large\n"
                 ), (size, expect, out)
-        s = connect(60)
+        s = connect()
         with contextlib.suppress(ConnectionError):
             s.sendall(
                 b"POST /function/echo HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n"

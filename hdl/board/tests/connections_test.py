@@ -16,23 +16,21 @@ import threading
 import time
 
 from client import URL, Answers, alive, call, cold_starts, connect, curl, metrics, patient, request
-from harness import BOARD_IP, Board, enter_namespace, functions, image, run
+from harness import BOARD_IP, PATIENCE_S, Board, enter_namespace, functions, image, run
 
 
 def test_megabyte_with_expect():
     body = random.Random(1).randbytes(1 << 20)
     with Board():
         for head in ["Expect: 100-continue", "Expect:"]:
-            out = curl(
-                "-H", head, "--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=30
-            )
+            out = curl("-H", head, "--data-binary", "@-", f"{URL}/function/echo", body=body)
             assert out == body, (head, len(out))
 
 
 def test_megabyte_sent_before_reading():
     body = random.Random(2).randbytes(1 << 20)
     with Board():
-        connection = http.client.HTTPConnection(BOARD_IP, timeout=30)
+        connection = http.client.HTTPConnection(BOARD_IP, timeout=PATIENCE_S)
         for _ in range(3):
             connection.request("POST", "/function/echo", body)
             assert connection.getresponse().read() == body
@@ -52,7 +50,7 @@ def test_keep_alive():
         assert (
             done.stdout == "ok\n" * 5 and done.stderr.count("Re-using existing connection") == 4
         ), done.stderr
-        connection = http.client.HTTPConnection(BOARD_IP, timeout=5)
+        connection = http.client.HTTPConnection(BOARD_IP, timeout=PATIENCE_S)
         for i in range(300):
             connection.request("POST", "/function/uppercase", f"call {i}")
             assert connection.getresponse().read() == f"CALL {i}".encode()
@@ -220,7 +218,7 @@ def test_more_sessions_than_fit():
             assert Answers(s).next() == (200, b"x")
         # All sessions are in use by idle clients: the next client waits until one of them is
         # closed.
-        alive(20)
+        alive()
 
         def client(i):
             body = random.Random(i).randbytes(5000)
@@ -243,7 +241,7 @@ def test_who_waits_for_a_call_is_not_idle():
         stuck=(image("stuck", 256), "timeout=6000000"), echo=(image("echo"), "")
     ) as directory:
         with Board("--functions", directory):
-            s = connect(60)
+            s = connect()
             s.sendall(request(b"for long", "stuck"))
             while cold_starts() < 1:
                 pass
@@ -253,7 +251,7 @@ def test_who_waits_for_a_call_is_not_idle():
                 i.sendall(request(b"x"))
                 assert Answers(i).next() == (200, b"x")
             # All sessions are in use: the next client waits until one that is idle is closed.
-            assert call("echo", b"last", seconds=20) == (200, b"last")
+            assert call("echo", b"last") == (200, b"last")
             assert Answers(s).next()[0] == 503
             assert time.monotonic() - started > 1.5, "the call was too short for this test"
 
@@ -263,7 +261,7 @@ def test_half_requests_do_not_hold_the_board():
         stuck = [connect() for _ in range(16)]
         for s in stuck:
             s.sendall(request(b"never complete" * 10)[:-5])
-        alive(20)
+        alive()
 
 
 def trickle(first, byte, stop, again):
@@ -393,7 +391,7 @@ def test_busy_readers_make_room_for_others():
     body = random.Random(8).randbytes(1 << 20)
 
     def reader(stop):
-        s = connect(seconds=60, receive_buffer=8192)
+        s = connect(receive_buffer=8192)
         s.sendall(request(body))
         try:
             while not stop.wait(0.3) and s.recv(8192):
@@ -436,7 +434,7 @@ def test_busy_connections_stay_while_sessions_are_free():
 def test_mixed_load():
     def client(i):
         draw = random.Random(i)
-        connection = http.client.HTTPConnection(BOARD_IP, timeout=30)
+        connection = http.client.HTTPConnection(BOARD_IP, timeout=PATIENCE_S)
         for _ in range(20):
             body = draw.randbytes(draw.choice([0, 1, 64, 1460, 10000, 60000]))
             connection.request("POST", "/function/echo", body)

@@ -21,11 +21,10 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from harness import BUILT_IN, LOGS, REGIONS, ROOT, UserBoard, functions, image, run
+from harness import BUILT_IN, LOGS, PATIENCE_S, REGIONS, ROOT, UserBoard, functions, image, run
 
 BALTRA = Path(os.environ.get("BALTRA", ROOT / "target/release/baltra"))
 PROGRAM = ROOT / "target/board/device"
-PATIENCE_S = 60
 WIDTH, HEIGHT = 128, 32
 PICTURE = random.Random(8).randbytes(WIDTH * HEIGHT)
 
@@ -77,7 +76,7 @@ class Node:
 
     def __exit__(self, *_):
         self.manager.terminate()
-        self.manager.wait(30)
+        self.manager.wait(PATIENCE_S)
         self.log.close()
 
     def environment(self):
@@ -228,7 +227,7 @@ def gateway(pool, *directories):
         yield url
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE_S)
 
 
 def gateway_url(pool):
@@ -403,7 +402,7 @@ def test_a_board_that_is_gone_is_said():
     with node() as (board, pool):
         pool.program("board", "facts", BUILT_IN / "echo.img")
         board.process.terminate()
-        board.process.wait(10)
+        board.process.wait(PATIENCE_S)
         done = pool.baltra(
             "run", "--device", "board", "--", PROGRAM, "facts", BUILT_IN / "echo.img", check=False
         )

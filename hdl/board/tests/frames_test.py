@@ -30,6 +30,7 @@ from harness import (
     BOARD_IP,
     FIN,
     ISLANDS,
+    PATIENCE_S,
     PSH,
     RST,
     SYN,
@@ -78,7 +79,7 @@ def test_faulty_link_bulk():
 def test_long_link():
     body = random.Random(6).randbytes(200000)
     with Board("--delay", 50, log="delay"):
-        assert curl("--data-binary", "@-", f"{URL}/function/echo", body=body, seconds=20) == body
+        assert curl("--data-binary", "@-", f"{URL}/function/echo", body=body) == body
 
 
 def test_closed_window():
@@ -183,7 +184,7 @@ def test_bad_checksums_are_ignored():
         for frame in [good(), echo(0)]:
             wire.clear()
             wire.send(frame)
-            assert wire.receive(0.5) is not None
+            assert wire.receive(PATIENCE_S) is not None
         alive()
 
 
@@ -222,7 +223,7 @@ def test_segments_out_of_order_overlapping_and_stale():
             c.send(ACK, text[a:b], seq=start + a, **change)
 
         part(100, 200)  # a gap: the expected position is acknowledged at once
-        assert c.receive()[2] == start
+        assert c.receive(PATIENCE_S)[2] == start
         part(0, 50)
         part(0, 50)  # again
         part(30, 120)  # half of it already received
@@ -230,7 +231,7 @@ def test_segments_out_of_order_overlapping_and_stale():
         part(110, 1000)
         part(1000, len(text))
         got, seen = b"", c.ack
-        while (answer := c.receive(1)) is not None:
+        while (answer := c.receive(PATIENCE_S)) is not None:
             flags, seq, ack, _, payload = answer
             if payload and seq == seen & 0xFFFFFFFF:
                 got += payload
@@ -242,13 +243,13 @@ def test_segments_out_of_order_overlapping_and_stale():
         # A blind reset in the window gets a challenge ACK, an exact one works (RFC 5961).
         wire.clear()
         c.send(RST, seq=start + len(text) + 5, ack=seen)
-        challenge = c.receive(0.5)
+        challenge = c.receive(PATIENCE_S)
         assert challenge and challenge[0] == ACK, challenge
         c.send(SYN, seq=start + len(text) + 5, ack=seen)
-        assert c.receive(0.5)[0] == ACK
+        assert c.receive(PATIENCE_S)[0] == ACK
         # A keep-alive probe gets an acknowledgment.
         c.send(ACK, seq=start + len(text) - 1, ack=seen)
-        answer = c.receive(0.5)
+        answer = c.receive(PATIENCE_S)
         assert answer and answer[2] == (start + len(text)) & 0xFFFFFFFF
         assert metrics()["connections"] == 2
         c.send(RST, seq=start + len(text), ack=seen)
@@ -262,10 +263,10 @@ def test_lost_answers_are_sent_again():
         c = RawConnection(wire).open()
         text = request(b"again")
         c.send(ACK | PSH, text)
-        first = c.receive(1)
+        first = c.receive(PATIENCE_S)
         # Without acknowledgments the same bytes are retransmitted, with growing intervals.
         started = time.monotonic()
-        second, third = c.receive(3), c.receive(5)
+        second, third = c.receive(PATIENCE_S), c.receive(PATIENCE_S)
         assert first[1] == second[1] == third[1] and first[4] == second[4] == third[4]
         assert time.monotonic() - started > 1
 
@@ -273,23 +274,29 @@ def test_lost_answers_are_sent_again():
 def test_fast_retransmit():
     with Board(), Wire() as wire:
         call("echo")
-        c = RawConnection(wire).open()
-        text = request(b"y" * 8000)
-        for at in range(0, len(text), 1460):
-            c.send(ACK, text[at : at + 1460], seq=c.seq + at)
-        c.seq += len(text)
-        first = None
-        while (answer := c.receive(0.05)) is not None:
-            first = first or (answer if answer[4] else None)
-        # All but the second segment have arrived: one ACK and three duplicates trigger its
-        # retransmission at once.
-        lost = first[1] + len(first[4])
-        started = time.monotonic()
-        for _ in range(4):
-            c.send(ACK, ack=lost)
-        answer = c.receive(0.5)
-        assert answer and answer[1] == lost and len(answer[4]) == 1460, answer
-        assert time.monotonic() - started < 0.15
+        # A busy machine delays some retransmissions; the timer delays all by RTO_LEAST_MS, 200.
+        assert min(retransmission_s(wire) for _ in range(5)) < 0.15
+
+
+def retransmission_s(wire):
+    """Seconds from three duplicate acknowledgments to the retransmission of a lost segment."""
+    c = RawConnection(wire).open()
+    text = request(b"y" * 8000)
+    for at in range(0, len(text), 1460):
+        c.send(ACK, text[at : at + 1460], seq=c.seq + at)
+    c.seq += len(text)
+    first = None
+    while (answer := c.receive(0.05)) is not None:
+        first = first or (answer if answer[4] else None)
+    # All but the second segment have arrived: one ACK and three duplicates trigger its
+    # retransmission at once.
+    lost = first[1] + len(first[4])
+    started = time.monotonic()
+    for _ in range(4):
+        c.send(ACK, ack=lost)
+    answer = c.receive(PATIENCE_S)
+    assert answer and answer[1] == lost and len(answer[4]) == 1460, answer
+    return time.monotonic() - started
 
 
 def test_simultaneous_close():
@@ -299,13 +306,13 @@ def test_simultaneous_close():
         c.send(ACK | PSH, text)
         payload, fin_seq = b"", None
         while fin_seq is None:
-            flags, seq, ack, _, data = c.receive(1)
+            flags, seq, ack, _, data = c.receive(PATIENCE_S)
             payload += data
             if flags & FIN:
                 fin_seq = seq + len(data)
         # Both FINs cross: neither acknowledges the other's yet.
         c.send(FIN | ACK, seq=c.seq + len(text), ack=fin_seq)
-        answer = c.receive(1)
+        answer = c.receive(PATIENCE_S)
         assert answer[2] == (c.seq + len(text) + 1) & 0xFFFFFFFF
         c.send(ACK, seq=c.seq + len(text) + 1, ack=fin_seq + 1)
         alive()

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness import MODEL, UserBoard, frames_of, run
+from harness import MODEL, PATIENCE_S, UserBoard, frames_of, run
 
 SEED = ("--seed", "7")
 
@@ -26,7 +26,7 @@ SEED = ("--seed", "7")
 def calls(board, seed):
     """One client: all kinds of requests, and every reply compared."""
     draw = random.Random(seed)
-    client = http.client.HTTPConnection("127.0.0.1", board.port, timeout=60)
+    client = http.client.HTTPConnection("127.0.0.1", board.port, timeout=PATIENCE_S)
     for i in range(30):
         body = draw.randbytes(draw.choice([1, 7, 8, 64, 64, 64, 1000, 20000]))
         name, expected = draw.choice(
@@ -66,12 +66,12 @@ def calls(board, seed):
 def types(board, seed):
     """A client that sends a request byte by byte, and another that disconnects within a request."""
     request = b"POST /function/echo HTTP/1.1\r\nHost: b\r\nContent-Length: 5\r\n\r\nhello"
-    with socket.create_connection(("127.0.0.1", board.port), timeout=30) as peer:
+    with socket.create_connection(("127.0.0.1", board.port), timeout=PATIENCE_S) as peer:
         for byte in request:
             peer.sendall(bytes([byte]))
             time.sleep(0.001)
         assert peer.recv(4096).startswith(b"HTTP/1.1 200")
-    with socket.create_connection(("127.0.0.1", board.port), timeout=30) as peer:
+    with socket.create_connection(("127.0.0.1", board.port), timeout=PATIENCE_S) as peer:
         peer.sendall(request[: 10 + seed])
 
 
@@ -94,7 +94,7 @@ def test_clocks_that_stand_still_change_nothing():
             [ungated, "--replay", recording, *SEED, "--pcap", again],
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PATIENCE_S,
         )
         assert done.returncode == 0, done.stderr
         assert frames_of(again) == frames

@@ -22,6 +22,8 @@ ISLANDS = MODEL.name != "board-lean"  # whether segments after gaps are kept
 RING_BYTES, LONGEST_BODY = 16 << 20, 12 << 20  # board_model.sv
 LOGS = ROOT / "target" / "board" / "test-logs"
 BUILT_IN = ROOT / "target" / "board" / "functions"
+# Seconds after which something that a test waits for has hung, however busy the machine is.
+PATIENCE_S = 600
 BOARD_IP, HOST_IP = "10.99.0.2", "10.99.0.1"
 BOARD_MAC = bytes.fromhex("020000000002")
 DEVICE = "tap0"
@@ -119,7 +121,7 @@ class Board:
 
     def __exit__(self, *_):
         self.process.terminate()
-        status = self.process.wait(10)
+        status = self.process.wait(PATIENCE_S)
         self.output.close()
         if status != 0:
             raise RuntimeError(f"the model ended with {status}, see {self.output.name}")
@@ -146,7 +148,7 @@ class UserBoard:
 
     def __exit__(self, *_):
         self.process.terminate()
-        self.process.communicate(timeout=10)
+        self.process.communicate(timeout=PATIENCE_S)
         if self.process.returncode != 0:
             raise RuntimeError(f"the model ended with {self.process.returncode}")
 
@@ -297,7 +299,7 @@ class RawConnection:
 
     def open(self):
         self.send(SYN, options=b"\x02\x04\x05\xb4")
-        answer = self.receive(1)
+        answer = self.receive(PATIENCE_S)
         assert answer and answer[0] == SYN | ACK, f"no SYN-ACK: {answer}"
         self.seq = (self.seq + 1) & 0xFFFFFFFF
         assert answer[2] == self.seq

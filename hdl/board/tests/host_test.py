@@ -20,7 +20,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from harness import BUILT_IN, REGIONS, UserBoard, functions, image, run
+from harness import BUILT_IN, PATIENCE_S, REGIONS, UserBoard, functions, image, run
 
 HELLO, DEFINE, REMOVE, LOAD, UNLOAD, CALL = range(1, 7)
 REGION = 14
@@ -151,7 +151,7 @@ def http(running, name, body, query=""):
         f"{running.url}/function/{name}{query}", data=body, method="POST"
     )
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()

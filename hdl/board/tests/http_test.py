@@ -11,7 +11,7 @@ import socket
 import sys
 
 from client import URL, Answers, alive, connect, curl, request
-from harness import BOARD_IP, Board, enter_namespace, functions, image, run
+from harness import BOARD_IP, PATIENCE_S, Board, enter_namespace, functions, image, run
 
 KEY = "open-Sesame.0123456789_abcdefghi"  # 32 characters, the most
 
@@ -125,10 +125,9 @@ def test_chunked_bodies():
                     "@-",
                     f"{URL}/function/echo",
                     body=body,
-                    seconds=30,
                 )
                 assert out == body, (size, expect, len(out))
-        connection = http.client.HTTPConnection(BOARD_IP, timeout=20)
+        connection = http.client.HTTPConnection(BOARD_IP, timeout=PATIENCE_S)
         for _ in range(20):
             parts = [draw.randbytes(draw.randrange(1, 3000)) for _ in range(draw.randrange(1, 12))]
             connection.request("POST", "/function/echo", iter(parts), encode_chunked=True)
@@ -138,7 +137,7 @@ def test_chunked_bodies():
 def test_chunks_in_any_pieces():
     draw = random.Random(2)
     with Board(log="pieces"):
-        s = connect(20)
+        s = connect()
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         answers = Answers(s)
         for _ in range(30):
@@ -164,7 +163,7 @@ def test_chunks_in_any_pieces():
 def test_one_chunk_a_byte():
     body = random.Random(3).randbytes(60000)
     with Board(log="bytes"):
-        s = connect(20)
+        s = connect()
         s.sendall(chunked(b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"))
         assert Answers(s).next() == (200, body)
 
@@ -198,7 +197,7 @@ def test_chunks_that_are_refused():
     ]
     with Board(log="refused"):
         for status, text in cases:
-            s = connect(10)
+            s = connect()
             try:
                 s.sendall(text)
             except ConnectionError:
@@ -216,7 +215,7 @@ def test_chunks_that_are_refused():
 
 def answered(text):
     """([(status, head, body)], whether the board closes the connection) for these bytes."""
-    s = connect(10)
+    s = connect()
     s.sendall(text)
     got, ended = b"", False
     while True:
@@ -329,7 +328,7 @@ def test_an_answer_longer_than_its_ring():
         flood=(image("flood", 256), "timeout=60000000"), echo=(image("echo"), "")
     ) as directory:
         with Board("--functions", directory, log="flood"):
-            s = connect(120)
+            s = connect()
             s.sendall(request(b"water", "flood") + request(b"next"))
             answers = Answers(s)
             status, text = answers.next()

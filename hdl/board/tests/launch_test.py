@@ -17,7 +17,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from harness import REGIONS, image, run
+from harness import PATIENCE_S, REGIONS, image, run
 from host_test import (
     FULL,
     KILLED,
@@ -217,7 +217,7 @@ BOARDS_LIMIT = 1 << 26  # cycles of any launch
 
 def busy_cycles(running):
     """Cycles of all kernels since the start."""
-    with urllib.request.urlopen(f"{running.url}/metrics", timeout=60) as answer:
+    with urllib.request.urlopen(f"{running.url}/metrics", timeout=PATIENCE_S) as answer:
         lines = answer.read().decode().splitlines()
     return next(
         int(line.split()[1])

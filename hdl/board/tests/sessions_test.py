@@ -9,7 +9,7 @@ import random
 import sys
 
 from client import alive, metrics
-from harness import BOARD_IP, Board, enter_namespace, run
+from harness import BOARD_IP, PATIENCE_S, Board, enter_namespace, run
 
 MODEL = "board-256-sessions"
 SESSIONS = 256
@@ -38,8 +38,8 @@ class Client:
         await self.writer.wait_closed()
 
 
-def play(course, seconds=100):
-    asyncio.run(asyncio.wait_for(course, seconds))
+def play(course):
+    asyncio.run(asyncio.wait_for(course, PATIENCE_S))
 
 
 def test_many_at_once():
@@ -108,7 +108,7 @@ def test_more_than_there_are():
 
     with Board(log="many-more", model=MODEL):
         play(course())
-        alive(30)
+        alive()
 
 
 if __name__ == "__main__":

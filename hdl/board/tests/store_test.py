@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from client import call, cold_starts, connect
-from harness import HOST_IP, Board, enter_namespace, image, run
+from harness import HOST_IP, PATIENCE_S, Board, enter_namespace, image, run
 
 SLOTS, SLOT_BYTES = 8, 2 << 20
 
@@ -102,7 +102,7 @@ def test_fetched_once():
         (root / "up.img").write_bytes(image("uppercase"))
         with Board("--functions", directory, "--store", address, log="store"):
             assert paths == []
-            assert call("up", b"first", seconds=30) == (200, b"FIRST")
+            assert call("up", b"first") == (200, b"FIRST")
             for _ in range(3):
                 assert call("up", b"again") == (200, b"AGAIN")
             assert paths == ["/up.img"], paths
@@ -110,7 +110,7 @@ def test_fetched_once():
             # An image that was missing can be added later.
             assert call("echo", b"x")[0] == 502
             (root / "echo.img").write_bytes(image("echo", 300000))
-            assert call("echo", b"x", seconds=30) == (200, b"x")
+            assert call("echo", b"x") == (200, b"x")
             assert paths == ["/up.img", "/echo.img", "/echo.img"], paths
 
 
@@ -136,13 +136,13 @@ def test_nginx_and_a_path():
             with Board(
                 "--functions", directory, "--store", f"{HOST_IP}:8099/images/v1", log="store-nginx"
             ):
-                status, digest = call("sha256", b"abc", seconds=30)
+                status, digest = call("sha256", b"abc")
                 assert status == 200 and digest.hex().startswith("ba7816bf"), (status, digest)
                 assert call("up", b"x")[0] == 502
                 answers_still()
         finally:
             nginx.terminate()
-            nginx.wait(10)
+            nginx.wait(PATIENCE_S)
 
 
 def test_least_recently_used_makes_room():
@@ -153,14 +153,14 @@ def test_least_recently_used_makes_room():
         right = lambda name: (200, b"X" if int(name[1:]) % 2 else b"x")
         with Board("--functions", directory, "--store", address, log="store-full"):
             for name in names[:SLOTS]:
-                assert call(name, b"x", seconds=30) == right(name), name
+                assert call(name, b"x") == right(name), name
             assert call("f0", b"x") == right("f0")  # now f1 is the oldest
-            assert call("f8", b"x", seconds=30) == right("f8")
+            assert call("f8", b"x") == right("f8")
             paths.clear()
             for name in ("f0", "f8", "f2"):
-                assert call(name, b"x", seconds=30) == right(name), name
+                assert call(name, b"x") == right(name), name
             assert paths == [], paths
-            assert call("f1", b"x", seconds=30) == right("f1")
+            assert call("f1", b"x") == right("f1")
             assert paths == ["/f1.img"], paths
 
 
@@ -170,10 +170,8 @@ def test_many_callers_one_fetch():
         (root / "echo.img").write_bytes(image("echo", 200000))
         with Board("--functions", directory, "--store", address, log="store-many"):
             with concurrent.futures.ThreadPoolExecutor(12) as pool:
-                ups = [
-                    pool.submit(call, "up", f"caller {i}".encode(), seconds=60) for i in range(8)
-                ]
-                echoes = [pool.submit(call, "echo", b"e", seconds=60) for _ in range(4)]
+                ups = [pool.submit(call, "up", f"caller {i}".encode()) for i in range(8)]
+                echoes = [pool.submit(call, "echo", b"e") for _ in range(4)]
                 for i, up in enumerate(ups):
                     assert up.result() == (200, f"CALLER {i}".encode())
                 assert all(e.result() == (200, b"e") for e in echoes)
@@ -194,11 +192,11 @@ def test_images_that_are_no_good():
                 (image("uppercase", SLOT_BYTES), 502),  # longer than a slot, according to its head
             ):
                 (root / "up.img").write_bytes(content)
-                assert call("up", b"x", seconds=30)[0] == status, (len(content), status)
+                assert call("up", b"x")[0] == status, (len(content), status)
                 answers_still()
             # The largest that fits; and refused images are not kept.
             (root / "up.img").write_bytes(image("uppercase", SLOT_BYTES - 32))
-            assert call("up", b"x", seconds=60) == (200, b"X")
+            assert call("up", b"x") == (200, b"X")
 
 
 def test_stores_that_answer_badly():
@@ -223,7 +221,7 @@ def test_stores_that_answer_badly():
     }.items():
         with rude_store(lambda s, over: s.sendall(answer)) as address, table(up="") as directory:
             with Board("--functions", directory, "--store", address, log="store-rude"):
-                status, text = call("up", b"x", seconds=30)
+                status, text = call("up", b"x")
                 assert status == 502 and b"store" in text, (name, status, text)
                 answers_still()
     # Other spellings of the same reply.
@@ -242,7 +240,7 @@ def test_stores_that_answer_badly():
 
     with rude_store(slowly) as address, table(up="") as directory:
         with Board("--functions", directory, "--store", address, log="store-odd"):
-            assert call("up", b"x", seconds=30) == (200, b"X")
+            assert call("up", b"x") == (200, b"X")
 
 
 def test_stores_that_answer_anything():
@@ -273,7 +271,7 @@ def test_stores_that_answer_anything():
     with rude_store(anything) as address, table(**dict.fromkeys(names, "")) as directory:
         with Board("--functions", directory, "--store", address, log="store-anything"):
             for turn in range(200):
-                status, text = call(names[turn % 20], b"x", seconds=30)
+                status, text = call(names[turn % 20], b"x")
                 assert status in (200, 500, 502) and (status != 200 or text == b"X"), (
                     turn,
                     status,
@@ -300,8 +298,7 @@ def test_stores_that_are_down_or_silent():
                 with Board("--functions", directory, "--store", address, log="store-down"):
                     with concurrent.futures.ThreadPoolExecutor(8) as pool:
                         waiting = [
-                            pool.submit(call, "up" if i % 2 else "other", b"x", seconds=60)
-                            for i in range(6)
+                            pool.submit(call, "up" if i % 2 else "other", b"x") for i in range(6)
                         ]
                         # Others are served meanwhile.
                         for _ in range(5):
@@ -337,7 +334,7 @@ def test_a_slow_store_is_not_idle():
     with rude_store(slow) as address, table(up="") as directory:
         with Board("--functions", directory, "--store", address, log="store-slow"):
             with concurrent.futures.ThreadPoolExecutor(41) as pool:
-                up = pool.submit(call, "up", b"x", seconds=60)
+                up = pool.submit(call, "up", b"x")
                 assert requested.wait(10)
                 crowd = [pool.submit(want_in) for _ in range(40)]
                 try:
@@ -365,7 +362,7 @@ def test_over_a_faulty_link():
                 log="store-faulty",
             ):
                 for _ in range(3):  # a fetch may take longer than the board waits
-                    status, out = call("up", b"x", seconds=60)
+                    status, out = call("up", b"x")
                     if status == 200:
                         break
                 assert (status, out) == (200, b"X"), (status, out)

@@ -25,6 +25,7 @@ from harness import (
     FIN,
     LOGS,
     MODEL,
+    PATIENCE_S,
     PSH,
     ROOT,
     RST,
@@ -40,13 +41,11 @@ SCANNER = "10.99.0.66"
 
 def unharmed(seed=1):
     """A new client gets a reply with all of its bytes."""
-    alive(20)
+    alive()
     body = random.Random(seed).randbytes(100000)
-    assert echo(body, seconds=30) == body
+    assert echo(body) == body
     assert (
-        curl(
-            "-H", "Expect:", "--data-binary", "@-", f"{URL}/function/sha256", body=body, seconds=30
-        )
+        curl("-H", "Expect:", "--data-binary", "@-", f"{URL}/function/sha256", body=body)
         == hashlib.sha256(body).digest()
     )
 
@@ -108,10 +107,10 @@ def test_port_scans():
         unharmed()
 
 
-def collect(c, until, patience=2.0):
+def collect(c, until):
     """Receives segments and acknowledges their data until the condition holds;
     returns the flags of the last."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         answer = c.receive(max(0.01, end - time.monotonic()))
         if answer is None:
@@ -139,7 +138,7 @@ def state_answer_not_acknowledged(c):
     c.seq += len(text)
     got = []
     while sum(map(len, got)) < 1000:
-        got.append(c.receive(2)[4])
+        got.append(c.receive(PATIENCE_S)[4])
     # For the board, its bytes are still in flight: `ack` stays.
 
 
@@ -148,7 +147,7 @@ def state_close_wait(c):
     text = request(b"z" * 1000)
     c.send(ACK | PSH | FIN, text)
     c.seq += len(text) + 1
-    while not (answer := c.receive(2))[4]:
+    while not c.receive(PATIENCE_S)[4]:
         pass
 
 
@@ -197,7 +196,7 @@ def test_resets_in_every_state():
                 c = RawConnection(wire).open()
                 make(c)
                 c.send(flags)
-                deadline = time.monotonic() + 1
+                deadline = time.monotonic() + PATIENCE_S
                 while metrics()["connections"] > before and time.monotonic() < deadline:
                     pass
                 assert metrics()["connections"] <= before, f"{name}: the session is still there"
@@ -208,7 +207,7 @@ def test_resets_in_every_state():
         # Without a session: a handshake that was reset leaves the port open to others.
         c = RawConnection(wire)
         c.send(SYN, options=b"\x02\x04\x05\xb4")
-        assert c.receive(1)[0] == SYN | ACK
+        assert c.receive(PATIENCE_S)[0] == SYN | ACK
         c.seq += 1
         c.send(RST)
         unharmed()
@@ -230,7 +229,7 @@ def test_what_was_lost_is_sent_again_while_others_wait():
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             newcomers = [pool.submit(patient, lambda: alive(20)) for _ in range(3)]
             sent = {}
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + PATIENCE_S
             while max(sent.values(), default=0) < 2:
                 answer = c.receive(max(0.01, deadline - time.monotonic()))
                 assert answer is not None and not answer[0] & RST, (
@@ -251,7 +250,7 @@ def test_overlapping_retransmissions():
             c = RawConnection(wire).open()
             start, first = c.seq, c.ack
             acknowledged, pieces = 0, {}
-            deadline = time.monotonic() + 40
+            deadline = time.monotonic() + PATIENCE_S
             while b"".join(joined(pieces, first))[-size:] != body:
                 assert time.monotonic() < deadline, (acknowledged, len(text))
                 for _ in range(12):
@@ -297,7 +296,7 @@ def joined(pieces, first):
 def test_a_link_of_200_ms_each_way():
     body = random.Random(8).randbytes(100000)
     with Board("--delay", 200, log="far"):
-        assert echo(body, seconds=30) == body
+        assert echo(body) == body
 
 
 def test_sessions_come_and_go():
@@ -385,7 +384,7 @@ def test_fuzzed_frames():
     for seed in (1, 2, 3):
         sent = 0
         with Board(log="fuzz"), Wire() as wire:
-            s = connect(20)
+            s = connect()
             answers = Answers(s)
             for frame in fuzzed(seed, 1200):
                 wire.send(frame)
@@ -402,7 +401,7 @@ def replayed(recording, *options):
         [MODEL, "--replay", recording, *map(str, options)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
 
 
@@ -464,7 +463,7 @@ def test_recordings_play_again():
                 [MODEL, "--replay", other, *map(str, seeded)],
                 capture_output=True,
                 text=True,
-                timeout=120,
+                timeout=PATIENCE_S,
             )
             assert done.returncode in (0, 1, 2), (done.returncode, done.stderr)
         assert replayed("/nowhere").returncode == 2
@@ -550,7 +549,7 @@ def test_waveforms():
                 ],
                 capture_output=True,
                 text=True,
-                timeout=120,
+                timeout=PATIENCE_S,
             )
             assert done.returncode == 0 and "200 OK" in done.stdout, done.stderr
             stages = stages_of(done.stdout)
@@ -578,7 +577,7 @@ def test_waveforms():
             [trace, "--replay", recorded, *seeded, "--request", "1", "--out", out],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_S,
         )
         assert done.returncode == 0, done.stderr
         check_waveform(out, stages_of(done.stdout), True)
@@ -587,7 +586,7 @@ def test_waveforms():
             [trace, "--replay", recorded, *seeded, "--request", "4", "--out", out],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_S,
         )
         assert done.returncode == 0, done.stderr
         check_waveform(out, stages_of(done.stdout), False)
@@ -598,7 +597,9 @@ def test_waveforms():
             ("echo", "--out", "/nowhere/x.vcd"): "cannot be written",
             (): "--help",
         }.items():
-            done = subprocess.run([trace, *options], capture_output=True, text=True, timeout=120)
+            done = subprocess.run(
+                [trace, *options], capture_output=True, text=True, timeout=PATIENCE_S
+            )
             assert done.returncode == 2 and why in done.stderr, (
                 options,
                 done.returncode,

@@ -17,6 +17,7 @@ from harness import (
     DEVICE,
     ISLANDS,
     LOGS,
+    PATIENCE_S,
     PSH,
     RING_BYTES,
     RST,
@@ -41,7 +42,7 @@ def opened(wire, options):
     c = RawConnection(wire)
     wire.clear()
     c.send(SYN, options=options)
-    while (frame := wire.receive(5)) is not None:
+    while (frame := wire.receive(PATIENCE_S)) is not None:
         if frame[23] == 6 and frame[36:38] == struct.pack("!H", c.port):
             break
     assert frame is not None and frame[47] == SYN | ACK, frame
@@ -132,7 +133,7 @@ def test_a_long_fat_link():
     # (docs/board.md).
     for options in [["--delay", 40], *([lossy] if ISLANDS else [])]:
         with Board(*options, log="fat"):
-            assert echo(body, seconds=60) == body
+            assert echo(body) == body
 
 
 def test_frames_of_9000_bytes():
@@ -141,7 +142,7 @@ def test_frames_of_9000_bytes():
     subprocess.run(["ip", "link", "set", DEVICE, "mtu", "9000"], check=True)
     try:
         with Board("--pcap", pcap, log="jumbo", model="board-jumbo"):
-            out = echo(body, seconds=30)
+            out = echo(body)
             assert out == body
             alive()
         lengths = frame_lengths(pcap)
@@ -152,7 +153,7 @@ def test_frames_of_9000_bytes():
         # A peer with an MTU of 1,500 gets frames that it accepts.
         subprocess.run(["ip", "link", "set", DEVICE, "mtu", "1500"], check=True)
         with Board("--pcap", pcap, log="jumbo", model="board-jumbo"):
-            out = echo(body, seconds=30)
+            out = echo(body)
             assert out == body
         assert max(frame_lengths(pcap)[True]) == 1514
     finally:
@@ -165,7 +166,7 @@ def test_frames_longer_than_the_board_takes():
     subprocess.run(["ip", "link", "set", DEVICE, "mtu", "9000"], check=True)
     try:
         with Board(log="long"), Wire() as wire:
-            s = connect(20)
+            s = connect()
             answers = Answers(s)
             for length in (1515, 1516, 1523, 2048, 4097, 9014):
                 payload = draw.randbytes(length - 54)
@@ -179,7 +180,7 @@ def test_frames_longer_than_the_board_takes():
                 s.sendall(request(b"after %d" % length, "uppercase"))
                 assert answers.next() == (200, b"AFTER %d" % length), length
             alive()
-            assert echo(body, seconds=30) == body
+            assert echo(body) == body
     finally:
         subprocess.run(["ip", "link", "set", DEVICE, "mtu", "1500"], check=True)
 
