@@ -17,7 +17,7 @@ demo: setup ## an OpenCL program produces the same picture natively and through 
 test: ## all groups that need no root; the last line counts tests
 	@scripts/test.sh
 
-test-ci: ## what CI runs: make test, then the live board (root)
+test-ci: ## what CI runs: make test, then the live board and Kubernetes' API (root)
 	@scripts/test.sh ci
 
 test-all: ## every group, including board, kubernetes and packages (root)

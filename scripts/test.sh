@@ -9,7 +9,7 @@
 #   kubernetes-api  chart, webhook and controllers on an API server that is built from source and kept in target/kubernetes
 #   kubernetes      kubernetes-api, and a real node
 #   packages        the packages, installed in a fresh Debian, which is kept in target/packages-test
-# `ci` runs the groups of `make test`, then live; `all` runs every group, and also the proofs that are
+# `ci` runs the groups of `make test`, then live and kubernetes-api; `all` runs every group, and also the proofs that are
 # recorded in hdl/formal/proven.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -20,7 +20,7 @@ tested=(format text crates ports clippy integration unit tutorials loom miri fuz
 [[ ${#groups[@]} -gt 0 ]] || groups=("${tested[@]}")
 all_proofs=
 case ${groups[*]} in
-    ci) groups=("${tested[@]}" live) ;;
+    ci) groups=("${tested[@]}" live kubernetes-api) ;;
     all) groups=("${tested[@]}" board kubernetes packages) all_proofs=yes ;;
 esac
 logs=target/test-logs
