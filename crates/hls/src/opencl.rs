@@ -29,10 +29,6 @@ pub use objects::{compile_linked, compile_object, link_objects};
 use std::fmt;
 use std::path::Path;
 
-/// The names of the library's files begin with this; code that is inlined from them has the position
-/// of its call.
-pub(crate) const LIBRARY: &str = "baltra_";
-
 /// The kernel ended with this status because the group size is not supported.
 pub const STATUS_GROUP_SIZE: u64 = passes::work_items::STATUS_GROUP_SIZE;
 /// An argument in local memory is too large.

@@ -14,7 +14,7 @@ use crate::ir::{
     BlockId, Callee, EngineCall, Function, FunctionId, Instruction, Op, Value, ValueId,
 };
 use crate::memory::{Memories, MemoryId};
-use crate::units::{unit, Unit};
+use crate::units::{unit, unit_uses, units_max, Unit, UNITS_MAX};
 pub use code::{blocks, Code, End, Schedule};
 use delay::delay;
 use overlap::distance;
@@ -34,11 +34,6 @@ const TO_UNIT: u32 = 14;
 const DECISION: u32 = 8;
 /// Largest interval that is tried.
 const INTERVAL_MAX: u32 = 48;
-/// Units of one kind that a pipeline may have.
-const UNITS_MAX: u32 = 4;
-/// The same if its iterations are work-items, and multipliers of 18 bits in all of them.
-const ITEM_UNITS_MAX: u32 = 16;
-const ITEM_MULTIPLIERS_MAX: u32 = 64;
 /// Steps in which a free resource is searched.
 const SEARCH_MAX: u32 = 256;
 
@@ -51,37 +46,6 @@ enum Resource {
     Port,
     Reader(u32),
     Unit(Unit),
-}
-
-/// Units of a kind in a pipeline; `items`: its iterations are work-items.
-fn units_max(kind: Unit, items: bool) -> u32 {
-    if items {
-        let all = ITEM_MULTIPLIERS_MAX / kind.multipliers().max(1);
-        all.clamp(UNITS_MAX, ITEM_UNITS_MAX)
-    } else {
-        UNITS_MAX
-    }
-}
-
-/// By kind of unit: the instructions that use it.
-fn unit_uses<'a>(
-    function: &Function,
-    code: impl IntoIterator<Item = &'a Instruction>,
-) -> HashMap<Unit, u32> {
-    let mut uses = HashMap::new();
-    for instruction in code {
-        if let Some(kind) = unit(function, instruction) {
-            *uses.entry(kind).or_insert(0) += 1;
-        }
-    }
-    uses
-}
-
-/// The shortest interval for which a loop over work-items, a block, may have enough units.
-pub fn units_interval(function: &Function, block: BlockId) -> u32 {
-    let uses = unit_uses(function, &function[block].code).into_iter();
-    let intervals = uses.map(|(kind, count)| count.div_ceil(units_max(kind, true)));
-    intervals.max().unwrap_or(1)
 }
 
 /// Schedules all blocks of a function; `at`: its index in the module.

@@ -1,6 +1,13 @@
 //! Arithmetic units that take more than a clock (`hdl/hls/rtl`): modules, parameters and latencies.
 
-use crate::ir::{BinaryOp, Cast, Function, Instruction, Op, Value};
+use crate::ir::{BinaryOp, BlockId, Cast, Function, Instruction, Op, Value};
+use std::collections::HashMap;
+
+/// Units of one kind that a pipeline may have.
+pub const UNITS_MAX: u32 = 4;
+/// The same if its iterations are work-items, and multipliers of 18 bits in all of them.
+const ITEM_UNITS_MAX: u32 = 16;
+const ITEM_MULTIPLIERS_MAX: u32 = 64;
 
 /// A kind of unit; each accepts operands every clock, except for division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -143,4 +150,35 @@ pub fn unit(function: &Function, instruction: &Instruction) -> Option<Unit> {
         Op::Cast(Cast::Fptrunc, ..) => Unit::Narrow,
         _ => return None,
     })
+}
+
+/// Units of a kind in a pipeline; `items`: its iterations are work-items.
+pub fn units_max(kind: Unit, items: bool) -> u32 {
+    if items {
+        let all = ITEM_MULTIPLIERS_MAX / kind.multipliers().max(1);
+        all.clamp(UNITS_MAX, ITEM_UNITS_MAX)
+    } else {
+        UNITS_MAX
+    }
+}
+
+/// By kind of unit: the instructions that use it.
+pub fn unit_uses<'a>(
+    function: &Function,
+    code: impl IntoIterator<Item = &'a Instruction>,
+) -> HashMap<Unit, u32> {
+    let mut uses = HashMap::new();
+    for instruction in code {
+        if let Some(kind) = unit(function, instruction) {
+            *uses.entry(kind).or_insert(0) += 1;
+        }
+    }
+    uses
+}
+
+/// The shortest interval for which a loop over work-items, a block, may have enough units.
+pub fn units_interval(function: &Function, block: BlockId) -> u32 {
+    let uses = unit_uses(function, &function[block].code).into_iter();
+    let intervals = uses.map(|(kind, count)| count.div_ceil(units_max(kind, true)));
+    intervals.max().unwrap_or(1)
 }

@@ -4,8 +4,7 @@
 //! them, and small calls thus touch no shared counter.
 
 use crate::http::keys::TenantIndex;
-use crate::http::meters::Shed;
-use crate::http::problem::Problem;
+use crate::http::problem::{Problem, Shed};
 use crate::options::Options;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;

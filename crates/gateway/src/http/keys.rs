@@ -253,7 +253,10 @@ mod tests {
         keys.admit(caller("r2")).unwrap();
         let problem = keys.admit(caller("r1")).unwrap_err();
         assert_eq!(problem.status, 429);
-        assert!(problem.response().headers().contains_key("retry-after"));
+        assert!(problem
+            .response::<bytes::Bytes>()
+            .headers()
+            .contains_key("retry-after"));
         for _ in 0..1000 {
             keys.admit(caller("b1")).unwrap();
         }

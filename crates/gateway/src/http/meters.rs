@@ -4,7 +4,7 @@
 //! The same numbers are metrics (since the start) and usage (since the tenant's first call of the
 //! function, across restarts).
 
-use crate::http::problem::Problem;
+use crate::http::problem::{Problem, Shed};
 use crate::http::task::now_ms;
 use crate::http::usage::{Usage, UsageLine};
 use baltra_engine::{Account, Timing};
@@ -65,47 +65,6 @@ impl Ending {
             500.. => Ending::Failed,
             400.. => Ending::Refused,
             _ => Ending::Done,
-        }
-    }
-}
-
-/// Why a call was refused under load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shed {
-    /// Too many calls are in progress.
-    Places,
-    /// Too many calls of the function wait.
-    Queue,
-    /// It would end after its deadline.
-    Deadline,
-    /// The function is suspended, because its calls ran past their deadlines.
-    HeldOff,
-    /// Requests and responses use too much memory.
-    Memory,
-    /// Too many asynchronous calls wait.
-    Async,
-}
-
-impl Shed {
-    /// All reasons, in the order of their numbers.
-    pub const ALL: [Shed; 6] = [
-        Shed::Places,
-        Shed::Queue,
-        Shed::Deadline,
-        Shed::HeldOff,
-        Shed::Memory,
-        Shed::Async,
-    ];
-
-    /// The reason as a metric's label.
-    pub fn name(self) -> &'static str {
-        match self {
-            Shed::Places => "places",
-            Shed::Queue => "queue",
-            Shed::Deadline => "deadline",
-            Shed::HeldOff => "held_off",
-            Shed::Memory => "memory",
-            Shed::Async => "async",
         }
     }
 }

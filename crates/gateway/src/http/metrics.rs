@@ -2,7 +2,8 @@
 
 use crate::http::containers::Container;
 use crate::http::gateway::Gateway;
-use crate::http::meters::{bound_ns, Counts, Ending, Shed, BUCKETS};
+use crate::http::meters::{bound_ns, Counts, Ending, BUCKETS};
+use crate::http::problem::Shed;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use baltra_engine::breaker::Position;

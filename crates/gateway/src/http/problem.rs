@@ -1,8 +1,6 @@
 //! Error responses: `application/problem+json` (RFC 9457).
 
-use crate::http::body::Body;
 use crate::http::failure::Failure;
-use crate::http::meters::Shed;
 use baltra_functions::BindError;
 use bytes::Bytes;
 use http::header::{HeaderName, ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -11,6 +9,47 @@ use serde_json::json;
 
 /// The media type.
 pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// Why a call was refused under load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shed {
+    /// Too many calls are in progress.
+    Places,
+    /// Too many calls of the function wait.
+    Queue,
+    /// It would end after its deadline.
+    Deadline,
+    /// The function is suspended, because its calls ran past their deadlines.
+    HeldOff,
+    /// Requests and responses use too much memory.
+    Memory,
+    /// Too many asynchronous calls wait.
+    Async,
+}
+
+impl Shed {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Shed; 6] = [
+        Shed::Places,
+        Shed::Queue,
+        Shed::Deadline,
+        Shed::HeldOff,
+        Shed::Memory,
+        Shed::Async,
+    ];
+
+    /// The reason as a metric's label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Shed::Places => "places",
+            Shed::Queue => "queue",
+            Shed::Deadline => "deadline",
+            Shed::HeldOff => "held_off",
+            Shed::Memory => "memory",
+            Shed::Async => "async",
+        }
+    }
+}
 
 /// An error response: what failed, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -172,8 +211,8 @@ impl Problem {
     }
 
     /// The whole response.
-    pub(crate) fn response(&self) -> Response<Body> {
-        let mut response = Response::new(Body::from(self.json()));
+    pub(crate) fn response<B: From<Bytes>>(&self) -> Response<B> {
+        let mut response = Response::new(B::from(self.json()));
         *response.status_mut() = self.status;
         self.fill(response.headers_mut());
         response
@@ -192,7 +231,7 @@ impl From<BindError> for Problem {
 
 impl axum::response::IntoResponse for Problem {
     fn into_response(self) -> axum::response::Response {
-        let mut response = self.response().map(axum::body::Body::new);
+        let mut response = self.response::<axum::body::Body>();
         // For protocols with another format of errors.
         response.extensions_mut().insert(self);
         response
@@ -206,7 +245,7 @@ mod tests {
     #[test]
     fn a_problem_names_its_status_and_the_remedy() {
         let problem = Problem::method_not_allowed("GET, POST");
-        let response = problem.response();
+        let response = problem.response::<Bytes>();
         assert_eq!(response.status(), 405);
         assert_eq!(response.headers()[ALLOW], "GET, POST");
         assert_eq!(response.headers()[CONTENT_TYPE], PROBLEM_JSON);
@@ -219,7 +258,7 @@ mod tests {
     fn retry_after_is_whole_seconds_and_never_zero() {
         for (ms, seconds) in [(0, "1"), (1, "1"), (1000, "1"), (1001, "2")] {
             let problem = Problem::overload("busy", std::time::Duration::from_millis(ms));
-            assert_eq!(problem.response().headers()[RETRY_AFTER], seconds);
+            assert_eq!(problem.response::<Bytes>().headers()[RETRY_AFTER], seconds);
         }
     }
 

@@ -1,8 +1,7 @@
 //! The status and the limits of asynchronous calls.
 
-use crate::http::meters::Shed;
 use crate::http::places;
-use crate::http::problem::Problem;
+use crate::http::problem::{Problem, Shed};
 use crate::options::LimitOptions;
 use http::header::HeaderName;
 use serde::Serialize;

@@ -6,7 +6,7 @@ use super::bits::Bits;
 use super::{Memories, MemoryId};
 use crate::ir::{BlockId, Function, FunctionId, Module, Op, Value};
 use crate::passes::loops::loops as natural_loops;
-use crate::schedule::units_interval;
+use crate::units::units_interval;
 use std::collections::BTreeMap;
 
 /// Most banks, as a power of two.
