@@ -12,45 +12,46 @@ import argparse
 import json
 import pathlib
 
-from flow import HDL, PART, TARGET, harness, install, place, yosys
+from flow import HDL, PART, TARGET, ecp5, harness, install, place, synth, yosys
 
 ROOMS = ["kernels", "messages", "hls", "common"]
 
 
-def measure(path, seed):
+def map_kernel(path, work):
+    """Maps the kernel of PATH between shift registers: WORK/harness.json. Returns its area without
+    these, and what they take."""
     module = path.stem
-    work = TARGET / "work" / module
     work.mkdir(parents=True, exist_ok=True)
-    folders = [f"{HDL}/{room}/rtl" for room in ROOMS]
-    read = " ".join(
-        [
-            "read_slang --ignore-assertions --libext .sv",
-            *(f"-I {folder} -y {folder}" for folder in folders),
-            f"--top {module} {HDL}/kernels/rtl/kernel_calls_pkg.sv {path}",
-        ]
+    search = " ".join(f"-I {HDL}/{room}/rtl -y {HDL}/{room}/rtl" for room in ROOMS)
+    read = (
+        f"read_slang --ignore-assertions --libext .sv {search} "
+        f"--top {module} {HDL}/kernels/rtl/kernel_calls_pkg.sv {path}"
     )
     # The ports, for the shift registers.
-    yosys([read, "proc", f"write_json {work}/module.json"])
+    yosys([read, "hierarchy -check", f"write_json -noscopeinfo {work}/module.json"])
     (work / "harness.v").write_text(harness(module, work / "module.json"))
+    steps = synth("harness", f"-json {work}/harness.json")
     yosys(
-        [
-            read,
-            f"read_verilog {work}/harness.v",
-            f"synth_ecp5 -abc9 -top harness -json {work}/harness.json",
-        ]
+        [read, f"read_verilog {work}/harness.v", *steps, f"tee -q -o {work}/stat.json stat -json"]
     )
+    area = ecp5(json.loads((work / "stat.json").read_text())["design"]["num_cells_by_type"])
+    ports = json.loads((work / "module.json").read_text())["modules"][module]["ports"]
+    bits = {"input": 0, "output": 0}
+    for name, port in ports.items():
+        if name != "clk":
+            bits[port["direction"]] += len(port["bits"])
+    registers = {"LUT": bits["output"], "FF": bits["input"] + bits["output"], "RAM": 0, "DSP": 0}
+    return {kind: area[kind] - own for kind, own in registers.items()}, registers
+
+
+def measure(path, seed):
+    work = TARGET / "work" / path.stem
+    _, registers = map_kernel(path, work)
     placed = place(work, "harness", seed)
-    registers = sum(
-        len(port["bits"])
-        for name, port in json.loads((work / "module.json").read_text())["modules"][module][
-            "ports"
-        ].items()
-        if name != "clk"
-    )
     return {
         "part": PART,
-        "luts": placed["LUT"],
-        "flip_flops": placed["FF"] - registers,
+        "luts": placed["LUT"] - registers["LUT"],
+        "flip_flops": placed["FF"] - registers["FF"],
         "block_rams": placed["RAM"],
         "multipliers": placed["DSP"],
         "mhz": next(reversed(placed["clocks"].values()), 0.0),
@@ -63,7 +64,9 @@ def main():
     parser.add_argument("modules", nargs="+", type=pathlib.Path, metavar="MODULE.sv")
     options = parser.parse_args()
     install()
-    print(json.dumps({path.stem: measure(path.resolve(), options.seed) for path in options.modules}))
+    print(
+        json.dumps({path.stem: measure(path.resolve(), options.seed) for path in options.modules})
+    )
 
 
 if __name__ == "__main__":

@@ -354,4 +354,23 @@ mod tests {
 ";
         assert_eq!(item.to_string(), text);
     }
+
+    #[test]
+    fn test_bits_are_selected_of_signals_and_elements() {
+        let element = || name("a").index(name("i"));
+        for (expression, text) in [
+            (name("a").slice(15, 8), "a[15:8]"),
+            (element().slice(15, 8), "a[i][15:8]"),
+            (name("a").slice(31, 8).slice(15, 8), "a[23:16]"),
+            (name("a").part(name("s"), 8), "a[s+:8]"),
+            (element().part(name("s"), 8), "a[i][s+:8]"),
+            (
+                name("a").slice(31, 8).part(name("s"), 8),
+                "8'(a[31:8] >> s)",
+            ),
+            (name("a").part(name("s"), 8).slice(3, 2), "2'(a[s+:8] >> 2)"),
+        ] {
+            assert_eq!(expression.to_string(), text);
+        }
+    }
 }

@@ -260,12 +260,30 @@ impl Expression {
         self.index(Expression::Number(u64::from(bit)))
     }
 
+    /// Bits of any expression. Verilog has them of signals and elements only (IEEE 1800-2017, 11.5.1),
+    /// which Verilator does not check.
     pub fn slice(self, high: u32, low: u32) -> Expression {
-        Expression::Slice(Box::new(self), high, low)
+        match self {
+            Expression::Slice(all, _, first) => Expression::Slice(all, first + high, first + low),
+            Expression::Name(_) | Expression::Index(..) => {
+                Expression::Slice(Box::new(self), high, low)
+            }
+            _ => self.shifted(Expression::Number(u64::from(low)), high + 1 - low),
+        }
     }
 
+    /// The same from a position that is a signal.
     pub fn part(self, start: Expression, bits: u32) -> Expression {
-        Expression::Part(Box::new(self), Box::new(start), bits)
+        match self {
+            Expression::Name(_) | Expression::Index(..) => {
+                Expression::Part(Box::new(self), Box::new(start), bits)
+            }
+            _ => self.shifted(start, bits),
+        }
+    }
+
+    fn shifted(self, start: Expression, bits: u32) -> Expression {
+        self.binary(BinaryOperator::ShiftRight, start).resized(bits)
     }
 
     pub fn scaled(self, by: u64) -> Expression {
