@@ -2,8 +2,8 @@
 //! units.
 //!
 //! A value is a wire in the step in which it is ready. If a later step or block reads it, it also
-//! has a register with its name, and the wire is NAME_d. In a pipeline, registers NAME_pN carry it
-//! to step N. All registers hold while `step` is low: a call of the message engines or a division
+//! has a register with its name, and the wire is NAME_d. In a pipeline, registers NAME_pN, or memory
+//! where the steps are many, carry it to step N. All registers hold while `step` is low: a call of the message engines or a division
 //! waits.
 
 mod access;

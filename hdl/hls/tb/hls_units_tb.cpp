@@ -91,6 +91,9 @@ int main(int argc, char** argv) {
       {"multiply18", 2, [](uint64_t a, uint64_t b) { return a * b & 0x3ffff; }, [](const Vdut& t) { return t.multiply18; }, any},
       {"multiply32", 3, [](uint64_t a, uint64_t b) { return a * b & 0xffffffff; }, [](const Vdut& t) { return t.multiply32; }, any},
       {"multiply64", 3, [](uint64_t a, uint64_t b) { return a * b; }, [](const Vdut& t) { return t.multiply64; }, any},
+      {"delay3", 3, [](uint64_t a, uint64_t) { return a & 0xffffffff; }, [](const Vdut& t) { return t.delay3; }, any},
+      {"delay17", 17, [](uint64_t a, uint64_t) { return a & 1; }, [](const Vdut& t) { return t.delay17; }, any},
+      {"delay22", 22, [](uint64_t a, uint64_t) { return a; }, [](const Vdut& t) { return t.delay22; }, any},
   };
   auto clock = [&] {
     top.clk = 1;
@@ -116,7 +119,7 @@ int main(int argc, char** argv) {
     clock();
     if (!top.enable) continue;
     operands.emplace_front(a, b);
-    if (operands.size() > 8) operands.pop_back();
+    if (operands.size() > 22) operands.pop_back();
     for (const Unit& unit : units) {
       if (operands.size() < static_cast<size_t>(unit.latency)) continue;
       const auto [x, y] = operands[static_cast<size_t>(unit.latency) - 1];

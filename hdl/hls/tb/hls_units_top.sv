@@ -21,6 +21,9 @@ module hls_units_top (
     output logic [17:0] multiply18,
     output logic [31:0] multiply32,
     output logic [63:0] multiply64,
+    output logic [31:0] delay3,
+    output logic        delay17,
+    output logic [63:0] delay22,
     output logic [2:0]  order32,
     output logic [2:0]  order64,
     input  logic        start,
@@ -46,6 +49,9 @@ module hls_units_top (
   hls_multiply #(.W(18)) u_multiply18 (.clk, .enable, .a(a[17:0]), .b(b[17:0]), .y(multiply18));
   hls_multiply u_multiply32 (.clk, .enable, .a(a[31:0]), .b(b[31:0]), .y(multiply32));
   hls_multiply #(.W(64)) u_multiply64 (.clk, .enable, .a, .b, .y(multiply64));
+  hls_delay #(.STEPS(3)) u_delay3 (.clk, .enable, .a(a[31:0]), .y(delay3));
+  hls_delay #(.W(1), .STEPS(17)) u_delay17 (.clk, .enable, .a(a[0]), .y(delay17));
+  hls_delay #(.W(64), .STEPS(22)) u_delay22 (.clk, .enable, .a, .y(delay22));
   hls_fcompare u_order32 (.a(a[31:0]), .b(b[31:0]), .less(order32[0]), .equal(order32[1]), .unordered(order32[2]));
   hls_fcompare #(.EXP(11), .MAN(52)) u_order64 (.a, .b, .less(order64[0]), .equal(order64[1]), .unordered(order64[2]));
   hls_divide #(.W(64)) u_divide (.clk, .rst, .start, .is_signed, .a, .b, .done, .y(quotient), .rest);

@@ -3,10 +3,36 @@
 use super::emitter::{word, Emitter, Spot};
 use crate::ir::{BlockId, FunctionId, Value, ValueId};
 use crate::schedule::End;
-use crate::verilog::{DataType, Declaration, Expression, Item, Line, Statement};
+use crate::verilog::{
+    Connection, DataType, Declaration, Expression, Instance, Item, Line, Statement,
+};
 
 /// Blocks that a transition may pass without a state of their own.
 const PASSED_MAX: u32 = 3;
+
+/// LUTs of a delay in memory, in addition to one for each bit.
+const DELAY_LUTS: u32 = 16;
+
+/// Whether a value that a pipeline carries for some steps is in memory (`hls_delay`) in place of
+/// registers: if that saves at least two registers for each LUT that it takes.
+fn is_kept_in_memory(bits: u32, steps: u32) -> bool {
+    bits * steps.saturating_sub(2) >= 2 * (bits + DELAY_LUTS)
+}
+
+/// The memory that makes signal `name` from `input`.
+fn delay(name: &str, bits: u32, steps: u32, input: Expression) -> Instance {
+    Instance {
+        module: "hls_delay".to_owned(),
+        parameters: vec![("W", bits), ("STEPS", steps)],
+        name: format!("u_{name}"),
+        connections: vec![
+            Connection::Same("clk"),
+            Connection::Port("enable", Expression::name("step")),
+            Connection::Port("a", input),
+            Connection::Port("y", Expression::name(name)),
+        ],
+    }
+}
 
 /// The statement of a change of state.
 fn go_to(state: Expression) -> Statement {
@@ -104,7 +130,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Registers that carry a value along a pipeline.
+    /// Carries a value along a pipeline to each step that reads it, in registers or memory.
     fn chain(
         &mut self,
         f: FunctionId,
@@ -113,16 +139,25 @@ impl Emitter<'_> {
         first: Expression,
         act: &mut Vec<Statement>,
     ) {
-        let Some(&last) = self.marks.chains.get(&(f, v)) else {
-            return;
-        };
-        let mut before = first;
-        for step in from + 1..=last {
-            let name = format!("{}_p{step}", self.value_name(f, v));
-            self.declare(self.bits(f, v), name.clone());
-            let next = Expression::name(name);
-            act.push(Statement::register(next.clone(), before));
-            before = next;
+        let steps = self.marks.chains.get(&(f, v)).cloned().unwrap_or_default();
+        let bits = self.bits(f, v);
+        let (mut at, mut before) = (from, first);
+        for to in steps {
+            let in_memory = is_kept_in_memory(bits, to - at);
+            let own = if in_memory { to..=to } else { at + 1..=to };
+            for step in own {
+                let name = format!("{}_p{step}", self.value_name(f, v));
+                self.declare(bits, name.clone());
+                let next = Expression::name(&name);
+                if in_memory {
+                    let delay = delay(&name, bits, to - at, before);
+                    self.wires.push(Item::Instance(delay));
+                } else {
+                    act.push(Statement::register(next.clone(), before));
+                }
+                before = next;
+            }
+            at = to;
         }
     }
 

@@ -39,11 +39,11 @@ pub struct Spot {
 /// A value of a function.
 type Key = (FunctionId, ValueId);
 
-/// The values that need registers, and the last step to which pipelines carry values.
+/// The values that need registers, and the steps to which pipelines carry values.
 #[derive(Default, PartialEq, Eq, Clone)]
 pub struct Marks {
     pub registers: BTreeSet<Key>,
-    pub chains: BTreeMap<Key, u32>,
+    pub chains: BTreeMap<Key, BTreeSet<u32>>,
 }
 
 /// A use of a unit: the condition of its step, its operands.
@@ -288,8 +288,8 @@ impl<'a> Emitter<'a> {
     }
 
     fn chained(&mut self, function: FunctionId, value: ValueId, step: u32) -> Expression {
-        let last = self.marks.chains.entry((function, value)).or_insert(step);
-        *last = (*last).max(step);
+        let steps = self.marks.chains.entry((function, value)).or_default();
+        steps.insert(step);
         Expression::name(format!("{}_p{step}", self.value_name(function, value)))
     }
 
