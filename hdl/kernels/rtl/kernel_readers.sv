@@ -2,7 +2,8 @@
 // reads a word in every step while its lines are there, and lines are requested ahead. Words that
 // the kernel writes meanwhile may be seen or not.
 //
-// Ports that want the same line share its request. The guard gives the number of bytes of a line
+// Ports that want the same line share its request. A request is chosen in one cycle and compared with
+// those in flight in the next, because both take about half of a cycle of 100 MHz. The guard gives the number of bytes of a line
 // that belong to the buffer; a line without any is not read. A kernel begins with empty ports.
 //
 // Parameters: PORTS; LINES of each port; FETCHES, lines that are requested at a time.
@@ -38,7 +39,13 @@ module kernel_readers #(
   logic [Bits-1:0]        first, next;
   logic [Bits:0]          count;
   logic [3:0]             beat;
-  logic [25:0]            line;        // the line that is requested
+  logic [25:0]            line;        // the line that is chosen
+  logic                   accepts;
+  // The request that was chosen: `ports` is not 0 while there is one.
+  struct packed {
+    logic [25:0]      line;
+    logic [PORTS-1:0] ports;
+  } chosen;
   logic                   under_way, absent, asks;
   logic [Bits-1:0]        which;
   logic [25:0]            fill_line;
@@ -54,35 +61,37 @@ module kernel_readers #(
     under_way = 1'b0;
     which     = '0;
     for (int i = 0; i < FETCHES; i++)
-      if (fetches[i].line == line && fetches[i].ports != '0 &&
+      if (fetches[i].line == chosen.line && fetches[i].ports != '0 &&
           !(Bits'(i) == first && (fetched_valid || beat != '0))) begin
         under_way = 1'b1;
         which     = Bits'(i);
       end
-    busy = '0;
+    busy = chosen.ports;
     for (int i = 0; i < FETCHES; i++) busy |= fetches[i].ports;
     read_address = '0;
     for (int i = PORTS - 1; i >= 0; i--) if (faults[i]) read_address = fault_addresses[i];
   end
 
   assign read_fault   = |faults;
-  assign {fetch_buffer, fetch_line} = line;
-  assign fetch_valid  = |wants && !under_way && (count != (Bits + 1)'(FETCHES));
+  assign {fetch_buffer, fetch_line} = chosen.line;
+  assign fetch_valid  = |chosen.ports && !under_way && (count != (Bits + 1)'(FETCHES));
   assign asks         = fetch_valid && fetch_ready && fetch_bytes != '0;
   // A line without bytes is complete at once.
   assign absent       = fetch_valid && fetch_ready && fetch_bytes == '0 && !fetched_valid;
-  assign taken        = asks || absent || (|wants && under_way) ? same : '0;
+  assign accepts      = chosen.ports == '0 || asks || absent || under_way;
+  assign taken        = accepts ? same : '0;
 
-  assign fill_line    = fetched_valid ? fetches[first].line : line;
+  assign fill_line    = fetched_valid ? fetches[first].line : chosen.line;
   assign fill_bytes   = fetched_valid ? fetches[first].bytes : '0;
   assign fills        = fetched_valid ? fetches[first].ports : '0;
-  assign filled       = fetched_valid ? (fetched_last ? fetches[first].ports : '0) : absent ? same : '0;
+  assign filled       = fetched_valid ? (fetched_last ? fetches[first].ports : '0) : absent ? chosen.ports : '0;
 
   always_ff @(posedge clk) begin
+    if (accepts) chosen <= '{line, same};
     if (asks) begin
-      fetches[next] <= '{line, fetch_bytes, same};
+      fetches[next] <= '{chosen.line, fetch_bytes, chosen.ports};
       next          <= next + 1'b1;
-    end else if (|wants && under_way) fetches[which].ports <= fetches[which].ports | same;
+    end else if (under_way) fetches[which].ports <= fetches[which].ports | chosen.ports;
     if (fetched_valid) beat <= beat + 4'd1;
     if (fetched_valid && fetched_last) begin
       beat                 <= '0;
@@ -91,7 +100,10 @@ module kernel_readers #(
     end
     count <= count + (Bits + 1)'(asks) - (Bits + 1)'(fetched_valid && fetched_last);
     // Lines of the execution before.
-    if (start || rst) for (int i = 0; i < FETCHES; i++) fetches[i].ports <= '0;
+    if (start || rst) begin
+      chosen.ports <= '0;
+      for (int i = 0; i < FETCHES; i++) fetches[i].ports <= '0;
+    end
     if (rst) begin
       first <= '0;
       next  <= '0;
