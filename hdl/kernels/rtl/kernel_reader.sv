@@ -59,7 +59,7 @@ module kernel_reader #(
 
   // Requested lines: `run` lines before `next`, at most seven.
   line_t       next;
-  logic        streams, same, covered, first_miss, quiet, lost;
+  logic        streams, same, covered, first_miss, quiet, lost, wants;
   logic [2:0]  run, depth;
   logic [21:0] distance;
 
@@ -95,10 +95,12 @@ module kernel_reader #(
   // A line may be replaced by one that was requested for an access before and arrives later.
   assign lost       = retries && !busy && quiet;
   assign first_miss = retries && !(same && distance == '0) && (!covered || lost);
-  assign want       = looked && same && (covered || (distance == '0 && !hit)) && distance[2:0] <= depth;
+  assign wants      = looked && same && (covered || (distance == '0 && !hit)) && distance[2:0] <= depth;
   assign wanted     = next;
 
   always_ff @(posedge clk) begin
+    // At most every second cycle: the choice among the ports takes a cycle of its own.
+    want <= wants && !taken;
     // The line of a miss has been looked up since the last one arrived.
     quiet <= retries && !busy;
     if (step || retries) found <= held[look.line.number[LineBits-1:0]];
@@ -126,6 +128,7 @@ module kernel_reader #(
     if (start || rst) begin
       held    <= '0;
       looked  <= 1'b0;
+      want    <= 1'b0;
       quiet   <= 1'b0;
       found   <= 1'b0;
       streams <= 1'b0;
