@@ -7,7 +7,7 @@
 #   live            the live board with Linux' TCP
 #   board           live, and the same on the lean board
 #   kubernetes-api  chart, webhook and controllers on an API server that is built from source and kept in target/kubernetes
-#   kubernetes      kubernetes-api, and a real node
+#   kubernetes      kubernetes-api, and a real node with the tutorial
 #   packages        the packages, installed in a fresh Debian, which is kept in target/packages-test
 # `ci` runs the groups of `make test`, then live and kubernetes-api; `all` runs every group, and also the proofs that are
 # recorded in hdl/formal/proven.

@@ -1,9 +1,10 @@
 //! Live moves: a session continues in another executor of this node, on another device.
 //!
 //! The source sends the session's programs, which the target builds while the session runs, and
-//! copies the contents of its objects a first time ([`ahead`]). Then the source stops it ([`super::freeze`]) and sends everything else ([`export`]); the target makes
-//! it again from the client's own records ([`import`]) and starts it once the manager has agreed.
-//! [`link`] has both ends of the protocol ([`baltra_wire::moves`]).
+//! copies the contents of its objects a first time ([`ahead`]). Then the source stops the session
+//! ([`super::freeze`]) and sends everything else ([`export`]); the target makes it again from the
+//! client's own records ([`import`]) and starts it once the manager has agreed. [`link`] has both
+//! ends of the protocol ([`baltra_wire::moves`]).
 
 mod ahead;
 mod export;
