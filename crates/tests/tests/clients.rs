@@ -57,6 +57,15 @@ fn test_threads_on_one_queue_neither_hang_nor_see_old_bytes() {
 }
 
 #[test]
+fn test_commands_of_an_out_of_order_queue_follow_their_wait_lists_only() {
+    let both = Both::start();
+    for answer in both.run("gated", &[]) {
+        assert_done(&answer);
+    }
+    nothing_panicked(&both.daemon);
+}
+
+#[test]
 fn test_thousands_of_queues_are_had_and_used() {
     let both = Both::start();
     // The pause exceeds the idle timeout of a queue's thread.

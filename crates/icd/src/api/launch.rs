@@ -7,7 +7,6 @@ use crate::core::launch::{Bounds, Space};
 use crate::core::object::Object;
 use crate::core::queue::Queue;
 use baltra_opencl::*;
-use baltra_wire::Operation;
 use std::ffi::c_void;
 
 /// `clEnqueueNDRangeKernel`
@@ -135,6 +134,5 @@ fn launch_nothing(
     }
     let (at, _) = kernel.at_queue(queue)?;
     kernel.args().encoded(at)?;
-    let marker = Operation::Marker;
-    queue.enqueue(CL_COMMAND_NDRANGE_KERNEL, waits, event, &[], &marker)
+    queue.enqueue_nothing(CL_COMMAND_NDRANGE_KERNEL, waits, event, &[])
 }

@@ -398,8 +398,7 @@ pub unsafe extern "C" fn clEnqueueSVMMigrateMem(
             return Err(CL_INVALID_VALUE);
         }
         // A hint: the driver moves what its kernels touch.
-        let command = CL_COMMAND_SVM_MIGRATE_MEM;
-        queue.enqueue(command, &waits, event, &[], &Operation::Marker)
+        queue.enqueue_nothing(CL_COMMAND_SVM_MIGRATE_MEM, &waits, event, &[])
     })
 }
 

@@ -467,17 +467,16 @@ pub unsafe extern "C" fn clEnqueueFillBuffer(
         }
         let pattern = caller.slice(pattern_size, pattern.cast::<u8>(), CL_INVALID_VALUE)?;
         let waits = caller.waits(&queue.context, num_events, wait_list)?;
-        let operation = match size {
-            // Nothing to fill, and an event to complete.
-            0 => Operation::Marker,
-            _ => Operation::FillBuffer {
-                buffer: memory.id_in(queue.member)?,
-                pattern,
-                offset: offset as u64,
-                len: size as u64,
-            },
-        };
         let uses = writes(memory).into_iter().collect::<Vec<_>>();
+        if size == 0 {
+            return queue.enqueue_nothing(CL_COMMAND_FILL_BUFFER, &waits, event_ret, &uses);
+        }
+        let operation = Operation::FillBuffer {
+            buffer: memory.id_in(queue.member)?,
+            pattern,
+            offset: offset as u64,
+            len: size as u64,
+        };
         queue.enqueue(CL_COMMAND_FILL_BUFFER, &waits, event_ret, &uses, &operation)
     })
 }

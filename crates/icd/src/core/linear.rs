@@ -19,8 +19,8 @@ use baltra_wire::Direction;
 
 /// Transfers from this size use the application's memory directly, if possible.
 const LENT_BYTES_MIN: usize = 64 << 10;
-/// A blocking read of at least this many bytes first waits for outstanding commands: then the
-/// executor needs no staging either, which saves more than the round trip costs.
+/// A blocking read of at least this many bytes first waits for outstanding commands, which it follows
+/// in order: then the executor needs no staging either, which saves more than the round trip costs.
 const LENT_ALONE_BYTES_MIN: usize = 512 << 10;
 
 impl Transfer<'_> {
@@ -62,7 +62,8 @@ impl Transfer<'_> {
                 return Ok(());
             }
             self.waits.wait()?;
-            if target.len >= LENT_ALONE_BYTES_MIN && !self.queue.is_idle() {
+            let is_alone = !self.queue.in_order() || self.queue.is_idle();
+            if target.len >= LENT_ALONE_BYTES_MIN && !is_alone {
                 self.become_local()?;
             }
             return self.run_lent(loan, &operation);

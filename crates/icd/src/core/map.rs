@@ -198,7 +198,10 @@ fn on_the_spot(t: &Transfer<'_>) -> Result<bool, i32> {
         t.become_local()?;
         return Ok(true);
     }
-    Ok(false)
+    if t.blocking {
+        t.waits.wait()?;
+    }
+    t.queue.may_begin(t.waits)
 }
 
 /// A command that moves nothing.
@@ -212,7 +215,7 @@ pub fn nothing(t: &Transfer<'_>) -> Result<(), i32> {
     }
     let uses = t.uses.as_slice();
     t.queue
-        .enqueue(t.command, t.waits, t.event_ret, uses, &Operation::Marker)
+        .enqueue_nothing(t.command, t.waits, t.event_ret, uses)
 }
 
 /// `clEnqueueUnmapMemObject`.
@@ -246,7 +249,7 @@ pub fn unmap(
         queue.here().blocks.unmap(block);
     }
     if mapping.flags & WRITES == 0 {
-        if t.may_be_local()? {
+        if t.may_be_local()? || t.queue.may_begin(t.waits)? {
             keep(memory, member, back.block);
             return nothing(&t);
         }

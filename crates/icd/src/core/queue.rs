@@ -96,6 +96,8 @@ pub struct Queue {
     /// Events of other queues with a host part, which commands of this queue have waited for.
     behind: Mutex<Vec<(u64, Behind)>>,
     behind_count: AtomicUsize,
+    /// Number of the last barrier.
+    barrier: AtomicU64,
     /// Bytes in staging blocks of its transfers.
     pub staged: Arc<AtomicUsize>,
     /// The command that a transfer has waited for without success to get a staging block.
@@ -140,6 +142,7 @@ impl Queue {
             steps: Steps::new(in_order(properties)),
             behind: Mutex::default(),
             behind_count: AtomicUsize::new(0),
+            barrier: AtomicU64::new(0),
             staged: Arc::default(),
             stalled: AtomicU64::new(0),
         }))
@@ -174,6 +177,17 @@ impl Queue {
             self.settle(Reach::UpTo(pushed));
         }
         idle
+    }
+
+    /// Whether a command with this wait list, which the library carries out, may begin: in order no
+    /// command is outstanding, out of order neither a barrier nor an event of the list.
+    pub fn may_begin(&self, waits: &Waits<'_>) -> Result<bool, i32> {
+        let follows_nothing = if self.in_order() {
+            self.is_idle()
+        } else {
+            self.channel.completed() >= self.barrier.load(Ordering::Acquire)
+        };
+        Ok(follows_nothing && (waits.is_empty() || waits.are_complete()?))
     }
 
     /// Whether all commands, present and next, end without an action of the application.
@@ -325,6 +339,22 @@ impl Object<Queue> {
         self.submit(submission, uses, operation).map(drop)
     }
 
+    /// Enqueues a command that does nothing. Out of order, a marker with an empty list would wait for
+    /// all commands before it.
+    pub fn enqueue_nothing(
+        &self,
+        command: i32,
+        waits: &Waits<'_>,
+        event_ret: *mut cl_event,
+        uses: &[Use<'_>],
+    ) -> Result<(), i32> {
+        if self.may_begin(waits)? {
+            self.complete(command, event_ret, crate::core::event::monotonic_ns());
+            return Ok(());
+        }
+        self.enqueue(command, waits, event_ret, uses, &Operation::Marker)
+    }
+
     /// Enqueues a command.
     pub fn submit(
         &self,
@@ -386,6 +416,9 @@ impl Object<Queue> {
                 return Err(lost(error));
             }
         };
+        if matches!(operation, Operation::Barrier) {
+            self.barrier.fetch_max(number, Ordering::AcqRel);
+        }
         let event = with_event.then(|| Event::of_command(self, command, slot, number, times));
         if let (Some(run), Some(event)) = (step, &event) {
             if let Some(target) = target {
