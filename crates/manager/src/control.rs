@@ -469,7 +469,8 @@ impl Control for Operator {
         };
         let kept = self.node.images.finish(upload, metadata)?;
         if let Some(link) = &self.node.registry {
-            link.urge();
+            // A function that is deployed next may name it.
+            link.report().await;
         }
         tracing::info!(digest = kept.digest, name = kept.name, "accelerator pushed");
         Ok(Response::new(accelerator_message(kept)))
@@ -504,7 +505,7 @@ impl Control for Operator {
         }
         let removed = self.node.images.remove(&found.digest)?;
         if let Some(link) = &self.node.registry {
-            link.urge();
+            link.report().await;
         }
         Ok(Response::new(accelerator_message(removed)))
     }

@@ -11,10 +11,11 @@ use baltra_api::registry as proto;
 use baltra_ring::Locked;
 use std::future::Future;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{watch, Notify};
 use tonic::{Code, Status};
 
 /// Timeout of the registry for callers that wait for its response.
@@ -58,6 +59,10 @@ pub struct Link {
     record: PathBuf,
     state: Mutex<State>,
     news: Notify,
+    /// Number of changes that callers wait for the registry to have.
+    changes: AtomicU64,
+    /// How many of them were before the last heartbeat that the registry has.
+    reported: watch::Sender<u64>,
 }
 
 impl Link {
@@ -89,6 +94,8 @@ impl Link {
             record,
             state: Mutex::new(state),
             news: Notify::new(),
+            changes: AtomicU64::new(0),
+            reported: watch::Sender::new(0),
         }))
     }
 
@@ -145,6 +152,19 @@ impl Link {
     /// Triggers a heartbeat before the next one is due.
     pub(crate) fn urge(&self) {
         self.news.notify_one();
+    }
+
+    /// Triggers a heartbeat, and waits until the registry has one that began after this call. Gives up
+    /// after [`ANSWER_MAX`], and at once if the node is not a member.
+    pub(crate) async fn report(&self) {
+        let change = self.changes.fetch_add(1, Ordering::AcqRel) + 1;
+        self.urge();
+        if self.state().standing != Standing::Joined {
+            return;
+        }
+        let mut reported = self.reported.subscribe();
+        let has_it = reported.wait_for(|changes| *changes >= change);
+        let _ = tokio::time::timeout(ANSWER_MAX, has_it).await;
     }
 
     /// Calls the registry from a thread that waits for the answer, within a time limit.
@@ -428,6 +448,7 @@ impl Member {
     }
 
     async fn heartbeat(&mut self) -> Result<proto::HeartbeatReply, Status> {
+        let changes = self.link.changes.load(Ordering::Acquire);
         let (node, id) = self.link.node_identity(&self.node);
         let devices = self.meter.loads(&self.node);
         let request = proto::HeartbeatRequest {
@@ -438,7 +459,9 @@ impl Member {
             weights: report::weights(&self.node),
             accelerators: report::accelerators(&self.node),
         };
-        limited(self.nodes.heartbeat(request)).await
+        let reply = limited(self.nodes.heartbeat(request)).await?;
+        self.link.reported.send_replace(changes);
+        Ok(reply)
     }
 }
 
