@@ -190,16 +190,28 @@ fn test_a_move_waits_for_a_long_kernel_or_gives_up() {
     let daemon = two("");
     let mut program = moving(&daemon, &["0", "65536", "1", "1500"]);
     let (session, _) = only(&daemon);
+    let mut refused = 0;
+    for _ in 0..6 {
+        program.wait_line("spins");
+        let (_, device) = only(&daemon);
+        let output = move_with(&daemon, session, other(&device), &["--wait-ms", "50"]);
+        // On a busy host the kernel may end before the move is prepared.
+        if !output.status.success() {
+            let error = refusal(&output);
+            assert!(
+                error.contains("a command runs for longer than the 50 ms"),
+                "{error}"
+            );
+            assert_eq!(only(&daemon), (session, device));
+            refused += 1;
+        }
+        program.wait_line("round");
+    }
+    assert!(refused > 0, "no move was given up");
     program.wait_line("spins");
-    let error = refusal(&move_with(&daemon, session, "b", &["--wait-ms", "50"]));
-    assert!(
-        error.contains("a command runs for longer than the 50 ms"),
-        "{error}"
-    );
-    program.wait_line("round");
-    assert_eq!(only(&daemon), (session, "a".into()));
-    program.wait_line("spins");
-    let output = move_with(&daemon, session, "b", &["--wait-ms", "10000", "--json"]);
+    let (_, device) = only(&daemon);
+    let wait = ["--wait-ms", "10000", "--json"];
+    let output = move_with(&daemon, session, other(&device), &wait);
     assert!(output.status.success(), "{output:?}");
     program.wait_line("round");
     program.wait_line("round");

@@ -158,6 +158,13 @@ impl Frozen {
                 session.starve();
             }
         }
+        // One whose command took longer than the stop may have parked since.
+        let queues = session.queues.locked().clone();
+        for queue in queues {
+            if !queue.resume() {
+                session.starve();
+            }
+        }
         // A queue may have been asked to run meanwhile.
         session.starve();
         session.control_waker.wake();

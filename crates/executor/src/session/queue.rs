@@ -104,8 +104,12 @@ impl QueueHandle {
             match worker.serve() {
                 Served::Ended => break,
                 Served::Frozen => {
-                    self.thread().parked = Some(worker);
-                    return;
+                    let mut thread = self.thread();
+                    // Otherwise it has been resumed, and nobody looks at what parks now.
+                    if session.is_frozen() {
+                        thread.parked = Some(worker);
+                        return;
+                    }
                 }
                 Served::Idle => match self.park(worker) {
                     None => return,
@@ -175,6 +179,15 @@ impl QueueHandle {
             }
             std::thread::sleep(LOOK_EVERY);
         }
+    }
+
+    /// Runs a worker that has parked for a stop which was given up before it was taken; false: its
+    /// thread could not be started.
+    pub fn resume(self: &Arc<QueueHandle>) -> bool {
+        let parked = self.thread();
+        let waits = parked.parked.as_ref().is_some_and(|w| !w.is_idle());
+        drop(parked);
+        !waits || self.run()
     }
 
     /// Keeps the recipe of a queue that is being released.
