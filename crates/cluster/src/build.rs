@@ -125,39 +125,10 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
         built.put(choice, &model, None);
     }
 
-    // Kernels of one name and the same sources share a program.
     let mut jobs: Vec<Target> = Vec::new();
     for kernel in &cluster.logical.kernels {
         if software.contains(&kernel.num) {
-            let sources = c_sources(cluster, kernel)?;
-            match (jobs.iter_mut())
-                .find(|j| j.sources == sources && j.name == kernel.name && j.start.is_none())
-            {
-                Some(job) => job.kernels.push(kernel.num),
-                None => {
-                    let taken = jobs
-                        .iter()
-                        .any(|j| j.name == kernel.name && j.start.is_none());
-                    let mut name = if taken {
-                        format!("{}-{}", kernel.name, kernel.num)
-                    } else {
-                        kernel.name.clone()
-                    };
-                    if let Some(mpi) = &with.mpi {
-                        name += &format!(".{mpi}");
-                    }
-                    jobs.push(Target {
-                        path: out.join(name),
-                        sources,
-                        kernels: vec![kernel.num],
-                        name: kernel.name.clone(),
-                        start: None,
-                        short_longs: false,
-                        memory: None,
-                        streams: None,
-                    });
-                }
-            }
+            add_process(cluster, with, kernel, &out, &mut jobs)?;
         }
         for choice in hardware.iter().filter(|c| c.kernel == kernel.num) {
             if choice.form == Form::Rtl && choice.module.is_none() {
@@ -191,6 +162,68 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
         }
     }
 
+    for (job, program) in jobs.iter().zip(compile_all(&jobs, with, &library, say)?) {
+        for &kernel in &job.kernels {
+            if job.start.is_none() {
+                built.programs.insert(kernel, program.clone());
+                continue;
+            }
+            let Some(core) = cluster.logical.kernel(kernel) else {
+                continue;
+            };
+            let model = Path::new(&models).join(library_of("core", core));
+            let image = job.path.with_extension("bin");
+            let runs = |c: &&Choice| c.kernel == kernel && c.form == Form::Processor;
+            if let Some(choice) = hardware.iter().find(runs) {
+                built.put(choice, &model, Some(image));
+            }
+        }
+    }
+    Ok(built)
+}
+
+/// Adds the process of a kernel. Kernels of one name and the same sources share a program.
+fn add_process(
+    cluster: &Cluster,
+    with: &Build,
+    kernel: &Kernel,
+    out: &Path,
+    jobs: &mut Vec<Target>,
+) -> Result<()> {
+    let sources = c_sources(cluster, kernel)?;
+    let same_name = |j: &Target| j.name == kernel.name && j.start.is_none();
+    if let Some(job) = (jobs.iter_mut()).find(|j| same_name(j) && j.sources == sources) {
+        job.kernels.push(kernel.num);
+        return Ok(());
+    }
+    let mut name = if jobs.iter().any(same_name) {
+        format!("{}-{}", kernel.name, kernel.num)
+    } else {
+        kernel.name.clone()
+    };
+    if let Some(mpi) = &with.mpi {
+        name += &format!(".{mpi}");
+    }
+    jobs.push(Target {
+        path: out.join(name),
+        sources,
+        kernels: vec![kernel.num],
+        name: kernel.name.clone(),
+        start: None,
+        short_longs: false,
+        memory: None,
+        streams: None,
+    });
+    Ok(())
+}
+
+/// Compiles in parallel. The programs have the order of `jobs`.
+fn compile_all(
+    jobs: &[Target],
+    with: &Build,
+    library: &Path,
+    say: &(dyn Fn(String) + Sync),
+) -> Result<Vec<Program>> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(BTreeMap::new());
     let workers = std::thread::available_parallelism()
@@ -209,36 +242,15 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
                     ""
                 };
                 let step = format!("[{}/{}] {}{what}", index + 1, jobs.len(), job.name);
-                let result = compile(job, with, &library, &|what| say(format!("{step}: {what}")));
+                let result = compile(job, with, library, &|what| say(format!("{step}: {what}")));
                 if let Ok(mut results) = results.lock() {
                     results.insert(index, result);
                 }
             });
         }
     });
-    for (index, result) in results.into_inner().unwrap_or_default() {
-        let program = result?;
-        let job = &jobs[index];
-        for &kernel in &job.kernels {
-            match job.start {
-                None => {
-                    built.programs.insert(kernel, program.clone());
-                }
-                Some(_) => {
-                    let Some(core) = cluster.logical.kernel(kernel) else {
-                        continue;
-                    };
-                    let model = Path::new(&models).join(library_of("core", core));
-                    let image = job.path.with_extension("bin");
-                    let whose = |c: &&Choice| c.kernel == kernel && c.form == Form::Processor;
-                    if let Some(choice) = hardware.iter().find(whose) {
-                        built.put(choice, &model, Some(image));
-                    }
-                }
-            }
-        }
-    }
-    Ok(built)
+    let results = results.into_inner().unwrap_or_default();
+    results.into_values().collect()
 }
 
 /// Makes the boards' models if they are outdated, and returns their folder.
@@ -523,8 +535,8 @@ fn refuse_longs(compiler: &str, job: &Target, with: &Build) -> Result<()> {
     Ok(())
 }
 
-fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Result<Program> {
-    let path = &job.path;
+/// The command that compiles an output, without the output's path.
+fn compiler(job: &Target, with: &Build, library: &Path) -> Command {
     let own = with.mpi.as_ref().map(|mpi| format!("mpicc.{mpi}"));
     let compiler = match (&job.start, &own) {
         (Some(_), _) => "riscv64-unknown-elf-gcc",
@@ -587,6 +599,14 @@ fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Re
         }
     };
     command.arg("-lm");
+    command
+}
+
+fn compile(job: &Target, with: &Build, library: &Path, say: &dyn Fn(&str)) -> Result<Program> {
+    let path = &job.path;
+    let mut command = compiler(job, with, library);
+    let compiler = command.get_program().to_owned();
+    let compiler = compiler.to_str().context("path is not valid UTF-8")?;
     let mut needs = Command::new(compiler);
     needs
         .args(command.get_args())

@@ -249,10 +249,8 @@ async fn a_port_in_use_is_named() {
     handle.stop().await;
 }
 
-#[tokio::test]
-async fn functions_are_kept_with_their_contents() {
-    let dir = tempfile::tempdir().unwrap();
-    let (handle, mut c) = start(dir.path()).await;
+/// A request that stores the function `sobel` with this content.
+fn put(content: &[u8]) -> FunctionPutRequest {
     let function = Function {
         name: "sobel".into(),
         tenant: "red".into(),
@@ -261,10 +259,16 @@ async fn functions_are_kept_with_their_contents() {
         replicas_max: 8,
         ..Function::default()
     };
-    let put = |content: &[u8]| FunctionPutRequest {
-        function: Some(function.clone()),
+    FunctionPutRequest {
+        function: Some(function),
         content: content.to_vec(),
-    };
+    }
+}
+
+#[tokio::test]
+async fn functions_are_kept_with_their_contents() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
     let first = c
         .functions
         .function_put(put(b"one"))
@@ -327,10 +331,22 @@ async fn functions_are_kept_with_their_contents() {
     };
     assert_eq!(support::places(&given(c.ask(request).await)), ["n1/b"]);
     handle.stop().await;
+}
+
+#[tokio::test]
+async fn functions_outlive_the_registry_until_they_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    let content = vec![7u8; 1 << 20];
+    c.functions.function_put(put(&content)).await.unwrap();
+    handle.stop().await;
 
     let (handle, mut c) = start(dir.path()).await;
+    let get = || FunctionGetRequest {
+        name: "sobel".into(),
+    };
     let got = c.functions.function_get(get()).await.unwrap().into_inner();
-    assert_eq!(got.content.len(), 1 << 20);
+    assert_eq!(got.content, content);
     let remove = || FunctionRemoveRequest {
         name: "sobel".into(),
     };

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_numbers_are_those_of_the_headers() {
+    fn test_parameters_are_those_of_the_headers() {
         let params = [
             (PLATFORM_NAME, baltra_opencl::CL_PLATFORM_NAME),
             (DEVICE_TYPE, baltra_opencl::CL_DEVICE_TYPE),
@@ -177,6 +177,10 @@ mod tests {
         for (ours, theirs) in params {
             assert_eq!(ours, theirs as u32);
         }
+    }
+
+    #[test]
+    fn test_bits_are_those_of_the_headers() {
         let bits = [
             (DEVICE_TYPE_CPU, baltra_opencl::CL_DEVICE_TYPE_CPU),
             (DEVICE_TYPE_GPU, baltra_opencl::CL_DEVICE_TYPE_GPU),
@@ -194,6 +198,10 @@ mod tests {
         for (ours, theirs) in bits {
             assert_eq!(ours, theirs as u64);
         }
+    }
+
+    #[test]
+    fn test_errors_are_those_of_the_headers() {
         let errors = [
             (SUCCESS, baltra_opencl::CL_SUCCESS),
             (DEVICE_NOT_FOUND, baltra_opencl::CL_DEVICE_NOT_FOUND),

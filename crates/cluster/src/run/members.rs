@@ -14,21 +14,7 @@ pub fn members(
     options: &Options,
 ) -> Result<(Vec<Member>, Vec<usize>)> {
     let size = cluster.size();
-    let mut nodes = vec![None; size];
-    for (index, node) in cluster.map.nodes.iter().enumerate() {
-        for place in &node.kernels {
-            let Some(slot) = nodes.get_mut(place.kernel as usize) else {
-                bail!(
-                    "{}: ranks must be numbered from 0 without gaps: there are {size} kernels, and one has number {}",
-                    cluster.logical.path.display(),
-                    place.kernel
-                );
-            };
-            *slot = Some(index);
-        }
-    }
-    let nodes: Vec<usize> = nodes.into_iter().flatten().collect();
-    ensure!(nodes.len() == size, "a kernel is not on any node");
+    let nodes = nodes_of_ranks(cluster)?;
     let several = cluster.map.nodes.len() > 1;
     let boards = (cluster.map.nodes.iter()).any(|n| n.kind == NodeKind::Hardware);
     let speaks = |comm| cluster.map.nodes.iter().any(|n| n.comm == Some(comm));
@@ -114,6 +100,27 @@ pub fn members(
         })
         .collect();
     Ok((members, nodes))
+}
+
+/// The node of each rank.
+fn nodes_of_ranks(cluster: &Cluster) -> Result<Vec<usize>> {
+    let size = cluster.size();
+    let mut nodes = vec![None; size];
+    for (index, node) in cluster.map.nodes.iter().enumerate() {
+        for place in &node.kernels {
+            let Some(slot) = nodes.get_mut(place.kernel as usize) else {
+                bail!(
+                    "{}: ranks must be numbered from 0 without gaps: there are {size} kernels, and one has number {}",
+                    cluster.logical.path.display(),
+                    place.kernel
+                );
+            };
+            *slot = Some(index);
+        }
+    }
+    let nodes: Vec<usize> = nodes.into_iter().flatten().collect();
+    ensure!(nodes.len() == size, "a kernel is not on any node");
+    Ok(nodes)
 }
 
 /// A node's hardware address. The map file need not have one for nodes with UDP, boards with TCP

@@ -131,114 +131,122 @@ fn frames_are_not_put_together() {
     assert_eq!(body.to_bytes(), &[1u8, 2, 3, 4, 5, 6][..]);
 }
 
+/// Request line, content type, body, and the refusal's status and a part of its reason.
+const REFUSALS: &[(&str, &str, &[u8], u16, &str)] = &[
+    ("GET", "", &[], 405, "POST"),
+    ("POST/deeper", "", &[], 404, "no paths"),
+    (
+        "POST?widht=3",
+        "",
+        &[0; 6],
+        400,
+        "no parameter 'widht': it has gain, height, width",
+    ),
+    (
+        "POST?width=3&width=3",
+        "",
+        &[0; 6],
+        400,
+        "duplicate parameter 'width'",
+    ),
+    ("POST?width=3x", "", &[0; 6], 400, "'width' is '3x'"),
+    ("POST?width=-3", "", &[0; 6], 400, "'width' is '-3'"),
+    ("POST?width=%zz", "", &[0; 6], 400, "percent-encoded"),
+    ("POST?gain=nan&width=3", "", &[0; 6], 400, "'gain' is 'nan'"),
+    (
+        "POST?gain=9&width=3",
+        "",
+        &[0; 6],
+        422,
+        "'gain' is 9, must be a number, at least 0, at most 8",
+    ),
+    ("POST", "", &[0; 6], 400, "'height' or 'width' is missing"),
+    (
+        "POST?width=4",
+        "",
+        &[0; 6],
+        422,
+        "6 bytes, which match image: u8[height, width] for no value of 'height'",
+    ),
+    (
+        "POST?width=4&height=2",
+        "",
+        &[0; 6],
+        422,
+        "has 6 bytes; image: u8[height, width] has 8",
+    ),
+    (
+        "POST?width=2000",
+        "",
+        &[0; 6],
+        422,
+        "'width' is 2000, must be 1 to 1000",
+    ),
+    (
+        "POST?width=4097",
+        "",
+        &[0; 4097],
+        413,
+        "4097 bytes; the function accepts at most 4096",
+    ),
+    (
+        "POST?width=64",
+        "",
+        &[0; 4096],
+        413,
+        "out would take 16384 bytes; the function may use 8192",
+    ),
+    ("POST", "text/html", &[0; 6], 415, "'text/html'"),
+    (
+        "POST",
+        "image/jpeg",
+        &[0; 6],
+        415,
+        "'image/jpeg' is not supported by the function, which accepts image/png",
+    ),
+    (
+        "POST",
+        "image/png",
+        &[0; 6],
+        422,
+        "cannot decode the picture",
+    ),
+    (
+        "POST",
+        "",
+        b"\x89PNG\r\n\x1a\nrubbish",
+        422,
+        "cannot decode the picture",
+    ),
+    (
+        "POST",
+        "application/json",
+        b"[[1,2],[3]]",
+        422,
+        "elements are mixed",
+    ),
+    (
+        "POST",
+        "application/json",
+        b"[1,2]",
+        422,
+        "the shape [2], must have [height, width]",
+    ),
+    (
+        "POST?width=3",
+        "application/json",
+        b"[[1,2]]",
+        422,
+        "'width' is 2 here and 3 elsewhere",
+    ),
+    ("POST", "application/json", b"[[1,2]", 400, "not JSON"),
+    ("POST", "application/x-npy", b"PK", 422, "not a NumPy file"),
+];
+
 #[test]
 fn every_refusal_has_its_status_and_names_what_is_wrong() {
     let function = image();
-    let png = b"\x89PNG\r\n\x1a\nrubbish";
-    for (line, content_type, body, status, part) in [
-        ("GET", "", &[][..], 405, "POST"),
-        ("POST/deeper", "", &[], 404, "no paths"),
-        (
-            "POST?widht=3",
-            "",
-            &[0; 6],
-            400,
-            "no parameter 'widht': it has gain, height, width",
-        ),
-        (
-            "POST?width=3&width=3",
-            "",
-            &[0; 6],
-            400,
-            "duplicate parameter 'width'",
-        ),
-        ("POST?width=3x", "", &[0; 6], 400, "'width' is '3x'"),
-        ("POST?width=-3", "", &[0; 6], 400, "'width' is '-3'"),
-        ("POST?width=%zz", "", &[0; 6], 400, "percent-encoded"),
-        ("POST?gain=nan&width=3", "", &[0; 6], 400, "'gain' is 'nan'"),
-        (
-            "POST?gain=9&width=3",
-            "",
-            &[0; 6],
-            422,
-            "'gain' is 9, must be a number, at least 0, at most 8",
-        ),
-        ("POST", "", &[0; 6], 400, "'height' or 'width' is missing"),
-        (
-            "POST?width=4",
-            "",
-            &[0; 6],
-            422,
-            "6 bytes, which match image: u8[height, width] for no value of 'height'",
-        ),
-        (
-            "POST?width=4&height=2",
-            "",
-            &[0; 6],
-            422,
-            "has 6 bytes; image: u8[height, width] has 8",
-        ),
-        (
-            "POST?width=2000",
-            "",
-            &[0; 6],
-            422,
-            "'width' is 2000, must be 1 to 1000",
-        ),
-        (
-            "POST?width=4097",
-            "",
-            &[0; 4097],
-            413,
-            "4097 bytes; the function accepts at most 4096",
-        ),
-        (
-            "POST?width=64",
-            "",
-            &[0; 4096],
-            413,
-            "out would take 16384 bytes; the function may use 8192",
-        ),
-        ("POST", "text/html", &[0; 6], 415, "'text/html'"),
-        (
-            "POST",
-            "image/jpeg",
-            &[0; 6],
-            415,
-            "'image/jpeg' is not supported by the function, which accepts image/png",
-        ),
-        (
-            "POST",
-            "image/png",
-            &[0; 6],
-            422,
-            "cannot decode the picture",
-        ),
-        ("POST", "", png, 422, "cannot decode the picture"),
-        (
-            "POST",
-            "application/json",
-            b"[[1,2],[3]]",
-            422,
-            "elements are mixed",
-        ),
-        (
-            "POST",
-            "application/json",
-            b"[1,2]",
-            422,
-            "the shape [2], must have [height, width]",
-        ),
-        (
-            "POST?width=3",
-            "application/json",
-            b"[[1,2]]",
-            422,
-            "'width' is 2 here and 3 elsewhere",
-        ),
-        ("POST", "application/json", b"[[1,2]", 400, "not JSON"),
-        ("POST", "application/x-npy", b"PK", 422, "not a NumPy file"),
-    ] {
+    for (line, content_type, body, status, part) in REFUSALS.iter().copied() {
         let (got, reason) = refusal(bind(&function, line, content_type, body));
         assert_eq!(got, status, "{line} {content_type}: {reason}");
         assert!(reason.contains(part), "{line} {content_type}: {reason}");

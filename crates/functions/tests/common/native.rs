@@ -14,28 +14,9 @@ struct CArgument {
 
 type CFunction = unsafe extern "C" fn(*const CArgument, u32, *mut c_char, u64) -> i32;
 
-/// Runs a call on the function's native implementation; `None` if it has none.
-pub fn run(function: &Function, call: &Call) -> Option<Result<Vec<Bytes>, String>> {
-    let native = function
-        .manifest
-        .implementations
-        .iter()
-        .enumerate()
-        .find_map(|(index, implementation)| match implementation {
-            Implementation::Native(native) => Some((index, native)),
-            _ => None,
-        });
-    let (index, native) = native?;
-    let path = CString::new(
-        function
-            .files
-            .path(&native.library)
-            .unwrap()
-            .to_str()
-            .unwrap(),
-    )
-    .unwrap();
-    let symbol = CString::new(native.symbol.as_str()).unwrap();
+/// A function of a library, which stays loaded.
+fn load(path: &str, symbol: &str) -> CFunction {
+    let (path, symbol) = (CString::new(path).unwrap(), CString::new(symbol).unwrap());
     // SAFETY: the arguments are C strings; the library is part of the tests and stays loaded.
     let address = unsafe {
         let library = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
@@ -48,8 +29,23 @@ pub fn run(function: &Function, call: &Call) -> Option<Result<Vec<Bytes>, String
     };
     assert!(!address.is_null(), "{symbol:?}");
     // SAFETY: the manifest declares that the symbol has this type.
-    let run: CFunction = unsafe { std::mem::transmute(address) };
+    unsafe { std::mem::transmute(address) }
+}
 
+/// Runs a call on the function's native implementation; `None` if it has none.
+pub fn run(function: &Function, call: &Call) -> Option<Result<Vec<Bytes>, String>> {
+    let native = function
+        .manifest
+        .implementations
+        .iter()
+        .enumerate()
+        .find_map(|(index, implementation)| match implementation {
+            Implementation::Native(native) => Some((index, native)),
+            _ => None,
+        });
+    let (index, native) = native?;
+    let path = function.files.path(&native.library).unwrap();
+    let run = load(path.to_str().unwrap(), &native.symbol);
     let words = |bytes: &[u8]| {
         let mut words = vec![0u128; bytes.len().div_ceil(16) + 1];
         for (word, part) in words.iter_mut().zip(bytes.chunks(16)) {

@@ -1,7 +1,7 @@
 //! Runs calls on PoCL, through the system's loader.
 
 use baltra_functions::manifest::{Implementation, Opencl};
-use baltra_functions::{Argument, Buffer, Call, Function};
+use baltra_functions::{Argument, Buffer, Call, Function, Step};
 use bytes::Bytes;
 use std::ffi::{c_char, c_void, CString};
 use std::ptr::{null, null_mut};
@@ -229,6 +229,49 @@ impl Device {
         }
     }
 
+    fn launch(&self, program: Handle, step: &Step, buffers: &[Handle], scratch: &[Handle]) {
+        let name = CString::new(&*step.kernel).unwrap();
+        let mut error = 0;
+        // SAFETY: the objects belong to this device; arguments are copied when they are set.
+        unsafe {
+            let kernel = clCreateKernel(program, name.as_ptr(), &mut error);
+            ok(error, &step.kernel);
+            for (index, argument) in step.arguments.iter().enumerate() {
+                let (value, bytes);
+                let (size, from) = match argument {
+                    Argument::Buffer(index) => (8, (&raw const buffers[*index]).cast()),
+                    Argument::Scratch(index) => (8, (&raw const scratch[*index]).cast()),
+                    Argument::Scalar(scalar) => {
+                        (value, bytes) = scalar.bytes();
+                        (bytes, value.as_ptr().cast::<c_void>())
+                    }
+                    Argument::Local(bytes) => (*bytes as usize, null()),
+                };
+                ok(
+                    clSetKernelArg(kernel, index as u32, size, from),
+                    &format!("{} argument {index}", step.kernel),
+                );
+            }
+            let global = step.global.map(|size| size as usize);
+            let local = step.local.map(|local| local.map(|size| size as usize));
+            let local = local.as_ref().map_or(null(), |local| local.as_ptr());
+            let dimensions = u32::from(step.dimensions);
+            let code = clEnqueueNDRangeKernel(
+                self.queue,
+                kernel,
+                dimensions,
+                null(),
+                global.as_ptr(),
+                local,
+                0,
+                null(),
+                null_mut(),
+            );
+            ok(code, &step.kernel);
+            ok(clReleaseKernel(kernel), "kernel");
+        }
+    }
+
     fn run(&self, function: &Function, opencl: &Opencl, index: usize, call: &Call) -> Vec<Bytes> {
         let source = &function.files.contents[opencl.source.as_ref().unwrap()];
         let program = self.program(source, &opencl.options);
@@ -254,46 +297,7 @@ impl Device {
             .iter()
             .filter(|step| step.global.iter().all(|size| *size > 0))
         {
-            let name = CString::new(&*step.kernel).unwrap();
-            let mut error = 0;
-            // SAFETY: as above; arguments are copied when they are set.
-            unsafe {
-                let kernel = clCreateKernel(program, name.as_ptr(), &mut error);
-                ok(error, &step.kernel);
-                for (index, argument) in step.arguments.iter().enumerate() {
-                    let (value, bytes);
-                    let (size, from) = match argument {
-                        Argument::Buffer(index) => (8, (&raw const buffers[*index]).cast()),
-                        Argument::Scratch(index) => (8, (&raw const scratch[*index]).cast()),
-                        Argument::Scalar(scalar) => {
-                            (value, bytes) = scalar.bytes();
-                            (bytes, value.as_ptr().cast::<c_void>())
-                        }
-                        Argument::Local(bytes) => (*bytes as usize, null()),
-                    };
-                    ok(
-                        clSetKernelArg(kernel, index as u32, size, from),
-                        &format!("{} argument {index}", step.kernel),
-                    );
-                }
-                let global = step.global.map(|size| size as usize);
-                let local = step.local.map(|local| local.map(|size| size as usize));
-                let local = local.as_ref().map_or(null(), |local| local.as_ptr());
-                let dimensions = u32::from(step.dimensions);
-                let code = clEnqueueNDRangeKernel(
-                    self.queue,
-                    kernel,
-                    dimensions,
-                    null(),
-                    global.as_ptr(),
-                    local,
-                    0,
-                    null(),
-                    null_mut(),
-                );
-                ok(code, &step.kernel);
-                ok(clReleaseKernel(kernel), "kernel");
-            }
+            self.launch(program, step, &buffers, &scratch);
         }
         let mut outputs: Vec<Vec<u8>> = call
             .outputs

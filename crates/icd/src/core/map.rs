@@ -261,13 +261,24 @@ pub fn unmap(
             }
         });
     }
+    let from = Span {
+        start: mapping.pointer,
+        len: mapping.len,
+    };
+    write_back(t, memory, back, from)
+}
+
+/// Writes the mapped bytes, `from`, to the object.
+fn write_back(
+    t: Transfer<'_>,
+    memory: &Object<Memory>,
+    back: WriteBack,
+    from: Span,
+) -> Result<(), i32> {
+    let member = t.queue.member;
     match (back.block, back.target) {
         (None, Target::Image { .. }) => Err(CL_INVALID_OPERATION),
         (None, Target::Buffer { offset }) if back.gather.is_none() => {
-            let from = Span {
-                start: mapping.pointer,
-                len: mapping.len,
-            };
             let buffer = memory.id_in(member)?;
             let t = Transfer {
                 uses: writes(memory),
@@ -278,7 +289,7 @@ pub fn unmap(
         (None, Target::Buffer { offset }) => {
             let place = memory.in_place(member)?.ok_or(CL_INVALID_OPERATION)?;
             let gather = back.gather.ok_or(CL_INVALID_OPERATION)?;
-            let (place, len) = (place as usize + offset as usize, mapping.len);
+            let (place, len) = (place as usize + offset as usize, from.len);
             let owner = memory.share();
             let run = move || {
                 // SAFETY: the mapped part of the buffer in place, which `owner` keeps.
@@ -289,7 +300,7 @@ pub fn unmap(
             t.local(run)
         }
         (Some(block), target) => {
-            let payload = block.part(0, mapping.len.min(block.len()) as u64);
+            let payload = block.part(0, from.len.min(block.len()) as u64);
             let operation = match target {
                 Target::Buffer { offset } => Operation::Buffer {
                     direction: Direction::Write,
@@ -317,11 +328,7 @@ pub fn unmap(
                 });
             };
             // The application may change its memory until the wait list is complete.
-            let from = Span {
-                start: mapping.pointer,
-                len: mapping.len,
-            };
-            if waits.is_empty() || waits.are_complete()? {
+            if t.waits.is_empty() || t.waits.are_complete()? {
                 return t.write(block.len(), from, gather, |payload| match operation {
                     Operation::Buffer { buffer, offset, .. } => Operation::Buffer {
                         direction: Direction::Write,

@@ -157,18 +157,9 @@ impl<'a> Inbound<'a> {
                 ))
             }
             Control::Release { id, after, notify } => {
-                let mut state = self.session.state();
-                if state.queues.contains_key(id) {
-                    // The relay has to free its ring.
-                    *notify = true;
-                    state.released.push(*id);
-                }
-                if let Some(place) = state.places.remove(id) {
-                    // The relay has to free the buffer's memory.
-                    *notify = true;
-                    state.leaving.insert(*id, place.block);
-                }
-                state.executors_counts(after, &mut counts);
+                // The relay has to free the queue's ring or the buffer's memory.
+                *notify |= self.session.state().release(*id);
+                self.session.state().executors_counts(after, &mut counts);
                 *after = &counts;
             }
             Control::SvmFree { after, .. } => {

@@ -244,6 +244,21 @@ impl State {
         self.waited_for.get(&event_slot(event)) == Some(&event)
     }
 
+    /// Removes an object that the client releases. Returns whether the relay has to free a queue's
+    /// ring or a buffer's memory once the executor has released the object.
+    pub fn release(&mut self, id: Id) -> bool {
+        let is_queue = self.queues.contains_key(&id);
+        if is_queue {
+            self.released.push(id);
+        }
+        let place = self.places.remove(&id);
+        let is_buffer = place.is_some();
+        if let Some(place) = place {
+            self.leaving.insert(id, place.block);
+        }
+        is_queue || is_buffer
+    }
+
     /// Converts counts of queues' commands (an id, a count; little-endian) from the client's to the
     /// executor's.
     pub fn executors_counts(&self, after: &[u8], counts: &mut Vec<u8>) {

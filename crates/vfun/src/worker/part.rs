@@ -558,22 +558,7 @@ impl Session {
         ) else {
             return refused(Reason::Protocol, "unknown codec");
         };
-        let mut body = Vec::new();
-        match request.body {
-            None => body.extend_from_slice(inline),
-            Some((at, bytes)) => {
-                let limit = self.shared.definition.call_bytes_max;
-                if bytes > limit {
-                    let text =
-                        format!("the body has {bytes} bytes (at most {limit} allowed for this VM)");
-                    return refused(Reason::Quota, text);
-                }
-                let Some(block) = self.part.arena.slice(at, bytes) else {
-                    return refused(Reason::Protocol, "the body is outside the arena");
-                };
-                block.append_to(0, block.len(), &mut body);
-            }
-        }
+        let body = self.body(request, inline)?;
         let bytes = body.len() as u64;
         let wrong = |error: baltra_functions::BindError| (Reason::BadArguments, error.to_string());
         let function = &loaded.function;
@@ -623,12 +608,43 @@ impl Session {
         }
         let moved = bytes + given;
         self.shared.bytes.fetch_add(moved, Ordering::Relaxed);
-        let mut answer = Answer {
+        let answer = Answer {
             choice: Codec::of(answered.content_type) as u8,
             ..Answer::ack(request, given as usize)
         };
+        self.place(request, answer, answered.body)
+    }
+
+    /// A private copy of a call's body, which is in the message or in the arena.
+    fn body(&self, request: &Request, inline: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let mut body = Vec::new();
+        let Some((at, bytes)) = request.body else {
+            body.extend_from_slice(inline);
+            return Ok(body);
+        };
+        let limit = self.shared.definition.call_bytes_max;
+        if bytes > limit {
+            let text = format!("the body has {bytes} bytes (at most {limit} allowed for this VM)");
+            return refused(Reason::Quota, text);
+        }
+        let Some(block) = self.part.arena.slice(at, bytes) else {
+            return refused(Reason::Protocol, "the body is outside the arena");
+        };
+        block.append_to(0, block.len(), &mut body);
+        Ok(body)
+    }
+
+    /// Places an answer's body in the message, in the arena if the request has enough room there,
+    /// or keeps it for `fetch`.
+    fn place(
+        &mut self,
+        request: &Request,
+        mut answer: Answer,
+        body: Body,
+    ) -> Result<(Answer, Bytes), Refusal> {
+        let given = body.len();
         if given <= INLINE_BYTES_MAX as u64 {
-            return Ok((answer, answered.body.to_bytes()));
+            return Ok((answer, body.to_bytes()));
         }
         let (at, room) = request.answer;
         let target = if given <= room {
@@ -639,14 +655,14 @@ impl Session {
         match target {
             Some(target) => {
                 let mut at = 0;
-                for frame in &answered.body.0 {
+                for frame in &body.0 {
                     target.copy_in(at, frame);
                     at += frame.len();
                 }
                 answer.place = ARENA;
             }
             None => {
-                self.handle(request)?.kept = answered.body.0;
+                self.handle(request)?.kept = body.0;
                 answer.place = KEPT;
             }
         }

@@ -56,6 +56,22 @@ pub(super) fn check(manifest: &Manifest) -> Checked<()> {
             "must have at least one",
         ));
     }
+    arrays(manifest)?;
+    // An array and a symbol of the same name would make arguments ambiguous.
+    let arrays = manifest
+        .inputs
+        .iter()
+        .filter(|input| !input.shape.is_empty())
+        .map(|input| &input.name);
+    let names: BTreeSet<&String> = arrays
+        .chain(manifest.outputs.iter().map(|output| &output.name))
+        .collect();
+    symbols(manifest, &names)?;
+    scratch(manifest, &names)
+}
+
+/// Inputs and outputs have names of their own.
+fn arrays(manifest: &Manifest) -> Checked<()> {
     let mut seen = BTreeSet::new();
     let inputs = manifest
         .inputs
@@ -76,19 +92,15 @@ pub(super) fn check(manifest: &Manifest) -> Checked<()> {
             ));
         }
     }
-    // An array and a symbol of the same name would make arguments ambiguous.
-    let arrays = manifest
-        .inputs
-        .iter()
-        .filter(|input| !input.shape.is_empty())
-        .map(|input| &input.name);
-    let names: BTreeSet<&String> = arrays
-        .chain(manifest.outputs.iter().map(|output| &output.name))
-        .collect();
+    Ok(())
+}
+
+/// Dimensions and symbols do not have the name of an array.
+fn symbols(manifest: &Manifest, arrays: &BTreeSet<&String>) -> Checked<()> {
     for (index, input) in manifest.inputs.iter().enumerate() {
         for (position, dimension) in input.shape.iter().enumerate() {
             let entry = format!("inputs[{index}].shape[{position}]");
-            if names.contains(&dimension.0) {
+            if arrays.contains(&dimension.0) {
                 return Err(ManifestError::at(
                     entry,
                     format!("'{}' is an array, not a symbol", dimension.0),
@@ -102,13 +114,18 @@ pub(super) fn check(manifest: &Manifest) -> Checked<()> {
     for name in manifest.symbols.keys() {
         let entry = format!("symbols.{name}");
         variable_name(&entry, name)?;
-        if names.contains(name) {
+        if arrays.contains(name) {
             return Err(ManifestError::at(
                 entry,
                 format!("'{name}' is an array, not a symbol"),
             ));
         }
     }
+    Ok(())
+}
+
+/// Scratch buffers have names of their own.
+fn scratch(manifest: &Manifest, arrays: &BTreeSet<&String>) -> Checked<()> {
     for (index, implementation) in manifest.implementations.iter().enumerate() {
         let Implementation::Opencl(opencl) = implementation else {
             continue;
@@ -117,7 +134,7 @@ pub(super) fn check(manifest: &Manifest) -> Checked<()> {
         for (position, scratch) in opencl.scratch.iter().enumerate() {
             let entry = format!("implementations[{index}].opencl.scratch[{position}].name");
             variable_name(&entry, &scratch.name)?;
-            if names.contains(&scratch.name) || !seen.insert(&scratch.name) {
+            if arrays.contains(&scratch.name) || !seen.insert(&scratch.name) {
                 return Err(ManifestError::at(
                     entry,
                     format!("'{}' is the name of another array", scratch.name),

@@ -178,6 +178,64 @@ impl Form {
     }
 }
 
+/// An input with its data, and the bytes that the data takes. `at` is the position in the body of
+/// the next binary data, `left` the number of bytes that inputs may still take.
+fn read_input(
+    input: RequestInput,
+    body: &Bodies,
+    at: &mut u64,
+    left: u64,
+    too_large: impl Fn() -> Problem,
+) -> Result<(Input, u64), Problem> {
+    let datatype = Datatype::of(&input.name, &input.datatype)?;
+    let (shape, bytes) = shape(&input.name, datatype, &input.shape)?;
+    let wrong = |why: &str| Problem::bad_request(format!("input '{}': {why}", input.name));
+    if bytes.is_some_and(|bytes| bytes > left) {
+        return Err(too_large());
+    }
+    let span = input.parameters.span()?;
+    let data = match (input.data, input.parameters.binary_data_size, span) {
+        (Some(json), None, None) => {
+            let data = datatype.parse_json(&input.name, json.get(), bytes.unwrap_or(left))?;
+            if bytes.is_some_and(|bytes| data.len() != bytes) {
+                let count = data.len() / datatype.size().unwrap_or(1);
+                let why = format!("{count} elements do not match shape {shape:?}");
+                return Err(wrong(&why));
+            }
+            Data::Bytes(data)
+        }
+        (None, Some(size), None) => {
+            if bytes.is_some_and(|bytes| size != bytes) {
+                let why = format!("{size} bytes of binary data do not match shape {shape:?}");
+                return Err(wrong(&why));
+            }
+            let data = body.slice(*at, size);
+            if data.len() != size {
+                return Err(wrong("the body ends within its binary data"));
+            }
+            *at += size;
+            Data::Bytes(data)
+        }
+        (None, None, Some(span)) => Data::Shared(span),
+        _ => {
+            let why = "set exactly one of 'data', 'binary_data_size' and 'shared_memory_region'";
+            return Err(wrong(why));
+        }
+    };
+    let held = match (&data, bytes) {
+        (_, Some(bytes)) => bytes,
+        (Data::Bytes(data), None) => data.len(),
+        (Data::Shared(span), None) => span.bytes,
+    };
+    let input = Input {
+        name: input.name,
+        datatype,
+        shape,
+        data,
+    };
+    Ok((input, held))
+}
+
 /// Parses `length` bytes of JSON (`None`: all) and binary data. The inputs are at most
 /// `input_bytes_max` bytes in total.
 pub(crate) fn read_request(
@@ -198,56 +256,10 @@ pub(crate) fn read_request(
     let mut left = input_bytes_max;
     let mut inputs = Vec::with_capacity(request.inputs.len());
     for input in request.inputs {
-        let datatype = Datatype::of(&input.name, &input.datatype)?;
-        let (shape, bytes) = shape(&input.name, datatype, &input.shape)?;
-        let wrong = |why: &str| Problem::bad_request(format!("input '{}': {why}", input.name));
-        if bytes.is_some_and(|bytes| bytes > left) {
-            return Err(Problem::too_large("the inputs' data", input_bytes_max));
-        }
-        let span = input.parameters.span()?;
-        let data = match (input.data, input.parameters.binary_data_size, span) {
-            (Some(json), None, None) => {
-                let data = datatype.parse_json(&input.name, json.get(), bytes.unwrap_or(left))?;
-                if bytes.is_some_and(|bytes| data.len() != bytes) {
-                    let count = data.len() / datatype.size().unwrap_or(1);
-                    let why = format!("{count} elements do not match shape {shape:?}");
-                    return Err(wrong(&why));
-                }
-                Data::Bytes(data)
-            }
-            (None, Some(size), None) => {
-                if bytes.is_some_and(|bytes| size != bytes) {
-                    let why = format!("{size} bytes of binary data do not match shape {shape:?}");
-                    return Err(wrong(&why));
-                }
-                let data = body.slice(at, size);
-                if data.len() != size {
-                    return Err(wrong("the body ends within its binary data"));
-                }
-                at += size;
-                Data::Bytes(data)
-            }
-            (None, None, Some(span)) => Data::Shared(span),
-            _ => {
-                let why =
-                    "set exactly one of 'data', 'binary_data_size' and 'shared_memory_region'";
-                return Err(wrong(why));
-            }
-        };
-        let held = match (&data, bytes) {
-            (_, Some(bytes)) => bytes,
-            (Data::Bytes(data), None) => data.len(),
-            (Data::Shared(span), None) => span.bytes,
-        };
-        left = left
-            .checked_sub(held)
-            .ok_or_else(|| Problem::too_large("the inputs' data", input_bytes_max))?;
-        inputs.push(Input {
-            name: input.name,
-            datatype,
-            shape,
-            data,
-        });
+        let too_large = || Problem::too_large("the inputs' data", input_bytes_max);
+        let (input, held) = read_input(input, body, &mut at, left, too_large)?;
+        left = left.checked_sub(held).ok_or_else(too_large)?;
+        inputs.push(input);
     }
     if at != all {
         return Err(Problem::bad_request(
