@@ -23,7 +23,7 @@ test-ci: ## what CI runs: make test, then the live board and Kubernetes' API (ro
 test-all: ## every group, including board, kubernetes and packages (root)
 	@scripts/test.sh all
 
-lint: ## formatting, phrases, dependencies between crates, port lists, clippy and cargo-deny
+lint: ## formatting, phrases, lengths, dependencies between crates, port lists, clippy and cargo-deny
 	@scripts/test.sh format text crates ports clippy deny
 
 unit: crate = $(firstword $(subst ::, ,$(T)))

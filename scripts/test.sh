@@ -173,6 +173,7 @@ group() {
         text)
             run text scripts/lint_text.py --phrases
             run links scripts/docs.py check
+            run lengths scripts/check_lengths.py
             ;;
         clippy) compile ;;
         deny)
