@@ -1,6 +1,10 @@
 // Sum of floats (IEEE 754, to nearest even, including subnormal numbers; every NaN result is the
 // quiet NaN without sign).
 // Latency: 5 cycles. Throughput: one per cycle, while `enable` is high.
+//
+// Two paths, because long shifts before and after the sum exclude each other: a difference of
+// numbers whose exponents differ by at most one (`near`) is exact, and may have any number of
+// leading zeroes; every other sum has at most one, and may need any shift of the smaller number.
 module hls_fadd #(
     parameter int EXP = 8,  // bits of the exponent
     parameter int MAN = 23  // and of the fraction
@@ -13,98 +17,135 @@ module hls_fadd #(
 );
 
   localparam int S = EXP + MAN;
+  localparam int N = MAN + 1;
   localparam int M = MAN + 4;  // bits of a number: hidden one, fraction, guard, round, sticky
-  localparam int C = $clog2(M + 1);
+  localparam int C = $clog2(N + 2);
+  localparam int K = $clog2(M + 1);
 
-  // 1: the operand with the larger magnitude first.
-  logic             swap, special_1, odd_1, sign_1, minus_1;
-  logic [EXP-1:0]   exp_1, apart_1;
-  logic [M-1:0]     large_1, small_1;
-  logic [S:0]       first, second;
-  logic [EXP-1:0]   first_exp, second_exp;
+  // 1: which operand has the larger magnitude, and how far the exponents are apart. A subnormal
+  // number has the exponent 1, and no hidden one.
+  logic           swap_1, special_1, odd_1, a_sign, b_sign;
+  logic [EXP-1:0] a_exp, b_exp, a_above, b_above;
+  logic [N-1:0]   a_man, b_man;
+  logic           a_top, b_top, a_normal, b_normal;
+  logic [EXP-1:0] a_in, b_in;
 
-  assign swap       = b[S-1:0] > a[S-1:0];
-  assign first      = swap ? b : a;
-  assign second     = swap ? a : b;
-  assign first_exp  = first[S-1:MAN] == '0 ? EXP'(1) : first[S-1:MAN];
-  assign second_exp = second[S-1:MAN] == '0 ? EXP'(1) : second[S-1:MAN];
-
-  always_ff @(posedge clk) begin
-    if (enable) begin
-      // The larger one is infinite or NaN.
-      special_1  <= first[S-1:MAN] == '1;
-      odd_1      <= first[MAN-1:0] != '0 || (second[S-1:MAN] == '1 && (second[MAN-1:0] != '0 || first[S] != second[S]));
-      // A zero result is positive, except for two negative zeros.
-      sign_1     <= first[S];
-      minus_1    <= first[S] != second[S];
-      exp_1      <= first_exp;
-      apart_1    <= first_exp - second_exp;
-      large_1    <= {first[S-1:MAN] != '0, first[MAN-1:0], 3'b0};
-      small_1    <= {second[S-1:MAN] != '0, second[MAN-1:0], 3'b0};
-    end
-  end
-
-  // 2: the smaller one is shifted; lost bits set the sticky bit.
-  logic           special_2, odd_2, sign_2, minus_2;
-  logic [EXP-1:0] exp_2;
-  logic [M-1:0]   large_2, small_2, shifted, lost;
-  logic           far;
-
-  assign far     = apart_1 > EXP'(M);
-  assign shifted = small_1 >> apart_1;
-  assign lost    = small_1 & ~({M{1'b1}} << apart_1);
+  assign a_top    = a[S-1:MAN] == '1;
+  assign b_top    = b[S-1:MAN] == '1;
+  assign a_normal = a[S-1:MAN] != '0;
+  assign b_normal = b[S-1:MAN] != '0;
+  assign a_in     = {a[S-1:MAN+1], a[MAN] || !a_normal};
+  assign b_in     = {b[S-1:MAN+1], b[MAN] || !b_normal};
 
   always_ff @(posedge clk) begin
     if (enable) begin
-      {special_2, odd_2, sign_2, minus_2} <= {special_1, odd_1, sign_1, minus_1};
-      exp_2   <= exp_1;
-      large_2 <= large_1;
-      small_2 <= far ? M'(small_1 != '0) : {shifted[M-1:1], shifted[0] || lost != '0};
+      swap_1    <= b[S-1:0] > a[S-1:0];
+      special_1 <= a_top || b_top;
+      odd_1     <= (a_top && a[MAN-1:0] != '0) || (b_top && b[MAN-1:0] != '0) ||
+                   (a_top && b_top && a[S] != b[S]);
+      a_sign    <= a[S];
+      b_sign    <= b[S];
+      a_exp     <= a_in;
+      b_exp     <= b_in;
+      a_above   <= a_in - b_in;
+      b_above   <= b_in - a_in;
+      a_man     <= {a_normal, a[MAN-1:0]};
+      b_man     <= {b_normal, b[MAN-1:0]};
     end
   end
 
-  // 3: the sum.
-  logic           special_3, odd_3, sign_3, minus_3;
+  // 2: the difference if they are near; otherwise the smaller one is shifted, and lost bits set the
+  // sticky bit.
+  logic           special_2, odd_2, sign_2, minus_2, near_2, lost;
+  logic [EXP-1:0] exp_2, apart;
+  logic [N-1:0]   larger, smaller, large_2;
+  logic [M-1:0]   shifted, small_2;
+  logic [N:0]     difference_2;
+
+  assign larger = swap_1 ? b_man : a_man;
+  assign smaller = swap_1 ? a_man : b_man;
+  assign apart = swap_1 ? b_above : a_above;
+
+  always_comb begin
+    shifted = {smaller, 3'b0};
+    lost    = 1'b0;
+    for (int k = K - 1; k >= 0; k--)
+      if (apart[k]) begin
+        for (int i = 0; i < (1 << k) && i < M; i++) lost |= shifted[i];
+        shifted >>= 1 << k;
+      end
+    if (apart[EXP-1:K] != '0) begin
+      shifted = '0;
+      lost    = smaller != '0;
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (enable) begin
+      {special_2, odd_2} <= {special_1, odd_1};
+      sign_2       <= swap_1 ? b_sign : a_sign;
+      minus_2      <= a_sign != b_sign;
+      near_2       <= a_sign != b_sign && apart[EXP-1:1] == '0;
+      exp_2        <= swap_1 ? b_exp : a_exp;
+      large_2      <= larger;
+      small_2      <= {shifted[M-1:1], shifted[0] || lost};
+      difference_2 <= {larger, 1'b0} - (apart[0] ? {1'b0, smaller} : {smaller, 1'b0});
+    end
+  end
+
+  // 3: the sum; the zeroes of the difference, as far as the exponent permits.
+  logic           special_3, odd_3, sign_3, minus_3, near_3, none_3;
   logic [EXP-1:0] exp_3;
   logic [M:0]     sum_3;
+  logic [N:0]     difference_3, limit;
+  logic [C-1:0]   by, by_3;
+
+  // The bit that has the exponent 1.
+  always_comb for (int i = 0; i <= N; i++) limit[i] = exp_2 == EXP'(N + 1 - i);
+
+  hls_leading_zeroes #(.W(N + 1)) u_zeroes (.a(difference_2 | limit), .y(by));
 
   always_ff @(posedge clk) begin
     if (enable) begin
-      {special_3, odd_3, sign_3, minus_3} <= {special_2, odd_2, sign_2, minus_2};
-      exp_3 <= exp_2;
-      sum_3 <= minus_2 ? {1'b0, large_2} - {1'b0, small_2} : {1'b0, large_2} + {1'b0, small_2};
+      {special_3, odd_3, sign_3, minus_3, near_3} <= {special_2, odd_2, sign_2, minus_2, near_2};
+      exp_3        <= exp_2;
+      sum_3        <= minus_2 ? {1'b0, large_2, 3'b0} - {1'b0, small_2} :
+                                {1'b0, large_2, 3'b0} + {1'b0, small_2};
+      difference_3 <= difference_2;
+      by_3         <= by;
+      none_3       <= near_2 && difference_2 == '0;
     end
   end
 
-  // 4: normalized, as far as the exponent permits.
+  // 4: normalized.
   logic           special_4, odd_4, sign_4;
   logic [EXP:0]   exp_4;
   logic [M-1:0]   sum_4;
-  logic [C-1:0]   zeroes, by;
-
-  always_comb begin
-    zeroes = C'(M);
-    for (int i = 0; i < M; i++) if (sum_3[i]) zeroes = C'(M - 1 - i);
-    by = (EXP+C)'(zeroes) < (EXP+C)'(exp_3) ? zeroes : C'(exp_3 - 1'b1);
-  end
 
   always_ff @(posedge clk) begin
     if (enable) begin
       special_4 <= special_3;
       odd_4     <= odd_3;
-      sign_4    <= sum_3 == '0 && minus_3 ? 1'b0 : sign_3;
-      if (sum_3[M]) begin
+      // A zero result is positive, except for two negative zeros.
+      sign_4    <= sign_3 && !none_3;
+      if (near_3) begin
+        sum_4 <= {difference_3 << by_3, 2'b0};
+        exp_4 <= {1'b0, exp_3} - (EXP+1)'(by_3);
+      end else if (sum_3[M]) begin
         sum_4 <= {sum_3[M:2], sum_3[1] || sum_3[0]};
         exp_4 <= {1'b0, exp_3} + 1'b1;
+      end else if (minus_3 && !sum_3[M-1]) begin
+        sum_4 <= {sum_3[M-2:0], 1'b0};
+        exp_4 <= {1'b0, exp_3} - 1'b1;
       end else begin
-        sum_4 <= sum_3[M-1:0] << by;
-        exp_4 <= {1'b0, exp_3} - (EXP+1)'(by);
+        sum_4 <= sum_3[M-1:0];
+        exp_4 <= {1'b0, exp_3};
       end
     end
   end
 
-  // 5: rounded. Without the hidden one the exponent is zero;
-  // a carry yields the next number in all cases.
+  // 5: rounded. Without the hidden one the exponent is zero; a carry yields the next number in all
+  // cases.
   logic         up;
   logic [S-1:0] packed_4;
 
@@ -113,8 +154,8 @@ module hls_fadd #(
 
   always_ff @(posedge clk) begin
     if (enable) begin
-      if (special_4) y <= odd_4 ? {1'b0, {EXP{1'b1}}, 1'b1, {(MAN - 1) {1'b0}}} : {sign_4, {EXP{1'b1}}, {MAN{1'b0}}};
-      else if (exp_4 >= {1'b0, {EXP{1'b1}}}) y <= {sign_4, {EXP{1'b1}}, {MAN{1'b0}}};
+      if (special_4 && odd_4) y <= {1'b0, {EXP{1'b1}}, 1'b1, {(MAN - 1) {1'b0}}};
+      else if (special_4 || exp_4 >= {1'b0, {EXP{1'b1}}}) y <= {sign_4, {EXP{1'b1}}, {MAN{1'b0}}};
       else y <= {sign_4, packed_4};
     end
   end

@@ -9,6 +9,8 @@ module hls_units_top (
     output logic [63:0] fadd64,
     output logic [31:0] fmul32,
     output logic [63:0] fmul64,
+    output logic [8:0]  fadd9,
+    output logic [8:0]  fmul9,
     output logic [31:0] float32_int32,
     output logic [31:0] float32_unsigned64,
     output logic [63:0] float64_int64,
@@ -37,6 +39,8 @@ module hls_units_top (
   hls_fadd #(.EXP(11), .MAN(52)) u_fadd64 (.clk, .enable, .a, .b, .y(fadd64));
   hls_fmul u_fmul32 (.clk, .enable, .a(a[31:0]), .b(b[31:0]), .y(fmul32));
   hls_fmul #(.EXP(11), .MAN(52)) u_fmul64 (.clk, .enable, .a, .b, .y(fmul64));
+  hls_fadd #(.EXP(5), .MAN(3)) u_fadd9 (.clk, .enable, .a(a[8:0]), .b(b[8:0]), .y(fadd9));
+  hls_fmul #(.EXP(5), .MAN(3)) u_fmul9 (.clk, .enable, .a(a[8:0]), .b(b[8:0]), .y(fmul9));
   hls_from_integer u_from32 (.clk, .enable, .a(a[31:0]), .y(float32_int32));
   hls_from_integer #(.I(64), .SIGNED(0)) u_from64 (.clk, .enable, .a, .y(float32_unsigned64));
   hls_from_integer #(.I(64), .EXP(11), .MAN(52)) u_wide64 (.clk, .enable, .a, .y(float64_int64));
