@@ -46,15 +46,23 @@ module kernel_reader #(
     logic [6:0] offset;   // in bytes
   } place_t;
 
+  // A line without the bits that are its index in the cache. The comparison of a tag decides whether
+  // the kernel proceeds, so it has only the bits that it needs.
+  typedef struct packed {
+    logic [3:0]           buffer;
+    logic [21-LineBits:0] upper;
+  } tag_t;
+
   logic [63:0]         words[LINES*16];
-  line_t               tags[LINES];
+  tag_t                tags[LINES];
   logic [7:0]          limits[LINES];
   logic [LINES-1:0]    held;
   logic [28:0]         skewed;
   place_t              asked, current, look;
   logic [31:0]         address;
   logic                looked, found, hit, retries;
-  line_t               tag, target;
+  line_t               target;
+  tag_t                tag, own;
   logic [7:0]          limit;
 
   // Requested lines: `run` lines before `next`, at most seven.
@@ -67,7 +75,8 @@ module kernel_reader #(
   assign asked  = {read_address[31:28], skewed};
 
   // While the line of an access is not there, it is looked up in each cycle.
-  assign hit       = looked && found && tag == current.line;
+  assign own       = '{current.line.buffer, current.line.number[21:LineBits]};
+  assign hit       = looked && found && tag == own;
   assign retries   = looked && !hit;
   assign look      = retries ? current : asked;
   assign ready     = !looked || (hit && !fault);
@@ -84,7 +93,7 @@ module kernel_reader #(
     end
     if (fill) words[{target.number[LineBits-1:0], fill_beat}] <= fill_word;
     if (filled) begin
-      tags[target.number[LineBits-1:0]]   <= target;
+      tags[target.number[LineBits-1:0]]   <= '{target.buffer, target.number[21:LineBits]};
       limits[target.number[LineBits-1:0]] <= fill_bytes;
     end
   end
@@ -109,9 +118,11 @@ module kernel_reader #(
       if (read_valid) begin
         current <= asked;
         address <= read_address;
-        if (asked.line == line_t'{current.line.buffer, current.line.number + 22'd1}) depth <= Ahead;
       end
     end
+    // Accesses proceed: the line is not the first one of the stream. The address of the access is not
+    // compared in its own cycle, which has little time left.
+    if (looked && same && distance[2:0] < run) depth <= Ahead;
     if (first_miss) begin
       // The first access, or one that does not follow the ones before: a stream may begin.
       streams <= 1'b1;
