@@ -12,6 +12,7 @@ mod emitter;
 mod instruction;
 mod memories;
 mod module;
+mod selection;
 mod units;
 
 use crate::memory::Memories;

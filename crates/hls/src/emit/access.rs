@@ -1,10 +1,10 @@
 //! Loads and stores, in memories on the chip and off it.
 
-use super::emitter::{Emitter, Lane, Read, Spot, Write};
+use super::emitter::{Call, Emitter, Lane, PortRead, Read, Spot, Write};
 use super::module::port_word;
 use crate::ir::Value;
 use crate::memory::MemoryId;
-use crate::verilog::{BinaryOperator, Expression, Statement};
+use crate::verilog::{BinaryOperator, Expression};
 use std::ops::Range;
 
 /// Bytes of a word of memory off the chip.
@@ -187,21 +187,22 @@ impl Emitter<'_> {
                 first.binary(BinaryOperator::ShiftLeft, by)
             }
         };
-        let when = self.if_condition(spot, when, condition);
+        let writes = self.if_condition(spot, when.clone(), condition);
         let bits = self.memories[place.memory].banks.bits;
         for bank in place.banks {
-            let when = match &place.select {
+            let writes = match &place.select {
                 Some(select) => {
                     let own = Expression::Literal(u64::from(bank), bits);
-                    when.clone().and(select.clone().equals(own))
+                    writes.clone().and(select.clone().equals(own))
                 }
-                None => when.clone(),
+                None => writes.clone(),
             };
             self.writes
                 .entry((place.memory, bank))
                 .or_default()
                 .push(Write {
-                    when,
+                    when: when.clone(),
+                    writes,
                     word: place.word.clone(),
                     mask: mask.clone(),
                     data: data.clone(),
@@ -245,18 +246,24 @@ impl Emitter<'_> {
         when: Expression,
     ) -> Expression {
         let (address, lane) = self.far_place(spot, from, size);
-        let when = self.if_condition(spot, when, condition);
+        let reads = self.if_condition(spot, when.clone(), condition);
         let word = match self.code(spot.function, spot.block).code[index].reader {
             Some(port) => {
                 let all = self.readers.entry(port).or_default();
-                all.push((when, address));
+                all.push(PortRead {
+                    when,
+                    reads,
+                    address,
+                });
                 Expression::name(port_word(port))
             }
             None => {
-                let set = |name: &str, value| Statement::assign(Expression::name(name), value);
-                let call = Expression::name("CallLoad");
-                let drive = vec![set("call", call), set("call_command", address)];
-                self.calls.push((when, drive));
+                self.calls.push(Call {
+                    when,
+                    made: reads,
+                    kind: "CallLoad".to_owned(),
+                    inputs: vec![("call_command", address)],
+                });
                 Expression::name("port_word")
             }
         };
@@ -283,17 +290,19 @@ impl Emitter<'_> {
         let wide = size as u32 * 8;
         let bits = self.operand_bits(spot.function, value, wide);
         let view = self.view(spot, value, bits);
-        let when = self.if_condition(spot, when, condition);
+        let made = self.if_condition(spot, when.clone(), condition);
         let mask = Expression::Literal(ones(size), 32);
         let mask = mask.binary(BinaryOperator::ShiftLeft, lane.scaled(size));
         let data = view.resized(wide).repeated(FAR_WORD / size);
-        let set = |name: &str, value| Statement::assign(Expression::name(name), value);
-        let drive = vec![
-            set("call", Expression::name("CallStore")),
-            set("call_command", address),
-            set("call_bytes", mask),
-            set("call_data", data),
-        ];
-        self.calls.push((when, drive));
+        self.calls.push(Call {
+            when,
+            made,
+            kind: "CallStore".to_owned(),
+            inputs: vec![
+                ("call_command", address),
+                ("call_bytes", mask),
+                ("call_data", data),
+            ],
+        });
     }
 }

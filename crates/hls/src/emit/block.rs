@@ -80,11 +80,14 @@ impl Emitter<'_> {
                 let write = Line::Register(register, wire.clone());
                 match pipeline {
                     None => acts[from as usize].push(write.into()),
-                    Some(_) => acts[0].push(write.guarded(self.valid(f, b).bit(from)).into()),
+                    Some(_) => {
+                        let active = self.valid(f, b).bit(from);
+                        self.flows.push(write.guarded(active).into());
+                    }
                 }
             }
             if pipeline.is_some() {
-                self.chain(f, v, from, wire, &mut acts[0]);
+                self.chain(f, v, from, wire);
             }
         }
         match pipeline {
@@ -131,14 +134,7 @@ impl Emitter<'_> {
     }
 
     /// Carries a value along a pipeline to each step that reads it, in registers or memory.
-    fn chain(
-        &mut self,
-        f: FunctionId,
-        v: ValueId,
-        from: u32,
-        first: Expression,
-        act: &mut Vec<Statement>,
-    ) {
+    fn chain(&mut self, f: FunctionId, v: ValueId, from: u32, first: Expression) {
         let steps = self.marks.chains.get(&(f, v)).cloned().unwrap_or_default();
         let bits = self.bits(f, v);
         let (mut at, mut before) = (from, first);
@@ -153,7 +149,8 @@ impl Emitter<'_> {
                     let delay = delay(&name, bits, to - at, before);
                     self.wires.push(Item::Instance(delay));
                 } else {
-                    act.push(Statement::register(next.clone(), before));
+                    let register = Statement::register(next.clone(), before);
+                    self.flows.push(register);
                 }
                 before = next;
             }
@@ -182,8 +179,9 @@ impl Emitter<'_> {
             let view = self.view(spot(until), *next, self.bits(f, *phi));
             let register = self.register(f, *phi);
             let write = Line::Register(register.clone(), view);
-            act.push(write.guarded(valid.clone().bit(until)).into());
-            self.chain(f, *phi, until, register, act);
+            let active = valid.clone().bit(until);
+            self.flows.push(write.guarded(active).into());
+            self.chain(f, *phi, until, register);
         }
         let again = self.view(spot(interval - 1), condition, 1);
         let again = if yes == b { again } else { again.negated() };
@@ -198,7 +196,8 @@ impl Emitter<'_> {
             2 => Expression::Concatenation(vec![valid.clone().bit(0), next]),
             _ => Expression::Concatenation(vec![valid.clone().slice(length - 2, 0), next]),
         };
-        act.push(Statement::register(valid.clone(), shifted));
+        self.flows.push(Statement::register(valid.clone(), shifted));
+        self.valids.push(valid.clone());
         let out = if yes == b { no } else { yes };
         let after = Spot {
             after: true,

@@ -61,12 +61,30 @@ pub struct Read {
     pub word: Expression,
 }
 
-/// A write of a memory: the condition of its step, the word, the bytes that are enabled, the data.
+/// A write of a memory: the condition of its step, that under which it writes, the word, the bytes
+/// that are enabled, the data.
 pub struct Write {
     pub when: Expression,
+    pub writes: Expression,
     pub word: Expression,
     pub mask: Expression,
     pub data: Expression,
+}
+
+/// A call of the engines: the condition of its step, that under which it is made, its kind, and the
+/// values of inputs.
+pub struct Call {
+    pub when: Expression,
+    pub made: Expression,
+    pub kind: String,
+    pub inputs: Vec<(&'static str, Expression)>,
+}
+
+/// A load by a port: the condition of its step, that under which it reads, the address.
+pub struct PortRead {
+    pub when: Expression,
+    pub reads: Expression,
+    pub address: Expression,
 }
 
 /// A register with the lane of the access of the step before.
@@ -95,10 +113,9 @@ pub struct Emitter<'a> {
     pub writes: BTreeMap<(MemoryId, u32), Vec<Write>>,
     /// Memories with banks of which a load selects one.
     pub whole: BTreeSet<MemoryId>,
-    /// Calls of the engines: the condition of the step, the inputs.
-    pub calls: Vec<(Expression, Vec<Statement>)>,
-    /// Loads by their port: the condition of the step, the address.
-    pub readers: BTreeMap<u32, Vec<(Expression, Expression)>>,
+    pub calls: Vec<Call>,
+    /// Loads by their port.
+    pub readers: BTreeMap<u32, Vec<PortRead>>,
     /// By unit: the states that wait for it.
     pub waiting: BTreeMap<Unit, Vec<Expression>>,
     pub lanes: Vec<Lane>,
@@ -106,6 +123,11 @@ pub struct Emitter<'a> {
     pub words: BTreeSet<u64>,
     /// By state: its statements.
     pub steps: Vec<(Expression, Vec<Statement>)>,
+    /// Statements of pipelines, which are executed in every state: registers that are read only while
+    /// an iteration is in its step need no condition.
+    pub flows: Vec<Statement>,
+    /// By pipeline: the bits of its steps.
+    pub valids: Vec<Expression>,
 }
 
 /// The name of an instance of a unit.
@@ -191,6 +213,8 @@ impl<'a> Emitter<'a> {
             lanes: Vec::new(),
             words: BTreeSet::new(),
             steps: Vec::new(),
+            flows: Vec::new(),
+            valids: Vec::new(),
         };
         for (f, body) in bodies.iter().enumerate() {
             emitter.name(&mut names, FunctionId(f), body);
@@ -366,13 +390,10 @@ impl<'a> Emitter<'a> {
     /// The condition under which a spot's step is active.
     pub fn when(&self, spot: Spot) -> Expression {
         let (f, b) = (spot.function, spot.block);
-        let state = Expression::name("state");
         match self.code(f, b).schedule.interval {
-            None => state.equals(self.state(f, b, spot.step)),
-            Some(_) => {
-                let active = self.valid(f, b).bit(spot.step);
-                state.equals(self.state(f, b, 0)).and(active)
-            }
+            None => Expression::name("state").equals(self.state(f, b, spot.step)),
+            // No step has an iteration while the state is another one.
+            Some(_) => self.valid(f, b).bit(spot.step),
         }
     }
 

@@ -1,13 +1,13 @@
 //! Instructions: the expressions of their results, and the inputs of units and engines.
 
-use super::emitter::{unit_name, Emitter, Spot, Use};
+use super::emitter::{unit_name, Call, Emitter, Spot, Use};
 use crate::ir::{
     BinaryOp, Callee, Cast, EngineCall, FloatOrder, FloatPredicate, IntPredicate, Op, Predicate,
     ScaledIndex, Type, Value,
 };
 use crate::units::{float_parameters, unit, Unit};
 use crate::verilog::{
-    BinaryOperator, Connection, DataType, Declaration, Expression, Instance, Item, Statement,
+    BinaryOperator, Connection, DataType, Declaration, Expression, Instance, Item,
 };
 
 /// Bits of an address.
@@ -255,20 +255,22 @@ impl Emitter<'_> {
         arguments: &[(Type, Value)],
         when: Expression,
     ) -> Option<Expression> {
-        let inputs: &[(&str, u32)] = match call {
+        let inputs: &[(&'static str, u32)] = match call {
             EngineCall::Send | EngineCall::Take => &[("call_command", 32), ("call_bytes", 32)],
             EngineCall::Put => &[("call_data", 64)],
             EngineCall::Text | EngineCall::End => &[("call_command", 32)],
             _ => &[],
         };
         if call.waits() {
-            let kind = Expression::name(format!("Call{call:?}"));
-            let mut drive = vec![Statement::assign(Expression::name("call"), kind)];
-            for ((input, bits), (_, value)) in inputs.iter().zip(arguments) {
-                let view = self.view(spot, *value, *bits);
-                drive.push(Statement::assign(Expression::name(*input), view));
-            }
-            self.calls.push((when, drive));
+            let values = inputs.iter().zip(arguments);
+            let inputs = values.map(|((name, bits), (_, v))| (*name, self.view(spot, *v, *bits)));
+            let call = Call {
+                inputs: inputs.collect(),
+                made: when.clone(),
+                when,
+                kind: format!("Call{call:?}"),
+            };
+            self.calls.push(call);
         }
         let outcome = |member| Expression::name("port_outcome").member(member);
         Some(match call {

@@ -1,6 +1,7 @@
 //! Memories: block RAMs with a read port and a write port with byte enables.
 
-use super::emitter::Emitter;
+use super::emitter::{Emitter, Write};
+use super::selection;
 use crate::memory::{Memory, MemoryId};
 use crate::verilog::{DataType, Declaration, Expression, Item, Line, Statement};
 
@@ -23,10 +24,6 @@ impl Signals {
 
     fn signal(&self, suffix: &str) -> Expression {
         Expression::Name(self.name(suffix))
-    }
-
-    fn set(&self, suffix: &str, value: Expression) -> Statement {
-        Statement::assign(self.signal(suffix), value)
     }
 }
 
@@ -102,29 +99,27 @@ impl Emitter<'_> {
 
     /// The inputs of the ports of a memory's bank.
     fn ports(&self, at: (MemoryId, u32), signals: &Signals) -> Vec<Statement> {
-        let zero = || Expression::Fill(false);
         let mut out = Vec::new();
         if let Some(reads) = self.reads.get(&at) {
-            out.push(signals.set("read", Expression::Literal(0, 1)));
-            out.push(signals.set("from", zero()));
-            out.extend(reads.iter().map(|read| {
-                let inputs = vec![
-                    signals.set("read", Expression::name("step")),
-                    signals.set("from", read.word.clone()),
-                ];
-                Statement::when(read.when.clone(), inputs)
-            }));
+            let active = selection::any(reads.iter().map(|read| read.when.clone()));
+            let read = Expression::name("step").and(active.grouped());
+            out.push(Statement::assign(signals.signal("read"), read));
+            let words = reads.iter().map(|r| (r.when.clone(), r.word.clone()));
+            out.extend(selection::or_any(&signals.signal("from"), words.collect()));
         }
         if let Some(writes) = self.writes.get(&at) {
-            out.extend(["write", "to", "data"].map(|suffix| signals.set(suffix, zero())));
-            out.extend(writes.iter().map(|write| {
-                let inputs = vec![
-                    signals.set("write", write.mask.clone()),
-                    signals.set("to", write.word.clone()),
-                    signals.set("data", write.data.clone()),
-                ];
-                Statement::when(write.when.clone(), inputs)
-            }));
+            type Part = fn(&Write) -> Expression;
+            let choices = |part: Part| writes.iter().map(|w| (w.when.clone(), part(w))).collect();
+            let masks = writes.iter().map(|w| (w.writes.clone(), w.mask.clone()));
+            out.extend(selection::or_zero(
+                &signals.signal("write"),
+                masks.collect(),
+            ));
+            let parts: [(&str, Part); 2] =
+                [("to", |w| w.word.clone()), ("data", |w| w.data.clone())];
+            for (suffix, part) in parts {
+                out.extend(selection::or_any(&signals.signal(suffix), choices(part)));
+            }
         }
         out
     }

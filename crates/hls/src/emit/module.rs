@@ -1,10 +1,12 @@
 //! The module: declarations, the datapath, the calls of the engines and the state machine.
 
-use super::emitter::{unit_name, Emitter};
+use super::emitter::{unit_name, Call, Emitter};
+use super::selection;
 use crate::ir::{BlockId, FunctionId};
 use crate::verilog::{
     Connection, DataType, Declaration, Expression, Instance, Item, Line, Module, Statement,
 };
+use std::collections::BTreeSet;
 
 /// Bits of the number of a word of the argument block (`hdl/kernels/rtl/kernel_argument_ports.svh`).
 const INDEX_BITS: u32 = 11;
@@ -13,7 +15,7 @@ pub fn port_word(port: u32) -> String {
     format!("port_word_{port}")
 }
 
-/// Inputs of the engines, and their values in states without a call.
+/// Inputs of the engines.
 const CALL_INPUTS: [&str; 3] = ["call_command", "call_bytes", "call_data"];
 
 /// The outputs of a kernel without readers.
@@ -172,14 +174,11 @@ impl Emitter<'_> {
         let mut statements = vec![Statement::Aligned(vec![none(reads), none(addresses)])];
         for (port, uses) in std::mem::take(&mut self.readers) {
             let low = port * 32;
-            for (when, address) in uses {
-                let to = Expression::name(addresses).slice(low + 31, low);
-                let drive = vec![
-                    Statement::assign(Expression::name(reads).bit(port), Expression::Fill(true)),
-                    Statement::assign(to, address),
-                ];
-                statements.push(Statement::when(when, drive));
-            }
+            let to = Expression::name(addresses).slice(low + 31, low);
+            let active = selection::any(uses.iter().map(|u| u.reads.clone()));
+            statements.push(Statement::assign(Expression::name(reads).bit(port), active));
+            let choices = uses.into_iter().map(|u| (u.when, u.address));
+            statements.extend(selection::or_any(&to, choices.collect()));
         }
         items.push(Item::Combinational(statements));
     }
@@ -237,11 +236,22 @@ impl Emitter<'_> {
     }
 
     fn call_inputs(&mut self, items: &mut Vec<Item>) {
-        let mut defaults = vec![(Expression::name("call"), Expression::name("CallNone"))];
-        defaults.extend(CALL_INPUTS.map(|n| (Expression::name(n), Expression::Fill(false))));
-        let mut statements = vec![Statement::Aligned(defaults)];
-        for (when, drive) in std::mem::take(&mut self.calls) {
-            statements.push(Statement::when(when, drive));
+        let calls = std::mem::take(&mut self.calls);
+        let call = |kind: &str| Statement::assign(Expression::name("call"), Expression::name(kind));
+        let mut statements = vec![call("CallNone")];
+        let kinds: BTreeSet<&str> = calls.iter().map(|c| c.kind.as_str()).collect();
+        for kind in kinds {
+            let own = calls.iter().filter(|c| c.kind == kind);
+            let made = selection::any(own.map(|c| c.made.clone()));
+            statements.push(Statement::when(made, vec![call(kind)]));
+        }
+        for input in CALL_INPUTS {
+            let own = |c: &Call| {
+                let found = c.inputs.iter().find(|i| i.0 == input);
+                found.map(|i| (c.when.clone(), i.1.clone()))
+            };
+            let choices = calls.iter().filter_map(own).collect();
+            statements.extend(selection::or_any(&Expression::name(input), choices));
         }
         items.push(Item::Combinational(statements));
     }
@@ -252,6 +262,8 @@ impl Emitter<'_> {
         for lane in std::mem::take(&mut self.lanes) {
             moves.push(Statement::register(Expression::Name(lane.name), lane.value));
         }
+        // Before those of the states, one of which may begin a pipeline.
+        moves.append(&mut self.flows);
         let mut arms = std::mem::take(&mut self.steps);
         arms.retain(|(_, acts)| !acts.is_empty());
         moves.push(Statement::Case {
@@ -260,11 +272,12 @@ impl Emitter<'_> {
             default: Vec::new(),
         });
         let first = self.state(FunctionId(0), BlockId(0), 0);
+        let mut reset = vec![Statement::register(state(), first)];
+        let valids = std::mem::take(&mut self.valids).into_iter();
+        reset.extend(valids.map(|valid| Statement::register(valid, Expression::Fill(false))));
         items.push(Item::Clocked(vec![
             Statement::when(Expression::name("step"), moves),
-            Line::Register(state(), first)
-                .guarded(Expression::name("rst"))
-                .into(),
+            Statement::when(Expression::name("rst"), reset),
         ]));
     }
 }

@@ -1,6 +1,7 @@
 //! Arithmetic units, and the selection of their operands.
 
 use super::emitter::{unit_name, Emitter, Use};
+use super::selection;
 use crate::units::Unit;
 use crate::verilog::{Connection, DataType, Declaration, Expression, Instance, Item, Statement};
 
@@ -35,23 +36,19 @@ fn unit(kind: Unit, instance: u32, uses: &[Use], out: &mut Vec<Item>) {
         flags.names.push(format!("{name}_done"));
         out.push(Item::Declaration(flags));
     }
-    let set = |suffix: &str, value| Statement::assign(signal(suffix), value);
     let mut inputs = Vec::new();
-    for operand in operands {
-        inputs.push(set(operand, Expression::Fill(false)));
+    for (i, operand) in operands.iter().enumerate() {
+        let choices = uses.iter().map(|u| (u.when.clone(), u.operands[i].clone()));
+        inputs.extend(selection::or_any(&signal(operand), choices.collect()));
     }
     if kind.waits() {
-        inputs.push(set("start", Expression::Literal(0, 1)));
-        inputs.push(set("signed", Expression::Literal(0, 1)));
-    }
-    for one in uses {
-        let pairs = operands.iter().zip(&one.operands);
-        let mut then: Vec<Statement> = pairs.map(|(port, v)| set(port, v.clone())).collect();
-        if kind.waits() {
-            then.push(set("start", Expression::name("step")));
-            then.push(set("signed", Expression::Literal(u64::from(one.signed), 1)));
-        }
-        inputs.push(Statement::when(one.when.clone(), then));
+        let active = |uses: &mut dyn Iterator<Item = &Use>| {
+            selection::any(uses.map(|u| u.when.clone())).grouped()
+        };
+        let started = Expression::name("step").and(active(&mut uses.iter()));
+        inputs.push(Statement::assign(signal("start"), started));
+        let signed = active(&mut uses.iter().filter(|u| u.signed));
+        inputs.push(Statement::assign(signal("signed"), signed));
     }
     out.push(Item::Combinational(inputs));
     let mut connections = vec![Connection::Same("clk")];
