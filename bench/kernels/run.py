@@ -40,7 +40,7 @@ SECONDS_MAX = 60  # of one simulation
 CYCLES_MAX = 1 << 40
 PORT_BYTES = 8  # per cycle
 SOFT_MHZ = 156.25
-ABI = 2
+ABI = 3
 # Of a daemon beside others.
 SETTINGS = [
     "metrics.address=off",
@@ -68,6 +68,8 @@ class Launch(ctypes.Structure):
         ("buffers", ctypes.POINTER(Buffer)),
         ("print", ctypes.c_void_p),
         ("context", ctypes.c_void_p),
+        ("memory", ctypes.c_void_p),
+        ("rows", ctypes.c_uint64),
     ]
 
 
@@ -79,13 +81,18 @@ class Result(ctypes.Structure):
         ("status", ctypes.c_uint32),
         ("offset", ctypes.c_uint64),
         ("cycles", ctypes.c_uint64),
+        ("waits", ctypes.c_uint32),
+        ("waits_to_write", ctypes.c_uint32),
+        ("transfers", ctypes.c_uint64),
     ]
 
 
 CREATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)
 DESTROY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 START = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(Launch))
-RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(Result))
+RUN = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(Result)
+)
 
 
 class Api(ctypes.Structure):
@@ -156,11 +163,11 @@ class Program:
         for space, array in zip(spaces, used):
             space.bytes, space.size = array.ctypes.data, array.nbytes
         block = (ctypes.c_uint64 * len(words))(*words)
-        call = Launch(block, len(words), len(used), spaces, None, None)
+        call = Launch(block, len(words), len(used), spaces, None, None, None, 0)
         instance, result = self.api.create(number), Result()
         self.api.start(instance, ctypes.byref(call))
         while result.state == 0 and result.cycles < CYCLES_MAX:
-            self.api.run(instance, 1 << 20, ctypes.byref(result))
+            self.api.run(instance, result.cycles, 1 << 20, ctypes.byref(result))
         self.api.destroy(instance)
         if result.state != DONE:
             raise RuntimeError(

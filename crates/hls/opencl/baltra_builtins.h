@@ -28,6 +28,9 @@ uint BALTRA_OF_CONSTANT __baltra_global_id(uint dimension);
 uint BALTRA_OF_CONSTANT __baltra_word(uint word, uint low);
 void __attribute__((convergent, noduplicate)) __baltra_barrier(void);
 void __baltra_text(uint character);
+/* Earlier writes of buffers become visible to other kernels, and theirs to this one. */
+void __attribute__((convergent, nomerge)) __baltra_fence(void);
+#define CLK_CHANNEL_MEM_FENCE 0x10
 
 /* ---- work-items ---- */
 
@@ -76,9 +79,13 @@ BALTRA_FUNCTION size_t get_global_linear_id(void)
 
 BALTRA_FUNCTION void barrier(cl_mem_fence_flags flags) { __baltra_barrier(); }
 BALTRA_FUNCTION void work_group_barrier(cl_mem_fence_flags flags) { __baltra_barrier(); }
-BALTRA_FUNCTION void mem_fence(cl_mem_fence_flags flags) {}
-BALTRA_FUNCTION void read_mem_fence(cl_mem_fence_flags flags) {}
-BALTRA_FUNCTION void write_mem_fence(cl_mem_fence_flags flags) {}
+/* Fences order accesses of kernels that exchange elements of channels, if they name channels. */
+BALTRA_FUNCTION void mem_fence(cl_mem_fence_flags flags)
+{
+    if (flags & CLK_CHANNEL_MEM_FENCE) __baltra_fence();
+}
+BALTRA_FUNCTION void read_mem_fence(cl_mem_fence_flags flags) { mem_fence(flags); }
+BALTRA_FUNCTION void write_mem_fence(cl_mem_fence_flags flags) { mem_fence(flags); }
 
 /* ---- vectors: functions by element ---- */
 

@@ -8,6 +8,7 @@
 
 mod access;
 mod block;
+mod channels;
 mod emitter;
 mod instruction;
 mod memories;
@@ -15,7 +16,9 @@ mod module;
 mod selection;
 mod units;
 
+use crate::ir::Channels;
 use crate::memory::Memories;
+pub use channels::DATA_BITS_MIN;
 pub use emitter::Body;
 use emitter::{Emitter, Marks};
 pub use module::Interface;
@@ -25,13 +28,13 @@ pub fn module(
     name: &str,
     sources: &str,
     bodies: &[Body<'_>],
-    memories: &Memories,
+    (memories, channels): (&Memories, &Channels),
     interface: Interface,
 ) -> String {
     // Which values need registers is found while emitting: emits until that does not change.
     let mut marks = Marks::default();
     loop {
-        let mut emitter = Emitter::new(bodies, memories, marks.clone());
+        let mut emitter = Emitter::new(bodies, memories, channels, marks.clone());
         emitter.bodies();
         if emitter.marks == marks {
             return emitter.module(name, sources, interface).to_string();

@@ -1,6 +1,9 @@
 //! The typed intermediate representation: the subset of LLVM's IR that can be synthesized.
 
+mod engine_call;
+
 use crate::error::Position;
+pub use engine_call::EngineCall;
 use std::ops::{Index, IndexMut};
 
 /// The entry function of a kernel (humboldt/fabric/hls.c).
@@ -245,103 +248,6 @@ impl Predicate {
         matches!(
             self,
             Predicate::Int(IntPredicate::Equal | IntPredicate::NotEqual)
-        )
-    }
-}
-
-/// A call that the message engines execute (`hum_port_NAME` in humboldt/fabric/port.h), or the
-/// kernel's own logic (`__baltra_NAME` in crates/hls/opencl/builtins.h).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EngineCall {
-    Rank,
-    Cycles,
-    Send,
-    Put,
-    Sent,
-    Take,
-    Get,
-    Beat,
-    Outcome,
-    Bytes,
-    Text,
-    End,
-    /// Waits until the kernel is started.
-    Start,
-    /// Bits of a word of the argument block: number of the word, lowest bit.
-    Word,
-    /// A work-item's identifiers in a dimension; `work_items` replaces them.
-    LocalId,
-    GroupId,
-    GlobalId,
-    /// A barrier of a work-group; `work_items` replaces it.
-    Barrier,
-}
-
-impl EngineCall {
-    /// The call with a function's name.
-    pub fn named(name: &str) -> Option<EngineCall> {
-        if let Some(name) = name.strip_prefix("__baltra_") {
-            return Some(match name {
-                "word" => EngineCall::Word,
-                "local_id" => EngineCall::LocalId,
-                "group_id" => EngineCall::GroupId,
-                "global_id" => EngineCall::GlobalId,
-                "barrier" => EngineCall::Barrier,
-                "text" => EngineCall::Text,
-                _ => return None,
-            });
-        }
-        Some(match name.strip_prefix("hum_port_")? {
-            "rank" => EngineCall::Rank,
-            "cycles" => EngineCall::Cycles,
-            "send" => EngineCall::Send,
-            "put" => EngineCall::Put,
-            "sent" => EngineCall::Sent,
-            "take" => EngineCall::Take,
-            "get" => EngineCall::Get,
-            "beat" => EngineCall::Beat,
-            "outcome" => EngineCall::Outcome,
-            "bytes" => EngineCall::Bytes,
-            "text" => EngineCall::Text,
-            "end" => EngineCall::End,
-            _ => return None,
-        })
-    }
-
-    /// Number of arguments.
-    pub fn arguments(self) -> usize {
-        match self {
-            EngineCall::Send | EngineCall::Take | EngineCall::Word => 2,
-            EngineCall::Put
-            | EngineCall::Text
-            | EngineCall::End
-            | EngineCall::LocalId
-            | EngineCall::GroupId
-            | EngineCall::GlobalId => 1,
-            _ => 0,
-        }
-    }
-
-    /// Whether it waits for its engine, so that its step has no other call.
-    pub fn waits(self) -> bool {
-        matches!(
-            self,
-            EngineCall::Send
-                | EngineCall::Put
-                | EngineCall::Sent
-                | EngineCall::Take
-                | EngineCall::Get
-                | EngineCall::Text
-                | EngineCall::End
-                | EngineCall::Start
-        )
-    }
-
-    /// Whether it only reads a value that does not change while the kernel runs.
-    pub fn is_constant(self) -> bool {
-        matches!(
-            self,
-            EngineCall::Word | EngineCall::LocalId | EngineCall::GroupId | EngineCall::GlobalId
         )
     }
 }
@@ -706,6 +612,10 @@ pub struct Global {
     pub items: bool,
     /// Whether it is declared but not defined.
     pub external: bool,
+    /// The section that it is declared to be in.
+    pub section: String,
+    /// Whether it is an array.
+    pub is_array: bool,
 }
 
 impl Global {
@@ -719,8 +629,30 @@ impl Global {
             local: false,
             items: false,
             external: false,
+            section: String::new(),
+            is_array: false,
         }
     }
+}
+
+/// A channel that a kernel uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// The variable's name, with the index of an array's element.
+    pub name: String,
+    /// Bytes of an element.
+    pub bytes: u64,
+    /// Elements that it holds at least.
+    pub depth: u64,
+    /// Of the first operation.
+    pub position: Position,
+}
+
+/// The channels of a kernel by their ports.
+#[derive(Clone, Debug, Default)]
+pub struct Channels {
+    pub read: Vec<Channel>,
+    pub written: Vec<Channel>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -729,6 +661,8 @@ pub struct Module {
     pub functions: Vec<Function>,
     /// Constant structures: type, and a value for each member.
     pub aggregates: Vec<(Type, Vec<Value>)>,
+    /// Those of the kernel, after `passes::channels`.
+    pub channels: Channels,
 }
 
 impl Index<FunctionId> for Module {

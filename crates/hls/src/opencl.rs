@@ -7,6 +7,7 @@
 //! ([`crate::synthesis`]), after the kernel has become a function that executes all work-items
 //! ([`crate::passes::work_items`]).
 
+mod channels;
 mod clang;
 mod estimate;
 mod library;
@@ -23,9 +24,10 @@ use crate::{parse, passes, synthesis};
 use clang::Loops;
 pub use library::build_library;
 pub use manifest::{
-    AddressSpace, Argument, KernelInfo, LoopReport, Manifest, MemoryReport, Report,
+    AddressSpace, Argument, ChannelUse, KernelInfo, LoopReport, Manifest, MemoryReport, Report,
 };
 pub use objects::{compile_linked, compile_object, link_objects};
+use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 
@@ -109,6 +111,7 @@ fn synthesize_all(
 ) -> Result<Accelerator, BuildError> {
     let (ir, mut log) = compiled(Loops::Kept)?;
     let module = parse::module(&ir)?;
+    let ordered = passes::channels::ordered(&module);
     let mut kernels = metadata::kernels(&ir);
     if kernels.is_empty() {
         log.push_str("warning: the program has no kernel\n");
@@ -117,7 +120,7 @@ fn synthesize_all(
     let mut unrolled = None;
     for kernel in &mut kernels {
         let declared = kernel.clone();
-        let (mut text, pipelined) = synthesize(kernel, module.clone(), options, false)?;
+        let (mut text, pipelined) = synthesize(kernel, module.clone(), options, (false, &ordered))?;
         if !pipelined && unrolled.is_none() {
             unrolled = Some(parse::module(&compiled(Loops::Unrolled)?.0)?);
         }
@@ -127,7 +130,7 @@ fn synthesize_all(
         let forms = [(unrolled, false), (&module, true), (unrolled, true)];
         for (module, together) in forms.into_iter().filter(|_| !pipelined) {
             let mut other = declared.clone();
-            let result = synthesize(&mut other, module.clone(), options, together);
+            let result = synthesize(&mut other, module.clone(), options, (together, &ordered));
             if let Ok((other_text, true)) = result {
                 (text, *kernel) = (other_text, other);
                 break;
@@ -135,6 +138,8 @@ fn synthesize_all(
         }
         files.push((format!("kernel_{}.sv", kernel.name), text));
     }
+    channels::check(&kernels)?;
+    channels::warn(&kernels, &mut log);
     Ok(Accelerator {
         manifest: Manifest { kernels },
         files,
@@ -142,15 +147,18 @@ fn synthesize_all(
     })
 }
 
+/// How all work-items of a group execute a loop, and the channels with an order ([`lower`]).
+type Form<'a> = (bool, &'a HashSet<String>);
+
 /// Synthesizes a kernel, and completes its description; also returns whether all loops over
 /// work-items are pipelines.
 fn synthesize(
     kernel: &mut KernelInfo,
     mut module: Module,
     options: &Options,
-    together: bool,
+    form: Form<'_>,
 ) -> Result<(String, bool), Error> {
-    let (items, memories) = lower(kernel, &mut module, options, together)?;
+    let (items, memories) = lower(kernel, &mut module, options, form)?;
     let name = format!("kernel_{}", kernel.name);
     let interface = Interface::Accelerator;
     let hardware = synthesis::hardware(&module, &memories, &name, clang::SOURCE, interface)?;
@@ -169,12 +177,13 @@ fn synthesize(
 }
 
 /// Replaces a module by the instructions that a kernel's hardware has; `together`: all work-items of
-/// a group execute an iteration of a loop before the next one.
+/// a group execute an iteration of a loop before the next one; `ordered`: channels whose readers use
+/// fences.
 fn lower(
     kernel: &mut KernelInfo,
     module: &mut Module,
     options: &Options,
-    together: bool,
+    (together, ordered): Form<'_>,
 ) -> Result<(passes::work_items::Items, Memories), Error> {
     let function = module.functions.iter().find(|f| f.name == kernel.name);
     let position = function.map(|f| f.position.clone()).unwrap_or_default();
@@ -205,7 +214,7 @@ fn lower(
         together,
     };
     let local = options.local_argument_bytes;
-    let (items, binding) = passes::run_kernel(module, &kernel.name, &groups, local)
+    let (items, binding) = passes::run_kernel(module, &kernel.name, &groups, local, ordered)
         .map_err(|error| error.at(&position))?;
     for (argument, passing) in kernel.arguments.iter_mut().zip(binding.sizes) {
         (argument.bytes, argument.words) = passing;
@@ -226,6 +235,7 @@ fn lower(
         _ => items_max,
     };
     kernel.local_argument_bytes_max = local;
+    kernel.channels = channels::uses(&module.channels);
     Ok((items, memories))
 }
 
@@ -246,6 +256,11 @@ pub(crate) fn instructions(
     let mut module = parse::module(&ir)?;
     let mut kernels = metadata::kernels(&ir);
     let options = Options::default();
-    let (_, memories) = lower(&mut kernels[0], &mut module, &options, together)?;
+    let (_, memories) = lower(
+        &mut kernels[0],
+        &mut module,
+        &options,
+        (together, &HashSet::new()),
+    )?;
     Ok((module, memories))
 }

@@ -4,6 +4,7 @@ mod aggregate;
 pub mod align;
 mod barriers;
 mod calls;
+pub mod channels;
 mod dead_code;
 mod divisions;
 mod flatten;
@@ -28,6 +29,7 @@ use crate::error::{Error, Result};
 use crate::ir::{Function, FunctionId, Module, ENTRY};
 use flatten::Target;
 use kernel_arguments::Binding;
+use std::collections::HashSet;
 use work_items::{Groups, Items};
 
 /// Bits of the widest integer.
@@ -47,14 +49,17 @@ pub fn run(module: &mut Module, far: bool) -> Result<()> {
 }
 
 /// The same for an OpenCL kernel, whose function becomes one that executes all work-items.
+/// `ordered`: see [`channels::ordered`].
 pub fn run_kernel(
     module: &mut Module,
     name: &str,
     groups: &Groups,
     local_bytes: u64,
+    ordered: &HashSet<String>,
 ) -> Result<(Items, Binding)> {
     let reached = calls::resolve(module, name)?;
     let entry = *reached.last().unwrap_or(&FunctionId(0));
+    channels::lower(module, &reached, entry, ordered)?;
     let binding = kernel_arguments::bind(module, entry, local_bytes)?;
     aggregate::split(module, &reached)?;
     // Functions that are not reachable may use what this kernel does not have.

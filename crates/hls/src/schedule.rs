@@ -6,6 +6,7 @@
 //! becomes a pipeline (modulo scheduling): an iteration begins every `interval` steps, the smallest
 //! interval for which values from earlier iterations are ready in time.
 
+mod channels;
 mod code;
 mod delay;
 mod overlap;
@@ -15,6 +16,7 @@ use crate::ir::{
 };
 use crate::memory::{Memories, MemoryId};
 use crate::units::{unit, unit_uses, units_max, Unit, UNITS_MAX};
+use channels::ChannelSteps;
 pub use code::{blocks, Code, End, Schedule};
 use delay::delay;
 use overlap::distance;
@@ -45,6 +47,8 @@ enum Resource {
     Write(MemoryId, u32),
     Port,
     Reader(u32),
+    /// Of the kernel: its number, and whether it writes.
+    Channel(u32, bool),
     Unit(Unit),
 }
 
@@ -109,6 +113,8 @@ struct Booking<'a> {
     called: Option<u32>,
     /// The last step of a load by a reader.
     read: Option<u32>,
+    /// The last steps of a read and a write of channels, and of a fence.
+    channels: ChannelSteps,
     length: u32,
 }
 
@@ -134,6 +140,7 @@ impl<'a> Block<'a> {
             stores: HashMap::new(),
             called: None,
             read: None,
+            channels: ChannelSteps::default(),
             length: 1,
         };
         for instruction in &self.code.code {
@@ -160,6 +167,7 @@ impl<'a> Block<'a> {
                 let fits = decided < interval
                     && self.carries(&schedule, interval)
                     && self.keeps_calls(&schedule, interval)
+                    && self.keeps_channels(&schedule, interval)
                     && self.keeps_accesses(&schedule, interval);
                 fits.then_some(schedule)
             }
@@ -446,9 +454,19 @@ impl Booking<'_> {
                 (step, None)
             }
             Op::Call(Callee::Engine(EngineCall::Word), _) => (0, Some((0, REGISTER))),
+            Op::Call(Callee::Engine(EngineCall::ChannelWord(port)), _) => {
+                let step = self.channels.of_port.get(port).copied().unwrap_or(0);
+                (step, Some((step, PORT)))
+            }
+            Op::Call(Callee::Engine(call), _) if call.uses_channel() => {
+                let step = self.channel(*call, before(TO_PORT))?;
+                (step, Some((step, PORT)))
+            }
             Op::Call(Callee::Engine(call), _) => {
-                let step = if call.waits() {
-                    self.call(before(TO_PORT))?
+                let step = if *call == EngineCall::Fence {
+                    self.fence(before(TO_PORT))?
+                } else if call.waits() {
+                    self.call(before(TO_PORT).max(self.channels.last()))?
                 } else {
                     // In the step of the call whose result it reads.
                     time.0.max(self.called.unwrap_or(0))

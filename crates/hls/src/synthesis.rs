@@ -117,7 +117,13 @@ pub fn hardware(
     }
     Ok(Hardware {
         units,
-        text: emit::module(name, sources, &bodies, memories, interface),
+        text: emit::module(
+            name,
+            sources,
+            &bodies,
+            (memories, &module.channels),
+            interface,
+        ),
         states: codes().map(|c| c.states() as usize).sum(),
         pipelines,
         memory_bytes: memories.all.iter().map(|m| m.bytes.len()).sum(),

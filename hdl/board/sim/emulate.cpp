@@ -1,5 +1,6 @@
 // The simulation library of an OpenCL program. KERNELS lists its kernels: X(number, name) for each
-// model Vkernel_NUMBER of region_call.
+// model Vkernel_NUMBER of region_call. CHANNELS lists its channels: C(name, words of 32 bits, capacity). Ports<NUMBER> has
+// the channels of a kernel.
 //
 // Buffers keep their place in the caller's memory. Each has a range of the board's addresses; ranges
 // of buffers that overlap overlap in the same way.
@@ -15,6 +16,7 @@
 
 #include "dram.hpp"
 #include "emulate_abi.h"
+#include "emulate_channels.hpp"
 #include "kernels.h"
 #include "region_frame.hpp"
 
@@ -89,14 +91,25 @@ class Memory {
   std::vector<Range> ranges_;
 };
 
+// The timing of a memory that instances share.
+struct SharedDram {
+  uint64_t made;
+  Dram dram;
+};
+static_assert(sizeof(SharedDram) <= EMULATE_MEMORY_BYTES);
+
 class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual void start(const emulate_launch& launch) = 0;
-  virtual void run(uint64_t cycles, emulate_result& result) = 0;
+  virtual void run(uint64_t now, uint64_t cycles, emulate_result& result) = 0;
 };
 
-template <class Model>
+#define C(name, words, capacity) {words, capacity},
+Channel channels[] = {CHANNELS{0, 0}};
+#undef C
+
+template <class Model, class Ports>
 class Instance final : public Kernel {
  public:
   Instance() : context_(new VerilatedContext), model_(new Model(context_.get(), "kernel")) {}
@@ -108,7 +121,13 @@ class Instance final : public Kernel {
     text_.clear();
     result_ = {};
     now_ = 0;
-    dram_ = Dram();
+    own_dram_ = Dram();
+    dram_ = &own_dram_;
+    if (launch.memory != nullptr) {
+      SharedDram* shared = static_cast<SharedDram*>(launch.memory);
+      if (!shared->made) new (shared) SharedDram{1, Dram()};
+      dram_ = &shared->dram;
+    }
     reads_.clear();
     writes_.clear();
     written_.clear();
@@ -124,6 +143,7 @@ class Instance final : public Kernel {
       body_.push_back(region_frame::buffer(addresses[i], size, launch.buffers[i].read_only == 0));
     }
     m.arvalid = 0;
+    if constexpr (Ports::kAny) m.channel_in_valid = m.channel_out_ready = 0;
     m.rst = 1;
     m.start = m.s_valid = 0;
     m.arready = m.awready = m.wready = m.rvalid = m.bvalid = 0;
@@ -135,15 +155,16 @@ class Instance final : public Kernel {
     m.start = 0;
   }
 
-  void run(uint64_t cycles, emulate_result& result) override {
+  void run(uint64_t now, uint64_t cycles, emulate_result& result) override {
     Model& m = *model_;
     for (uint64_t i = 0; i < cycles && result_.state == EMULATE_RUNNING; i++) {
-      memory();
+      memory(now + i);
       m.s_valid = sent_ < body_.size();
       m.s_data = m.s_valid ? body_[sent_] : 0;
       m.s_last = sent_ + 1 == body_.size();
       if (m.s_valid && m.s_ready) sent_++;
       if (m.m_valid) take(m.m_data, m.m_last);
+      if constexpr (Ports::kAny) exchange(now + i);
       clock();
       now_++;
     }
@@ -160,9 +181,45 @@ class Instance final : public Kernel {
     model_->eval();
   }
 
+  // Transfers elements of channels in a cycle. What a kernel does in it does not depend on what others
+  // do in the same cycle.
+  void exchange(uint64_t now) {
+    Model& m = *model_;
+    m.channel_in_valid = m.channel_out_ready = 0;
+    for (unsigned i = 0; i < Ports::kIn; i++) {
+      const Port& port = Ports::in[i];
+      const Channel& channel = channels[port.channel];
+      if (!channel.valid(now)) continue;
+      m.channel_in_valid |= 1u << i;
+      for (unsigned w = 0; w < channel.words; w++) m.channel_in_data[port.first + w] = channel.front()[w];
+    }
+    for (unsigned i = 0; i < Ports::kOut; i++)
+      if (channels[Ports::out[i].channel].ready(now)) m.channel_out_ready |= 1u << i;
+    model_->eval();
+    result_.waits = 0;
+    for (unsigned i = 0; i < Ports::kIn; i++) {
+      if (m.channel_in_waits >> i & 1) wait_for(Ports::in[i].channel, false);
+      if ((m.channel_in_valid & m.channel_in_ready) >> i & 1) channels[Ports::in[i].channel].pop(now), result_.transfers++;
+    }
+    for (unsigned i = 0; i < Ports::kOut; i++) {
+      const Port& port = Ports::out[i];
+      if (m.channel_out_waits >> i & 1) wait_for(port.channel, true);
+      if (((m.channel_out_valid & m.channel_out_ready) >> i & 1) == 0) continue;
+      std::vector<uint32_t> words(channels[port.channel].words);
+      for (unsigned w = 0; w < words.size(); w++) words[w] = m.channel_out_data[port.first + w];
+      channels[port.channel].push(now, std::move(words));
+      result_.transfers++;
+    }
+  }
+
+  void wait_for(unsigned channel, bool writes) {
+    result_.waits = channel + 1;
+    result_.waits_to_write = writes;
+  }
+
   // The inputs of the next cycle, from the outputs after the last one. Bursts are served in order;
   // further ones are accepted meanwhile.
-  void memory() {
+  void memory(uint64_t now) {
     Model& m = *model_;
     if (m.rvalid && ++beat_ == kWords) {
       reads_.pop_front();
@@ -170,8 +227,8 @@ class Instance final : public Kernel {
     }
     if (m.bvalid) written_.pop_front();
     m.arready = reads_.size() < kOutstanding;
-    if (m.arvalid && m.arready) reads_.push_back({m.araddr, dram_.access(now_, m.araddr, kWords)});
-    m.rvalid = !reads_.empty() && now_ >= reads_.front().due;
+    if (m.arvalid && m.arready) reads_.push_back({m.araddr, access(now, m.araddr)});
+    m.rvalid = !reads_.empty() && now >= reads_.front().due;
     m.rlast = beat_ == kWords - 1;
     m.rresp = 0;
     m.rdata = m.rvalid ? memory_.read(reads_.front().address + 8 * beat_) : 0;
@@ -180,15 +237,18 @@ class Instance final : public Kernel {
     if (m.wvalid && m.wready) {
       memory_.write(writes_.front() + 8 * at_++, m.wdata);
       if (m.wlast) {
-        written_.push_back(dram_.access(now_, writes_.front(), kWords));
+        written_.push_back(access(now, writes_.front()));
         writes_.pop_front();
         at_ = 0;
       }
     }
     if (m.awvalid && m.awready) writes_.push_back(m.awaddr);
-    m.bvalid = !written_.empty() && now_ >= written_.front();
+    m.bvalid = !written_.empty() && now >= written_.front();
     m.bresp = 0;
   }
+
+  // The time of a burst's first word, or of its response.
+  uint64_t access(uint64_t now, uint32_t address) { return dram_->access(now, address + launch_.rows * Dram::kRowBytes * Dram::kBanks, kWords); }
 
   // A beat of the answer.
   void take(uint64_t beat, bool last) {
@@ -215,7 +275,8 @@ class Instance final : public Kernel {
   emulate_launch launch_{};
   emulate_result result_{};
   Memory memory_;
-  Dram dram_;
+  Dram own_dram_;
+  Dram* dram_ = &own_dram_;
   std::string text_;
   uint64_t cycles_ = 0, now_ = 0;
   // Bursts without their last word or response: reads; addresses of writes; times of responses.
@@ -300,7 +361,7 @@ void* create(uint32_t kernel) {
   try {
     switch (kernel) {
 #define X(number, name) \
-  case number: made = new Instance<Vkernel_##number>; break;
+  case number: made = new Instance<Vkernel_##number, Ports<number>>; break;
       KERNELS
 #undef X
       default: break;
@@ -313,9 +374,18 @@ void* create(uint32_t kernel) {
 
 void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
 void start(void* kernel, const emulate_launch* launch) { static_cast<Kernel*>(kernel)->start(*launch); }
-void run(void* kernel, uint64_t cycles, emulate_result* result) { static_cast<Kernel*>(kernel)->run(cycles, *result); }
+void run(void* kernel, uint64_t now, uint64_t cycles, emulate_result* result) { static_cast<Kernel*>(kernel)->run(now, cycles, *result); }
 
-const emulate_api kApi = {EMULATE_ABI, sizeof kNames / sizeof kNames[0] - 1, kNames, create, destroy, start, run, kRegions};
+#define C(name, words, capacity) name,
+const char* const kChannelNames[] = {CHANNELS nullptr};
+#undef C
+
+void clear_channels() {
+  for (Channel& channel : channels) channel.clear();
+}
+
+const emulate_api kApi = {EMULATE_ABI, sizeof kNames / sizeof kNames[0] - 1, kNames, create, destroy, start, run, kRegions,
+                           sizeof kChannelNames / sizeof kChannelNames[0] - 1, kChannelNames, clear_channels};
 
 }  // namespace
 

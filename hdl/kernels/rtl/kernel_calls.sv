@@ -27,6 +27,7 @@ module kernel_calls
       CallStart: accepts = start;
       CallText:  accepts = print_ready;
       CallLoad, CallStore: accepts = mem_ready;
+      CallFence: accepts = fenced;
       default:   accepts = 1'b1;
     endcase
   end
@@ -43,6 +44,7 @@ module kernel_calls
   assign status      = call_command[7:0];
   assign print_valid = call == CallText && readers_ready && (!loading || mem_answer);
   assign print_data  = call_command[7:0];
+  assign fence       = call == CallFence && readers_ready && (!loading || mem_answer);
   assign mem_valid   = call == CallLoad || call == CallStore;
   assign mem_address = call_command;
   assign mem_strobe  = call == CallStore ? call_bytes[7:0] : '0;

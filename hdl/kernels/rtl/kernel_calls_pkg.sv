@@ -7,7 +7,8 @@ package kernel_calls_pkg;
     CallEnd,    // the end, with a status
     CallText,   // a character
     CallLoad,   // reads a word of memory, by its address
-    CallStore   // writes bytes of a word: address, byte mask, data
+    CallStore,  // writes bytes of a word: address, byte mask, data
+    CallFence   // makes writes visible to other kernels, and forgets words that have been read
   } call_t;
 
 endpackage

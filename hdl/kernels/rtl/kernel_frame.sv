@@ -7,10 +7,12 @@ module kernel_frame (
 `include "memory_guard_ports.svh"
     ,
 `include "msg_axi_ports.svh"
+`include "kernel_channel_ports.svh"
 );
 
   logic        mem_valid, mem_ready, mem_go, mem_answer, mem_fault;
   logic        checked_valid, checked_ready, flush, flushed, refused;
+  logic        fence, fenced, last_flush;
   logic [31:0] mem_address, checked_address;
   logic [7:0]  mem_strobe, kernel_status;
   logic [63:0] mem_data, mem_word;
@@ -33,6 +35,10 @@ module kernel_frame (
   memory_guard u_guard (.*);
 
   assign mem_fault = fault || refused;
+
+  // A fence empties the cache as the end does.
+  assign flush  = last_flush || fence;
+  assign fenced = flushed && fence;
 
   memory_cache u_cache (
       .mem_valid  (checked_valid),
@@ -63,19 +69,19 @@ module kernel_frame (
   always_ff @(posedge clk) begin
     if (start) running <= 1'b1;
     if (done) empty <= 1'b0;
-    if (flushed) begin
-      empty <= 1'b1;
-      flush <= 1'b0;
+    if (flushed && last_flush) begin
+      empty      <= 1'b1;
+      last_flush <= 1'b0;
     end
     if (ended) begin
-      running <= 1'b0;
-      flush   <= 1'b1;
-      status  <= kernel_status;
+      running    <= 1'b0;
+      last_flush <= 1'b1;
+      status     <= kernel_status;
     end
     if (rst) begin
-      running <= 1'b0;
-      empty   <= 1'b0;
-      flush   <= 1'b0;
+      running    <= 1'b0;
+      empty      <= 1'b0;
+      last_flush <= 1'b0;
     end
   end
 

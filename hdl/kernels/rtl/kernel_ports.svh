@@ -4,3 +4,4 @@
     ,
     input  logic        mem_fault,
 `include "kernel_fetch_ports.svh"
+`include "kernel_channel_ports.svh"

@@ -6,4 +6,6 @@
     output logic [63:0] mem_data,
     output logic        mem_go,      // the request is accepted, and the answer taken
     input  logic        mem_answer,
-    input  logic [63:0] mem_word     // valid with `mem_answer`
+    input  logic [63:0] mem_word,    // valid with `mem_answer`
+    output logic        fence,       // until `fenced`: writes the cache back and empties it
+    input  logic        fenced

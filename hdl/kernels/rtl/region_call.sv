@@ -28,6 +28,7 @@ module region_call #(
     ,
     output logic [1:0] code,
 `include "msg_axi_ports.svh"
+`include "kernel_channel_ports.svh"
 );
 
   localparam int Burst = 16;       // beats

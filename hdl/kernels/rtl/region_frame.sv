@@ -13,6 +13,7 @@ module region_frame #(
 `include "stream_kernel_ports.svh"
     ,
 `include "msg_axi_ports.svh"
+`include "kernel_channel_ports.svh"
 );
 
   localparam int Characters = 7;  // of a beat of text

@@ -1,7 +1,8 @@
 //! The state of the emission: names, the values that need registers, and what has been emitted.
 
+use super::channels::Operation;
 use crate::error::Position;
-use crate::ir::{BlockId, Callee, EngineCall, Function, FunctionId, Op, Value, ValueId};
+use crate::ir::{BlockId, Callee, Channels, EngineCall, Function, FunctionId, Op, Value, ValueId};
 use crate::memory::{Memories, MemoryId};
 use crate::names::Names;
 use crate::schedule::{Code, End};
@@ -97,6 +98,7 @@ pub struct Lane {
 pub struct Emitter<'a> {
     pub bodies: &'a [Body<'a>],
     pub memories: &'a Memories,
+    pub channels: &'a Channels,
     pub marks: Marks,
     values: Vec<Vec<String>>,
     functions: Vec<String>,
@@ -116,6 +118,9 @@ pub struct Emitter<'a> {
     pub calls: Vec<Call>,
     /// Loads by their port.
     pub readers: BTreeMap<u32, Vec<PortRead>>,
+    /// Operations on channels by the kernel's port.
+    pub channel_reads: BTreeMap<u32, Vec<Operation>>,
+    pub channel_writes: BTreeMap<u32, Vec<Operation>>,
     /// By unit: the states that wait for it.
     pub waiting: BTreeMap<Unit, Vec<Expression>>,
     pub lanes: Vec<Lane>,
@@ -182,7 +187,12 @@ fn origins(body: &Body<'_>) -> HashMap<ValueId, Origin> {
 }
 
 impl<'a> Emitter<'a> {
-    pub fn new(bodies: &'a [Body<'a>], memories: &'a Memories, marks: Marks) -> Emitter<'a> {
+    pub fn new(
+        bodies: &'a [Body<'a>],
+        memories: &'a Memories,
+        channels: &'a Channels,
+        marks: Marks,
+    ) -> Emitter<'a> {
         let mut names = Names::new();
         let memory_names = (memories.all.iter())
             .map(|m| names.new_name(&format!("{}_memory", m.name)))
@@ -194,6 +204,7 @@ impl<'a> Emitter<'a> {
         let mut emitter = Emitter {
             bodies,
             memories,
+            channels,
             marks,
             values: Vec::new(),
             functions,
@@ -209,6 +220,8 @@ impl<'a> Emitter<'a> {
             whole: BTreeSet::new(),
             calls: Vec::new(),
             readers: BTreeMap::new(),
+            channel_reads: BTreeMap::new(),
+            channel_writes: BTreeMap::new(),
             waiting: BTreeMap::new(),
             lanes: Vec::new(),
             words: BTreeSet::new(),

@@ -98,6 +98,11 @@ impl Emitter<'_> {
                 self.store(spot, *value, *to, *size, *condition, when);
                 return None;
             }
+            Op::Call(Callee::Engine(call), arguments)
+                if call.uses_channel() || matches!(call, EngineCall::ChannelWord(_)) =>
+            {
+                return self.channel_call(spot, *call, arguments, when)
+            }
             Op::Call(Callee::Engine(call), arguments) => {
                 return self.engine_call(spot, *call, arguments, when)
             }
@@ -261,6 +266,12 @@ impl Emitter<'_> {
             EngineCall::Text | EngineCall::End => &[("call_command", 32)],
             _ => &[],
         };
+        let when = match (call, arguments.first()) {
+            (EngineCall::Fence, Some((_, condition @ Value::Local(_)))) => {
+                when.and(self.view(spot, *condition, 1))
+            }
+            _ => when,
+        };
         if call.waits() {
             let values = inputs.iter().zip(arguments);
             let inputs = values.map(|((name, bits), (_, v))| (*name, self.view(spot, *v, *bits)));
@@ -287,6 +298,12 @@ impl Emitter<'_> {
             ]),
             EngineCall::Bytes => outcome("size").resized(32),
             // Calls without a result, and those that other code emits.
+            EngineCall::Fence
+            | EngineCall::ChannelRead(_)
+            | EngineCall::ChannelWrite(_)
+            | EngineCall::ChannelTryRead(_)
+            | EngineCall::ChannelTryWrite(_)
+            | EngineCall::ChannelWord(_) => return None,
             EngineCall::Send
             | EngineCall::Start
             | EngineCall::Word

@@ -69,9 +69,22 @@ impl Emitter<'_> {
         self.units(&mut items);
         items.append(&mut self.wires);
         items.push(Item::Blank);
-        items.push(Item::Assign(Expression::name("step"), self.step()));
+        let rest = self.step();
+        match self.channels_ready() {
+            None => items.push(Item::Assign(Expression::name("step"), rest)),
+            Some(ready) => {
+                items.push(Item::Declaration(logic(
+                    1,
+                    &["rest_ready", "channels_ready"],
+                )));
+                items.push(Item::Assign(Expression::name("rest_ready"), rest));
+                let both = Expression::name("rest_ready").and(ready);
+                items.push(Item::Assign(Expression::name("step"), both));
+            }
+        }
         self.call_inputs(&mut items);
         self.reader_inputs(&mut items);
+        self.channels(&mut items);
         self.machine(&mut items);
         let (command, imports, ports): (_, &[&str], _) = match interface {
             Interface::Messages => (

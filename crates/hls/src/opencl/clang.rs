@@ -11,16 +11,20 @@ use std::process::{Command, Stdio};
 const BUILTINS: &str = "baltra_builtins.h";
 /// Files that only programs with a word include. Headers of a program may have the word instead of
 /// the program.
-const OPTIONAL: [(&str, &str); 4] = [
+const OPTIONAL: [(&str, &str); 6] = [
     ("printf", "baltra_print.h"),
     ("_rt", "baltra_rounding.h"),
     ("shuffle", "baltra_shuffle.h"),
     ("half", "baltra_half.h"),
+    ("cl_intel_channels", "baltra_channels.h"),
+    ("cl_altera_channels", "baltra_channels.h"),
 ];
+/// What clang says of a parameter that is a channel (`baltra_channels.h`).
+const AS_PARAMETER: &str = "invalid storage class specifier in function declarator";
 /// The name of the program in messages.
 pub const SOURCE: &str = "kernel.cl";
 /// The library of built-in functions.
-const LIBRARY: [(&str, &str); 9] = [
+const LIBRARY: [(&str, &str); 10] = [
     (BUILTINS, include_str!("../../opencl/baltra_builtins.h")),
     ("baltra_math.h", include_str!("../../opencl/baltra_math.h")),
     (
@@ -40,6 +44,10 @@ const LIBRARY: [(&str, &str); 9] = [
         include_str!("../../opencl/baltra_shuffle.h"),
     ),
     ("baltra_half.h", include_str!("../../opencl/baltra_half.h")),
+    (
+        "baltra_channels.h",
+        include_str!("../../opencl/baltra_channels.h"),
+    ),
     (
         "baltra_print.h",
         include_str!("../../opencl/baltra_print.h"),
@@ -289,6 +297,7 @@ fn run(clang: &mut Command) -> Result<String, BuildError> {
     })?;
     let log = String::from_utf8_lossy(&run.stderr).into_owned();
     if !run.status.success() {
+        let log = log.replace(AS_PARAMETER, "a channel cannot be an argument");
         let log = program::failure(CLANG, run.status, &log);
         return Err(BuildError { log });
     }

@@ -2,7 +2,8 @@
 //! (`hdl/kernels/rtl/region_call.sv`), and the C++ compiler builds the models and the harness
 //! (`hdl/board/sim/emulate.cpp`).
 
-use super::Accelerator;
+use super::manifest::KernelInfo;
+use super::{channels, Accelerator};
 use crate::program;
 use anyhow::{bail, Context, Result};
 use std::fs;
@@ -111,7 +112,8 @@ impl Build<'_> {
     }
 
     /// Verilates a kernel; returns the files of the model.
-    fn model(&self, number: usize, name: &str) -> Result<Vec<PathBuf>> {
+    fn model(&self, number: usize, kernel: &KernelInfo) -> Result<Vec<PathBuf>> {
+        let name = &kernel.name;
         let folder = self.work.join(format!("model_{number}"));
         // All files of the folder are compiled.
         if folder.exists() {
@@ -129,6 +131,7 @@ impl Build<'_> {
                 SPLIT,
             ])
             .arg(format!("+define+KERNEL={module}"))
+            .args(channels::defines(kernel))
             .args(["--top-module", "region_call", "--prefix"])
             .arg(format!("Vkernel_{number}"))
             .arg("--Mdir")
@@ -225,12 +228,16 @@ pub fn build_library(
     let runtime = build.runtime()?;
     let mut sources = Vec::new();
     let (mut includes, mut list) = (String::new(), String::new());
+    let all = channels::of_program(&accelerator.manifest.kernels);
+    let mut ports = String::new();
     for (number, kernel) in accelerator.manifest.kernels.iter().enumerate() {
-        sources.extend(build.model(number, &kernel.name)?);
+        sources.extend(build.model(number, kernel)?);
         includes += &format!("#include \"model_{number}/Vkernel_{number}.h\"\n");
         list += &format!(" X({number}, \"{}\")", kernel.name);
+        ports += &channels::ports(number, kernel, &all);
     }
-    let header = format!("{includes}#define KERNELS{list}\n");
+    let channels = channels::list(&all);
+    let header = format!("{includes}#define KERNELS{list}\n#define CHANNELS{channels}\n{ports}");
     fs::write(work.join("kernels.h"), header)?;
     let harness = work.join("emulate.cc");
     fs::copy(tree.join("board/sim/emulate.cpp"), &harness)?;

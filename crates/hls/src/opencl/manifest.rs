@@ -28,8 +28,26 @@ pub struct KernelInfo {
     pub private_bytes: u64,
     /// The kernel's attributes as in the program.
     pub attributes: String,
+    /// Its channels: those that it reads, then those that it writes, in the order of its ports.
+    #[serde(default)]
+    pub channels: Vec<ChannelUse>,
     /// Its hardware.
     pub report: Report,
+}
+
+/// A channel of a kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChannelUse {
+    /// Its name, with the index of an array's element.
+    pub name: String,
+    /// Whether the kernel writes it, otherwise reads it.
+    pub writes: bool,
+    /// Bytes of an element.
+    pub bytes: u64,
+    /// Elements that it holds at least.
+    pub depth: u64,
+    /// The line of the kernel's first operation on it.
+    pub line: u64,
 }
 
 /// A parameter of a kernel.

@@ -18,7 +18,13 @@ pub fn global(symbols: &Symbols, line: &str, globals: &mut [Global]) -> Result<(
     global.local = line.contains(&format!(" addrspace({}) ", space::LOCAL));
     global.constant = storage(&mut t, line, &name)?;
     let ty = symbols.ty(&mut t)?;
+    global.is_array = matches!(ty, Type::Array(..));
     if global.external {
+        let section = t
+            .rest
+            .split_once("section \"")
+            .and_then(|s| s.1.split_once('"'));
+        global.section = section.map_or(String::new(), |s| s.0.to_owned());
         return Ok(());
     }
     object::check(globals, &name, ty.size())?;

@@ -1,7 +1,7 @@
 //! Resolves calls: finds the functions that are reachable from the entry, and rejects recursion and
 //! calls of functions without a definition.
 
-use super::printf;
+use super::{channels, printf};
 use crate::error::{Error, Result};
 use crate::ir::{BinaryOp, Callee, EngineCall, FunctionId, Module, Op, Type, Value};
 use std::collections::HashMap;
@@ -96,7 +96,7 @@ impl Resolver<'_> {
                     .at(position));
                 }
                 *callee = Callee::Engine(engine);
-            } else if !name.starts_with("llvm.") {
+            } else if !name.starts_with("llvm.") && !channels::is_call(name) {
                 return Err(Error::undefined_function(name).at(position));
             }
         }

@@ -22,7 +22,7 @@ pub fn remove(function: &mut Function) {
             block.code.retain(|i| {
                 i.result.is_none_or(|r| {
                     let effect = match &i.op {
-                        Op::Call(Callee::Engine(call), _) => !call.is_constant(),
+                        Op::Call(Callee::Engine(call), _) => !call.is_pure(),
                         Op::Call(..) => true,
                         _ => false,
                     };

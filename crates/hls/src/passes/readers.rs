@@ -3,12 +3,12 @@
 //!
 //! A load depends on the stores that the same work-item executes before it, in a kernel with barriers
 //! also on those of its group. Stores of others need no order in a kernel without atomic functions:
-//! the load may return the contents before or after them. Such a load is executed when its port is ready, in any order
+//! the load may return the contents before or after them. Kernels with fences have no such ports. Such a load is executed when its port is ready, in any order
 //! with accesses by the cache's port, except for stores that follow it in its work-item
 //! ([`crate::schedule`]).
 
 use super::ssa::successors;
-use crate::ir::{BlockId, Function, FunctionId, Instruction, Module, Op};
+use crate::ir::{BlockId, Callee, EngineCall, Function, FunctionId, Instruction, Module, Op};
 use crate::memory::Memories;
 
 /// Ports of a kernel.
@@ -16,7 +16,8 @@ const PORTS_MAX: u32 = 16;
 
 /// Assigns ports in the first function, that of all work-items; `barriers`: the kernel has some.
 pub fn assign(module: &mut Module, memories: &Memories, barriers: bool) {
-    let ordered = |f: &Function| f.instructions().any(|i| i.volatile);
+    let is_fence = |i: &Instruction| matches!(i.op, Op::Call(Callee::Engine(EngineCall::Fence), _));
+    let ordered = |f: &Function| f.instructions().any(|i| i.volatile || is_fence(i));
     if module.functions.iter().any(ordered) {
         return;
     }

@@ -18,6 +18,18 @@ pub enum Argument<'a> {
     /// A buffer that the kernel may write.
     Buffer(&'a mut Vec<u8>),
     ReadOnly(&'a [u8]),
+    /// The buffer with this number of the first launch, of the same size as these bytes.
+    OfFirst(u32, &'a [u8]),
+}
+
+/// A launch of a kernel.
+pub struct Launch<'a, 'b> {
+    pub name: &'a str,
+    /// It starts when this many launches have ended.
+    pub after: u32,
+    /// Work-items, their offset, those of a work-group.
+    pub sizes: [[u64; 3]; 3],
+    pub arguments: &'a mut [Argument<'b>],
 }
 
 /// How a kernel ended.
@@ -37,6 +49,10 @@ pub struct Outcome {
     pub end: End,
     pub cycles: u64,
     pub text: String,
+    /// The number of the channel that it waits for, from 1 on, and whether it writes to it.
+    pub waits: (u32, bool),
+    /// Elements that it has read from channels and written to them.
+    pub transfers: u64,
 }
 
 fn hdl() -> PathBuf {
@@ -95,33 +111,22 @@ impl Program {
         local: [u64; 3],
         arguments: &mut [Argument<'_>],
     ) -> Outcome {
-        let kernels = &self.accelerator.manifest.kernels;
-        let number = kernels.iter().position(|k| k.name == name).unwrap();
-        let mut words: Vec<u64> = [global, offset, local].concat();
-        words.push(3);
-        let mut buffers: Vec<(bool, &[u8])> = Vec::new();
-        for argument in arguments.iter() {
-            let (read_only, bytes): (bool, &[u8]) = match argument {
-                Argument::Word(word) => {
-                    words.push(*word);
-                    continue;
-                }
-                Argument::Buffer(bytes) => (false, bytes),
-                Argument::ReadOnly(bytes) => (true, bytes),
-            };
-            buffers.push((read_only, bytes));
-            words.push((buffers.len() as u64) << 28);
-        }
+        let launch = Launch {
+            name,
+            after: 0,
+            sizes: [global, offset, local],
+            arguments,
+        };
+        self.run_together(2_000_000_000, vec![launch]).remove(0)
+    }
+
+    /// Executes kernels at the same time, for at most that many cycles.
+    pub fn run_together(&self, cycles: u64, mut launches: Vec<Launch<'_, '_>>) -> Vec<Outcome> {
         let mut input = Vec::new();
-        input.extend((number as u32).to_le_bytes());
-        input.extend(2_000_000_000_u64.to_le_bytes());
-        input.extend((words.len() as u32).to_le_bytes());
-        words.iter().for_each(|w| input.extend(w.to_le_bytes()));
-        input.extend((buffers.len() as u32).to_le_bytes());
-        for (read_only, bytes) in buffers {
-            input.extend(u32::from(read_only).to_le_bytes());
-            input.extend((bytes.len() as u64).to_le_bytes());
-            input.extend(bytes);
+        input.extend((launches.len() as u32).to_le_bytes());
+        input.extend(cycles.to_le_bytes());
+        for launch in &launches {
+            self.add(launch, &mut input);
         }
         let mut driver = Command::new(self.folder.path().join("driver"))
             .arg(self.folder.path().join("program.so"))
@@ -133,39 +138,91 @@ impl Program {
         let output = driver.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", output.status);
         let mut rest = output.stdout.as_slice();
-        let mut take = |bytes: usize| {
-            let (part, more) = rest.split_at(bytes);
-            rest = more;
-            part
-        };
-        let mut number = |bytes: usize| {
-            let part = take(bytes);
-            part.iter().rev().fold(0, |all, b| all << 8 | u64::from(*b))
-        };
-        let [state, argument, write, status] = [0; 4].map(|_: i32| number(4) as u32);
-        let (offset, cycles) = (number(8), number(8));
-        let length = number(4) as usize;
-        let text = String::from_utf8_lossy(take(length)).into_owned();
-        for argument in arguments {
-            match argument {
-                Argument::Word(_) => {}
-                Argument::Buffer(bytes) => {
-                    let size = bytes.len();
-                    bytes.copy_from_slice(take(size));
+        let outcomes = launches.iter_mut().map(|l| outcome(&mut rest, l));
+        outcomes.collect()
+    }
+
+    /// Adds a launch to the driver's input.
+    fn add(&self, launch: &Launch<'_, '_>, input: &mut Vec<u8>) {
+        let kernels = &self.accelerator.manifest.kernels;
+        let number = kernels.iter().position(|k| k.name == launch.name).unwrap();
+        let mut words: Vec<u64> = launch.sizes.concat();
+        words.push(3);
+        let mut buffers: Vec<(bool, u32, &[u8])> = Vec::new();
+        for argument in launch.arguments.iter() {
+            let (read_only, same, bytes): (bool, u32, &[u8]) = match argument {
+                Argument::Word(word) => {
+                    words.push(*word);
+                    continue;
                 }
-                Argument::ReadOnly(bytes) => assert_eq!(take(bytes.len()), *bytes),
+                Argument::Buffer(bytes) => (false, 0, bytes),
+                Argument::ReadOnly(bytes) => (true, 0, bytes),
+                Argument::OfFirst(number, bytes) => (false, number + 1, bytes),
+            };
+            buffers.push((read_only, same, bytes));
+            words.push((buffers.len() as u64) << 28);
+        }
+        input.extend((number as u32).to_le_bytes());
+        input.extend(launch.after.to_le_bytes());
+        input.extend((words.len() as u32).to_le_bytes());
+        words.iter().for_each(|w| input.extend(w.to_le_bytes()));
+        input.extend((buffers.len() as u32).to_le_bytes());
+        for (read_only, same, bytes) in buffers {
+            input.extend(same.to_le_bytes());
+            input.extend(u32::from(read_only).to_le_bytes());
+            input.extend((bytes.len() as u64).to_le_bytes());
+            if same == 0 {
+                input.extend(bytes);
             }
         }
-        let end = match state {
-            0 => End::Running,
-            1 => End::Done,
-            2 => End::Fault {
-                argument,
-                write: write != 0,
-                offset,
-            },
-            _ => End::Status(status),
-        };
-        Outcome { end, cycles, text }
+    }
+}
+
+/// Takes a launch's outcome from the driver's output.
+fn outcome(rest: &mut &[u8], launch: &mut Launch<'_, '_>) -> Outcome {
+    let mut take = |bytes: usize| {
+        let (part, more) = rest.split_at(bytes);
+        *rest = more;
+        part
+    };
+    let mut number = |bytes: usize| {
+        let part = take(bytes);
+        part.iter().rev().fold(0, |all, b| all << 8 | u64::from(*b))
+    };
+    let [state, argument, write, status] = [0; 4].map(|_: i32| number(4) as u32);
+    let (offset, cycles) = (number(8), number(8));
+    let [waits, waits_to_write] = [0; 2].map(|_: i32| number(4) as u32);
+    let transfers = number(8);
+    let length = number(4) as usize;
+    let text = String::from_utf8_lossy(take(length)).into_owned();
+    for argument in launch.arguments.iter_mut() {
+        match argument {
+            Argument::Word(_) => {}
+            Argument::Buffer(bytes) => {
+                let size = bytes.len();
+                bytes.copy_from_slice(take(size));
+            }
+            Argument::ReadOnly(bytes) => assert_eq!(take(bytes.len()), *bytes),
+            Argument::OfFirst(_, bytes) => {
+                take(bytes.len());
+            }
+        }
+    }
+    let end = match state {
+        0 => End::Running,
+        1 => End::Done,
+        2 => End::Fault {
+            argument,
+            write: write != 0,
+            offset,
+        },
+        _ => End::Status(status),
+    };
+    Outcome {
+        end,
+        cycles,
+        text,
+        waits: (waits, waits_to_write != 0),
+        transfers,
     }
 }

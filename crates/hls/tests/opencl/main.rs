@@ -2,6 +2,7 @@
 
 mod arguments;
 mod chance;
+mod channels;
 mod generate;
 mod kernels;
 mod launch;

@@ -161,3 +161,64 @@ fn test_unknown_build_options_are_refused() {
     let error = opencl::compile(source, &options, folder.path()).unwrap_err();
     assert_eq!(error.log, "invalid build option '-o/tmp/x'\n");
 }
+
+/// The build log of a program with channels.
+fn channels(source: &str) -> String {
+    log(&format!(
+        "#pragma OPENCL EXTENSION cl_intel_channels : enable\n{source}"
+    ))
+}
+
+#[test]
+fn test_channels_that_hardware_lacks_are_refused_with_their_line() {
+    for (source, line, reason) in [
+        (
+            "channel int c;\nkernel void a() {\n write_channel_intel(c, 1); }\n\
+             kernel void b() {\n write_channel_intel(c, 2); }\n",
+            6,
+            "kernel 'b' writes channel 'c', which kernel 'a' writes: a channel has one writer",
+        ),
+        (
+            "channel int c[4];\n\
+             kernel void a(global int *o) { o[0] = read_channel_intel(c[2]); }\n\
+             kernel void b(global int *o) {\n o[0] = read_channel_intel(c[2]); }\n",
+            5,
+            "kernel 'b' reads channel 'c[2]', which kernel 'a' reads: a channel has one reader",
+        ),
+        (
+            "channel int c[4];\nkernel void a(int n) {\n write_channel_intel(c[n], 1); }\n",
+            4,
+            "the channel is selected by a variable",
+        ),
+        (
+            "void f(channel int c) {\n write_channel_intel(c, 1); }\n\
+             kernel void a() { }\n",
+            2,
+            "a channel cannot be an argument",
+        ),
+        (
+            "typedef struct { char b[1025]; } big;\nchannel big c;\n\
+             kernel void a(global big *o) {\n o[0] = read_channel_intel(c); }\n",
+            5,
+            "channel 'c' has elements of 1025 bytes, at most 1024",
+        ),
+        (
+            "channel int c __attribute__((depth(-3)));\nkernel void a() {\n \
+             write_channel_intel(c, 1); }\n",
+            4,
+            "channel 'c' has depth '-3'",
+        ),
+        (
+            "channel int c;\n__attribute__((noinline)) void f(int x) {\n \
+             write_channel_intel(c, x); }\nkernel void a(int n) { f(n); f(n + 1); }\n",
+            4,
+            "function 'f' is not inlined",
+        ),
+    ] {
+        let log = channels(source);
+        assert!(
+            log.contains(&format!("kernel.cl:{line}:")) && log.contains(reason),
+            "{source}\n{log}"
+        );
+    }
+}

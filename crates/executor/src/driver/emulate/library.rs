@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// `EMULATE_ABI`
-const ABI: u32 = 2;
+const ABI: u32 = 3;
 /// The only exported symbol.
 const SYMBOL: &CStr = c"baltra_emulate";
 /// Kernels of a library.
@@ -29,6 +29,9 @@ pub enum Error {
     /// Its interface is incomplete.
     #[error("the simulation library's interface is incomplete: build the program again")]
     Incomplete,
+    /// Its kernels are connected by channels.
+    #[error("kernels with channels are not supported")]
+    Channels,
 }
 
 /// `emulate_buffer`
@@ -53,6 +56,8 @@ struct Launch {
     buffers: *const Buffer,
     print: Option<unsafe extern "C" fn(*mut c_void, *const c_char, u32)>,
     print_context: *mut c_void,
+    memory: *mut c_void,
+    rows: u64,
 }
 
 /// `emulate_result`
@@ -65,6 +70,9 @@ struct RawResult {
     status: u32,
     offset: u64,
     cycles: u64,
+    _waits: u32,
+    _waits_to_write: u32,
+    _transfers: u64,
 }
 
 /// `emulate_api`
@@ -76,14 +84,15 @@ struct Api {
     create: Option<unsafe extern "C" fn(u32) -> *mut c_void>,
     destroy: Option<unsafe extern "C" fn(*mut c_void)>,
     start: Option<unsafe extern "C" fn(*mut c_void, *const Launch)>,
-    run: Option<unsafe extern "C" fn(*mut c_void, u64, *mut RawResult)>,
+    run: Option<unsafe extern "C" fn(*mut c_void, u64, u64, *mut RawResult)>,
     /// For boards.
     _regions: *const c_void,
+    channels: u32,
 }
 
 const _: () = assert!(size_of::<Buffer>() == 24);
-const _: () = assert!(size_of::<Launch>() == 40);
-const _: () = assert!(size_of::<RawResult>() == 32);
+const _: () = assert!(size_of::<Launch>() == 56);
+const _: () = assert!(size_of::<RawResult>() == 48);
 
 /// State of a launch after some cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +168,9 @@ impl Library {
         if !is_complete || api.kernels > KERNELS_MAX {
             return Err(Error::Incomplete);
         }
+        if api.channels > 0 {
+            return Err(Error::Channels);
+        }
         // SAFETY: the interface has that many C strings.
         let name = |at: u32| unsafe { CStr::from_ptr(*api.names.add(at as usize)) };
         let names = (0..api.kernels).map(|at| name(at).to_string_lossy().into_owned());
@@ -197,6 +209,8 @@ impl Library {
             buffers: buffers.as_ptr(),
             print: Some(print),
             print_context: std::ptr::from_mut(&mut *run.printed).cast(),
+            memory: std::ptr::null_mut(),
+            rows: 0,
         };
         let start = self.api().start?;
         // SAFETY: a fresh instance; the words are copied, and the buffers and the place for printed
@@ -235,7 +249,7 @@ impl Run<'_> {
         let mut result = RawResult::default();
         if let Some(run) = self.library.api().run {
             // SAFETY: a started instance; `result` is writable.
-            unsafe { run(self.instance.as_ptr(), cycles, &mut result) };
+            unsafe { run(self.instance.as_ptr(), self.cycles, cycles, &mut result) };
         }
         self.cycles = result.cycles;
         match result.state {

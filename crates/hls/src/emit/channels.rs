@@ -1,0 +1,184 @@
+//! Operations on channels: the inputs of their handshakes (`hdl/kernels/rtl/kernel_channels.sv`).
+
+use super::emitter::{Emitter, Spot};
+use crate::ir::{Channel, Channels, EngineCall, Type, Value};
+use crate::verilog::{Connection, DataType, Declaration, Expression, Instance, Item, Statement};
+
+/// Bits of a word of an element.
+const WORD: u32 = 64;
+/// Bits of all elements together, at least: a model has wide ports as arrays of words.
+pub const DATA_BITS_MIN: u32 = 96;
+
+/// An operation of a step: its condition, whether it waits, the words of an element to write.
+pub struct Operation {
+    pub when: Expression,
+    pub waits: bool,
+    pub words: Vec<Expression>,
+}
+
+/// Bits of an element.
+fn bits(channel: &Channel) -> u32 {
+    channel.bytes as u32 * 8
+}
+
+/// By port: the first bit of an element among those of all ports; then their number.
+fn places(channels: &[Channel]) -> (Vec<u32>, u32) {
+    let mut next = 0;
+    let places = channels.iter().map(|channel| {
+        let place = next;
+        next += bits(channel).next_multiple_of(32);
+        place
+    });
+    let places = places.collect();
+    (places, next.max(DATA_BITS_MIN))
+}
+
+impl Emitter<'_> {
+    /// The channels of the kernel, if it has any.
+    fn used_channels(&self) -> Option<&Channels> {
+        let used = !self.channels.read.is_empty() || !self.channels.written.is_empty();
+        used.then_some(self.channels)
+    }
+
+    /// Adds an operation on a channel, and returns its result, if any.
+    pub fn channel_call(
+        &mut self,
+        spot: Spot,
+        call: EngineCall,
+        arguments: &[(Type, Value)],
+        when: Expression,
+    ) -> Option<Expression> {
+        let condition = arguments.first().map_or(Value::Bits(1), |a| a.1);
+        let when = match condition {
+            Value::Bits(1) => when,
+            other => when.and(self.view(spot, other, 1)),
+        };
+        let mut words = Vec::new();
+        for (_, word) in arguments.iter().skip(1) {
+            words.push(self.view(spot, *word, WORD));
+        }
+        let mut operation = Operation {
+            when,
+            waits: true,
+            words,
+        };
+        match call {
+            EngineCall::ChannelRead(port) => {
+                self.channel_reads.entry(port).or_default().push(operation);
+                None
+            }
+            EngineCall::ChannelWrite(port) => {
+                self.channel_writes.entry(port).or_default().push(operation);
+                None
+            }
+            EngineCall::ChannelTryRead(port) => {
+                operation.waits = false;
+                self.channel_reads.entry(port).or_default().push(operation);
+                Some(Expression::name("channel_in_valid").bit(port))
+            }
+            EngineCall::ChannelTryWrite(port) => {
+                operation.waits = false;
+                self.channel_writes.entry(port).or_default().push(operation);
+                Some(Expression::name("channel_out_ready").bit(port))
+            }
+            EngineCall::ChannelWord(port) => {
+                let Value::Bits(word) = condition else {
+                    return Some(Expression::Literal(0, WORD));
+                };
+                let first = word as u32 * WORD;
+                let channel = &self.channels.read[port as usize];
+                let place = places(&self.channels.read).0[port as usize];
+                let last = (first + WORD).min(bits(channel)) - 1;
+                let data = Expression::name("channel_in_data");
+                Some(data.slice(place + last, place + first).resized(WORD))
+            }
+            _ => None,
+        }
+    }
+
+    /// The condition under which a step's operations on channels are complete.
+    pub fn channels_ready(&self) -> Option<Expression> {
+        let ready = self.used_channels();
+        ready.map(|_| Expression::name("channels_ready"))
+    }
+
+    /// Signals and handshakes.
+    pub fn channels(&mut self, items: &mut Vec<Item>) {
+        let Some(channels) = self.used_channels() else {
+            return;
+        };
+        let counts = [channels.read.len(), channels.written.len()].map(|n| n.max(1) as u32);
+        let vector = |bits: u32, names: [&str; 2]| {
+            let mut declaration = Declaration::new(DataType::Vector(bits), names[0]);
+            declaration.names.push(names[1].to_owned());
+            declaration
+        };
+        items.push(Item::Blank);
+        items.push(Item::Aligned(vec![
+            vector(counts[0], ["reads", "read_tries"]),
+            vector(counts[1], ["writes", "write_tries"]),
+        ]));
+        items.push(Item::Blank);
+        items.push(Item::Instance(Instance {
+            module: "kernel_channels".to_owned(),
+            parameters: vec![("IN", counts[0]), ("OUT", counts[1])],
+            name: "u_channels".to_owned(),
+            connections: vec![Connection::All],
+        }));
+        let (places, _) = places(&channels.written);
+        let widths: Vec<u32> = channels.written.iter().map(bits).collect();
+        let names = [
+            "reads",
+            "read_tries",
+            "writes",
+            "write_tries",
+            "channel_out_data",
+        ];
+        let none = |name: &str| (Expression::name(name), Expression::Fill(false));
+        let mut statements = vec![Statement::Aligned(names.map(none).to_vec())];
+        let set = |name: &str, port: u32| {
+            Statement::assign(Expression::name(name).bit(port), Expression::Fill(true))
+        };
+        for (port, all) in std::mem::take(&mut self.channel_reads) {
+            for read in all {
+                let name = if read.waits { "reads" } else { "read_tries" };
+                statements.push(Statement::when(read.when, vec![set(name, port)]));
+            }
+        }
+        for (port, all) in std::mem::take(&mut self.channel_writes) {
+            let (place, width) = (places[port as usize], widths[port as usize]);
+            for write in all {
+                let name = if write.waits { "writes" } else { "write_tries" };
+                let mut drive = vec![set(name, port)];
+                for (at, word) in write.words.into_iter().enumerate() {
+                    let first = at as u32 * WORD;
+                    let last = (first + WORD).min(width);
+                    let data = Expression::name("channel_out_data");
+                    let to = data.slice(place + last - 1, place + first);
+                    drive.push(Statement::assign(to, word.resized(last - first)));
+                }
+                statements.push(Statement::when(write.when, drive));
+            }
+        }
+        items.push(Item::Combinational(statements));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Position;
+
+    #[test]
+    fn test_elements_begin_at_multiples_of_words_of_32_bits() {
+        let channel = |bytes| Channel {
+            name: String::new(),
+            bytes,
+            depth: 0,
+            position: Position::default(),
+        };
+        let all = [1, 16, 6, 8].map(channel);
+        assert_eq!(places(&all), (vec![0, 32, 160, 224], 288));
+        assert_eq!(places(&all[..1]), (vec![0], DATA_BITS_MIN));
+    }
+}

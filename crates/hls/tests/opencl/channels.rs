@@ -1,0 +1,172 @@
+//! Channels between kernels of a program, which run at the same time.
+
+use crate::launch::{Argument, End, Launch, Program};
+use std::sync::OnceLock;
+
+/// Cycles after which a launch that waits is given up.
+const CYCLES: u64 = 200_000;
+
+fn program() -> &'static Program {
+    static PROGRAM: OnceLock<Program> = OnceLock::new();
+    PROGRAM.get_or_init(|| Program::new(include_str!("channels.cl"), &[]))
+}
+
+fn launch<'a, 'b>(name: &'a str, arguments: &'a mut [Argument<'b>]) -> Launch<'a, 'b> {
+    Launch {
+        name,
+        after: 0,
+        sizes: [[1; 3], [0; 3], [1; 3]],
+        arguments,
+    }
+}
+
+fn bytes(numbers: &[i32]) -> Vec<u8> {
+    numbers.iter().flat_map(|n| n.to_le_bytes()).collect()
+}
+
+fn numbers(bytes: &[u8]) -> Vec<i32> {
+    let parts = bytes.chunks(4);
+    parts
+        .map(|part| i32::from_le_bytes(part.try_into().unwrap()))
+        .collect()
+}
+
+#[test]
+fn test_elements_of_all_types_arrive_in_order() {
+    const COUNT: usize = 50;
+    let input: Vec<i32> = (0..COUNT as i32).map(|i| i * 7919 % 10_007).collect();
+    let (sent, count) = (bytes(&input), Argument::Word(COUNT as u64));
+    let (mut out, mut odd) = (vec![0; 16 * COUNT], vec![0; 16 * COUNT]);
+    let outcomes = program().run_together(
+        CYCLES,
+        vec![
+            launch("transform", &mut [Argument::Word(COUNT as u64)]),
+            launch(
+                "consume",
+                &mut [
+                    Argument::Buffer(&mut out),
+                    Argument::Buffer(&mut odd),
+                    Argument::Word(COUNT as u64),
+                ],
+            ),
+            launch("produce", &mut [Argument::ReadOnly(&sent), count]),
+        ],
+    );
+    for outcome in &outcomes {
+        assert_eq!(outcome.end, End::Done);
+    }
+    let odd_numbers = input.iter().filter(|x| **x & 1 == 1).count() as u64;
+    let transfers = outcomes.iter().map(|o| o.transfers);
+    let own = COUNT as u64;
+    // The last element's vector is a zero if its number is even.
+    let read = odd_numbers + u64::from(input[COUNT - 1] & 1 == 0);
+    let expected = [2 * own + odd_numbers + 1, own + read, own];
+    assert_eq!(transfers.collect::<Vec<_>>(), expected);
+    let mut sum = 0;
+    for (i, x) in input.iter().enumerate() {
+        sum += x;
+        let found = &numbers(&out)[4 * i..4 * i + 3];
+        assert_eq!(
+            found,
+            [*x, sum, i32::from(*x as i16) + i32::from((4 * x) as i16)],
+            "{i}"
+        );
+        let vector = numbers(&odd)[4 * i..4 * i + 4].to_vec();
+        let vector: Vec<f32> = vector.iter().map(|n| f32::from_bits(*n as u32)).collect();
+        let expected = match x & 1 {
+            1 => [*x as f32, sum as f32, i as f32, -1.0],
+            _ => [0.0; 4],
+        };
+        assert_eq!(vector, expected, "{i}");
+    }
+}
+
+#[test]
+fn test_kernels_that_depend_on_each_others_elements_make_progress() {
+    const COUNT: usize = 40;
+    let mut out = vec![0; 4 * COUNT];
+    let count = || Argument::Word(COUNT as u64);
+    let outcomes = program().run_together(
+        CYCLES,
+        vec![
+            launch("ask", &mut [Argument::Buffer(&mut out), count()]),
+            launch("answer", &mut [count()]),
+        ],
+    );
+    assert!(outcomes.iter().all(|o| o.end == End::Done));
+    let mut x = 1_u8;
+    for (i, found) in numbers(&out).into_iter().enumerate() {
+        let answer = i32::from(x) * 3 + 1;
+        assert_eq!(found, answer, "{i}");
+        x = answer as u8;
+    }
+}
+
+#[test]
+fn test_elements_stay_until_they_are_read_by_a_later_launch() {
+    let (mut accepted, mut out) = (vec![0; 4], vec![0; 4 * 9]);
+    let mut offer = [Argument::Buffer(&mut accepted), Argument::Word(30)];
+    let mut poll = [Argument::Buffer(&mut out), Argument::Word(8)];
+    let later = Launch {
+        after: 1,
+        ..launch("poll", &mut poll)
+    };
+    let outcomes = program().run_together(CYCLES, vec![launch("offer", &mut offer), later]);
+    assert!(outcomes.iter().all(|o| o.end == End::Done));
+    // A channel of depth 8 holds at least 8.
+    let accepted = numbers(&accepted)[0];
+    assert!((8..30).contains(&accepted), "{accepted}");
+    assert_eq!(numbers(&out), [100, 101, 102, 103, 104, 105, 106, 107, 0]);
+}
+
+#[test]
+fn test_attempts_fail_while_a_channel_is_empty() {
+    let (mut accepted, mut out) = (vec![0; 4], vec![0; 4 * 6]);
+    let mut poll = [Argument::Buffer(&mut out), Argument::Word(5)];
+    let mut offer = [Argument::Buffer(&mut accepted), Argument::Word(5)];
+    let launches = vec![launch("offer", &mut offer), launch("poll", &mut poll)];
+    let outcomes = program().run_together(CYCLES, launches);
+    assert!(outcomes.iter().all(|o| o.end == End::Done));
+    assert_eq!(numbers(&accepted), [5]);
+    assert_eq!(numbers(&out)[..5], [100, 101, 102, 103, 104]);
+}
+
+#[test]
+fn test_a_kernel_without_its_peer_waits_and_names_the_channel() {
+    let mut arguments = [Argument::Word(5)];
+    let outcomes = program().run_together(2_000, vec![launch("answer", &mut arguments)]);
+    assert_eq!(outcomes[0].end, End::Running);
+    let (channel, writes) = outcomes[0].waits;
+    let kernels = &program().accelerator.manifest.kernels;
+    let mut names: Vec<&str> = Vec::new();
+    for channel in kernels.iter().flat_map(|k| &k.channels) {
+        if !names.contains(&channel.name.as_str()) {
+            names.push(&channel.name);
+        }
+    }
+    assert_eq!((names[channel as usize - 1], writes), ("bytes", false));
+}
+
+#[test]
+fn test_a_fence_shows_what_was_written_before_an_element() {
+    const COUNT: usize = 200;
+    let (mut data, mut out) = (vec![0; 4 * COUNT], vec![0; 4 * COUNT / 10]);
+    let same = data.clone();
+    let count = || Argument::Word(COUNT as u64);
+    let mut fill = [Argument::Buffer(&mut data), count()];
+    let mut sum = [
+        Argument::OfFirst(0, &same),
+        Argument::Buffer(&mut out),
+        count(),
+    ];
+    let launches = vec![launch("fill", &mut fill), launch("sum", &mut sum)];
+    let outcomes = program().run_together(CYCLES, launches);
+    assert!(outcomes.iter().all(|o| o.end == End::Done));
+    let mut total = 0;
+    for (part, found) in numbers(&out).into_iter().enumerate() {
+        total += (10 * part..10 * part + 10)
+            .map(|i| 3 * i as i32 + 1)
+            .sum::<i32>();
+        assert_eq!(found, total, "{part}");
+    }
+}

@@ -1,0 +1,45 @@
+// The handshakes of the channels of a kernel that is compiled from OpenCL C.
+//
+// Operations of the current step: `reads` and `writes` wait, the others do not. They complete in the
+// cycle in which `step` is high, which requires `channels_ready`; one that does not wait transfers an
+// element then if that is possible. An element that is written leaves as soon as all that the step reads is there
+// (`rest_ready` and the channels) and its channel has space, although another channel may have none.
+//
+// Parameters: IN, OUT, channels that are read and written. Latency: none. Throughput: an element of
+// each channel per cycle.
+module kernel_channels #(
+    parameter int IN  = 1,
+    parameter int OUT = 1
+) (
+    input  logic           clk,
+    input  logic           rst,
+    input  logic           step,
+    input  logic           rest_ready,
+    output logic           channels_ready,
+    input  logic [IN-1:0]  reads,
+    input  logic [IN-1:0]  read_tries,
+    input  logic [OUT-1:0] writes,
+    input  logic [OUT-1:0] write_tries,
+    input  logic [IN-1:0]  channel_in_valid,
+    output logic [IN-1:0]  channel_in_ready,
+    output logic [IN-1:0]  channel_in_waits,
+    output logic [OUT-1:0] channel_out_valid,
+    input  logic [OUT-1:0] channel_out_ready,
+    output logic [OUT-1:0] channel_out_waits
+);
+
+  logic [OUT-1:0] sent, leaves;
+
+  assign channel_in_waits  = reads & ~channel_in_valid;
+  assign channel_in_ready  = (reads | read_tries) & {IN{step}};
+  assign leaves            = writes & ~sent & {OUT{rest_ready && channel_in_waits == '0}};
+  assign channel_out_valid = leaves | (write_tries & {OUT{step}});
+  assign channel_out_waits = leaves & ~channel_out_ready;
+  assign channels_ready    = channel_in_waits == '0 && channel_out_waits == '0;
+
+  always_ff @(posedge clk) begin
+    sent <= step ? '0 : sent | (leaves & channel_out_ready);
+    if (rst) sent <= '0;
+  end
+
+endmodule
