@@ -187,6 +187,15 @@ fn lower(
 ) -> Result<(passes::work_items::Items, Memories), Error> {
     let function = module.functions.iter().find(|f| f.name == kernel.name);
     let position = function.map(|f| f.position.clone()).unwrap_or_default();
+    let is_pipe = |a: &&Argument| a.qualifiers.split(' ').any(|word| word == "pipe");
+    if let Some(pipe) = kernel.arguments.iter().find(is_pipe) {
+        return Err(Error::unsupported(format!(
+            "argument '{}' is a pipe: pipes are not supported",
+            pipe.name
+        ))
+        .remedy("use a channel between the kernels of a program")
+        .at(&position));
+    }
     if let Some(image) = kernel.arguments.iter().find(|a| a.access != "none") {
         return Err(Error::unsupported(format!(
             "argument '{}' is an image: images are not supported",

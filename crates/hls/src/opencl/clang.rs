@@ -21,6 +21,8 @@ const OPTIONAL: [(&str, &str); 6] = [
 ];
 /// What clang says of a parameter that is a channel (`baltra_channels.h`).
 const AS_PARAMETER: &str = "invalid storage class specifier in function declarator";
+/// What it says of a kernel that Intel's compiler starts with the device.
+const AUTORUN: &str = "warning: unknown attribute 'autorun' ignored [-Wunknown-attributes]";
 /// The name of the program in messages.
 pub const SOURCE: &str = "kernel.cl";
 /// The library of built-in functions.
@@ -301,7 +303,13 @@ fn run(clang: &mut Command) -> Result<String, BuildError> {
         let log = program::failure(CLANG, run.status, &log);
         return Err(BuildError { log });
     }
-    Ok(log)
+    match log.lines().find(|line| line.contains(AUTORUN)) {
+        None => Ok(log),
+        Some(line) => Err(BuildError {
+            log: line.replace(AUTORUN, "error: kernels with 'autorun' are not supported")
+                + " (launch the kernel)\n",
+        }),
+    }
 }
 
 #[cfg(test)]

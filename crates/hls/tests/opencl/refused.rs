@@ -209,6 +209,12 @@ fn test_channels_that_hardware_lacks_are_refused_with_their_line() {
             "channel 'c' has depth '-3'",
         ),
         (
+            "channel int c;\n__attribute__((max_global_work_dim(0))) __attribute__((autorun))\n\
+             kernel void a() { while (1) write_channel_intel(c, 1); }\n",
+            3,
+            "kernels with 'autorun' are not supported",
+        ),
+        (
             "channel int c;\n__attribute__((noinline)) void f(int x) {\n \
              write_channel_intel(c, x); }\nkernel void a(int n) { f(n); f(n + 1); }\n",
             4,
@@ -221,4 +227,17 @@ fn test_channels_that_hardware_lacks_are_refused_with_their_line() {
             "{source}\n{log}"
         );
     }
+}
+
+#[test]
+fn test_pipes_are_refused_with_their_argument() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        defines_and_flags: vec!["-cl-std=CL3.0".to_owned()],
+        ..Options::default()
+    };
+    let source = "\nkernel void k(global int *o, read_only pipe int p) { o[0] = 1; }";
+    let error = opencl::compile(source, &options, folder.path()).unwrap_err();
+    let expected = "kernel.cl:2: argument 'p' is a pipe: pipes are not supported";
+    assert!(error.log.contains(expected), "{error}");
 }
