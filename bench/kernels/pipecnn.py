@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Runs a layer of a network on PipeCNN's kernels, as they are, on the simulated hardware.
+
+usage: bench/kernels/pipecnn.py PIPECNN [--vec N] [--lanes N] [--size N] [--library FILE MANIFEST]
+
+PIPECNN    a checkout of github.com/doonny/PipeCNN; its files are read, not changed
+--vec      VEC_SIZE, elements of a vector (default 4)
+--lanes    LANE_NUM, output channels at a time (default 4)
+--size     width and height of the layer's input, odd (default 13)
+--library  a simulation library and its manifest that were built before
+
+The layer is a convolution of 3x3 with 8 inputs and 8 outputs, ReLU, pooling of 3x3 with stride 2,
+and local response normalization. Five kernels, four of them connected by channels and running at
+the same time, compute it. Prints cycles, cycles per packet of data (VEC_SIZE x LANE_NUM products),
+and the part of the time in which the multipliers work. Exit status 1: a byte is wrong, or a kernel
+did not end. BALTRA: the program to measure (default target/release/baltra).
+"""
+
+import argparse
+import ctypes
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import run  # noqa: E402
+
+DEVICE = "project_intel/device"
+MEMORY_BYTES = 256  # EMULATE_MEMORY_BYTES
+CYCLES_MAX = 20_000_000
+FRAC_W, FRAC_IN, FRAC_OUT = 7, 0, 0
+CHANNELS, KERNEL, GROUP_X, POOL_GROUP_X, POOL, STRIDE = 8, 3, 7, 4, 3, 2
+
+
+def parameters(source, vec, lanes):
+    """`hw_param.cl` for AlexNet with these sizes: its author means it to be edited."""
+    text = re.sub(r"(?m)^#define (RESNET|VGG16)$", r"// #define \1", source)
+    text = re.sub(r"(?m)^// *#define ALEXNET$", "#define ALEXNET", text)
+    text = re.sub(r"(?m)^#define VEC_SIZE .*", f"#define VEC_SIZE {vec}", text)
+    return re.sub(r"(?m)^#define LANE_NUM .*", f"#define LANE_NUM {lanes}", text)
+
+
+def built(checkout, vec, lanes):
+    """The image of the kernels, and the path of its library."""
+    work = run.WORK / "pipecnn"
+    work.mkdir(parents=True, exist_ok=True)
+    device = checkout / DEVICE
+    for name in ["rtl_lib.h", "c_model.cl"]:
+        (work / name).write_text((device / "RTL" / name).read_text())
+    text = parameters((device / "hw_param.cl").read_text(), vec, lanes)
+    (work / "hw_param.cl").write_text(text)
+    # The library's function in C is in front of the kernels; Intel's compiler links it.
+    source = (work / "c_model.cl").read_text() + "\n" + (device / "conv_pipe.cl").read_text()
+    (work / "pipecnn.cl").write_text(source)
+    image = work / "pipecnn.img"
+    command = [run.BALTRA, "accelerator", "build", work / "pipecnn.cl", "-o", image]
+    subprocess.run([*command, "--options", f"-I {work}"], check=True)
+    manifest, _, library = run.parts(image.read_bytes())
+    path = work / "program.so"
+    path.write_bytes(library)
+    return manifest, path
+
+
+class Kernels:
+    """A program's kernels, of which several run at the same time."""
+
+    def __init__(self, manifest, path):
+        self.manifest = manifest
+        self.library = ctypes.CDLL(str(path))
+        self.library.baltra_emulate.restype = ctypes.POINTER(run.Api)
+        self.api = self.library.baltra_emulate().contents
+        if self.api.abi != run.ABI:
+            raise RuntimeError(f"the library's interface is version {self.api.abi}")
+
+    def start(self, name, arguments, size, group, place, memory):
+        names = [k["name"] for k in self.manifest["kernels"]]
+        number = names.index(name)
+        words, used = [*size, 0, 0, 0, *group, 3], []
+        for argument in arguments:
+            if isinstance(argument, np.ndarray):
+                used.append(argument)
+                words.append(len(used) << 28)
+            else:
+                words.append(argument)
+        spaces = (run.Buffer * max(len(used), 1))()
+        for space, array in zip(spaces, used):
+            space.bytes, space.size = array.ctypes.data, array.nbytes
+        block = (ctypes.c_uint64 * len(words))(*[w & (1 << 64) - 1 for w in words])
+        timing = ctypes.addressof(memory)
+        call = run.Launch(block, len(words), len(used), spaces, None, None, timing, place << 16)
+        instance = self.api.create(number)
+        self.api.start(instance, ctypes.byref(call))
+        return instance, run.Result(), (block, spaces, call, used)
+
+    def together(self, launches):
+        """Runs kernels in turns of a cycle; returns the cycles of each."""
+        memory = (ctypes.c_uint64 * (MEMORY_BYTES // 8))()
+        runs = []
+        for place, (name, arguments, size, group) in enumerate(launches):
+            runs.append((name, *self.start(name, arguments, size, group, place % 4, memory)))
+        step = self.api.run
+        for now in range(CYCLES_MAX):
+            active = False
+            for _, instance, result, _ in runs:
+                if result.state == 0:
+                    step(instance, now, 1, ctypes.byref(result))
+                    active = True
+            if not active:
+                break
+        for name, instance, result, _ in runs:
+            self.api.destroy(instance)
+            if result.state != run.DONE:
+                raise RuntimeError(f"{name}: state {result.state}, waits for {result.waits}")
+        return {name: result.cycles for name, _, result, _ in runs}
+
+
+def interleaved(values, vec):
+    """[z][y][x] as vectors: [z / vec][y][x][vec]."""
+    depth, height, width = values.shape
+    return values.reshape(depth // vec, vec, height, width).transpose(0, 2, 3, 1).copy()
+
+
+def convolution(data, weights, bias):
+    """As `coreConv` rounds it."""
+    padded = np.pad(data.astype(np.int64), ((0, 0), (1, 1), (1, 1)))
+    size = data.shape[1]
+    total = np.zeros((weights.shape[0], size, size), np.int64)
+    for z in range(data.shape[0]):
+        for y in range(KERNEL):
+            for x in range(KERNEL):
+                part = padded[z, y : y + size, x : x + size]
+                total += weights[:, z, y, x].astype(np.int64)[:, None, None] * part
+    rounded = (total >> (FRAC_W + FRAC_IN - FRAC_OUT - 1)) + 1
+    added = (rounded & 0x1FE) + (bias.astype(np.int64) >> (FRAC_W - FRAC_OUT - 1))[:, None, None] + 1
+    added = np.where(rounded >= 256, 0xFE, np.where(rounded < -256, 0x100, added))
+    final = ((added >> 1) & 0xFF).astype(np.uint8).view(np.int8)
+    return np.maximum(final, 0)
+
+
+def pooling(data):
+    side = (data.shape[1] - POOL) // STRIDE + 1
+    out = np.zeros((data.shape[0], side, side), np.int8)
+    for y in range(side):
+        for x in range(side):
+            window = data[:, STRIDE * y : STRIDE * y + POOL, STRIDE * x : STRIDE * x + POOL]
+            out[:, y, x] = window.max(axis=(1, 2))
+    return out
+
+
+def normalization(data, source):
+    """As `lrn` interpolates it, with the tables of `hw_param.cl`."""
+    tables = {}
+    for name in ["coef0", "coef1", "h_inv", "x_sample"]:
+        values = re.search(rf"{name}\[46\] = {{(.*?)}}", source).group(1).split(",")
+        tables[name] = np.array([float(v) for v in values] + [0] * 46, np.float32)[:46]
+    value = data.astype(np.float32)
+    padded = np.pad(value, ((2, 2), (0, 0), (0, 0)))
+    squares = sum(padded[k : k + len(data)] ** 2 for k in range(5)).astype(np.float32)
+    bits = squares.view(np.int32)
+    exponent, mantissa = (bits >> 23 & 0xFF) - 127, bits & 0x7FFFFF
+    place = np.where(exponent < 13, 0, ((exponent - 13) << 2) + (mantissa >> 21 & 3) + 1)
+    get = {name: table[place] for name, table in tables.items()}
+    result = (squares - get["x_sample"]) * get["h_inv"] * get["coef1"] + get["coef0"]
+    return np.rint(result * value).astype(np.int8)
+
+
+def launches(size, vec, lanes, buffers):
+    """The kernels of the layer with the arguments that PipeCNN's host computes."""
+    groups = -(-size // GROUP_X)
+    window = KERNEL + GROUP_X - 1
+    rest = (size % GROUP_X or GROUP_X) * KERNEL
+    whole, taps = CHANNELS // lanes, KERNEL * KERNEL * CHANNELS
+    side = (size - POOL) // STRIDE + 1
+    pool_window = POOL + (POOL_GROUP_X - 1) * STRIDE
+    load, back = pool_window * POOL, POOL_GROUP_X * lanes
+    bound, windows = max(load, back), -(-side // POOL_GROUP_X)
+    data, weights, bias, between, pooled, out = buffers
+    area = size * size
+    read = [size, size, area, KERNEL, KERNEL, CHANNELS, whole, KERNEL * KERNEL, taps, size, 1, 1, 0]
+    read += [groups, size, rest, rest * KERNEL * CHANNELS, window, KERNEL, window * KERNEL * CHANNELS]
+    core = [area * whole, taps // vec, 1, FRAC_W, FRAC_IN, FRAC_OUT]
+    pool = [size, area, side, CHANNELS, side * side, POOL, STRIDE, 0, whole * side, whole]
+    pool += [(windows + 1) * bound, bound, load, back, windows, pool_window]
+    write = [size, size, CHANNELS, size, area, 0, 0, 0, 1, POOL, STRIDE]
+    one = [1, 1, 1]
+    first = [
+        ("memRead", [*read, data, weights, bias], one, one),
+        ("coreConv", core, one, one),
+        ("maxPool", [*pool, between, pooled], one, one),
+        ("memWrite", [*write, between], one, one),
+    ]
+    deep = CHANNELS // vec
+    return first, [("lrn", [side, side, FRAC_OUT, pooled, out], [side, side, deep], [1, 1, deep])]
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("checkout", type=pathlib.Path)
+    parser.add_argument("--vec", type=int, default=4)
+    parser.add_argument("--lanes", type=int, default=4)
+    parser.add_argument("--size", type=int, default=13)
+    parser.add_argument("--library", nargs=2, type=pathlib.Path)
+    arguments = parser.parse_args()
+    size, vec, lanes = arguments.size, arguments.vec, arguments.lanes
+    if arguments.library:
+        manifest, path = json.loads(arguments.library[1].read_text()), arguments.library[0]
+    else:
+        manifest, path = built(arguments.checkout, vec, lanes)
+    random = np.random.default_rng(1)
+    data = random.integers(-30, 31, (CHANNELS, size, size)).astype(np.int8)
+    weights = random.integers(-40, 41, (CHANNELS, CHANNELS, KERNEL, KERNEL)).astype(np.int8)
+    bias = random.integers(-60, 61, CHANNELS).astype(np.int8)
+    # [group of lanes][z / vec][y][x][lane][vec]
+    shaped = weights.reshape(CHANNELS // lanes, lanes, CHANNELS // vec, vec, KERNEL, KERNEL)
+    side = (size - POOL) // STRIDE + 1
+    between = np.zeros(CHANNELS * size * size, np.int8)
+    pooled, out = (np.zeros(CHANNELS * side * side, np.int8) for _ in range(2))
+    shaped = shaped.transpose(0, 2, 4, 5, 1, 3).copy()
+    buffers = (interleaved(data, vec), shaped, bias, between, pooled, out)
+    first, then = launches(size, vec, lanes, buffers)
+    kernels = Kernels(manifest, path)
+    cycles = kernels.together(first)
+    cycles |= kernels.together(then)
+    expected = pooling(convolution(data, weights, bias))
+    wrong = int((pooled != interleaved(expected, vec).ravel()).sum())
+    source = (arguments.checkout / DEVICE / "hw_param.cl").read_text()
+    normal = interleaved(normalization(expected, source), vec).ravel()
+    wrong_normal = int((out != normal).sum())
+    packets = size * size * (CHANNELS // lanes) * KERNEL * KERNEL * CHANNELS // vec
+    taken = cycles["coreConv"]
+    print(f"{size}x{size}x{CHANNELS}, VEC_SIZE {vec}, LANE_NUM {lanes}: {packets} packets")
+    for name, count in cycles.items():
+        print(f"  {name:9} {count:9} cycles")
+    print(f"  {taken / packets:.1f} cycles per packet, multipliers busy {packets / taken:.1%}")
+    print(f"  pooling: {wrong} of {pooled.size} bytes wrong; normalization: {wrong_normal} wrong")
+    return 1 if wrong or wrong_normal else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
