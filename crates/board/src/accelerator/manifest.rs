@@ -62,9 +62,26 @@ pub struct Kernel {
     pub private_bytes: u64,
     /// In the order of the source.
     pub arguments: Vec<Argument>,
+    /// The channels that it reads and writes.
+    #[serde(default)]
+    pub channels: Vec<Channel>,
     /// The circuit.
     #[serde(default)]
     pub report: Report,
+}
+
+/// A channel of a kernel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Channel {
+    /// Its name, with the index of an array's element.
+    pub name: String,
+    /// The kernel writes it, otherwise it reads it.
+    pub writes: bool,
+    /// Size of an element.
+    pub bytes: u64,
+    /// Elements that it holds at least.
+    #[serde(default)]
+    pub depth: u64,
 }
 
 /// Address space of an argument.

@@ -38,6 +38,7 @@ impl Brought {
         library: OwnedFd,
         manifest: &Manifest,
     ) -> std::result::Result<Brought, String> {
+        refuse_channels(manifest)?;
         let names: Vec<_> = manifest.kernels.iter().map(|k| k.name.clone()).collect();
         let brought = Brought {
             board,
@@ -131,6 +132,18 @@ impl Brought {
             bytes: *bytes as u64,
             is_writable: bound.is_writable,
         })
+    }
+}
+
+/// Refuses kernels with channels.
+fn refuse_channels(manifest: &Manifest) -> std::result::Result<(), String> {
+    let mut kernels = manifest.kernels.iter();
+    match kernels.find_map(|k| Some((k, k.channels.first()?))) {
+        None => Ok(()),
+        Some((kernel, channel)) => Err(format!(
+            "error: kernel '{}' uses channel '{}': nothing connects the regions of a board\n",
+            kernel.name, channel.name
+        )),
     }
 }
 
@@ -232,4 +245,30 @@ fn in_board(
     let twin: &InBoard = twin.expect("all twins of a board's pieces are in the board");
     twin.push(is_written)?;
     Ok(twin.address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baltra_board::accelerator::manifest::{Channel, Kernel};
+
+    #[test]
+    fn test_kernels_with_channels_are_refused_with_their_names() {
+        let mut manifest = Manifest {
+            kernels: vec![Kernel {
+                name: "send".to_owned(),
+                ..Kernel::default()
+            }],
+        };
+        assert_eq!(refuse_channels(&manifest), Ok(()));
+        manifest.kernels[0].channels.push(Channel {
+            name: "c[1]".to_owned(),
+            ..Channel::default()
+        });
+        let error = refuse_channels(&manifest).unwrap_err();
+        assert!(
+            error.contains("'send'") && error.contains("'c[1]'"),
+            "{error}"
+        );
+    }
 }
