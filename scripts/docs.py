@@ -2,7 +2,9 @@
 """Checks the links of the documentation, and builds its site with mdBook.
 
 usage: scripts/docs.py check          every page of docs/ is in docs/SUMMARY.md; every relative link
-                                      and anchor of a tracked Markdown file resolves
+                                      and anchor of a tracked Markdown file resolves; no page is
+                                      harder to read than grade 10
+       scripts/docs.py grades         prints the reading grade of each page
        scripts/docs.py build MDBOOK   builds target/docs/site with that mdBook, and checks the links
                                       of its pages
 
@@ -18,6 +20,8 @@ import shutil
 import subprocess
 import sys
 import urllib.parse
+
+import reading
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUMMARY = ROOT / "docs/SUMMARY.md"
@@ -79,6 +83,14 @@ def listed_pages():
     return [(SUMMARY.parent / target).resolve() for _, target in links_of(SUMMARY)]
 
 
+def grades():
+    """(page, reading grade) of every listed page with enough prose."""
+    for page in listed_pages():
+        grade = reading.grade(prose_of(page.read_text()))
+        if grade is not None:
+            yield page, grade
+
+
 def check_sources():
     findings = []
     for page in pages():
@@ -90,6 +102,12 @@ def check_sources():
                 findings.append(f"{name}:{number}: link to '{link}': the file does not exist")
             elif anchor and target.suffix == ".md" and anchor not in anchors_of(target):
                 findings.append(f"{name}:{number}: link to '{link}': no heading has that anchor")
+    for page, grade in grades():
+        if grade > reading.GRADE_MAX:
+            findings.append(
+                f"{page.relative_to(ROOT)}: reading grade {grade:.1f}, {reading.GRADE_MAX:.0f} "
+                "allowed: shorten sentences"
+            )
     listed = listed_pages()
     for page in sorted((ROOT / "docs").rglob("*.md")):
         if page != SUMMARY and page not in listed:
@@ -179,6 +197,10 @@ def build(mdbook):
 def main():
     if sys.argv[1:] == ["check"]:
         findings = check_sources()
+    elif sys.argv[1:] == ["grades"]:
+        findings = []
+        for page, grade in sorted(grades(), key=lambda pair: -pair[1]):
+            print(f"{grade:5.1f}  {page.relative_to(ROOT)}")
     elif len(sys.argv) == 3 and sys.argv[1] == "build":
         findings = check_sources() or build(sys.argv[2])
     else:
