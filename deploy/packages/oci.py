@@ -1,9 +1,10 @@
-"""The container image of all daemons, without a container runtime: an OCI layout in a tar archive,
-with the index that `docker load` reads.
+"""The container images, one for each daemon, without a container runtime: an OCI layout in a tar
+archive, with the index that `docker load` reads.
 
-The image contains the program, the library, what both are linked with, and neither a shell nor a
-driver. It runs as an unprivileged user; the chart gives the node's container what its devices
-need."""
+An image contains the program, what it is linked with, and neither a shell nor a driver; those of
+the manager and of the node's agent also contain the library for programs. All images share the
+layer of the program. They run as an unprivileged user; the chart gives the node's containers what
+its devices need."""
 
 import hashlib
 import json
@@ -18,51 +19,45 @@ CONFIGURATION = "application/vnd.oci.image.config.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
 
+# Each image's default arguments, and whether it contains the library.
+DAEMONS = {
+    "manager": (["manager"], True),
+    "registry": (["registry"], False),
+    "gateway": (["gateway"], False),
+    "webhook": (["kubernetes", "webhook"], False),
+    "controller": (["kubernetes", "controller"], False),
+    "node": (["kubernetes", "node"], True),
+}
+
 
 def build(release, work, out):
-    """Writes the image's archive into `out`; returns its path."""
-    tar = archive(files(release), release.epoch)
-    layer = compress(tar, 6)
-    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(release.epoch))
-    configuration = text(
-        {
-            "architecture": "amd64",
-            "os": "linux",
-            "created": created,
-            "config": {
-                "User": f"{USER}:{USER}",
-                "Env": ["PATH=/usr/local/bin", "BALTRA_RUNTIME_DIR=/run/baltra"],
-                "Entrypoint": [f"/usr/local/bin/{PROGRAM}"],
-                "Labels": {
-                    "org.opencontainers.image.title": "baltra",
-                    "org.opencontainers.image.version": release.version,
-                    "org.opencontainers.image.licenses": "Apache-2.0",
-                },
-            },
-            "rootfs": {"type": "layers", "diff_ids": [digest(tar)]},
-            "history": [{"created": created, "created_by": "deploy/packages/oci.py"}],
+    """Writes the images' archive into `out`; returns its path."""
+    program = layer(program_files(release), release.epoch)
+    library = layer(library_files(release), release.epoch)
+    contents, manifests, docker = {}, [], []
+    for daemon, (command, has_library) in DAEMONS.items():
+        layers = [program, library] if has_library else [program]
+        configuration = text(configured(release, daemon, command, layers))
+        manifest = text(
+            {
+                "schemaVersion": 2,
+                "mediaType": MANIFEST,
+                "config": descriptor(CONFIGURATION, configuration),
+                "layers": [descriptor(LAYER, packed) for _, packed in layers],
+            }
+        )
+        name = f"{PROGRAM}-{daemon}:{release.version}"
+        annotations = {
+            "io.containerd.image.name": f"docker.io/library/{name}",
+            "org.opencontainers.image.ref.name": name,
         }
-    )
-    manifest = text(
-        {
-            "schemaVersion": 2,
-            "mediaType": MANIFEST,
-            "config": descriptor(CONFIGURATION, configuration),
-            "layers": [descriptor(LAYER, layer)],
-        }
-    )
-    name = f"{PROGRAM}:{release.version}"
-    annotations = {
-        "io.containerd.image.name": f"docker.io/library/{name}",
-        "org.opencontainers.image.ref.name": release.version,
-    }
-    index = {
-        "schemaVersion": 2,
-        "mediaType": INDEX,
-        "manifests": [descriptor(MANIFEST, manifest) | {"annotations": annotations}],
-    }
-    docker = [{"Config": blob(configuration), "RepoTags": [name], "Layers": [blob(layer)]}]
-    contents = {blob(content): content for content in (layer, configuration, manifest)}
+        manifests.append(descriptor(MANIFEST, manifest) | {"annotations": annotations})
+        blobs = [blob(packed) for _, packed in layers]
+        docker.append({"Config": blob(configuration), "RepoTags": [name], "Layers": blobs})
+        parts = [configuration, manifest, *(packed for _, packed in layers)]
+        contents |= {blob(part): part for part in parts}
+        print(f"image {name}: {sum(map(len, parts)) / 1e6:.1f} MB", flush=True)
+    index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}
     contents["oci-layout"] = text({"imageLayoutVersion": "1.0.0"})
     contents["index.json"] = text(index)
     contents["manifest.json"] = text(docker)
@@ -72,28 +67,72 @@ def build(release, work, out):
     return path
 
 
-def files(release):
-    """The layer: {path: (mode, bytes)}."""
+def layer(files, epoch):
+    """A layer's archive, and the same compressed."""
+    tar = archive(files, epoch)
+    return tar, compress(tar, 6)
+
+
+def configured(release, daemon, command, layers):
+    """The configuration of an image."""
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(release.epoch))
+    history = {"created": created, "created_by": "deploy/packages/oci.py"}
+    return {
+        "architecture": "amd64",
+        "os": "linux",
+        "created": created,
+        "config": {
+            "User": f"{USER}:{USER}",
+            "Env": ["PATH=/usr/local/bin", "BALTRA_RUNTIME_DIR=/run/baltra"],
+            "Entrypoint": [f"/usr/local/bin/{PROGRAM}"],
+            "Cmd": command,
+            "Labels": {
+                "org.opencontainers.image.title": f"{PROGRAM}-{daemon}",
+                "org.opencontainers.image.version": release.version,
+                "org.opencontainers.image.licenses": "Apache-2.0",
+            },
+        },
+        "rootfs": {"type": "layers", "diff_ids": [digest(tar) for tar, _ in layers]},
+        "history": [history] * len(layers),
+    }
+
+
+def program_files(release):
+    """The layer of the program: {path: (mode, bytes)}."""
     found = {
         f"usr/local/bin/{PROGRAM}": (0o755, release.program.read_bytes()),
-        f"usr/local/lib/{LIBRARY}": (0o644, release.library.read_bytes()),
         "etc/passwd": (0o644, f"root:x:0:0::/:/\nbaltra:x:{USER}:{USER}::/:/\n".encode()),
         "etc/group": (0o644, f"root:x:0:\nbaltra:x:{USER}:\n".encode()),
-        # The daemons add a driver's messages in the language of the image, which is none.
+        # Name resolution without a language: the image has none.
         "etc/nsswitch.conf": (0o644, b"hosts: files dns\n"),
     }
-    for path in libraries(release.program) | libraries(release.library):
+    found |= linked(release.program)
+    # The unprivileged user, or that of a Pod, writes here.
+    writable = {path: (0o1777, None) for path in ("run/baltra", "var/lib/baltra", "tmp")}
+    return parents(found | writable) | found | writable
+
+
+def library_files(release):
+    """The layer of the library."""
+    found = {f"usr/local/lib/{LIBRARY}": (0o644, release.library.read_bytes())}
+    # What the program is linked with is in its layer.
+    needed = linked(release.library).items() - linked(release.program).items()
+    found |= dict(needed)
+    return parents(found) | found
+
+
+def parents(files):
+    """The directories of files."""
+    above = {"/".join(path.split("/")[:n]) for path in files for n in range(1, path.count("/") + 1)}
+    return {path: (0o755, None) for path in above}
+
+
+def linked(binary):
+    """The libraries that a binary is linked with."""
+    found = {}
+    for path in libraries(binary):
         with open(path, "rb") as file:
             found[path.lstrip("/")] = (0o755, file.read())
-    parents = {
-        f"{'/'.join(path.split('/')[:n])}" for path in found for n in range(1, path.count("/") + 1)
-    }
-    found |= {path: (0o755, None) for path in parents}
-    for path in ("run/baltra", "var/lib/baltra", "tmp"):
-        for n in range(1, path.count("/") + 2):
-            found.setdefault("/".join(path.split("/")[:n]), (0o755, None))
-        # The unprivileged user, or that of a Pod, writes here.
-        found[path] = (0o1777, None)
     return found
 
 

@@ -59,7 +59,9 @@ def install_on_node(cluster, *more, names=("baltra", "sobel")):
     until a device is listed."""
     load_images(cluster, names)
     # The cluster has no DNS, so the address is fixed.
-    values = ["registry.clusterIP=10.96.0.80", "webhook.replicas=1", "controller.replicas=1", *more]
+    values = ["registry.clusterIP=10.96.0.80", "webhook.replicas=1", "controller.replicas=1"]
+    # One image contains the daemons and the driver.
+    values += ["image.perDaemon=false", *more]
     run(
         BIN / "helm",
         "install",

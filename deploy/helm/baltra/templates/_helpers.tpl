@@ -16,8 +16,14 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
 {{- define "baltra.image" -}}
-image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
-imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- $root := index . 0 }}
+{{- $image := $root.Values.image }}
+{{- $daemon := index . 1 }}
+{{- $name := ternary (printf "%s-%s" $image.repository $daemon) $image.repository $image.perDaemon }}
+{{- $whole := printf "%s:%s" $name ($image.tag | default $root.Chart.AppVersion) }}
+{{- if eq $daemon "manager" }}{{ $whole = $root.Values.node.managerImage | default $whole }}{{ end }}
+image: {{ $whole | quote }}
+imagePullPolicy: {{ $image.pullPolicy }}
 {{- end }}
 
 {{- define "baltra.imagePullSecrets" -}}
@@ -67,6 +73,7 @@ prometheus.io/port: {{ index . 1 | quote }}
 {{- with .Values.traces }}
 {{- if .endpoint }}
 - {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ .endpoint | quote }}}
+- {name: OTEL_EXPORTER_OTLP_PROTOCOL, value: {{ .protocol | quote }}}
 - {name: OTEL_TRACES_SAMPLER, value: {{ .sampler | quote }}}
 - {name: OTEL_TRACES_SAMPLER_ARG, value: {{ .samplerArgument | quote }}}
 {{- end }}
