@@ -1,15 +1,9 @@
-//! The export task: OTLP, protobuf in an HTTP/1 request, one connection per batch.
+//! The export task: batches of spans as OTLP messages.
 
+use crate::collector::{Collector, Failure};
 use crate::options::Options;
 use crate::{Inner, Kind, Span, Value, BATCH_MAX};
-use bytes::Bytes;
-use http::header::{HeaderName, CONTENT_TYPE, HOST};
-use http::{HeaderValue, Request, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper_util::rt::TokioIo;
-use opentelemetry_proto::tonic::collector::trace::v1::{
-    ExportTraceServiceRequest, ExportTraceServiceResponse,
-};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
@@ -19,13 +13,9 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as M
 use prost::Message as _;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
-use tokio::net::TcpStream;
-
-/// Longest response of a collector; longer ones are errors.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Exports queued spans until the queue is closed and empty.
-pub(crate) async fn run(inner: Arc<Inner>, options: Options) {
+pub(crate) async fn run(inner: Arc<Inner>, options: Options, collector: Collector) {
     let mut closing = inner.closing.subscribe();
     let mut failed = false;
     loop {
@@ -43,7 +33,8 @@ pub(crate) async fn run(inner: Arc<Inner>, options: Options) {
                 break;
             }
             let count = batch.len() as u64;
-            let sent = tokio::time::timeout(options.timeout, send(&options, batch)).await;
+            let message = message(&options, batch).encode_to_vec();
+            let sent = tokio::time::timeout(options.timeout, collector.send(message)).await;
             let refused = match sent {
                 Ok(Ok(rejected)) => {
                     if std::mem::take(&mut failed) {
@@ -70,48 +61,8 @@ pub(crate) async fn run(inner: Arc<Inner>, options: Options) {
     }
 }
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
-
 fn error_of(sent: Result<u64, Failure>) -> String {
     sent.map_or_else(|error| error.to_string(), |_| String::new())
-}
-
-/// Exports one batch. Returns the number of spans that the collector rejected.
-async fn send(options: &Options, batch: Vec<Span>) -> Result<u64, Failure> {
-    let uri = &options.endpoint;
-    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-    let stream = TcpStream::connect((host, uri.port_u16().unwrap_or(80))).await?;
-    let body = Bytes::from(message(options, batch).encode_to_vec());
-    let path = uri.path_and_query().map_or("/", |p| p.as_str());
-    let mut request = Request::post(path).body(Full::new(body))?;
-    let headers = request.headers_mut();
-    for (name, value) in &options.headers {
-        headers.insert(HeaderName::try_from(name)?, HeaderValue::try_from(value)?);
-    }
-    let authority = uri.authority().map_or("", |a| a.as_str());
-    headers.insert(HOST, HeaderValue::try_from(authority)?);
-    let protobuf = HeaderValue::from_static("application/x-protobuf");
-    headers.insert(CONTENT_TYPE, protobuf);
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let answered = async {
-        let answer = sender.send_request(request).await?;
-        let status = answer.status();
-        if status != StatusCode::OK {
-            return Err(format!("the collector responded with {status}").into());
-        }
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
-        Ok::<Bytes, Failure>(body.collect().await?.to_bytes())
-    };
-    let mut answered = std::pin::pin!(answered);
-    // The connection is driven only until the response is complete.
-    let answer = tokio::select! {
-        answer = &mut answered => answer?,
-        _ = connection => answered.await?,
-    };
-    let answer = ExportTraceServiceResponse::decode(answer)?;
-    let partly = answer.partial_success.unwrap_or_default();
-    Ok(u64::try_from(partly.rejected_spans).unwrap_or(0))
 }
 
 fn message(options: &Options, batch: Vec<Span>) -> ExportTraceServiceRequest {

@@ -1,5 +1,5 @@
-//! Spans of calls, exported to a collector: OTLP over HTTP, configured by OpenTelemetry's
-//! environment variables.
+//! Spans of calls, exported to a collector: OTLP over HTTP or gRPC, with or without TLS, configured by
+//! OpenTelemetry's environment variables.
 //!
 //! A daemon makes a [`Span`] of each operation when it ends and passes it to [`Spans`], which never
 //! blocks: a bounded queue that a background task empties. Spans that do not fit, or that the
@@ -7,6 +7,7 @@
 //! no spans are made.
 #![forbid(unsafe_code)]
 
+mod collector;
 mod context;
 mod export;
 mod options;
@@ -14,6 +15,7 @@ mod options;
 pub use context::{span_id, trace_id, Context};
 pub use options::Invalid;
 
+use collector::Collector;
 use crossbeam_queue::ArrayQueue;
 use options::{Options, Sampler};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -172,15 +174,17 @@ impl Spans {
     /// A variable with an invalid value.
     pub fn from_environment(service: &str, more: &[(&str, &str)]) -> Result<Spans, Invalid> {
         let options = Options::read(service, |name| std::env::var(name).ok())?;
-        Ok(options.map_or_else(Spans::default, |mut options| {
-            let more = more.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-            options.resource.extend(more);
-            Spans::start(options)
-        }))
+        let Some(mut options) = options else {
+            return Ok(Spans::default());
+        };
+        let more = more.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        options.resource.extend(more);
+        Spans::start(options)
     }
 
-    fn start(options: Options) -> Spans {
-        tracing::info!(endpoint = %options.endpoint, "exporting spans");
+    fn start(options: Options) -> Result<Spans, Invalid> {
+        let collector = Collector::new(&options)?;
+        tracing::info!(endpoint = %options.endpoint, protocol = ?options.protocol, "exporting spans");
         let inner = Arc::new(Inner {
             sampler: options.sampler,
             queue: ArrayQueue::new(options.queue_max),
@@ -190,8 +194,8 @@ impl Spans {
             closing: watch::Sender::new(false),
             closed: watch::Sender::new(false),
         });
-        tokio::spawn(export::run(inner.clone(), options));
-        Spans(Some(inner))
+        tokio::spawn(export::run(inner.clone(), options, collector));
+        Ok(Spans(Some(inner)))
     }
 
     /// Whether spans are exported.

@@ -1,5 +1,7 @@
 //! The part of OpenTelemetry's environment variables that the daemons support.
 
+use http::{HeaderName, HeaderValue};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The configuration, if the variables name a collector.
@@ -7,6 +9,10 @@ use std::time::Duration;
 pub(crate) struct Options {
     /// The collector's URL.
     pub endpoint: http::Uri,
+    /// The protocol of the export requests.
+    pub protocol: Protocol,
+    /// Files for TLS, if the URL's scheme is `https`.
+    pub tls: TlsFiles,
     /// Headers of each export request.
     pub headers: Vec<(String, String)>,
     /// Resource attributes: the service that exports.
@@ -18,6 +24,24 @@ pub(crate) struct Options {
     pub delay: Duration,
     /// Time limit of an export request.
     pub timeout: Duration,
+}
+
+/// The protocol of export requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// Protobuf in HTTP/1.
+    Http,
+    /// gRPC, which is protobuf in HTTP/2.
+    Grpc,
+}
+
+/// Files for TLS, in PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    /// Certificates of authorities; `None`: those of Mozilla.
+    pub authorities: Option<PathBuf>,
+    /// The client's certificate chain and its key.
+    pub client: Option<(PathBuf, PathBuf)>,
 }
 
 /// Selects the traces to export.
@@ -55,7 +79,7 @@ pub struct Invalid {
     pub reason: String,
 }
 
-fn invalid(name: &'static str, value: &str, reason: impl Into<String>) -> Invalid {
+pub(crate) fn invalid(name: &'static str, value: &str, reason: impl Into<String>) -> Invalid {
     Invalid {
         name,
         value: value.chars().take(64).collect(),
@@ -65,6 +89,28 @@ fn invalid(name: &'static str, value: &str, reason: impl Into<String>) -> Invali
 
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+/// Variables of traces take precedence over those of all signals.
+const PROTOCOL: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+    "OTEL_EXPORTER_OTLP_PROTOCOL",
+];
+pub(crate) const CERTIFICATE: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE",
+    "OTEL_EXPORTER_OTLP_CERTIFICATE",
+];
+pub(crate) const CLIENT_CERTIFICATE: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE",
+    "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
+];
+const CLIENT_KEY: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY",
+    "OTEL_EXPORTER_OTLP_CLIENT_KEY",
+];
+const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
+/// Not a variable of OpenTelemetry: secrets in files are not visible in the environment.
+const HEADERS_FILE: &str = "BALTRA_OTLP_HEADERS_FILE";
+/// Longest file of headers, bytes.
+const HEADERS_BYTES_MAX: u64 = 64 << 10;
 
 impl Options {
     /// Reads the variables; `None` if they disable export or name no collector.
@@ -79,12 +125,19 @@ impl Options {
         }
         let (name, text) = match (get(TRACES_ENDPOINT), get(ENDPOINT)) {
             (Some(whole), _) => (TRACES_ENDPOINT, whole),
-            (None, Some(base)) => {
-                let base = base.trim().trim_end_matches('/');
-                (ENDPOINT, format!("{base}/v1/traces"))
-            }
+            (None, Some(base)) => (ENDPOINT, base),
             (None, None) => return Ok(None),
         };
+        let protocol = protocol(&get)?;
+        let mut text = text.trim().to_owned();
+        if protocol == Protocol::Http && name == ENDPOINT {
+            text = format!("{}/v1/traces", text.trim_end_matches('/'));
+        }
+        let endpoint = endpoint(name, &text)?;
+        let tls = tls_files(&get, &endpoint)?;
+        let mut headers = pairs(&get, HEADERS)?;
+        headers.extend(headers_of_file(&get)?);
+        check_headers(&headers)?;
         let mut resource = vec![("service.version".into(), env!("CARGO_PKG_VERSION").into())];
         resource.extend(pairs(&get, "OTEL_RESOURCE_ATTRIBUTES")?);
         let service = get("OTEL_SERVICE_NAME").unwrap_or_else(|| service.to_owned());
@@ -93,17 +146,14 @@ impl Options {
             resource.retain(|(key, _)| key != "service.name");
             resource.push(("service.name".into(), service));
         }
-        let protocol = "OTEL_EXPORTER_OTLP_PROTOCOL";
-        if let Some(other) = get(protocol).filter(|p| p != "http/protobuf") {
-            let reason = "only http/protobuf is supported (a collector's port 4318)";
-            return Err(invalid(protocol, &other, reason));
-        }
         let ms = |name, default| -> Result<Duration, Invalid> {
             number(&get, name, default, 1..=600_000).map(Duration::from_millis)
         };
         Ok(Some(Options {
-            endpoint: endpoint(name, text.trim())?,
-            headers: pairs(&get, "OTEL_EXPORTER_OTLP_HEADERS")?,
+            endpoint,
+            protocol,
+            tls,
+            headers,
             resource,
             sampler: sampler(&get)?,
             queue_max: number(&get, "OTEL_BSP_MAX_QUEUE_SIZE", 8192, 1..=1 << 20)? as usize,
@@ -119,18 +169,98 @@ fn endpoint(name: &'static str, text: &str) -> Result<http::Uri, Invalid> {
         .parse()
         .map_err(|_| wrong("it must be a URL such as http://collector:4318"))?;
     match uri.scheme_str() {
-        Some("http") => {}
-        Some("https") => {
-            return Err(wrong(
-                "TLS to collectors is not supported: export to a local collector at an http:// URL, and let it forward",
-            ))
-        }
+        Some("http" | "https") => {}
         _ => return Err(wrong("it must be a URL such as http://collector:4318")),
     }
     match uri.authority().map(|a| a.as_str()) {
         Some(authority) if !authority.contains('@') => Ok(uri),
         _ => Err(wrong("it must name a host, without user information")),
     }
+}
+
+fn protocol(get: Get<'_>) -> Result<Protocol, Invalid> {
+    let Some((name, text)) = first(get, PROTOCOL) else {
+        return Ok(Protocol::Http);
+    };
+    match text.trim() {
+        "http/protobuf" => Ok(Protocol::Http),
+        "grpc" => Ok(Protocol::Grpc),
+        other => {
+            let reason = "it must be http/protobuf (a collector's port 4318) or grpc (port 4317)";
+            Err(invalid(name, other, reason))
+        }
+    }
+}
+
+/// The first of two variables that has a value.
+fn first(get: Get<'_>, names: [&'static str; 2]) -> Option<(&'static str, String)> {
+    let mut set = names.into_iter();
+    set.find_map(|name| Some((name, get(name)?)))
+}
+
+fn tls_files(get: Get<'_>, endpoint: &http::Uri) -> Result<TlsFiles, Invalid> {
+    let path = |names| first(get, names).map(|(_, path)| PathBuf::from(path));
+    let files = TlsFiles {
+        authorities: path(CERTIFICATE),
+        client: match (path(CLIENT_CERTIFICATE), path(CLIENT_KEY)) {
+            (Some(chain), Some(key)) => Some((chain, key)),
+            (None, None) => None,
+            (chain, key) => {
+                let (name, path) = match chain {
+                    Some(chain) => (CLIENT_CERTIFICATE[1], chain),
+                    None => (CLIENT_KEY[1], key.unwrap_or_default()),
+                };
+                let reason = "a client's certificate and its key must be set together";
+                return Err(invalid(name, &path.to_string_lossy(), reason));
+            }
+        },
+    };
+    if files != TlsFiles::default() && endpoint.scheme_str() != Some("https") {
+        let text = endpoint.to_string();
+        let reason = "certificates are set, so it must be an https:// URL";
+        return Err(invalid(ENDPOINT, &text, reason));
+    }
+    Ok(files)
+}
+
+/// The headers of a file with `key=value` in each line.
+fn headers_of_file(get: Get<'_>) -> Result<Vec<(String, String)>, Invalid> {
+    let Some(path) = get(HEADERS_FILE) else {
+        return Ok(Vec::new());
+    };
+    let wrong = |reason: String| invalid(HEADERS_FILE, &path, reason);
+    let text = read_text(Path::new(&path)).map_err(|e| wrong(format!("cannot read it: {e}")))?;
+    let lines = text.lines().enumerate();
+    let lines = lines.filter(|(_, line)| !line.trim().is_empty());
+    // The line itself may be a secret.
+    let read = lines.map(|(at, line)| {
+        let reason = || format!("line {} must be key=value (percent-encoded)", at + 1);
+        pair(line).ok_or_else(|| wrong(reason()))
+    });
+    read.collect()
+}
+
+fn read_text(path: &Path) -> std::io::Result<String> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    let file = std::fs::File::open(path)?;
+    file.take(HEADERS_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > HEADERS_BYTES_MAX {
+        let limit = format!("it is longer than {HEADERS_BYTES_MAX} bytes");
+        return Err(std::io::Error::other(limit));
+    }
+    Ok(text)
+}
+
+/// Checks that requests can have the headers. A value may be a secret, so that it is not shown.
+fn check_headers(headers: &[(String, String)]) -> Result<(), Invalid> {
+    for (key, value) in headers {
+        if HeaderName::try_from(key).is_err() || HeaderValue::try_from(value).is_err() {
+            let reason = "it is not a valid header: names are letters, digits and '-', values visible characters";
+            return Err(invalid(HEADERS, key, reason));
+        }
+    }
+    Ok(())
 }
 
 type Get<'a> = &'a dyn Fn(&'static str) -> Option<String>;
@@ -159,15 +289,17 @@ fn number(
 fn pairs(get: Get<'_>, name: &'static str) -> Result<Vec<(String, String)>, Invalid> {
     let text = get(name).unwrap_or_default();
     let parts = text.split(',').map(str::trim).filter(|p| !p.is_empty());
-    let pair = |part: &str| {
-        let (key, value) = part.split_once('=')?;
-        let key = key.trim();
-        (!key.is_empty()).then(|| Some((key.to_owned(), decoded(value.trim())?)))?
-    };
     let read = parts.map(|part| {
         pair(part).ok_or_else(|| invalid(name, part, "it must be key=value,… (percent-encoded)"))
     });
     read.collect()
+}
+
+/// `key=value`, the value percent-encoded.
+fn pair(text: &str) -> Option<(String, String)> {
+    let (key, value) = text.split_once('=')?;
+    let key = key.trim();
+    (!key.is_empty()).then(|| Some((key.to_owned(), decoded(value.trim())?)))?
 }
 
 fn decoded(text: &str) -> Option<String> {
@@ -246,6 +378,49 @@ mod tests {
     }
 
     #[test]
+    fn test_grpc_has_no_path_and_certificates_need_tls() {
+        let grpc = (PROTOCOL[1], "grpc");
+        let options = read(&[(ENDPOINT, "https://c:4317"), grpc])
+            .unwrap()
+            .unwrap();
+        assert_eq!(options.endpoint, "https://c:4317/");
+        assert_eq!(options.protocol, Protocol::Grpc);
+        let http = (PROTOCOL[0], "http/protobuf");
+        let options = read(&[(ENDPOINT, "https://c"), grpc, http]).unwrap();
+        assert_eq!(options.unwrap().protocol, Protocol::Http);
+        let authorities = (CERTIFICATE[1], "/ca.pem");
+        let error = read(&[(ENDPOINT, "http://c:4317"), grpc, authorities]).unwrap_err();
+        assert!(error.reason.contains("https"), "{error}");
+    }
+
+    #[test]
+    fn test_headers_of_a_file_are_added_and_not_shown() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        let on = [
+            (ENDPOINT, "http://c"),
+            (HEADERS, "a=1"),
+            (HEADERS_FILE, path),
+        ];
+        std::fs::write(file.path(), "authorization=Bearer%20x\n\nb=2\n").unwrap();
+        let headers = read(&on).unwrap().unwrap().headers;
+        let of = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(
+            headers,
+            [of("a", "1"), of("authorization", "Bearer x"), of("b", "2")]
+        );
+        std::fs::write(file.path(), "a=1\nsecret\n").unwrap();
+        let error = read(&on).unwrap_err().to_string();
+        assert!(
+            error.contains("line 2") && !error.contains("secret"),
+            "{error}"
+        );
+        let long = "x".repeat(HEADERS_BYTES_MAX as usize + 1);
+        std::fs::write(file.path(), long).unwrap();
+        assert!(read(&on).unwrap_err().to_string().contains("longer"));
+    }
+
+    #[test]
     fn test_the_exporting_service_is_named() {
         let on = (ENDPOINT, "http://c:4318");
         let name = |options: Options| {
@@ -265,10 +440,13 @@ mod tests {
     fn test_invalid_variables_are_named() {
         let on = (ENDPOINT, "http://c:4318");
         for (pair, word) in [
-            ((TRACES_ENDPOINT, "https://c"), "TLS"),
             ((TRACES_ENDPOINT, "collector"), "http://"),
             ((TRACES_ENDPOINT, "http://u@c"), "user"),
-            (("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), "4318"),
+            ((PROTOCOL[1], "http/json"), "4318"),
+            ((CLIENT_KEY[1], "/key.pem"), "together"),
+            ((HEADERS_FILE, "/no/such/file"), "cannot read"),
+            ((HEADERS, "a b=c"), "not a valid header"),
+            ((HEADERS, "a=b%0ac"), "not a valid header"),
             (("OTEL_TRACES_SAMPLER", "jaeger_remote"), "always_on"),
             (("OTEL_BSP_MAX_QUEUE_SIZE", "0"), "1 to"),
             (("OTEL_EXPORTER_OTLP_HEADERS", "a"), "key=value"),

@@ -1,3 +1,5 @@
+mod grpc;
+
 use super::*;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -20,6 +22,13 @@ fn options(collector: &TcpListener, more: &[(&str, &str)]) -> Options {
 /// Receives one message and responds with `status`.
 async fn take(collector: &TcpListener, status: &str) -> (Vec<String>, ExportTraceServiceRequest) {
     let (stream, _) = collector.accept().await.unwrap();
+    take_from(stream, status).await
+}
+
+async fn take_from<S>(stream: S, status: &str) -> (Vec<String>, ExportTraceServiceRequest)
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
     let mut stream = BufReader::new(stream);
     let mut head = Vec::new();
     loop {
@@ -35,6 +44,7 @@ async fn take(collector: &TcpListener, status: &str) -> (Vec<String>, ExportTrac
     stream.read_exact(&mut body).await.unwrap();
     let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
     stream.write_all(answer.as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
     (head, ExportTraceServiceRequest::decode(&body[..]).unwrap())
 }
 
@@ -58,7 +68,7 @@ fn span(name: &str) -> Span {
 async fn test_the_collector_receives_the_spans() {
     let collector = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let key = ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b");
-    let spans = Spans::start(options(&collector, &[key]));
+    let spans = Spans::start(options(&collector, &[key])).unwrap();
     let span = Span {
         parent: [7; 8],
         kind: Kind::Client,
@@ -107,7 +117,7 @@ async fn test_the_collector_receives_the_spans() {
 async fn test_rejected_spans_are_counted() {
     let collector = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let few = ("OTEL_BSP_MAX_QUEUE_SIZE", "2");
-    let spans = Spans::start(options(&collector, &[few]));
+    let spans = Spans::start(options(&collector, &[few])).unwrap();
     // The export task does not run meanwhile: the queue is full after two.
     for _ in 0..5 {
         spans.export(span("many"));
