@@ -2,7 +2,8 @@
 //!
 //! `functions/NAME/` holds a manifest and its files; changes are atomic, because a new directory is
 //! written under a temporary name and then renamed, or exchanged with an existing one.
-//! `NAME.NAMESPACE` is a function of the registry ([`crate::http::pool`]).
+//! `NAME.NAMESPACE` is a function of the registry ([`crate::http::pool`]). The file `format` has the
+//! number of the directory's format; release 0.1.0 did not write it.
 
 use crate::http::deployment::Deployment;
 use baltra_functions::manifest::Implementation;
@@ -12,12 +13,16 @@ use rustix::fs::{flock, renameat_with, FlockOperation, RenameFlags, CWD};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 /// File name of the manifest.
 pub const MANIFEST: &str = "function.yaml";
+/// Format of the directory. A release that changes it converts older ones when it opens them.
+const FORMAT: u64 = 1;
+/// Longest file of the format, bytes.
+const FORMAT_BYTES_MAX: u64 = 32;
 /// Most files of one function.
 const FILES_MAX: usize = 1000;
 /// Most directories above a file.
@@ -106,6 +111,8 @@ impl Store {
             root: root.to_owned(),
             _lock: lock,
         };
+        // Before anything changes that a later release has written.
+        store.check_format()?;
         fs::create_dir_all(store.functions())?;
         for entry in fs::read_dir(store.functions())? {
             let entry = entry?;
@@ -114,6 +121,30 @@ impl Store {
             }
         }
         Ok(store)
+    }
+
+    /// Refuses the format of a later release, and records the format of a new directory.
+    fn check_format(&self) -> io::Result<()> {
+        let path = self.root.join("format");
+        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
+        let mut text = String::new();
+        match File::open(&path) {
+            Ok(file) => file.take(FORMAT_BYTES_MAX).read_to_string(&mut text)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return write_atomically(&path, format!("{FORMAT}\n").as_bytes());
+            }
+            Err(error) => return Err(error),
+        };
+        match text.trim().parse::<u64>() {
+            Ok(found) if found > FORMAT => Err(invalid(format!(
+                "the directory has format {found}, but this release supports up to {FORMAT}: use the release that wrote it, or restore a backup"
+            ))),
+            Ok(_) => Ok(()),
+            Err(_) => Err(invalid(format!(
+                "{} is not a number: restore a backup",
+                path.display()
+            ))),
+        }
     }
 
     fn functions(&self) -> PathBuf {
@@ -495,6 +526,30 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
         drop(store);
         Store::open(home.path()).unwrap();
+    }
+
+    #[test]
+    fn a_later_format_is_refused_and_stays_as_it_is() {
+        let home = tempfile::tempdir().unwrap();
+        let left = home.path().join("functions/.of-a-later-release");
+        fs::create_dir_all(&left).unwrap();
+        let format = home.path().join("format");
+        for (text, reason) in [
+            (format!("{}\n", FORMAT + 1), "the release that wrote it"),
+            ("later".into(), "is not a number"),
+            ("9".repeat(100), "is not a number"),
+        ] {
+            fs::write(&format, &text).unwrap();
+            let error = Store::open(home.path()).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+            assert!(left.exists() && fs::read_to_string(&format).unwrap() == text);
+        }
+        // A directory of release 0.1.0 has no number.
+        fs::remove_file(&format).unwrap();
+        for _ in 0..2 {
+            Store::open(home.path()).unwrap();
+            assert_eq!(fs::read_to_string(&format).unwrap(), "1\n");
+        }
     }
 
     #[test]
