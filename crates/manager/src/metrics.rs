@@ -344,6 +344,20 @@ impl NodeCollector {
                 ConstCounter::new(value(device)).encode(metric)?;
             }
         }
+        let help = "Open sessions, by transport";
+        let mut family =
+            encoder.encode_descriptor("transport_sessions", help, None, MetricType::Gauge)?;
+        let sessions = self.0.sessions();
+        for device in devices {
+            for transport in ["unix", "tcp", "ivshmem"] {
+                let own = sessions.values().filter(|s| s.device == device.name());
+                let count = own.filter(|s| s.transport == transport).count();
+                let labels = [("device", device.name()), ("transport", transport)];
+                let metric = family.encode_family(&labels)?;
+                ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX)).encode(metric)?;
+            }
+        }
+        drop(sessions);
         let help = "Image that a region of a board holds: always 1";
         let mut family =
             encoder.encode_descriptor("region_image", help, None, MetricType::Gauge)?;
