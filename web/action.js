@@ -6,11 +6,21 @@ import * as format from './format.js';
 
 const LOOK_MS = 250;
 
+/** Sends an order about a device, which the registry carries out. */
+const toRegistry = (action) => (body, token) => fetch(`api/device/${action}`, {
+  method: 'POST',
+  headers: { 'content-type': 'application/json', 'x-operator-token': token },
+  body: JSON.stringify(body),
+  cache: 'no-store',
+});
+
 /**
- * Opens the dialog. `effect` explains the consequence; `action` and `body` are the order;
- * `observed(state)` returns a sentence once the state shows the effect. The token is not stored.
+ * Opens the dialog. `effect` explains the consequence; `action` and `body()` are the order, and
+ * `fields` are elements for its parameters; `observed(state, reply)` returns a sentence once the state
+ * shows the effect, or an error once it shows that there is none. The token is not stored. `order`
+ * replaces the registry, and needs no token.
  */
-export function confirmAction({ store, title, effect, button, action, body, observed }) {
+export function confirmAction({ store, title, effect, button, action, body, observed, fields = [], order = null }) {
   const token = h('input', { type: 'password', name: 'operator-token', autocomplete: 'off', spellcheck: 'false' });
   const result = h('p', { class: 'result', role: 'status' });
   const go = h('button', { type: 'submit', class: 'danger' }, button);
@@ -18,7 +28,8 @@ export function confirmAction({ store, title, effect, button, action, body, obse
   const form = h('form', { submit: (event) => send(event) },
     h('h2', { id: 'action-title' }, title),
     h('p', {}, effect),
-    h('label', { class: 'field' }, h('span', {}, 'Operator\'s token of the registry, if it has one'), token),
+    fields,
+    order ? null : h('label', { class: 'field' }, h('span', {}, 'Operator\'s token of the registry, if it has one'), token),
     result, h('div', { class: 'row' }, go, close));
   const dialog = h('dialog', { class: 'action', 'aria-labelledby': 'action-title' }, form);
   let timer = null;
@@ -34,14 +45,10 @@ export function confirmAction({ store, title, effect, button, action, body, obse
     go.disabled = true;
     text(result, 'Sending the order …');
     try {
-      const reply = await fetch(`api/device/${action}`, {
-        method: 'POST',
-        headers: { 'content-type': 'application/json', 'x-operator-token': token.value },
-        body: JSON.stringify(body),
-        cache: 'no-store',
-      });
-      if (reply.ok) wait(Date.now());
-      else fail((await reply.text()).trim() || `status ${reply.status}`);
+      const reply = await (order ?? toRegistry(action))(body(), token.value);
+      const answer = (await reply.text()).trim();
+      if (reply.ok) wait(Date.now(), parsed(answer));
+      else fail(parsed(answer)?.detail ?? (answer || `status ${reply.status}`));
     } catch (error) {
       fail(`no response: ${error.message}`);
     }
@@ -52,14 +59,24 @@ export function confirmAction({ store, title, effect, button, action, body, obse
     text(result, `Refused: ${why}`);
   }
 
-  function wait(ordered) {
+  function wait(ordered, reply) {
     text(result, `Ordered at ${format.clock(ordered)}; no effect observed yet.`);
     timer = setInterval(() => {
-      const seen = observed(store.state);
+      const seen = observed(store.state, reply);
       if (!seen) return;
       clearInterval(timer);
-      text(result, `${seen} Observed at ${format.clock(Date.now())}.`);
+      if (seen.error) fail(seen.error);
+      else text(result, `${seen} Observed at ${format.clock(Date.now())}.`);
     }, LOOK_MS);
+  }
+}
+
+/** A response in JSON; null if it is plain text. */
+function parsed(answer) {
+  try {
+    return JSON.parse(answer);
+  } catch {
+    return null;
   }
 }
 

@@ -73,7 +73,7 @@ export class RunningTable {
       effect: `Executor ${task.executor_pid} is killed, as when the task exceeds its time limit. ${others} with an error. Program: ${programs(task)}.`,
       button: 'End the task',
       action: 'end',
-      body: { device: `${node}/${name}`, task: task.id },
+      body: () => ({ device: `${node}/${name}`, task: task.id }),
       observed: (state) => {
         const device = reported(state, node, name);
         if (!device || device.running.some((one) => one.id === task.id)) return null;
@@ -94,7 +94,7 @@ export class DeviceActions {
       effect,
       button: title,
       action,
-      body: { device: `${node}/${name}` },
+      body: () => ({ device: `${node}/${name}` }),
       observed: (state) => (seen(reported(state, node, name)?.state) ? shown : null),
     });
     this.cordon = make('Cordon …', ask('Cordon', 'The device accepts no new instances and keeps its present ones.',

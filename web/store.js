@@ -160,6 +160,12 @@ export function problems(state) {
         `for ${format.seconds(task.stalled_ms / 1000)}. ${limit}`, ['devices', device.node, device.name]);
     }
   }
+  for (const alert of state.alerts?.firing ?? []) {
+    const since = Date.parse(alert.since);
+    say(alert.severity === 'critical' ? 'bad' : 'note', `Alert ${alert.name}`,
+      `${alert.summary}${Number.isNaN(since) ? '' : `, since ${format.clock(since)}`}`, null);
+  }
+  if (state.alerts?.reason) say('note', `Alerts of ${state.alerts.address} are unknown`, state.alerts.reason, null);
   for (const f of state.functions) {
     if (f.reason) say('bad', `Function ${f.name} cannot be called`, f.reason, ['functions', f.name]);
     else if (f.rate > 0 && f.errors_rate / f.rate > 0.01) {

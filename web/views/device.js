@@ -4,6 +4,8 @@ import { h, text } from '../dom.js';
 import { TimeChart } from '../chart.js';
 import { Badge, Bar, Facts, Regions, card, nothing } from '../parts.js';
 import { DeviceActions, RunningTable } from '../running.js';
+import { ImageTimeline } from '../images.js';
+import { SessionTable } from '../sessions.js';
 import * as format from '../format.js';
 
 export class DeviceView {
@@ -19,6 +21,9 @@ export class DeviceView {
     this.actions = new DeviceActions(look, node, name);
     this.running = new RunningTable(look, 'running-here');
     this.idle = h('p', {}, 'No task runs.');
+    this.sessions = new SessionTable(look, 'sessions-here');
+    this.alone = h('p', {}, 'No session is open.');
+    this.images = new ImageTimeline(look, node, name);
     this.body = h(
       'div',
       {},
@@ -30,10 +35,16 @@ export class DeviceView {
         card('Tasks / s', this.tasks.element),
         card('Regions', this.regions.element, h('h2', {}, 'Memory'), this.memory.element)),
       card('Running now', this.running.element, this.idle),
+      card('Sessions', this.sessions.element, this.alone),
+      card('Images over time', this.images.element),
       card('Facts', this.facts.element),
     );
     this.gone = nothing(`No device ${name} on ${node}`, 'Its node left the pool, or its name is different.', 'baltra devices');
     this.element = h('div', {}, this.body, this.gone);
+  }
+
+  close() {
+    this.images.close();
   }
 
   update() {
@@ -50,6 +61,8 @@ export class DeviceView {
     this.regions.update(d.regions);
     this.actions.update(d);
     this.idle.hidden = this.running.update([d]) > 0;
+    this.alone.hidden = this.sessions.update([d]) > 0;
+    this.images.update();
     this.memory.update(d.memory_used_bytes / d.memory_bytes);
     this.facts.update({
       Model: d.model,

@@ -5,6 +5,7 @@ import { HeatMap } from '../chart.js';
 import { Badge, Regions, card, nothing } from '../parts.js';
 import { Table, word, number, matches } from '../table.js';
 import { RunningTable } from '../running.js';
+import { SessionTable } from '../sessions.js';
 import { deviceKey } from '../store.js';
 import * as format from '../format.js';
 
@@ -44,6 +45,8 @@ export class Devices {
     this.list = card(null, this.table.element);
     this.running = new RunningTable(look, 'running');
     this.tasks = card('Running now', this.running.element);
+    this.open = new SessionTable(look, 'sessions');
+    this.sessions = card('Sessions', this.open.element);
     this.element = h('div', {}, h('h1', {}, 'Devices'), this.map, this.list, this.none);
   }
 
@@ -63,6 +66,8 @@ export class Devices {
     this.table.update(rows);
     if (!this.running.update(rows)) this.tasks.remove();
     else if (!this.tasks.isConnected) this.list.before(this.tasks);
+    if (!this.open.update(rows)) this.sessions.remove();
+    else if (!this.sessions.isConnected) this.list.after(this.sessions);
   }
 }
 

@@ -4,6 +4,7 @@ import { h, text, Keyed } from '../dom.js';
 import { TimeChart, HistogramChart, paint } from '../chart.js';
 import { Tile, Badge, card, choice, nothing } from '../parts.js';
 import { Try } from '../try.js';
+import { confirmAction } from '../action.js';
 import { failing } from './functions.js';
 import * as format from '../format.js';
 
@@ -38,10 +39,11 @@ export class FunctionView {
     this.placements = new Keyed(this.list, (p) => JSON.stringify([p.node, p.device]), () => new PlacementRow());
     this.nowhere = h('p', { class: 'waiting' }, 'Not loaded: its next call is a cold start.');
     this.form = new Try(name);
+    this.scale = h('button', { type: 'button', class: 'plain', click: () => this.#scale() }, 'Scale …');
     this.body = h(
       'div',
       {},
-      h('header', { class: 'head' }, h('a', { href: '#/functions', class: 'back' }, '← Functions'), this.title, this.description, this.kinds),
+      h('header', { class: 'head' }, h('a', { href: '#/functions', class: 'back' }, '← Functions'), this.title, h('div', { class: 'row' }, this.scale), this.description, this.kinds),
       h('div', { class: 'tiles' }, Object.values(this.tiles).map((tile) => tile.element)),
       h(
         'div',
@@ -63,6 +65,32 @@ export class FunctionView {
   close() {
     clearInterval(this.timer);
     this.form.close();
+  }
+
+  /** Sets the number of replicas, which is management: the gateway's own password authorizes it. */
+  #scale() {
+    const { name } = this;
+    const now = this.look.store.state.functions.find((f) => f.name === name)?.replicas ?? 0;
+    const count = h('input', { type: 'number', name: 'replicas', min: '0', max: '10000', required: true, value: String(now) });
+    confirmAction({
+      store: this.look.store,
+      title: `Scale ${name}`,
+      effect: 'Replicas are started on other devices, or stopped after their calls; 0: the next call is a cold start.',
+      button: 'Scale',
+      fields: [h('label', { class: 'field' }, h('span', {}, 'Replicas'), count)],
+      body: () => ({ serviceName: name, replicas: Number(count.value) }),
+      order: (body) => fetch(`../system/scale-function/${encodeURIComponent(name)}`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+        cache: 'no-store',
+      }),
+      observed: (state) => {
+        const f = state.functions.find((one) => one.name === name);
+        if (f?.replicas !== Number(count.value)) return null;
+        return `The desired number is ${f.replicas}; ${f.placements.length} ${f.placements.length === 1 ? 'replica is' : 'replicas are'} placed.`;
+      },
+    });
   }
 
   /** Polls the details that the stream lacks, while the function exists. */

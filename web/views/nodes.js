@@ -21,6 +21,7 @@ export class Nodes {
       columns: [
         word('Node', (n) => n.name),
         { label: 'State', sort: (n) => n.state, make: stateCell },
+        word('Reason', (n) => n.reason || null),
         number('Devices', (n) => this.counts.get(n.name) ?? 0, format.count),
         number('Sessions', (n) => n.sessions, format.count),
         number('Executors', (n) => n.executors, format.count),

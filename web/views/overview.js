@@ -4,7 +4,7 @@ import { h, text, hint, route, Keyed } from '../dom.js';
 import { TimeChart, HeatMap, Spark } from '../chart.js';
 import { Tile, Badge, Regions, card, nothing } from '../parts.js';
 import { deviceKey } from '../store.js';
-import { matches } from '../table.js';
+import { Table, word, number, matches } from '../table.js';
 import { FunctionTable } from './functions.js';
 import * as format from '../format.js';
 
@@ -38,6 +38,7 @@ export class Overview {
     this.devices = new Keyed(this.grid, deviceKey, () => new DeviceCard(look));
     this.noDevice = nothing('No device yet', 'Start a manager to add a node\'s devices:', 'baltra manager --registry http://HOST:PORT');
     this.functions = new FunctionTable(look, 'overview');
+    this.alerts = new Alerts(look);
     this.numbers = h(
       'div',
       {},
@@ -55,6 +56,7 @@ export class Overview {
       'div',
       { class: 'overview' },
       h('h1', { class: 'hidden' }, 'Overview'),
+      this.alerts.element,
       this.numbers,
       card('Devices', this.grid, this.noDevice),
       card('Functions', this.functions.element),
@@ -89,6 +91,7 @@ export class Overview {
     this.devices.update(devices.slice(0, 60));
     this.noDevice.hidden = state.devices.length > 0;
     this.functions.update();
+    this.alerts.update();
   }
 
   #busy(devices) {
@@ -104,6 +107,37 @@ export class Overview {
     }));
     if (many) this.heat.update(rows);
     else this.busy.update(rows, look);
+  }
+}
+
+/** The alerts of the Prometheus server that fire; hidden without a server. */
+class Alerts {
+  constructor(look) {
+    this.look = look;
+    this.table = new Table({
+      id: 'alerts',
+      caption: 'Alerts that fire',
+      key: (alert) => JSON.stringify(alert),
+      columns: [
+        word('Alert', (alert) => alert.name),
+        word('Severity', (alert) => alert.severity),
+        number('Since', (alert) => Date.parse(alert.since), (at) => (Number.isNaN(at) ? format.NONE : format.clock(at))),
+        word('Summary', (alert) => alert.summary),
+      ],
+      sort: 1,
+    });
+    this.none = h('p', { class: 'waiting' });
+    this.element = card('Alerts', this.table.element, this.none);
+  }
+
+  update() {
+    const { alerts } = this.look.store.state;
+    this.element.hidden = !alerts;
+    if (!alerts) return;
+    text(this.none, alerts.reason ? `Unknown: ${alerts.reason}` : 'No alert fires.');
+    this.none.hidden = alerts.firing.length > 0;
+    this.table.element.hidden = alerts.firing.length === 0;
+    this.table.update(alerts.firing);
   }
 }
 

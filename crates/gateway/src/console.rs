@@ -7,6 +7,7 @@
 //! | `/ui/api/history?span=SPAN` | the points of `recent` (ten minutes), `hour` or `day` |
 //! | `/ui/api/stream` | server-sent events: `history` once, then `state` every second |
 //! | `/ui/api/function/{name}` | a function's contract, latency histogram and cold starts |
+//! | `/ui/api/images?node=NODE&device=DEVICE` | the image changes of a device's regions |
 //! | `POST /ui/api/device/{action}` | an operator's action on a device ([`actions`]) |
 //!
 //! The page loads no resource from another origin, and its content security policy forbids that,
@@ -14,9 +15,11 @@
 //! layer that the router is mounted under controls access.
 
 mod actions;
+mod alerts;
 mod assets;
 mod history;
 mod hub;
+mod images;
 pub mod model;
 mod pool;
 mod view;
@@ -24,6 +27,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
+pub use alerts::AlertWatch;
 pub use hub::STREAMS_MAX;
 pub use model::Source;
 pub use pool::Pool;
@@ -57,6 +61,7 @@ pub fn router(source: Arc<dyn Source>) -> Router {
         .route("/ui/{*path}", get(file))
         .route("/ui/api/state", get(state))
         .route("/ui/api/history", get(history))
+        .route("/ui/api/images", get(images))
         .route("/ui/api/stream", get(stream))
         .route("/ui/api/function/{name}", get(function))
         .with_state(Hub::start(source))
@@ -139,6 +144,16 @@ struct HistoryQuery {
 
 async fn history(State(hub): State<Arc<Hub>>, Query(query): Query<HistoryQuery>) -> Response {
     json(hub.history_json(query.span))
+}
+
+#[derive(Debug, Deserialize)]
+struct ImagesQuery {
+    node: String,
+    device: String,
+}
+
+async fn images(State(hub): State<Arc<Hub>>, Query(query): Query<ImagesQuery>) -> Response {
+    json(hub.images_json(&query.node, &query.device))
 }
 
 async fn function(State(hub): State<Arc<Hub>>, Path(name): Path<String>) -> Response {

@@ -1,5 +1,6 @@
 //! The configuration of a gateway, checked before any port opens.
 
+use crate::console::AlertWatch;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -31,6 +32,9 @@ pub struct Options {
     /// ::1, 169.254.…) is called only if the list contains the address itself or `localhost`; a
     /// listed name that resolves to such an address is not enough. Empty: callbacks are disabled.
     pub callback_hosts: Vec<String>,
+    /// A Prometheus server whose firing alerts the console shows, such as http://127.0.0.1:9090;
+    /// empty: none.
+    pub prometheus: String,
     /// Credentials for deploying and removing functions.
     pub admin: AdminOptions,
     /// Options of the engine.
@@ -53,6 +57,7 @@ impl Default for Options {
             tls_key: None,
             shared_memory: true,
             callback_hosts: Vec::new(),
+            prometheus: String::new(),
             admin: AdminOptions::default(),
             engine: baltra_engine::Options::default(),
             limits: LimitOptions::default(),
@@ -239,6 +244,10 @@ impl Options {
         if let Err(problem) = self.engine.check() {
             return Err(invalid("engine", format!("is invalid: {problem}")));
         }
+        if !self.prometheus.is_empty() {
+            AlertWatch::check(&self.prometheus)
+                .map_err(|problem| invalid("prometheus", problem))?;
+        }
         self.validate_limits()?;
         self.validate_keys()?;
         self.validate_open(grpc)?;
@@ -388,9 +397,11 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         type Change = fn(&mut Options);
-        let cases: [(&str, Change); 7] = [
+        let cases: [(&str, Change); 9] = [
             ("grpc_address", |o| o.grpc_address = "nowhere".into()),
             ("state", |o| o.state = PathBuf::new()),
+            ("prometheus", |o| o.prometheus = "https://x".into()),
+            ("prometheus", |o| o.prometheus = "prometheus:9090".into()),
             ("tls_cert", |o| o.tls_cert = Some("x.pem".into())),
             ("limits.head_bytes_max", |o| o.limits.head_bytes_max = 10),
             ("limits.calls_max", |o| o.limits.calls_max = 0),

@@ -276,6 +276,12 @@ impl Node {
         };
         let place = target.pool.place(&record.tenant, session);
         let place = place.map_err(|e| refused(e.to_string()))?;
+        let from = source.pool.with(record.executor, |e| e.process.moves());
+        if from == Some(false) || !place.process.moves() {
+            target.pool.session_ended(place.executor, session);
+            let why = "an executor that takes part was started by a release without moves";
+            return Err(refused(why.into()));
+        }
         let moved = self.send(session, &record, (&source, &target), &place, wait);
         let moved = moved.and_then(|(result, freed)| {
             let moved = wait_for(&result)?;
@@ -462,7 +468,8 @@ impl Node {
     pub(crate) fn describe_sessions(&self) -> HashMap<u64, SessionFacts> {
         let mut waiting = Vec::new();
         for device in &self.devices {
-            for (executor, process) in device.pool.serving() {
+            let serving = device.pool.serving().into_iter();
+            for (executor, process) in serving.filter(|(_, process)| process.moves()) {
                 let call = self.next_number();
                 let (sender, facts) = channel();
                 let mut described = self.moves.described.locked();

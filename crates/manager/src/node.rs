@@ -17,7 +17,7 @@ use baltra_gate::GateOptions;
 use baltra_ring::Locked;
 use baltra_sandbox::group::Groups;
 use baltra_trace::Spans;
-use baltra_wire::executor::{Cause, ToExecutor, ToManager};
+use baltra_wire::executor::{Cause, ToExecutor, ToManager, MOVES, NO_SESSION};
 use baltra_wire::opencl::DEVICE_MAX_COMPUTE_UNITS;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -572,6 +572,14 @@ impl Node {
                     record.instance = instance.chars().take(kept).collect();
                     drop(open);
                     self.urge_registry();
+                }
+            }
+            ToManager::Named {
+                session: NO_SESSION,
+                instance,
+            } => {
+                if instance == MOVES {
+                    process.set_moves();
                 }
             }
             ToManager::Traced { tasks, dropped } => {

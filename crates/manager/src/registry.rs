@@ -6,6 +6,7 @@ mod moving;
 mod orders;
 mod permission;
 mod report;
+mod sessions;
 
 pub use identity::Identity;
 pub(crate) use link::run;

@@ -13,18 +13,19 @@ pub enum Failure {
     /// A name, query, text or number of the request is missing, malformed or beyond its limit.
     /// Remedy: correct what the message names.
     InvalidArgument = 3,
-    /// No such device, node, instance, function, pool or task. Remedy: `baltra devices --all` and
+    /// No such device, node, instance, function, pool, task or session. Remedy: `baltra devices --all` and
     /// `baltra instances` list them; write devices as node/name.
     NotFound = 5,
-    /// The name of a node is in use, or an instance or function of this name belongs to another
-    /// tenant. Remedy: another name (`node.name`), or wait until the other node's lease expires.
+    /// The name of a node is in use, an instance or function of this name belongs to another tenant,
+    /// or a session is being moved already. Remedy: another name (`node.name`), or wait until the
+    /// other node's lease expires, or until the session has moved.
     AlreadyExists = 6,
     /// The token lacks the role for the call, or another node has the name of the calling one.
     /// Remedy: send the token of `registry.tokens` for the role in the message; set another
     /// `node.name`.
     PermissionDenied = 7,
-    /// There are too many nodes, instances, functions, pools or gateways. Remedy: remove some, or
-    /// raise the limit in the message (`registry.limits`).
+    /// There are too many nodes, instances, functions, pools, gateways or moves of sessions. Remedy:
+    /// remove some or wait, or raise the limit in the message (`registry.limits`).
     ResourceExhausted = 8,
     /// A named device is not registered now. Remedy: retry after its node has joined.
     FailedPrecondition = 9,

@@ -384,6 +384,14 @@ impl Operators for Doors {
         operators::end_task(&self.registry, request.into_inner()).map(Response::new)
     }
 
+    async fn move_session(
+        &self,
+        request: Request<proto::MoveSessionRequest>,
+    ) -> Answer<proto::MoveSessionReply> {
+        operator(&request)?;
+        operators::move_session(&self.registry, request.into_inner()).map(Response::new)
+    }
+
     async fn pool_put(&self, request: Request<proto::Pool>) -> Answer<proto::Pool> {
         operator(&request)?;
         let pool = request.into_inner();

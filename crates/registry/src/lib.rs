@@ -23,6 +23,7 @@ mod instances;
 pub mod lock;
 pub mod metrics;
 pub mod model;
+mod moves;
 mod nodes;
 mod operators;
 pub mod options;

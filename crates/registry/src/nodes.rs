@@ -4,6 +4,7 @@ use crate::check;
 use crate::failure::Failure;
 use crate::instances;
 use crate::model::{Accelerator, Stored};
+use crate::moves;
 use crate::options::LimitOptions;
 use crate::records::{Change, DeviceRecord, NodeRecord};
 use crate::registry::{Decided, Registry};
@@ -220,12 +221,14 @@ pub(crate) fn heartbeat(
         check::name("the tenant", tenant)?;
     }
     let stored = stored(request.accelerators)?;
+    moves::check_results(&request.moved)?;
     let mut state = registry.live();
     authentic(&state, &request.node, &request.id)?;
     state.stored(&request.node, stored);
     let weights = request.weights.into_iter().collect();
     state.up(&request.node, request.uptime_s, weights);
     let settled = state.record_heartbeat(&request.node, request.devices);
+    state.moved(&request.node, request.moved);
     registry.counters.heartbeats.inc();
     let reply = proto::HeartbeatReply {
         lease_ms: registry.options.lease().as_millis() as u64,
@@ -235,6 +238,9 @@ pub(crate) fn heartbeat(
         ends: state
             .node(&request.node)
             .map_or_else(Vec::new, |(_, live)| live.ends.clone()),
+        moves: state
+            .node(&request.node)
+            .map_or_else(Vec::new, |(_, live)| live.moves.orders()),
     };
     Ok((reply, settled))
 }
@@ -282,6 +288,7 @@ fn check_loads(devices: &[proto::DeviceLoad], devices_max: usize) -> Result<(), 
                 check::text("the program", program)?;
             }
         }
+        moves::check_sessions(&device.open)?;
     }
     Ok(())
 }

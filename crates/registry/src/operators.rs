@@ -64,6 +64,8 @@ pub(crate) fn devices(
                 version: node.version.clone(),
                 uptime_s: live.uptime_s,
                 weights: live.weights.clone().into_iter().collect(),
+                silence: state.silence(live),
+                moved: live.moves.results().to_vec(),
             });
         }
     }
@@ -133,9 +135,13 @@ fn message(
         memory_used_bytes: load.memory_used_bytes,
         executor_deaths: load.executor_deaths,
         connected: load.instances,
-        // A node that does not report has no known tasks.
+        // A node that does not report has no known tasks and sessions.
         running: match live.phase {
             Phase::Ready => load.running,
+            Phase::Unconfirmed | Phase::Silent => Vec::new(),
+        },
+        open: match live.phase {
+            Phase::Ready => load.open,
             Phase::Unconfirmed | Phase::Silent => Vec::new(),
         },
     }
@@ -168,6 +174,34 @@ pub(crate) fn end_task(
         "an operator ends a task"
     );
     Ok(proto::EndTaskReply {})
+}
+
+/// Orders a node to move a session to another of its devices.
+pub(crate) fn move_session(
+    registry: &Registry,
+    request: proto::MoveSessionRequest,
+) -> Result<proto::MoveSessionReply, Status> {
+    let mut state = registry.live();
+    let (node, from) = {
+        let (node, _, device) = find(&state, &request.device)?;
+        if !node.devices.contains_key(&request.to) {
+            let shown = check::shown(&request.to);
+            return Err(Failure::NotFound.status(format!(
+                "node '{}' has no device '{shown}': sessions move to a device of their node",
+                node.name
+            )));
+        }
+        (node.name.clone(), device.name.clone())
+    };
+    let order = state.move_session(&node, &from, request.session, &request.to)?;
+    tracing::info!(
+        device = request.device,
+        session = request.session,
+        to = request.to,
+        order,
+        "an operator moves a session"
+    );
+    Ok(proto::MoveSessionReply { order })
 }
 
 fn description(device: &DeviceRecord) -> proto::DeviceDescription {

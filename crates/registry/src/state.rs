@@ -11,15 +11,20 @@ pub use live::{accelerator_name, is_same, settled, LiveDevice, LiveNode, Phase};
 
 use crate::allocate::{Index, Policy};
 use crate::clock::LeaseClock;
+use crate::failure::Failure;
 use crate::model::{self, DeviceId, DeviceState, Locality, UTILIZATION};
 use crate::options::QUEUE_WAIT_MS;
 use crate::prometheus::{Named, Values};
 use crate::records::{Change, DeviceRecord, Image, InstanceRecord, NodeRecord};
 use baltra_api::query::Query;
-use baltra_api::registry::{DeviceLoad, TaskEnd};
+use baltra_api::registry::{DeviceLoad, SessionMoved, TaskEnd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
+use tonic::Status;
+
+/// Reason of a node that this registry has not received a heartbeat of.
+const UNCONFIRMED: &str = "its node has sent no heartbeat since the registry started";
 
 /// The registry's memory.
 pub struct State {
@@ -255,6 +260,7 @@ impl State {
             return false;
         };
         live.phase = Phase::Ready;
+        live.has_left = false;
         live.last_heartbeat = now;
         let mut settled = false;
         for load in devices {
@@ -299,6 +305,48 @@ impl State {
         true
     }
 
+    /// Orders a node to move a session; returns the order's id.
+    pub fn move_session(
+        &mut self,
+        node: &str,
+        from: &str,
+        session: u64,
+        to: &str,
+    ) -> Result<String, Status> {
+        let now = self.clock.now();
+        let live = self.live.get_mut(node);
+        let Some(live) = live.filter(|l| l.phase == Phase::Ready && l.has_session(from, session))
+        else {
+            return Err(Failure::NotFound.status(format!(
+                "device '{node}/{from}' has no session {session}: it has ended or moved, or its node does not respond"
+            )));
+        };
+        live.moves.order(session, (from, to), now)
+    }
+
+    /// Records the results of moves that a node reports.
+    pub fn moved(&mut self, node: &str, results: Vec<SessionMoved>) {
+        let now = self.clock.now();
+        if let Some(live) = self.live.get_mut(node) {
+            live.moves.report(results, now);
+        }
+    }
+
+    /// Why no device of a node can be used; empty: they can.
+    pub fn silence(&self, live: &LiveNode) -> String {
+        match live.phase {
+            Phase::Ready => String::new(),
+            Phase::Unconfirmed => UNCONFIRMED.into(),
+            Phase::Silent if live.has_left => {
+                "its manager has left the pool: it was stopped in an orderly way".into()
+            }
+            Phase::Silent => format!(
+                "its lease of {} s has expired: its manager, its host or the network between has failed",
+                self.terms.lease.as_secs_f64()
+            ),
+        }
+    }
+
     /// Records the accelerators in a node's store.
     pub fn stored(&mut self, node: &str, stored: BTreeSet<model::Stored>) {
         let Some(live) = self.live.get_mut(node) else {
@@ -326,6 +374,7 @@ impl State {
     pub fn gone(&mut self, node: &str) {
         if let Some(live) = self.live.get_mut(node) {
             live.phase = Phase::Silent;
+            live.has_left = true;
         }
         self.refresh(node);
     }
@@ -411,10 +460,7 @@ impl State {
     pub fn trouble(&self, live: &LiveNode, device: &str) -> Option<(&'static str, String)> {
         let failure = live.devices.get(device).map(|d| d.load.failure.as_str());
         let (state, reason) = match (live.phase, failure) {
-            (Phase::Unconfirmed, _) => (
-                "unconfirmed",
-                "its node has sent no heartbeat since the registry started",
-            ),
+            (Phase::Unconfirmed, _) => ("unconfirmed", UNCONFIRMED),
             (Phase::Silent, _) => ("silent", "its node sends no heartbeats"),
             (Phase::Ready, None) => ("unconfirmed", "no heartbeat has reported it yet"),
             (Phase::Ready, Some("")) => return None,

@@ -8,6 +8,7 @@
 pub mod browser;
 mod process;
 mod program;
+pub mod prometheus;
 
 pub use process::{
     descriptors, ended, kill, map_count, memory_kib, processes_with, suspend, terminate, threads,

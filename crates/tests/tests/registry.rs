@@ -4,68 +4,21 @@ use baltra_api::client::{self, Instances, Operators};
 use baltra_api::registry::{AllocateRequest, Device, DevicesRequest, StatusRequest};
 use baltra_registry::{Handle, Options, Service};
 use baltra_testkit::Daemon;
+use baltra_tests::prometheus::Prometheus;
 use baltra_tests::{compile, daemon_with, tenants, through, Running};
 use std::future::Future;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Timeout of any step on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A Prometheus server with one target, stopped when dropped.
-struct Prometheus {
-    child: Child,
-    url: String,
-    home: tempfile::TempDir,
-}
-
-impl Prometheus {
-    fn start(target: &str) -> Prometheus {
-        let home = tempfile::tempdir().unwrap();
-        let config = format!(
-            "global:\n  scrape_interval: 200ms\n  scrape_timeout: 200ms\nscrape_configs:\n- job_name: baltra\n  static_configs:\n  - targets: ['{target}']\n"
-        );
-        std::fs::write(home.path().join("prometheus.yml"), config).unwrap();
-        let log = std::fs::File::create(home.path().join("log")).unwrap();
-        let child = Command::new("prometheus")
-            .arg("--config.file=prometheus.yml")
-            .arg("--storage.tsdb.path=data")
-            .arg("--web.listen-address=127.0.0.1:0")
-            .current_dir(home.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("prometheus is installed: scripts/setup.sh test");
-        let mut server = Prometheus {
-            child,
-            url: String::new(),
-            home,
-        };
-        let start = Instant::now();
-        while server.url.is_empty() {
-            assert!(start.elapsed() < PATIENCE, "{}", server.log());
-            std::thread::sleep(Duration::from_millis(20));
-            let log = server.log();
-            let mut lines = log.lines().filter(|l| l.contains("\"Listening on\""));
-            if let Some((_, address)) = lines.next().and_then(|l| l.rsplit_once("address=")) {
-                server.url = format!("http://{address}");
-            }
-        }
-        server
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.home.path().join("log")).unwrap()
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A Prometheus server with one target.
+fn prometheus(target: &str) -> Prometheus {
+    let config = format!(
+        "global:\n  scrape_interval: 200ms\n  scrape_timeout: 200ms\nscrape_configs:\n- job_name: baltra\n  static_configs:\n  - targets: ['{target}']\n"
+    );
+    Prometheus::start(&config, "")
 }
 
 /// Starts a registry on free ports.
@@ -122,7 +75,7 @@ fn free_address() -> String {
 async fn devices_metrics_come_from_a_prometheus_server() {
     let dir = tempfile::tempdir().unwrap();
     let metrics = free_address();
-    let prometheus = Prometheus::start(&metrics);
+    let prometheus = prometheus(&metrics);
     let text = "
         order = ['alive', 'utilization']
         filters = [{ metric = 'alive', max = 0.5 }]
@@ -204,7 +157,7 @@ async fn devices_metrics_come_from_a_prometheus_server() {
 async fn heartbeats_count_while_the_prometheus_server_is_away() {
     let dir = tempfile::tempdir().unwrap();
     let metrics = free_address();
-    let prometheus = Prometheus::start(&metrics);
+    let prometheus = prometheus(&metrics);
     let handle = registry(dir.path(), |options| {
         options.prometheus = prometheus.url.clone();
         options.prometheus_interval_s = 0.2;

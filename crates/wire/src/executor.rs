@@ -101,6 +101,14 @@ pub enum ToExecutor {
     },
 }
 
+/// The number of no session: [`ToManager::Named`] with it names what the executor can do
+/// ([`MOVES`]). An older manager ignores the message.
+pub const NO_SESSION: u64 = 0;
+
+/// The executor describes and moves sessions ([`ToExecutor::Describe`], [`ToExecutor::MoveOut`],
+/// [`ToExecutor::MoveIn`]). Release 0.1.0 did not.
+pub const MOVES: &str = "moves";
+
 /// A session, as its executor sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionFacts {

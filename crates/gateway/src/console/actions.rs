@@ -1,7 +1,8 @@
 //! Operators' actions on devices, which the registry carries out.
 //!
 //! `POST /ui/api/device/{action}` with the JSON `{"device": "node/name"}`, for the action `end` also
-//! with `"task"`, the id of a running task. The header `x-operator-token` has the registry's token
+//! with `"task"`, the id of a running task, for `move` with `"session"`, the number of a session, and
+//! `"to"`, the name of another device of the node. The response of `move` has the order's id. The header `x-operator-token` has the registry's token
 //! of operators; the gateway's own token is that of an application and is never used. A response
 //! reports that the registry accepted the order; the state shows its effect.
 //!
@@ -34,6 +35,12 @@ struct Action {
     /// The id of a running task.
     #[serde(default)]
     task: String,
+    /// The number of a session.
+    #[serde(default)]
+    session: String,
+    /// The device's name that a session moves to.
+    #[serde(default)]
+    to: String,
 }
 
 /// The id of a running task in a page.
@@ -84,7 +91,8 @@ async fn act(
     };
     let ordered = tokio::time::timeout(PATIENCE, order(&options, &action, request));
     match ordered.await {
-        Ok(Ok(())) => StatusCode::NO_CONTENT.into_response(),
+        Ok(Ok(None)) => StatusCode::NO_CONTENT.into_response(),
+        Ok(Ok(Some(order))) => super::json(serde_json::json!({ "order": order }).to_string()),
         Ok(Err(status)) => {
             (failure(&status).status(), format!("{}\n", status.message())).into_response()
         }
@@ -98,10 +106,16 @@ async fn act(
     }
 }
 
-async fn order(options: &client::Options, action: &str, request: Action) -> Result<(), Status> {
+/// Sends an order; returns its id if its result is reported.
+async fn order(
+    options: &client::Options,
+    action: &str,
+    request: Action,
+) -> Result<Option<String>, Status> {
     let mut operators = client::operators(options)
         .map_err(|error| Status::invalid_argument(format!("invalid token: {error}")))?;
     let device = request.device;
+    let mut reported = None;
     match action {
         "cordon" => {
             let request = proto::CordonRequest { device };
@@ -125,10 +139,23 @@ async fn order(options: &client::Options, action: &str, request: Action) -> Resu
             };
             operators.end_task(request).await.map(drop)
         }
+        "move" => {
+            let session = request.session.parse().map_err(|_| {
+                Status::invalid_argument("'session' is not the number of a session")
+            })?;
+            let request = proto::MoveSessionRequest {
+                device,
+                session,
+                to: request.to,
+            };
+            let reply = operators.move_session(request).await;
+            reply.map(|reply| reported = Some(reply.into_inner().order))
+        }
         _ => Err(Status::not_found(
-            "unknown action: expected cordon, uncordon, drain or end",
+            "unknown action: expected cordon, uncordon, drain, end or move",
         )),
-    }
+    }?;
+    Ok(reported)
 }
 
 /// The registry's refusal over HTTP. A missing token is 403, because 401 would make the browser ask
@@ -138,6 +165,7 @@ fn failure(status: &Status) -> Failure {
         Code::InvalidArgument => Failure::BadRequest,
         Code::Unauthenticated | Code::PermissionDenied => Failure::Forbidden,
         Code::NotFound => Failure::NotFound,
+        Code::AlreadyExists | Code::ResourceExhausted => Failure::Conflict,
         Code::Unavailable => Failure::Unavailable,
         _ => Failure::BadGateway,
     }

@@ -43,7 +43,7 @@ macro_rules! assets {
     };
 }
 
-const FILES: usize = 21;
+const FILES: usize = 23;
 
 /// All files.
 pub fn all() -> &'static [Asset] {
@@ -56,8 +56,10 @@ pub fn all() -> &'static [Asset] {
         SCRIPT "chart.js",
         SCRIPT "dom.js",
         SCRIPT "format.js",
+        SCRIPT "images.js",
         SCRIPT "parts.js",
         SCRIPT "running.js",
+        SCRIPT "sessions.js",
         SCRIPT "store.js",
         SCRIPT "stream.js",
         SCRIPT "table.js",

@@ -6,6 +6,7 @@
 //! nothing for [`STALL`] is closed.
 
 use super::history::{History, Now, Span};
+use super::images::Images;
 use super::model::{Source, State};
 use super::view;
 use bytes::Bytes;
@@ -32,6 +33,7 @@ struct Look {
     state: State,
     left_out: usize,
     history: History,
+    images: Images,
     now: Now,
     at_ms: u64,
 }
@@ -73,9 +75,10 @@ impl Hub {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         self.locked(|look| {
             look.now = look.history.feed(&state, Instant::now());
+            look.at_ms = since_1970.map_or(0, |d| d.as_millis() as u64);
+            look.images.feed(&state.devices, look.at_ms);
             look.state = state;
             look.left_out = left_out;
-            look.at_ms = since_1970.map_or(0, |d| d.as_millis() as u64);
         });
         let event = match self.ticks.receiver_count() {
             0 => Bytes::new(),
@@ -92,6 +95,11 @@ impl Hub {
     /// The points of a span.
     pub fn history_json(&self, span: Span) -> String {
         self.locked(|l| view::history_json(&l.state, &l.history, span))
+    }
+
+    /// The image changes of a device; none if the device does not exist.
+    pub fn images_json(&self, node: &str, device: &str) -> String {
+        self.locked(|l| l.images.json(node, device, l.at_ms))
     }
 
     /// A function's details; `None` if the function does not exist.

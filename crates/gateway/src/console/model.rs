@@ -32,6 +32,12 @@ pub struct State {
     pub tenants: Vec<Tenant>,
     /// Functions that can be called.
     pub functions: Vec<Function>,
+    /// Open sessions of the devices.
+    pub sessions: Vec<Session>,
+    /// The results of operators' orders to move sessions, as nodes report them.
+    pub moved: Vec<Moved>,
+    /// Alerts of the Prometheus server; `None`: no server is configured.
+    pub alerts: Option<Alerts>,
 }
 
 impl State {
@@ -195,6 +201,78 @@ pub struct RunningTask {
     pub limit_ms: Option<u64>,
     /// Whether the limit applies only while another tenant waits.
     pub limit_contended: bool,
+}
+
+/// An open session on a device.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Session {
+    /// Its node's name.
+    pub node: String,
+    /// Its device's name on that node.
+    pub device: String,
+    /// Its number on the node. Text, because a script's numbers have 53 bits.
+    pub id: String,
+    /// Its tenant.
+    pub tenant: String,
+    /// The program, as it describes itself.
+    pub program: String,
+    /// The program's process; 0: it is on another host.
+    pub pid: u32,
+    /// Time since its start, seconds.
+    pub age_s: u64,
+    /// Bytes of its objects on the device; `None` if its executor has not reported them.
+    pub resident_bytes: Option<u64>,
+    /// Bytes of its objects in host memory only.
+    pub swapped_bytes: Option<u64>,
+    /// Number of its command queues.
+    pub queues: Option<u32>,
+    /// Whether it can move to another device; `None` if unknown.
+    pub can_move: Option<bool>,
+    /// Why it cannot.
+    pub obstacle: String,
+}
+
+/// The result of an order to move a session.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Moved {
+    /// The order's id.
+    pub order: String,
+    /// The node.
+    pub node: String,
+    /// The session.
+    pub session: String,
+    /// The device that it was on.
+    pub from: String,
+    /// The device that it was to move to.
+    pub to: String,
+    /// Why it has not moved; empty: it has.
+    pub error: String,
+    /// Time during which none of its commands ran, microseconds.
+    pub stopped_us: u64,
+}
+
+/// The alerts of a Prometheus server.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Alerts {
+    /// The server's address.
+    pub address: String,
+    /// Why the server's last response is missing; empty: there is one.
+    pub reason: String,
+    /// The alerts that fire, from the last response.
+    pub firing: Vec<Alert>,
+}
+
+/// An alert that fires.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Alert {
+    /// Its name.
+    pub name: String,
+    /// Its label `severity`.
+    pub severity: String,
+    /// Its annotation `summary`, or else its description.
+    pub summary: String,
+    /// Its start as the server writes it, RFC 3339.
+    pub since: String,
 }
 
 /// A slot of a device that holds one accelerator at a time.

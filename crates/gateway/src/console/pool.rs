@@ -4,7 +4,9 @@
 //! devices keep their last state, without load.
 
 use super::actions::task_id;
-use super::model::{Accelerator, Device, Health, Node, Region, Registry, RunningTask, State};
+use super::model::{
+    Accelerator, Device, Health, Moved, Node, Region, Registry, RunningTask, Session, State,
+};
 use baltra_api::client::{self, Operators};
 use baltra_api::registry::{self as proto, DevicesReply, DevicesRequest};
 use std::collections::BTreeMap;
@@ -75,6 +77,14 @@ impl Pool {
         let devices = snapshot.pool.devices.iter();
         state.devices.extend(devices.map(|d| device(d, reachable)));
         state.nodes.extend(nodes(&snapshot.pool, age_ms));
+        state
+            .moved
+            .extend(snapshot.pool.nodes.iter().flat_map(moved));
+        // Without a report, nothing is known of the sessions.
+        if reachable {
+            let devices = snapshot.pool.devices.iter();
+            state.sessions.extend(devices.flat_map(sessions));
+        }
         // The state has no nodes before the first reply.
         if !snapshot.pool.nodes.is_empty() {
             for tenant in &mut state.tenants {
@@ -182,6 +192,42 @@ fn running(task: &proto::RunningTask) -> RunningTask {
     }
 }
 
+/// A device's open sessions.
+fn sessions(device: &proto::Device) -> impl Iterator<Item = Session> + '_ {
+    let name = device.description.as_ref().map(|d| d.name.clone());
+    let name = name.unwrap_or_default();
+    device.open.iter().map(move |session| {
+        let known = session.described;
+        Session {
+            node: device.node.clone(),
+            device: name.clone(),
+            id: session.id.to_string(),
+            tenant: session.tenant.clone(),
+            program: session.program.clone(),
+            pid: session.pid,
+            age_s: session.age_s,
+            resident_bytes: known.then_some(session.resident_bytes),
+            swapped_bytes: known.then_some(session.swapped_bytes),
+            queues: known.then_some(session.queues),
+            can_move: known.then_some(session.obstacle.is_empty()),
+            obstacle: session.obstacle.clone(),
+        }
+    })
+}
+
+/// The results of a node's moves.
+fn moved(node: &proto::NodeState) -> impl Iterator<Item = Moved> + '_ {
+    node.moved.iter().map(|moved| Moved {
+        order: moved.order.clone(),
+        node: node.name.clone(),
+        session: moved.session.to_string(),
+        from: moved.from.clone(),
+        to: moved.to.clone(),
+        error: moved.error.clone(),
+        stopped_us: moved.stopped_us,
+    })
+}
+
 /// A device's regions in order: loaded and requested accelerators. A device on which programs coexist has one
 /// list, unless it reports its regions.
 fn regions(device: &proto::Device, is_exclusive: bool, count: u32) -> Vec<Region> {
@@ -242,6 +288,7 @@ fn nodes(pool: &DevicesReply, age_ms: u64) -> Vec<Node> {
     for described in &pool.nodes {
         if let Some(node) = nodes.get_mut(described.name.as_str()) {
             node.version.clone_from(&described.version);
+            node.reason.clone_from(&described.silence);
             let is_reachable = node.state != Health::Lost;
             node.uptime_s = described.uptime_s.filter(|_| is_reachable);
         }
@@ -334,6 +381,31 @@ mod tests {
     }
 
     #[test]
+    fn a_session_that_no_executor_described_has_no_numbers() {
+        let mut described = described("n", "ready");
+        let session = proto::SessionLoad {
+            id: 1 << 53 | 1,
+            tenant: "red".into(),
+            ..Default::default()
+        };
+        let known = proto::SessionLoad {
+            described: true,
+            swapped_bytes: 7,
+            obstacle: "it has channels".into(),
+            ..session.clone()
+        };
+        described.open = vec![session, known];
+        let [unknown, known] = sessions(&described).collect::<Vec<_>>().try_into().unwrap();
+        assert_eq!(unknown.id, "9007199254740993");
+        assert_eq!((unknown.resident_bytes, unknown.can_move), (None, None));
+        assert_eq!(
+            (known.swapped_bytes, known.can_move),
+            (Some(7), Some(false))
+        );
+        assert_eq!((known.node.as_str(), known.device.as_str()), ("n", "d"));
+    }
+
+    #[test]
     fn a_tenant_s_share_is_what_nodes_say() {
         let node = |weight| proto::NodeState {
             weights: [("red".to_owned(), weight)].into(),
@@ -358,6 +430,7 @@ mod tests {
             name: name.into(),
             version: "1.2".into(),
             uptime_s: Some(70),
+            silence: if name == "two" { "it has left" } else { "" }.into(),
             ..Default::default()
         };
         let pool = DevicesReply {
@@ -373,6 +446,10 @@ mod tests {
             ("1.2", Some(70))
         );
         assert_eq!(of("two").state, Health::Lost);
+        assert_eq!(
+            (of("one").reason.as_str(), of("two").reason.as_str()),
+            ("", "it has left")
+        );
         assert_eq!(
             (of("two").version.as_str(), of("two").uptime_s),
             ("1.2", None)

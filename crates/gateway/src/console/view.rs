@@ -7,7 +7,8 @@ use super::history::{
     sparse, DeviceNow, FunctionNow, FunctionSeries, History, Now, Ring, Span, Sparse,
 };
 use super::model::{
-    ColdStart, Contract, Device, Function, Node, Placement, Registry, State, Tenant,
+    Alerts, ColdStart, Contract, Device, Function, Moved, Node, Placement, Registry, Session,
+    State, Tenant,
 };
 use serde::{Serialize, Serializer};
 use std::collections::HashSet;
@@ -23,6 +24,8 @@ pub fn bound(state: &mut State) -> usize {
         more
     }
     cut(&mut state.nodes)
+        + cut(&mut state.sessions)
+        + cut(&mut state.moved)
         + cut(&mut state.devices)
         + cut(&mut state.tenants)
         + cut(&mut state.functions)
@@ -69,6 +72,9 @@ struct StateView<'a> {
     devices: Vec<DeviceView<'a>>,
     tenants: Vec<TenantView<'a>>,
     functions: Vec<FunctionView<'a>>,
+    sessions: &'a [Session],
+    moved: &'a [Moved],
+    alerts: &'a Option<Alerts>,
 }
 
 #[derive(Serialize)]
@@ -206,6 +212,9 @@ pub fn state_json(
             .zip(&now.functions)
             .map(function_view)
             .collect(),
+        sessions: &state.sessions,
+        moved: &state.moved,
+        alerts: &state.alerts,
     };
     serde_json::to_string(&view).expect("plain data")
 }

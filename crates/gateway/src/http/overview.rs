@@ -4,7 +4,7 @@ use crate::console::model::{
     ColdStart, Contract, Device, Field, Function, Health, Histogram, Node, Placement, Region,
     State, Tenant,
 };
-use crate::console::{Pool, Source};
+use crate::console::{AlertWatch, Pool, Source};
 use crate::http::gateway::Gateway;
 use crate::http::meters::{bound_ns, Counts, Ending, BUCKETS};
 use crate::http::table::Deployed;
@@ -26,6 +26,8 @@ pub(crate) struct Overview {
     gateway: Weak<Gateway>,
     /// The registry's pool, if there is one.
     pool: Option<Pool>,
+    /// The Prometheus server's alerts, if there is one.
+    alerts: Option<AlertWatch>,
     /// The engine's devices, without a registry.
     places: Arc<Mutex<Vec<Candidate>>>,
 }
@@ -47,6 +49,7 @@ impl Overview {
         let overview = Overview {
             gateway: Arc::downgrade(gateway),
             pool,
+            alerts: AlertWatch::start(&gateway.options.prometheus),
             places: Arc::default(),
         };
         if overview.pool.is_none() {
@@ -99,6 +102,8 @@ impl Source for Overview {
             devices: places.iter().map(device).collect(),
             tenants: tenants(&gateway),
             functions: functions.iter().map(|d| function(&gateway, d)).collect(),
+            alerts: self.alerts.as_ref().map(AlertWatch::alerts),
+            ..State::default()
         };
         if let Some(pool) = &self.pool {
             pool.fill(&mut state);

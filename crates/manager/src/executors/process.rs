@@ -132,6 +132,8 @@ pub struct Process {
     pidfd: OwnedFd,
     child: Mutex<Option<Child>>,
     killed: AtomicBool,
+    /// Whether it describes and moves sessions.
+    moves: AtomicBool,
     /// The tenant for whose task it was killed, and the fault.
     ended_for: OnceLock<(String, Fault)>,
     work: Option<PathBuf>,
@@ -147,12 +149,14 @@ impl Process {
         // An executor that does not read its socket must not delay a connecting client.
         let patience = Some(Duration::from_secs(1));
         set_socket_timeout(channel.as_fd(), Timeout::Send, patience)?;
+        let is_own = child.is_some();
         Ok(Process {
             pid,
             channel,
             pidfd,
             child: Mutex::new(child),
             killed: AtomicBool::new(false),
+            moves: AtomicBool::new(is_own),
             ended_for: OnceLock::new(),
             work: None,
             group: None,
@@ -163,6 +167,17 @@ impl Process {
     pub fn in_its_group(mut self) -> Process {
         self.group = Group::find(self.pid);
         self
+    }
+
+    /// Whether it describes and moves sessions. An adopted executor may be of an older release, which
+    /// closes its socket after a message that it lacks.
+    pub fn moves(&self) -> bool {
+        self.moves.load(Ordering::Acquire)
+    }
+
+    /// Records that an adopted executor describes and moves sessions.
+    pub fn set_moves(&self) {
+        self.moves.store(true, Ordering::Release);
     }
 
     /// Sends one message, with its descriptors.

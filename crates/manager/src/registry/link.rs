@@ -2,6 +2,7 @@
 
 use super::orders::NodeOrders;
 use super::report::{self, Meter};
+use super::sessions::{self, Sessions};
 use super::{identity, moving, Identity};
 use crate::node::Node;
 use crate::options::Options;
@@ -59,6 +60,8 @@ pub struct Link {
     record: PathBuf,
     state: Mutex<State>,
     news: Notify,
+    /// What the registry has of the sessions, and their moves.
+    pub(super) sessions: Sessions,
     /// Number of changes that callers wait for the registry to have.
     changes: AtomicU64,
     /// How many of them were before the last heartbeat that the registry has.
@@ -94,6 +97,7 @@ impl Link {
             record,
             state: Mutex::new(state),
             news: Notify::new(),
+            sessions: Sessions::default(),
             changes: AtomicU64::new(0),
             reported: watch::Sender::new(0),
         }))
@@ -322,6 +326,7 @@ pub(crate) async fn run(node: Arc<Node>, link: Arc<Link>) {
     let _ = link.runtime.set(Handle::current());
     let _ = link.nodes.set(nodes.clone());
     tokio::spawn(make_way(node.clone(), link.clone()));
+    tokio::spawn(sessions::describe(node.clone(), link.clone()));
     let mut member = Member {
         node,
         link,
@@ -434,6 +439,7 @@ impl Member {
                     self.link.joined();
                     self.link.apply(reply.orders);
                     end_tasks(&self.node, &reply.ends);
+                    sessions::carry_out(&self.node, &self.link, reply.moves);
                     if reply.generation != generation {
                         return;
                     }
@@ -450,7 +456,10 @@ impl Member {
     async fn heartbeat(&mut self) -> Result<proto::HeartbeatReply, Status> {
         let changes = self.link.changes.load(Ordering::Acquire);
         let (node, id) = self.link.node_identity(&self.node);
-        let devices = self.meter.loads(&self.node);
+        let mut devices = self.meter.loads(&self.node);
+        for device in &mut devices {
+            device.open = self.link.sessions.of(&self.node, &device.name);
+        }
         let request = proto::HeartbeatRequest {
             node,
             id,
@@ -458,6 +467,7 @@ impl Member {
             uptime_s: self.node.started.elapsed().as_secs(),
             weights: report::weights(&self.node),
             accelerators: report::accelerators(&self.node),
+            moved: self.link.sessions.results(),
         };
         let reply = limited(self.nodes.heartbeat(request)).await?;
         self.link.reported.send_replace(changes);

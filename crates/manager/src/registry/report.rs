@@ -176,6 +176,8 @@ impl Meter {
             memory_used_bytes: memory.fold(0, u64::saturating_add),
             executor_deaths: device.deaths.load(Ordering::Relaxed),
             running: running(node, device, &sessions),
+            // The link adds what executors report about them.
+            open: Vec::new(),
         }
     }
 }
@@ -227,7 +229,7 @@ fn running(
 }
 
 /// A client's text without control characters, shortened.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     let shown = text.chars().take(PROGRAM_CHARS_MAX);
     shown
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })

@@ -1,6 +1,7 @@
 //! The nodes' last reports.
 
 use crate::model;
+use crate::moves::Moves;
 use crate::records::{AcceleratorRecord, DeviceRecord};
 use baltra_api::query::{Field, Query};
 use baltra_api::registry::{self as proto, DeviceLoad};
@@ -35,6 +36,10 @@ pub struct LiveNode {
     pub stored: BTreeSet<model::Stored>,
     /// Operators' orders to end tasks, until the tasks are no longer reported.
     pub ends: Vec<proto::TaskEnd>,
+    /// Operators' orders to move sessions, and their results.
+    pub moves: Moves,
+    /// Whether it left the pool at its own request.
+    pub has_left: bool,
 }
 
 impl LiveNode {
@@ -48,6 +53,8 @@ impl LiveNode {
             devices: BTreeMap::new(),
             stored: BTreeSet::new(),
             ends: Vec::new(),
+            moves: Moves::default(),
+            has_left: false,
         }
     }
 
@@ -56,6 +63,12 @@ impl LiveNode {
         let device = self.devices.get(&task.device);
         let mut running = device.into_iter().flat_map(|d| &d.load.running);
         running.any(|r| (r.lease, r.started_ns) == (task.lease, task.started_ns))
+    }
+
+    /// Whether the last report of a device lists a session.
+    pub fn has_session(&self, device: &str, session: u64) -> bool {
+        let device = self.devices.get(device);
+        device.is_some_and(|d| d.load.open.iter().any(|s| s.id == session))
     }
 
     /// Removes the orders whose tasks have ended.

@@ -1,18 +1,18 @@
 //! The console at `/ui/` in a real headless Chromium: a real pool and function, a phone, a lost
 //! connection, and names that contain markup. Pictures go to `target/screenshots`.
 
-use baltra_gateway::console::model::{
-    Contract, Device, Field, Function, Health, Histogram, Node, Placement, Region, Registry,
-    RunningTask, State, Tenant,
-};
-use baltra_gateway::console::{self, Source};
+mod actions;
+mod data;
+
+use baltra_gateway::console::{self, model::State};
 use baltra_testkit::{Daemon, Options, Service};
 use baltra_tests::browser::Browser;
-use baltra_tests::{baltra, compile, daemon_with, root, tenants, through, Running};
+use baltra_tests::{baltra, compile, root, tenants, through, Running};
+use data::{hostile_state, views, Page};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// A registry, a node and a gateway as processes.
 struct Pool {
@@ -48,8 +48,23 @@ impl Pool {
     }
 
     fn join(registry: Service, node_options: &[&str], gateway_options: &[&str]) -> Pool {
+        Pool::join_with(registry, node_options, "", gateway_options)
+    }
+
+    /// `config`: the node's configuration file.
+    fn join_with(
+        registry: Service,
+        node_options: &[&str],
+        config: &str,
+        gateway_options: &[&str],
+    ) -> Pool {
         let url = format!("node.registry={}", registry.url());
-        let node = daemon_with(&[&["node.name=isabela", &url], node_options].concat());
+        let set = [&["node.name=isabela", &url], node_options].concat();
+        let node = Options {
+            set: set.iter().map(|s| s.to_string()).collect(),
+            config: config.to_owned(),
+        };
+        let node = Daemon::start_with(baltra(), &node).expect("a node starts");
         let mut options = Pool::options(&registry, &node);
         let more = gateway_options.iter().map(|o| o.to_string());
         options.set.extend(more);
@@ -292,8 +307,14 @@ fn an_endless_kernel_is_shown_and_ended() {
     browser.click("dialog [type=submit]");
     browser.until_text("dialog .result", "The device is cordoned. Observed");
 
-    drop(pool.node);
+    // A lost node has its time and its reason.
+    let mut pool = pool;
+    pool.node.kill().unwrap();
     browser.until_text("#problems", "no heartbeat for");
+    browser.until_text("#problems", "its lease of");
+    browser.open(&pool.page("nodes"));
+    browser.until_text("#main table", "its manager, its host or the network");
+    browser.screenshot("console-lost-node", true);
 }
 
 #[test]
@@ -612,158 +633,6 @@ fn an_empty_gateway_says_what_to_do() {
         browser.until_text("#main", text);
     }
     nothing_went_wrong(&browser);
-}
-
-/// The console in this process, with a state that a real pool would reject.
-struct Page {
-    state: Arc<Mutex<State>>,
-    address: std::net::SocketAddr,
-    _runtime: tokio::runtime::Runtime,
-}
-
-struct PublishedState(Arc<Mutex<State>>);
-
-impl Source for PublishedState {
-    fn state(&self) -> State {
-        let mut state = self.0.lock().unwrap();
-        for function in &mut state.functions {
-            function.calls += 10;
-            function.latency.counts[1] += 10;
-        }
-        state.clone()
-    }
-}
-
-impl Page {
-    fn start(state: State) -> Page {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
-        let state = Arc::new(Mutex::new(state));
-        let listener = runtime
-            .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
-            .unwrap();
-        let address = listener.local_addr().unwrap();
-        let source = Arc::new(PublishedState(state.clone()));
-        runtime.spawn(async move { axum::serve(listener, console::router(source)).await });
-        Page {
-            state,
-            address,
-            _runtime: runtime,
-        }
-    }
-
-    fn state(&self) -> State {
-        self.state.lock().unwrap().clone()
-    }
-
-    fn at(&self, view: &str) -> String {
-        format!("http://{}/ui/#/{view}", self.address)
-    }
-}
-
-fn escaped(name: &str) -> String {
-    name.bytes().map(|b| format!("%{b:02X}")).collect()
-}
-
-/// Every view of a state, including those of its functions and devices.
-fn views(state: &State) -> Vec<String> {
-    let mut views: Vec<String> = ["", "functions", "devices", "tenants", "nodes"]
-        .map(str::to_owned)
-        .into();
-    let functions = state
-        .functions
-        .iter()
-        .map(|f| format!("functions/{}", escaped(&f.name)));
-    let devices = state
-        .devices
-        .iter()
-        .map(|d| format!("devices/{}/{}", escaped(&d.node), escaped(&d.name)));
-    views.extend(functions.chain(devices));
-    views
-}
-
-/// A function, a device, a node and a tenant for every hostile name, and long names.
-fn hostile_state() -> State {
-    let mut state = State {
-        registry: Some(Registry {
-            address: HOSTILE[0].into(),
-            reason: HOSTILE[1].into(),
-            ..Registry::default()
-        }),
-        ..State::default()
-    };
-    let long = "x".repeat(200);
-    for name in HOSTILE.into_iter().chain(["sobel", long.as_str()]) {
-        let text = || name.to_owned();
-        state.nodes.push(Node {
-            name: text(),
-            address: text(),
-            version: text(),
-            reason: text(),
-            state: Health::Lost,
-            ..Node::default()
-        });
-        state.devices.push(Device {
-            node: text(),
-            name: text(),
-            model: text(),
-            vendor: text(),
-            reason: text(),
-            state: Health::Failed,
-            regions: vec![Region::default(); 3],
-            running: vec![RunningTask {
-                id: text(),
-                tenant: text(),
-                programs: vec![text(), text()],
-                stalled_ms: 42_000,
-                ..RunningTask::default()
-            }],
-            ..Device::default()
-        });
-        state.tenants.push(Tenant {
-            name: text(),
-            ..Tenant::default()
-        });
-        let field = |from: &str| Field {
-            name: text(),
-            from: from.into(),
-            kind: text(),
-            shape: text(),
-            ..Field::default()
-        };
-        state.functions.push(Function {
-            name: text(),
-            description: text(),
-            tenant: text(),
-            reason: text(),
-            implementations: vec![text()],
-            contract: Contract {
-                inputs: vec![field("query"), field("header"), field("body")],
-                ..Contract::default()
-            },
-            placements: vec![Placement {
-                node: text(),
-                device: text(),
-                loaded: true,
-            }],
-            latency: Histogram {
-                bounds_ns: vec![1_000, 1_000_000],
-                counts: vec![0; 3],
-            },
-            cold_recent: vec![console::model::ColdStart {
-                at_ms: 1,
-                node: text(),
-                device: text(),
-                parts: vec![(text(), 1_000_000)],
-            }],
-            cold_starts: 1,
-            ..Function::default()
-        });
-    }
-    state
 }
 
 /// The number of streams is limited: a page that is closed releases its stream.
