@@ -32,7 +32,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 venv=$root/target/venv
 
 packages_base='build-essential curl pkg-config protobuf-compiler ocl-icd-libopencl1 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd python3 python3-venv'
-packages_test='clang-16 perl g++ clinfo iproute2 prometheus chromium chromium-driver fonts-dejavu-core'
+packages_test='clang-16 perl g++ clinfo iproute2 prometheus zsh fish chromium chromium-driver fonts-dejavu-core'
 packages_board='clang-16 libclang-rt-16-dev llvm-16 perl g++ make iproute2 iputils-ping procps tcpdump nginx-light haproxy apache2-utils nghttp2-client wrk chromium chromium-driver'
 packages_vm='qemu-system-x86 cpio binutils'
 packages_fabric='clang-16 perl g++ make gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf'

@@ -197,6 +197,9 @@ pub enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Print the names that may be at the cursor; completion scripts call it
+    #[command(hide = true)]
+    Complete(Complete),
     /// Write the manual pages of all commands to a directory
     #[command(hide = true)]
     Manual {
@@ -253,6 +256,16 @@ pub enum Session {
         #[command(flatten)]
         json: Json,
     },
+}
+
+/// `baltra complete`
+#[derive(Debug, ClapArgs)]
+pub struct Complete {
+    /// The number of the word at the cursor, from 0
+    pub index: usize,
+    /// The words of the command line, from the program's name
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub words: Vec<String>,
 }
 
 /// `baltra probe`

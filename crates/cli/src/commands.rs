@@ -2,6 +2,7 @@
 
 mod accelerator;
 mod board;
+mod completion;
 mod daemon;
 mod demo;
 mod devices;
@@ -67,9 +68,9 @@ pub fn dispatch(args: Args) -> Result<ExitCode> {
         Command::Doctor(args) => doctor::doctor(&args, &paths),
         Command::Tenant(tenant) => tenant::tenant(&paths, tenant).map(done),
         Command::Accelerator(accelerator) => accelerator::accelerator(&paths, accelerator),
-        Command::Completion { shell } => {
-            let mut command = Args::command();
-            clap_complete::generate(shell, &mut command, "baltra", &mut Stdout);
+        Command::Completion { shell } => completion::script(shell).map(done),
+        Command::Complete(args) => {
+            completion::complete(args, paths);
             Ok(ExitCode::SUCCESS)
         }
         Command::Manual { directory } => clap_mangen::generate_to(Args::command(), &directory)
