@@ -1,4 +1,4 @@
-//! `baltra doctor --bundle`.
+//! `baltra doctor`: archives for reports, and hosts that lack something.
 
 use baltra_testkit::{Daemon, Options};
 use std::collections::BTreeMap;
@@ -78,4 +78,46 @@ fn test_without_a_daemon_a_bundle_has_the_errors() {
     let files = files(&archive);
     assert!(files["status.json"].contains("baltra up"), "{files:?}");
     assert!(files["doctor.json"].contains("\"verdict\""), "{files:?}");
+}
+
+/// A program that starts another one on a kernel without `memfd_create`.
+fn old_kernel(home: &Path) -> std::path::PathBuf {
+    let program = home.join("old_kernel");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/old_kernel.c");
+    let made = Command::new("cc")
+        .arg("-o")
+        .args([&program, &source])
+        .status();
+    assert!(made.unwrap().success());
+    program
+}
+
+#[test]
+fn test_an_unsupported_kernel_is_named_with_the_remedy() {
+    let home = tempfile::tempdir().unwrap();
+    let old = old_kernel(home.path());
+    let run = |arguments: &[&str]| {
+        Command::new(&old)
+            .arg(BALTRA)
+            .args(arguments)
+            .env("BALTRA_RUNTIME_DIR", home.path().join("run"))
+            .env_remove("BALTRA_ENDPOINT")
+            .output()
+            .unwrap()
+    };
+    let doctor = run(&["doctor", "--json"]);
+    assert_eq!(doctor.status.code(), Some(1), "{doctor:?}");
+    let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    let mut findings = findings.as_array().unwrap().iter();
+    let finding = findings.find(|f| f["what"] == "sealed memfd").unwrap();
+    assert_eq!(finding["verdict"], "bad", "{finding}");
+    assert!(finding["mend"].as_str().unwrap().contains("Linux 3.17"));
+    // A program is refused with the system call, and leaves no daemon.
+    let shared = run(&["run", "--standalone", "--", "true"]);
+    let error = String::from_utf8_lossy(&shared.stderr);
+    assert!(!shared.status.success(), "{error}");
+    assert!(
+        error.contains("memfd_create") && error.contains("baltra doctor"),
+        "{error}"
+    );
 }

@@ -33,9 +33,21 @@ const PROBED_MAX: Duration = Duration::from_secs(60);
 /// Signals the manager's shutdown, and how long running sessions may continue.
 pub(crate) type Stop = tokio::sync::watch::Sender<Option<Duration>>;
 
+/// Tries the system calls without which no session is possible.
+fn check_kernel() -> Result<()> {
+    let remedy = "this kernel is not supported (`baltra doctor` lists what the host lacks)";
+    let own = rustix::process::getpid();
+    baltra_ring::memory::create_sealed("baltra-check", 1)
+        .with_context(|| format!("cannot create shared memory (memfd_create): {remedy}"))?;
+    rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty())
+        .with_context(|| format!("cannot watch processes (pidfd_open): {remedy}"))?;
+    Ok(())
+}
+
 impl Service {
     /// Checks and acquires everything that only one manager can have.
     pub fn new(options: Options) -> Result<Service> {
+        check_kernel()?;
         let lock = lock::Lock::take(&options.paths)?;
         let state = &options.paths.state;
         std::fs::create_dir_all(state)
