@@ -11,7 +11,7 @@ pub use board::{Board, BoardCommand, Network, Policy, Trace};
 pub use daemon::{Background, Config, Gateway, Manager, Registry, Up};
 pub use demo::{Demo, DemoProgram};
 pub use function::{Door, Function, Invoke, Push};
-pub use pool::{Device, Instances, Pool, RegistryAt};
+pub use pool::{Device, Instances, Live, Pool, RegistryAt};
 pub use vm::{Attach, Vfun, Vm};
 
 use crate::daemons::Daemon;

@@ -7,6 +7,7 @@ mod daemon;
 mod demo;
 mod devices;
 mod doctor;
+mod drain;
 mod executor;
 mod function;
 mod library;

@@ -301,6 +301,40 @@ fn test_a_cordoned_device_takes_nobody_new_and_a_drained_one_is_left() {
 }
 
 #[test]
+fn test_a_device_that_is_drained_live_is_cordoned_and_takes_no_session_back() {
+    let registry = registry();
+    let devices = "[[device]]\nname = 'a'\nselect = '0'\n[[device]]\nname = 'b'\nselect = '1'\n";
+    let east = node("east", &registry, devices);
+    let stream = east.connect().unwrap();
+    let (welcome, _) = handshake::hello(&stream, &hello("a")).unwrap();
+    welcome.unwrap();
+    let sessions = || -> Value {
+        let list = east.text(&["session", "ls", "--json"]).unwrap();
+        serde_json::from_str(&list).unwrap()
+    };
+    let number = sessions()[0]["id"].to_string();
+    let drained = east.baltra(&["device", "drain", "east/a", "--live"]);
+    let drained = drained.unwrap();
+    assert_eq!(drained.status.code(), Some(0), "{drained:?}");
+    assert_eq!(sessions()[0]["device"], "b");
+    assert_eq!(device(&registry, "east/a").unwrap()["cordoned"], true);
+    until("a moved session is refused", || {
+        let back = east.baltra(&["session", "move", &number, "--to", "a"]);
+        let error = text(&back.unwrap().stderr);
+        error.contains("it is cordoned")
+    })
+    .unwrap();
+    // So the other device keeps it.
+    let kept = east.baltra(&["device", "drain", "east/b", "--live"]);
+    let kept = kept.unwrap();
+    assert_eq!(kept.status.code(), Some(1), "{kept:?}");
+    assert!(text(&kept.stdout).contains("it is cordoned"), "{kept:?}");
+    let elsewhere = east.baltra(&["device", "drain", "west/a", "--live"]);
+    let error = text(&elsewhere.unwrap().stderr);
+    assert!(error.contains("run the command on 'west'"), "{error}");
+}
+
+#[test]
 fn test_pools_are_made_listed_and_removed() {
     let registry = registry();
     let _east = node("east", &registry, "");

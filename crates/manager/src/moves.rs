@@ -318,7 +318,8 @@ impl Node {
         (source, target): (&Arc<Device>, &Arc<Device>),
         force: bool,
     ) -> Result<(), Error> {
-        let device = target.name().to_owned();
+        let device_name = target.name();
+        let device = device_name.to_owned();
         let refused = |why: &str| {
             Err(Error::Refused {
                 session,
@@ -336,6 +337,11 @@ impl Node {
         let tenant = tenant.unwrap_or_else(|| Tenant::named(&record.tenant));
         if !allows(target, &tenant) {
             return refused("its tenant may not use that device");
+        }
+        let link = self.registry.as_ref();
+        let order = link.and_then(|l| l.refusal(device_name, &record.instance, tenant.owner()));
+        if order.is_some() {
+            return refused("it is cordoned (`baltra device uncordon` ends that)");
         }
         if let Some(why) = cannot(record) {
             return refused(why);

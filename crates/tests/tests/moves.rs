@@ -264,6 +264,82 @@ fn test_shared_virtual_memory_stays() {
     assert!(!running.has_ended());
 }
 
+#[test]
+fn test_a_program_with_variables_of_its_own_stays() {
+    let driver = compile_driver("variables_driver");
+    let keys = format!("driver = '{}'", driver.display());
+    let daemon = two(&keys);
+    let mut program = moving(&daemon, &["0", "65536", "1"]);
+    let (session, _) = only(&daemon);
+    let error = refusal(&move_with(&daemon, session, "b", &[]));
+    assert!(error.contains("variables of its own"), "{error}");
+    let listed = &json(&daemon, &["session", "ls"])[0];
+    assert_eq!(listed["can_move"], false, "{listed}");
+    program.wait_progress();
+    assert_eq!(only(&daemon), (session, "a".into()));
+}
+
+/// `baltra device drain DEVICE --live`: the exit code and the answer.
+fn drain(daemon: &Daemon, device: &str) -> (Option<i32>, serde_json::Value) {
+    let output = daemon.baltra(&["device", "drain", device, "--live", "--json"]);
+    let output = output.expect("the tool runs");
+    let answer = serde_json::from_slice(&output.stdout);
+    let answer = answer.unwrap_or_else(|_| panic!("{output:?}"));
+    (output.status.code(), answer)
+}
+
+#[test]
+fn test_a_drained_device_keeps_only_sessions_that_cannot_move_and_names_the_reason() {
+    let daemon = two("");
+    let mut first = moving(&daemon, &["0", "65536", "1"]);
+    let mut second = moving(&daemon, &["0", "65536", "1"]);
+    let stays = ["--tenant", "red", "--device", "a"];
+    let mut fixed = Running::start(through_with(&daemon, &stays, compile("svm_stays")));
+    fixed.wait_line("allocated");
+    let (code, drained) = drain(&daemon, "a");
+    assert_eq!(code, Some(1), "{drained}");
+    let moved = drained["moved"].as_array().expect("a list");
+    assert!(
+        moved.len() == 2 && moved.iter().all(|m| m["to"] == "b"),
+        "{drained}"
+    );
+    let stayed = drained["stayed"].as_array().expect("a list");
+    assert_eq!(stayed.len(), 1, "{drained}");
+    assert_eq!(stayed[0]["pid"], fixed.pid(), "{drained}");
+    let reason = &stayed[0]["reasons"][0]["reason"];
+    assert_eq!(*reason, "it has shared virtual memory", "{drained}");
+    first.wait_progress();
+    second.wait_progress();
+    drop(fixed);
+    until("its session ends", || session_count(&daemon) == 2).unwrap();
+    // Nothing is left to move.
+    let (code, drained) = drain(&daemon, "a");
+    assert_eq!(code, Some(0), "{drained}");
+    assert_eq!(drained["moved"], serde_json::json!([]));
+    let (code, drained) = drain(&daemon, "b");
+    assert_eq!(code, Some(0), "{drained}");
+    first.wait_progress();
+    second.wait_progress();
+    let output = daemon.baltra(&["device", "drain", "c", "--live"]);
+    let error = refusal(&output.expect("the tool runs"));
+    assert!(error.contains("there is no device 'c'"), "{error}");
+    nothing_panicked(&daemon);
+}
+
+#[test]
+fn test_the_only_device_of_a_node_keeps_its_sessions() {
+    let daemon = Daemon::start_with(baltra(), &Options::default()).expect("a daemon starts");
+    tenants(&daemon, &["red"]);
+    let mut command = through_with(&daemon, &["--tenant", "red"], compile("moving"));
+    command.arg("0");
+    let mut program = Running::start(command);
+    program.wait_line("round");
+    let (code, drained) = drain(&daemon, "device0");
+    assert_eq!(code, Some(1), "{drained}");
+    let reason = &drained["stayed"][0]["reasons"][0]["reason"];
+    assert_eq!(*reason, "the node has no other device", "{drained}");
+}
+
 /// Which process is killed while a session moves.
 #[derive(Clone, Copy, PartialEq)]
 enum Victim {

@@ -45,18 +45,51 @@ pub enum Device {
     },
     /// Cordon the device, move its instances to others, and wait until they have left; exit code 1
     /// if some have not
-    #[command(after_help = "Example:\n  baltra device drain node-1/gpu0")]
+    ///
+    /// With --live, its sessions move to other devices of the node while their programs run; exit
+    /// code 1 if some stay.
+    #[command(after_help = "Examples:
+  baltra device drain node-1/gpu0
+  baltra device drain node-1/gpu0 --live
+  baltra device drain gpu0 --live --json")]
     Drain {
-        /// node/name
+        /// node/name; with --live also a name on this node, which is then not cordoned
         device: String,
         /// Time to wait, seconds; 0: do not wait
-        #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+        #[arg(
+            long,
+            value_name = "SECONDS",
+            default_value_t = 60,
+            conflicts_with = "live"
+        )]
         wait: u64,
+        #[command(flatten)]
+        live: Live,
         #[command(flatten)]
         at: RegistryAt,
         #[command(flatten)]
         json: Json,
     },
+}
+
+/// `baltra device drain --live`
+#[derive(Debug, ClapArgs)]
+pub struct Live {
+    /// Move the sessions of a device of this node
+    #[arg(long)]
+    pub live: bool,
+    /// Give a session's move up if a running command takes longer, milliseconds, at most 10000
+    /// [default: 2000]
+    #[arg(
+        long,
+        value_name = "MS",
+        requires = "live",
+        value_parser = clap::value_parser!(u32).range(0..=10_000)
+    )]
+    pub wait_ms: Option<u32>,
+    /// Move sessions although facts about the devices differ that programs may have read
+    #[arg(long, requires = "live")]
+    pub force: bool,
 }
 
 /// `baltra instances`

@@ -1,5 +1,6 @@
 //! `baltra device`, `baltra instances`, `baltra pool`, and `baltra devices` for the pool.
 
+use super::drain;
 use crate::args::{Device, Devices, Instances, Pool};
 use crate::exit::Exit;
 use crate::output::{self, Table};
@@ -145,9 +146,17 @@ pub fn device(command: Device, paths: &PathOptions) -> Result<ExitCode> {
         }
         Device::Drain {
             device,
+            live,
+            at,
+            json,
+            ..
+        } if live.live => drain::live(&device, &live, &at, paths, json.json),
+        Device::Drain {
+            device,
             wait,
             at,
             json,
+            ..
         } => {
             let registry = Registry::connect(&at, paths)?;
             drain(&registry, &device, Duration::from_secs(wait), json.json)

@@ -758,6 +758,7 @@ impl Session {
             fixed: false,
             compiled: Mutex::default(),
             image: Mutex::default(),
+            has_variables: false.into(),
         })))
     }
 

@@ -13,7 +13,7 @@ pub mod link;
 
 pub(super) use ahead::{track, Tracker};
 
-use super::objects::Place;
+use super::objects::{Place, Program};
 use super::table::Object;
 use super::{Arena, Session};
 use baltra_ring::{Locked, Memory, Position};
@@ -22,10 +22,18 @@ use baltra_wire::moves::RingPosition;
 use baltra_wire::Id;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 /// The id of the arena of contents, while objects are made.
 const CONTENTS: u32 = u32::MAX;
+
+/// No call of OpenCL reads the variables of a program.
+const VARIABLES: &str = "a program has variables of its own, which cannot be read";
+
+fn has_variables(program: &Program) -> bool {
+    program.has_variables.load(Ordering::Relaxed)
+}
 
 /// Maximum size of a plan or a state: sources and binaries of programs.
 const MESSAGE_BYTES_MAX: u64 = 1 << 30;
@@ -124,6 +132,12 @@ impl Session {
                     return Some("it has a context of sub-devices".into());
                 }
                 Object::Failed(_) => {}
+                Object::Program(program) if has_variables(&program) => {
+                    return Some(VARIABLES.into());
+                }
+                Object::Kernel(kernel) if has_variables(&kernel.program) => {
+                    return Some(VARIABLES.into());
+                }
                 _ if self.ledger.recipe(id).is_none() => unknown = Some(id),
                 _ => {}
             }

@@ -187,6 +187,8 @@ pub struct Program {
     pub fixed: bool,
     /// On a device that holds one image at a time: its claim to it; `None`: it may not run.
     pub image: Mutex<Option<Use>>,
+    /// It has variables of its own that kernels write, which outlive them and which no call reads.
+    pub has_variables: AtomicBool,
 }
 
 impl Program {

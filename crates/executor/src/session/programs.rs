@@ -229,6 +229,7 @@ impl Session {
             fixed,
             compiled: Mutex::default(),
             image: Mutex::default(),
+            has_variables: false.into(),
         };
         self.objects
             .insert(id, Object::Program(Arc::new(program)))
@@ -463,6 +464,13 @@ impl Session {
             };
             (*id, status, options.clone(), log, kind as u32)
         });
+        let variables = program.context.devices.iter().any(|(_, device)| {
+            // Before OpenCL 2.0, programs have no variables, and drivers refuse the question.
+            let bytes = driver.build_info(*device, CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE as u32);
+            bytes.is_ok_and(|bytes| number(&bytes) > 0)
+        });
+        // Kernels of an earlier build may still be there.
+        program.has_variables.fetch_or(variables, Ordering::Relaxed);
         let kernels = program
             .context
             .devices

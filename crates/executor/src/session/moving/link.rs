@@ -104,6 +104,11 @@ impl Source<'_> {
                 wait.as_millis()
             )
         })?;
+        // What has come since the first look.
+        if let Some(obstacle) = self.session.obstacle() {
+            frozen.resume();
+            return Err(obstacle);
+        }
         let sent = self.send_state(&frozen, (stopped_ns, &planned), room.as_ref(), copies);
         match sent.and_then(|()| self.started()) {
             Ok(()) => {
