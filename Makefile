@@ -2,7 +2,7 @@
 CARGO ?= cargo
 OUT := target
 
-.PHONY: all demo test test-ci test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-hdl test-live test-board test-drivers test-messages test-vm \
+.PHONY: all demo test test-ci test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-kills test-hdl test-live test-board test-drivers test-messages test-vm \
 	test-kubernetes test-kubernetes-api test-packages packages kernel-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-cluster-kubernetes bench-board bench-messages bench-kernels \
 	bench-vm bench-kubernetes cluster-demo docs apps build humboldt setup clean help
 
@@ -45,6 +45,11 @@ integration: ## tests with real daemons, drivers and programs
 
 fuzz: ## fuzzes each decoder for 10 s (BALTRA_FUZZ_SECONDS)
 	@scripts/test.sh fuzz
+
+test-kills: ## kills executors, the client or the manager during live moves, 60 times each (BALTRA_KILLS)
+	@$(CARGO) build --workspace --locked --lib --bins
+	@BALTRA_KILLS=$${BALTRA_KILLS:-60} $(CARGO) test --locked -p baltra-tests --test moves -- --test-threads=1 \
+		--nocapture no_session_is_lost outlives_its_former_executor dies_while_its_session_moves
 
 test-messages: ## tests of the message library: shared memory, TCP, faults, hostile bytes
 	@scripts/test.sh messages

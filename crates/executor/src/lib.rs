@@ -21,6 +21,7 @@ pub mod binaries;
 pub mod capture;
 pub mod driver;
 pub mod health;
+mod host;
 pub mod images;
 mod load;
 pub mod process;

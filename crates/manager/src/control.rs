@@ -333,9 +333,10 @@ impl Control for Operator {
             from: moved.from,
             to: moved.to,
             took_us: moved.took.as_micros() as u64,
-            stopped_us: moved.stopped.as_micros() as u64,
-            bytes: moved.bytes.0,
-            stopped_bytes: moved.bytes.1,
+            stopped_us: moved.cost.stopped.as_micros() as u64,
+            bytes: moved.cost.bytes.0,
+            stopped_bytes: moved.cost.bytes.1,
+            stopped_objects: moved.cost.stopped_objects,
         }))
     }
 

@@ -43,11 +43,20 @@ pub struct Moved {
     pub to: String,
     /// The whole move.
     pub took: Duration,
-    /// Time during which none of its commands ran.
+    /// What it has cost.
+    pub cost: Cost,
+}
+
+/// What a move has cost, as the target reports it.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Time during which none of the session's commands ran.
     pub stopped: Duration,
     /// Bytes of its objects that were copied, and those of them that were copied while it was
     /// stopped.
     pub bytes: (u64, u64),
+    /// Objects that were made or written at the target while it was stopped.
+    pub stopped_objects: u64,
 }
 
 /// Reasons for which a session does not move. It continues where it is, or has ended.
@@ -110,8 +119,8 @@ struct Move {
     freed: Sender<()>,
 }
 
-/// The time for which a session was stopped and the bytes copied, or why it has not moved.
-type Outcome = Result<(Duration, (u64, u64)), String>;
+/// What a move has cost, or why the session has not moved.
+type Outcome = Result<Cost, String>;
 
 impl Move {
     /// Reports the session's end, if there is nothing left of it.
@@ -291,12 +300,11 @@ impl Node {
         });
         let is_source_out = reserved.end();
         match moved {
-            Ok((stopped, bytes)) => Ok(Moved {
+            Ok(cost) => Ok(Moved {
                 from: source.name().to_owned(),
                 to: target.name().to_owned(),
                 took: began.elapsed(),
-                stopped,
-                bytes,
+                cost,
             }),
             Err(why) => {
                 if is_source_out {
@@ -442,14 +450,7 @@ impl Node {
     }
 
     /// A session has started at its target.
-    pub(crate) fn move_started(
-        &self,
-        device: &Device,
-        executor: u64,
-        session: u64,
-        stopped: Duration,
-        bytes: (u64, u64),
-    ) {
+    pub(crate) fn move_started(&self, device: &Device, executor: u64, session: u64, cost: Cost) {
         let Some((record, result)) = self.moves.started(executor, session) else {
             return;
         };
@@ -461,13 +462,13 @@ impl Node {
             session,
             tenant,
             device = device.name(),
-            stopped_us = stopped.as_micros() as u64,
-            bytes = bytes.0,
-            stopped_bytes = bytes.1,
+            stopped_us = cost.stopped.as_micros() as u64,
+            bytes = cost.bytes.0,
+            stopped_bytes = cost.bytes.1,
             "session moved"
         );
         // The operator may have given up.
-        let _ = result.send(Ok((stopped, bytes)));
+        let _ = result.send(Ok(cost));
     }
 
     /// What the executors report about their sessions.

@@ -7,7 +7,7 @@ use crate::executors::{Description, Fault, Launch, Phase, Pool, PoolOptions, Pro
 use crate::gate_thread::{Gate, Lease, TaskLimit};
 use crate::images::Images;
 use crate::loads::Loads;
-use crate::moves::Moves;
+use crate::moves::{Cost, Moves};
 use crate::options::{DeviceOptions, ImageKind, Isolation, Options};
 use crate::programs::Question;
 use crate::registry::Link;
@@ -606,9 +606,14 @@ impl Node {
                 session,
                 stopped_us,
                 bytes,
+                stopped_objects,
             } => {
-                let stopped = Duration::from_micros(stopped_us);
-                self.move_started(device, id, session, stopped, bytes);
+                let cost = Cost {
+                    stopped: Duration::from_micros(stopped_us),
+                    bytes,
+                    stopped_objects,
+                };
+                self.move_started(device, id, session, cost);
             }
             ToManager::MoveFailed { session, reason } => {
                 self.moves.failed(id, session, clip(&reason));

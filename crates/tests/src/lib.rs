@@ -6,10 +6,12 @@
 #![forbid(unsafe_code)]
 
 pub mod browser;
+mod mover;
 mod process;
 mod program;
 pub mod prometheus;
 
+pub use mover::Mover;
 pub use process::{
     descriptors, ended, kill, map_count, memory_kib, processes_with, suspend, terminate, threads,
     Suspended,

@@ -1,7 +1,7 @@
 //! The library's own scenarios (`crates/icd/tests`), compared with the driver's answers.
 
 use baltra_testkit::{Daemon, Options};
-use baltra_tests::{baltra, built, daemon, root, Running};
+use baltra_tests::{baltra, built, daemon, root, Mover, Running};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -60,6 +60,23 @@ fn test_what_the_library_answers_is_what_the_driver_answers() {
     for program in programs {
         compare(&daemon, &program, "", &[]);
     }
+}
+
+/// Shared virtual memory does not move.
+#[test]
+fn test_the_answers_are_the_same_while_sessions_move_all_the_time() {
+    let options = Options {
+        config: "[[device]]\nname = 'a'\nselect = '0'\n[[device]]\nname = 'b'\nselect = '1'\n"
+            .into(),
+        ..Options::default()
+    };
+    let daemon = Daemon::start_with(baltra(), &options).unwrap();
+    let mover = Mover::start(&daemon);
+    for program in programs() {
+        compare(&daemon, &program, "", &[]);
+    }
+    println!("{} moves", mover.moves());
+    assert!(mover.moves() > 0, "{}", daemon.log());
 }
 
 /// Two devices as one answer as one of them, except for shared virtual memory, which a pool lacks.

@@ -3,10 +3,10 @@
 
 use baltra_testkit::{until, Daemon, Options};
 use baltra_tests::{
-    baltra, compile, compile_driver, json, kill, nothing_panicked, session_count, tenants,
-    through_with, Running,
+    baltra, by_variables, compile, compile_driver, free_port, json, kill, nothing_panicked,
+    session_count, tenants, through_with, Mover, Running,
 };
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 /// Two devices, with these keys each.
@@ -14,16 +14,23 @@ fn two(keys: &str) -> Daemon {
     two_of([keys, keys])
 }
 
-fn two_of(keys: [&str; 2]) -> Daemon {
+fn options(keys: [&str; 2]) -> Options {
     let config = ["a", "b"].into_iter().zip(keys).enumerate();
     let config = config.map(|(at, (name, keys))| {
         format!("[[device]]\nname = '{name}'\nselect = '{at}'\n{keys}\n")
     });
-    let options = Options {
+    Options {
         config: config.collect(),
         ..Options::default()
-    };
-    let daemon = Daemon::start_with(baltra(), &options).expect("a daemon starts");
+    }
+}
+
+fn two_of(keys: [&str; 2]) -> Daemon {
+    start(&options(keys))
+}
+
+fn start(options: &Options) -> Daemon {
+    let daemon = Daemon::start_with(baltra(), options).expect("a daemon starts");
     tenants(&daemon, &["red"]);
     daemon
 }
@@ -167,6 +174,50 @@ fn test_a_move_reports_what_it_has_cost_and_where_the_session_is() {
     let ended = refusal(&move_with(&daemon, session, "a", &[]));
     assert!(ended.contains("there is no session"), "{ended}");
     nothing_panicked(&daemon);
+}
+
+/// Moves a program with `count` buffers of 1 MiB, two of which it writes all the time; returns what
+/// was copied and touched while it was stopped.
+fn stop_of(count: usize, keys: &str) -> (u64, u64) {
+    const MIB: u64 = 1 << 20;
+    let daemon = two(keys);
+    let program = compile("resident");
+    let mut command = through_with(&daemon, &["--tenant", "red", "--device", "a"], program);
+    command.args([&count.to_string(), &MIB.to_string(), "2"]);
+    let mut program = Running::start(command);
+    program.wait_line("checked");
+    let (session, _) = only(&daemon);
+    let mut most = (0, 0);
+    for device in ["b", "a"] {
+        let moved = must_move(&daemon, session, device);
+        let number = |key: &str| moved[key].as_u64().expect("a number");
+        assert!(number("bytes") >= (count as u64 + 33) * MIB, "{moved}");
+        most.0 = most.0.max(number("stopped_bytes"));
+        most.1 = most.1.max(number("stopped_objects"));
+        // All bytes, after the move.
+        program.wait_line("checked");
+        program.wait_line("checked");
+    }
+    nothing_panicked(&daemon);
+    most
+}
+
+#[test]
+fn test_the_work_of_a_stop_does_not_depend_on_what_the_program_does_not_write() {
+    let few = stop_of(4, "host_memory = false");
+    let many = stop_of(96, "host_memory = false");
+    for (bytes, objects) in [few, many] {
+        // What it writes, its kernel, and nothing else.
+        assert!(bytes <= 2 << 20 && objects <= 3, "{few:?}, {many:?}");
+    }
+}
+
+#[test]
+fn test_contents_that_are_swapped_move_in_parts() {
+    let keys = "host_memory = false\nisolation = 'device'\nmemory_overcommit = 64\n\
+                memory_bytes = 8000000";
+    let (bytes, _) = stop_of(12, keys);
+    assert!(bytes <= 2 << 20, "{bytes}");
 }
 
 #[test]
@@ -340,6 +391,94 @@ fn test_the_only_device_of_a_node_keeps_its_sessions() {
     assert_eq!(*reason, "the node has no other device", "{drained}");
 }
 
+/// The manager of a daemon is killed at a random moment of a move, and started again.
+fn manager_killed(times: usize) {
+    let options = options(["host_memory = false"; 2]);
+    let mut daemon = start(&options);
+    let mut random = Random::new();
+    let mut program = moving(&daemon, &["0", "1048576", "1"]);
+    for _ in 0..times {
+        let (session, from) = only(&daemon);
+        let wait = Duration::from_micros(random.below(60_000));
+        let (runtime_dir, number) = (daemon.runtime_dir(), session.to_string());
+        let mut command = Command::new(baltra());
+        command.env("BALTRA_RUNTIME_DIR", runtime_dir);
+        command.args(["session", "move", &number, "--to", other(&from)]);
+        let mut asked = Running::start(command);
+        std::thread::sleep(wait);
+        daemon.kill().expect("the manager ends");
+        asked.finish();
+        // It needs no manager, wherever it is.
+        program.wait_progress();
+        daemon = daemon.restart(&options).expect("a manager starts");
+        until("the session is adopted", || session_count(&daemon) == 1).unwrap();
+        assert_eq!(only(&daemon).0, session, "{}", daemon.log());
+        program.wait_progress();
+    }
+    drop(program);
+    until("no session is left", || session_count(&daemon) == 0).unwrap();
+    nothing_panicked(&daemon);
+}
+
+#[test]
+fn test_no_session_is_lost_or_doubled_with_a_manager_that_is_killed_during_a_move() {
+    manager_killed(kills());
+}
+
+#[test]
+fn test_a_session_over_tcp_moves() {
+    let port = free_port();
+    let mut options = options(["host_memory = false"; 2]);
+    options.config += &format!("[listen]\ntcp = '127.0.0.1:{port}'\n");
+    let daemon = start(&options);
+    let token = daemon.text(&["tenant", "token", "red"]).unwrap();
+    let mut command = by_variables(&format!("tcp://127.0.0.1:{port}"), compile("moving"));
+    command
+        .env("BALTRA_TOKEN", token.trim())
+        .env("BALTRA_DEVICE", "a")
+        .args(["0", "1048576", "5"]);
+    let mut program = Running::start(command);
+    program.wait_line("round");
+    let listed = json(&daemon, &["session", "ls"]);
+    let remote = |s: &&serde_json::Value| s["transport"] == "tcp" && s["device"] == "a";
+    let session = listed.as_array().expect("a list").iter().find(remote);
+    let session = session.unwrap_or_else(|| panic!("{listed}"))["id"].as_u64();
+    for device in ["b", "a", "b", "a", "b"] {
+        must_move(&daemon, session.expect("a number"), device);
+        program.wait_progress();
+    }
+    nothing_panicked(&daemon);
+}
+
+#[test]
+fn test_programs_give_the_native_answers_while_their_sessions_move_all_the_time() {
+    let daemon = two("host_memory = false");
+    let mover = Mover::start(&daemon);
+    let runs: [(&str, &[&str]); 3] = [
+        ("threads", &["5", "150"]),
+        ("gated", &[]),
+        ("transfers", &["untimed"]),
+    ];
+    for (program, arguments) in runs {
+        let before = mover.moves();
+        let mut command = through_with(&daemon, &["--tenant", "red"], compile(program));
+        command.args(arguments);
+        let patience = Duration::from_secs(280);
+        let answer = Running::start(command).finish_within(patience).ok();
+        assert!(answer.out.ends_with("done"), "{program}: {answer:?}");
+        println!("{program}: {} moves", mover.moves() - before);
+    }
+    assert!(mover.moves() > 0, "{}", daemon.log());
+    drop(mover);
+    nothing_panicked(&daemon);
+}
+
+/// How often a process is killed in each test: `BALTRA_KILLS`.
+fn kills() -> usize {
+    let times = std::env::var("BALTRA_KILLS");
+    times.map_or(8, |times| times.parse().expect("BALTRA_KILLS is a number"))
+}
+
 /// Which process is killed while a session moves.
 #[derive(Clone, Copy, PartialEq)]
 enum Victim {
@@ -421,15 +560,15 @@ fn killed(victim: Victim, times: usize) {
 
 #[test]
 fn test_no_session_is_lost_with_the_executor_that_it_moves_to() {
-    killed(Victim::Target, 8);
+    killed(Victim::Target, kills());
 }
 
 #[test]
 fn test_a_session_that_has_moved_outlives_its_former_executor() {
-    killed(Victim::Source, 8);
+    killed(Victim::Source, kills());
 }
 
 #[test]
 fn test_nothing_is_left_of_a_client_that_dies_while_its_session_moves() {
-    killed(Victim::Client, 8);
+    killed(Victim::Client, kills());
 }

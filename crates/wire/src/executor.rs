@@ -289,6 +289,8 @@ pub enum ToManager {
         /// Bytes of its objects that were copied, and those of them that were copied while it was
         /// stopped.
         bytes: (u64, u64),
+        /// Objects that were made or written here while it was stopped.
+        stopped_objects: u64,
     },
     /// A session has not moved. Of the executor that has the session: it continues there.
     MoveFailed {

@@ -4,8 +4,11 @@
 //! | source | target |
 //! |---|---|
 //! | [`ToTarget::Plan`]: programs, what the session needs | builds the programs: [`ToSource::Prepared`] |
-//! | [`ToTarget::Contents`]: room for the contents of objects | maps it |
-//! | stops the session: [`ToTarget::Arenas`], [`ToTarget::Pending`], [`ToTarget::Contents`] if the room was too small, [`ToTarget::State`] | builds everything else, waits for the manager's [`crate::executor::ToExecutor::MoveGo`] |
+//! | [`ToTarget::Window`]: memory through which contents come | maps it |
+//! | [`ToTarget::State`] without a time of the stop: objects with contents | makes them: [`ToSource::Prepared`] |
+//! | [`ToTarget::Parts`]: their contents, while the session runs | writes them: [`ToSource::Taken`] for each message |
+//! | stops the session: [`ToTarget::Arenas`], [`ToTarget::Pending`], [`ToTarget::State`] | makes everything else |
+//! | [`ToTarget::Parts`]: what was written since, [`ToTarget::Complete`] | writes it, waits for the manager's [`crate::executor::ToExecutor::MoveGo`] |
 //! | forgets the session | [`ToSource::Started`], then starts it |
 //!
 //! [`ToSource::Started`] decides: the source has it in its socket, or continues the session. If
@@ -30,18 +33,42 @@ pub enum ToTarget {
     Arenas(Vec<ArenaState>),
     /// Descriptors of arenas that the client has sent and not announced yet.
     Pending,
-    /// Room for the contents of memory objects ([`State::contents`]) in the descriptor; replaces an
-    /// earlier one.
-    Contents {
+    /// Memory through which the contents of objects come ([`ToTarget::Parts`]), in the descriptor;
+    /// replaces an earlier one.
+    Window {
         /// Bytes.
         len: u64,
     },
-    /// A [`State`] of `len` bytes in the descriptor. The last message.
+    /// A [`State`] of `len` bytes in the descriptor.
     State {
         /// Bytes.
         len: u64,
     },
+    /// Contents that are in the window, until they are taken ([`ToSource::Taken`]).
+    Parts(Vec<Part>),
+    /// The last message: all contents were sent.
+    Complete {
+        /// Bytes of contents that were copied, and those of them that were copied while the session
+        /// is stopped.
+        bytes: (u64, u64),
+    },
 }
+
+/// A part of the contents of a memory object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The object.
+    pub id: Id,
+    /// Where it begins in the object's contents: a multiple of a slice, or of a row, of an image.
+    pub start: u64,
+    /// Bytes; as for `start`.
+    pub len: u64,
+    /// Its offset in the window.
+    pub offset: u64,
+}
+
+/// Parts in one message.
+pub const PARTS_MAX: usize = 512;
 
 /// From the executor that gets the session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +79,8 @@ pub enum ToSource {
     Refused(String),
     /// The session runs at the target.
     Started,
+    /// The parts of one message are written; the window has room for others there.
+    Taken,
 }
 
 /// Arenas or descriptors in one packet.
@@ -75,7 +104,7 @@ pub struct Step {
     pub number: u64,
     /// The object.
     pub id: Id,
-    /// The record; empty: it was in the plan.
+    /// The record.
     pub record: Vec<u8>,
     /// Whether the driver carried it out.
     pub succeeded: bool,
@@ -152,8 +181,6 @@ pub struct Release {
 pub struct State {
     /// When it stopped, `CLOCK_MONOTONIC` nanoseconds.
     pub stopped_ns: u64,
-    /// Bytes of contents that were copied, and those of them that were copied while it is stopped.
-    pub bytes: (u64, u64),
     /// The reading end of the control channel, and messages carried out.
     pub control: (RingPosition, u64),
     /// The writing end of the notices, and the number of notices of printed text.
@@ -162,7 +189,7 @@ pub struct State {
     pub unsent: Vec<Vec<u8>>,
     /// Records that added slots to the event table.
     pub slots: Vec<Vec<u8>>,
-    /// All records that are needed for its objects, in order.
+    /// All records that are needed for its objects, in order, but for those that were sent before.
     pub steps: Vec<Step>,
     /// Ids that name objects; other objects in `steps` are parts of these.
     pub live: Vec<Id>,
@@ -170,8 +197,6 @@ pub struct State {
     pub failed: Vec<(Id, i32)>,
     /// Released objects whose end the client waits for.
     pub owed: Vec<Id>,
-    /// Offset and bytes of each object's contents in the file of [`ToTarget::Contents`].
-    pub contents: Vec<(Id, u64, u64)>,
     /// The queues.
     pub queues: Vec<QueueState>,
     /// Events that have ended: slot, generation, status.

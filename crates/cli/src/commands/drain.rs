@@ -176,7 +176,7 @@ impl Drain<'_> {
             json!({
                 "session": m.session, "to": m.reply.to, "took_us": m.reply.took_us,
                 "stopped_us": m.reply.stopped_us, "bytes": m.reply.bytes,
-                "stopped_bytes": m.reply.stopped_bytes,
+                "stopped_bytes": m.reply.stopped_bytes, "stopped_objects": m.reply.stopped_objects,
             })
         });
         let stayed = stayed.iter().map(|s| {

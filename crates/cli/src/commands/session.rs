@@ -91,7 +91,7 @@ fn move_one(mut control: Control, request: proto::MoveSessionRequest, as_json: b
         output::json(&json!({
             "session": session, "from": moved.from, "to": moved.to,
             "took_us": moved.took_us, "stopped_us": moved.stopped_us, "bytes": moved.bytes,
-            "stopped_bytes": moved.stopped_bytes,
+            "stopped_bytes": moved.stopped_bytes, "stopped_objects": moved.stopped_objects,
         }));
         return Ok(());
     }

@@ -135,16 +135,18 @@ impl Server {
         let Some(import) = self.moves.imports.remove(&session) else {
             return;
         };
-        let bytes = import.bytes;
+        let cost = import.cost;
         match import.start(self.ended(session)) {
             Ok((own, stopped)) => {
                 self.sessions.insert(session, own);
                 let stopped_us = stopped.as_micros() as u64;
+                let bytes = cost.bytes;
                 tracing::info!(session, stopped_us, bytes = bytes.0, "session moved here");
                 self.send(&ToManager::MoveStarted {
                     session,
                     stopped_us,
                     bytes,
+                    stopped_objects: cost.stopped_objects,
                 });
             }
             Err(reason) => self.failed(session, reason),

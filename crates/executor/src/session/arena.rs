@@ -52,10 +52,10 @@ pub struct Arena {
     memory: Memory,
     /// For mapping it a second time ([`super::svm`], [`super::moving`]); `None`: it is not the
     /// client's.
-    pub fd: Option<OwnedFd>,
+    pub fd: OwnedFd,
     /// Its offset in the arena.
     pub offset: u64,
-    _charge: Option<Charge>,
+    _charge: Charge,
 }
 
 impl Arena {
@@ -64,20 +64,9 @@ impl Arena {
         Arena {
             pin: Mutex::new(Pin::Without(0)),
             memory,
-            fd: Some(fd),
+            fd,
             offset,
-            _charge: Some(charge),
-        }
-    }
-
-    /// Memory that is not the client's.
-    pub fn lent(memory: Memory) -> Arena {
-        Arena {
-            pin: Mutex::new(Pin::Without(0)),
-            memory,
-            fd: None,
-            offset: 0,
-            _charge: None,
+            _charge: charge,
         }
     }
 

@@ -3,19 +3,25 @@
 //! The source sends the session's programs, which the target builds while the session runs, and
 //! copies the contents of its objects a first time ([`ahead`]). Then the source stops the session
 //! ([`super::freeze`]) and sends everything else ([`export`]); the target makes it again from the
-//! client's own records ([`import`]) and starts it once the manager has agreed. [`link`] has both
-//! ends of the protocol ([`baltra_wire::moves`]).
+//! client's own records ([`import`]) and starts it once the manager has agreed. Contents come
+//! through a [`window`], in a [`stream`]. [`link`] has both ends of the protocol
+//! ([`baltra_wire::moves`]).
+//!
+//! After the stop nothing is copied, made or unmapped for an object that was copied before and not
+//! written since.
 
 mod ahead;
 mod export;
 mod import;
 pub mod link;
+mod stream;
+mod window;
 
 pub(super) use ahead::{track, Tracker};
 
 use super::objects::{Place, Program};
 use super::table::Object;
-use super::{Arena, Session};
+use super::Session;
 use baltra_ring::{Locked, Memory, Position};
 use baltra_wire::executor::SessionFacts;
 use baltra_wire::moves::RingPosition;
@@ -23,10 +29,6 @@ use baltra_wire::Id;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
-
-/// The id of the arena of contents, while objects are made.
-const CONTENTS: u32 = u32::MAX;
 
 /// No call of OpenCL reads the variables of a program.
 const VARIABLES: &str = "a program has variables of its own, which cannot be read";
@@ -72,22 +74,6 @@ fn bytes_of(fd: &OwnedFd, len: u64) -> io::Result<Vec<u8>> {
 }
 
 impl Session {
-    /// Memory that the records of the session's objects name while they are made; `None`: no longer.
-    fn set_contents(&self, contents: Option<Memory>) -> Result<(), String> {
-        let mut arenas = self.arenas.write().expect("no panic under this lock");
-        match contents {
-            Some(_) if arenas.contains_key(&CONTENTS) => Err("an arena with a reserved id".into()),
-            Some(memory) => {
-                arenas.insert(CONTENTS, Arc::new(Arena::lent(memory)));
-                Ok(())
-            }
-            None => {
-                arenas.remove(&CONTENTS);
-                Ok(())
-            }
-        }
-    }
-
     /// The session, for operators.
     pub fn facts(&self) -> SessionFacts {
         let (mut resident_bytes, mut swapped_bytes) = (0, 0);

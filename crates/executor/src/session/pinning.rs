@@ -75,6 +75,16 @@ impl Pinning {
 
     /// Pins the whole of an arena, if there is room.
     pub(super) fn pin(&self, all: Range, arena: &Arc<Arena>) -> Option<Arc<PinnedMemory>> {
+        let memory = self.pin_range(all)?;
+        let mut arenas = self.arenas.locked();
+        let own = Arc::downgrade(arena);
+        arenas.retain(|known| known.strong_count() > 0 && !known.ptr_eq(&own));
+        arenas.push(own);
+        Some(memory)
+    }
+
+    /// Pins memory for as long as the result lives, if there is room.
+    pub(super) fn pin_range(&self, all: Range) -> Option<Arc<PinnedMemory>> {
         if self.is_paused() {
             return None;
         }
@@ -92,10 +102,6 @@ impl Pinning {
         if self.is_paused() {
             return None;
         }
-        let mut arenas = self.arenas.locked();
-        let own = Arc::downgrade(arena);
-        arenas.retain(|known| known.strong_count() > 0 && !known.ptr_eq(&own));
-        arenas.push(own);
         Some(Arc::new(PinnedMemory {
             _pinned: pinned,
             _fixed: fixed,

@@ -466,7 +466,8 @@ impl Session {
         });
         let variables = program.context.devices.iter().any(|(_, device)| {
             // Before OpenCL 2.0, programs have no variables, and drivers refuse the question.
-            let bytes = driver.build_info(*device, CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE as u32);
+            let bytes =
+                driver.build_info(*device, CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE as u32);
             bytes.is_ok_and(|bytes| number(&bytes) > 0)
         });
         // Kernels of an earlier build may still be there.

@@ -20,8 +20,8 @@
 mod books;
 mod object;
 
-pub use object::{copy_contents, Object, Shape};
 use object::{HostCopy, Spare};
+pub use object::{Object, Shape, Slice, Transfers};
 
 use crate::account::Account;
 use crate::driver::{self, Code};

@@ -75,7 +75,7 @@ impl Session {
         if payload.offset != 0 || payload.len > arena.len() {
             return Err(CL_INVALID_VALUE);
         }
-        let fd = arena.fd.as_ref().ok_or(CL_INVALID_VALUE)?;
+        let fd = &arena.fd;
         let mapped = Memory::map_at(fd, arena.offset, payload.len, address as usize)
             .map_err(|_| CL_MEM_OBJECT_ALLOCATION_FAILURE)?;
         drop(arenas);

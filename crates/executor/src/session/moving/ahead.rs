@@ -6,17 +6,17 @@
 //! since.
 
 use super::super::launch::OwnKernels;
-use super::super::names::IdMap;
 use super::super::objects::Context;
 use super::super::submit::operands;
 use super::super::Session;
-use super::export::{self, copy_root, Room, Root, ALIGNMENT};
+use super::export::{self, creations, Root};
+use super::stream::Stream;
 use baltra_ring::Locked;
 use baltra_wire::moves::State;
-use baltra_wire::{Id, Operation};
-use std::collections::{HashMap, HashSet};
+use baltra_wire::Operation;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// How often a queue is looked at whose commands are waited for.
@@ -84,105 +84,60 @@ pub fn track(
     session.tracker.add(&written);
 }
 
-/// Objects that have a place in the room.
+/// What the target has of the contents.
 #[derive(Default)]
 pub(super) struct Copies {
-    /// Offsets by number.
-    pub places: HashMap<u64, u64>,
-    /// The objects whose bytes are there, as far as no command has written them since.
+    /// The objects whose bytes it has, as far as no command has written them since.
     pub current: HashSet<u64>,
-    /// End of the last place.
-    pub end: u64,
     /// Bytes that were copied.
     pub bytes: u64,
 }
 
-impl Copies {
-    /// A place for an object of this size.
-    pub fn place(&mut self, number: u64, bytes: u64) -> u64 {
-        let Copies { places, end, .. } = self;
-        *places.entry(number).or_insert_with(|| {
-            let at = *end;
-            *end += bytes.next_multiple_of(ALIGNMENT);
-            at
-        })
-    }
-
-    /// Bytes of room that `roots` need, with the present places.
-    pub fn needed(&self, roots: &[Root]) -> u64 {
-        let new = roots
-            .iter()
-            .filter(|root| !self.places.contains_key(&root.memory.number));
-        let new = new.map(|root| root.shape.bytes().next_multiple_of(ALIGNMENT));
-        new.fold(self.end, u64::saturating_add)
-    }
-}
-
 impl Session {
-    /// Copies contents into the room while the session runs. Whatever prevents that shows, or does
-    /// not matter, once the session is stopped.
-    /// Returns what was copied, and a description of these objects, which is a [`State`] of a
-    /// session that has not stopped; the target has the steps with the numbers `planned`.
+    /// From now on, commands note what they write. Returns the objects with contents that the
+    /// target can make while the session runs, and a description of them, which is a [`State`] of a
+    /// session that has not stopped.
+    pub(super) fn begin_ahead(&self) -> Result<(Vec<Root>, State), String> {
+        self.tracker.start();
+        let steps = self.steps(&[])?;
+        let records = creations(&steps);
+        let mut roots = self.roots(&records)?;
+        // A client that has released an object needs its memory.
+        roots.retain(|root| !root.is_released());
+        let steps = roots.iter().filter_map(|root| records.get(&root.id));
+        let state = State {
+            steps: steps.map(|own| export::step(own)).collect(),
+            ..State::default()
+        };
+        Ok((roots, state))
+    }
+
+    /// Copies contents to the target while the session runs. Commands that do not end within `wait`
+    /// leave the rest for the stop.
     pub(super) fn copy_ahead(
         &self,
-        room: &Room,
+        stream: &mut Stream<'_>,
+        roots: &[Root],
         wait: Duration,
-        planned: &HashSet<u64>,
-    ) -> (Copies, State) {
-        self.tracker.start();
-        let mut copies = Copies::default();
-        let mut state = State::default();
-        let Ok(steps) = self.steps(&[]) else {
-            return (copies, state);
-        };
-        let records: IdMap<_> = steps.iter().rev().map(|s| (s.id, s.clone())).collect();
-        let Ok(roots) = self.roots(&records) else {
-            return (copies, state);
-        };
-        self.copy_roots(&roots, room, Instant::now() + wait, &mut copies);
-        let copied = |root: &&Root| copies.current.contains(&root.memory.number);
-        for root in roots.iter().filter(copied) {
-            let offset = copies.places[&root.memory.number];
-            state.contents.push((root.id, offset, root.shape.bytes()));
-        }
-        let copied: HashSet<Id> = state.contents.iter().map(|(id, ..)| *id).collect();
-        let steps = steps.iter().filter(|step| copied.contains(&step.id));
-        state.steps = steps.map(|own| export::step(own, planned)).collect();
-        (copies, state)
-    }
-
-    fn copy_roots(&self, roots: &[Root], room: &Room, until: Instant, copies: &mut Copies) {
-        if copies.needed(roots) > room.len {
-            return;
-        }
-        let Ok(queue) = self.shared.context.queue(self.shared.device, 0) else {
-            return;
-        };
+        copies: &mut Copies,
+    ) -> Result<(), String> {
+        let until = Instant::now() + wait;
         for _ in 0..PASSES {
             let written = self.tracker.take();
             copies.current.retain(|number| !written.contains(number));
             if !self.commands_ended(until) {
-                return;
+                break;
             }
             for root in roots {
-                if self.is_stopping() {
-                    return;
-                }
-                let (number, bytes) = (root.memory.number, root.shape.bytes());
-                // A client that has released it needs its memory.
-                let is_released = Arc::strong_count(&root.memory) == 1;
-                if copies.current.contains(&number) || is_released {
+                let number = root.memory.number;
+                if copies.current.contains(&number) || root.is_released() {
                     continue;
                 }
-                let Some(host) = room.slice(copies.place(number, bytes), bytes) else {
-                    return;
-                };
-                if let Ok(copied @ 1..) = copy_root(&queue, root, &host) {
-                    copies.current.insert(number);
-                    copies.bytes += copied;
-                }
+                copies.bytes += stream.send(root)?;
+                copies.current.insert(number);
             }
         }
+        stream.finish()
     }
 
     /// Waits until no command runs that was handed over before this call.
@@ -204,16 +159,6 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn test_objects_keep_their_places() {
-        let mut copies = Copies::default();
-        assert_eq!(copies.place(7, 1), 0);
-        assert_eq!(copies.place(8, 5000), 4096);
-        assert_eq!(copies.place(7, 1), 0);
-        assert_eq!(copies.place(9, 1), 4096 + 8192);
-        assert_eq!(copies.end, 4096 + 8192 + 4096);
-    }
 
     #[test]
     fn test_what_is_written_is_noted_once_until_it_is_taken() {

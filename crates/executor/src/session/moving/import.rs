@@ -5,17 +5,18 @@ use super::super::freeze::Frozen;
 use super::super::ledger::Making;
 use super::super::names::IdMap;
 use super::super::objects::Place;
-use super::super::residence::{copy_contents, Shape};
+use super::super::residence::{Shape, Slice, Transfers};
 use super::super::{ControlState, Session, SessionMemory, Violation};
-use super::export::with_contents;
-use super::{position, CONTENTS};
+use super::export::without_contents;
+use super::position;
+use super::window::{transfers, Window};
 use crate::account::Account;
 use crate::shared::Shared;
 use baltra_opencl::{CL_KERNEL_WORK_GROUP_SIZE, CL_SUCCESS};
-use baltra_ring::{Consumer, Locked, Memory};
+use baltra_ring::{Consumer, Locked};
 use baltra_wire::executor::SessionStart;
-use baltra_wire::moves::{ArenaState, KernelNeed, Plan, QueueState, State, Step};
-use baltra_wire::{decode, encode, Control, Id, ImageFormat, Payload, Reply};
+use baltra_wire::moves::{ArenaState, KernelNeed, Part, Plan, QueueState, State, Step};
+use baltra_wire::{decode, encode, Control, Id, ImageFormat, Reply};
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -27,6 +28,20 @@ pub(super) struct Importer {
     pub session: Arc<Session>,
     applied: HashSet<u64>,
     created: HashSet<Id>,
+    /// The session is stopped at the source.
+    is_stopped: bool,
+    /// Objects that were made or written since.
+    touched: HashSet<Id>,
+    /// The window, and the copies out of it, which end before it does.
+    pub window: Option<(Transfers, Window)>,
+    /// Shapes of objects with contents, as far as they were needed.
+    shapes: IdMap<Shape>,
+}
+
+/// A session that is made except for contents that come.
+pub(super) struct Made {
+    frozen: Frozen,
+    state: State,
 }
 
 fn text(violation: Violation) -> String {
@@ -52,6 +67,10 @@ impl Importer {
             session,
             applied: HashSet::new(),
             created: HashSet::new(),
+            is_stopped: false,
+            touched: HashSet::new(),
+            window: None,
+            shapes: IdMap::default(),
         })
     }
 
@@ -82,7 +101,7 @@ impl Importer {
             .host_buffers
             .store(plan.host_buffers, Ordering::Relaxed);
         for step in &plan.steps {
-            self.apply(step, &IdMap::default())?;
+            self.apply(step)?;
         }
         plan.kernels.iter().try_for_each(|need| self.check(need))
     }
@@ -109,7 +128,7 @@ impl Importer {
     }
 
     /// Carries out a record, once.
-    fn apply(&mut self, step: &Step, contents: &IdMap<Payload>) -> Result<(), String> {
+    fn apply(&mut self, step: &Step) -> Result<(), String> {
         if self.applied.contains(&step.number) {
             return Ok(());
         }
@@ -140,7 +159,7 @@ impl Importer {
             | Control::Kernel { id, .. }
                 if id == step.id =>
             {
-                let message = with_contents(message, contents.get(&id).copied());
+                let message = without_contents(message);
                 let mut record = Vec::new();
                 encode(&message, &mut record).map_err(|e| e.to_string())?;
                 session.take_message(&record).map_err(text)?;
@@ -153,6 +172,9 @@ impl Importer {
         made.map_err(|code| format!("object {} cannot be made (error {code})", step.id))?;
         self.applied.insert(step.number);
         self.created.insert(step.id);
+        if self.is_stopped {
+            self.touched.insert(step.id);
+        }
         Ok(())
     }
 
@@ -173,48 +195,88 @@ impl Importer {
         Ok(())
     }
 
-    /// Makes objects with their contents while the session still runs at the source.
-    pub fn ahead(&mut self, state: &State, contents: Option<Memory>) -> Result<(), String> {
-        self.session.set_contents(contents)?;
-        let payloads = payloads(state);
-        for step in &state.steps {
-            self.apply(step, &payloads)?;
-        }
-        self.session.set_contents(None)
+    /// Makes objects while the session still runs at the source.
+    pub fn ahead(&mut self, state: &State) -> Result<(), String> {
+        state.steps.iter().try_for_each(|step| self.apply(step))
     }
 
-    /// Writes contents that have changed since the object was made.
-    fn update(&self, id: Id, payload: Payload) -> Result<(), String> {
-        let failed = |code| format!("object {id} cannot be written (error {code})");
-        let session = &self.session;
-        let memory = session.objects.memory(id).map_err(failed)?;
-        let host = session.payload(payload).map_err(failed)?;
-        let recipe = session
-            .ledger
-            .creation(id)
-            .ok_or("an object without its record")?;
-        let shape = match decode::<Control>(&recipe.record) {
-            Ok(Control::Buffer { size, .. }) => Shape::Buffer(size),
-            Ok(Control::Image { format, shape, .. }) => Shape::Image(format, shape, memory.size),
-            _ => return Err("contents of something that has none".into()),
-        };
-        if payload.len < shape.bytes() {
-            return Err("contents that are too short".into());
-        }
-        let shared = &session.shared;
-        let written = match &memory.place {
-            Place::Movable(object) => object.import(&host),
-            Place::Fixed(mem) => shared.context.queue(shared.device, 0).and_then(|queue| {
-                // SAFETY: the contents have the object's bytes (checked above), and the call waits.
-                unsafe { copy_contents(&queue, mem, &shape, false, host.ptr()) }
-            }),
-            Place::Part(_) => Ok(()),
-        };
-        written.map_err(failed)
+    /// Contents come through this memory.
+    pub fn window(&mut self, fd: &OwnedFd, len: u64) -> Result<(), String> {
+        // The former one is unmapped before.
+        self.window = None;
+        let shared = &self.session.shared;
+        self.window = Some((
+            transfers(shared)?,
+            Window::map(shared.pinning.as_ref(), fd, len)?,
+        ));
+        Ok(())
     }
 
-    /// Makes everything else.
-    pub fn finish(mut self, mut state: State, contents: Option<Memory>) -> Result<Frozen, String> {
+    /// The shape of an object that was made here.
+    fn shape(&mut self, id: Id, bytes: u64) -> Result<&Shape, String> {
+        if !self.shapes.contains_key(&id) {
+            let recipe = self.session.ledger.creation(id);
+            let recipe = recipe.ok_or("an object without its record")?;
+            let shape = match decode::<Control>(&recipe.record) {
+                Ok(Control::Buffer { size, .. }) => Shape::Buffer(size),
+                Ok(Control::Image { format, shape, .. }) => Shape::Image(format, shape, bytes),
+                _ => return Err("contents of something that has none".into()),
+            };
+            self.shapes.insert(id, shape);
+        }
+        Ok(&self.shapes[&id])
+    }
+
+    /// Writes contents that are in the window.
+    pub fn write(&mut self, parts: &[Part]) -> Result<(), String> {
+        let window = self.window.take();
+        let (mut transfers, window) = window.ok_or("contents without a window")?;
+        let written = self.write_from(&mut transfers, &window, parts);
+        self.window = Some((transfers, window));
+        written
+    }
+
+    fn write_from(
+        &mut self,
+        transfers: &mut Transfers,
+        window: &Window,
+        parts: &[Part],
+    ) -> Result<(), String> {
+        for part in parts {
+            let failed = |code| format!("object {} cannot be written (error {code})", part.id);
+            let memory = self.session.objects.memory(part.id).map_err(failed)?;
+            let host = window.slice(part.offset, part.len);
+            let host = host.ok_or("contents outside the window")?;
+            let shape = self.shape(part.id, memory.size)?;
+            let slice = Slice {
+                start: part.start,
+                len: part.len,
+            };
+            if !slice.fits(shape) {
+                return Err(format!("contents that object {} does not have", part.id));
+            }
+            let written = match &memory.place {
+                Place::Movable(object) => object.import(slice, &host),
+                Place::Fixed(mem) => transfers.add(mem, shape, false, slice, &host),
+                Place::Part(_) => Ok(()),
+            };
+            written.map_err(failed)?;
+            if self.is_stopped {
+                self.touched.insert(part.id);
+            }
+        }
+        let written = transfers.wait();
+        written.map_err(|code| format!("contents cannot be written (error {code})"))
+    }
+
+    /// Objects that were made or written while the session is stopped.
+    pub fn stopped_objects(&self) -> u64 {
+        self.touched.len() as u64
+    }
+
+    /// Makes everything else but contents.
+    pub fn make(&mut self, mut state: State) -> Result<Made, String> {
+        self.is_stopped = true;
         let session = self.session.clone();
         for record in &state.slots {
             match decode::<Control>(record) {
@@ -222,26 +284,24 @@ impl Importer {
                 _ => return Err("a record that adds no event slots".into()),
             }
         }
-        let payloads = payloads(&state);
-        session.set_contents(contents)?;
         let mut frozen = Frozen {
-            session: session.clone(),
+            session,
             workers: Vec::new(),
         };
         let queues = std::mem::take(&mut state.queues);
         let mut queues: IdMap<QueueState> = queues.into_iter().map(|q| (q.id, q)).collect();
-        for (id, payload) in &payloads {
-            if self.created.contains(id) {
-                self.update(*id, *payload)?;
-            }
-        }
         for step in &state.steps {
-            self.apply(step, &payloads)?;
+            self.apply(step)?;
             if let Some(queue) = queues.remove(&step.id) {
                 self.add_queue(step, queue, &mut frozen)?;
             }
         }
-        session.set_contents(None)?;
+        Ok(Made { frozen, state })
+    }
+
+    /// The session is complete: its objects get their names, and what belongs to none continues.
+    pub fn finish(mut self, made: Made) -> Result<Frozen, String> {
+        let Made { frozen, state } = made;
         self.name(&state)?;
         self.restore(state)?;
         Ok(frozen)
@@ -347,19 +407,6 @@ impl Importer {
             .store(state.clock_offset_ns, Ordering::Relaxed);
         Ok(())
     }
-}
-
-/// Where the contents of objects are.
-fn payloads(state: &State) -> IdMap<Payload> {
-    let payload = |(id, offset, len): &(Id, u64, u64)| {
-        let payload = Payload {
-            arena: CONTENTS,
-            offset: *offset,
-            len: *len,
-        };
-        (*id, payload)
-    };
-    state.contents.iter().map(payload).collect()
 }
 
 /// The reason for which a request has failed.

@@ -1,19 +1,21 @@
 //! Both ends of a move.
 //!
-//! A session with contents sends a state twice: of the objects that were copied while it runs, with
-//! no time of its stop, which the target answers as it answers the plan; and of everything.
+//! A session with contents sends a state twice: of the objects that are copied while it runs, with
+//! no time of its stop, which the target answers as it answers the plan; and of everything else.
 
 use super::super::freeze::Frozen;
+use super::super::residence::Transfers;
 use super::super::Session;
 use super::ahead::Copies;
-use super::export::Room;
-use super::import::Importer;
+use super::export::{largest_slice, Root};
+use super::import::{Importer, Made};
+use super::stream::Stream;
+use super::window::Window;
 use super::{bytes_of, file_of};
 use crate::account::Account;
 use crate::shared::Shared;
 use baltra_channel::Channel;
 use baltra_ring::lease::monotonic_ns;
-use baltra_ring::Memory;
 use baltra_wire::executor::SessionStart;
 use baltra_wire::moves::{ArenaState, State, ToSource, ToTarget, FDS_MAX};
 use baltra_wire::{decode, encode};
@@ -23,20 +25,23 @@ use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The target may build programs for this long while the session runs.
 const PREPARE_MAX: Duration = Duration::from_secs(25);
-/// The target may make the rest for this long, while the session is stopped.
+/// The first copy may take this long.
+const AHEAD_MAX: Duration = Duration::from_secs(40);
+/// The target may make the rest for this long, and contents may be copied for as long, while the
+/// session is stopped.
 const BUILD_MAX: Duration = Duration::from_secs(15);
 /// The other end reads its messages within this.
 const SEND_MAX: Duration = Duration::from_secs(10);
 
-fn lost(error: std::io::Error) -> String {
+pub(super) fn lost(error: std::io::Error) -> String {
     format!("the connection of the two executors failed: {error}")
 }
 
-fn limit(channel: &Channel, receive: Duration) -> Result<(), String> {
+pub(super) fn limit(channel: &Channel, receive: Duration) -> Result<(), String> {
     let set = |which, time| set_socket_timeout(channel.as_fd(), which, Some(time));
     set(Timeout::Send, SEND_MAX)
         .and_then(|()| set(Timeout::Recv, receive))
@@ -82,20 +87,8 @@ impl Source<'_> {
         limit(self.channel, PREPARE_MAX)?;
         let mut planned = self.send_plan()?;
         self.prepared()?;
-        let room = match self.session.contents_bytes() {
-            0 => None,
-            bytes => Some(self.share(Room::new(bytes)?)?),
-        };
-        let copies = match &room {
-            None => Copies::default(),
-            Some(room) => {
-                let (copies, state) = self.session.copy_ahead(room, wait, &planned);
-                planned.extend(state.steps.iter().map(|step| step.number));
-                self.send_part(&state)?;
-                self.prepared()?;
-                copies
-            }
-        };
+        let mut copies = Copies::default();
+        let mut stream = self.copy_ahead(wait, &mut planned, &mut copies)?;
         limit(self.channel, BUILD_MAX)?;
         let stopped_ns = monotonic_ns();
         let frozen = Frozen::stop(self.session, wait).map_err(|why| {
@@ -109,8 +102,9 @@ impl Source<'_> {
             frozen.resume();
             return Err(obstacle);
         }
-        let sent = self.send_state(&frozen, (stopped_ns, &planned), room.as_ref(), copies);
-        match sent.and_then(|()| self.started()) {
+        let until = Instant::now() + BUILD_MAX;
+        let sent = self.send_rest(&frozen, (stopped_ns, until), &planned, &mut stream, copies);
+        match sent.and_then(|()| started(self.channel)) {
             Ok(()) => {
                 frozen.forget();
                 Ok(())
@@ -126,23 +120,41 @@ impl Source<'_> {
         self.channel.send(message, fds).map_err(lost)
     }
 
-    fn answer(&self) -> Result<ToSource, String> {
-        match self.channel.receive() {
-            Ok(Some((message, _))) => Ok(message),
-            Ok(None) => Err("the other executor has ended, or given the session up".into()),
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                Err("the other executor takes too long".into())
-            }
-            Err(e) => Err(lost(e)),
+    /// Makes objects at the target, and copies their contents, while the session runs.
+    fn copy_ahead(
+        &self,
+        wait: Duration,
+        planned: &mut HashSet<u64>,
+        copies: &mut Copies,
+    ) -> Result<Option<Stream<'_>>, String> {
+        let (roots, state) = self.session.begin_ahead()?;
+        if roots.is_empty() {
+            return Ok(None);
         }
+        let mut stream = self.stream(&roots, Instant::now() + AHEAD_MAX)?;
+        stream.takes_turns = true;
+        planned.extend(state.steps.iter().map(|step| step.number));
+        self.send_part(&state)?;
+        self.prepared()?;
+        self.session.copy_ahead(&mut stream, &roots, wait, copies)?;
+        Ok(Some(stream))
+    }
+
+    fn stream(&self, roots: &[Root], until: Instant) -> Result<Stream<'_>, String> {
+        let bytes = roots.iter().map(|root| root.shape.bytes());
+        let bytes = bytes.fold(0, u64::saturating_add);
+        let sizes = (bytes, largest_slice(roots));
+        Stream::open(self.session, self.channel, sizes, until)
     }
 
     /// Waits until the target has made what it can.
     fn prepared(&self) -> Result<(), String> {
-        match self.answer()? {
+        match answer(self.channel)? {
             ToSource::Prepared => Ok(()),
             ToSource::Refused(reason) => Err(reason),
-            ToSource::Started => Err("the other executor broke the protocol".into()),
+            ToSource::Started | ToSource::Taken => {
+                Err("the other executor broke the protocol".into())
+            }
         }
     }
 
@@ -159,22 +171,43 @@ impl Source<'_> {
         Ok(plan.steps.iter().map(|step| step.number).collect())
     }
 
-    /// Sends room for contents.
-    fn share(&self, room: Room) -> Result<Room, String> {
-        let message = ToTarget::Contents { len: room.len };
-        self.send(&message, &[room.fd.as_fd()])?;
-        Ok(room)
-    }
-
-    fn send_state(
+    /// Sends everything that the target has not received yet.
+    fn send_rest(
         &self,
         frozen: &Frozen,
-        (stopped_ns, planned): (u64, &HashSet<u64>),
-        room: Option<&Room>,
-        copies: Copies,
+        (stopped_ns, until): (u64, Instant),
+        planned: &HashSet<u64>,
+        stream: &mut Option<Stream<'_>>,
+        mut copies: Copies,
     ) -> Result<(), String> {
         let pending = self.session.inbox.stop().map_err(lost)?;
-        let exported = frozen.export(stopped_ns, planned, room, copies)?;
+        let (state, mut roots) = frozen.export(stopped_ns, planned)?;
+        self.send_arenas(pending)?;
+        self.send_part(&state)?;
+        for number in self.session.tracker.take() {
+            copies.current.remove(&number);
+        }
+        roots.retain(|root| !copies.current.contains(&root.memory.number));
+        let mut stopped_bytes = 0;
+        if !roots.is_empty() {
+            let slice = largest_slice(&roots);
+            let former = stream.take().filter(|stream| stream.takes(slice));
+            let mut stream = match former {
+                Some(stream) => stream,
+                None => self.stream(&roots, until)?,
+            };
+            (stream.until, stream.takes_turns) = (until, false);
+            for root in &roots {
+                stopped_bytes += stream.send(root)?;
+            }
+            stream.finish()?;
+        }
+        frozen.check()?;
+        let bytes = (copies.bytes + stopped_bytes, stopped_bytes);
+        self.send(&ToTarget::Complete { bytes }, &[])
+    }
+
+    fn send_arenas(&self, pending: Vec<OwnedFd>) -> Result<(), String> {
         let arenas = self.session.arenas.read();
         let arenas = arenas.expect("no panic under this lock").clone();
         let arenas: Vec<_> = arenas.into_iter().collect();
@@ -184,19 +217,14 @@ impl Source<'_> {
                 offset: arena.offset,
                 len: arena.len(),
             });
-            let fds = part.iter().filter_map(|(_, arena)| arena.fd.as_ref());
-            let fds: Vec<_> = fds.map(|fd| fd.as_fd()).collect();
+            let fds: Vec<_> = part.iter().map(|(_, arena)| arena.fd.as_fd()).collect();
             self.send(&ToTarget::Arenas(states.collect()), &fds)?;
         }
         for part in pending.chunks(FDS_MAX) {
             let fds: Vec<_> = part.iter().map(|fd| fd.as_fd()).collect();
             self.send(&ToTarget::Pending, &fds)?;
         }
-        if let Some(room) = exported.room {
-            self.share(room)?;
-        }
-        frozen.check()?;
-        self.send_part(&exported.state)
+        Ok(())
     }
 
     fn send_part(&self, state: &State) -> Result<(), String> {
@@ -206,24 +234,45 @@ impl Source<'_> {
         let len = bytes.len() as u64;
         self.send(&ToTarget::State { len }, &[file.as_fd()])
     }
+}
 
-    /// Whether the session has started at the target: decided once and for all.
-    fn started(&self) -> Result<(), String> {
-        let answer = self.answer();
-        let answer = match answer {
-            Err(reason) => {
-                // The target cannot send after this; what it has sent before counts.
-                let _ = rustix::net::shutdown(self.channel, Shutdown::Both);
-                self.answer().map_err(|_| reason)
-            }
-            answer => answer,
-        };
-        match answer? {
-            ToSource::Started => Ok(()),
-            ToSource::Refused(reason) => Err(reason),
-            ToSource::Prepared => Err("the other executor broke the protocol".into()),
+/// Whether the session has started at the target: decided once and for all.
+pub(super) fn started(channel: &Channel) -> Result<(), String> {
+    let first = answer(channel);
+    let decision = match first {
+        Err(reason) => {
+            // The target cannot send after this; what it has sent before counts.
+            let _ = rustix::net::shutdown(channel, Shutdown::Both);
+            answer(channel).map_err(|_| reason)
         }
+        first => first,
+    };
+    match decision? {
+        ToSource::Started => Ok(()),
+        ToSource::Refused(reason) => Err(reason),
+        ToSource::Prepared | ToSource::Taken => Err("the other executor broke the protocol".into()),
     }
+}
+
+/// The target's next message.
+pub(super) fn answer(channel: &Channel) -> Result<ToSource, String> {
+    match channel.receive() {
+        Ok(Some((message, _))) => Ok(message),
+        Ok(None) => Err("the other executor has ended, or given the session up".into()),
+        Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+            Err("the other executor takes too long".into())
+        }
+        Err(e) => Err(lost(e)),
+    }
+}
+
+/// What a move has cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Bytes of contents that were copied, and those of them that were copied while it is stopped.
+    pub bytes: (u64, u64),
+    /// Objects that were made or written at the target while it is stopped.
+    pub stopped_objects: u64,
 }
 
 /// A session that is built and has not started.
@@ -231,8 +280,9 @@ pub struct Import {
     frozen: Frozen,
     channel: Channel,
     stopped_ns: u64,
-    /// Bytes of contents that were copied, and those of them that were copied while it is stopped.
-    pub bytes: (u64, u64),
+    /// What it has cost so far.
+    pub cost: Cost,
+    window: Option<(Transfers, Window)>,
 }
 
 /// Takes a session over from the executor at the other end.
@@ -245,11 +295,17 @@ pub fn move_in(
     let mut made = None;
     let built = Target { channel: &channel }.build(shared, account, start, &mut made);
     match built {
-        Ok((frozen, stopped_ns, bytes)) => Ok(Import {
+        Ok(Complete {
+            frozen,
+            stopped_ns,
+            cost,
+            window,
+        }) => Ok(Import {
             frozen,
             channel,
             stopped_ns,
-            bytes,
+            cost,
+            window,
         }),
         Err(reason) => {
             if let Some(session) = made {
@@ -260,6 +316,14 @@ pub fn move_in(
             Err(reason)
         }
     }
+}
+
+/// A session that is built.
+struct Complete {
+    frozen: Frozen,
+    stopped_ns: u64,
+    cost: Cost,
+    window: Option<(Transfers, Window)>,
 }
 
 struct Target<'a> {
@@ -278,7 +342,7 @@ impl Target<'_> {
         account: Arc<Account>,
         mut start: SessionStart,
         made: &mut Option<Arc<Session>>,
-    ) -> Result<(Frozen, u64, (u64, u64)), String> {
+    ) -> Result<Complete, String> {
         limit(self.channel, PREPARE_MAX)?;
         let (ToTarget::Plan { len }, fds) = self.receive()? else {
             return Err("the other executor sends no plan".into());
@@ -293,32 +357,54 @@ impl Target<'_> {
         *made = Some(importer.session.clone());
         importer.prepare(&plan)?;
         self.channel.send(&ToSource::Prepared, &[]).map_err(lost)?;
-        let mut contents = None;
+        self.receive_rest(importer)
+    }
+
+    fn receive_rest(&self, mut importer: Importer) -> Result<Complete, String> {
+        let mut stopped: Option<(u64, Made)> = None;
         loop {
             let (message, fds) = self.receive()?;
             match message {
                 ToTarget::Arenas(arenas) => importer.arenas(arenas, fds)?,
                 ToTarget::Pending => importer.session.inbox.restore(fds),
-                ToTarget::Contents { len } => {
-                    let fd = fds.first().ok_or("contents without their descriptor")?;
-                    let memory = Memory::map(fd, len).map_err(lost)?;
-                    memory.populate();
-                    contents = Some(memory);
+                ToTarget::Window { len } => {
+                    let fd = fds.first().ok_or("a window without its descriptor")?;
+                    importer.window(fd, len)?;
+                }
+                ToTarget::Parts(parts) => {
+                    importer.write(&parts)?;
+                    self.channel.send(&ToSource::Taken, &[]).map_err(lost)?;
                 }
                 ToTarget::State { len } => {
                     let fd = fds.first().ok_or("a state without its descriptor")?;
                     let state = bytes_of(fd, len).map_err(lost)?;
                     let state = decode(&state).map_err(|e| e.to_string())?;
                     let state: State = state;
+                    if stopped.is_some() {
+                        return Err("a second state".into());
+                    }
                     if state.stopped_ns == 0 {
                         // The session still runs at the source.
-                        importer.ahead(&state, contents.clone())?;
+                        importer.ahead(&state)?;
                         self.channel.send(&ToSource::Prepared, &[]).map_err(lost)?;
-                        continue;
+                    } else {
+                        stopped = Some((state.stopped_ns, importer.make(state)?));
                     }
-                    let (stopped_ns, bytes) = (state.stopped_ns, state.bytes);
-                    let frozen = importer.finish(state, contents)?;
-                    return Ok((frozen, stopped_ns, bytes));
+                }
+                ToTarget::Complete { bytes } => {
+                    let (stopped_ns, made) = stopped.ok_or("an end without a state")?;
+                    let cost = Cost {
+                        bytes,
+                        stopped_objects: importer.stopped_objects(),
+                    };
+                    let window = importer.window.take();
+                    let frozen = importer.finish(made)?;
+                    return Ok(Complete {
+                        frozen,
+                        stopped_ns,
+                        cost,
+                        window,
+                    });
                 }
                 ToTarget::Plan { .. } => return Err("a second plan".into()),
             }
@@ -345,6 +431,9 @@ impl Import {
         }
         self.frozen.resume();
         let stopped_ns = monotonic_ns().saturating_sub(self.stopped_ns);
+        // Unpinning and unmapping take milliseconds. Without a thread, this one does it.
+        let window = self.window;
+        let _ = std::thread::Builder::new().spawn(move || drop(window));
         Ok((session, Duration::from_nanos(stopped_ns)))
     }
 

@@ -3,7 +3,7 @@
 use super::books::Number;
 use super::Residence;
 use crate::account::Account;
-use crate::driver::{Code, Enqueue, HostMemory, Mem, Queue};
+use crate::driver::{Code, Enqueue, Event, HostMemory, Mem, Queue};
 use crate::session::pixels;
 use baltra_opencl::*;
 use baltra_ring::{Locked, Memory, Range};
@@ -25,6 +25,26 @@ impl Shape {
     pub fn bytes(&self) -> u64 {
         match self {
             Shape::Buffer(bytes) | Shape::Image(_, _, bytes) => *bytes,
+        }
+    }
+
+    /// The dimension by which an image is divided into slices; `None`: it is one.
+    fn axis(&self) -> Option<usize> {
+        let Shape::Image(_, image, _) = self else {
+            return None;
+        };
+        let extent = pixels::extent(image);
+        (1..3).rev().find(|axis| extent[*axis] > 1)
+    }
+
+    /// Bytes of the smallest part that can be copied alone: a row or a slice of an image.
+    pub fn unit(&self) -> u64 {
+        match self {
+            Shape::Buffer(_) => 1,
+            Shape::Image(_, image, bytes) => {
+                let count = self.axis().map_or(1, |axis| pixels::extent(image)[axis]);
+                (bytes / count as u64).max(1)
+            }
         }
     }
 }
@@ -346,38 +366,55 @@ impl Object {
         Some(spares.swap_remove(at).mem)
     }
 
-    /// Copies the contents of an object to `host`; returns how many bytes it has. One that was never
-    /// written has none.
-    pub fn export(&self, host: &Range) -> Result<u64, Code> {
+    /// Whether it was ever written.
+    pub fn has_contents(&self) -> bool {
+        let place = self.place.locked();
+        place.has_copy || self.is_dirty.load(Ordering::Acquire)
+    }
+
+    /// Copies a part of the contents to `host`; through `transfers`, if they are on the device.
+    pub fn export(&self, transfers: &mut Transfers, part: Slice, host: &Range) -> Result<(), Code> {
         let mut place = self.place.locked();
         match place.mem.clone() {
             Some(mem) if self.is_dirty.load(Ordering::Acquire) => {
                 // Commands use the object meanwhile.
                 drop(place);
-                // SAFETY: `host` has the object's bytes.
-                unsafe { self.copy(&mem, true, host.ptr()) }?;
+                transfers.add(&mem, &self.shape, true, part, host)
             }
-            _ if !place.has_copy => return Ok(0),
+            _ if !place.has_copy => Ok(()),
             _ => {
-                let own = self.host_copy(&mut place)?;
-                // SAFETY: both have the object's bytes; the two are different memory.
-                unsafe { std::ptr::copy_nonoverlapping(own, host.ptr(), self.bytes as usize) };
+                let own = self.own_part(&mut place, part)?;
+                // SAFETY: both have the part's bytes; the two are different memory.
+                unsafe { std::ptr::copy_nonoverlapping(own, host.ptr(), host.len()) };
+                Ok(())
             }
         }
-        Ok(self.bytes)
     }
 
-    /// Replaces the contents of an object that no command uses.
-    pub fn import(&self, host: &Range) -> Result<(), Code> {
-        let place = self.place.locked();
+    /// Replaces a part of the contents of an object that no command uses.
+    pub fn import(&self, part: Slice, host: &Range) -> Result<(), Code> {
+        let mut place = self.place.locked();
         if let Some(mem) = place.mem.clone() {
-            // SAFETY: `host` has the object's bytes.
-            unsafe { self.copy(&mem, false, host.ptr()) }?;
+            // It must not leave meanwhile: the lock is held until the copy is complete.
+            let mut transfers = Transfers::new(&self.residence.queue);
+            transfers.add(&mem, &self.shape, false, part, host)?;
+            transfers.wait()?;
             self.written();
             return Ok(());
         }
-        drop(place);
-        self.keep(Some(host))
+        let own = self.own_part(&mut place, part)?;
+        // SAFETY: as in `export`.
+        unsafe { std::ptr::copy_nonoverlapping(host.ptr(), own, host.len()) };
+        place.has_copy = true;
+        Ok(())
+    }
+
+    /// A part of the host copy.
+    fn own_part(&self, place: &mut Place, part: Slice) -> Result<*mut u8, Code> {
+        if !part.fits(&self.shape) {
+            return Err(CL_INVALID_VALUE);
+        }
+        Ok(self.host_copy(place)?.wrapping_add(part.start as usize))
     }
 
     /// As [`copy_contents`].
@@ -387,6 +424,108 @@ impl Object {
     unsafe fn copy(&self, mem: &Mem, read: bool, host: *mut u8) -> Result<(), Code> {
         // SAFETY: the caller's promise.
         unsafe { copy_contents(&self.residence.queue, mem, &self.shape, read, host) }
+    }
+}
+
+/// A part of an object's contents.
+#[derive(Clone, Copy, Debug)]
+pub struct Slice {
+    /// Where it begins.
+    pub start: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Slice {
+    /// Whether a shape has this part.
+    pub fn fits(&self, shape: &Shape) -> bool {
+        let end = self.start.checked_add(self.len);
+        let unit = shape.unit();
+        self.len > 0
+            && end.is_some_and(|end| end <= shape.bytes())
+            && self.start.is_multiple_of(unit)
+            && self.len.is_multiple_of(unit)
+    }
+}
+
+/// Copies in flight between objects and memory of the host; dropped, they are waited for.
+pub struct Transfers {
+    queue: Arc<Queue>,
+    events: Vec<Event>,
+    /// Stay until the copies are complete.
+    held: Vec<(Arc<Mem>, Range)>,
+}
+
+impl Transfers {
+    /// None yet.
+    pub fn new(queue: &Arc<Queue>) -> Transfers {
+        Transfers {
+            queue: queue.clone(),
+            events: Vec::new(),
+            held: Vec::new(),
+        }
+    }
+
+    /// Begins to copy a part of an object from (`read`) or to the device.
+    pub fn add(
+        &mut self,
+        mem: &Arc<Mem>,
+        shape: &Shape,
+        read: bool,
+        part: Slice,
+        host: &Range,
+    ) -> Result<(), Code> {
+        if !part.fits(shape) || (host.len() as u64) < part.len {
+            return Err(CL_INVALID_VALUE);
+        }
+        let (start, len, pointer) = (part.start as usize, part.len as usize, host.ptr());
+        let how = Enqueue {
+            waits: &[],
+            event: true,
+        };
+        self.held.push((mem.clone(), host.clone()));
+        let queue = &self.queue;
+        // SAFETY: the range has the part's bytes (checked above) and is held until the copy is
+        // complete.
+        let event = unsafe {
+            match shape {
+                Shape::Buffer(_) if read => queue.read(how, false, mem, start, len, pointer),
+                Shape::Buffer(_) => queue.write(how, false, mem, start, len, pointer),
+                Shape::Image(_, image, _) => {
+                    let (mut origin, mut region) = ([0; 3], pixels::extent(image));
+                    if let Some(axis) = shape.axis() {
+                        let unit = shape.unit() as usize;
+                        (origin[axis], region[axis]) = (start / unit, len / unit);
+                    }
+                    queue.image(how, read, mem, &origin, &region, pointer)
+                }
+            }
+        }?;
+        self.events.extend(event);
+        Ok(())
+    }
+
+    /// Waits for all of them; the first error is the result.
+    pub fn wait(&mut self) -> Result<(), Code> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let mut result = self.queue.flush();
+        for event in self.events.drain(..) {
+            let status = event.wait();
+            if status < 0 && result.is_ok() {
+                result = Err(status);
+            }
+        }
+        self.held.clear();
+        result
+    }
+}
+
+impl Drop for Transfers {
+    fn drop(&mut self) {
+        // After an error there is no use for the result.
+        let _ = self.wait();
     }
 }
 
