@@ -132,9 +132,10 @@ impl Drain<'_> {
         if !session.obstacle.is_empty() {
             reasons.push((String::new(), session.obstacle.clone()));
         }
-        let targets = match reasons.is_empty() {
-            true => self.targets()?,
-            false => Vec::new(),
+        let targets = if reasons.is_empty() {
+            self.targets()?
+        } else {
+            Vec::new()
         };
         for target in targets {
             let request = proto::MoveSessionRequest {
