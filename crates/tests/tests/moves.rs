@@ -404,7 +404,7 @@ fn manager_killed(times: usize) {
         let mut command = Command::new(baltra());
         command.env("BALTRA_RUNTIME_DIR", runtime_dir);
         command.args(["session", "move", &number, "--to", other(&from)]);
-        let mut asked = Running::start(command);
+        let asked = Running::start(command);
         std::thread::sleep(wait);
         daemon.kill().expect("the manager ends");
         asked.finish();
