@@ -300,6 +300,15 @@ impl Runner {
         running.collect()
     }
 
+    /// Reports to the executor that a queue's call has waited for another queue's for longer than
+    /// `allowed`. If the message cannot be sent now, a later repetition is.
+    pub fn report_late(&self, lane: usize, allowed: Duration) {
+        let mut lanes = self.lanes.iter();
+        if let Some(lane) = lanes.find(|own| Arc::as_ptr(own) as usize == lane) {
+            self.program.client.report_late(lane.queue_id(), allowed);
+        }
+    }
+
     /// Requests the end of its session because its work is past its deadline; repeats the request
     /// if the work continues.
     pub fn abort(&self, reason: &str) {

@@ -751,7 +751,12 @@ impl Inner {
             }
         }
         let now = Instant::now();
-        for index in deadlines.look(now, &running) {
+        let late = deadlines.look(now, &running);
+        for index in late.waiting {
+            let Running { lane, allowed, .. } = running[index];
+            whose[index].2.report_late(lane, allowed);
+        }
+        for index in late.holding {
             let (unit, replica, runner) = &whose[index];
             let (name, allowed) = (&unit.common.function.manifest.name, running[index].allowed);
             let text = format!(

@@ -15,7 +15,7 @@ use baltra_ring::{LeaseHolder, Locked};
 use baltra_wire::executor::{Cause, SessionStart, ToExecutor, ToManager, MOVES, NO_SESSION};
 use baltra_wire::listing::Listing;
 use baltra_wire::{Share, EXECUTOR_ENDED, WORK_FAULTED};
-use culprit::{culprit, Running};
+use culprit::{Culprits, Running, Standing};
 use moves::Moves;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::HashMap;
@@ -191,6 +191,7 @@ struct Server {
     tenants: HashMap<u64, Tenant>,
     assigned: String,
     draining: bool,
+    culprits: Culprits,
     ended: Ended,
     wake: Arc<OwnedFd>,
     moves: Moves,
@@ -207,6 +208,7 @@ impl Server {
             tenants: HashMap::new(),
             assigned: String::new(),
             draining: false,
+            culprits: Culprits::default(),
             ended: Ended::default(),
             moves: Moves::new(wake.clone()),
             wake,
@@ -273,21 +275,25 @@ impl Server {
 
     /// The session whose commands block the device past their grace period: it has ended, they have
     /// not, and no open session has a command that has run for longer and may be the cause. Such an
-    /// open session, once the others have waited for [`Shared::contended_max`].
-    fn overdue(&self) -> Option<u64> {
+    /// open session, once the others, or calls past their time limits, have waited for
+    /// [`Shared::contended_max`].
+    fn overdue(&mut self) -> Option<u64> {
         let max = self.shared.orphan_max();
         let contended_max = self.shared.contended_max();
-        let waited_since_ns =
-            contended_max.and_then(|max| monotonic_ns().checked_sub(max.as_nanos() as u64));
-        let sessions = self.sessions.values();
-        let running = sessions.filter_map(|s| {
-            Some(Running {
-                session: s.start.session,
-                since_ns: s.running_since_ns()?,
-                overdue: s.overdue(max),
-            })
-        });
-        culprit(running, waited_since_ns)
+        let mut running = Vec::new();
+        for own in self.sessions.values() {
+            let is_overdue = own.overdue(max);
+            running.extend(own.running().into_iter().map(|(since_ns, late)| Running {
+                session: own.start.session,
+                since_ns,
+                standing: match late {
+                    _ if is_overdue => Standing::Overdue,
+                    Some(allowed_ns) => Standing::Late { allowed_ns },
+                    None => Standing::Open,
+                },
+            }));
+        }
+        self.culprits.find(&running, contended_max, monotonic_ns())
     }
 
     /// Exits because of a session's work. All clients are notified.
@@ -297,7 +303,8 @@ impl Server {
         let ended = culprit.map_or_else(String::new, |s| s.reason());
         let reason = match cause {
             Cause::Overdue if ended.is_empty() => {
-                "a command blocked commands of ended sessions for too long".to_owned()
+                "a command blocked ended sessions, or calls past their time limits, for too long"
+                    .to_owned()
             }
             Cause::Overdue => format!("a command did not end ({ended})"),
             Cause::ContextLost => format!("the driver's context was lost ({ended})"),
@@ -349,7 +356,7 @@ impl Server {
             tv_nsec: 50_000_000,
         };
         let ending = open.len() < self.sessions.len();
-        let timeout = if ending {
+        let timeout = if ending || self.sessions.values().any(|own| own.is_late()) {
             Some(&moment)
         } else {
             let looks = self.channel.is_none() || self.shared.pinning.is_some();

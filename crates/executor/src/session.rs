@@ -48,7 +48,7 @@ use arena::Arena;
 use baltra_opencl::*;
 use baltra_ring::{Consumer, EventWriter, Locked, Range, Segment, Waker};
 use baltra_wire::executor::SessionStart;
-use baltra_wire::{Notice, Payload};
+use baltra_wire::{Id, Notice, Payload};
 use board::Board;
 use control::ControlState;
 use deferred::Deferred;
@@ -140,6 +140,8 @@ pub struct Session {
     joining: Mutex<Option<Arc<QueueHandle>>>,
     /// Its work is past a deadline.
     aborted: AtomicBool,
+    /// A queue may wait past a time limit ([`baltra_wire::Control::Late`]).
+    may_be_late: AtomicBool,
     reason: Mutex<Option<String>>,
 }
 
@@ -212,6 +214,7 @@ impl Session {
             clock_offset_ns: shared.description.clock_offset_ns.into(),
             joining: Mutex::default(),
             aborted: false.into(),
+            may_be_late: false.into(),
             reason: Mutex::default(),
             start,
             shared,
@@ -297,13 +300,45 @@ impl Session {
     /// Start of its longest-running command (`CLOCK_MONOTONIC`), or of its wait in the driver;
     /// `None`: the driver has none of its commands.
     pub fn running_since_ns(&self) -> Option<u64> {
-        let queues = self.queues.locked();
-        let own = queues.iter().filter_map(|q| q.running_since_ns());
-        let first = own.min();
-        drop(queues);
-        let joining = self.joining.locked();
-        let last = joining.as_ref().and_then(|q| q.running_since_ns());
-        first.into_iter().chain(last).min()
+        self.running()
+            .into_iter()
+            .map(|(since_ns, _)| since_ns)
+            .min()
+    }
+
+    /// Each queue whose commands the driver has: the start as in [`Session::running_since_ns`], and
+    /// the time limit of a command that waits past it ([`base::QueueState::late_allowed_ns`]).
+    pub fn running(&self) -> Vec<(u64, Option<u64>)> {
+        let each = |q: &Arc<QueueHandle>| Some((q.running_since_ns()?, q.late_allowed_ns()));
+        let mut running: Vec<_> = self.queues.locked().iter().filter_map(each).collect();
+        running.extend(self.joining.locked().as_ref().and_then(each));
+        running
+    }
+
+    /// A queue's command is past its time limit: the process examines which command blocks it.
+    fn report_late(&self, queue: Id, allowed: Duration) {
+        // A queue that no longer exists waits for nothing.
+        let Ok(queue) = self.objects.queue(queue) else {
+            return;
+        };
+        queue.report_late(allowed);
+        if !self.may_be_late.swap(true, Ordering::AcqRel) {
+            // It can only be full, and then it is readable anyway.
+            let _ = rustix::io::write(&*self.shared.images.wake(), &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Whether a queue waits past a time limit.
+    pub fn is_late(&self) -> bool {
+        // Cleared before the queues are read, so that a report during that is not lost.
+        if !self.may_be_late.swap(false, Ordering::AcqRel) {
+            return false;
+        }
+        let is_late = self.running().iter().any(|(_, late)| late.is_some());
+        if is_late {
+            self.may_be_late.store(true, Ordering::Release);
+        }
+        is_late
     }
 
     /// The reason for the session's end; empty: it is open.

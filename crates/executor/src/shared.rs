@@ -29,8 +29,9 @@ const ORPHAN_MAX_GPU: Duration = Duration::from_secs(2);
 /// As above, on other devices.
 const ORPHAN_MAX: Duration = Duration::from_secs(5);
 
-/// How long a command of an open session may block commands of ended sessions, unless
-/// [`Options::contended`] is set. Without commands that wait, it may take any time.
+/// How long a command of an open session may block commands of ended sessions, and calls past their
+/// time limits, unless [`Options::contended`] is set. Without commands that wait, it may take any
+/// time.
 const CONTENDED_MAX: Duration = Duration::from_secs(30);
 
 /// The default directory's name, followed by the process's number.
@@ -66,8 +67,8 @@ pub struct Options {
     /// How long commands of an ended session may continue while other sessions use the process;
     /// `None`: depends on the device's type.
     pub orphan: Option<Duration>,
-    /// How long a command of an open session may block commands of ended sessions; zero: unlimited;
-    /// `None`: 30 s.
+    /// How long a command of an open session may block commands of ended sessions, and calls past
+    /// their time limits; zero: unlimited; `None`: 30 s.
     pub contended: Option<Duration>,
     /// How many times the device's memory all objects may have together; above 1, they leave the
     /// device while others need it.
@@ -158,8 +159,8 @@ impl Shared {
         self.options.orphan.unwrap_or(by_kind)
     }
 
-    /// How long a command of an open session may block commands of ended sessions; `None`:
-    /// unlimited.
+    /// How long a command of an open session may block commands of ended sessions, and calls past
+    /// their time limits; `None`: unlimited.
     pub fn contended_max(&self) -> Option<Duration> {
         let max = self.options.contended.unwrap_or(CONTENDED_MAX);
         (!max.is_zero()).then_some(max)

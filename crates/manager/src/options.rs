@@ -445,8 +445,9 @@ pub struct DeviceOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task_ms: Option<u64>,
     /// The same limit while others wait: commands of an ended session (a killed client, a call past
-    /// its deadline) in the same executor, or, on a CPU device whose tasks have no other limit,
-    /// another tenant; milliseconds; 0: unlimited; absent: `task_ms`, or 30,000 without one.
+    /// its deadline) or a function's call past its time limit in the same executor, or, on a device
+    /// whose tasks have no other limit, another tenant; milliseconds; 0: unlimited; absent: `task_ms`,
+    /// or 30,000 without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contended_ms: Option<u64>,
     /// How long commands of an ended session may continue while other sessions use the executor,

@@ -42,6 +42,8 @@ const BINARIES: Version = Version { major: 1, minor: 3 };
 
 /// The first version with [`Request::ProgramDigest`].
 const DIGESTS: Version = Version { major: 1, minor: 4 };
+/// The first version with [`Control::Late`].
+const LATE: Version = Version { major: 1, minor: 6 };
 /// Total size from which binaries are named by their digests first, bytes: a smaller one costs less
 /// than the round trip.
 const NAMED_MIN: usize = 64 << 10;
@@ -446,6 +448,17 @@ impl Client {
     /// [`Client::end`].
     pub fn abort(&self, reason: &str) -> bool {
         self.shared.try_control(&Control::Abort { reason })
+    }
+
+    /// Reports that a queue's command has been with the device for longer than `allowed`, because an
+    /// older command of another queue blocks it ([`Control::Late`]). Does not wait; `false`: not
+    /// sent, or an executor of an earlier release does not support it.
+    pub fn report_late(&self, queue: Id, allowed: Duration) -> bool {
+        let allowed_ms = allowed.as_millis().try_into().unwrap_or(u64::MAX);
+        self.shared.welcome.version >= LATE
+            && self
+                .shared
+                .try_control(&Control::Late { queue, allowed_ms })
     }
 
     /// Ends the session from this side, even if other handles exist.

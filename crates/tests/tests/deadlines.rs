@@ -376,8 +376,9 @@ async fn test_an_open_programs_endless_kernel_does_not_stop_functions_of_its_ten
     answers(&engine, &copy, &[6; 8]).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn test_an_endless_call_with_a_long_time_limit_does_not_stop_other_functions() {
+/// An endless call with a long time limit ends, because calls of another function wait. These begin
+/// `head_start` later.
+async fn an_endless_call_ends(head_start: Duration) {
     let daemon = daemon_with(&["device.contended_ms=1000"]);
     let engine = engine(&daemon.endpoint());
     let copy = function(&manifest("copy", "copy"), &[("k.cl", KERNELS)]);
@@ -392,6 +393,7 @@ async fn test_an_endless_call_with_a_long_time_limit_does_not_stop_other_functio
         // Enough groups for all threads of the device.
         tokio::spawn(async move { call(&engine, &spin, &vec![7; 1 << 18], time).await })
     };
+    tokio::time::sleep(head_start).await;
     calls_outlast_a_kernel(&engine, &copy).await;
     // Tried again once, and ended again.
     let patience = Instant::now() + PATIENCE;
@@ -403,6 +405,16 @@ async fn test_an_endless_call_with_a_long_time_limit_does_not_stop_other_functio
         endless.await.unwrap(),
         Err(CallError::Failed(_)) | Err(CallError::Unavailable(_))
     ));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn test_an_endless_call_with_a_long_time_limit_does_not_stop_other_functions() {
+    an_endless_call_ends(Duration::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn test_calls_that_arrive_long_after_an_endless_call_do_not_wait_for_its_limit() {
+    an_endless_call_ends(Duration::from_secs(3)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -212,6 +212,16 @@ pub enum Control<'a> {
     /// A queue whose ring is marked as parked (not read by a thread) has commands (`baltra-ring`:
     /// `Producer::take_parked`). From version 1.2 on.
     QueueRun(Id),
+    /// The running command of a queue is past its time limit and waits, as far as its client can
+    /// see, for an older command of another queue. The session continues: the executor determines
+    /// the command that blocks the queue, and ends that one's session once the queue has waited for
+    /// the device's `contended_ms`. Void once the queue has made progress. From version 1.6 on.
+    Late {
+        /// The queue.
+        queue: Id,
+        /// The command's time limit on the device, milliseconds.
+        allowed_ms: u64,
+    },
 }
 
 /// A request with a [`crate::Notice::Reply`].

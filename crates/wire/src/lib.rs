@@ -33,7 +33,7 @@ use serde::{de::Deserialize, Serialize};
 
 /// The protocol version of this build. A peer with another major version is rejected with an error
 /// that contains both; a peer with another minor version works (messages are only appended).
-pub const VERSION: Version = Version { major: 1, minor: 5 };
+pub const VERSION: Version = Version { major: 1, minor: 6 };
 
 /// Size limit of a message at either end, bytes (a program binary is the longest).
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;

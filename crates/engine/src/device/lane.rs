@@ -30,6 +30,7 @@ use baltra_functions::{Call, Step};
 use baltra_ring::Locked;
 use baltra_session::client::{Lost, Queue};
 use baltra_wire::opencl::{text_of, DEVICE_NOT_AVAILABLE};
+use baltra_wire::Id;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::atomic::{fence, AtomicBool, AtomicUsize, Ordering};
@@ -258,6 +259,11 @@ impl Lane {
     /// afterwards, so one of the two sees the other's change.
     pub fn has_room(&self) -> bool {
         self.room.load(Ordering::SeqCst)
+    }
+
+    /// Its queue's id.
+    pub fn queue_id(&self) -> Id {
+        self.queue.id()
     }
 
     /// Number of calls in flight.

@@ -30,6 +30,13 @@ struct Traced {
     granted_ns: Option<u64>,
 }
 
+/// A client's report that a queue's command waits past its time limit.
+#[derive(Clone, Copy)]
+struct Late {
+    at_ns: u64,
+    allowed_ns: u64,
+}
+
 /// A queue's state that other threads can access.
 pub struct QueueState {
     /// Its name.
@@ -39,6 +46,8 @@ pub struct QueueState {
     completed: AtomicU64,
     /// Time of the last completion while the driver has commands of the queue; 0: it has none.
     running_ns: AtomicU64,
+    /// Time of the client's last report that the running command is past its limit, and that limit.
+    late: Mutex<Option<Late>>,
     released: AtomicBool,
     closed: AtomicBool,
     /// Locked for any access to the ring from outside the queue's thread, because the ring may be
@@ -58,6 +67,7 @@ impl QueueState {
             submitted: 0.into(),
             completed: 0.into(),
             running_ns: 0.into(),
+            late: Mutex::default(),
             released: false.into(),
             closed: false.into(),
             notify: Mutex::new(false),
@@ -87,6 +97,23 @@ impl QueueState {
     pub fn running_since_ns(&self) -> Option<u64> {
         let since = self.running_ns.load(Ordering::Relaxed);
         (since > 0).then_some(since)
+    }
+
+    /// The client reports that the running command is past its time limit, because another
+    /// queue's command blocks it.
+    pub fn report_late(&self, allowed: Duration) {
+        *self.late.locked() = Some(Late {
+            at_ns: monotonic_ns(),
+            allowed_ns: allowed.as_nanos().try_into().unwrap_or(u64::MAX),
+        });
+    }
+
+    /// The time limit of the running command, nanoseconds, if the client has reported it to be past
+    /// that. A report is void once the queue has made progress.
+    pub fn late_allowed_ns(&self) -> Option<u64> {
+        let since_ns = self.running_since_ns()?;
+        let late = (*self.late.locked())?;
+        (since_ns < late.at_ns).then_some(late.allowed_ns)
     }
 
     /// The client has released the queue: its thread ends once the queue is empty. With `notify`,

@@ -245,6 +245,10 @@ impl Session {
                 }
                 Ok(())
             }
+            Control::Late { queue, allowed_ms } => {
+                self.report_late(queue, Duration::from_millis(allowed_ms));
+                Ok(())
+            }
             Control::SvmFree { address, after } => {
                 let after = self.named_queues(after);
                 self.deferred
