@@ -154,7 +154,7 @@ impl Device {
         let is_cpu = description.as_ref().is_some_and(|d| d.is_cpu());
         let is_gpu = description.as_ref().is_some_and(|d| d.is_gpu());
         let by_kind = || {
-            // Calls of a board have their own deadlines.
+            // Kernels on accelerators may take long, and are limited while others wait.
             let shared = self.options.isolation == Isolation::Device && is_cpu;
             if shared || is_gpu {
                 TASK_MS
@@ -169,8 +169,8 @@ impl Device {
             .min();
         match (shortest, contended_ms(&self.options)) {
             (Some(ms), _) => Some(TaskLimit::Always(Duration::from_millis(ms))),
-            (None, ms @ 1..) if is_cpu => Some(TaskLimit::Contended(Duration::from_millis(ms))),
-            (None, _) => None,
+            (None, ms @ 1..) => Some(TaskLimit::Contended(Duration::from_millis(ms))),
+            (None, 0) => None,
         }
     }
 

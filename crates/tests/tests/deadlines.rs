@@ -119,6 +119,28 @@ fn test_with_device_isolation_who_faults_again_is_set_apart() {
     assert!(!ended(shared));
 }
 
+#[test]
+fn test_an_open_programs_endless_kernel_does_not_keep_an_accelerator_from_other_tenants() {
+    let driver = compile_driver("accelerator_driver");
+    let daemon = daemon_with(&[
+        &format!("device.driver={}", driver.display()),
+        "device.contended_ms=1000",
+    ]);
+    tenants(&daemon, &["red", "blue"]);
+    let mut command = through(&daemon, "red", compile("harm"));
+    command.arg("endless");
+    let mut running = Running::start(command);
+    running.wait_line("ready");
+    until("the kernel holds the device", || {
+        works_again(&daemon, "blue");
+        faults(&daemon, "red", "task_limit") == 1
+    })
+    .unwrap();
+    let ended = running.finish().ok();
+    assert_eq!(ended.number("finish"), Some(NOT_AVAILABLE), "{ended:?}");
+    works_again(&daemon, "red");
+}
+
 fn sticky(isolation: &str) -> Daemon {
     let driver = compile_driver("sticky_driver");
     daemon_with(&[
