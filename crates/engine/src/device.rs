@@ -101,6 +101,9 @@ pub enum Blame {
     Turn,
     /// The function's own work.
     Function,
+    /// The function's own work ran past its time limit and was ended, which the function's hold-off
+    /// counts.
+    Overrun,
 }
 
 /// A function that is loaded on a device. Dropping it ends its session.
@@ -329,12 +332,17 @@ impl Runner {
         aborted.filter(|_| !self.is_lost())
     }
 
+    /// Whether its session was ended because its work was past its deadline.
+    pub fn was_aborted(&self) -> bool {
+        self.aborted.locked().is_some()
+    }
+
     /// The cause of its session's end.
     pub fn blame(&self) -> Blame {
         let aborted = self.aborted.locked();
         let reason = self.program.client.lost_reason().unwrap_or_default();
         match reason {
-            _ if aborted.is_some() => Blame::Function,
+            _ if aborted.is_some() => Blame::Overrun,
             text if text.starts_with(WORK_FAULTED) => Blame::Function,
             text if text.starts_with(TURN_ENDED) => Blame::Turn,
             text if is_preempted(text) => Blame::Others,

@@ -413,7 +413,7 @@ impl Engine {
             let (replica, runner, took) = self.load(unit, &mut tried, Some(deadline)).await?;
             cold_ns += took.as_nanos() as u64;
             let here = replica.enter();
-            let watch = Watch::new(&replica, deadline);
+            let watch = Watch::new(&replica, &runner, deadline);
             let (pending, outcome_receiver) =
                 Pending::new(call, (deadline, allowed), trace, caller.clone());
             if let Err((_, refused)) = runner.submit(pending, here.is_alone()) {
@@ -463,6 +463,7 @@ impl Engine {
                     match runner.blame() {
                         Blame::Place => replica.failed(now),
                         Blame::Function => replica.breaker.failed(now),
+                        Blame::Overrun => {}
                         Blame::Others => attempts_max = ATTEMPTS_PREEMPTED_MAX,
                         // The call's deadline bounds how many turns it waits for.
                         Blame::Turn => attempts_max = u32::MAX,
@@ -556,17 +557,19 @@ fn lost(replica: &Replica, started: bool, reason: &str) -> CallError {
 }
 
 /// Watches a call at a replica: if its deadline passes, the replica counts as failed, because the
-/// node may be disconnected.
+/// node may be disconnected, unless the function's own work was past its deadline.
 struct Watch<'a> {
     replica: &'a Replica,
+    runner: &'a replica::Runner,
     deadline: Instant,
     open: bool,
 }
 
 impl<'a> Watch<'a> {
-    fn new(replica: &'a Replica, deadline: Instant) -> Watch<'a> {
+    fn new(replica: &'a Replica, runner: &'a replica::Runner, deadline: Instant) -> Watch<'a> {
         Watch {
             replica,
+            runner,
             deadline,
             open: true,
         }
@@ -580,7 +583,8 @@ impl<'a> Watch<'a> {
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
         let now = Instant::now();
-        if self.open && now >= self.deadline {
+        let was_aborted = || self.runner.on_device().is_some_and(|own| own.was_aborted());
+        if self.open && now >= self.deadline && !was_aborted() {
             self.replica.breaker.failed(now);
         }
     }

@@ -446,9 +446,34 @@ async fn test_a_function_whose_calls_never_end_is_held_off() {
     let spin = function(&manifest("spin", "spin"), &[("k.cl", KERNELS)]);
     engine.deploy(&spin, 1).await;
     answers(&engine, &spin, &[1]).await;
+    is_held_off(&engine, &spin).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn test_a_deadline_that_is_handled_after_the_work_was_ended_is_no_failure_of_the_device() {
+    let daemon = daemon();
+    let engine = engine(&daemon.endpoint());
+    let spin = function(&manifest("spin", "spin"), &[("k.cl", KERNELS)]);
+    engine.deploy(&spin, 1).await;
+    answers(&engine, &spin, &[1]).await;
+    // Its time limit ends while nothing polls the call, as on a busy host.
+    let mut late = Box::pin(call(&engine, &spin, &[7], Duration::from_secs(3)));
+    let begun = tokio::time::timeout(Duration::ZERO, &mut late).await;
+    assert!(begun.is_err(), "it has not ended");
+    let patience = Instant::now() + PATIENCE;
+    while engine.overdue().is_empty() && engine.status(&spin).unwrap().stats.overruns == 0 {
+        assert!(Instant::now() < patience, "{:?}", engine.status(&spin));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(late.await.unwrap_err(), CallError::Deadline);
+    is_held_off(&engine, &spin).await;
+}
+
+/// Endless calls reach their deadlines until the function is held off.
+async fn is_held_off(engine: &Engine, spin: &Arc<Function>) {
     let patience = Instant::now() + PATIENCE;
     loop {
-        let ended = call(&engine, &spin, &[7], Duration::from_secs(3)).await;
+        let ended = call(engine, spin, &[7], Duration::from_secs(3)).await;
         match ended.unwrap_err() {
             CallError::Deadline => assert!(Instant::now() < patience, "never held off"),
             CallError::HeldOff { retry_after } => {
@@ -458,9 +483,9 @@ async fn test_a_function_whose_calls_never_end_is_held_off() {
             other => panic!("{other:?}"),
         }
     }
-    let why = engine.why_not_ready(&spin).expect("it is not ready");
+    let why = engine.why_not_ready(spin).expect("it is not ready");
     assert!(why.contains("ran past their deadlines"), "{why}");
-    assert!(engine.status(&spin).unwrap().held_ms.is_some());
+    assert!(engine.status(spin).unwrap().held_ms.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
