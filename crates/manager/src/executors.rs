@@ -1,6 +1,7 @@
 //! A device's executors: started in advance, assigned to tenants, and watched for their end.
 
 mod faults;
+pub mod leftovers;
 mod process;
 
 pub use faults::{Fault, Faults};

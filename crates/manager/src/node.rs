@@ -102,7 +102,7 @@ impl Device {
             spin_us: executors.spin_us,
             sandbox: executors.sandbox,
             cache: all.paths.state.join("cache").join(&options.name),
-            work: all.paths.state.join("executors"),
+            work: all.paths.executor_dirs(),
             adopt: all.paths.adopt_socket(),
             device: options.name.clone(),
             groups,
@@ -272,6 +272,8 @@ pub struct Node {
     pub(crate) moves: Moves,
     sessions: Mutex<BTreeMap<u64, SessionRecord>>,
     next: AtomicU64,
+    /// The first of this manager's numbers; an earlier manager's are smaller.
+    pub(crate) first: u64,
     draining: AtomicBool,
 }
 
@@ -286,6 +288,7 @@ impl Node {
         spans: Spans,
     ) -> anyhow::Result<Node> {
         let registry = Link::new(&options)?.map(Arc::new);
+        let first = generation << 32 | 1;
         let groups = Groups::divide(options.executors.memory_bytes, options.executors.processes);
         let mut devices = Vec::new();
         let prober = options.executors.prober();
@@ -313,7 +316,8 @@ impl Node {
             // Numbers of an earlier manager's sessions are still in use by its executors.
             loads: Loads::default(),
             moves: Moves::default(),
-            next: AtomicU64::new(generation << 32 | 1),
+            next: AtomicU64::new(first),
+            first,
             draining: AtomicBool::new(false),
         })
     }

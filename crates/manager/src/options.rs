@@ -145,6 +145,11 @@ impl PathOptions {
         self.runtime.join("executors.sock")
     }
 
+    /// Parent of the executors' private directories.
+    pub fn executor_dirs(&self) -> PathBuf {
+        self.state.join("executors")
+    }
+
     /// The manager's lock file.
     pub fn lock_file(&self) -> PathBuf {
         self.runtime.join("manager.lock")

@@ -3,6 +3,7 @@
 
 use crate::accept::{self, Door};
 use crate::accounts::Accounts;
+use crate::executors::leftovers::SWEEP_EVERY;
 use crate::images::Images;
 use crate::node::{Device, Node};
 use crate::options::Options;
@@ -143,6 +144,13 @@ impl Service {
                 move || keep(&node, &device)
             })?;
         }
+        spawn("sweep", {
+            let node = node.clone();
+            move || loop {
+                node.sweep_executor_dirs();
+                std::thread::sleep(SWEEP_EVERY);
+            }
+        })?;
         spawn("adopt", {
             let node = node.clone();
             move || adoption::serve(&node, &adopted)

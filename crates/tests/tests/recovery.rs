@@ -132,6 +132,45 @@ fn test_sessions_run_on_while_the_manager_is_killed_and_restarted() {
     until("they end as others do", || session_count(&daemon) == 0).unwrap();
 }
 
+/// Directories of executors.
+fn executor_dirs(daemon: &Daemon) -> Vec<String> {
+    let Ok(entries) = daemon.state_dir().join("executors").read_dir() else {
+        return Vec::new();
+    };
+    let names = entries.flatten().map(|entry| entry.file_name());
+    names
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect()
+}
+
+#[test]
+fn test_directories_of_executors_end_with_them_although_the_manager_was_killed() {
+    let mut daemon = daemon();
+    tenants(&daemon, &["red"]);
+    for _ in 0..3 {
+        // One executor is in use, and others are started in advance.
+        let mut red = working(&daemon, "red", &["0"]);
+        until("others are ready", || executor_dirs(&daemon).len() >= 2).unwrap();
+        let before = executor_dirs(&daemon);
+        daemon.kill().unwrap();
+        daemon = daemon.restart(&Options::default()).unwrap();
+        red.wait_progress();
+        let left = |daemon: &Daemon| {
+            let now = executor_dirs(daemon);
+            before.iter().filter(|name| now.contains(name)).count()
+        };
+        until("those of idle executors are removed", || left(&daemon) == 1).unwrap();
+        until("its executor is back", || executors(&daemon).len() == 1).unwrap();
+        red.wait_progress();
+        kill(executor_of(&daemon, "red"));
+        assert_eq!(red.finish().number("error"), Some(NOT_AVAILABLE));
+        until("that of the adopted executor is removed", || {
+            left(&daemon) == 0
+        })
+        .unwrap();
+    }
+}
+
 /// `baltra up` and `baltra down` of a user.
 struct Home(tempfile::TempDir);
 
