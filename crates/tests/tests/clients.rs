@@ -66,6 +66,16 @@ fn test_commands_of_an_out_of_order_queue_follow_their_wait_lists_only() {
 }
 
 #[test]
+fn test_a_command_has_times_once_a_command_that_waited_for_it_is_complete() {
+    let both = Both::start();
+    for answer in both.run("profiled", &[]) {
+        assert_eq!(answer.number("missing"), Some(0), "{answer:#?}");
+        assert_done(&answer);
+    }
+    nothing_panicked(&both.daemon);
+}
+
+#[test]
 fn test_thousands_of_queues_are_had_and_used() {
     let both = Both::start();
     // The pause exceeds the idle timeout of a queue's thread.

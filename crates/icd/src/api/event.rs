@@ -128,7 +128,7 @@ pub unsafe extern "C" fn clGetEventProfilingInfo(
         // the command-queue, if the execution status of the command identified by event is not
         // CL_COMPLETE, or if event is a user event object.
         let profiles = event.queue.as_ref().is_some_and(|q| q.profiles());
-        if !profiles || event.status() != CL_COMPLETE {
+        if !profiles || event.status_by_driver() != CL_COMPLETE {
             return Err(CL_PROFILING_INFO_NOT_AVAILABLE);
         }
         let times = event.times_ns();

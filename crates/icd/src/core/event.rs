@@ -204,6 +204,22 @@ impl Event {
         }
     }
 
+    /// As [`Event::status`], but complete as soon as the driver reports it. The executor's report is
+    /// still on its way if its thread for the queue is behind those of others; a command of
+    /// another queue that has waited for this one may be seen to be complete before.
+    pub fn status_by_driver(&self) -> i32 {
+        let status = self.status();
+        let client = &self.context.members[self.member].client;
+        if status <= 0 || self.is_user() || !client.is_recent() {
+            return status;
+        }
+        match client.call(Request::EventStatus(self.slot)) {
+            // The report follows without any further command.
+            Ok(Reply::Count(n)) if n as i32 == CL_COMPLETE => self.wait(),
+            _ => self.status(),
+        }
+    }
+
     /// Runs the host part of a command that is complete on the device.
     fn settle(&self, status: i32) -> i32 {
         if let Some(queue) = &self.queue {
