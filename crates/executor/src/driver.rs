@@ -355,6 +355,13 @@ fn load(library: &str) -> std::result::Result<Vec<&'static Driver>, LoadError> {
         .collect())
 }
 
+/// Whether the driver is one of the executor's own, whose compiler is known.
+pub fn is_own(library: &str) -> bool {
+    [board::SCHEME, emulate::SCHEME]
+        .iter()
+        .any(|scheme| library.starts_with(scheme))
+}
+
 /// Directories that a driver reads beside the system's and its library's.
 pub fn readable(library: &str) -> Vec<std::path::PathBuf> {
     // A board compiles with the tree that belongs to this program.

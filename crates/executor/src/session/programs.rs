@@ -204,9 +204,8 @@ impl Session {
         let headers = Headers::lay_out(files)?;
         let options = headers.options(options);
         let driver = program.renewed(&headers)?;
-        let code = with_arg_info(&options, program.compiles, |options| {
-            driver.build(&list, options)
-        });
+        let added = self.arg_info(&program);
+        let code = with_arg_info(&options, added, |options| driver.build(&list, options));
         let reply = self.built(&program, code);
         Ok(self.loaded(&program, reply))
     }
@@ -392,10 +391,11 @@ impl Session {
             headers: headers.collect(),
             _directory: laid_out.into_directory(),
         };
-        let code = with_arg_info(&compilation.options, program.compiles, |options| {
+        let added = self.arg_info(&program);
+        let code = with_arg_info(&compilation.options, added, |options| {
             compilation.run(options)
         });
-        let informed = program.compiles && !options.contains(ARG_INFO);
+        let informed = added == ArgInfo::Tried && !options.contains(ARG_INFO);
         *program.compiled.locked() = informed.then_some(compilation);
         Ok(self.built(&program, code))
     }
@@ -436,6 +436,15 @@ impl Session {
 
     fn programs(&self, names: &[u8]) -> Result<Vec<Arc<Program>>, Code> {
         ids(names).map(|id| self.objects.program(id)).collect()
+    }
+
+    /// How the program is built with argument information.
+    fn arg_info(&self, program: &Program) -> ArgInfo {
+        match program.compiles {
+            false => ArgInfo::Left,
+            true if driver::is_own(&self.shared.options.driver) => ArgInfo::Added,
+            true => ArgInfo::Tried,
+        }
     }
 
     fn remember(&self, program: &Program, options: &str) {
@@ -651,16 +660,52 @@ fn devices_of(context: &Context, names: &[u8]) -> Result<Vec<Device>, Code> {
 
 const ARG_INFO: &str = "-cl-kernel-arg-info";
 
-/// Builds with argument information, which the library needs, without showing it among the
-/// application's options. If that fails, the application's own options decide, because NVIDIA's
-/// compiler fails with the information on kernels without effect.
+/// Whether a build asks for argument information, which the library needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ArgInfo {
+    /// Only if the application does: nothing is compiled.
+    Left,
+    /// Always. The executor's own compiler fails for no source because of it, and a second
+    /// compilation would have twice the time limit.
+    Added,
+    /// If that fails, the application's own options decide, because NVIDIA's compiler fails with
+    /// the information on kernels without effect.
+    Tried,
+}
+
+/// Builds with argument information, without showing it among the application's options.
 fn with_arg_info(
     options: &str,
-    compiles: bool,
-    build: impl Fn(&str) -> driver::Result<()>,
+    info: ArgInfo,
+    mut build: impl FnMut(&str) -> driver::Result<()>,
 ) -> Code {
-    if compiles && !options.contains(ARG_INFO) && build(&format!("{ARG_INFO} {options}")).is_ok() {
-        return CL_SUCCESS;
+    if info != ArgInfo::Left && !options.contains(ARG_INFO) {
+        let built = build(&format!("{ARG_INFO} {options}"));
+        if built.is_ok() || info == ArgInfo::Added {
+            return built.err().unwrap_or(CL_SUCCESS);
+        }
     }
     build(options).err().unwrap_or(CL_SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_a_failed_build_is_repeated_only_if_the_added_option_may_be_the_cause() {
+        let builds = |info, options| {
+            let mut seen = Vec::new();
+            let code = with_arg_info(options, info, |options: &str| {
+                seen.push(options.trim().to_owned());
+                Err(CL_BUILD_PROGRAM_FAILURE)
+            });
+            assert_eq!(code, CL_BUILD_PROGRAM_FAILURE);
+            seen
+        };
+        assert_eq!(builds(ArgInfo::Added, ""), [ARG_INFO]);
+        assert_eq!(builds(ArgInfo::Tried, ""), [ARG_INFO, ""]);
+        assert_eq!(builds(ArgInfo::Tried, ARG_INFO), [ARG_INFO]);
+        assert_eq!(builds(ArgInfo::Left, "-w"), ["-w"]);
+    }
 }
