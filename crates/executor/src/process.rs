@@ -12,9 +12,9 @@ use anyhow::Context as _;
 use baltra_channel::Channel;
 use baltra_ring::lease::monotonic_ns;
 use baltra_ring::{LeaseHolder, Locked};
-use baltra_wire::executor::{Cause, SessionStart, ToExecutor, ToManager, MOVES, NO_SESSION};
+use baltra_wire::executor::{Cause, SessionStart, ToExecutor, ToManager};
 use baltra_wire::listing::Listing;
-use baltra_wire::{Share, EXECUTOR_ENDED, WORK_FAULTED};
+use baltra_wire::{Share, EXECUTOR_ENDED, VERSION, WORK_FAULTED};
 use culprit::{Culprits, Running, Standing};
 use moves::Moves;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -627,14 +627,9 @@ impl Server {
             session: session.start.session,
             instance: session.start.instance.clone(),
         });
-        let moves = ToManager::Named {
-            session: NO_SESSION,
-            instance: MOVES.into(),
-        };
         let sent = channel
-            .send(&adopt, &fds)
-            .and_then(|()| named.try_for_each(|n| channel.send(&n, &[])))
-            .and_then(|()| channel.send(&moves, &[]));
+            .send(&(adopt, VERSION), &fds)
+            .and_then(|()| named.try_for_each(|n| channel.send(&n, &[])));
         match sent {
             Ok(()) => {
                 tracing::info!(path = %path.display(), "adopted by a new manager");

@@ -56,9 +56,9 @@ fn admit(node: &Arc<Node>, socket: OwnedFd) -> Result<()> {
         rustix::net::sockopt::Timeout::Recv,
         patience,
     )?;
-    let process = Process::new(Channel::new(socket), pid, None)?.in_its_group();
+    let mut process = Process::new(Channel::new(socket), pid, None)?.in_its_group();
     let (message, fds) = process
-        .receive()?
+        .receive_adoption()?
         .context("it closed the connection before it identified itself")?;
     process.clear_timeout()?;
     node.adopt(process, message, fds)

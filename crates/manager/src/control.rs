@@ -2,8 +2,8 @@
 
 use crate::configuration;
 use crate::images::{self, Metadata};
-use crate::moves;
-use crate::node::{Device, Node};
+use crate::moves::{self, Description};
+use crate::node::{Device, Node, SessionRecord};
 use crate::options::{ImageKind, LimitOptions};
 use crate::service::{read_leases, Stop};
 use crate::tenants::{self, Tenant};
@@ -13,7 +13,6 @@ use baltra_wire::opencl::{
     DEVICE_GLOBAL_MEM_SIZE, DEVICE_MAX_COMPUTE_UNITS, DEVICE_NAME, DEVICE_VENDOR, DEVICE_VERSION,
     DRIVER_VERSION,
 };
-use std::collections::HashMap;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -146,6 +145,21 @@ fn limits(quota: Option<proto::Quota>) -> LimitOptions {
         queued_commands: q.queued_commands,
         task_ms: q.task_ms,
         sessions: q.sessions,
+    }
+}
+
+fn session_message(id: u64, s: &SessionRecord) -> proto::Session {
+    proto::Session {
+        id,
+        tenant: s.tenant.clone(),
+        device: s.device.clone(),
+        instance: s.instance.clone(),
+        pid: s.pid,
+        uid: s.uid,
+        age_s: s.since.elapsed().as_secs(),
+        executor_pid: s.executor_pid,
+        transport: s.transport.into(),
+        ..proto::Session::default()
     }
 }
 
@@ -288,32 +302,34 @@ impl Control for Operator {
         &self,
         request: Request<proto::SessionsRequest>,
     ) -> Answer<proto::SessionsReply> {
-        let facts = if request.into_inner().details {
-            tokio::task::block_in_place(|| self.node.describe_sessions())
-        } else {
-            HashMap::new()
-        };
+        let descriptions = request
+            .into_inner()
+            .details
+            .then(|| tokio::task::block_in_place(|| self.node.describe_sessions()));
         let sessions = self.node.sessions();
-        let message = |(id, s): (&u64, &crate::node::SessionRecord)| proto::Session {
-            described: facts.contains_key(id),
-            resident_bytes: facts.get(id).map_or(0, |f| f.resident_bytes),
-            swapped_bytes: facts.get(id).map_or(0, |f| f.swapped_bytes),
-            queues: facts.get(id).map_or(0, |f| f.queues),
-            obstacle: facts
-                .get(id)
-                .map_or_else(String::new, |f| f.obstacle.clone()),
-            id: *id,
-            tenant: s.tenant.clone(),
-            device: s.device.clone(),
-            instance: s.instance.clone(),
-            pid: s.pid,
-            uid: s.uid,
-            age_s: s.since.elapsed().as_secs(),
-            executor_pid: s.executor_pid,
-            transport: s.transport.into(),
+        let message = |(id, s): (&u64, &SessionRecord)| {
+            let session = session_message(*id, s);
+            let Some(descriptions) = &descriptions else {
+                return Some(session);
+            };
+            // A session that its executor frees has ended, although its record is still there.
+            Some(match descriptions.of(s.executor, *id)? {
+                Description::Described(facts) => proto::Session {
+                    described: true,
+                    resident_bytes: facts.resident_bytes,
+                    swapped_bytes: facts.swapped_bytes,
+                    queues: facts.queues,
+                    obstacle: facts.obstacle.clone(),
+                    ..session
+                },
+                Description::Unknown(why) => proto::Session {
+                    obstacle: why.into(),
+                    ..session
+                },
+            })
         };
         Ok(Response::new(proto::SessionsReply {
-            sessions: sessions.iter().map(message).collect(),
+            sessions: sessions.iter().filter_map(message).collect(),
         }))
     }
 

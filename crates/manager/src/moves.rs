@@ -14,7 +14,7 @@ use baltra_channel::Channel;
 use baltra_ring::Locked;
 use baltra_wire::executor::{SessionFacts, SessionStart, ToExecutor};
 use baltra_wire::SessionFlags;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
@@ -33,6 +33,13 @@ const FREE_MAX: Duration = Duration::from_secs(5);
 
 /// Executors describe their sessions within this.
 const DESCRIBE_MAX: Duration = Duration::from_secs(2);
+
+/// Why a session of an adopted executor stays.
+const EARLIER_RELEASE: &str = "its executor is of a release that cannot move sessions: start the \
+                               program again to use the present one";
+
+/// Why a session is listed without a description.
+const MEANWHILE: &str = "it has started, or has moved, while the sessions were listed";
 
 /// A session that has moved.
 #[derive(Clone, Debug)]
@@ -259,6 +266,50 @@ impl Moves {
     }
 }
 
+/// What executors report about their sessions.
+#[derive(Default)]
+pub(crate) struct Descriptions {
+    /// The executor of each session when the descriptions were requested.
+    executors: HashMap<u64, u64>,
+    /// By session.
+    facts: HashMap<u64, SessionFacts>,
+    /// Executors that have not answered in time.
+    silent: HashSet<u64>,
+    /// Executors of a release that cannot describe sessions.
+    earlier: HashSet<u64>,
+}
+
+/// What is known of an open session.
+pub(crate) enum Description<'a> {
+    /// Its executor describes it.
+    Described(&'a SessionFacts),
+    /// The reason for which it is not described; empty: its executor does not answer.
+    Unknown(&'static str),
+}
+
+impl Descriptions {
+    /// Adds what an executor reports of its own sessions.
+    fn add(&mut self, executor: u64, facts: Vec<SessionFacts>) {
+        let executors = &self.executors;
+        let own = |f: &SessionFacts| executors.get(&f.session) == Some(&executor);
+        let own = facts.into_iter().filter(own);
+        self.facts.extend(own.map(|f| (f.session, f)));
+    }
+
+    /// The description of an executor's session; `None`: the executor has answered, and does not
+    /// serve the session any more.
+    pub fn of(&self, executor: u64, session: u64) -> Option<Description<'_>> {
+        let unknown = |why| Some(Description::Unknown(why));
+        match self.facts.get(&session) {
+            Some(facts) => Some(Description::Described(facts)),
+            None if self.executors.get(&session) != Some(&executor) => unknown(MEANWHILE),
+            None if self.earlier.contains(&executor) => unknown(EARLIER_RELEASE),
+            None if self.silent.contains(&executor) => unknown(""),
+            None => None,
+        }
+    }
+}
+
 impl Node {
     /// Moves a session to another device. `wait`: how long its commands in flight may take; with
     /// `force`, although facts differ that it may have read.
@@ -285,12 +336,6 @@ impl Node {
         };
         let place = target.pool.place(&record.tenant, session);
         let place = place.map_err(|e| refused(e.to_string()))?;
-        let from = source.pool.with(record.executor, |e| e.process.moves());
-        if from == Some(false) || !place.process.moves() {
-            target.pool.session_ended(place.executor, session);
-            let why = "an executor that takes part was started by a release without moves";
-            return Err(refused(why.into()));
-        }
         let moved = self.send(session, &record, (&source, &target), &place, wait);
         let moved = moved.and_then(|(result, freed)| {
             let moved = wait_for(&result)?;
@@ -353,6 +398,10 @@ impl Node {
         }
         if let Some(why) = cannot(record) {
             return refused(why);
+        }
+        let from = source.pool.with(record.executor, |e| e.process.clone());
+        if from.is_some_and(|process| !process.supports_moves()) {
+            return refused(EARLIER_RELEASE);
         }
         for device in [source, target] {
             if device.options.image == crate::options::ImageKind::Exclusive {
@@ -472,11 +521,20 @@ impl Node {
     }
 
     /// What the executors report about their sessions.
-    pub(crate) fn describe_sessions(&self) -> HashMap<u64, SessionFacts> {
+    pub(crate) fn describe_sessions(&self) -> Descriptions {
         let mut waiting = Vec::new();
+        let sessions = self.sessions();
+        let mut all = Descriptions {
+            executors: sessions.iter().map(|(id, s)| (*id, s.executor)).collect(),
+            ..Descriptions::default()
+        };
+        drop(sessions);
         for device in &self.devices {
-            let serving = device.pool.serving().into_iter();
-            for (executor, process) in serving.filter(|(_, process)| process.moves()) {
+            for (executor, process) in device.pool.serving() {
+                if !process.supports_moves() {
+                    all.earlier.insert(executor);
+                    continue;
+                }
                 let call = self.next_number();
                 let (sender, facts) = channel();
                 let mut described = self.moves.described.locked();
@@ -484,17 +542,20 @@ impl Node {
                 drop(described);
                 // One that does not read answers nothing.
                 let _ = process.send(&ToExecutor::Describe { call }, &[]);
-                waiting.push((call, facts));
+                waiting.push((executor, call, facts));
             }
         }
         let until = Instant::now() + DESCRIBE_MAX;
-        let mut all = HashMap::new();
-        for (call, facts) in waiting {
+        for (executor, call, facts) in waiting {
             loop {
                 let left = until.saturating_duration_since(Instant::now());
                 match facts.recv_timeout(left) {
-                    Ok(facts) => all.extend(facts.into_iter().map(|f| (f.session, f))),
-                    Err(_) => break,
+                    Ok(facts) => all.add(executor, facts),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                    Err(RecvTimeoutError::Timeout) => {
+                        all.silent.insert(executor);
+                        break;
+                    }
                 }
             }
             self.moves.described.locked().remove(&call);

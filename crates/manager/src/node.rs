@@ -17,7 +17,7 @@ use baltra_gate::GateOptions;
 use baltra_ring::Locked;
 use baltra_sandbox::group::Groups;
 use baltra_trace::Spans;
-use baltra_wire::executor::{Cause, ToExecutor, ToManager, MOVES, NO_SESSION};
+use baltra_wire::executor::{Cause, ToExecutor, ToManager};
 use baltra_wire::opencl::DEVICE_MAX_COMPUTE_UNITS;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -578,14 +578,6 @@ impl Node {
                     self.urge_registry();
                 }
             }
-            ToManager::Named {
-                session: NO_SESSION,
-                instance,
-            } => {
-                if instance == MOVES {
-                    process.set_moves();
-                }
-            }
             ToManager::Traced { tasks, dropped } => {
                 self.spans.lost(dropped);
                 for task in tasks {
@@ -744,7 +736,14 @@ impl Node {
         let id = self.next_number();
         let pid = process.pid;
         let process = Arc::new(process);
-        device.pool.add(id, process.clone(), Phase::Serving);
+        // New sessions may need what an executor of an earlier release lacks.
+        let is_current = process.is_current();
+        let phase = if is_current {
+            Phase::Serving
+        } else {
+            Phase::Ending
+        };
+        device.pool.add(id, process.clone(), phase);
         device.pool.with(id, |e| e.tenant = tenant);
         let mut fds = fds.into_iter();
         for (lease, name) in leases {
@@ -779,8 +778,12 @@ impl Node {
             device = device.name(),
             pid,
             sessions = sessions.len(),
+            is_current,
             "executor adopted"
         );
+        if !is_current {
+            let _ = process.send(&ToExecutor::Drain, &[]);
+        }
         device.send_image(&process);
         let node = self.clone();
         std::thread::Builder::new()

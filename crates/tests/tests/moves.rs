@@ -1,12 +1,17 @@
 //! Live moves: a program continues, with the right bytes, while its session moves between devices, and
 //! whatever ends during the move.
 
+use baltra_channel::Channel;
+use baltra_session::client::Client;
 use baltra_testkit::{until, Daemon, Options};
 use baltra_tests::{
     baltra, by_variables, compile, compile_driver, free_port, json, kill, nothing_panicked,
     session_count, tenants, through_with, Mover, Running,
 };
-use std::process::{Command, Output};
+use baltra_wire::executor::{SessionStart, ToExecutor, ToManager};
+use baltra_wire::{Hello, Limits, SessionFlags, VERSION};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 /// Two devices, with these keys each.
@@ -571,4 +576,104 @@ fn test_a_session_that_has_moved_outlives_its_former_executor() {
 #[test]
 fn test_nothing_is_left_of_a_client_that_dies_while_its_session_moves() {
     killed(Victim::Client, kills());
+}
+
+/// The session of [`earlier_executor`].
+const ADOPTED: u64 = 77;
+
+/// Not a test: an executor of release 0.1.0 that has lost its manager and serves a session, as far
+/// as the next manager sees it. It prints the messages that it receives.
+#[test]
+#[ignore = "started by another test"]
+fn earlier_executor() {
+    let Ok(runtime) = std::env::var("EARLIER_EXECUTOR_RUNTIME") else {
+        return;
+    };
+    let endpoint = std::env::var("EARLIER_EXECUTOR_ENDPOINT").unwrap();
+    let hello = Hello {
+        version: VERSION,
+        ..Hello::default()
+    };
+    let welcome = Client::list(&endpoint.parse().unwrap(), hello).unwrap();
+    let device = welcome.devices.into_iter().find(|d| d.name == "a");
+    let channel = Channel::connect(
+        std::path::Path::new(&runtime)
+            .join("executors.sock")
+            .as_ref(),
+    );
+    let channel = channel.unwrap();
+    let adopt = ToManager::Adopt {
+        pid: std::process::id(),
+        device: Box::new(device.unwrap()),
+        tenant: "red".into(),
+        sessions: vec![SessionStart {
+            session: ADOPTED,
+            tenant: "red".into(),
+            limits: Limits::default(),
+            flags: SessionFlags::default(),
+            lease: 78,
+            instance: "old".into(),
+        }],
+        leases: Vec::new(),
+    };
+    channel.send(&adopt, &[]).unwrap();
+    while let Some((message, _)) = channel.receive::<ToExecutor>().unwrap() {
+        println!("received {message:?}");
+    }
+}
+
+#[test]
+fn test_a_session_of_an_earlier_releases_executor_stays_with_the_reason() {
+    let daemon = two("");
+    // Both drivers are loaded.
+    for device in ["a", "b"] {
+        let mut command = through_with(
+            &daemon,
+            &["--tenant", "red", "--device", device],
+            compile("work"),
+        );
+        command.arg("2");
+        Running::run(command).ok();
+    }
+    let mut executor = Command::new(std::env::current_exe().unwrap())
+        .args(["earlier_executor", "--exact", "--ignored", "--nocapture"])
+        .env("EARLIER_EXECUTOR_RUNTIME", daemon.runtime_dir())
+        .env("EARLIER_EXECUTOR_ENDPOINT", daemon.endpoint())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(executor.stdout.take().unwrap()).lines();
+    let mut received = move || {
+        let mut lines = lines.by_ref().map_while(Result::ok);
+        lines.find(|line| line.contains("received "))
+    };
+    // It accepts no new sessions, which may need what it lacks.
+    assert!(received().unwrap().ends_with("received Drain"));
+    until("its session is the only one", || {
+        session_count(&daemon) == 1
+    })
+    .unwrap();
+    let listed = &json(&daemon, &["session", "ls"])[0];
+    assert_eq!(listed["id"], ADOPTED, "{listed}");
+    assert_eq!(listed["can_move"], false, "{listed}");
+    assert_eq!(listed["queues"], serde_json::Value::Null, "{listed}");
+    let why = "its executor is of a release that cannot move sessions";
+    assert!(
+        listed["obstacle"].as_str().unwrap().contains(why),
+        "{listed}"
+    );
+    let refused = refusal(&move_with(&daemon, ADOPTED, "b", &[]));
+    assert!(refused.contains(why), "{refused}");
+    // Programs of its tenant get an executor of this release.
+    let program = moving(&daemon, &[]);
+    let sessions = json(&daemon, &["session", "ls"]);
+    let sessions = sessions.as_array().unwrap();
+    let new = sessions.iter().find(|s| s["id"] != ADOPTED).unwrap();
+    assert_eq!(new["can_move"], true, "{new}");
+    drop(program);
+    kill(executor.id());
+    executor.wait().unwrap();
+    assert_eq!(received(), None, "a message that it does not support");
+    until("its session is over", || session_count(&daemon) == 0).unwrap();
+    nothing_panicked(&daemon);
 }

@@ -10,8 +10,8 @@
 //! The executor trusts the manager. The manager does not trust the executor, which runs a vendor's
 //! driver and a tenant's kernels: it bounds all input and treats every text as a claim.
 
-use crate::{DeviceDescription, Limits, SessionFlags, Share};
-use serde::{Deserialize, Serialize};
+use crate::{DeviceDescription, Limits, SessionFlags, Share, Version};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Messages from the manager.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -101,13 +101,19 @@ pub enum ToExecutor {
     },
 }
 
-/// The number of no session: [`ToManager::Named`] with it names what the executor can do
-/// ([`MOVES`]). An older manager ignores the message.
-pub const NO_SESSION: u64 = 0;
+/// The first message to a manager that did not start the executor: [`ToManager::Adopt`] and, from
+/// version 1.6 on, the executor's protocol version. An earlier manager ignores the version.
+pub type Adoption = (ToManager, Trailing<Version>);
 
-/// The executor describes and moves sessions ([`ToExecutor::Describe`], [`ToExecutor::MoveOut`],
-/// [`ToExecutor::MoveIn`]). Release 0.1.0 did not.
-pub const MOVES: &str = "moves";
+/// The end of a message, which peers of earlier releases leave out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Trailing<T>(pub Option<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Trailing<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Trailing(T::deserialize(deserializer).ok()))
+    }
+}
 
 /// A session, as its executor sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

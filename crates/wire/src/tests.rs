@@ -63,6 +63,24 @@ fn test_random_bytes_never_panic() {
 }
 
 #[test]
+fn test_an_adoption_may_lack_the_executors_version() {
+    use executor::{Adoption, ToManager, Trailing};
+    let message = ToManager::Unused {
+        session: 1,
+        digest: "d".into(),
+    };
+    let (mut old, mut new) = (Vec::new(), Vec::new());
+    encode(&message, &mut old).unwrap();
+    encode(&(&message, VERSION), &mut new).unwrap();
+    let expected = (message.clone(), Trailing(None));
+    assert_eq!(decode::<Adoption>(&old).unwrap(), expected);
+    let expected = (message.clone(), Trailing(Some(VERSION)));
+    assert_eq!(decode::<Adoption>(&new).unwrap(), expected);
+    // A manager of an earlier release reads the message alone.
+    assert_eq!(decode::<ToManager>(&new).unwrap(), message);
+}
+
+#[test]
 fn test_an_event_keeps_its_slot_and_generation() {
     let e = event(u32::MAX, 5);
     assert_eq!((event_slot(e), event_generation(e)), (u32::MAX, 5));

@@ -64,7 +64,7 @@ fn list(mut control: Control, as_json: bool) -> Result<()> {
     for s in reply.sessions {
         let known = |text: String| if s.described { text } else { "?".into() };
         let moves = match s.obstacle.as_str() {
-            _ if !s.described => "? (its executor does not answer)".into(),
+            "" if !s.described => "? (its executor does not answer)".into(),
             "" => "yes".into(),
             obstacle => format!("no: {obstacle}"),
         };

@@ -4,7 +4,8 @@ use super::Fault;
 use baltra_channel::Channel;
 use baltra_ring::Locked;
 use baltra_sandbox::group::{Group, Groups};
-use baltra_wire::executor::{ToExecutor, ToManager};
+use baltra_wire::executor::{Adoption, ToExecutor, ToManager};
+use baltra_wire::{Version, VERSION};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt::{set_socket_timeout, Timeout};
 use rustix::process::{PidfdFlags, Signal};
@@ -132,12 +133,12 @@ pub struct Process {
     pidfd: OwnedFd,
     child: Mutex<Option<Child>>,
     killed: AtomicBool,
-    /// Whether it describes and moves sessions.
-    moves: AtomicBool,
     /// The tenant for whose task it was killed, and the fault.
     ended_for: OnceLock<(String, Fault)>,
     work: Option<PathBuf>,
     group: Option<Group>,
+    /// Its protocol version; `None`: earlier than 1.6.
+    version: Option<Version>,
 }
 
 impl Process {
@@ -149,17 +150,16 @@ impl Process {
         // An executor that does not read its socket must not delay a connecting client.
         let patience = Some(Duration::from_secs(1));
         set_socket_timeout(channel.as_fd(), Timeout::Send, patience)?;
-        let is_own = child.is_some();
         Ok(Process {
             pid,
             channel,
             pidfd,
             child: Mutex::new(child),
             killed: AtomicBool::new(false),
-            moves: AtomicBool::new(is_own),
             ended_for: OnceLock::new(),
             work: None,
             group: None,
+            version: Some(VERSION),
         })
     }
 
@@ -167,17 +167,6 @@ impl Process {
     pub fn in_its_group(mut self) -> Process {
         self.group = Group::find(self.pid);
         self
-    }
-
-    /// Whether it describes and moves sessions. An adopted executor may be of an older release, which
-    /// closes its socket after a message that it lacks.
-    pub fn moves(&self) -> bool {
-        self.moves.load(Ordering::Acquire)
-    }
-
-    /// Records that an adopted executor describes and moves sessions.
-    pub fn set_moves(&self) {
-        self.moves.store(true, Ordering::Release);
     }
 
     /// Sends one message, with its descriptors.
@@ -188,6 +177,25 @@ impl Process {
     /// Waits for the next message; `None`: the process closed its socket.
     pub fn receive(&self) -> io::Result<Option<(ToManager, Vec<OwnedFd>)>> {
         self.channel.receive()
+    }
+
+    /// Waits for the first message of an executor of an earlier manager, and keeps its version.
+    pub fn receive_adoption(&mut self) -> io::Result<Option<(ToManager, Vec<OwnedFd>)>> {
+        let received = self.channel.receive::<Adoption>()?;
+        Ok(received.map(|((message, version), fds)| {
+            self.version = version.0;
+            (message, fds)
+        }))
+    }
+
+    /// Whether it is of this release or a later one, so that it supports all messages.
+    pub fn is_current(&self) -> bool {
+        self.version.is_some_and(|version| version >= VERSION)
+    }
+
+    /// Whether it supports moves and describes its sessions.
+    pub fn supports_moves(&self) -> bool {
+        self.version.is_some()
     }
 
     /// Reads block indefinitely from now on.

@@ -2,12 +2,11 @@
 
 use super::report::plain;
 use super::Link;
-use crate::moves::{self, cannot};
+use crate::moves::{self, cannot, Description, Descriptions};
 use crate::node::Node;
 use baltra_api::registry as proto;
 use baltra_ring::Locked;
-use baltra_wire::executor::SessionFacts;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ const REASON_CHARS_MAX: usize = 240;
 /// What executors reported about the sessions, and the registry's orders.
 #[derive(Default)]
 pub(super) struct Sessions {
-    facts: Mutex<HashMap<u64, SessionFacts>>,
+    described: Mutex<Descriptions>,
     orders: Mutex<Orders>,
 }
 
@@ -64,15 +63,18 @@ impl Orders {
 impl Sessions {
     /// A device's sessions, those with the most memory first.
     pub fn of(&self, node: &Node, device: &str) -> Vec<proto::SessionLoad> {
-        let facts = self.facts.locked();
+        let described = self.described.locked();
         let sessions = node.sessions();
         let own = sessions.iter().filter(|(_, s)| s.device == device);
         let own = own.filter(|(_, s)| baltra_api::valid_name(&s.tenant));
         let mut all: Vec<_> = own
-            .map(|(id, s)| {
-                let known = facts.get(id);
-                let obstacle = known.map_or(String::new(), |f| reason(&f.obstacle));
-                proto::SessionLoad {
+            .filter_map(|(id, s)| {
+                // A session that its executor frees has ended, although its record is still there.
+                let (known, obstacle) = match described.of(s.executor, *id)? {
+                    Description::Described(facts) => (Some(facts), facts.obstacle.as_str()),
+                    Description::Unknown(why) => (None, why),
+                };
+                Some(proto::SessionLoad {
                     id: *id,
                     tenant: s.tenant.clone(),
                     program: plain(&s.instance),
@@ -82,8 +84,8 @@ impl Sessions {
                     resident_bytes: known.map_or(0, |f| f.resident_bytes),
                     swapped_bytes: known.map_or(0, |f| f.swapped_bytes),
                     queues: known.map_or(0, |f| f.queues),
-                    obstacle: cannot(s).map_or(obstacle, str::to_owned),
-                }
+                    obstacle: reason(cannot(s).unwrap_or(obstacle)),
+                })
             })
             .collect();
         all.sort_by_key(|s| std::cmp::Reverse(s.resident_bytes.saturating_add(s.swapped_bytes)));
@@ -107,14 +109,14 @@ pub(super) async fn describe(node: Arc<Node>, link: Arc<Link>) {
     loop {
         tokio::time::sleep(DESCRIBE_EVERY).await;
         let is_idle = node.sessions().is_empty();
-        let facts = if is_idle {
-            HashMap::new()
+        let described = if is_idle {
+            Descriptions::default()
         } else {
             let node = node.clone();
             let described = tokio::task::spawn_blocking(move || node.describe_sessions());
             described.await.unwrap_or_default()
         };
-        *link.sessions.facts.locked() = facts;
+        *link.sessions.described.locked() = described;
     }
 }
 
