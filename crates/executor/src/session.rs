@@ -470,11 +470,15 @@ impl Session {
     /// Allocates memory of the device; once more without pinned arenas if the driver refuses.
     fn allocate<T>(&self, make: impl Fn() -> Result<T, Code>) -> Result<T, Code> {
         let made = make();
+        let tenant = &self.start.tenant;
         let pinning = self.shared.pinning.as_ref();
-        match (&made, pinning.filter(|pinning| pinning.is_used())) {
+        match (&made, pinning.filter(|pinning| pinning.may_unpin(tenant))) {
             (Err(CL_MEM_OBJECT_ALLOCATION_FAILURE), Some(pinning)) => {
                 pinning.unpin_all();
-                make()
+                let made = make();
+                let is_refused = matches!(made, Err(CL_MEM_OBJECT_ALLOCATION_FAILURE));
+                pinning.report(tenant, !is_refused);
+                made
             }
             _ => made,
         }

@@ -3,13 +3,16 @@
 //! NVIDIA's driver takes as much memory of the device as it pins of the host. Therefore arenas are
 //! pinned for at most [`SHARE`] of the device's memory, only while they are in use, and not at all
 //! for a time after the driver has refused memory: then all are unpinned, and the command that was
-//! refused is tried again.
+//! refused is tried again. If it is refused again, pinned memory was not the cause: arenas are
+//! pinned again at once, and further commands of that tenant unpin nothing for a time that doubles
+//! ([`Refusals`]), so that one tenant does not slow down the transfers of all.
 
 use super::arena::{let_go, Arena};
 use super::residence::{Fixed, Residence};
 use crate::driver::{Context, Pinned, Queue};
 use baltra_ring::lease::monotonic_ns;
 use baltra_ring::{Locked, Range};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -21,6 +24,47 @@ const SHARE: u64 = 8;
 const IDLE_NS: u64 = 10_000_000_000;
 /// Maximum wait for other threads' transfers in flight, after which their arenas are unpinned.
 const TRANSFERS_MAX: Duration = Duration::from_millis(100);
+
+/// Most doublings of the time for which a tenant's refused commands unpin nothing.
+const DOUBLINGS_MAX: u32 = 6;
+
+/// Tenants whose commands the driver refused although nothing was pinned.
+#[derive(Default)]
+struct Refusals {
+    tenants: HashMap<String, Refused>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Refused {
+    /// Refusals in a row that unpinning did not avert.
+    in_a_row: u32,
+    /// The tenant's commands unpin nothing before.
+    not_before_ns: u64,
+}
+
+impl Refusals {
+    /// Whether a refused command of the tenant may unpin the arenas.
+    fn allows(&self, tenant: &str, now_ns: u64) -> bool {
+        let refused = self.tenants.get(tenant);
+        refused.is_none_or(|refused| now_ns >= refused.not_before_ns)
+    }
+
+    /// Records whether the command succeeded once the arenas were unpinned.
+    fn record(&mut self, tenant: &str, succeeded: bool, now_ns: u64) {
+        if succeeded {
+            self.tenants.remove(tenant);
+            return;
+        }
+        let longest_ns = IDLE_NS << DOUBLINGS_MAX;
+        // Tenants without a recent refusal are forgotten.
+        self.tenants
+            .retain(|_, refused| now_ns < refused.not_before_ns.saturating_add(longest_ns));
+        let refused = self.tenants.entry(tenant.to_owned()).or_default();
+        refused.in_a_row = refused.in_a_row.saturating_add(1);
+        let pause_ns = IDLE_NS << refused.in_a_row.min(DOUBLINGS_MAX);
+        refused.not_before_ns = now_ns.saturating_add(pause_ns);
+    }
+}
 
 /// Pins arenas of all sessions of the process.
 pub struct Pinning {
@@ -34,6 +78,7 @@ pub struct Pinning {
     arenas: Mutex<Vec<Weak<Arena>>>,
     /// None is pinned before.
     not_before_ns: AtomicU64,
+    refusals: Mutex<Refusals>,
 }
 
 /// Pinned memory, unpinned once the arena has given it up and no transfer uses it.
@@ -70,6 +115,7 @@ impl Pinning {
             bytes: Arc::default(),
             arenas: Mutex::default(),
             not_before_ns: 0.into(),
+            refusals: Mutex::default(),
         }
     }
 
@@ -128,7 +174,7 @@ impl Pinning {
     }
 
     /// Whether anything is pinned.
-    pub fn is_used(&self) -> bool {
+    fn is_used(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > 0
     }
 
@@ -140,6 +186,21 @@ impl Pinning {
         for memory in self.give_up(monotonic_ns().saturating_sub(IDLE_NS)) {
             let bytes = memory.counted.bytes;
             let_go(memory, bytes);
+        }
+    }
+
+    /// Whether a refused command of the tenant may unpin the arenas, and there are any. If so, the
+    /// caller unpins them, tries the command again and reports the result.
+    pub fn may_unpin(&self, tenant: &str) -> bool {
+        self.is_used() && self.refusals.locked().allows(tenant, monotonic_ns())
+    }
+
+    /// Records whether the tenant's command succeeded once the arenas were unpinned.
+    pub fn report(&self, tenant: &str, succeeded: bool) {
+        let now_ns = monotonic_ns();
+        self.refusals.locked().record(tenant, succeeded, now_ns);
+        if !succeeded {
+            self.not_before_ns.store(now_ns, Ordering::Relaxed);
         }
     }
 
@@ -159,5 +220,42 @@ impl Pinning {
         let known = self.arenas.locked().clone();
         let arenas = known.iter().filter_map(Weak::upgrade);
         arenas.filter_map(|arena| arena.unpin(since_ns)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_a_tenant_whose_commands_are_always_refused_unpins_ever_more_seldom() {
+        let mut refusals = Refusals::default();
+        let (mut now_ns, mut unpinned) = (0, 0);
+        // Its commands are refused all the time, for 100 minutes.
+        while now_ns < 600 * IDLE_NS {
+            if refusals.allows("red", now_ns) {
+                refusals.record("red", false, now_ns);
+                unpinned += 1;
+            }
+            assert!(refusals.allows("blue", now_ns));
+            now_ns += IDLE_NS / 10;
+        }
+        assert!((10..=15).contains(&unpinned), "{unpinned}");
+        // A success shows that pinned memory was the cause.
+        assert!(!refusals.allows("red", now_ns));
+        refusals.record("red", true, now_ns);
+        assert!(refusals.allows("red", now_ns));
+        refusals.record("red", false, now_ns);
+        assert!(!refusals.allows("red", now_ns + IDLE_NS));
+        assert!(refusals.allows("red", now_ns + 2 * IDLE_NS));
+    }
+
+    #[test]
+    fn test_tenants_that_have_left_are_forgotten() {
+        let mut refusals = Refusals::default();
+        for tenant in 0..1000u64 {
+            refusals.record(&tenant.to_string(), false, tenant * 10 * IDLE_NS);
+        }
+        assert!(refusals.tenants.len() < 10, "{}", refusals.tenants.len());
     }
 }

@@ -160,9 +160,16 @@ impl Lane {
         self.set.clear();
         self.make_resident(operation)?;
         let outcome = self.begin(operation, how);
-        if matches!(outcome, Err(CL_MEM_OBJECT_ALLOCATION_FAILURE)) && self.make_room()? {
-            // Once more, with more room.
-            return self.begin(operation, how);
+        if !is_refused(&outcome) {
+            return outcome;
+        }
+        let Some(room) = self.make_room()? else {
+            return outcome;
+        };
+        // Once more, with more room.
+        let outcome = self.begin(operation, how);
+        if let (true, Some(pinning)) = (room.is_unpinned, &self.session.shared.pinning) {
+            pinning.report(&self.session.start.tenant, !is_refused(&outcome));
         }
         outcome
     }
@@ -214,30 +221,34 @@ impl Lane {
         }
     }
 
-    /// Frees memory after the driver has refused some; false: there is none to free.
-    fn make_room(&mut self) -> Result<bool, Code> {
+    /// Frees memory after the driver has refused some; `None`: there is none to free.
+    fn make_room(&mut self) -> Result<Option<Freed>, Code> {
         let shared = self.session.shared.clone();
-        let pinning = shared.pinning.as_ref().filter(|pinning| pinning.is_used());
+        let tenant = &self.session.start.tenant;
+        let pinning = shared.pinning.as_ref().filter(|p| p.may_unpin(tenant));
         let residence = shared.residence.as_ref().filter(|_| !self.set.is_empty());
+        let freed = Freed {
+            is_unpinned: pinning.is_some(),
+        };
         if pinning.is_none() && residence.is_none() {
-            return Ok(false);
+            return Ok(None);
         }
         self.settle();
         if let Some(pinning) = pinning {
             pinning.unpin_all();
         }
         let Some(residence) = residence else {
-            return Ok(true);
+            return Ok(Some(freed));
         };
         let caller = Caller {
             account: &self.session.account,
             is_closed: &|| self.session.is_closed(),
         };
         if !residence.make_room(&self.set, &caller)? && pinning.is_none() {
-            return Ok(false);
+            return Ok(None);
         }
         self.bring()?;
-        Ok(true)
+        Ok(Some(freed))
     }
 
     /// Waits for all commands handed over, and unpins what they used.
@@ -739,6 +750,16 @@ pub(super) fn operands(operation: &Operation) -> (Option<Id>, Option<Id>) {
         Operation::FillImage { image, .. } => (None, Some(image)),
         _ => (None, None),
     }
+}
+
+/// What was done after the driver had refused memory.
+struct Freed {
+    /// The arenas were unpinned.
+    is_unpinned: bool,
+}
+
+fn is_refused<T>(result: &Result<T, Code>) -> bool {
+    matches!(result, Err(CL_MEM_OBJECT_ALLOCATION_FAILURE))
 }
 
 fn sizes(of: [u64; 3]) -> [usize; 3] {
