@@ -153,6 +153,8 @@ impl Meter {
         let slots = bounded_slots(device.slots());
         // The first reading has no load.
         let (utilization, queue_wait_ms) = old.map_or((0.0, 0.0), |old| between(old, new, slots));
+        // A device's configuration is locked before the sessions, never after.
+        let regions = regions(node, device);
         let sessions = node.sessions();
         let own = || sessions.values().filter(|s| s.device == device.name());
         let instances: BTreeSet<&str> = own()
@@ -170,7 +172,7 @@ impl Meter {
             waiting: device.gate.waiting() as u32,
             queue_wait_ms,
             tasks: new.tasks,
-            regions: regions(node, device),
+            regions,
             instances: instances.into_iter().map(str::to_owned).collect(),
             failure: device.pool.failure().unwrap_or_default(),
             memory_used_bytes: memory.fold(0, u64::saturating_add),
