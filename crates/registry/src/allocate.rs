@@ -349,7 +349,7 @@ impl Requirement<'_> {
 
 /// Why a device does not run a query's accelerator: it is built for other hardware, or the device
 /// shares and nothing indicates that its runtime accepts the accelerator.
-fn foreign(snapshot: &Snapshot, query: &Query, device: &Device) -> Option<Reason> {
+pub(crate) fn foreign(snapshot: &Snapshot, query: &Query, device: &Device) -> Option<Reason> {
     query.term(Field::Accelerator)?;
     let holds = |r: &Region| r.holds().is_some_and(|a| query.wants(a));
     if device.regions.iter().any(holds) {

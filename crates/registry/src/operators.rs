@@ -1,5 +1,6 @@
 //! Queries of operators.
 
+use crate::allocate::foreign;
 use crate::check;
 use crate::failure::Failure;
 use crate::model::UTILIZATION;
@@ -73,8 +74,11 @@ pub(crate) fn devices(
 }
 
 fn fits(state: &State, query: &Query, id: &str) -> bool {
-    let device = state.index().snapshot().devices.get(id);
-    device.is_some_and(|d| query.unmet(d).is_none() && d.has_loaded(query))
+    let snapshot = state.index().snapshot();
+    let device = snapshot.devices.get(id);
+    device.is_some_and(|d| {
+        query.unmet(d).is_none() && d.has_loaded(query) && foreign(snapshot, query, d).is_none()
+    })
 }
 
 /// One device by node/name.
@@ -144,6 +148,7 @@ fn message(
             Phase::Ready => load.open,
             Phase::Unconfirmed | Phase::Silent => Vec::new(),
         },
+        loading: load.loading,
     }
 }
 

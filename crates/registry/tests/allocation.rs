@@ -3,8 +3,9 @@
 mod support;
 
 use baltra_api::registry::{
-    AllocateRequest, CordonRequest, DrainRequest, HeartbeatRequest, InstancesRequest, Pool,
-    PoolsRequest, ReleaseRequest, RenewRequest, StoredAccelerator, UncordonRequest,
+    AllocateRequest, CordonRequest, Device, DevicesRequest, DrainRequest, HeartbeatRequest,
+    InstancesRequest, Pool, PoolsRequest, Region, ReleaseRequest, RenewRequest, StoredAccelerator,
+    UncordonRequest,
 };
 use baltra_registry::model::Locality;
 use support::{board, busy, digest, given, gpu, id, options, places, start, start_with};
@@ -61,6 +62,43 @@ async fn a_query_selects_devices_by_their_number_of_regions() {
     assert_eq!(places(&instance), ["n1/a"]);
     let refusal = c.allocate("third", "regions=8").await.refusal.unwrap();
     assert!(refusal.reason.contains("regions"), "{refusal:?}");
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn a_query_selects_a_board_by_the_images_of_its_regions() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    let (mut description, mut load) = gpu("b", 50.0);
+    description.regions = 4;
+    load.regions = vec![Region {
+        index: 2,
+        digest: digest('a'),
+        name: "sobel".into(),
+    }];
+    c.join("n1", vec![gpu("a", 10.0), (description, load)])
+        .await;
+
+    let instance = given(c.allocate("app", "accelerator=sobel").await);
+    assert_eq!(places(&instance), ["n1/b"]);
+    let request = DevicesRequest {
+        query: "accelerator=sobel".into(),
+        silent: false,
+    };
+    let listed = c.operators.devices(request).await.unwrap().into_inner();
+    let names = |d: &Device| d.description.as_ref().unwrap().name.clone();
+    let listed: Vec<String> = listed.devices.iter().map(names).collect();
+    assert_eq!(listed, ["b"]);
+    // The region holds another image now.
+    c.heartbeat(
+        "n1",
+        vec![busy("a", 10.0, Vec::new()), busy("b", 50.0, Vec::new())],
+    )
+    .await
+    .unwrap();
+    let refusal = c.allocate("other", "accelerator=sobel").await.refusal;
+    let filters = refusal.unwrap().devices.into_iter().map(|d| d.filter);
+    assert_eq!(filters.collect::<Vec<_>>(), ["target"; 2]);
     handle.stop().await;
 }
 
