@@ -45,6 +45,9 @@ struct State {
     /// The image that the device holds; empty: not known.
     held: String,
     connected: bool,
+    /// Whether the manager has not started this executor, and may be of an earlier release, which
+    /// has no message for a load's success.
+    adopted: bool,
     outbox: Vec<Letter>,
     questions: HashMap<u64, Question>,
     /// Requests for images of the node's store.
@@ -131,6 +134,7 @@ impl Images {
     pub fn lose(&self) {
         let mut state = self.state();
         state.connected = false;
+        state.adopted = true;
         state.outbox.clear();
         let held = state.held.clone();
         for question in state.questions.values_mut() {
@@ -172,6 +176,18 @@ impl Images {
             *fetched = Some(image.ok_or(error));
         }
         self.answered.notify_all();
+    }
+
+    /// The driver has loaded an image that the device was to hold.
+    pub fn loaded(&self, image: &Use) {
+        let mut state = self.state();
+        if !state.adopted {
+            let message = ToManager::Loaded {
+                session: image.session,
+                digest: image.digest.clone(),
+            };
+            self.post(&mut state, message, None);
+        }
     }
 
     /// The driver refused an image that the device was to hold.

@@ -42,10 +42,30 @@ pub enum Error {
     Busy(String),
 }
 
+/// A session that requests an image.
+#[derive(Clone, Copy, Debug)]
+pub struct User<'a> {
+    /// The session.
+    pub session: u64,
+    /// Its tenant.
+    pub tenant: &'a str,
+    /// Whether its executor reports that the driver has loaded the image.
+    pub reports: bool,
+}
+
+/// An image that a driver is loading.
+#[derive(Debug)]
+struct Load {
+    digest: String,
+    /// The session whose executor loads it; `None`: the operator's.
+    session: Option<u64>,
+    begun: Instant,
+}
+
 /// The image of a device and its users.
 #[derive(Debug, Default)]
 pub struct Held {
-    /// The image, by digest; `None`: not known.
+    /// The image that it holds or is to hold, by digest; `None`: not known.
     pub image: Option<String>,
     /// Sessions with programs of that image, and their tenants.
     pub users: BTreeMap<u64, String>,
@@ -84,6 +104,11 @@ struct State {
     held: Held,
     /// Whether a change is in progress.
     changing: bool,
+    /// The load in progress. A session's load lasts beyond the change, until its driver has
+    /// accepted the image.
+    load: Option<Load>,
+    /// Time that earlier loads took.
+    loads_time: Duration,
     /// Sessions that wait for a response.
     asking: BTreeSet<u64>,
     /// When the image was loaded.
@@ -93,6 +118,22 @@ struct State {
     queue: VecDeque<(String, usize)>,
     /// The image that is about to be loaded: no session joins the present one any more.
     next: Option<String>,
+}
+
+impl State {
+    /// What the device holds is unknown. Other sessions with programs of the same image remain its
+    /// users: their drivers may have loaded it.
+    fn lose(&mut self) {
+        self.held.image = None;
+        self.end_load();
+        self.since = None;
+    }
+
+    fn end_load(&mut self) {
+        if let Some(load) = self.load.take() {
+            self.loads_time += load.begun.elapsed();
+        }
+    }
 }
 
 /// A device's configuration.
@@ -107,9 +148,34 @@ impl Configuration {
         self.state.locked()
     }
 
-    /// The image that the device holds, by digest.
+    /// The image that the device holds or is to hold, by digest.
     pub fn image(&self) -> Option<String> {
         self.state().held.image.clone()
+    }
+
+    /// The image that the device's driver has loaded, by digest.
+    pub fn loaded(&self) -> Option<String> {
+        let state = self.state();
+        state.held.image.clone().filter(|_| state.load.is_none())
+    }
+
+    /// The image that the device's driver is loading, by digest.
+    pub fn loading(&self) -> Option<String> {
+        let state = self.state();
+        state.load.as_ref().map(|load| load.digest.clone())
+    }
+
+    /// Time that loads have taken so far, from the pause of the device to the driver's answer.
+    pub fn loads_time(&self) -> Duration {
+        let state = self.state();
+        let load = state.load.as_ref();
+        state.loads_time + load.map_or(Duration::ZERO, |load| load.begun.elapsed())
+    }
+
+    /// Whether the device's driver is loading an image for a session.
+    pub fn loads_for(&self, session: u64) -> bool {
+        let state = self.state();
+        state.load.as_ref().and_then(|load| load.session) == Some(session)
     }
 
     /// The action that a request would require at this moment.
@@ -120,6 +186,42 @@ impl Configuration {
     /// The device's image is not known any more.
     pub fn lose_image(&self) {
         self.state().held.image = None;
+    }
+
+    /// The driver has loaded an image for a session of a tenant. Returns whether this ends a load.
+    pub fn confirm(&self, session: u64, tenant: &str, digest: &str) -> bool {
+        let mut state = self.state();
+        if state.changing {
+            return false;
+        }
+        if state.held.image.is_none() && state.held.users.contains_key(&session) {
+            // The session that was to load it has failed, and another one has loaded it.
+            state.held.image = Some(digest.to_owned());
+        } else if state.held.image.as_deref() != Some(digest) || state.load.is_none() {
+            return false;
+        }
+        state.held.users.insert(session, tenant.to_owned());
+        state.end_load();
+        state.since = Some(Instant::now());
+        drop(state);
+        self.changed.notify_all();
+        true
+    }
+
+    /// Waits until a session's load has ended; false: it has not within `time`.
+    pub fn load_ended(&self, session: u64, time: Duration) -> bool {
+        let begun = |state: &State| {
+            let load = state.load.as_ref();
+            let own = load.filter(|load| load.session == Some(session));
+            own.map(|load| load.begun)
+        };
+        let state = self.state();
+        let Some(own) = begun(&state) else {
+            return true;
+        };
+        let loads = |state: &mut State| begun(state) == Some(own);
+        let waited = self.changed.wait_timeout_while(state, time, loads);
+        !waited.expect("no panic under this lock").1.timed_out()
     }
 
     /// Other sessions with programs of an image that `digest` would replace, and their tenants.
@@ -163,23 +265,42 @@ impl Configuration {
     /// Removes a session from the users of an image.
     pub fn leave(&self, session: u64, digest: &str) {
         let mut state = self.state();
-        if state.held.image.as_deref() == Some(digest) {
+        if state
+            .held
+            .image
+            .as_deref()
+            .is_none_or(|held| held == digest)
+        {
             state.held.users.remove(&session);
         }
     }
 
-    /// The driver refused an image that the device was to hold: what the device holds is unknown.
-    pub fn not_loaded(&self, digest: &str) {
+    /// The driver refused an image that the device was to hold for a session: what the device holds
+    /// is unknown.
+    pub fn not_loaded(&self, session: u64, digest: &str) {
         let mut state = self.state();
         if !state.changing && state.held.image.as_deref() == Some(digest) {
-            state.held = Held::default();
-            state.since = None;
+            state.held.users.remove(&session);
+            state.lose();
+            drop(state);
+            self.changed.notify_all();
         }
     }
 
-    /// Removes an ended session.
-    pub fn forget(&self, session: u64) {
-        self.state().held.users.remove(&session);
+    /// Removes an ended session. Returns the image that its driver has not finished loading, if
+    /// there is one: what the device holds is unknown then.
+    pub fn forget(&self, session: u64) -> Option<String> {
+        let mut state = self.state();
+        state.held.users.remove(&session);
+        let load = state.load.as_ref()?;
+        if state.changing || load.session != Some(session) {
+            return None;
+        }
+        let digest = load.digest.clone();
+        state.lose();
+        drop(state);
+        self.changed.notify_all();
+        Some(digest)
     }
 
     /// How long the device has held its image.
@@ -276,14 +397,14 @@ impl Device {
         }
     }
 
-    /// Waits until the device holds an image: for a session of a tenant, which then counts as a
-    /// user of the image if `is_open` still holds, or for the operator. `load` has the driver load
-    /// it, once no task runs; a session's executor does that itself afterwards. Returns whether the
-    /// image had to be changed.
+    /// Waits until the device may hold an image: for a session, which then counts as a user of the
+    /// image if `is_open` still holds, or for the operator. `load` has the driver load it, once no
+    /// task runs; a session's executor does that itself afterwards, and the image counts as loaded
+    /// from [`Configuration::confirm`] on. Returns whether the image had to be changed.
     pub fn configure(
         &self,
         digest: &str,
-        user: Option<(u64, &str)>,
+        user: Option<User<'_>>,
         is_open: impl Fn() -> bool,
         load: impl FnOnce() -> Result<(), String>,
     ) -> Result<bool, Error> {
@@ -295,7 +416,7 @@ impl Device {
             let waited = self.configuration.changed.wait(state);
             state = waited.expect("no panic under this lock");
         }
-        let decision = decide(&state.held, user.map(|(session, _)| session), digest);
+        let decision = decide(&state.held, user.map(|user| user.session), digest);
         if let Decision::InUse(tenants) = decision {
             let device = self.name().to_owned();
             return Err(Error::InUse { device, tenants });
@@ -303,39 +424,60 @@ impl Device {
         let change = decision == Decision::Change;
         if change {
             state.changing = true;
+            state.end_load();
+            state.load = Some(Load {
+                digest: digest.to_owned(),
+                session: user.map(|user| user.session),
+                begun: Instant::now(),
+            });
             drop(state);
             self.gate.pause(true);
             let drained = self.drained();
             let loaded = if drained { load() } else { Ok(()) };
             state = self.configuration.state();
             state.changing = false;
+            let is_gone = user.is_some() && !is_open();
+            let continues = drained && !is_gone && user.is_some_and(|user| user.reports);
+            if !continues {
+                state.end_load();
+            }
             if drained && loaded.is_ok() {
-                state.held.image = Some(digest.to_owned());
-                state.held.users.clear();
+                state.held = Held::default();
                 state.next = None;
                 state.since = Some(Instant::now());
-                self.reconfigurations.fetch_add(1, Ordering::Relaxed);
+                if !is_gone {
+                    state.held.image = Some(digest.to_owned());
+                }
             }
             self.gate.pause(false);
             self.configuration.changed.notify_all();
             if !drained {
                 return Err(Error::Busy(self.name().to_owned()));
             }
-            if let Err(reason) = loaded {
+            let ended = || Err("its session has ended".to_owned());
+            if let Err(reason) = loaded.and_then(|()| if is_gone { ended() } else { Ok(()) }) {
                 let device = self.name().to_owned();
                 return Err(Error::Driver { device, reason });
             }
         }
-        if let Some((session, tenant)) = user.filter(|_| is_open()) {
-            state.held.users.insert(session, tenant.to_owned());
+        if let Some(user) = user.filter(|_| is_open()) {
+            let tenant = user.tenant.to_owned();
+            state.held.users.insert(user.session, tenant);
         }
+        let has_loaded = change && state.load.is_none();
         drop(state);
-        if change {
-            tracing::info!(device = self.name(), image = digest, "reconfigured");
-            let digest = Some(digest.to_owned());
-            self.pool.send_all(&ToExecutor::Image { digest });
+        if has_loaded {
+            self.reconfigured(digest);
         }
         Ok(change)
+    }
+
+    /// Counts a reconfiguration, and informs the executors of the image that the device holds.
+    pub fn reconfigured(&self, digest: &str) {
+        self.reconfigurations.fetch_add(1, Ordering::Relaxed);
+        tracing::info!(device = self.name(), image = digest, "reconfigured");
+        let digest = Some(digest.to_owned());
+        self.pool.send_all(&ToExecutor::Image { digest });
     }
 
     /// Waits until no client holds the device; false: a holder did not yield in time.
@@ -426,6 +568,57 @@ mod tests {
         // The only session that waited for the other image gives up.
         drop(place);
         assert!(configuration.join(3, "red", "a"));
+    }
+
+    /// A device to whose driver an image was given for a session.
+    fn loading(session: u64, digest: &str) -> Configuration {
+        let configuration = Configuration::default();
+        assert!(configuration.adopt(session, "red", digest));
+        configuration.state().load = Some(Load {
+            digest: digest.to_owned(),
+            session: Some(session),
+            begun: Instant::now(),
+        });
+        configuration
+    }
+
+    #[test]
+    fn test_an_image_is_loaded_once_its_driver_says_so() {
+        let configuration = loading(1, "a");
+        assert_eq!(configuration.loaded(), None);
+        assert_eq!(configuration.loading().as_deref(), Some("a"));
+        assert!(configuration.loads_for(1) && !configuration.loads_for(2));
+        assert!(!configuration.load_ended(1, Duration::from_millis(1)));
+        assert!(configuration.load_ended(2, Duration::from_millis(1)));
+        assert!(!configuration.confirm(1, "red", "b"));
+        assert!(configuration.confirm(1, "red", "a"));
+        assert!(!configuration.confirm(1, "red", "a"));
+        assert_eq!(configuration.loaded().as_deref(), Some("a"));
+        assert!(configuration.load_ended(1, Duration::from_millis(1)));
+        assert_eq!(configuration.forget(1), None);
+        assert_eq!(configuration.loaded().as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn test_an_image_is_unknown_if_its_load_does_not_end() {
+        let configuration = loading(1, "a");
+        assert!(configuration.join(2, "blue", "a"));
+        assert_eq!(configuration.forget(3), None);
+        assert_eq!(configuration.forget(1).as_deref(), Some("a"));
+        assert_eq!(
+            (configuration.image(), configuration.loading()),
+            (None, None)
+        );
+        // The other session of that image may have loaded it.
+        assert!(matches!(configuration.outlook(3, "b"), Decision::InUse(_)));
+        assert!(configuration.confirm(2, "blue", "a"));
+        assert_eq!(configuration.loaded().as_deref(), Some("a"));
+
+        let configuration = loading(1, "a");
+        assert!(configuration.join(2, "blue", "a"));
+        configuration.not_loaded(1, "a");
+        configuration.leave(2, "a");
+        assert_eq!(configuration.outlook(3, "b"), Decision::Change);
     }
 
     #[test]

@@ -228,7 +228,8 @@ impl Operator {
             memory_used_bytes: memory.fold(0, u64::saturating_add),
             executor_deaths: device.deaths.load(Ordering::Relaxed),
             reconfigurations: device.reconfigurations.load(Ordering::Relaxed),
-            image: device.configuration.image().unwrap_or_default(),
+            image: device.configuration.loaded().unwrap_or_default(),
+            loading: device.configuration.loading().unwrap_or_default(),
             at_ns: now_ns(),
             host_memory: description.is_some_and(|d| d.host_memory),
             faults: device

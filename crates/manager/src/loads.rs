@@ -19,11 +19,20 @@ pub(crate) struct Loads(Mutex<HashMap<u64, Load>>);
 /// A load in progress.
 struct Load {
     executor: u64,
-    result: Sender<Result<(), String>>,
+    result: Sender<Result<(), Failure>>,
+}
+
+/// Reasons for which an image is not loaded.
+#[derive(Debug, PartialEq, Eq)]
+enum Failure {
+    /// The driver's error: the device still holds its former image.
+    Refused(String),
+    /// The executor has ended: what the device holds is unknown.
+    Ended(String),
 }
 
 impl Loads {
-    fn begin(&self, call: u64, executor: u64, result: Sender<Result<(), String>>) {
+    fn begin(&self, call: u64, executor: u64, result: Sender<Result<(), Failure>>) {
         let mut loads = self.0.locked();
         loads.insert(call, Load { executor, result });
     }
@@ -39,7 +48,7 @@ impl Loads {
             let result = if error.is_empty() {
                 Ok(())
             } else {
-                Err(error.to_owned())
+                Err(Failure::Refused(error.to_owned()))
             };
             // The operator may have given up.
             let _ = load.result.send(result);
@@ -56,7 +65,7 @@ impl Loads {
             .collect();
         for load in ended.iter().filter_map(|call| loads.remove(call)) {
             let reason = format!("the executor that loaded the image exited ({how})");
-            let _ = load.result.send(Err(reason));
+            let _ = load.result.send(Err(Failure::Ended(reason)));
         }
     }
 
@@ -116,9 +125,18 @@ impl Node {
         self.images.check_target(digest, &model, device.name())
     }
 
-    /// The driver refused an image that a session was to load.
-    pub(crate) fn not_loaded(&self, device: &Device, digest: &str, reason: &str) {
-        device.configuration.not_loaded(digest);
+    /// The driver has loaded an image for a session.
+    pub(crate) fn loaded(&self, device: &Device, session: u64, digest: &str) {
+        let tenant = self.sessions().get(&session).map(|s| s.tenant.clone());
+        if tenant.is_some_and(|tenant| device.configuration.confirm(session, &tenant, digest)) {
+            device.reconfigured(digest);
+            self.load_reported(device, digest, "");
+        }
+    }
+
+    /// Reports the end of a session's load to the registry; `reason` is empty if the driver has
+    /// loaded the image.
+    pub(crate) fn load_reported(&self, device: &Device, digest: &str, reason: &str) {
         let Some(link) = &self.registry else {
             return;
         };
@@ -160,21 +178,31 @@ impl Loader<'_> {
         let loaded = match sent {
             Ok(()) => match result.recv_timeout(self.device.options.load()) {
                 Ok(loaded) => loaded,
-                Err(RecvTimeoutError::Timeout) => Err(self.give_up()),
-                Err(RecvTimeoutError::Disconnected) => Err("the executor exited".to_owned()),
+                Err(RecvTimeoutError::Timeout) => Err(Failure::Ended(self.give_up())),
+                Err(RecvTimeoutError::Disconnected) => {
+                    Err(Failure::Ended("the executor exited".to_owned()))
+                }
             },
-            Err(error) => Err(format!("cannot reach an executor: {error}")),
+            Err(error) => Err(Failure::Refused(format!(
+                "cannot reach an executor: {error}"
+            ))),
         };
         self.node.loads.forget(call);
-        loaded
+        loaded.map_err(|failure| match failure {
+            Failure::Refused(reason) => reason,
+            Failure::Ended(reason) => {
+                // The driver may have replaced the present image.
+                self.device.configuration.lose_image();
+                let all = &self.device.pool;
+                all.send_all(&ToExecutor::Image { digest: None });
+                reason
+            }
+        })
     }
 
-    /// The driver has not loaded the image in time: it may have replaced the present one.
+    /// The driver has not loaded the image in time.
     fn give_up(&self) -> String {
         self.place.process.kill("it did not load an image in time");
-        self.device.configuration.lose_image();
-        let all = &self.device.pool;
-        all.send_all(&ToExecutor::Image { digest: None });
         format!(
             "the driver did not load the image within {} ms ('device.load_ms')",
             self.device.options.load_ms
@@ -207,7 +235,8 @@ mod tests {
         let (sender, result) = channel();
         loads.begin(2, 7, sender);
         loads.executor_ended(7, "signal 9");
-        assert!(result.try_recv().unwrap().unwrap_err().contains("signal 9"));
+        let ended = result.try_recv().unwrap().unwrap_err();
+        assert!(matches!(ended, Failure::Ended(reason) if reason.contains("signal 9")));
         loads.forget(2);
     }
 }

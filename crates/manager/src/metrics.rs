@@ -120,7 +120,8 @@ impl Collector for NodeCollector {
         self.encode_latency(&mut encoder, &lines)?;
         self.encode_gauges(&mut encoder)?;
         self.encode_spans(&mut encoder)?;
-        self.encode_devices(&mut encoder)
+        self.encode_devices(&mut encoder)?;
+        self.encode_images(&mut encoder)
     }
 }
 
@@ -384,6 +385,37 @@ impl NodeCollector {
                 ];
                 let metric = family.encode_family(&labels)?;
                 ConstCounter::new(count).encode(metric)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads of devices that hold one image at a time, and the images of boards' regions.
+    fn encode_images(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let devices = &self.0.devices;
+        let help =
+            "Time that loads of images have taken, from the pause of the device to the answer \
+                    of its driver";
+        let unit = Some(&Unit::Seconds);
+        let mut family =
+            encoder.encode_descriptor("device_loading", help, unit, MetricType::Counter)?;
+        for device in devices {
+            let labels = [("device", device.name())];
+            let seconds = device.configuration.loads_time().as_secs_f64();
+            ConstCounter::new(seconds).encode(family.encode_family(&labels)?)?;
+        }
+        let help = "Image that a region of a board holds: always 1";
+        let mut family =
+            encoder.encode_descriptor("region_image", help, None, MetricType::Gauge)?;
+        for device in devices {
+            for held in crate::registry::regions(&self.0, device) {
+                let labels = [
+                    ("device", device.name()),
+                    ("region", &held.index.to_string()),
+                    ("digest", &held.digest),
+                    ("name", &held.name),
+                ];
+                ConstGauge::new(1).encode(family.encode_family(&labels)?)?;
             }
         }
         Ok(())

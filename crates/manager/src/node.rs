@@ -501,8 +501,12 @@ impl Node {
             ToManager::SessionEnded { session, reason } => {
                 if owns(session) {
                     self.forget_session(id, session);
-                    device.configuration.forget(session);
+                    let unfinished = device.configuration.forget(session);
                     device.pool.session_ended(id, session);
+                    if let Some(digest) = unfinished {
+                        let reason = "the session ended before its driver had loaded the image";
+                        self.load_reported(device, &digest, reason);
+                    }
                     self.urge_registry();
                     tracing::debug!(session, reason = clip(&reason), "session ended");
                 }
@@ -545,7 +549,11 @@ impl Node {
                     reason = clip(&reason),
                     "image not loaded"
                 );
-                self.not_loaded(device, &digest, clip(&reason));
+                device.configuration.not_loaded(session, &digest);
+                self.load_reported(device, &digest, clip(&reason));
+            }
+            ToManager::Loaded { session, digest } if owns(session) => {
+                self.loaded(device, session, &digest);
             }
             ToManager::Fetch {
                 call,
@@ -625,6 +633,7 @@ impl Node {
             | ToManager::Unused { .. }
             | ToManager::InUse { .. }
             | ToManager::NotLoaded { .. }
+            | ToManager::Loaded { .. }
             | ToManager::Fetch { .. }
             | ToManager::Named { .. } => {}
             // Valid only as the first message of an adopted executor.
@@ -677,7 +686,10 @@ impl Node {
         }
         for session in &executor.sessions {
             self.forget_session(id, *session);
-            device.configuration.forget(*session);
+            if let Some(digest) = device.configuration.forget(*session) {
+                let reason = format!("the executor exited while it loaded the image ({ended})");
+                self.load_reported(device, &digest, &reason);
+            }
         }
         self.moves.executor_ended(id);
         match process.ended_for() {

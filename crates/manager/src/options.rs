@@ -438,8 +438,8 @@ pub struct DeviceOptions {
     /// Least time for which such an image keeps the device while others wait, also without work,
     /// milliseconds: it bounds the share of time that loads take.
     pub turn_min_ms: u64,
-    /// Time limit for the driver to load an image for the operator, milliseconds: nobody else can
-    /// use the device meanwhile. Then the executor that loads it is ended.
+    /// Time limit for the driver to load an image, milliseconds: nobody else can use the device
+    /// meanwhile. Then the executor that loads it is ended.
     pub load_ms: u64,
     /// Overrides `[executors] prestart`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -557,7 +557,7 @@ impl DeviceOptions {
         Duration::from_millis(self.turn_min_ms)
     }
 
-    /// Time limit for the driver to load an image for the operator.
+    /// Time limit for the driver to load an image.
     pub fn load(&self) -> Duration {
         Duration::from_millis(self.load_ms)
     }

@@ -1,6 +1,7 @@
 //! Loads a program's image on a device that holds one image at a time: by its digest, with its
 //! bytes only if the node lacks them.
 
+use crate::configuration::User;
 use crate::executors::Process;
 use crate::images::{self, Metadata};
 use crate::node::{Device, Node};
@@ -63,9 +64,16 @@ impl Node {
         let spawned = std::thread::Builder::new().name("program".into()).spawn({
             let (node, device, process) = (self.clone(), device.clone(), process.clone());
             move || {
-                let verdict = node.verdict(&device, &tenant, question);
+                let reports = process.is_own();
+                let verdict = node.verdict(&device, (&tenant, reports), question);
                 device.configuration.answered(session);
                 answer(&process, verdict);
+                if !device
+                    .configuration
+                    .load_ended(session, device.options.load())
+                {
+                    process.kill("it did not load an image in time");
+                }
             }
         });
         if let Err(error) = spawned {
@@ -77,8 +85,19 @@ impl Node {
         }
     }
 
-    fn verdict(&self, device: &Device, tenant: &str, mut question: Question) -> Verdict {
+    /// `reports`: whether the executor reports the end of a load.
+    fn verdict(
+        &self,
+        device: &Device,
+        (tenant, reports): (&str, bool),
+        mut question: Question,
+    ) -> Verdict {
         let session = question.session;
+        let user = User {
+            session,
+            tenant,
+            reports,
+        };
         if let Some(image) = question.image.take() {
             if let Err(error) = self.take_in(tenant, &question, image) {
                 tracing::warn!(session, tenant, %error, "cannot store an image");
@@ -91,8 +110,7 @@ impl Node {
         let done = if let Err(reason) = self.check_target(device, digest) {
             Err(reason)
         } else if self.images.has(digest) {
-            self.change(device, tenant, request)
-                .map(|()| Verdict::Loaded)
+            self.change(device, user, digest).map(|()| Verdict::Loaded)
         } else {
             self.prospect(device, request).map(|()| Verdict::Lacking)
         };
@@ -110,13 +128,11 @@ impl Node {
 
     /// Reconfigures a device for a session: obtains permission, and ends the sessions that have to
     /// leave.
-    fn change(
-        &self,
-        device: &Device,
-        tenant: &str,
-        request: ImageRequest<'_>,
-    ) -> Result<(), String> {
-        let ImageRequest { session, digest } = request;
+    fn change(&self, device: &Device, user: User<'_>, digest: &str) -> Result<(), String> {
+        let User {
+            session, tenant, ..
+        } = user;
+        let request = ImageRequest { session, digest };
         let _place = device.configuration.queue(digest);
         if self.await_turn(device, tenant, request)? {
             self.joins(device, request);
@@ -125,11 +141,15 @@ impl Node {
         let answer = self.permission(device, request)?;
         let is_open = || self.sessions().contains_key(&session);
         let done = self.clear(device, &answer).and_then(|()| {
-            let configured = device.configure(digest, Some((session, tenant)), is_open, || Ok(()));
+            let configured = device.configure(digest, Some(user), is_open, || Ok(()));
             configured.map_err(|error| error.to_string())
         });
         let error = done.as_ref().err().map_or("", String::as_str);
-        self.settled(device, digest, answer, error);
+        // If the executor reports the end of the load, so does the node.
+        let is_loading = done == Ok(true) && user.reports;
+        if !is_loading {
+            self.settled(device, digest, answer, error);
+        }
         done.map(|_| ())
     }
 

@@ -280,6 +280,7 @@ fn check_loads(devices: &[proto::DeviceLoad], devices_max: usize) -> Result<(), 
         for instance in &device.instances {
             check::text("the instance", instance)?;
         }
+        check::digest_or_none("the loading image's digest", &device.loading)?;
         check::count("running tasks", device.running.len(), RUNNING_MAX)?;
         for task in &device.running {
             check::name("the tenant", &task.tenant)?;

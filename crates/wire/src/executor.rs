@@ -314,6 +314,14 @@ pub enum ToManager {
         /// Whether this is the last packet.
         is_last: bool,
     },
+    /// The driver has loaded the image that the device was to hold for a session. Sent to the
+    /// manager that started this executor.
+    Loaded {
+        /// The session.
+        session: u64,
+        /// The image.
+        digest: String,
+    },
 }
 
 /// The image that a region of a board holds.

@@ -165,6 +165,7 @@ fn operators(mut control: Control, as_json: bool) -> Result<()> {
         let image = match (d.exclusive, d.image.as_str()) {
             (false, _) if !d.held.is_empty() => held(d),
             (false, _) => "shared".into(),
+            (true, _) if !d.loading.is_empty() => format!("{:.12} (loading)", d.loading),
             (true, "") => "blank".into(),
             (true, digest) => digest.chars().take(12).collect(),
         };
@@ -212,7 +213,7 @@ pub fn device_json(d: &proto::Device) -> serde_json::Value {
         "driver_version": d.driver_version, "driver": d.driver, "select": d.select,
         "isolation": d.isolation,
         "policy": d.policy, "slots": d.slots, "quantum_ms": d.quantum_ms,
-        "exclusive": d.exclusive, "image": d.image, "memory_bytes": d.memory_bytes,
+        "exclusive": d.exclusive, "image": d.image, "loading": d.loading, "memory_bytes": d.memory_bytes,
         "memory_used_bytes": d.memory_used_bytes, "compute_units": d.compute_units,
         "region_count": d.regions.max(1), "host_memory": d.host_memory, "sessions": d.sessions, "executors": d.executors,
         "waiting": d.waiting, "busy_ns": d.busy_ns, "tasks": d.tasks, "bytes": d.bytes,

@@ -60,7 +60,7 @@ pub fn devices(registry: &Registry, args: &Devices) -> Result<()> {
             format!("{:.1} ms", d.queue_wait_ms),
             d.occupation.to_string(),
             d.sessions.to_string(),
-            accelerators(description.exclusive, &d.regions, &d.pending),
+            accelerators(description.exclusive, d),
         ]);
     }
     table.print();
@@ -80,7 +80,11 @@ fn state(d: &proto::Device) -> &str {
     }
 }
 
-fn accelerators(exclusive: bool, loaded: &[proto::Region], pending: &[proto::Region]) -> String {
+fn accelerators(exclusive: bool, device: &proto::Device) -> String {
+    let (loaded, pending) = (&device.regions, &device.pending);
+    if !device.loading.is_empty() {
+        return format!("{:.DIGITS$} (loading)", device.loading);
+    }
     let name = |r: &proto::Region| match r.name.as_str() {
         "" => r.digest.chars().take(DIGITS).collect(),
         name => name.to_owned(),
@@ -118,7 +122,7 @@ fn device_json(d: &proto::Device, node: &proto::NodeState) -> Value {
         "waiting": d.waiting, "tasks": d.tasks, "executor_deaths": d.executor_deaths,
         "regions": d.regions.iter().map(region_json).collect::<Vec<_>>(),
         "pending": d.pending.iter().map(region_json).collect::<Vec<_>>(),
-        "instances": d.instances, "endpoints": d.endpoints, "heard_ms": d.heard_ms, // text-ok
+        "loading": d.loading, "instances": d.instances, "endpoints": d.endpoints, "heard_ms": d.heard_ms, // text-ok
         "metrics": d.metrics,
     })
 }
@@ -172,6 +176,14 @@ struct Left {
     instances: Vec<String>,
     /// Number of open sessions, including those of the instances.
     sessions: u32,
+    /// The image that the driver is loading, by digest; empty: none.
+    loading: String,
+}
+
+impl Left {
+    fn is_empty(&self) -> bool {
+        self.sessions == 0 && self.instances.is_empty() && self.loading.is_empty()
+    }
 }
 
 fn drain(registry: &Registry, device: &str, wait: Duration, as_json: bool) -> Result<ExitCode> {
@@ -208,7 +220,9 @@ fn drain(registry: &Registry, device: &str, wait: Duration, as_json: bool) -> Re
         let going = left.as_ref().is_none_or(|left| {
             let fixed = reply.migrations.iter().filter(stays);
             let fixed = fixed.filter(|m| left.instances.contains(&m.instance));
-            left.instances.len() > fixed.clone().count() || left.sessions > fixed.count() as u32
+            let is_loading = !left.loading.is_empty();
+            let fixed = fixed.count();
+            is_loading || left.instances.len() > fixed || left.sessions > fixed as u32
         });
         if !going || started.elapsed() >= wait {
             break left;
@@ -220,8 +234,8 @@ fn drain(registry: &Registry, device: &str, wait: Duration, as_json: bool) -> Re
     } else {
         print_left(device, &reply.migrations, left.as_ref(), wait);
     }
-    let empty = left.is_some_and(|left| left.sessions == 0 && left.instances.is_empty());
-    Ok(Exit::of(empty && stay == 0).into())
+    let is_empty = left.is_some_and(|left| left.is_empty());
+    Ok(Exit::of(is_empty && stay == 0).into())
 }
 
 /// The instances and sessions of a device; `None` if its node has not reported since.
@@ -241,6 +255,7 @@ fn left(registry: &Registry, device: &str, since: Instant) -> Result<Option<Left
     Ok(fresh.map(|d| Left {
         instances: d.connected,
         sessions: d.sessions,
+        loading: d.loading,
     }))
 }
 
@@ -260,6 +275,9 @@ fn print_left(device: &str, migrations: &[proto::Migration], left: Option<&Left>
         }
     }
     match left.sessions {
+        0 if !left.loading.is_empty() => {
+            println!("{device} is loading the image {:.DIGITS$}", left.loading);
+        }
         0 => println!("{device} has no sessions"),
         n => println!("{device} has {n} sessions (`baltra sessions` on its node lists them)"),
     }
@@ -277,7 +295,10 @@ fn print_drained(device: &str, migrations: &[proto::Migration], left: Option<&Le
         })
         .collect();
     let sessions = left.map(|left| left.sessions);
-    output::json(&json!({"device": device, "migrations": all, "sessions": sessions}));
+    let loading = left.map(|left| left.loading.as_str());
+    output::json(&json!({
+        "device": device, "migrations": all, "sessions": sessions, "loading": loading,
+    }));
 }
 
 fn places(devices: &[proto::Assignment]) -> Vec<String> {

@@ -83,6 +83,12 @@ impl Tenant {
     }
 
     pub fn binary_program(&self, binary: &[u8]) -> (Id, Reply) {
+        let (id, reply) = self.load(binary);
+        (id, reply.expect("the session is open"))
+    }
+
+    /// Creates a program from a binary; no reply: the session has ended.
+    pub fn load(&self, binary: &[u8]) -> (Id, Option<Reply>) {
         let id = self.client.new_id();
         let reply = self.client.call(Request::ProgramBinary {
             id,
@@ -90,7 +96,7 @@ impl Tenant {
             devices: &0u32.to_le_bytes(),
             binaries: vec![binary],
         });
-        (id, reply.unwrap())
+        (id, reply.ok())
     }
 
     pub fn source_program(&self, source: &str) -> (Id, Reply) {

@@ -251,9 +251,13 @@ impl Session {
         // change its image by then.
         let image = self.image_of_binary(name, binaries)?;
         let (program, status) = context.context.program_binary(&list, binaries);
-        if let (Err(code), Some(image)) = (&program, &image) {
-            let reason = format!("the driver refused the image (error {code})");
-            self.shared.images.not_loaded(image, reason);
+        match (&program, &image) {
+            (Ok(_), Some(image)) => self.shared.images.loaded(image),
+            (Err(code), Some(image)) => {
+                let reason = format!("the driver refused the image (error {code})");
+                self.shared.images.not_loaded(image, reason);
+            }
+            (_, None) => {}
         }
         match program {
             Ok(program) => {
@@ -571,6 +575,8 @@ impl Session {
                 images.load(session, digest(&binary), Some(&binary), kernels, &is_over)?
             }
         };
+        // The driver has built the program already.
+        images.loaded(&claim);
         *program.image.locked() = Some(claim);
         Ok(())
     }

@@ -163,6 +163,11 @@ impl Process {
         })
     }
 
+    /// Whether this manager has started it.
+    pub fn is_own(&self) -> bool {
+        self.work.is_some()
+    }
+
     /// The same process, with the control group that an earlier manager gave it.
     pub fn in_its_group(mut self) -> Process {
         self.group = Group::find(self.pid);

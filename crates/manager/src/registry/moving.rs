@@ -9,10 +9,13 @@ use std::time::{Duration, Instant};
 
 /// A session counts as idle after this time without activity.
 const QUIET: Duration = Duration::from_millis(100);
+/// Interval at which a load in progress is checked.
+const LOADING: Duration = Duration::from_millis(2);
 /// Time limit for an executor to end a session.
 const LEAVE_MAX: Duration = Duration::from_secs(10);
 
-/// A tenant's activity on a device: calls so far, and whether work is in progress.
+/// A session's activity on a device: its tenant's calls so far, and whether work or the load of an
+/// image is in progress.
 fn activity(node: &Node, device: &Device, session: u64) -> Option<(u64, bool)> {
     let (executor, tenant) = {
         let sessions = node.sessions();
@@ -27,7 +30,8 @@ fn activity(node: &Node, device: &Device, session: u64) -> Option<(u64, bool)> {
         metered.lease.granter.state(),
         LeaseState::Free | LeaseState::Idle
     );
-    Some((usage.calls, !still || usage.queued > 0))
+    let loads = device.configuration.loads_for(session);
+    Some((usage.calls, loads || !still || usage.queued > 0))
 }
 
 /// When a session may be ended; `None`: it has ended.
@@ -44,6 +48,11 @@ pub(crate) fn turn_is_over(node: &Node, device: &Device, sessions: &[(u64, Strin
         .filter(|id| ending(node, *id) == Some(Ending::Turn))
         .collect();
     let held = device.configuration.held_for();
+    if ids.iter().any(|id| device.configuration.loads_for(*id)) {
+        // Its driver may be programming the device; `device.load_ms` limits that.
+        std::thread::sleep(LOADING);
+        return false;
+    }
     if ids.is_empty() || held >= device.options.turn() {
         return true;
     }
@@ -67,6 +76,8 @@ pub(crate) fn busy(node: &Node, device: &Device, sessions: &[(u64, String)]) -> 
     let (mut fixed, mut quiet) = (Vec::new(), Vec::new());
     for session in sessions {
         match ending(node, session.0) {
+            // Its driver may be programming the device.
+            Some(_) if device.configuration.loads_for(session.0) => fixed.push(session.clone()),
             // Ended by now, or its program continues with another session.
             None | Some(Ending::Moved | Ending::Turn) => {}
             Some(Ending::Never) => fixed.push(session.clone()),

@@ -154,7 +154,7 @@ impl Meter {
         // The first reading has no load.
         let (utilization, queue_wait_ms) = old.map_or((0.0, 0.0), |old| between(old, new, slots));
         // A device's configuration is locked before the sessions, never after.
-        let regions = regions(node, device);
+        let (regions, loading) = (regions(node, device), device.configuration.loading());
         let sessions = node.sessions();
         let own = || sessions.values().filter(|s| s.device == device.name());
         let instances: BTreeSet<&str> = own()
@@ -180,6 +180,7 @@ impl Meter {
             running: running(node, device, &sessions),
             // The link adds what executors report about them.
             open: Vec::new(),
+            loading: loading.unwrap_or_default(),
         }
     }
 }
@@ -246,7 +247,7 @@ pub(crate) fn regions(node: &Node, device: &Device) -> Vec<proto::Region> {
         digest,
     };
     if device.options.image == ImageKind::Exclusive {
-        let image = device.configuration.image().into_iter();
+        let image = device.configuration.loaded().into_iter();
         return image.map(|d| region(0, d, String::new())).collect();
     }
     let held = device.regions_held.images().into_iter();
