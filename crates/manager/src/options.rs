@@ -3,6 +3,7 @@
 mod join;
 mod load;
 mod paths;
+mod turns;
 
 pub use load::{default_text, Loader, SECTIONS_ELSEWHERE};
 
@@ -17,12 +18,8 @@ use std::time::Duration;
 
 /// Name of a device: assigned by the manager. Driver of a device: the installed drivers.
 pub const AUTO: &str = "auto";
-/// The longest turn of an image, milliseconds.
-const TURN_MS_MAX: u64 = 600_000;
 /// The highest `memory_overcommit`.
 const OVERCOMMIT_MAX: u32 = 64;
-/// Longest time limit for loading an image.
-const LOAD_MS_MAX: u64 = 600_000;
 
 /// Configuration of a Device Manager.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -438,6 +435,10 @@ pub struct DeviceOptions {
     /// Least time for which such an image keeps the device while others wait, also without work,
     /// milliseconds: it bounds the share of time that loads take.
     pub turn_min_ms: u64,
+    /// Longest time for which such an image waits for its turn, beside loads of images,
+    /// milliseconds: the more images wait, the shorter their turns, also below `turn_min_ms`. 0: no
+    /// limit.
+    pub turn_wait_ms: u64,
     /// Time limit for the driver to load an image, milliseconds: nobody else can use the device
     /// meanwhile. Then the executor that loads it is ended.
     pub load_ms: u64,
@@ -488,6 +489,7 @@ impl Default for DeviceOptions {
             image: ImageKind::default(),
             turn_ms: 1000,
             turn_min_ms: 0,
+            turn_wait_ms: 0,
             load_ms: 60_000,
             prestart: None,
             task_ms: None,
@@ -545,21 +547,6 @@ impl DeviceOptions {
             return Err(invalid(key("memory_bytes"), "must not be 0"));
         }
         Ok(())
-    }
-
-    /// How long an image of preemptible sessions keeps the device while others wait.
-    pub fn turn(&self) -> Duration {
-        Duration::from_millis(self.turn_ms)
-    }
-
-    /// See [`DeviceOptions::turn_min_ms`].
-    pub fn turn_min(&self) -> Duration {
-        Duration::from_millis(self.turn_min_ms)
-    }
-
-    /// Time limit for the driver to load an image.
-    pub fn load(&self) -> Duration {
-        Duration::from_millis(self.load_ms)
     }
 
     /// How long a holder may keep the device while another client waits.
@@ -721,21 +708,7 @@ impl Options {
             if !device.quantum_ms.is_finite() || !(0.0..=60_000.0).contains(&device.quantum_ms) {
                 return Err(invalid(key("quantum_ms"), "must lie between 0 and 60000"));
             }
-            if device.turn_ms > TURN_MS_MAX {
-                return Err(invalid(
-                    key("turn_ms"),
-                    format!("must be at most {TURN_MS_MAX}"),
-                ));
-            }
-            if device.turn_min_ms > device.turn_ms {
-                return Err(invalid(key("turn_min_ms"), "must be at most 'turn_ms'"));
-            }
-            if !(1..=LOAD_MS_MAX).contains(&device.load_ms) {
-                return Err(invalid(
-                    key("load_ms"),
-                    format!("must lie between 1 and {LOAD_MS_MAX}"),
-                ));
-            }
+            device.validate_turns(&key)?;
             device.validate_memory(&key)?;
             if !device.labels.keys().all(|name| valid_name(name)) {
                 return Err(invalid(

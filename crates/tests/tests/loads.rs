@@ -188,6 +188,26 @@ fn test_a_turn_does_not_end_while_the_driver_loads_its_image() {
 }
 
 #[test]
+fn test_an_image_waits_no_longer_for_its_turn_than_the_operator_allows() {
+    let turns = "turn_ms = 600000\nturn_min_ms = 600000\nturn_wait_ms = 300";
+    let daemon = start(&options(&[], turns));
+    let [one, other] = images(&daemon);
+    let function = |tenant, instance| Tenant::instance(&daemon, tenant, "fpga0", Some(instance));
+    let red = load(function("red", "a (preemptible)"), &one);
+    loading(&daemon);
+    finish_load(executor_of(&daemon, "red"));
+    let (red, _) = red.join().unwrap();
+    // Its work would keep the device for ten minutes.
+    let work = red.be_busy();
+    let blue = load(function("blue", "b (preemptible)"), &other);
+    loading(&daemon);
+    finish_load(executor_of(&daemon, "blue"));
+    assert!(blue.join().unwrap().1);
+    assert!(red.client.is_lost().is_some());
+    drop((red, work));
+}
+
+#[test]
 fn test_a_registry_that_dies_in_a_reconfiguration_finds_its_result() {
     let (mut registry, daemon) = pool();
     let [one, other] = images(&daemon);

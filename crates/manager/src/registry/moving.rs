@@ -48,15 +48,16 @@ pub(crate) fn turn_is_over(node: &Node, device: &Device, sessions: &[(u64, Strin
         .filter(|id| ending(node, *id) == Some(Ending::Turn))
         .collect();
     let held = device.configuration.held_for();
+    let waiting = device.configuration.waiting();
     if ids.iter().any(|id| device.configuration.loads_for(*id)) {
         // Its driver may be programming the device; `device.load_ms` limits that.
         std::thread::sleep(LOADING);
         return false;
     }
-    if ids.is_empty() || held >= device.options.turn() {
+    if ids.is_empty() || held >= device.options.turn(waiting) {
         return true;
     }
-    let left = device.options.turn_min().saturating_sub(held);
+    let left = device.options.turn_min(waiting).saturating_sub(held);
     if !left.is_zero() {
         std::thread::sleep(left.min(QUIET));
         return false;
