@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT := target
 
 .PHONY: all demo test test-ci test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-kills test-hdl test-live test-board test-drivers test-messages test-vm \
-	test-kubernetes test-kubernetes-api test-packages packages kernel-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-cluster-kubernetes bench-board bench-messages bench-kernels \
+	test-kubernetes test-kubernetes-api test-packages packages kernel-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-reconfigure bench-cluster-kubernetes bench-board bench-messages bench-kernels \
 	bench-vm bench-kubernetes cluster-demo docs apps build humboldt setup clean help
 
 all: build apps
@@ -127,6 +127,10 @@ bench-http: setup build apps ## compares the HTTP door with nginx; writes bench/
 bench-cluster: setup build ## compares five functions on three nodes with three native ones; writes bench/results/cluster
 	@scripts/setup.sh bench
 	@bench/cluster/run.py
+
+bench-reconfigure: setup build ## measures functions that share devices which hold one image at a time; writes bench/results/cluster
+	@scripts/setup.sh bench
+	@bench/cluster/reconfigure.py
 
 bench-cluster-kubernetes: setup build ## the same in a Kubernetes cluster of three nodes (root); writes bench/results/cluster
 	@scripts/setup.sh bench kubernetes
