@@ -5,6 +5,9 @@
      hold NAME     loads it, runs it, and keeps it until a signal
      damaged WAY   loads an image without its magic bytes (magic), or creates a kernel that the
                    image does not have (kernel)
+     units         loads an image, and creates kernels of named compute units
+     source        builds a program from source, which needs a compiler
+     write NAME FILE  writes the image of a kernel to a file
      several       two images at once in one context */
 #define _POSIX_C_SOURCE 200809L
 #define CL_TARGET_OPENCL_VERSION 120
@@ -192,8 +195,49 @@ static void damaged(const char *way) {
   }
 }
 
+/* Kernels of a compute unit that exists, and of one that does not. */
+static void units(void) {
+  cl_program program = load_image("one");
+  const char *names[] = {"one:{one_1}", "one:{one_2}", "one:{"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    cl_int code;
+    cl_kernel kernel = clCreateKernel(program, names[i], &code);
+    printf("%s: kernel %d\n", names[i], code);
+    if (!code) {
+      char name[64] = "";
+      clGetKernelInfo(kernel, CL_KERNEL_FUNCTION_NAME, sizeof name, name, NULL);
+      printf("%s: name %s\n", names[i], name);
+      clReleaseKernel(kernel);
+    }
+  }
+}
+
+static void build_source(void) {
+  const char *text = "kernel void one(global int *a) { a[0] = 1; }";
+  cl_int code;
+  cl_program program = clCreateProgramWithSource(context, 1, &text, NULL, &code);
+  printf("source: program %d\n", code);
+  if (!code) {
+    printf("source: build %d\n", clBuildProgram(program, 1, &device, "", NULL, NULL));
+  }
+}
+
+static int write_file(const char *kernel, const char *path) {
+  static struct image image;
+  write_image(&image, kernel);
+  FILE *file = fopen(path, "wb");
+  if (!file || fwrite(image.bytes, 1, image.size, file) != image.size || fclose(file)) {
+    perror(path);
+    return 1;
+  }
+  return 0;
+}
+
 int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
+  if (argc == 4 && !strcmp(argv[1], "write")) {
+    return write_file(argv[2], argv[3]);
+  }
   cl_platform_id platform;
   cl_int code = clGetPlatformIDs(1, &platform, NULL);
   code = code ? code : clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL);
@@ -208,6 +252,11 @@ int main(int argc, char **argv) {
   printf("device: %s compiles %u\n", profile, compiles);
   context = clCreateContext(NULL, 1, &device, NULL, NULL, &code);
   printf("context: %d\n", code);
+  if (!strcmp(argv[1], "units")) {
+    units();
+  } else if (!strcmp(argv[1], "source")) {
+    build_source();
+  }
   for (int i = 2; i < argc; i++) {
     if (!strcmp(argv[1], "damaged")) {
       damaged(argv[i]);

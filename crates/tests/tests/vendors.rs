@@ -2,10 +2,10 @@
 //! `scripts/setup.sh drivers` installs the drivers; a driver that is not installed is skipped,
 //! unless `BALTRA_TEST_DRIVERS` is set.
 
-use baltra_testkit::{until, Daemon, Options};
+use baltra_testkit::{until, Daemon, Options, Service};
 use baltra_tests::{
-    baltra, check_printed_lines, compile, native, root, session_count, tenants, through, Answer,
-    Running,
+    baltra, check_printed_lines, compile, json, native, root, session_count, tenants, through,
+    Answer, Running,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -222,6 +222,8 @@ fn test_images_of_xilinx_s_runtime_are_loaded_replaced_and_refused() {
         &["several", "one", "two"],
         &["damaged", "magic"],
         &["damaged", "kernel"],
+        &["units"],
+        &["source"],
     ] {
         let native = natively(arguments);
         assert!(native.ends_with("done"), "{native}");
@@ -240,4 +242,95 @@ fn test_images_of_xilinx_s_runtime_are_loaded_replaced_and_refused() {
     drop(holder);
     until("the session is over", || session_count(daemon) == 0).unwrap();
     assert_eq!(of("blue", &["run", "two"]), natively(&["run", "two"]));
+}
+
+/// A function that names only its accelerator.
+const FUNCTION: &str = "
+name: one
+inputs: [{name: in, type: i32, shape: [1024], codecs: [raw]}]
+outputs: [{name: out, type: i32, shape: [1024], codecs: [raw]}]
+implementations:
+  - opencl: {accelerator: one, kernel: one, args: [in, out, i32(16)], global: [1], local: [1]}
+";
+
+#[test]
+fn test_operators_and_functions_load_images_of_xilinx_s_runtime() {
+    let Some(vendor) = xilinx() else {
+        return;
+    };
+    let set = ["device.image=exclusive", "device.turn_ms=50"];
+    let served = Served::start_with(vendor, &set);
+    let daemon = &served.daemon;
+    tenants(daemon, &["red"]);
+    let program = compile("xclbin");
+    let path = |name: &str| served.home.path().join(name);
+    for name in ["one", "two"] {
+        let file = path(name).display().to_string();
+        run(native(&program), &["write", name, &file]).ok();
+        daemon
+            .text(&["accelerator", "push", &file, "--name", name])
+            .unwrap();
+    }
+    let mut damaged = std::fs::read(path("one")).unwrap();
+    damaged[0] = b'X';
+    std::fs::write(path("damaged"), damaged).unwrap();
+    let file = path("damaged").display().to_string();
+    daemon
+        .text(&["accelerator", "push", &file, "--name", "damaged"])
+        .unwrap();
+
+    // The operator's loads: the driver's answer decides.
+    let load = |name: &str| daemon.text(&["accelerator", "load", name, "--device", "device0"]);
+    let device = || json(daemon, &["devices", "--local"])[0].clone();
+    let refused = load("damaged").unwrap_err().to_string();
+    assert!(
+        refused.contains("the driver refused the image"),
+        "{refused}"
+    );
+    assert_eq!(device()["reconfigurations"], 0, "{}", device());
+    load("two").unwrap();
+    assert_eq!(device()["reconfigurations"], 1);
+    let two = device()["image"].clone();
+    let refused = load("damaged").unwrap_err().to_string();
+    assert!(
+        refused.contains("the driver refused the image"),
+        "{refused}"
+    );
+    assert_eq!(device()["image"], two);
+
+    // A function loads its accelerator on its first call, and keeps it for the next ones.
+    let set = vec![format!(
+        "gateway.engine.endpoints=['{}']",
+        daemon.endpoint()
+    )];
+    let options = Options {
+        set,
+        ..Options::default()
+    };
+    let gateway = Service::start(baltra(), "gateway", &options).unwrap();
+    let folder = path("function");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("function.yaml"), FUNCTION).unwrap();
+    gateway
+        .text(&["function", "deploy", &folder.display().to_string()])
+        .unwrap();
+    let call = || {
+        let mut command = Command::new(baltra());
+        let input = path("input").display().to_string();
+        std::fs::write(&input, [7; 4096]).unwrap();
+        command.env("BALTRA_GATEWAY", gateway.url());
+        command.args(["function", "invoke", "one", "--data", &format!("@{input}")]);
+        command.args(["--type", "application/octet-stream"]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}\n{}", daemon.log());
+        output.stdout.len()
+    };
+    for _ in 0..3 {
+        // The device without hardware computes nothing.
+        assert_eq!(call(), 4096);
+    }
+    assert_eq!(device()["reconfigurations"], 2, "{}", device());
+    // Its image stays while a program of another one asks for the device.
+    let refused = load("two").unwrap_err().to_string();
+    assert!(refused.contains("holds another image"), "{refused}");
 }
