@@ -18,13 +18,14 @@ static void open_gate(int number) {
 static cl_program CL_API_CALL load(cl_context context, cl_uint count, const cl_device_id *devices,
                                    const size_t *sizes, const unsigned char **binaries,
                                    cl_int *status, cl_int *code) {
+  /* LLVM, which PoCL loads, handles this signal from its first compilation on. */
+  const struct sigaction action = {.sa_handler = open_gate};
+  sigaction(SIGUSR1, &action, NULL);
   while (sem_wait(&gate) && errno == EINTR) continue;
   return pocl.clCreateProgramWithBinary(context, count, devices, sizes, binaries, status, code);
 }
 
 static void replace(void) {
-  const struct sigaction action = {.sa_handler = open_gate};
   sem_init(&gate, 0, 0);
-  sigaction(SIGUSR1, &action, NULL);
   own.clCreateProgramWithBinary = load;
 }
