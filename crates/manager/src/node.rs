@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Instance of an adopted session until its executor has reported the client's description.
-const UNNAMED: &str = "(of an earlier manager)";
+pub(crate) const UNNAMED: &str = "(of an earlier manager)";
 
 /// Default of `task_ms` if a task that does not end would block other tenants: longer than any
 /// kernel that is suited for sharing a device.
@@ -392,7 +392,7 @@ impl Node {
         self.add_lease(device, executor, tenant, lease)
     }
 
-    fn add_lease(
+    pub(crate) fn add_lease(
         &self,
         device: &Device,
         executor: u64,
@@ -459,7 +459,7 @@ impl Node {
         }
     }
 
-    fn listen(self: &Arc<Self>, device: &Arc<Device>, id: u64, process: &Arc<Process>) {
+    pub(crate) fn listen(self: &Arc<Self>, device: &Arc<Device>, id: u64, process: &Arc<Process>) {
         let mut failure = None;
         loop {
             match process.receive() {
@@ -716,97 +716,10 @@ impl Node {
             );
         }
     }
-
-    /// Takes over an executor of an earlier manager.
-    pub fn adopt(
-        self: &Arc<Self>,
-        process: Process,
-        message: ToManager,
-        fds: Vec<OwnedFd>,
-    ) -> anyhow::Result<()> {
-        let ToManager::Adopt {
-            device: description,
-            tenant,
-            sessions,
-            leases,
-            ..
-        } = message
-        else {
-            anyhow::bail!("its first message does not identify it");
-        };
-        let device = self
-            .device(&description.name)
-            .ok_or_else(|| {
-                anyhow::anyhow!("device '{}' is not served here", clip(&description.name))
-            })?
-            .clone();
-        if fds.len() != leases.len() * 2 {
-            anyhow::bail!("{} descriptors for {} leases", fds.len(), leases.len());
-        }
-        // Before its leases, because it determines whether their processor time is charged.
-        device.set_description(*description);
-        let id = self.next_number();
-        let pid = process.pid;
-        let process = Arc::new(process);
-        // New sessions may need what an executor of an earlier release lacks.
-        let is_current = process.is_current();
-        let phase = if is_current {
-            Phase::Serving
-        } else {
-            Phase::Ending
-        };
-        device.pool.add(id, process.clone(), phase);
-        device.pool.with(id, |e| e.tenant = tenant);
-        let mut fds = fds.into_iter();
-        for (lease, name) in leases {
-            let (Some(page), Some(bell)) = (fds.next(), fds.next()) else {
-                break;
-            };
-            let tenant = self
-                .tenants
-                .get(&name)
-                .unwrap_or_else(|| Tenant::named(&name));
-            let lease = Lease::over(lease, &name, page, bell)?;
-            self.add_lease(&device, id, &tenant, lease)?;
-        }
-        let mut open = self.sessions();
-        for session in &sessions {
-            let record = SessionRecord {
-                tenant: session.tenant.clone(),
-                device: device.name().to_owned(),
-                executor: id,
-                executor_pid: pid,
-                instance: UNNAMED.into(),
-                pid: 0,
-                uid: 0,
-                transport: "unix",
-                since: Instant::now(),
-            };
-            open.insert(session.session, record);
-            device.pool.with(id, |e| e.sessions.insert(session.session));
-        }
-        drop(open);
-        tracing::info!(
-            device = device.name(),
-            pid,
-            sessions = sessions.len(),
-            is_current,
-            "executor adopted"
-        );
-        if !is_current {
-            let _ = process.send(&ToExecutor::Drain, &[]);
-        }
-        device.send_image(&process);
-        let node = self.clone();
-        std::thread::Builder::new()
-            .name(format!("executor-{pid}"))
-            .spawn(move || node.listen(&device, id, &process))?;
-        Ok(())
-    }
 }
 
 /// A peer's text, shortened for the log.
-fn clip(text: &str) -> &str {
+pub(crate) fn clip(text: &str) -> &str {
     let mut end = text.len().min(500);
     while !text.is_char_boundary(end) {
         end -= 1;

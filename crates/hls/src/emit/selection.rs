@@ -2,7 +2,7 @@
 //! of loads, inputs of the engines.
 //!
 //! The value is a sum of products. Nested conditions would be as deep as there are uses, because the
-//! synthesis does not know that at most one is active.
+//! synthesis cannot find out that at most one is active.
 
 use crate::verilog::{BinaryOperator, Expression, Statement};
 
