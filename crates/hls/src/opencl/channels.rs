@@ -105,9 +105,10 @@ fn ends(kernels: &[KernelInfo]) -> Result<Ends<'_>> {
         for channel in &kernel.channels {
             let end = (channel.name.as_str(), channel.writes);
             if let Some((_, other)) = ends.insert(end, (channel, &kernel.name)) {
-                let (what, who) = match channel.writes {
-                    true => ("writes", "writer"),
-                    false => ("reads", "reader"),
+                let (what, who) = if channel.writes {
+                    ("writes", "writer")
+                } else {
+                    ("reads", "reader")
                 };
                 return Err(Error::unsupported(format!(
                     "kernel '{}' {what} channel '{}', which kernel '{other}' {what}: \

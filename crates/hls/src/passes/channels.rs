@@ -133,9 +133,10 @@ fn place(globals: &[Global], arguments: &[(Type, Value)]) -> Result<Place> {
             ))
         })?,
     };
-    let name = match global.is_array {
-        true => format!("{}[{index}]", global.name),
-        false => global.name.clone(),
+    let name = if global.is_array {
+        format!("{}[{index}]", global.name)
+    } else {
+        global.name.clone()
     };
     Ok(Place {
         name,
@@ -234,9 +235,10 @@ impl Lowering<'_> {
         writes: bool,
     ) -> Result<u32> {
         let place = place(self.globals, arguments)?;
-        let ports = match writes {
-            true => &mut self.channels.written,
-            false => &mut self.channels.read,
+        let ports = if writes {
+            &mut self.channels.written
+        } else {
+            &mut self.channels.read
         };
         if let Some(at) = ports.iter().position(|c| c.name == place.name) {
             return Ok(at as u32);

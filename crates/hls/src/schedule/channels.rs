@@ -36,9 +36,10 @@ impl Booking<'_> {
             EngineCall::ChannelRead(port) | EngineCall::ChannelTryRead(port) => (port, false),
             _ => return None,
         };
-        let earliest = match writes {
-            true => last.last(),
-            false => last.read.unwrap_or(0).max(after(last.written)),
+        let earliest = if writes {
+            last.last()
+        } else {
+            last.read.unwrap_or(0).max(after(last.written))
         };
         let step = step.max(earliest).max(after(last.fenced));
         let (step, _) = self.book(Resource::Channel(port, writes), step, 1)?;
