@@ -181,7 +181,7 @@ impl Device {
     }
 
     /// Notifies a new executor that programs need permission for their image.
-    fn send_image(&self, process: &Process) {
+    pub(crate) fn send_image(&self, process: &Process) {
         if self.options.image == ImageKind::Exclusive {
             let digest = self.configuration.image();
             // If the message cannot be sent, no session can be sent either.
@@ -202,7 +202,7 @@ impl Device {
 
     /// Stores the driver's description, which determines the number of slots and the unit of their
     /// use.
-    fn set_description(&self, description: baltra_wire::DeviceDescription) {
+    pub(crate) fn set_description(&self, description: baltra_wire::DeviceDescription) {
         let host = std::thread::available_parallelism().map_or(1, usize::from);
         if self.options.slots == 0 {
             let slots = match (self.options.isolation, description.is_cpu()) {

@@ -151,7 +151,7 @@ fn carry_out_one(node: &Node, order: proto::SessionMove) -> proto::SessionMoved 
         ..proto::SessionMoved::default()
     };
     match moved {
-        Ok(moved) => result.stopped_us = moved.stopped.as_micros() as u64,
+        Ok(moved) => result.stopped_us = moved.cost.stopped.as_micros() as u64,
         Err(error) => {
             tracing::info!(session = order.session, %error, "an ordered move failed");
             result.error = reason(&error.to_string());
