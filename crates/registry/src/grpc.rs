@@ -326,7 +326,9 @@ impl Operators for Doors {
         &self,
         request: Request<proto::DevicesRequest>,
     ) -> Answer<proto::DevicesReply> {
-        let state = self.registry.state();
+        // With the clock advanced, because `heard_ms` counts from now, not from its last step: a
+        // report from before a request would count as one from after it.
+        let state = self.registry.live();
         operators::devices(&state, request.get_ref()).map(Response::new)
     }
 

@@ -222,13 +222,20 @@ fn test_images_of_xilinx_s_runtime_are_loaded_replaced_and_refused() {
         &["several", "one", "two"],
         &["damaged", "magic"],
         &["damaged", "kernel"],
-        &["units"],
         &["source"],
     ] {
         let native = natively(arguments);
         assert!(native.ends_with("done"), "{native}");
         assert_eq!(of("red", arguments), native, "{arguments:?}");
     }
+    // Compute units by name are refused: the library describes kernels by their plain names.
+    let units = of("red", &["units"]);
+    assert!(units.ends_with("done"), "{units}");
+    let kernels = units.lines().filter(|line| line.contains(": kernel "));
+    let codes: Vec<&str> = kernels
+        .filter_map(|line| line.split(' ').next_back())
+        .collect();
+    assert_eq!(codes, ["-46"; 3], "{units}");
     // Two tenants use one image; another one is refused until both have ended.
     let mut holder = Running::start({
         let mut command = through(daemon, "red", &program);

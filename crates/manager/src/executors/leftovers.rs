@@ -124,7 +124,13 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "read line", "sh", "--work-dir"]);
         command.arg(dir).current_dir(from).stdin(Stdio::piped());
-        command.spawn().unwrap()
+        let child = command.spawn().unwrap();
+        // Its arguments appear a moment after the program has been replaced.
+        let process = Path::new("/proc").join(child.id().to_string());
+        while named_by(&process).unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        child
     }
 
     #[test]
