@@ -56,7 +56,6 @@ export class Overview {
       'div',
       { class: 'overview' },
       h('h1', { class: 'hidden' }, 'Overview'),
-      this.alerts.element,
       this.numbers,
       card('Devices', this.grid, this.noDevice),
       card('Functions', this.functions.element),
@@ -91,7 +90,8 @@ export class Overview {
     this.devices.update(devices.slice(0, 60));
     this.noDevice.hidden = state.devices.length > 0;
     this.functions.update();
-    this.alerts.update();
+    if (!this.alerts.update()) this.alerts.element.remove();
+    else if (!this.alerts.element.isConnected) this.numbers.before(this.alerts.element);
   }
 
   #busy(devices) {
@@ -110,7 +110,7 @@ export class Overview {
   }
 }
 
-/** The alerts of the Prometheus server that fire; hidden without a server. */
+/** The alerts of the Prometheus server that fire; only with a server. */
 class Alerts {
   constructor(look) {
     this.look = look;
@@ -130,14 +130,15 @@ class Alerts {
     this.element = card('Alerts', this.table.element, this.none);
   }
 
+  /** Whether there is a server. */
   update() {
     const { alerts } = this.look.store.state;
-    this.element.hidden = !alerts;
-    if (!alerts) return;
+    if (!alerts) return false;
     text(this.none, alerts.reason ? `Unknown: ${alerts.reason}` : 'No alert fires.');
     this.none.hidden = alerts.firing.length > 0;
     this.table.element.hidden = alerts.firing.length === 0;
     this.table.update(alerts.firing);
+    return true;
   }
 }
 
