@@ -222,12 +222,14 @@ fn test_images_of_xilinx_s_runtime_are_loaded_replaced_and_refused() {
         &["several", "one", "two"],
         &["damaged", "magic"],
         &["damaged", "kernel"],
-        &["source"],
     ] {
         let native = natively(arguments);
         assert!(native.ends_with("done"), "{native}");
         assert_eq!(of("red", arguments), native, "{arguments:?}");
     }
+    // Source is refused when it is built, as OpenCL specifies; XRT refuses it earlier.
+    let source = of("red", &["source"]);
+    assert!(source.contains("source: build -3\n"), "{source}");
     // Compute units by name are refused: the library describes kernels by their plain names.
     let units = of("red", &["units"]);
     assert!(units.ends_with("done"), "{units}");
