@@ -359,20 +359,6 @@ impl NodeCollector {
             }
         }
         drop(sessions);
-        let help = "Image that a region of a board holds: always 1";
-        let mut family =
-            encoder.encode_descriptor("region_image", help, None, MetricType::Gauge)?;
-        for device in devices {
-            for held in crate::registry::regions(&self.0, device) {
-                let labels = [
-                    ("device", device.name()),
-                    ("region", &held.index.to_string()),
-                    ("digest", &held.digest),
-                    ("name", &held.name),
-                ];
-                ConstGauge::new(1).encode(family.encode_family(&labels)?)?;
-            }
-        }
         let help = "Executors ended by a tenant's work, by cause";
         let mut family =
             encoder.encode_descriptor("executor_faults", help, None, MetricType::Counter)?;
