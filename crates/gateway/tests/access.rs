@@ -76,6 +76,30 @@ fn calls_want_a_key_and_are_booked_to_its_tenant() {
 }
 
 #[test]
+fn another_site_s_page_does_not_manage_with_a_stored_password() {
+    let gateway = guarded();
+    let path = "/system/scale-function/uppercase";
+    let scale = |site: &[(&str, &str)]| {
+        let headers = [&[ADMIN, ("content-type", "application/json")], site].concat();
+        gateway.send("POST", path, &headers, br#"{"replicas": 1}"#)
+    };
+    let refused = scale(&[("sec-fetch-site", "cross-site")]);
+    assert_eq!(refused.status, 403, "{}", refused.text());
+    for site in [&[][..], &[("sec-fetch-site", "same-origin")]] {
+        let scaled = scale(site);
+        assert_eq!(scaled.status, 202, "{}", scaled.text());
+    }
+    // A link to the console.
+    let linked = [ADMIN, ("sec-fetch-site", "cross-site")];
+    assert_eq!(
+        gateway
+            .send("GET", "/system/functions", &linked, b"")
+            .status,
+        200
+    );
+}
+
+#[test]
 fn a_tenant_s_rate_is_its_own() {
     let gateway = guarded();
     let call = |key: &str| gateway.send("POST", "/function/uppercase", &[("x-api-key", key)], b"a");

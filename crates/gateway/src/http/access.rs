@@ -20,15 +20,28 @@ pub(crate) async fn guard(
 ) -> Response {
     let headers = request.headers();
     let checked = gateway.keys.check_admin(headers).and_then(|()| {
-        if gateway.keys.has_password() {
+        if !gateway.keys.has_password() {
+            check_local(headers, request.uri())
+        } else if request.method().is_safe() {
             Ok(())
         } else {
-            check_local(headers, request.uri())
+            check_site(headers)
         }
     });
     match checked {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
+    }
+}
+
+/// A page of another site must not manage functions with the password that the browser has stored.
+fn check_site(headers: &HeaderMap) -> Result<(), Problem> {
+    match headers.get(SEC_FETCH_SITE).map(|v| v.as_bytes()) {
+        None | Some(b"same-origin" | b"none") => Ok(()),
+        Some(_) => {
+            let detail = "the request comes from another site's page: use the gateway's console or a program";
+            Err(Problem::new(Failure::Forbidden, detail))
+        }
     }
 }
 
@@ -41,10 +54,7 @@ fn check_local(headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
             format!("management without a password is limited to programs on this host: {why} (set 'gateway.admin.password_sha256')");
         Err(Problem::new(Failure::Forbidden, detail))
     };
-    let site = headers.get(SEC_FETCH_SITE).map(|v| v.as_bytes());
-    if site.is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
-        return refused("the request comes from another site's page");
-    }
+    check_site(headers)?;
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     let host = uri.host().or(host).unwrap_or("localhost");
     let name = match host.rsplit_once(':') {
@@ -98,5 +108,15 @@ mod tests {
         assert!(check_local(&headers(&cross), &uri).is_err());
         let own = [(HOST, "localhost"), (SEC_FETCH_SITE, "same-origin")];
         check_local(&headers(&own), &uri).unwrap();
+    }
+
+    #[test]
+    fn pages_of_other_sites_do_not_manage() {
+        for site in ["cross-site", "same-site"] {
+            let problem = check_site(&headers(&[(SEC_FETCH_SITE, site)])).unwrap_err();
+            assert_eq!(problem.status, 403, "{site}");
+        }
+        check_site(&headers(&[(SEC_FETCH_SITE, "same-origin")])).unwrap();
+        check_site(&headers(&[])).unwrap();
     }
 }

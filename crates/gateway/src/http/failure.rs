@@ -16,8 +16,8 @@ pub enum Failure {
     /// `X-API-Key: KEY` for calls, the password of `gateway.admin` (basic authentication) for
     /// management.
     Unauthorized = 401,
-    /// Management without a password from another host or another site's page; an operation of the
-    /// console without an operator's token; shared memory where `gateway.shared_memory` is false.
+    /// Management without a password from another host, or from another site's page; an operation of
+    /// the console without an operator's token; shared memory where `gateway.shared_memory` is false.
     /// Remedy: set `gateway.admin.password_sha256`, or send the token.
     Forbidden = 403,
     /// No such function, path, call, model or region. Remedy: `baltra function list`; `/openapi.json`
