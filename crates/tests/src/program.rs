@@ -2,7 +2,7 @@
 
 use crate::{built, root};
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -41,6 +41,9 @@ fn compile_files(files: &[PathBuf], out: &str, libraries: &[String]) -> PathBuf 
     let directory = root().join("target/tests");
     std::fs::create_dir_all(&directory).expect("target can be written");
     let out = directory.join(out);
+    if is_newer(&out, files, libraries) {
+        return out;
+    }
     // Tests run concurrently: each compiles to its own file and renames it.
     let fresh = tempfile::Builder::new()
         .prefix("program-")
@@ -64,6 +67,26 @@ fn compile_files(files: &[PathBuf], out: &str, libraries: &[String]) -> PathBuf 
     );
     fresh.persist(&out).expect("target can be written");
     out
+}
+
+/// Whether a program is newer than all that it is compiled from, and than this build of the tests.
+fn is_newer(out: &Path, files: &[PathBuf], libraries: &[String]) -> bool {
+    let mut inputs = files.to_vec();
+    inputs.extend(std::env::current_exe());
+    let paths = libraries.iter().map(PathBuf::from);
+    inputs.extend(paths.filter(|path| path.exists()));
+    for folder in ["apps/common", "crates/tests/programs"] {
+        let entries = std::fs::read_dir(root().join(folder)).expect("a folder of the repository");
+        let paths = entries.flatten().map(|entry| entry.path());
+        inputs.extend(paths.filter(|path| path.extension().is_some_and(|kind| kind == "h")));
+    }
+    let time = |path: &Path| std::fs::metadata(path).and_then(|found| found.modified());
+    let Ok(made) = time(out) else {
+        return false;
+    };
+    inputs
+        .iter()
+        .all(|input| time(input).is_ok_and(|time| time < made))
 }
 
 /// The output and status of a program.

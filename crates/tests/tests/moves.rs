@@ -481,7 +481,7 @@ fn test_programs_give_the_native_answers_while_their_sessions_move_all_the_time(
 /// How often a process is killed in each test: `BALTRA_KILLS`.
 fn kills() -> usize {
     let times = std::env::var("BALTRA_KILLS");
-    times.map_or(8, |times| times.parse().expect("BALTRA_KILLS is a number"))
+    times.map_or(4, |times| times.parse().expect("BALTRA_KILLS is a number"))
 }
 
 /// Which process is killed while a session moves.
