@@ -309,6 +309,8 @@ if has integration && [[ ${#groups[@]} -gt 1 ]]; then
             exec 8>&-
             is_compiled=yes
             prepare board vm
+            # The build decides when the other lanes begin.
+            renice -n 5 "$BASHPID" >/dev/null
             group hdl
         ) &
         lanes+=($!)
