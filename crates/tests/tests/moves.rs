@@ -665,7 +665,7 @@ fn test_a_session_of_an_earlier_releases_executor_stays_with_the_reason() {
     let refused = refusal(&move_with(&daemon, ADOPTED, "b", &[]));
     assert!(refused.contains(why), "{refused}");
     // Programs of its tenant get an executor of this release.
-    let program = moving(&daemon, &[]);
+    let program = moving(&daemon, &["0", "65536", "1"]);
     let sessions = json(&daemon, &["session", "ls"]);
     let sessions = sessions.as_array().unwrap();
     let new = sessions.iter().find(|s| s["id"] != ADOPTED).unwrap();
