@@ -13,7 +13,6 @@ mod describe;
 pub mod emulate;
 mod handle;
 mod list;
-pub mod output;
 mod pin;
 mod transfer;
 mod turns;
@@ -85,8 +84,6 @@ pub struct Driver {
     platform: cl_platform_id,
     /// `clFinish` waits for nothing that `clFlush` has submitted before (Mesa 22.3's rusticl).
     forgets_flushed: bool,
-    /// The device is the executor's own ([`builtin`]).
-    is_own: bool,
 }
 
 // SAFETY: OpenCL entry points are thread-safe (except for clSetKernelArg on one kernel object, each
@@ -403,7 +400,6 @@ impl Driver {
             api,
             platform,
             forgets_flushed: false,
-            is_own: false,
         };
         let version = text(
             &driver

@@ -131,11 +131,6 @@ impl Device {
 }
 
 impl Queue {
-    /// Whether its device is the executor's own.
-    pub fn is_own(&self) -> bool {
-        self.driver.is_own
-    }
-
     pub(super) fn driver(&self) -> &'static Driver {
         self.driver
     }

@@ -1,7 +1,6 @@
 //! What both kinds of queue have in common: the channel, the task that holds the device, progress.
 
 use super::Session;
-use crate::driver::emulate::kernels_wait;
 use crate::driver::{Code, Event as DriverEvent};
 use baltra_opencl::*;
 use baltra_ring::lease::monotonic_ns;
@@ -289,7 +288,7 @@ impl Base {
         if !session
             .account
             .lease
-            .acquire_joining(|| session.is_stopping(), kernels_wait)
+            .acquire_unless(|| session.is_stopping())
         {
             return false;
         }
