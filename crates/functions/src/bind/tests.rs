@@ -352,7 +352,7 @@ fn a_number_and_a_dimension_of_one_name_are_one() {
         );
     }
     assert_eq!(refusal(bind(&function, "POST?width=4", "", &[0; 5])).0, 422);
-    let long = refusal(bind(&function, "POST", "", &[0; 70000]));
+    let long = refusal(bind(&function, "POST", "", &vec![0; 70000]));
     assert!(
         long.0 == 422 && long.1.contains("not a valid u16"),
         "{long:?}"

@@ -62,10 +62,10 @@ async fn test_devices_come_with_the_load_and_go_with_it() {
     let callers = (0..8).map(|_| {
         let (engine, function, ends) = (engine.clone(), function.clone(), ends.clone());
         tokio::spawn(async move {
-            let numbers = ints([7; 100_000]);
+            let numbers = ints(vec![7; 100_000]);
             while !ends.load(Ordering::Relaxed) {
                 let sums = bytes(&engine, &function, "by=1", &numbers).await;
-                assert_eq!(sums, ints([8; 100_000]));
+                assert_eq!(sums, ints(vec![8; 100_000]));
             }
         })
     });
