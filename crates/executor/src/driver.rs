@@ -13,6 +13,7 @@ mod describe;
 pub mod emulate;
 mod handle;
 mod list;
+pub mod output;
 mod pin;
 mod transfer;
 mod turns;
@@ -84,6 +85,8 @@ pub struct Driver {
     platform: cl_platform_id,
     /// `clFinish` waits for nothing that `clFlush` has submitted before (Mesa 22.3's rusticl).
     forgets_flushed: bool,
+    /// The device is the executor's own ([`builtin`]).
+    is_own: bool,
 }
 
 // SAFETY: OpenCL entry points are thread-safe (except for clSetKernelArg on one kernel object, each
@@ -400,6 +403,7 @@ impl Driver {
             api,
             platform,
             forgets_flushed: false,
+            is_own: false,
         };
         let version = text(
             &driver

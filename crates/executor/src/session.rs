@@ -273,11 +273,14 @@ impl Session {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// On the calling thread, work of a device of the executor's own ends with this session.
-    pub fn cancels_own_work(self: &Arc<Session>) {
+    /// On the calling thread, work of a device of the executor's own ends with this session, whose
+    /// client receives what kernels print.
+    pub fn owns_thread(self: &Arc<Session>) {
         let session = Arc::downgrade(self);
         let is_closed = move || session.upgrade().is_none_or(|session| session.is_closed());
         crate::driver::cancel::set(Arc::new(is_closed));
+        let notices = self.notices.clone();
+        crate::driver::output::set(Arc::new(move |text: &[u8]| notices.print(text)));
     }
 
     /// How long the session has been ending: it waits for its commands, and a kernel that does not

@@ -196,11 +196,17 @@ impl LeaseHolder {
 
     /// Like [`LeaseHolder::acquire`], but returns `false` soon after `stop` holds.
     pub fn acquire_unless(&self, stop: impl Fn() -> bool) -> bool {
+        self.acquire_joining(stop, || false)
+    }
+
+    /// The same, but after a revocation joins a running task while `joins` holds, because that task
+    /// cannot end without this one.
+    pub fn acquire_joining(&self, stop: impl Fn() -> bool, joins: impl Fn() -> bool) -> bool {
         let state = &page(&self.memory).state;
         let mut users = self.users.locked();
         loop {
             if users.count > 0 {
-                if state.load(Ordering::Acquire) != REVOKED {
+                if state.load(Ordering::Acquire) != REVOKED || joins() {
                     users.count += 1;
                     return true;
                 }
@@ -496,6 +502,20 @@ mod tests {
         until(&granter, LeaseState::Waiting);
         granter.grant();
         late.join().unwrap();
+    }
+
+    #[test]
+    fn test_a_task_joins_a_revoked_lease_if_the_running_one_waits_for_it() {
+        let (holder, granter) = pair();
+        granter.grant();
+        holder.acquire();
+        granter.revoke();
+        assert!(!holder.acquire_joining(|| true, || false));
+        assert!(holder.acquire_joining(|| false, || true));
+        holder.release();
+        assert_eq!(granter.state(), LeaseState::Revoked);
+        holder.release();
+        assert_eq!(granter.state(), LeaseState::Free);
     }
 
     #[test]

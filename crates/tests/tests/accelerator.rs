@@ -26,21 +26,33 @@ fn daemon_with(set: &[&str]) -> Daemon {
 /// The image of `programs/accelerator.cl`, built once by the command line.
 fn image() -> &'static Path {
     static IMAGE: OnceLock<PathBuf> = OnceLock::new();
-    IMAGE.get_or_init(|| {
-        let dir = root().join("target/tests");
-        std::fs::create_dir_all(&dir).expect("target can be written");
-        let image = dir.join("accelerator.img");
-        let output = Command::new(baltra())
-            .args(["accelerator", "build"])
-            .arg(root().join("crates/tests/programs/accelerator.cl"))
-            .arg("-o")
-            .arg(&image)
-            .output()
-            .expect("it starts");
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{text}");
-        image
-    })
+    IMAGE.get_or_init(|| built("accelerator"))
+}
+
+/// The image of a program in `programs`, built by the command line.
+fn built(name: &str) -> PathBuf {
+    let dir = root().join("target/tests");
+    std::fs::create_dir_all(&dir).expect("target can be written");
+    let image = dir.join(format!("{name}.img"));
+    let output = Command::new(baltra())
+        .args(["accelerator", "build"])
+        .arg(root().join(format!("crates/tests/programs/{name}.cl")))
+        .arg("-o")
+        .arg(&image)
+        .output()
+        .expect("it starts");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{text}");
+    image
+}
+
+/// `programs/channels.c` with the image of `programs/channels.cl`.
+fn channels(daemon: &Daemon, tenant: &str, modes: &[&str]) -> Command {
+    static IMAGE: OnceLock<PathBuf> = OnceLock::new();
+    let mut command = through(daemon, tenant, compile("channels"));
+    command.arg(IMAGE.get_or_init(|| built("channels")));
+    command.args(modes);
+    command
 }
 
 /// A matrix of `apps/matmul`.
@@ -203,6 +215,95 @@ fn test_an_endless_kernel_ends_with_its_session_or_at_its_limit() {
         .unwrap();
     let answer = Running::run(accelerator(&daemon, "green", &["endless"])).ok();
     assert_eq!(answer.number("finish"), Some(NOT_AVAILABLE), "{answer:?}");
+}
+
+/// The program's `queues` has run that many times, with the right results.
+fn assert_queues(answer: &Answer, times: usize) {
+    let lines = [
+        ("own wrong 0", 1),
+        ("own status 0", 1),
+        ("any wrong 0", 3),
+        ("any status 0", 3),
+    ];
+    for (line, each) in lines {
+        let found = answer.out.lines().filter(|l| *l == line).count();
+        assert_eq!(found, each * times, "{line}: {answer:?}");
+    }
+}
+
+#[test]
+fn test_kernels_with_channels_run_at_the_same_time() {
+    let daemon = daemon_with(&[]);
+    // Another program of the same tenant begins with empty channels.
+    let answer = Running::run(channels(&daemon, "", &["queues"])).ok();
+    assert_queues(&answer, 1);
+    let answer = Running::run(channels(&daemon, "", &["queues", "stays", "queues"])).ok();
+    assert_queues(&answer, 2);
+    let stays = "stays wrong 0 status 0";
+    for line in [stays, "consumed 4"] {
+        assert!(answer.out.lines().any(|l| l == line), "{line}: {answer:?}");
+    }
+}
+
+#[test]
+fn test_a_failed_kernel_ends_those_that_wait_for_its_channels() {
+    let daemon = daemon_with(&[]);
+    let answer = Running::run(channels(&daemon, "", &["fails"])).ok();
+    let failed = answer.out.lines().filter(|l| *l == "failed 3").count();
+    assert_eq!(failed, 2, "{answer:?}");
+    // Nothing is left of their elements.
+    assert_queues(&answer, 1);
+    let log = daemon.log();
+    let line = log.lines().find(|l| l.contains("other end of its channel"));
+    assert!(line.is_some_and(|l| l.contains("channel")), "{log}");
+}
+
+#[test]
+fn test_a_kernel_without_its_peer_ends_with_its_session_or_at_its_limit() {
+    let daemon = daemon_with(&["device.isolation=device"]);
+    tenants(&daemon, &["red", "blue"]);
+    let mut leaving = Running::start(channels(&daemon, "red", &["alone"]));
+    leaving.wait_line("ready");
+    let executor = executor_of(&daemon, "red");
+    until("the log names kernel and channel", || {
+        let log = daemon.log();
+        let mut lines = log.lines().filter(|l| l.contains("waits for a channel"));
+        lines.any(|l| {
+            ["consume", "products", "multiply"]
+                .iter()
+                .all(|w| l.contains(w))
+        })
+    })
+    .unwrap();
+    drop(leaving);
+    until("the session is over", || session_count(&daemon) == 0).unwrap();
+    // The others of the device were not touched, and a kernel that waits gives it back.
+    assert!(!baltra_tests::ended(executor), "the executor has ended");
+    let answer = Running::run(channels(&daemon, "blue", &["queues"])).ok();
+    assert_queues(&answer, 1);
+    daemon
+        .text(&["tenant", "add", "green", "--task-ms", "1500"])
+        .unwrap();
+    let answer = Running::run(channels(&daemon, "green", &["alone"])).ok();
+    assert_eq!(answer.number("finish"), Some(NOT_AVAILABLE), "{answer:?}");
+}
+
+#[test]
+fn test_kernels_with_channels_join_a_task_that_others_wait_for() {
+    // Each tenant has an executor of its own, and the device is requested back all the time.
+    let daemon = daemon_with(&[]);
+    tenants(&daemon, &["red", "blue"]);
+    let modes = ["queues", "queues", "queues"];
+    let running = ["red", "blue"].map(|t| Running::start(channels(&daemon, t, &modes)));
+    for running in running {
+        let answer = running.finish().ok();
+        let right = answer
+            .out
+            .lines()
+            .filter(|l| l.ends_with("wrong 0"))
+            .count();
+        assert_eq!(right, 12, "{answer:?}");
+    }
 }
 
 #[test]

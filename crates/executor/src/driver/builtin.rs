@@ -6,7 +6,8 @@
 //! absent, as in a driver that lacks them.
 //!
 //! Commands run when they are enqueued, in order, and only block the calling thread: each is complete
-//! when its call returns.
+//! when its call returns, except for kernels with channels in out-of-order queues, which end later.
+//! The executor passes no wait list with a command that has not ended.
 //!
 //! | module | content |
 //! |---|---|
@@ -62,6 +63,7 @@ pub fn register<T: Builtin>(
         api,
         platform: std::ptr::from_ref(device).cast_mut().cast(),
         forgets_flushed: false,
+        is_own: true,
     };
     (device, Box::leak(Box::new(driver)))
 }
@@ -96,14 +98,33 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 
 /// Whether a failure of a tenant's may be logged: a tenant can cause any number of them.
 pub fn may_log() -> bool {
-    static LOGGED_NS: AtomicU64 = AtomicU64::new(0);
-    let now = monotonic_ns();
-    let logged = LOGGED_NS.load(Ordering::Relaxed);
-    if logged != 0 && now.saturating_sub(logged) < LOG_INTERVAL_NS {
-        return false;
+    static FAILURES: LogLimit = LogLimit::new();
+    FAILURES.allows()
+}
+
+/// The rate limit of one kind of log line.
+pub struct LogLimit {
+    logged_ns: AtomicU64,
+}
+
+impl LogLimit {
+    /// Nothing logged yet.
+    pub const fn new() -> LogLimit {
+        LogLimit {
+            logged_ns: AtomicU64::new(0),
+        }
     }
-    LOGGED_NS.store(now, Ordering::Relaxed);
-    true
+
+    /// Whether a line may be written now.
+    pub fn allows(&self) -> bool {
+        let now = monotonic_ns();
+        let logged = self.logged_ns.load(Ordering::Relaxed);
+        if logged != 0 && now.saturating_sub(logged) < LOG_INTERVAL_NS {
+            return false;
+        }
+        self.logged_ns.store(now, Ordering::Relaxed);
+        true
+    }
 }
 
 thread_local! {

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 /// Whether the work is no longer needed.
-pub type Check = Arc<dyn Fn() -> bool>;
+pub type Check = Arc<dyn Fn() -> bool + Send + Sync>;
 
 thread_local! {
     static CHECK: RefCell<Option<Check>> = const { RefCell::new(None) };
@@ -19,8 +19,12 @@ pub fn set(check: Check) {
     CHECK.set(Some(check));
 }
 
+/// What cancels this thread's work, for another thread that carries it out.
+pub fn check() -> Option<Check> {
+    CHECK.with_borrow(Clone::clone)
+}
+
 /// Whether this thread's work is no longer needed.
 pub fn is_requested() -> bool {
-    let check = CHECK.with_borrow(Clone::clone);
-    check.is_some_and(|check| check())
+    check().is_some_and(|check| check())
 }

@@ -5,7 +5,7 @@
 //!
 //! | OpenCL | emulated accelerator |
 //! |---|---|
-//! | device | one card with board memory of its own; every launch has a circuit of its own |
+//! | device | one card with board memory of its own; every launch has a circuit of its own, unless the kernel has channels |
 //! | buffer | a part of board memory |
 //! | program | source, compiled by `baltra accelerator build` when it is built; or an image of it |
 //! | kernel | a circuit; it reaches board memory through a guard that checks each access against its argument's buffer |
@@ -20,6 +20,7 @@
 //! | [`program`] | programs |
 //! | [`kernel`] | kernels and their arguments |
 //! | [`launch`] | launches |
+//! | [`simulation`] | kernels that run at the same time, and their channels |
 
 pub(in crate::driver) mod compiler;
 pub(in crate::driver) mod device;
@@ -27,12 +28,17 @@ pub(in crate::driver) mod kernel;
 pub(in crate::driver) mod launch;
 pub(in crate::driver) mod library;
 pub(in crate::driver) mod program;
+pub(in crate::driver) mod simulation;
 pub mod tools;
+
+pub use program::has_channels;
+pub use simulation::kernels_wait;
 
 use super::builtin::memory::DeviceMemory;
 use super::builtin::{self, Device};
 use super::{Driver, LoadError};
 use device::{Emulator, MEMORY_BYTES};
+use simulation::Simulation;
 use tools::Tools;
 
 /// Before the hardware tree's path in a device's `driver`.
@@ -50,7 +56,10 @@ pub(super) fn load(tree: &str) -> Result<Vec<&'static Driver>, LoadError> {
     launch::fill(&mut api);
     let device = Device {
         memory,
-        own: Emulator { tools },
+        own: Emulator {
+            tools,
+            simulation: Simulation::default(),
+        },
     };
     let (_, driver) = builtin::register(device, api);
     Ok(vec![driver])

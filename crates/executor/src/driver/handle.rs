@@ -131,6 +131,11 @@ impl Device {
 }
 
 impl Queue {
+    /// Whether its device is the executor's own.
+    pub fn is_own(&self) -> bool {
+        self.driver.is_own
+    }
+
     pub(super) fn driver(&self) -> &'static Driver {
         self.driver
     }

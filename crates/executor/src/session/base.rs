@@ -1,6 +1,7 @@
 //! What both kinds of queue have in common: the channel, the task that holds the device, progress.
 
 use super::Session;
+use crate::driver::emulate::kernels_wait;
 use crate::driver::{Code, Event as DriverEvent};
 use baltra_opencl::*;
 use baltra_ring::lease::monotonic_ns;
@@ -288,7 +289,7 @@ impl Base {
         if !session
             .account
             .lease
-            .acquire_unless(|| session.is_stopping())
+            .acquire_joining(|| session.is_stopping(), kernels_wait)
         {
             return false;
         }

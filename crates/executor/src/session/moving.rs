@@ -22,6 +22,7 @@ pub(super) use ahead::{track, Tracker};
 use super::objects::{Place, Program};
 use super::table::Object;
 use super::Session;
+use crate::driver::emulate::has_channels;
 use baltra_ring::{Locked, Memory, Position};
 use baltra_wire::executor::SessionFacts;
 use baltra_wire::moves::RingPosition;
@@ -106,6 +107,9 @@ impl Session {
         }
         if self.shared.images.is_exclusive() {
             return Some("its device holds one image at a time".into());
+        }
+        if has_channels() {
+            return Some("a program on its device has channels, whose contents stay there".into());
         }
         if !self.svm.locked().is_empty() {
             return Some("it has shared virtual memory".into());

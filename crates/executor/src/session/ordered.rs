@@ -214,7 +214,7 @@ impl InOrder {
         // For a transfer within shared memory without later commands, a copy by this thread, once
         // the device is idle, is faster than a command of the driver.
         let last = waits.is_empty() && self.base.consumer.is_empty();
-        if last && self.is_local(&command.operation) {
+        if last && self.is_local(&command.operation) || self.is_own_launch(&command.operation) {
             self.drain_before(1);
         }
         let idle = self.completed + 1 == number && waits.is_empty();
@@ -303,6 +303,12 @@ impl InOrder {
         }
     }
 
+    /// Whether the call that hands over the command returns at its end. A kernel may wait there for
+    /// another one, which the client launches once it has seen the commands before it complete.
+    fn is_own_launch(&self, operation: &Operation) -> bool {
+        matches!(operation, Operation::Launch { .. }) && self.lane.as_ref().is_ok_and(Lane::is_own)
+    }
+
     /// The session stops, or ends, before the command could be carried out.
     fn put_off(&mut self, number: u64, event: Event, record: &[u8]) {
         if self.base.session.is_closed() {
@@ -356,7 +362,11 @@ impl InOrder {
                 State::Done(_) => {}
                 State::Pending => return Ready::Closed,
                 State::Submitted(submitted) if submitted.queue == self.base.state.id => {}
-                State::Submitted(submitted) if submitted.context == context => {
+                State::Submitted(submitted)
+                    if submitted.context == context
+                        && !(self.lane.as_ref().is_ok_and(Lane::is_own)
+                            && submitted.event.status() > CL_COMPLETE) =>
+                {
                     waits.push(submitted);
                 }
                 State::Submitted(submitted) => {

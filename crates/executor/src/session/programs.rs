@@ -52,7 +52,7 @@ impl Builder {
                 let (jobs, queue) = sync_channel(WAITING_MAX);
                 let own = session.clone();
                 let thread = std::thread::spawn(move || {
-                    own.cancels_own_work();
+                    own.owns_thread();
                     own.build_all(queue);
                 });
                 *worker = Some(Worker {

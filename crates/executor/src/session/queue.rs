@@ -99,7 +99,7 @@ impl QueueHandle {
     /// The thread's life.
     fn work(&self, mut worker: Worker) {
         let session = worker.base().session.clone();
-        session.cancels_own_work();
+        session.owns_thread();
         loop {
             match worker.serve() {
                 Served::Ended => break,

@@ -74,6 +74,11 @@ pub struct Lane {
 }
 
 impl Lane {
+    /// Whether the device is the executor's own.
+    pub fn is_own(&self) -> bool {
+        self.queue.is_own()
+    }
+
     /// A lane over a fresh driver queue.
     pub fn new(session: Arc<Session>, context: Arc<Context>, queue: driver::Queue) -> Lane {
         let pins = session.shared.residence.as_ref().map(Pins::new);
@@ -433,7 +438,7 @@ impl Lane {
             )
         };
         let capture = match &self.session.shared.capture {
-            Some(capture) if own.prints => capture,
+            Some(capture) if own.prints && !self.queue.is_own() => capture,
             _ => {
                 let event = launch()?;
                 self.held.clear();

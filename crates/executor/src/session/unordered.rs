@@ -6,6 +6,7 @@ use super::board::{Sleeper, State, Submitted};
 use super::queue::Served;
 use super::submit::{How, Lane, Outcome};
 use super::Violation;
+use crate::driver::emulate::kernels_wait;
 use crate::driver::{Code, Enqueue};
 use baltra_opencl::*;
 use baltra_ring::Locked;
@@ -14,10 +15,14 @@ use baltra_wire::{decode, Command, Event, Operation};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Maximum number of commands taken off the channel and not complete.
 const OPEN_MAX: usize = 4096;
+
+/// How often a thread with a command for a device of the executor's own looks whether kernels there
+/// wait for it.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Conditions for submitting a command to the driver.
 #[derive(Clone, Copy, PartialEq)]
@@ -182,10 +187,11 @@ impl Unordered {
                     std::thread::sleep(std::time::Duration::from_micros(50));
                 }
             } else {
+                let is_between = self.waiting > 0 && self.in_driver > 0;
                 let idle_max = if self.open.is_empty() {
                     self.base.idle_max()
                 } else {
-                    None
+                    (is_between && self.lane.is_own()).then_some(LOOK_EVERY)
                 };
                 let since = Instant::now();
                 self.base.consumer.wait_unless(spin, idle_max, called);
@@ -254,7 +260,9 @@ impl Unordered {
         if self.waiting == 0 {
             return Ok(());
         }
-        if self.base.is_wanted_back() || self.lane.is_wanted() {
+        // A kernel in the driver may wait for one that is to be launched here.
+        let yields = self.base.is_wanted_back() || self.lane.is_wanted();
+        if yields && !kernels_wait() {
             if self.in_driver > 0 {
                 return Ok(());
             }
@@ -264,6 +272,8 @@ impl Unordered {
         for at in 0..self.open.len() {
             let open = &mut self.open[at];
             let Stage::Waiting { record, order } = &mut open.stage else {
+                // The executor's own devices do not order commands.
+                all_before &= !(self.lane.is_own() && matches!(open.stage, Stage::Driver(_)));
                 continue;
             };
             let order = *order;
@@ -325,6 +335,9 @@ impl Unordered {
                 State::Done(status) if status < 0 => return failed,
                 State::Done(_) => {}
                 State::Submitted(submitted) if submitted.context == self.lane.context() => {
+                    if self.lane.is_own() && submitted.event.status() > CL_COMPLETE {
+                        return None;
+                    }
                     waits.push(submitted);
                 }
                 State::Submitted(_) => return None,

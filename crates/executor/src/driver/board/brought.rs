@@ -7,7 +7,8 @@ use crate::driver::builtin::transfer::Result;
 use crate::driver::builtin::{chain, may_log};
 use crate::driver::cancel;
 use crate::driver::emulate::kernel::Kernel;
-use crate::driver::emulate::launch::{failed, faulted, print, Block, Bound};
+use crate::driver::emulate::launch::{failed, faulted, Block, Bound};
+use crate::driver::output;
 use baltra_board::accelerator::manifest::Manifest;
 use baltra_board::port::{self, Buffer, Error, Launch};
 use baltra_opencl::*;
@@ -94,8 +95,10 @@ impl Brought {
             timeout: 0,
         };
         match port.launch(&launch, &cancel::is_requested) {
-            Ok((done, mut text)) => {
-                print(&mut text);
+            Ok((done, text)) => {
+                if !text.is_empty() {
+                    output::of_thread()(&text);
+                }
                 let khz = u64::from(port.about.clock_khz.max(1));
                 let ns = |cycles: u32| u64::from(cycles) * 1_000_000 / khz;
                 Ok((ns(done.cycles), ns(done.kernel_cycles)))
@@ -106,11 +109,11 @@ impl Brought {
                 is_write,
             }) => {
                 let at = (buffer as usize).wrapping_sub(1);
-                faulted(kernel, block, at, offset, is_write);
+                faulted(kernel.about(), block, at, offset, is_write);
                 Err(CL_OUT_OF_RESOURCES)
             }
             Err(Error::Failed(status)) => {
-                failed(kernel, status);
+                failed(kernel.about(), status);
                 Err(CL_OUT_OF_RESOURCES)
             }
             Err(error) => Err(refused(error)),
@@ -141,7 +144,8 @@ fn refuse_channels(manifest: &Manifest) -> std::result::Result<(), String> {
     match kernels.find_map(|k| Some((k, k.channels.first()?))) {
         None => Ok(()),
         Some((kernel, channel)) => Err(format!(
-            "error: kernel '{}' uses channel '{}': nothing connects the regions of a board\n",
+            "error: kernel '{}' uses channel '{}': nothing connects the regions of a board \
+             (use an emulated device)\n",
             kernel.name, channel.name
         )),
     }

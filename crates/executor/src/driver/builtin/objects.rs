@@ -3,10 +3,12 @@
 
 use super::memory::{Piece, ALIGNMENT};
 use super::{give, give_or_refuse, object, Builtin, Device};
+use crate::driver::cancel;
 use baltra_opencl::*;
 use baltra_ring::{Locked, Range};
 use std::ffi::{c_char, c_void};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 /// A context of the one device.
 pub struct Context<T: 'static> {
@@ -18,6 +20,8 @@ pub struct Context<T: 'static> {
 pub struct Queue<T: 'static> {
     /// The device.
     pub device: &'static Device<T>,
+    /// Its commands need no order.
+    pub is_unordered: bool,
 }
 
 type Destroyed = (unsafe extern "C" fn(cl_mem, *mut c_void), usize);
@@ -73,14 +77,79 @@ impl Drop for Mem {
     }
 }
 
-/// A command that is complete: submitted, started, ended.
-pub struct Event {
-    /// When it was submitted, `CLOCK_MONOTONIC`.
+/// When a command was submitted, started and ended, `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// When it was submitted.
     pub submitted_ns: u64,
     /// When it started.
     pub started_ns: u64,
     /// When it ended.
     pub ended_ns: u64,
+}
+
+/// How often a thread that waits for an event looks whether its session has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+type Call = (unsafe extern "C" fn(cl_event, cl_int, *mut c_void), usize);
+
+/// A command.
+#[derive(Default)]
+pub struct Event {
+    state: Mutex<EventState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct EventState {
+    end: Option<Result<Times, cl_int>>,
+    calls: Vec<Call>,
+}
+
+impl Event {
+    /// Of a command that is complete.
+    pub fn complete(times: Times) -> Event {
+        let event = Event::default();
+        event.state.locked().end = Some(Ok(times));
+        event
+    }
+
+    /// Ends the command of an event that was made without an end.
+    pub fn finish(self: &Arc<Event>, end: Result<Times, cl_int>) {
+        let mut state = self.state.locked();
+        state.end = Some(end);
+        let calls = std::mem::take(&mut state.calls);
+        drop(state);
+        self.changed.notify_all();
+        let handle = Arc::as_ptr(self).cast_mut().cast();
+        for (call, user) in calls {
+            // SAFETY: the caller of `clSetEventCallback` promised that it may be called once.
+            unsafe { call(handle, status(end), user as *mut c_void) };
+        }
+    }
+
+    /// `CL_EVENT_COMMAND_EXECUTION_STATUS`
+    fn status(&self) -> cl_int {
+        self.state.locked().end.map_or(CL_RUNNING, status)
+    }
+
+    /// Waits for the command's end, or that of the session; the status then.
+    fn wait(&self) -> cl_int {
+        let mut state = self.state.locked();
+        loop {
+            match state.end {
+                Some(end) => return status(end),
+                None if cancel::is_requested() => return CL_OUT_OF_RESOURCES,
+                None => {}
+            }
+            let waited = self.changed.wait_timeout(state, LOOK_EVERY);
+            state = waited.expect("no panic under this lock").0;
+        }
+    }
+}
+
+fn status(end: Result<Times, cl_int>) -> cl_int {
+    end.err().unwrap_or(CL_COMPLETE)
 }
 
 /// Adds this module's functions to a dispatch table.
@@ -164,6 +233,7 @@ unsafe extern "C" fn create_queue<T: Builtin>(
         let result = match properties & !T::QUEUE_PROPERTIES {
             0 => Ok(Queue::<T> {
                 device: context.device,
+                is_unordered: properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE as u64 != 0,
             }),
             _ => Err(CL_INVALID_QUEUE_PROPERTIES),
         };
@@ -268,15 +338,16 @@ unsafe extern "C" fn on_destroyed(
 }
 
 unsafe extern "C" fn event_info(
-    _: cl_event,
+    event: cl_event,
     param: cl_event_info,
     size: usize,
     value: *mut c_void,
     needed: *mut usize,
 ) -> cl_int {
-    let status = (param == CL_EVENT_COMMAND_EXECUTION_STATUS as u32).then_some(CL_COMPLETE);
-    // SAFETY: OpenCL's promise.
+    // SAFETY: a live event; the rest is OpenCL's promise.
     unsafe {
+        let event: &Event = object(event);
+        let status = (param == CL_EVENT_COMMAND_EXECUTION_STATUS as u32).then(|| event.status());
         give_or_refuse(
             status.map(|s| s.to_ne_bytes().to_vec()),
             size,
@@ -296,10 +367,13 @@ unsafe extern "C" fn event_times(
     // SAFETY: a live event; the rest is OpenCL's promise.
     unsafe {
         let event: &Event = object(event);
+        let Some(Ok(times)) = event.state.locked().end else {
+            return CL_PROFILING_INFO_NOT_AVAILABLE;
+        };
         let time = match param as i32 {
-            CL_PROFILING_COMMAND_QUEUED | CL_PROFILING_COMMAND_SUBMIT => event.submitted_ns,
-            CL_PROFILING_COMMAND_START => event.started_ns,
-            CL_PROFILING_COMMAND_END => event.ended_ns,
+            CL_PROFILING_COMMAND_QUEUED | CL_PROFILING_COMMAND_SUBMIT => times.submitted_ns,
+            CL_PROFILING_COMMAND_START => times.started_ns,
+            CL_PROFILING_COMMAND_END => times.ended_ns,
             _ => return CL_INVALID_VALUE,
         };
         give(&time.to_ne_bytes(), size, value, needed)
@@ -312,13 +386,33 @@ unsafe extern "C" fn on_complete(
     call: Option<unsafe extern "C" fn(cl_event, cl_int, *mut c_void)>,
     user: *mut c_void,
 ) -> cl_int {
-    if let Some(call) = call {
-        // SAFETY: the caller promised that it may be called once; the command is complete.
-        unsafe { call(event, CL_COMPLETE, user) };
+    let Some(call) = call else {
+        return CL_INVALID_VALUE;
+    };
+    // SAFETY: a live event.
+    let own: &Event = unsafe { object(event) };
+    let mut state = own.state.locked();
+    match state.end {
+        None => state.calls.push((call, user as usize)),
+        Some(end) => {
+            drop(state);
+            // SAFETY: the caller promised that it may be called once; the command has ended.
+            unsafe { call(event, status(end), user) };
+        }
     }
     CL_SUCCESS
 }
 
-unsafe extern "C" fn wait_for_events(_: cl_uint, _: *const cl_event) -> cl_int {
-    CL_SUCCESS
+unsafe extern "C" fn wait_for_events(count: cl_uint, events: *const cl_event) -> cl_int {
+    let mut failed = false;
+    for at in 0..count as usize {
+        // SAFETY: OpenCL's promise: that many live events.
+        let event: &Event = unsafe { object(*events.add(at)) };
+        failed |= event.wait() < 0;
+    }
+    if failed {
+        CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
+    } else {
+        CL_SUCCESS
+    }
 }

@@ -1,7 +1,7 @@
 //! Commands on buffers, and the end of every command.
 
 use super::object;
-use super::objects::{handle, Event, Mem};
+use super::objects::{handle, Event, Mem, Times};
 use baltra_opencl::*;
 use baltra_ring::lease::monotonic_ns;
 use std::ffi::c_void;
@@ -34,18 +34,23 @@ pub unsafe fn done(result: Result<(u64, u64)>, event: *mut cl_event) -> cl_int {
     match result {
         Ok((whole_ns, own_ns)) => {
             let ended_ns = monotonic_ns();
-            let made = Event {
-                submitted_ns: ended_ns.saturating_sub(whole_ns),
-                started_ns: ended_ns.saturating_sub(own_ns),
-                ended_ns,
-            };
             if !event.is_null() {
+                let made = Event::complete(times(ended_ns, (whole_ns, own_ns)));
                 // SAFETY: the caller's promise.
                 unsafe { *event = handle(made) };
             }
             CL_SUCCESS
         }
         Err(code) => code,
+    }
+}
+
+/// The times of a command that took that long.
+pub fn times(ended_ns: u64, (whole_ns, own_ns): (u64, u64)) -> Times {
+    Times {
+        submitted_ns: ended_ns.saturating_sub(whole_ns),
+        started_ns: ended_ns.saturating_sub(own_ns),
+        ended_ns,
     }
 }
 

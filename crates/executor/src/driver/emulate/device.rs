@@ -1,5 +1,6 @@
 //! The emulated accelerator as platform and device, and its limits.
 
+use super::simulation::Simulation;
 use super::tools::Tools;
 use crate::driver::builtin::memory::ALIGNMENT;
 use crate::driver::builtin::{zero_terminated, Builtin};
@@ -29,6 +30,8 @@ pub(in crate::driver) const EXTENSIONS: &str =
 pub(super) struct Emulator {
     /// Compiler and hardware tree.
     pub tools: Tools,
+    /// The kernels that run.
+    pub simulation: Simulation,
 }
 
 impl Builtin for Emulator {

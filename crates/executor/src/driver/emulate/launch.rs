@@ -1,27 +1,32 @@
 //! Launches.
 
-use super::device::{CLOCK_HZ, LOCAL_BYTES};
+use super::device::{Emulator, CLOCK_HZ, LOCAL_BYTES};
 use super::kernel::{local_bytes, Arg, Kernel};
-use super::library::{Buffer, Library, State};
-use super::program::Circuits;
+use super::library::{Buffer, State};
+use super::program::{Circuits, Emulated};
+use super::simulation::{Circuit, End, Launch};
 use crate::driver::builtin::memory::Piece;
-use crate::driver::builtin::objects::Mem;
-use crate::driver::builtin::transfer::{done, Result};
-use crate::driver::builtin::{may_log, object};
+use crate::driver::builtin::objects::{Event, Mem, Queue};
+use crate::driver::builtin::transfer::{done, times, Result};
+use crate::driver::builtin::{may_log, object, LogLimit};
 use crate::driver::cancel;
+use crate::driver::output::{self, Output};
 use baltra_board::accelerator::manifest::{self, Address};
 use baltra_opencl::*;
+use baltra_ring::lease::monotonic_ns;
 use baltra_ring::Locked;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
-/// Cycles between two checks whether the session has ended, about ten milliseconds.
-const SLICE_CYCLES: u64 = 20_000;
+/// Launches of out-of-order queues in progress; each has a thread.
+static LAUNCHES: AtomicUsize = AtomicUsize::new(0);
+const LAUNCHES_MAX: usize = 256;
+/// Log lines about kernels that have failed because of others.
+static PEERS: LogLimit = LogLimit::new();
 /// A pointer's tag begins at this bit; below it is the offset in the buffer.
 const TAG_SHIFT: u32 = 28;
 /// Buffers of a launch: tags have four bits, and 0 is the null pointer's.
 const BUFFERS_MAX: usize = 15;
-/// Text that a kernel may hold back before it is written.
-const PRINT_BYTES: usize = 1 << 16;
 
 /// Adds this module's functions to a dispatch table.
 pub fn fill(api: &mut cl_icd_dispatch) {
@@ -115,7 +120,7 @@ fn chosen(global: &[usize], items_max: usize) -> [usize; 3] {
 }
 
 unsafe extern "C" fn launch(
-    _: cl_command_queue,
+    queue: cl_command_queue,
     kernel: cl_kernel,
     dimensions: cl_uint,
     offset: *const usize,
@@ -136,8 +141,47 @@ unsafe extern "C" fn launch(
             global,
             local,
         };
-        done(enqueue(object(kernel), &sizes), event)
+        let (queue, kernel): (&Queue<Emulator>, &Kernel) = (object(queue), object(kernel));
+        if queue.is_unordered && !kernel.about().channels.is_empty() && !event.is_null() {
+            return begin(kernel, &sizes, event);
+        }
+        done(enqueue(kernel, &sizes), event)
     }
+}
+
+/// Launches a kernel with channels that others of its queue may wait for.
+///
+/// # Safety
+/// As [`enqueue`]; `event` is writable.
+unsafe fn begin(kernel: &Kernel, sizes: &Sizes, event: *mut cl_event) -> cl_int {
+    // SAFETY: the caller's promise.
+    let prepared = unsafe { prepare(kernel, sizes) };
+    let (Circuits::Library(emulated), Ok(block)) = (&kernel.executable.circuits, prepared) else {
+        // SAFETY: the caller's promise.
+        return unsafe { done(enqueue(kernel, sizes), event) };
+    };
+    if LAUNCHES.fetch_add(1, Ordering::Relaxed) >= LAUNCHES_MAX {
+        LAUNCHES.fetch_sub(1, Ordering::Relaxed);
+        return CL_OUT_OF_RESOURCES;
+    }
+    let (emulated, about) = (emulated.clone(), kernel.about().clone());
+    let (check, output) = (cancel::check(), output::of_thread());
+    let own = Arc::new(Event::default());
+    let ending = own.clone();
+    let work = move || {
+        let is_cancelled = || check.as_ref().is_some_and(|check| check());
+        let ran = run_here(&emulated, &about, block, output, &is_cancelled);
+        LAUNCHES.fetch_sub(1, Ordering::Relaxed);
+        ending.finish(ran.map(|took| times(monotonic_ns(), took)));
+    };
+    let name = format!("kernel {}", kernel.name);
+    if std::thread::Builder::new().name(name).spawn(work).is_err() {
+        LAUNCHES.fetch_sub(1, Ordering::Relaxed);
+        return CL_OUT_OF_RESOURCES;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { *event = Arc::into_raw(own).cast_mut().cast() };
+    CL_SUCCESS
 }
 
 /// The sizes that `clEnqueueNDRangeKernel` receives: each list is null or has an entry per dimension.
@@ -185,14 +229,39 @@ impl Sizes {
 /// # Safety
 /// The sizes' lists and the kernel's buffers are live.
 pub unsafe fn enqueue(kernel: &Kernel, sizes: &Sizes) -> Result<(u64, u64)> {
+    // SAFETY: the caller's promise.
+    let block = unsafe { prepare(kernel, sizes)? };
+    match &kernel.executable.circuits {
+        Circuits::Library(emulated) => {
+            let output = output::of_thread();
+            run_here(
+                emulated,
+                kernel.about(),
+                block,
+                output,
+                &cancel::is_requested,
+            )
+        }
+        Circuits::Board(brought) => brought.launch(kernel, &block),
+    }
+}
+
+/// The argument block of a launch.
+///
+/// # Safety
+/// As [`enqueue`].
+unsafe fn prepare(kernel: &Kernel, sizes: &Sizes) -> Result<Block> {
     let about = kernel.about();
     let required = about.required_work_group_size;
     let required = required.map(|sides| sides.map(|n| n as usize));
     // SAFETY: the caller's promise.
-    unsafe {
-        let range = sizes.range(required, about.work_group_size_max as usize)?;
-        run(kernel, range)
+    let range = unsafe { sizes.range(required, about.work_group_size_max as usize)? };
+    let args = kernel.args.locked().clone();
+    if about.local_bytes + local_bytes(&args) > LOCAL_BYTES {
+        return Err(CL_OUT_OF_RESOURCES);
     }
+    // SAFETY: the caller's promise.
+    unsafe { Block::new(about, &args, &range) }
 }
 
 /// A buffer of a launch; its memory stays until the launch has ended.
@@ -292,72 +361,72 @@ fn words(bytes: &[u8], count: usize) -> impl Iterator<Item = u64> + '_ {
 }
 
 /// Runs a kernel to its end; the result is its duration at the assumed clock rate, twice.
-///
-/// # Safety
-/// The kernel's buffers are live.
-unsafe fn run(kernel: &Kernel, range: Range) -> Result<(u64, u64)> {
-    let about = kernel.about();
-    let args = kernel.args.locked().clone();
-    if about.local_bytes + local_bytes(&args) > LOCAL_BYTES {
-        return Err(CL_OUT_OF_RESOURCES);
-    }
-    // SAFETY: the caller's promise.
-    let block = unsafe { Block::new(about, &args, &range)? };
-    match &kernel.executable.circuits {
-        Circuits::Library(library) => run_here(library, kernel, &block),
-        Circuits::Board(brought) => brought.launch(kernel, &block),
-    }
-}
-
-fn run_here(library: &Library, kernel: &Kernel, block: &Block) -> Result<(u64, u64)> {
-    let buffers = block.in_memory();
-    let run = library.start(&kernel.name, &block.words, &buffers);
-    let mut run = run.ok_or(CL_OUT_OF_RESOURCES)?;
-    let mut printed = Vec::new();
-    let state = loop {
-        let state = run.advance(SLICE_CYCLES);
-        printed.append(&mut run.take_printed());
-        if state != State::Running || printed.len() > PRINT_BYTES {
-            print(&mut printed);
-        }
-        if state != State::Running {
-            break state;
-        }
-        if cancel::is_requested() {
-            return Err(CL_OUT_OF_RESOURCES);
-        }
+fn run_here(
+    emulated: &Emulated,
+    about: &manifest::Kernel,
+    block: Block,
+    output: Output,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<(u64, u64)> {
+    let Emulated {
+        library,
+        kernels,
+        simulation,
+    } = emulated;
+    let number = kernels.iter().position(|k| k.name == about.name);
+    // The buffers' memory stays until the launch has ended.
+    let block = Arc::new(block);
+    let (own, circuits, name) = (block.clone(), library.clone(), about.name.clone());
+    let launch = Launch {
+        program: library.clone(),
+        kernels: kernels.clone(),
+        number: number.ok_or(CL_INVALID_KERNEL_NAME)?,
+        output,
+        start: Box::new(move |memory| {
+            let run = circuits.start(&name, &own.words, own.in_memory(), memory)?;
+            Some(Box::new(run) as Box<dyn Circuit>)
+        }),
     };
-    match state {
-        State::Done => {
-            let ns = run.cycles() * (1_000_000_000 / CLOCK_HZ);
-            Ok((ns, ns))
+    match simulation.run(launch, cancelled) {
+        End::Ended(State::Done, cycles) => {
+            let ns = cycles * (1_000_000_000 / CLOCK_HZ);
+            return Ok((ns, ns));
         }
-        State::Fault {
-            argument,
-            is_store,
-            offset,
-        } => {
-            faulted(kernel, block, argument as usize, offset, is_store);
-            Err(CL_OUT_OF_RESOURCES)
-        }
-        State::Status(status) => {
-            failed(kernel, status);
-            Err(CL_OUT_OF_RESOURCES)
-        }
-        State::Running => Err(CL_OUT_OF_RESOURCES),
+        End::Ended(
+            State::Fault {
+                argument,
+                is_store,
+                offset,
+            },
+            _,
+        ) => faulted(about, &block, argument as usize, offset, is_store),
+        End::Ended(State::Status(status), _) => failed(about, status),
+        End::PeerFailed { channel, peer } if PEERS.allows() => tracing::warn!(
+            kernel = about.name,
+            channel,
+            peer,
+            "a kernel has failed: the kernel at the other end of its channel has failed"
+        ),
+        _ => {}
     }
+    Err(CL_OUT_OF_RESOURCES)
 }
 
 /// Reports an access that the guard refused. `buffer`: from 0 on.
-pub fn faulted(kernel: &Kernel, block: &Block, buffer: usize, offset: u64, is_store: bool) {
+pub fn faulted(
+    about: &manifest::Kernel,
+    block: &Block,
+    buffer: usize,
+    offset: u64,
+    is_store: bool,
+) {
     let bound = block.buffers.get(buffer);
-    let arguments = &kernel.about().arguments;
-    let name = bound.map_or("(none)", |bound| arguments[bound.at].name.as_str());
+    let name = bound.map_or("(none)", |bound| about.arguments[bound.at].name.as_str());
     let bytes = bound.map_or(0, Bound::bytes);
     let access = if is_store { "store" } else { "load" };
     if may_log() {
         tracing::warn!(
-            kernel = kernel.name,
+            kernel = about.name,
             argument = name,
             offset,
             bytes,
@@ -367,7 +436,7 @@ pub fn faulted(kernel: &Kernel, block: &Block, buffer: usize, offset: u64, is_st
 }
 
 /// Reports a kernel that ended with a status.
-pub fn failed(kernel: &Kernel, status: u32) {
+pub fn failed(about: &manifest::Kernel, status: u32) {
     // `hdl/kernels`: the status of a kernel that is compiled from OpenCL C.
     let reason = match status {
         1 => "the work-group's size is not supported",
@@ -376,24 +445,8 @@ pub fn failed(kernel: &Kernel, status: u32) {
         _ => "unknown status",
     };
     if may_log() {
-        tracing::warn!(kernel = kernel.name, status, reason, "a kernel has failed");
+        tracing::warn!(kernel = about.name, status, reason, "a kernel has failed");
     }
-}
-
-/// Writes to the process's standard output, which the executor captures. One write keeps lines
-/// intact.
-pub fn print(text: &mut Vec<u8>) {
-    let stdout = rustix::stdio::stdout();
-    let mut rest = &text[..];
-    while !rest.is_empty() {
-        match rustix::io::write(stdout, rest) {
-            Ok(n) => rest = &rest[n..],
-            Err(rustix::io::Errno::INTR) => {}
-            // The output's limit is reached: the rest is lost, as with any driver.
-            Err(_) => break,
-        }
-    }
-    text.clear();
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 /// `EMULATE_ABI`
 const ABI: u32 = 3;
@@ -13,6 +14,8 @@ const ABI: u32 = 3;
 const SYMBOL: &CStr = c"baltra_emulate";
 /// Kernels of a library.
 const KERNELS_MAX: u32 = 4096;
+/// Its channels: those that each kernel may read and write.
+const CHANNELS_MAX: u32 = 64 * KERNELS_MAX;
 
 /// Reasons for which a library cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -29,9 +32,6 @@ pub enum Error {
     /// Its interface is incomplete.
     #[error("the simulation library's interface is incomplete: build the program again")]
     Incomplete,
-    /// Its kernels are connected by channels.
-    #[error("kernels with channels are not supported")]
-    Channels,
 }
 
 /// `emulate_buffer`
@@ -60,6 +60,9 @@ struct Launch {
     rows: u64,
 }
 
+/// The state of the timing of a memory that launches share (`EMULATE_MEMORY_BYTES`).
+pub type Timing = [u64; 32];
+
 /// `emulate_result`
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,9 +73,9 @@ struct RawResult {
     status: u32,
     offset: u64,
     cycles: u64,
-    _waits: u32,
-    _waits_to_write: u32,
-    _transfers: u64,
+    waits: u32,
+    waits_to_write: u32,
+    transfers: u64,
 }
 
 /// `emulate_api`
@@ -88,6 +91,8 @@ struct Api {
     /// For boards.
     _regions: *const c_void,
     channels: u32,
+    channel_names: *const *const c_char,
+    clear_channels: Option<unsafe extern "C" fn()>,
 }
 
 const _: () = assert!(size_of::<Buffer>() == 24);
@@ -116,9 +121,12 @@ pub enum State {
 
 /// A loaded library; unloaded when it is dropped.
 pub struct Library {
+    /// No other library of this process has it.
+    pub id: u64,
     handle: NonNull<c_void>,
     api: NonNull<Api>,
     names: Vec<String>,
+    channels: Vec<String>,
     /// The file that it was loaded from.
     _file: OwnedFd,
 }
@@ -133,7 +141,7 @@ impl Library {
     pub fn load(bytes: &[u8]) -> Result<Library, Error> {
         let file = in_memory(bytes).map_err(Error::Memory)?;
         let link = Link::new(&file).map_err(Error::Memory)?;
-        let path = CString::new(link.0.as_os_str().as_encoded_bytes())
+        let path = CString::new(link.path.as_os_str().as_encoded_bytes())
             .map_err(|error| Error::Load(error.to_string()))?;
         // SAFETY: loading runs the library's constructors. The process is confined because kernels
         // are native code.
@@ -141,9 +149,11 @@ impl Library {
         let handle =
             NonNull::new(handle).ok_or_else(|| Error::Load(crate::driver::linker_error()))?;
         let mut library = Library {
+            id: link.number,
             handle,
             api: NonNull::dangling(),
             names: Vec::new(),
+            channels: Vec::new(),
             _file: file,
         };
         // SAFETY: the handle is live and the name is a C string.
@@ -164,17 +174,24 @@ impl Library {
             && api.destroy.is_some()
             && api.start.is_some()
             && api.run.is_some()
-            && !api.names.is_null();
-        if !is_complete || api.kernels > KERNELS_MAX {
+            && api.clear_channels.is_some()
+            && !api.names.is_null()
+            && !api.channel_names.is_null();
+        if !is_complete || api.kernels > KERNELS_MAX || api.channels > CHANNELS_MAX {
             return Err(Error::Incomplete);
         }
-        if api.channels > 0 {
-            return Err(Error::Channels);
-        }
-        // SAFETY: the interface has that many C strings.
-        let name = |at: u32| unsafe { CStr::from_ptr(*api.names.add(at as usize)) };
-        let names = (0..api.kernels).map(|at| name(at).to_string_lossy().into_owned());
-        library.names = names.collect();
+        let list = |names: *const *const c_char, count: u32| -> Vec<String> {
+            // SAFETY: the interface has that many C strings.
+            let name = |at: u32| unsafe { CStr::from_ptr(*names.add(at as usize)) };
+            (0..count)
+                .map(|at| name(at).to_string_lossy().into_owned())
+                .collect()
+        };
+        let (names, channels) = (
+            list(api.names, api.kernels),
+            list(api.channel_names, api.channels),
+        );
+        (library.names, library.channels) = (names, channels);
         Ok(library)
     }
 
@@ -184,39 +201,55 @@ impl Library {
     }
 
     /// Starts a kernel on a circuit of its own; `None`: no kernel has that name, or there is no
-    /// memory for it.
-    pub fn start<'a>(
-        &'a self,
+    /// memory for it. `timing`: of the memory, which outlives the circuit; `rows`: added to the rows
+    /// of the memory.
+    pub fn start(
+        self: &Arc<Library>,
         kernel: &str,
         words: &[u64],
-        buffers: &'a [Buffer],
-    ) -> Option<Run<'a>> {
+        buffers: Vec<Buffer>,
+        (timing, rows): (*mut Timing, u64),
+    ) -> Option<Run> {
         let at = self.names.iter().position(|name| name == kernel)?;
         let create = self.api().create?;
         // SAFETY: a number below that of the kernels.
         let instance = NonNull::new(unsafe { create(at as u32) })?;
         let mut run = Run {
-            library: self,
+            library: self.clone(),
             instance,
             printed: Box::default(),
-            cycles: 0,
-            _buffers: buffers,
+            result: RawResult::default(),
+            buffers,
         };
         let launch = Launch {
             words: words.as_ptr(),
             words_count: words.len() as u32,
-            buffers_count: buffers.len() as u32,
-            buffers: buffers.as_ptr(),
+            buffers_count: run.buffers.len() as u32,
+            buffers: run.buffers.as_ptr(),
             print: Some(print),
             print_context: std::ptr::from_mut(&mut *run.printed).cast(),
-            memory: std::ptr::null_mut(),
-            rows: 0,
+            memory: timing.cast(),
+            rows,
         };
         let start = self.api().start?;
         // SAFETY: a fresh instance; the words are copied, and the buffers and the place for printed
         // text live as long as the instance.
         unsafe { start(instance.as_ptr(), &launch) };
         Some(run)
+    }
+
+    /// Discards the elements of its channels. No kernel runs.
+    pub fn clear_channels(&self) {
+        if let Some(clear) = self.api().clear_channels {
+            // SAFETY: the caller's promise.
+            unsafe { clear() };
+        }
+    }
+
+    /// A channel's name by its number from 1 on.
+    pub fn channel(&self, number: u32) -> Option<&str> {
+        let at = (number as usize).checked_sub(1)?;
+        self.channels.get(at).map(String::as_str)
     }
 }
 
@@ -234,24 +267,26 @@ struct Printed {
 }
 
 /// A launch in progress.
-pub struct Run<'a> {
-    library: &'a Library,
+pub struct Run {
+    library: Arc<Library>,
     instance: NonNull<c_void>,
     /// Boxed, because the instance has its address.
     printed: Box<Printed>,
-    cycles: u64,
-    _buffers: &'a [Buffer],
+    result: RawResult,
+    buffers: Vec<Buffer>,
 }
 
-impl Run<'_> {
-    /// Runs for at most that many cycles.
-    pub fn advance(&mut self, cycles: u64) -> State {
-        let mut result = RawResult::default();
+// SAFETY: an instance may be used by any thread, one at a time.
+unsafe impl Send for Run {}
+
+impl Run {
+    /// Runs for at most that many cycles, from the time `now` on.
+    pub fn advance(&mut self, now: u64, cycles: u64) -> State {
         if let Some(run) = self.library.api().run {
             // SAFETY: a started instance; `result` is writable.
-            unsafe { run(self.instance.as_ptr(), self.cycles, cycles, &mut result) };
+            unsafe { run(self.instance.as_ptr(), now, cycles, &mut self.result) };
         }
-        self.cycles = result.cycles;
+        let result = &self.result;
         match result.state {
             0 => State::Running,
             1 => State::Done,
@@ -266,7 +301,18 @@ impl Run<'_> {
 
     /// Cycles since the start.
     pub fn cycles(&self) -> u64 {
-        self.cycles
+        self.result.cycles
+    }
+
+    /// The channel that it waits for, and whether to write it.
+    pub fn waits(&self) -> Option<(&str, bool)> {
+        let name = self.library.channel(self.result.waits)?;
+        Some((name, self.result.waits_to_write != 0))
+    }
+
+    /// Elements that it has read from channels and written to them.
+    pub fn transfers(&self) -> u64 {
+        self.result.transfers
     }
 
     /// Takes the text that the kernel has printed.
@@ -275,7 +321,7 @@ impl Run<'_> {
     }
 }
 
-impl Drop for Run<'_> {
+impl Drop for Run {
     fn drop(&mut self) {
         if let Some(destroy) = self.library.api().destroy {
             // SAFETY: our instance, destroyed once.
@@ -301,23 +347,26 @@ unsafe extern "C" fn print(context: *mut c_void, text: *const c_char, length: u3
 /// A name for a file in memory that no other file ever has, for as long as it is loaded. A library
 /// stays loaded beyond `dlclose` while a thread has its thread-local objects, and the dynamic linker
 /// would find it again under the name of a descriptor that is used again.
-struct Link(PathBuf);
+struct Link {
+    number: u64,
+    path: PathBuf,
+}
 
 impl Link {
     fn new(file: &OwnedFd) -> std::io::Result<Link> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("kernels-{}-{number}.so", std::process::id());
-        let link = Link(std::env::temp_dir().join(name));
-        std::os::unix::fs::symlink(format!("/proc/self/fd/{}", file.as_raw_fd()), &link.0)?;
-        Ok(link)
+        let path = std::env::temp_dir().join(name);
+        std::os::unix::fs::symlink(format!("/proc/self/fd/{}", file.as_raw_fd()), &path)?;
+        Ok(Link { number, path })
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
         // What remains is removed with the executor's directory.
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 

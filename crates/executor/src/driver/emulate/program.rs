@@ -3,6 +3,7 @@
 use super::compiler::{self, Compiled, Output, Work};
 use super::device::Emulator;
 use super::library::Library;
+use super::simulation::Simulation;
 use super::tools::Tools;
 use crate::driver::board::brought::Brought;
 use crate::driver::builtin::objects::{made, release, Context};
@@ -14,14 +15,34 @@ use baltra_board::accelerator::Image;
 use baltra_opencl::*;
 use baltra_ring::Locked;
 use std::ffi::{c_char, c_void, CStr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Where a program's circuits run.
 pub enum Circuits {
     /// In this process.
-    Library(Library),
+    Library(Emulated),
     /// In regions of a board.
     Board(Brought),
+}
+
+/// Circuits in this process.
+#[derive(Clone)]
+pub struct Emulated {
+    /// Their models.
+    pub library: Arc<Library>,
+    /// Their descriptions.
+    pub kernels: Arc<Vec<manifest::Kernel>>,
+    /// The device's kernels that run.
+    pub simulation: &'static Simulation,
+}
+
+/// Programs with channels. A session's state does not include their contents.
+static WITH_CHANNELS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether programs of this process have channels.
+pub fn has_channels() -> bool {
+    WITH_CHANNELS.load(Ordering::Relaxed) > 0
 }
 
 /// Makes the circuits of a library with these kernels.
@@ -41,16 +62,33 @@ impl Executable {
         let image = Image::parse(&file).map_err(|error| chain(&error))?;
         let manifest = Manifest::parse(&image.manifest).map_err(|error| chain(&error))?;
         let circuits = load(&image.library, &manifest)?;
-        Ok(Executable {
+        let executable = Executable {
             file,
             manifest,
             circuits,
-        })
+        };
+        if executable.has_channels() {
+            WITH_CHANNELS.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(executable)
+    }
+
+    fn has_channels(&self) -> bool {
+        let mut kernels = self.manifest.kernels.iter();
+        kernels.any(|kernel| !kernel.channels.is_empty())
     }
 
     /// A kernel's description.
     pub fn kernel(&self, name: &str) -> Option<&manifest::Kernel> {
         self.manifest.kernels.iter().find(|k| k.name == name)
+    }
+}
+
+impl Drop for Executable {
+    fn drop(&mut self) {
+        if self.has_channels() {
+            WITH_CHANNELS.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -117,12 +155,16 @@ impl Program {
         }
     }
 
-    fn here(tools: &'static Tools, input: Input) -> Program {
-        let load = |library: &[u8], _: &Manifest| {
+    fn here(device: &'static Emulator, input: Input) -> Program {
+        let load = |library: &[u8], manifest: &Manifest| {
             let library = Library::load(library).map_err(|error| chain(&error))?;
-            Ok(Circuits::Library(library))
+            Ok(Circuits::Library(Emulated {
+                library: Arc::new(library),
+                kernels: Arc::new(manifest.kernels.clone()),
+                simulation: &device.simulation,
+            }))
         };
-        Program::new(tools, Box::new(load), input)
+        Program::new(&device.tools, Box::new(load), input)
     }
 
     /// Compiles and loads it.
@@ -301,7 +343,7 @@ unsafe extern "C" fn program_with_source(
     unsafe {
         let context: &Context<Emulator> = object(context);
         let source = Input::Source(joined(count, strings, lengths));
-        made(Ok(Program::here(&context.device.own.tools, source)), code)
+        made(Ok(Program::here(&context.device.own, source)), code)
     }
 }
 
@@ -348,7 +390,7 @@ unsafe extern "C" fn program_with_binary(
         let context: &Context<Emulator> = object(context);
         let file = std::slice::from_raw_parts(*binaries, *lengths);
         let checked = Input::of_binary(file);
-        let checked = checked.map(|input| Program::here(&context.device.own.tools, input));
+        let checked = checked.map(|input| Program::here(&context.device.own, input));
         let result = checked.map_err(|error| {
             builtin::refuse_image(&error);
             CL_INVALID_BINARY
@@ -412,7 +454,7 @@ unsafe extern "C" fn link_program(
     unsafe {
         let context: &Context<Emulator> = object(context);
         let inputs = (0..count as usize).map(|at| object::<Program, _>(*inputs.add(at)));
-        let program = Program::here(&context.device.own.tools, Input::Linked);
+        let program = Program::here(&context.device.own, Input::Linked);
         let linked = program.link(&text(options), &inputs.collect::<Vec<_>>());
         give_linked(program, linked, code)
     }
