@@ -9,6 +9,7 @@ mod dead_code;
 mod divisions;
 mod flatten;
 mod intrinsics;
+mod item_stores;
 pub mod kernel_arguments;
 mod kernel_end;
 mod local_variables;
@@ -86,6 +87,7 @@ fn lower(module: &mut Module, reached: &[FunctionId], target: Target) -> Result<
         local_variables::move_to_memory(&mut function, &mut module.globals)?;
         kernel_end::insert(&mut function);
         flatten::flatten(&mut function, target);
+        item_stores::remove(&mut function, &module.globals);
         loop_values::copy(&mut function);
         dead_code::remove(&mut function);
         narrow::narrow(&mut function);
