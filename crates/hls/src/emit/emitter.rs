@@ -6,7 +6,7 @@ use crate::ir::{BlockId, Callee, Channels, EngineCall, Function, FunctionId, Op,
 use crate::memory::{Memories, MemoryId};
 use crate::names::Names;
 use crate::schedule::{Code, End};
-use crate::units::Unit;
+use crate::units::{unit, Unit};
 use crate::verilog::{DataType, Declaration, Expression, Item, Statement, Variant};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -104,6 +104,8 @@ pub struct Emitter<'a> {
     functions: Vec<String>,
     memory_names: Vec<String>,
     origins: Vec<HashMap<ValueId, Origin>>,
+    /// Values of pipelines that are the same in all iterations.
+    constant: BTreeSet<Key>,
     states: HashMap<(FunctionId, BlockId, u32), String>,
     pub variants: Vec<Variant>,
     /// Declarations, and the assignments and instances that drive them.
@@ -133,6 +135,10 @@ pub struct Emitter<'a> {
     pub flows: Vec<Statement>,
     /// By pipeline: the bits of its steps.
     pub valids: Vec<Expression>,
+    /// By block, step and expression: the value that is emitted for it.
+    computed: HashMap<(FunctionId, BlockId, u32, String), ValueId>,
+    /// By value: the one with the same expression in the same step, in place of which it is read.
+    same: HashMap<Key, ValueId>,
 }
 
 /// The name of an instance of a unit.
@@ -186,6 +192,37 @@ fn origins(body: &Body<'_>) -> HashMap<ValueId, Origin> {
     of
 }
 
+/// The values of a function's pipelines that are computed from arguments, constants and values from
+/// before the pipeline. An iteration finds them in a register, which all iterations write alike.
+fn constant_values((f, body): (usize, &Body<'_>)) -> BTreeSet<Key> {
+    let mut all = BTreeSet::new();
+    for code in body
+        .codes
+        .iter()
+        .filter(|code| code.schedule.interval.is_some())
+    {
+        let phis = code.phis.iter().map(|(v, _)| *v);
+        let mut varies: BTreeSet<ValueId> = phis.collect();
+        for instruction in &code.code {
+            let Some(result) = instruction.result else {
+                continue;
+            };
+            let pure = unit(body.function, instruction).is_none()
+                && !matches!(instruction.op, Op::Load(..) | Op::Call(..));
+            let varying = |v: Value| matches!(v, Value::Local(v) if varies.contains(&v));
+            if word(&instruction.op).is_some() {
+                continue;
+            }
+            if pure && !instruction.op.uses().into_iter().any(varying) {
+                all.insert((FunctionId(f), result));
+            } else {
+                varies.insert(result);
+            }
+        }
+    }
+    all
+}
+
 impl<'a> Emitter<'a> {
     pub fn new(
         bodies: &'a [Body<'a>],
@@ -210,6 +247,11 @@ impl<'a> Emitter<'a> {
             functions,
             memory_names,
             origins: bodies.iter().map(origins).collect(),
+            constant: bodies
+                .iter()
+                .enumerate()
+                .flat_map(constant_values)
+                .collect(),
             states: HashMap::new(),
             variants: Vec::new(),
             declared: Vec::new(),
@@ -228,6 +270,8 @@ impl<'a> Emitter<'a> {
             steps: Vec::new(),
             flows: Vec::new(),
             valids: Vec::new(),
+            computed: HashMap::new(),
+            same: HashMap::new(),
         };
         for (f, body) in bodies.iter().enumerate() {
             emitter.name(&mut names, FunctionId(f), body);
@@ -340,6 +384,24 @@ impl<'a> Emitter<'a> {
         }
     }
 
+    /// Whether the block has the same expression in the same step already, of another value, which is
+    /// then read in place of this one.
+    pub fn is_known(&mut self, spot: Spot, value: ValueId, expression: &Expression) -> bool {
+        let f = spot.function;
+        let bits = self.bits(f, value);
+        let key = (f, spot.block, spot.step, format!("{bits}: {expression}"));
+        match self.computed.get(&key) {
+            Some(first) => {
+                self.same.insert((f, value), *first);
+                true
+            }
+            None => {
+                self.computed.insert(key, value);
+                false
+            }
+        }
+    }
+
     pub fn declare(&mut self, bits: u32, name: impl Into<String>) {
         let declaration = Declaration::new(DataType::Logic(bits), name);
         self.declared.push(Item::Declaration(declaration));
@@ -386,11 +448,14 @@ impl<'a> Emitter<'a> {
                 }
             }
             Some(Origin::Operation(b)) if here(b) => {
+                let v = self.same.get(&(f, v)).copied().unwrap_or(v);
                 let from = schedule.from.get(&v).copied().unwrap_or(0);
                 match (from == spot.step, schedule.interval) {
                     (true, _) => Expression::name(self.wire(f, v)),
-                    (false, None) => self.register(f, v),
-                    (false, Some(_)) => self.chained(f, v, spot.step),
+                    (false, Some(_)) if !self.constant.contains(&(f, v)) => {
+                        self.chained(f, v, spot.step)
+                    }
+                    (false, _) => self.register(f, v),
                 }
             }
             Some(Origin::Result(b)) if here(b) && spot.step == 0 => {

@@ -18,11 +18,16 @@ impl Emitter<'_> {
     pub fn instruction(&mut self, spot: Spot, index: usize, instance: u32) {
         let f = spot.function;
         let instruction = &self.code(f, spot.block).code[index];
-        let expression = match unit(self.function(f), instruction) {
+        let kind = unit(self.function(f), instruction);
+        let expression = match kind {
             Some(kind) => Some(self.unit(spot, index, kind, instance)),
             None => self.expression(spot, index),
         };
         if let (Some(v), Some(expression)) = (instruction.result, expression) {
+            let pure = kind.is_none() && !matches!(instruction.op, Op::Load(..) | Op::Call(..));
+            if pure && self.is_known(spot, v, &expression) && !self.has_register(f, v) {
+                return;
+            }
             let wire = self.wire(f, v);
             self.declare(self.bits(f, v), wire.clone());
             self.wires
