@@ -237,8 +237,8 @@ fn lower(
         };
         error.at(&position)
     })?;
-    passes::readers::assign(module, &memories, items.barriers > 0);
     memory::divide(module, &mut memories);
+    passes::readers::assign(module, &memories, items.barriers > 0);
     kernel.work_group_size_max = match items.barriers {
         0 => u32::MAX,
         _ => items_max,

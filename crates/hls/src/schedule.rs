@@ -9,6 +9,7 @@
 mod channels;
 mod code;
 mod delay;
+mod late;
 mod overlap;
 
 use crate::ir::{
@@ -30,8 +31,10 @@ const MEMORY: u32 = 34;
 /// Delay of outputs of the message engines, and the latest time of their inputs.
 const PORT: u32 = 28;
 const TO_PORT: u32 = 34;
-/// Delay of the multiplexer before a unit.
-const TO_UNIT: u32 = 14;
+/// Latest time of the operands of a unit.
+const TO_UNIT: u32 = 40;
+/// Delay of the multiplexer before a port of loads with several uses.
+const SELECTION: u32 = 16;
 /// Delay of the selection of the next state.
 const DECISION: u32 = 8;
 /// Largest interval that is tried.
@@ -59,6 +62,7 @@ pub fn function(
     codes: &mut [Code],
     memories: &Memories,
 ) -> Option<()> {
+    let uses = Uses::new(function, codes);
     for (own, code) in codes.iter_mut().enumerate() {
         let own = BlockId(own);
         let block = Block {
@@ -67,6 +71,7 @@ pub fn function(
             code,
             own,
             memories,
+            uses: &uses,
         };
         let mut best = block.schedule(None)?;
         if block.code.loops(own) {
@@ -74,7 +79,7 @@ pub fn function(
             let end = best.length + u32::from(code.independent);
             let mut intervals = 1..end.min(INTERVAL_MAX);
             if let Some(pipeline) = intervals.find_map(|interval| block.schedule(Some(interval))) {
-                best = pipeline;
+                best = block.load_late(&pipeline).unwrap_or(pipeline);
             }
         }
         let limit = best.interval.map_or("", |interval| block.limit(interval));
@@ -82,6 +87,26 @@ pub fn function(
         code.schedule = best;
     }
     Some(())
+}
+
+/// By kind of unit, and by port of loads: the instructions of a function that use it.
+struct Uses {
+    units: HashMap<Unit, u32>,
+    readers: HashMap<u32, u32>,
+}
+
+impl Uses {
+    fn new(function: &Function, codes: &[Code]) -> Uses {
+        let all = || codes.iter().flat_map(|code| &code.code);
+        let mut readers = HashMap::new();
+        for port in all().filter_map(|instruction| instruction.reader) {
+            *readers.entry(port).or_insert(0) += 1;
+        }
+        Uses {
+            units: unit_uses(function, all()),
+            readers,
+        }
+    }
 }
 
 /// A time: a step, and the delay in it.
@@ -95,12 +120,15 @@ struct Block<'a> {
     code: &'a Code,
     own: BlockId,
     memories: &'a Memories,
+    uses: &'a Uses,
 }
 
 /// The state of the schedule of a block.
 struct Booking<'a> {
     block: Block<'a>,
     interval: Option<u32>,
+    /// By instruction: the first step of a load from a memory; empty: any.
+    earliest: &'a [u32],
     /// By kind of unit: the instances that it has.
     units: HashMap<Unit, u32>,
     taken: HashMap<(Resource, u32), u32>,
@@ -129,9 +157,15 @@ fn engine_call(op: &Op) -> Option<EngineCall> {
 impl<'a> Block<'a> {
     /// Schedules the block, with an interval as a pipeline; `None` if the interval is too short.
     fn schedule(self, interval: Option<u32>) -> Option<Schedule> {
+        self.schedule_from(interval, &[])
+    }
+
+    /// The same; `earliest`: by instruction, the first step of a load from a memory.
+    fn schedule_from(self, interval: Option<u32>, earliest: &[u32]) -> Option<Schedule> {
         let mut b = Booking {
             block: self,
             interval,
+            earliest,
             units: self.units(interval),
             taken: HashMap::new(),
             ready: HashMap::new(),
@@ -220,13 +254,14 @@ impl<'a> Block<'a> {
         match interval {
             1 => "",
             _ if calls >= interval => "accesses off the chip",
-            _ if readers.values().any(|n| *n >= interval) => "loads that share a port",
             _ if accesses.values().any(|n| *n >= interval) => "accesses to a memory on the chip",
             _ if (units.iter())
                 .any(|(kind, n)| *n > units_max(*kind, self.code.independent) * (interval - 1)) =>
             {
                 "arithmetic units"
             }
+            // After the others, because loads share ports as far as these permit.
+            _ if readers.values().any(|n| *n >= interval) => "loads that share a port",
             _ => "values of earlier iterations",
         }
     }
@@ -421,8 +456,12 @@ impl Booking<'_> {
         let mut instance = 0;
         let (step, ready) = match &instruction.op {
             Op::Load(..) if instruction.reader.is_some() => {
-                let port = Resource::Reader(instruction.reader.unwrap_or(0));
-                let (step, _) = self.book(port, before(TO_PORT), 1)?;
+                let port = instruction.reader.unwrap_or(0);
+                let latest = match self.block.uses.readers.get(&port) {
+                    Some(2..) => TO_PORT - SELECTION,
+                    _ => TO_PORT,
+                };
+                let (step, _) = self.book(Resource::Reader(port), before(latest), 1)?;
                 self.read = Some(self.read.map_or(step, |last| last.max(step)));
                 (step, Some((step + 1, PORT)))
             }
@@ -438,7 +477,8 @@ impl Booking<'_> {
             Op::Load(from, ..) => {
                 let memory = memories.of(at, *from)?;
                 let stored = self.stores.get(&memory).map_or(0, |s| s + 1);
-                let step = before(BUDGET).max(stored);
+                let earliest = self.earliest.get(self.steps.len()).copied().unwrap_or(0);
+                let step = before(BUDGET).max(stored).max(earliest);
                 let step = self.book_banks(memory, *from, step, Resource::Read)?;
                 let last = self.loads.entry(memory).or_insert(step);
                 *last = (*last).max(step);
@@ -485,8 +525,8 @@ impl Booking<'_> {
                 Some(kind) => {
                     let count = self.units.get(&kind).copied().unwrap_or(1);
                     let step;
-                    (step, instance) =
-                        self.book(Resource::Unit(kind), before(BUDGET - TO_UNIT), count)?;
+                    let first = before(self.to_unit(kind, count));
+                    (step, instance) = self.book(Resource::Unit(kind), first, count)?;
                     (step, Some((step + kind.latency(), REGISTER)))
                 }
                 None => {
@@ -506,6 +546,18 @@ impl Booking<'_> {
         self.length = self.length.max(step + 1);
         self.steps.push((step, instance));
         Some(())
+    }
+
+    /// The latest time of the operands of a unit. Those of a sum with several uses come from registers:
+    /// memories and ports of loads leave no time for a multiplexer and the comparison in its first
+    /// stage. A product's first stage is short (in `bench/kernels/fft.cl`, 105 MHz after a memory and a
+    /// multiplexer of 12 uses).
+    fn to_unit(&self, kind: Unit, count: u32) -> u32 {
+        let uses = self.block.uses.units.get(&kind).copied().unwrap_or(1);
+        match kind {
+            Unit::Fadd(_) if uses > count => REGISTER,
+            _ => TO_UNIT,
+        }
     }
 
     /// Reserves a unit whose latency is variable: it starts in a step, and the next step waits for

@@ -8,11 +8,19 @@
 //! ([`crate::schedule`]).
 
 use super::ssa::successors;
-use crate::ir::{BlockId, Callee, EngineCall, Function, FunctionId, Instruction, Module, Op};
-use crate::memory::Memories;
+use crate::address::follow;
+use crate::ir::{
+    BlockId, Callee, EngineCall, Function, FunctionId, Instruction, Module, Op, Value, ValueId,
+};
+use crate::memory::{Memories, MemoryId};
+use crate::units::units_interval;
+use std::collections::HashMap;
 
 /// Ports of a kernel.
 const PORTS_MAX: u32 = 16;
+/// Bytes of a line, and half of those in a port's cache (`kernel_reader`).
+const LINE_BYTES: i64 = 128;
+const FIXED_BYTES: i64 = 1024;
 
 /// Assigns ports in the first function, that of all work-items; `barriers`: the kernel has some.
 pub fn assign(module: &mut Module, memories: &Memories, barriers: bool) {
@@ -38,23 +46,158 @@ pub fn assign(module: &mut Module, memories: &Memories, barriers: bool) {
     // At its end, stores matter no longer.
     let ends = |i: &Instruction| i.group_end || (i.independent && !barriers);
     let stored = stored_before(function, &|i| stores(0, i), &ends);
-    let Some(function) = module.functions.first_mut() else {
-        return;
-    };
-    let mut port = 0;
-    for (block, stored) in function.blocks.iter_mut().zip(stored) {
+    let mut ports = Ports::default();
+    let mut assigned = Vec::new();
+    for (own, stored) in stored.into_iter().enumerate() {
+        let block = &function[BlockId(own)];
         let mut stored = stored;
-        for instruction in &mut block.code {
+        let mut loads = Vec::new();
+        for (index, instruction) in block.code.iter().enumerate() {
             stored = stored || stores(0, instruction);
             let Op::Load(address, ..) = instruction.op else {
                 continue;
             };
             if !stored && memories.far(FunctionId(0), address) {
-                instruction.reader = Some(port % PORTS_MAX);
-                port += 1;
+                loads.push((index, address));
             }
         }
+        let items = block.code.last().is_some_and(|last| last.independent);
+        let shares = if items {
+            interval_min(function, BlockId(own), memories)
+        } else {
+            1
+        };
+        let found = ports.assign(function, &loads, items, shares);
+        assigned.extend(found.into_iter().map(|(index, port)| (own, index, port)));
     }
+    let Some(function) = module.functions.first_mut() else {
+        return;
+    };
+    for (own, index, port) in assigned {
+        function.blocks[own].code[index].reader = Some(port);
+    }
+}
+
+/// A lower bound of the interval of a loop over work-items, a block: by its units, its accesses to
+/// memories on the chip, and its stores off the chip.
+fn interval_min(function: &Function, block: BlockId, memories: &Memories) -> u32 {
+    let at = FunctionId(0);
+    let mut accesses: HashMap<(MemoryId, u32, bool), u32> = HashMap::new();
+    let mut calls = 0;
+    for instruction in &function[block].code {
+        let (address, store) = match instruction.op {
+            Op::Load(address, ..) => (address, false),
+            Op::Store { address, .. } => (address, true),
+            _ => continue,
+        };
+        match memories.of(at, address) {
+            Some(memory) if !memories[memory].far => {
+                for bank in memories.banks(at, memory, address) {
+                    *accesses.entry((memory, bank, store)).or_insert(0) += 1;
+                }
+            }
+            _ => calls += u32::from(store),
+        }
+    }
+    let most = accesses.into_values().max().unwrap_or(1);
+    units_interval(function, block).max(most).max(calls)
+}
+
+/// The places that a port reads: a base (for an argument, its word), and indices with their scales.
+type Stream = (Value, Vec<(Value, i64)>);
+
+/// Loads that share a port in a block.
+struct Group {
+    stream: Stream,
+    first: i64,
+    port: u32,
+    loads: u32,
+}
+
+/// The ports that have been assigned.
+#[derive(Default)]
+struct Ports {
+    count: u32,
+    /// Base of the places that a port reads in loops over work-items.
+    bases: Vec<(Value, u32)>,
+}
+
+impl Ports {
+    /// Assigns the ports of a block's loads, `(index, address)`. Up to `shares` loads of places near
+    /// each other share a port: it can execute as many in an interval, and reads the same lines.
+    /// Loops over work-items (`items`) are executed one after another, so that they share ports, too.
+    fn assign(
+        &mut self,
+        function: &Function,
+        loads: &[(usize, Value)],
+        items: bool,
+        shares: u32,
+    ) -> Vec<(usize, u32)> {
+        let mut groups: Vec<Group> = Vec::new();
+        let mut out = Vec::new();
+        for (index, address) in loads {
+            let (stream, offset) = place(function, *address);
+            let near = if stream.1.is_empty() {
+                FIXED_BYTES
+            } else {
+                LINE_BYTES
+            };
+            let group = groups.iter_mut().find(|g| {
+                g.loads < shares && g.stream == stream && (offset - g.first).abs() < near
+            });
+            if let Some(group) = group {
+                group.loads += 1;
+                out.push((*index, group.port));
+                continue;
+            }
+            let free = |port: &u32| groups.iter().all(|g| g.port != *port);
+            let known = self
+                .bases
+                .iter()
+                .filter(|(base, _)| items && *base == stream.0);
+            let port = match known.map(|(_, port)| *port).find(free) {
+                Some(port) => port,
+                None => {
+                    self.count += 1;
+                    (self.count - 1) % PORTS_MAX
+                }
+            };
+            if items {
+                self.bases.push((stream.0, port));
+            }
+            out.push((*index, port));
+            groups.push(Group {
+                stream,
+                first: offset,
+                port,
+                loads: 1,
+            });
+        }
+        out
+    }
+}
+
+/// The places that an address is one of, and its offset in bytes.
+fn place(function: &Function, address: Value) -> (Stream, i64) {
+    let mut offset = 0;
+    let mut indices = Vec::new();
+    let definition = |v: ValueId| {
+        let mut all = function.instructions();
+        all.find(|i| i.result == Some(v)).map(|i| &i.op)
+    };
+    let base = follow(address, definition, |own, parts| {
+        offset += own;
+        indices.extend(parts.iter().map(|part| (part.value, part.scale)));
+    });
+    let of_base = match base {
+        Value::Local(v) => definition(v),
+        _ => None,
+    };
+    let base = match of_base {
+        Some(Op::Call(Callee::Engine(EngineCall::Word), words)) => words[0].1,
+        _ => base,
+    };
+    ((base, indices), offset)
 }
 
 /// By block: whether its work-item, or its group, may have executed a store before it. `ends`: the
@@ -80,4 +223,39 @@ fn stored_before(
         }
     }
     stored
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::first_function;
+
+    #[test]
+    fn test_loads_of_places_near_each_other_share_a_port() {
+        let function = first_function(
+            "define void @f(ptr %a, ptr %b, i64 %i, i64 %j) {\n  \
+             %p = getelementptr i8, ptr %a, i64 %i\n  \
+             %q = getelementptr i8, ptr %p, i64 8\n  \
+             %r = getelementptr i8, ptr %a, i64 %j\n  \
+             %s = getelementptr i8, ptr %b, i64 512\n  ret void\n}\n",
+        );
+        let named = |name: &str| {
+            let at = function.values.iter().position(|v| v.name == name);
+            Value::Local(ValueId(at.unwrap()))
+        };
+        let loads: Vec<_> = ["p", "q", "r", "b", "s", "q"]
+            .map(named)
+            .into_iter()
+            .enumerate()
+            .collect();
+        let ports = |ports: &mut Ports, shares| -> Vec<u32> {
+            let found = ports.assign(&function, &loads, true, shares);
+            found.into_iter().map(|(_, port)| port).collect()
+        };
+        let mut all = Ports::default();
+        // One load of a port in each interval: all differ.
+        assert_eq!(ports(&mut all, 1), [0, 1, 2, 3, 4, 5]);
+        // The next loop over work-items uses the same ports.
+        assert_eq!(ports(&mut all, 2), [0, 0, 1, 3, 3, 2]);
+    }
 }
