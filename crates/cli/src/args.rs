@@ -222,6 +222,9 @@ pub enum Command {
     /// A process that drives a vendor's driver; the manager starts it
     #[command(hide = true)]
     Executor(Executor),
+    /// Keep a suspended session for a manager
+    #[command(hide = true)]
+    Keeper(Keeper),
     /// A process that lists the devices of one driver; the manager starts it
     #[command(hide = true)]
     Probe(Probe),
@@ -233,7 +236,7 @@ pub enum Command {
 /// `baltra session`
 #[derive(Debug, Subcommand)]
 pub enum Session {
-    /// List the open sessions with their memory, and whether they can move
+    /// List the open sessions with their memory, whether they can move, and which are suspended
     #[command(after_help = "Examples:\n  baltra session ls\n  baltra session ls --json")]
     Ls(Json),
     /// Move a session to another device of this node; its program notices a pause
@@ -251,6 +254,35 @@ pub enum Session {
         #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(0..=10_000))]
         wait_ms: Option<u32>,
         /// Move although facts about the devices differ that the program may have read
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// Write a session's state to the disk and free its device; its program waits in its next call
+    #[command(after_help = "Examples:
+  baltra session suspend 4294967297
+  baltra session suspend 4294967297 --wait-ms 10000 --json")]
+    Suspend {
+        /// Its number (`baltra session ls`)
+        session: u64,
+        /// Give up if a running command takes longer, milliseconds, at most 10000 [default: 2000]
+        #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+        wait_ms: Option<u32>,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// Continue a suspended session
+    #[command(after_help = "Examples:
+  baltra session resume 4294967297
+  baltra session resume 4294967297 --to gpu1")]
+    Resume {
+        /// Its number (`baltra session ls`)
+        session: u64,
+        /// Another device of this node, by name [default: the one that it was on]
+        #[arg(long, value_name = "DEVICE")]
+        to: Option<String>,
+        /// Resume although facts about the devices differ that the program may have read
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -594,6 +626,23 @@ pub struct AcceleratorBuild {
     /// With --confined: a directory that headers may be read from
     #[arg(long, hide = true, requires = "confined", value_name = "DIR")]
     pub headers: Option<PathBuf>,
+}
+
+/// `baltra keeper`
+#[derive(Debug, ClapArgs)]
+pub struct Keeper {
+    /// The device's name in the configuration
+    #[arg(long)]
+    pub name: String,
+    /// Maximum bytes of its file
+    #[arg(long)]
+    pub bytes_max: u64,
+    /// Do not drop privileges (for debugging)
+    #[arg(long)]
+    pub no_sandbox: bool,
+    /// Socket to reconnect to after the manager restarts
+    #[arg(long)]
+    pub adopt: Option<PathBuf>,
 }
 
 /// `baltra executor`

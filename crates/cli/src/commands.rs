@@ -18,6 +18,7 @@ mod session;
 mod tenant;
 mod top;
 mod up;
+mod upgrade;
 mod version;
 mod vfun;
 
@@ -91,6 +92,7 @@ pub fn dispatch(args: Args) -> Result<ExitCode> {
         Command::Vm(command) => vfun::vm(command, &paths).map(done),
         Command::VfunWorker => baltra_vfun::worker::main().map(done),
         Command::Relay(relay) => executor::relay(relay).map(done),
+        Command::Keeper(keeper) => executor::keeper(keeper).map(done),
         Command::Executor(executor) => executor::executor(executor).map(done),
         Command::Probe(probe) => executor::probe(probe).map(done),
     }

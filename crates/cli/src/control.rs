@@ -8,10 +8,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
 
+/// The generated client.
+pub type Client = ControlClient<Channel>;
+
 /// A connection to the control socket, with its own runtime.
 pub struct Control {
     runtime: tokio::runtime::Runtime,
-    client: ControlClient<Channel>,
+    client: Client,
 }
 
 /// Directory of the daemons that the host's service manager starts.
@@ -67,12 +70,20 @@ impl Control {
     }
 
     /// One call: its response, or the daemon's error message.
-    pub fn call<T, F>(&mut self, f: impl FnOnce(ControlClient<Channel>) -> F) -> Result<T>
+    pub fn call<T, F>(&mut self, f: impl FnOnce(Client) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    {
+        self.call_within(Duration::from_secs(60), f)
+    }
+
+    /// A call that may take as long as `limit`.
+    pub fn call_within<T, F>(&mut self, limit: Duration, f: impl FnOnce(Client) -> F) -> Result<T>
     where
         F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
     {
         let call = f(self.client.clone());
-        let limited = async { tokio::time::timeout(Duration::from_secs(60), call).await };
+        let limited = async { tokio::time::timeout(limit, call).await };
         let answer = self.runtime.block_on(limited);
         match answer {
             Ok(Ok(response)) => Ok(response.into_inner()),

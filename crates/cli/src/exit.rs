@@ -9,8 +9,9 @@ use std::process::ExitCode;
 pub enum Exit {
     /// The command succeeded.
     Success = 0,
-    /// The command failed, a check of `baltra doctor` failed, or a drained device has instances or
-    /// sessions left. Remedy: stderr has the reason and the remedy.
+    /// The command failed, a check of `baltra doctor` failed, a drained device has instances or
+    /// sessions left, or sessions have kept a device's former driver. Remedy: stderr has the reason
+    /// and the remedy.
     Failure = 1,
     /// The command line is invalid. Remedy: stderr names the argument; `--help` lists them.
     Usage = 2,

@@ -23,6 +23,7 @@ pub mod driver;
 pub mod health;
 mod host;
 pub mod images;
+pub mod keeper;
 mod load;
 pub mod process;
 pub mod regions;

@@ -6,6 +6,7 @@ mod moves;
 use crate::account::Account;
 use crate::capture::Capture;
 use crate::driver;
+use crate::session::moving::link::Terms;
 use crate::session::{Session, SessionMemory};
 use crate::shared::{Options, Shared, WORK_DIR};
 use anyhow::Context as _;
@@ -81,7 +82,7 @@ enum End {
 }
 
 /// Moves the control socket to a descriptor that programs started by the driver do not inherit.
-fn take_channel(fd: RawFd) -> anyhow::Result<Channel> {
+pub(crate) fn take_channel(fd: RawFd) -> anyhow::Result<Channel> {
     // SAFETY: the manager has passed this descriptor to this process alone.
     let inherited = unsafe { OwnedFd::from_raw_fd(fd) };
     let moved = rustix::io::fcntl_dupfd_cloexec(&inherited, 3)?;
@@ -459,10 +460,16 @@ impl Server {
                     session,
                     wait_ms,
                     allocation_bytes_max,
+                    is_to_disk,
                 },
                 fds,
             ))) => {
-                self.move_out(session, (wait_ms, allocation_bytes_max), fds);
+                let terms = Terms {
+                    wait: Duration::from_millis(wait_ms.into()),
+                    allocation_bytes_max,
+                    is_to_disk,
+                };
+                self.move_out(session, terms, fds);
             }
             Ok(Some((ToExecutor::MoveIn(start), fds))) => self.move_in(start, fds),
             Ok(Some((ToExecutor::MoveGo { session }, _))) => self.move_go(session),

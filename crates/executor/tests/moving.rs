@@ -5,7 +5,7 @@ mod common;
 
 use baltra_channel::Channel;
 use baltra_executor::account::Account;
-use baltra_executor::session::moving::link::{move_in, move_out, Cost};
+use baltra_executor::session::moving::link::{move_in, move_out, Cost, Terms};
 use baltra_executor::session::Session;
 use baltra_ring::{LeaseGranter, LeaseHolder};
 use baltra_wire::{Arg, Direction, Id, Payload};
@@ -26,8 +26,13 @@ fn moved(
     let lease = LeaseHolder::new(&page, bell).unwrap();
     let account = Arc::new(Account::new(lease, session.start.limits.memory_bytes));
     let (source, target) = Channel::pair().unwrap();
+    let terms = Terms {
+        wait: PATIENCE,
+        allocation_bytes_max: u64::MAX,
+        is_to_disk: false,
+    };
     std::thread::scope(|scope| {
-        let out = scope.spawn(|| move_out(session, &source, PATIENCE, u64::MAX));
+        let out = scope.spawn(|| move_out(session, &source, terms));
         let start = session.start.clone();
         let came = scope.spawn(move || {
             let import = move_in(shared(), account, start, target)?;

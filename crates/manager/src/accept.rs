@@ -398,6 +398,8 @@ fn register(
             (Door::Unix | Door::Token, None) => "unix",
             (Door::Relay, None) => "tcp",
         },
+        is_suspended: false,
+        description: None,
         since: Instant::now(),
     };
     sessions.insert(session, record);

@@ -75,6 +75,9 @@ impl Node {
         message: ToManager,
         fds: Vec<OwnedFd>,
     ) -> Result<()> {
+        if let ToManager::AdoptKeeper { device, session } = message {
+            return self.adopt_keeper(process, &device, session);
+        }
         let ToManager::Adopt {
             device: description,
             tenant,
@@ -129,6 +132,8 @@ impl Node {
                 pid: 0,
                 uid: 0,
                 transport: "unix",
+                is_suspended: false,
+                description: None,
                 since: Instant::now(),
             };
             open.insert(session.session, record);

@@ -100,7 +100,9 @@ impl From<moves::Error> for Status {
         let text = error.to_string();
         match error {
             NoSession(_) | NoDevice(_) => Status::not_found(text),
-            Refused { .. } | Facts { .. } => Status::failed_precondition(text),
+            Refused { .. } | Facts { .. } | Fixed { .. } | Running(_) => {
+                Status::failed_precondition(text)
+            }
             Moving(_) | Failed { .. } => Status::aborted(text),
         }
     }
@@ -110,6 +112,24 @@ type Answer<T> = Result<Response<T>, Status>;
 
 fn now_ns() -> u64 {
     baltra_ring::lease::monotonic_ns()
+}
+
+/// How long commands in flight of a session may take.
+fn wait_of(ms: Option<u32>) -> Duration {
+    let wait = ms.map_or(moves::WAIT, |ms| Duration::from_millis(ms.into()));
+    wait.min(moves::WAIT_MAX)
+}
+
+fn moved_message(moved: moves::Moved) -> proto::MoveSessionReply {
+    proto::MoveSessionReply {
+        from: moved.from,
+        to: moved.to,
+        took_us: moved.took.as_micros() as u64,
+        stopped_us: moved.cost.stopped.as_micros() as u64,
+        bytes: moved.cost.bytes.0,
+        stopped_bytes: moved.cost.bytes.1,
+        stopped_objects: moved.cost.stopped_objects,
+    }
 }
 
 fn tenant_message(tenant: Tenant) -> proto::Tenant {
@@ -159,6 +179,7 @@ fn session_message(id: u64, s: &SessionRecord) -> proto::Session {
         age_s: s.since.elapsed().as_secs(),
         executor_pid: s.executor_pid,
         transport: s.transport.into(),
+        suspended: s.is_suspended,
         ..proto::Session::default()
     }
 }
@@ -321,6 +342,7 @@ impl Control for Operator {
                     swapped_bytes: facts.swapped_bytes,
                     queues: facts.queues,
                     obstacle: facts.obstacle.clone(),
+                    stored_bytes: facts.stored_bytes,
                     ..session
                 },
                 Description::Unknown(why) => proto::Session {
@@ -339,22 +361,42 @@ impl Control for Operator {
         request: Request<proto::MoveSessionRequest>,
     ) -> Answer<proto::MoveSessionReply> {
         let r = request.into_inner();
-        let wait = r
-            .wait_ms
-            .map_or(moves::WAIT, |ms| Duration::from_millis(ms.into()));
+        let wait = wait_of(r.wait_ms);
         let moved = tokio::task::block_in_place(|| {
-            let wait = wait.min(moves::WAIT_MAX);
             self.node.move_session(r.session, &r.device, wait, r.force)
         })?;
-        Ok(Response::new(proto::MoveSessionReply {
-            from: moved.from,
-            to: moved.to,
-            took_us: moved.took.as_micros() as u64,
-            stopped_us: moved.cost.stopped.as_micros() as u64,
-            bytes: moved.cost.bytes.0,
-            stopped_bytes: moved.cost.bytes.1,
-            stopped_objects: moved.cost.stopped_objects,
-        }))
+        Ok(Response::new(moved_message(moved)))
+    }
+
+    async fn suspend_session(
+        &self,
+        request: Request<proto::SuspendSessionRequest>,
+    ) -> Answer<proto::MoveSessionReply> {
+        let r = request.into_inner();
+        let wait = wait_of(r.wait_ms);
+        let moved = tokio::task::block_in_place(|| self.node.suspend_session(r.session, wait))?;
+        Ok(Response::new(moved_message(moved)))
+    }
+
+    async fn resume_session(
+        &self,
+        request: Request<proto::ResumeSessionRequest>,
+    ) -> Answer<proto::MoveSessionReply> {
+        let r = request.into_inner();
+        let moved = tokio::task::block_in_place(|| {
+            self.node
+                .resume_session(r.session, r.device.as_deref(), r.force)
+        })?;
+        Ok(Response::new(moved_message(moved)))
+    }
+
+    async fn restart_executors(
+        &self,
+        request: Request<proto::RestartExecutorsRequest>,
+    ) -> Answer<proto::RestartExecutorsReply> {
+        let device = request.into_inner().device;
+        let serving_pids = tokio::task::block_in_place(|| self.node.restart_executors(&device))?;
+        Ok(Response::new(proto::RestartExecutorsReply { serving_pids }))
     }
 
     async fn usage(&self, request: Request<proto::UsageRequest>) -> Answer<proto::UsageReply> {

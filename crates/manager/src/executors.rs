@@ -33,6 +33,8 @@ pub enum Phase {
     Serving,
     /// Ordered to exit; receives no more sessions.
     Ending,
+    /// Keeps a suspended session: not an executor.
+    Keeping,
 }
 
 /// An executor of the pool.
@@ -51,6 +53,20 @@ pub struct Executor {
     pub idle_since: Instant,
     /// Whether it has reported that it cannot continue.
     pub is_failing: bool,
+}
+
+impl Executor {
+    /// Ends it once its last session has ended.
+    fn retire(&mut self) {
+        let message = if self.sessions.is_empty() {
+            ToExecutor::Exit
+        } else {
+            ToExecutor::Drain
+        };
+        self.phase = Phase::Ending;
+        self.idle_since = Instant::now();
+        let _ = self.process.send(&message, &[]);
+    }
 }
 
 #[derive(Default)]
@@ -181,7 +197,7 @@ impl Pool {
                 break Err(Error::Driver(reason.clone()));
             }
             let starting = state.count(Phase::Starting);
-            if starting == 0 && state.executors.len() >= self.options.count_max {
+            if starting == 0 && state.working() >= self.options.count_max {
                 break Err(Error::Full(self.options.count_max));
             }
             let left = deadline.saturating_duration_since(now);
@@ -232,7 +248,7 @@ impl Pool {
         } else {
             self.options.prestart.max(state.demand.any)
         };
-        let room = self.options.count_max.saturating_sub(state.executors.len());
+        let room = self.options.count_max.saturating_sub(state.working());
         wanted.saturating_sub(at_hand).min(room)
     }
 
@@ -285,7 +301,9 @@ impl Pool {
         if let Some(e) = state.executors.get_mut(&id) {
             e.sessions.remove(&session);
             e.idle_since = Instant::now();
-            if self.options.isolation == Isolation::Session && e.sessions.is_empty() {
+            let is_alone =
+                self.options.isolation == Isolation::Session || e.phase == Phase::Keeping;
+            if is_alone && e.sessions.is_empty() {
                 e.phase = Phase::Ending;
                 let _ = e.process.send(&ToExecutor::Exit, &[]);
             }
@@ -313,6 +331,28 @@ impl Pool {
     /// Executors ended by tenants' work since the manager's start.
     pub fn faults(&self) -> Vec<(String, Fault, u64)> {
         self.state().faults.counts()
+    }
+
+    /// Ends an executor whose last session was suspended, so that its driver is unloaded.
+    pub fn retire_unused(&self, id: u64) {
+        let mut state = self.state();
+        let own = state.executors.get_mut(&id);
+        let own = own.filter(|e| e.phase == Phase::Serving && e.sessions.is_empty());
+        if let Some(e) = own {
+            e.retire();
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Cancels a placement before anything of the session was sent to the executor.
+    pub fn cancel(&self, place: &Place, session: u64) {
+        if place.assign {
+            // It was not assigned to the tenant whose it is here.
+            self.forget(place.executor, session);
+        } else {
+            self.session_ended(place.executor, session);
+        }
     }
 
     /// Cancels the placement of a session; its executor is not used for it again.
@@ -406,6 +446,29 @@ impl Pool {
         self.changed.notify_all();
     }
 
+    /// Places no more sessions in the present executors, and ends them: now, or after their last
+    /// session. Returns the numbers of the former, and the process ids of the latter.
+    pub fn retire(&self) -> (Vec<u64>, Vec<u32>) {
+        let mut state = self.state();
+        let (mut ending, mut serving) = (Vec::new(), Vec::new());
+        for (id, e) in &mut state.executors {
+            if e.phase == Phase::Keeping {
+                continue;
+            }
+            if e.sessions.is_empty() {
+                ending.push(*id);
+            } else {
+                serving.push(e.process.pid);
+            }
+            if e.phase != Phase::Ending {
+                e.retire();
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+        (ending, serving)
+    }
+
     /// Sends a message to every executor.
     pub fn send_all(&self, message: &ToExecutor) {
         let state = self.state();
@@ -450,7 +513,7 @@ impl Pool {
 
     /// Number of executors.
     pub fn count(&self) -> usize {
-        self.state().executors.len()
+        self.state().working()
     }
 
     /// All leases with their executors.
@@ -481,6 +544,11 @@ impl State {
         self.failures += 1;
         let pause = Duration::from_secs(1 << self.failures.min(5));
         self.failure = Some((reason, Instant::now() + pause));
+    }
+
+    /// Number of executors, without keepers.
+    fn working(&self) -> usize {
+        self.executors.len() - self.count(Phase::Keeping)
     }
 
     fn count(&self, phase: Phase) -> usize {

@@ -2,9 +2,11 @@
 //!
 //! The manager gives both executors one end of a socket and lets the target start the session once
 //! it is built. It never has two executors serve a session: the source forgets it when the target
-//! reports its start over that socket, and continues it otherwise.
+//! reports its start over that socket, and continues it otherwise. [`suspension`] has sessions move to
+//! the disk and back.
 
 mod compatibility;
+mod suspension;
 
 use crate::accept::{allows, cache_dir};
 use crate::executors::{Place, Process};
@@ -15,13 +17,16 @@ use baltra_ring::Locked;
 use baltra_wire::executor::{SessionFacts, SessionStart, ToExecutor};
 use baltra_wire::SessionFlags;
 use std::collections::{HashMap, HashSet};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A move ends within this, or is given up. The executors' own limits are shorter.
 const MOVE_MAX: Duration = Duration::from_secs(55);
+
+/// The same limit for a session whose state is written to the disk or read from it.
+const DISK_MAX: Duration = Duration::from_secs(600);
 
 /// How long commands in flight of a session may take before its move is given up.
 pub(crate) const WAIT: Duration = Duration::from_secs(2);
@@ -98,17 +103,51 @@ pub enum Error {
         /// The facts, with both values.
         facts: String,
     },
-    /// It is being moved.
-    #[error("session {0} is being moved already: wait until that has ended")]
-    Moving(u64),
-    /// The move failed.
-    #[error("session {session} has not moved: {why}")]
-    Failed {
+    /// It stays in its executor.
+    #[error("session {session} cannot be suspended: {why}")]
+    Fixed {
         /// The session.
         session: u64,
         /// The reason.
         why: String,
     },
+    /// It runs.
+    #[error("session {0} is not suspended (`baltra session ls` lists those that are)")]
+    Running(u64),
+    /// It is being moved.
+    #[error("session {0} is being moved already: wait until that has ended")]
+    Moving(u64),
+    /// The move failed.
+    #[error("session {session} {}: {why}", kind.failure())]
+    Failed {
+        /// The session.
+        session: u64,
+        /// What was to be done with it.
+        kind: Kind,
+        /// The reason.
+        why: String,
+    },
+}
+
+/// What a move does with a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It continues in another executor.
+    Move,
+    /// Its state goes to the disk.
+    Suspend,
+    /// It continues from the disk.
+    Resume,
+}
+
+impl Kind {
+    fn failure(self) -> &'static str {
+        match self {
+            Kind::Move => "has not moved",
+            Kind::Suspend => "was not suspended",
+            Kind::Resume => "was not resumed",
+        }
+    }
 }
 
 /// A move in progress.
@@ -134,6 +173,30 @@ impl Move {
     fn give_up(&self) {
         if self.is_source_out && self.is_target_out {
             let _ = self.result.send(Err("its executor has ended".into()));
+        }
+    }
+}
+
+/// A move that is to begin.
+struct Order {
+    session: u64,
+    record: SessionRecord,
+    source: Arc<Device>,
+    target: Arc<Device>,
+    place: Place,
+    /// For the session's state, if it is to be suspended.
+    file: Option<OwnedFd>,
+    wait: Duration,
+}
+
+impl Order {
+    fn kind(&self) -> Kind {
+        if self.file.is_some() {
+            Kind::Suspend
+        } else if self.record.is_suspended {
+            Kind::Resume
+        } else {
+            Kind::Move
         }
     }
 }
@@ -322,13 +385,41 @@ impl Node {
     ) -> Result<Moved, Error> {
         let began = Instant::now();
         let reserved = self.moves.reserve(session)?;
+        let record = self.record(session)?;
+        if let Some(why) = cannot(&record) {
+            return Err(Error::Refused {
+                session,
+                device: device.to_owned(),
+                why: why.to_owned(),
+            });
+        }
+        self.send_to(reserved, record, device, (wait, force), began)
+    }
+
+    /// The record of a session.
+    fn record(&self, session: u64) -> Result<SessionRecord, Error> {
         let record = self.sessions().get(&session).cloned();
-        let record = record.ok_or(Error::NoSession(session))?;
+        record.ok_or(Error::NoSession(session))
+    }
+
+    /// Has a session continue on a device.
+    fn send_to(
+        &self,
+        reserved: Reserved<'_>,
+        record: SessionRecord,
+        device: &str,
+        (wait, force): (Duration, bool),
+        began: Instant,
+    ) -> Result<Moved, Error> {
+        let session = reserved.session;
         let missing = |name: &str| Error::NoDevice(name.to_owned());
         let source = self.device(&record.device);
         let source = source.ok_or_else(|| missing(&record.device))?.clone();
         let target = self.device(device).ok_or_else(|| missing(device))?.clone();
-        self.check(session, &record, (&source, &target), force)?;
+        self.check(session, &record, (&source, &target))?;
+        if !record.is_suspended {
+            compare(session, &record, (&source, &target), force)?;
+        }
         let refused = |why: String| Error::Refused {
             session,
             device: target.name().to_owned(),
@@ -336,9 +427,41 @@ impl Node {
         };
         let place = target.pool.place(&record.tenant, session);
         let place = place.map_err(|e| refused(e.to_string()))?;
-        let moved = self.send(session, &record, (&source, &target), &place, wait);
-        let moved = moved.and_then(|(result, freed)| {
-            let moved = wait_for(&result)?;
+        // The executor may be the first one that has loaded this driver.
+        if record.is_suspended {
+            if let Err(error) = compare(session, &record, (&source, &target), force) {
+                target.pool.cancel(&place, session);
+                return Err(error);
+            }
+        }
+        let order = Order {
+            session,
+            record,
+            source,
+            target,
+            place,
+            file: None,
+            wait,
+        };
+        self.carry_out(reserved, &order, began)
+    }
+
+    /// Has a session move.
+    fn carry_out(
+        &self,
+        reserved: Reserved<'_>,
+        order: &Order,
+        began: Instant,
+    ) -> Result<Moved, Error> {
+        let Order { session, place, .. } = order;
+        let session = *session;
+        let kind = order.kind();
+        let most = match kind {
+            Kind::Move => MOVE_MAX,
+            Kind::Suspend | Kind::Resume => DISK_MAX,
+        };
+        let moved = self.send(order).and_then(|(result, freed)| {
+            let moved = wait_for(&result, most)?;
             // Until then the source cannot get the session back.
             let _ = freed.recv_timeout(FREE_MAX);
             Ok(moved)
@@ -346,41 +469,39 @@ impl Node {
         let is_source_out = reserved.end();
         match moved {
             Ok(cost) => Ok(Moved {
-                from: source.name().to_owned(),
-                to: target.name().to_owned(),
+                from: order.source.name().to_owned(),
+                to: order.target.name().to_owned(),
                 took: began.elapsed(),
                 cost,
             }),
             Err(why) => {
                 if is_source_out {
-                    self.forget_session(record.executor, session);
+                    self.forget_session(order.record.executor, session);
                 }
                 // Without effect if it has built nothing.
                 let _ = place.process.send(&ToExecutor::MoveDrop { session }, &[]);
-                target.pool.session_ended(place.executor, session);
-                Err(Error::Failed { session, why })
+                order.target.pool.session_ended(place.executor, session);
+                Err(Error::Failed { session, kind, why })
             }
         }
     }
 
-    /// Whether a session may and can move.
+    /// Whether a session may continue on a device.
     fn check(
         &self,
         session: u64,
         record: &SessionRecord,
         (source, target): (&Arc<Device>, &Arc<Device>),
-        force: bool,
     ) -> Result<(), Error> {
         let device_name = target.name();
-        let device = device_name.to_owned();
         let refused = |why: &str| {
             Err(Error::Refused {
                 session,
-                device: device.clone(),
+                device: device_name.to_owned(),
                 why: why.to_owned(),
             })
         };
-        if Arc::ptr_eq(source, target) {
+        if Arc::ptr_eq(source, target) && !record.is_suspended {
             return refused("it is there");
         }
         if self.is_draining() {
@@ -396,9 +517,6 @@ impl Node {
         if order.is_some() {
             return refused("it is cordoned (`baltra device uncordon` ends that)");
         }
-        if let Some(why) = cannot(record) {
-            return refused(why);
-        }
         let from = source.pool.with(record.executor, |e| e.process.clone());
         if from.is_some_and(|process| !process.supports_moves()) {
             return refused(EARLIER_RELEASE);
@@ -408,44 +526,37 @@ impl Node {
                 return refused("a device that holds one image at a time takes no part in moves");
             }
         }
-        let differences = match (source.description.get(), target.description.get()) {
-            (Some(from), Some(to)) => compatibility::compare(&from, &to),
-            _ => return refused("the device's driver has not been loaded yet"),
-        };
-        if !differences.forbidding.is_empty() {
-            return refused(&differences.forbidding.join("; "));
-        }
-        if !force && !differences.facts.is_empty() {
-            return Err(Error::Facts {
-                session,
-                device,
-                facts: differences.facts.join("; "),
-            });
-        }
         Ok(())
     }
 
     /// Has both executors begin.
-    fn send(
-        &self,
-        session: u64,
-        record: &SessionRecord,
-        (source, target): (&Arc<Device>, &Arc<Device>),
-        place: &Place,
-        wait: Duration,
-    ) -> Result<(Receiver<Outcome>, Receiver<()>), String> {
+    fn send(&self, order: &Order) -> Result<(Receiver<Outcome>, Receiver<()>), String> {
+        let Order {
+            session,
+            record,
+            source,
+            target,
+            place,
+            file,
+            wait,
+        } = order;
+        let session = *session;
         let text = |e: std::io::Error| e.to_string();
         let tenant = self.tenants.get(&record.tenant);
         let tenant = tenant.unwrap_or_else(|| Tenant::named(&record.tenant));
-        let lease = self.lease(target, place.executor, &tenant).map_err(text)?;
-        let lease = &lease.lease;
+        // A keeper needs no turns at the device.
+        let lease = match file {
+            None => Some(self.lease(target, place.executor, &tenant).map_err(text)?),
+            Some(_) => None,
+        };
+        let lease = lease.as_ref().map(|metered| &metered.lease);
         let start = SessionStart {
             session,
             tenant: tenant.name.clone(),
             limits: tenant.limits.or(self.options.limits).wire(),
             // The source has them.
             flags: SessionFlags::default(),
-            lease: lease.id,
+            lease: lease.map_or(0, |lease| lease.id),
             instance: record.instance.clone(),
         };
         let from = source.pool.with(record.executor, |e| e.process.clone());
@@ -462,6 +573,8 @@ impl Node {
                     device: target.name().to_owned(),
                     executor: place.executor,
                     executor_pid: place.process.pid,
+                    is_suspended: file.is_some(),
+                    description: file.as_ref().and_then(|_| source.description.get()),
                     ..record.clone()
                 },
                 is_source_out: false,
@@ -470,7 +583,9 @@ impl Node {
                 freed,
             },
         );
-        let fds = [ours.as_fd(), lease.page.as_fd(), lease.bell.as_fd()];
+        let mut fds = vec![ours.as_fd()];
+        fds.extend(lease.iter().flat_map(|l| [l.page.as_fd(), l.bell.as_fd()]));
+        fds.extend(file.as_ref().map(AsFd::as_fd));
         let cache = cache_dir(target, &tenant);
         let start = ToExecutor::MoveIn(start);
         crate::executors::hand_over(place, &tenant, &cache, &start, &fds).map_err(text)?;
@@ -481,6 +596,7 @@ impl Node {
             session,
             wait_ms: u32::try_from(wait.as_millis()).unwrap_or(u32::MAX),
             allocation_bytes_max,
+            is_to_disk: file.is_some(),
         };
         from.send(&out, &[theirs.as_fd()]).map_err(text)?;
         Ok((result, was_freed))
@@ -504,8 +620,11 @@ impl Node {
             return;
         };
         let tenant = record.tenant.clone();
+        let is_suspended = record.is_suspended;
         self.sessions().insert(session, record);
-        self.accounts.count_session(&tenant, device.name());
+        if !is_suspended {
+            self.accounts.count_session(&tenant, device.name());
+        }
         self.urge_registry();
         tracing::info!(
             session,
@@ -514,7 +633,8 @@ impl Node {
             stopped_us = cost.stopped.as_micros() as u64,
             bytes = cost.bytes.0,
             stopped_bytes = cost.bytes.1,
-            "session moved"
+            "session {}",
+            if is_suspended { "suspended" } else { "moved" }
         );
         // The operator may have given up.
         let _ = result.send(Ok(cost));
@@ -564,8 +684,45 @@ impl Node {
     }
 }
 
-fn wait_for(result: &Receiver<Outcome>) -> Outcome {
-    match result.recv_timeout(MOVE_MAX) {
+/// Whether a session's program can use another device, or the same one with another driver.
+fn compare(
+    session: u64,
+    record: &SessionRecord,
+    (source, target): (&Device, &Device),
+    force: bool,
+) -> Result<(), Error> {
+    let device = target.name().to_owned();
+    let from = record
+        .description
+        .clone()
+        .or_else(|| source.description.get());
+    let (Some(from), Some(to)) = (from, target.description.get()) else {
+        return Err(Error::Refused {
+            session,
+            device,
+            why: "the device's driver has not been loaded yet".into(),
+        });
+    };
+    let differences = compatibility::compare(&from, &to);
+    if !differences.forbidding.is_empty() {
+        return Err(Error::Refused {
+            session,
+            device,
+            why: differences.forbidding.join("; "),
+        });
+    }
+    if !force && !differences.facts.is_empty() {
+        return Err(Error::Facts {
+            session,
+            device,
+            facts: differences.facts.join("; "),
+        });
+    }
+    Ok(())
+}
+
+fn wait_for(result: &Receiver<Outcome>, most: Duration) -> Outcome {
+    match result.recv_timeout(most) {
         Ok(result) => result,
         Err(RecvTimeoutError::Timeout) => Err("the executors do not answer".into()),
         Err(RecvTimeoutError::Disconnected) => Err("the move was given up".into()),
@@ -574,5 +731,8 @@ fn wait_for(result: &Receiver<Outcome>) -> Outcome {
 
 /// The reason for which a session of this kind cannot move.
 pub(crate) fn cannot(record: &SessionRecord) -> Option<&'static str> {
+    if record.is_suspended {
+        return Some("it is suspended (`baltra session resume` continues it)");
+    }
     (record.transport == "ivshmem").then_some("its memory is that of a virtual machine")
 }

@@ -61,7 +61,7 @@ pub struct Device {
     pub configuration: Configuration,
     /// The images of a board's regions.
     pub regions_held: crate::regions::Held,
-    launch: Launch,
+    pub(crate) launch: Launch,
     slots: AtomicU64,
 }
 
@@ -242,6 +242,11 @@ pub struct SessionRecord {
     pub uid: u32,
     /// `unix` or `tcp`.
     pub transport: &'static str,
+    /// Whether it is on the disk; its executor is its keeper.
+    pub is_suspended: bool,
+    /// The device that its program has used, if it is suspended: the driver may be another one
+    /// when it continues.
+    pub description: Option<Arc<baltra_wire::DeviceDescription>>,
     /// Its start.
     pub since: Instant,
 }
@@ -443,7 +448,13 @@ impl Node {
         }
     }
 
-    fn serve(self: &Arc<Self>, device: &Arc<Device>, id: u64, process: Arc<Process>, phase: Phase) {
+    pub(crate) fn serve(
+        self: &Arc<Self>,
+        device: &Arc<Device>,
+        id: u64,
+        process: Arc<Process>,
+        phase: Phase,
+    ) {
         device.pool.add(id, process.clone(), phase);
         let node = self.clone();
         let device = device.clone();
@@ -500,9 +511,9 @@ impl Node {
             }
             ToManager::SessionEnded { session, reason } => {
                 if owns(session) {
+                    device.pool.session_ended(id, session);
                     self.forget_session(id, session);
                     let unfinished = device.configuration.forget(session);
-                    device.pool.session_ended(id, session);
                     if let Some(digest) = unfinished {
                         let reason = "the session ended before its driver had loaded the image";
                         self.load_reported(device, &digest, reason);
@@ -637,7 +648,7 @@ impl Node {
             | ToManager::Fetch { .. }
             | ToManager::Named { .. } => {}
             // Valid only as the first message of an adopted executor.
-            ToManager::Adopt { .. } => {}
+            ToManager::Adopt { .. } | ToManager::AdoptKeeper { .. } => {}
         }
     }
 

@@ -265,6 +265,8 @@ pub struct ExecutorOptions {
     pub memory_bytes: u64,
     /// Limit of an executor's processes and threads, if the host has cgroup v2; 0: unlimited.
     pub processes: u64,
+    /// Maximum size of a suspended session's file, bytes.
+    pub suspended_bytes: u64,
 }
 
 impl Default for ExecutorOptions {
@@ -280,6 +282,7 @@ impl Default for ExecutorOptions {
             program: PathBuf::new(),
             memory_bytes: 0,
             processes: 4096,
+            suspended_bytes: 64 << 30,
         }
     }
 }

@@ -176,7 +176,9 @@ impl Service {
         let open = node.sessions().len();
         tracing::info!(sessions = open, "draining");
         let deadline = Instant::now() + grace;
-        while !node.sessions().is_empty() && Instant::now() < deadline {
+        // The program of a suspended session waits, and does not end it.
+        let is_used = || node.sessions().values().any(|s| !s.is_suspended);
+        while is_used() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
         }
         // A relay ends with its session's executor.

@@ -80,9 +80,13 @@ pub enum ToExecutor {
         wait_ms: u32,
         /// The largest allocation of the other device, bytes.
         allocation_bytes_max: u64,
+        /// The session is suspended: a keeper at the other end writes it to a disk, which takes
+        /// longer than a move.
+        is_to_disk: bool,
     },
     /// Takes a session over from the executor at the other end of a socket. Three descriptors: the
-    /// socket, the lease page, the lease's bell. Answered with [`ToManager::MoveBuilt`].
+    /// socket, the lease page, the lease's bell. To a keeper, which stores it: the socket, and a
+    /// file. Answered with [`ToManager::MoveBuilt`].
     MoveIn(SessionStart),
     /// The session that was built starts here, unless its source has changed its mind.
     MoveGo {
@@ -124,6 +128,8 @@ pub struct SessionFacts {
     pub resident_bytes: u64,
     /// Bytes of its objects in host memory only.
     pub swapped_bytes: u64,
+    /// Bytes of its objects on the disk: it is suspended.
+    pub stored_bytes: u64,
     /// Number of its command queues.
     pub queues: u32,
     /// The reason for which it cannot move; empty: it can.
@@ -321,6 +327,13 @@ pub enum ToManager {
         session: u64,
         /// The image.
         digest: String,
+    },
+    /// Sent first by the keeper of a suspended session to a manager that did not start it.
+    AdoptKeeper {
+        /// The device that the session was on.
+        device: String,
+        /// The session.
+        session: SessionStart,
     },
 }
 

@@ -70,6 +70,27 @@ pub enum Device {
         #[command(flatten)]
         json: Json,
     },
+    /// Load a device's driver anew under running programs; exit code 1 if sessions have kept the
+    /// former one
+    ///
+    /// Suspends all sessions of a device of this node, ends its executors, and resumes the sessions
+    /// in new executors, which load the driver that is installed now. If a session cannot be
+    /// suspended, nothing changes.
+    #[command(after_help = "Examples:
+  baltra device upgrade-driver gpu0
+  baltra device upgrade-driver gpu0 --force --json")]
+    UpgradeDriver {
+        /// The device, by name
+        device: String,
+        /// Continue without the sessions that cannot be suspended, which keep the former driver
+        #[arg(long)]
+        force: bool,
+        /// Give up if a running command takes longer, milliseconds, at most 10000 [default: 2000]
+        #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+        wait_ms: Option<u32>,
+        #[command(flatten)]
+        json: Json,
+    },
 }
 
 /// `baltra device drain --live`

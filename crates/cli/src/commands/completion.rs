@@ -106,7 +106,8 @@ impl Kind {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
         match (path.as_slice(), argument) {
             (["session", _], "session") => Some(Kind::Sessions),
-            (["session", _], "to") | (["accelerator", "load"] | ["run"], "device") => {
+            (["session", _], "to")
+            | (["accelerator", "load"] | ["device", "upgrade-driver"] | ["run"], "device") => {
                 Some(Kind::LocalDevices)
             }
             (["device", _] | ["instances"], "device") => Some(Kind::PoolDevices),
@@ -311,6 +312,9 @@ mod tests {
             ),
             ("baltra session move ", Kind::Sessions),
             ("baltra session move 7 --force --to ", Kind::LocalDevices),
+            ("baltra session resume ", Kind::Sessions),
+            ("baltra session resume 7 --to ", Kind::LocalDevices),
+            ("baltra device upgrade-driver ", Kind::LocalDevices),
             ("baltra device drain --wait 3 ", Kind::PoolDevices),
             ("baltra instances --device ", Kind::PoolDevices),
             ("baltra function invoke -t text/plain ", Kind::Functions),

@@ -111,7 +111,9 @@ impl Drain<'_> {
             .control
             .call(|mut c| async move { c.sessions(request).await })?;
         let own = reply.sessions.into_iter();
-        Ok(own.filter(|s| s.device == self.device).collect())
+        Ok(own
+            .filter(|s| s.device == self.device && !s.suspended)
+            .collect())
     }
 
     /// The node's other devices that serve, those with the fewest sessions first.

@@ -1,8 +1,9 @@
-//! `baltra executor`, `baltra relay` and `baltra probe`: processes that the manager starts for a
-//! tenant, for a remote client, and for listing a driver's devices. The first two have their socket
-//! to the manager as their standard input; a probe prints its result.
+//! `baltra executor`, `baltra keeper`, `baltra relay` and `baltra probe`: processes that the manager
+//! starts for a tenant, for a suspended session, for a remote client, and for listing a driver's
+//! devices. The first three have their socket to the manager as their standard input; a probe prints
+//! its result.
 
-use crate::args::{Executor, Probe, Relay};
+use crate::args::{Executor, Keeper, Probe, Relay};
 use anyhow::{Context, Result};
 use baltra_session::relay;
 use std::os::fd::{IntoRawFd, OwnedFd};
@@ -28,6 +29,19 @@ pub fn executor(args: Executor) -> Result<()> {
         contended: args.contended_ms.map(Duration::from_millis),
         memory_overcommit: args.memory_overcommit,
         memory_bytes: args.memory_bytes,
+    })
+}
+
+/// Keeps a suspended session; the control socket is the standard input.
+pub fn keeper(args: Keeper) -> Result<()> {
+    super::daemon::log_to_stderr("warn");
+    let control = take_socket()?;
+    baltra_executor::keeper::run(baltra_executor::keeper::Options {
+        control_fd: control.into_raw_fd(),
+        name: args.name,
+        bytes_max: args.bytes_max,
+        sandbox: !args.no_sandbox,
+        adopt: args.adopt,
     })
 }
 

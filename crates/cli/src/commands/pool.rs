@@ -148,6 +148,12 @@ pub fn device(command: Device, paths: &PathOptions) -> Result<ExitCode> {
             println!("{device} takes instances");
             Ok(ExitCode::SUCCESS)
         }
+        Device::UpgradeDriver {
+            device,
+            force,
+            wait_ms,
+            json,
+        } => super::upgrade::driver(&device, (wait_ms, force), paths, json.json),
         Device::Drain {
             device,
             live,

@@ -1,16 +1,17 @@
 //! `baltra session`
 
 use crate::args::Session;
-use crate::control::Control;
+use crate::control::{Client, Control};
 use crate::output::{self, Table};
 use anyhow::Result;
 use baltra_api::control as proto;
 use baltra_manager::options::PathOptions;
 use serde_json::json;
+use std::time::Duration;
 
 /// `baltra session`
 pub fn session(paths: &PathOptions, command: Session) -> Result<()> {
-    let control = Control::connect(paths)?;
+    let mut control = Control::connect(paths)?;
     match command {
         Session::Ls(json) => list(control, json.json),
         Session::Move {
@@ -28,7 +29,76 @@ pub fn session(paths: &PathOptions, command: Session) -> Result<()> {
             };
             move_one(control, request, json.json)
         }
+        Session::Suspend {
+            session,
+            wait_ms,
+            json,
+        } => {
+            let reply = suspend(&mut control, session, wait_ms)?;
+            print_moved(session, &reply, json.json, "suspended");
+            Ok(())
+        }
+        Session::Resume {
+            session,
+            to,
+            force,
+            json,
+        } => {
+            let reply = resume(&mut control, session, to, force)?;
+            let what = format!("resumed on {}", reply.to);
+            print_moved(session, &reply, json.json, &what);
+            Ok(())
+        }
     }
+}
+
+/// Writing or reading a session's state takes at most this long: longer than the manager's limit.
+const DISK_MAX: Duration = Duration::from_secs(700);
+
+/// Suspends a session.
+pub fn suspend(
+    control: &mut Control,
+    session: u64,
+    wait_ms: Option<u32>,
+) -> Result<proto::MoveSessionReply> {
+    let request = proto::SuspendSessionRequest { session, wait_ms };
+    let call = |mut c: Client| async move { c.suspend_session(request).await };
+    control.call_within(DISK_MAX, call)
+}
+
+/// Resumes a session; without `device` on the one that it was on.
+pub fn resume(
+    control: &mut Control,
+    session: u64,
+    device: Option<String>,
+    force: bool,
+) -> Result<proto::MoveSessionReply> {
+    let request = proto::ResumeSessionRequest {
+        session,
+        device,
+        force,
+    };
+    let call = |mut c: Client| async move { c.resume_session(request).await };
+    control.call_within(DISK_MAX, call)
+}
+
+fn print_moved(session: u64, moved: &proto::MoveSessionReply, as_json: bool, what: &str) {
+    if as_json {
+        return output::json(&moved_json(session, moved));
+    }
+    println!(
+        "session {session} {what} in {:.1} ms, {:.1} MB copied",
+        moved.took_us as f64 / 1e3,
+        moved.bytes as f64 / 1e6,
+    );
+}
+
+fn moved_json(session: u64, moved: &proto::MoveSessionReply) -> serde_json::Value {
+    json!({
+        "session": session, "from": moved.from, "to": moved.to,
+        "took_us": moved.took_us, "stopped_us": moved.stopped_us, "bytes": moved.bytes,
+        "stopped_bytes": moved.stopped_bytes, "stopped_objects": moved.stopped_objects,
+    })
 }
 
 fn list(mut control: Control, as_json: bool) -> Result<()> {
@@ -43,8 +113,9 @@ fn list(mut control: Control, as_json: bool) -> Result<()> {
                 "resident_bytes": known(s, s.resident_bytes),
                 "swapped_bytes": known(s, s.swapped_bytes),
                 "queues": known(s, s.queues.into()),
-                "can_move": s.described && s.obstacle.is_empty(),
-                "obstacle": s.obstacle,
+                "can_move": s.described && s.obstacle.is_empty() && !s.suspended,
+                "obstacle": s.obstacle, "suspended": s.suspended,
+                "stored_bytes": known(s, s.stored_bytes),
             })
         });
         output::json(&json!(sessions.collect::<Vec<_>>()));
@@ -64,6 +135,8 @@ fn list(mut control: Control, as_json: bool) -> Result<()> {
     for s in reply.sessions {
         let known = |text: String| if s.described { text } else { "?".into() };
         let moves = match s.obstacle.as_str() {
+            _ if s.suspended && !s.described => "suspended".into(),
+            _ if s.suspended => format!("suspended, {} on disk", output::bytes(s.stored_bytes)),
             "" if !s.described => "? (its executor does not answer)".into(),
             "" => "yes".into(),
             obstacle => format!("no: {obstacle}"),
@@ -88,11 +161,7 @@ fn move_one(mut control: Control, request: proto::MoveSessionRequest, as_json: b
     let session = request.session;
     let moved = control.call(|mut c| async move { c.move_session(request).await })?;
     if as_json {
-        output::json(&json!({
-            "session": session, "from": moved.from, "to": moved.to,
-            "took_us": moved.took_us, "stopped_us": moved.stopped_us, "bytes": moved.bytes,
-            "stopped_bytes": moved.stopped_bytes, "stopped_objects": moved.stopped_objects,
-        }));
+        output::json(&moved_json(session, &moved));
         return Ok(());
     }
     let ms = |us: u64| us as f64 / 1e3;

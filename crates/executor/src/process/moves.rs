@@ -1,7 +1,7 @@
 //! Sessions that come from other executors, or go there.
 
 use super::Server;
-use crate::session::moving::link::{move_in, move_out, Import};
+use crate::session::moving::link::{move_in, move_out, Import, Terms};
 use anyhow::Context as _;
 use baltra_channel::Channel;
 use baltra_ring::Locked;
@@ -9,7 +9,6 @@ use baltra_wire::executor::{SessionStart, ToManager};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// Sessions described in one packet.
 const DESCRIBED_MAX: usize = 256;
@@ -76,12 +75,7 @@ impl Server {
     }
 
     /// Moves a session to another executor.
-    pub(super) fn move_out(
-        &mut self,
-        session: u64,
-        (wait_ms, allocation_bytes_max): (u32, u64),
-        fds: Vec<OwnedFd>,
-    ) {
+    pub(super) fn move_out(&mut self, session: u64, terms: Terms, fds: Vec<OwnedFd>) {
         let started = self
             .sessions
             .get(&session)
@@ -92,10 +86,8 @@ impl Server {
                     .into_iter()
                     .next()
                     .context("no descriptor came with it")?;
-                let wait = Duration::from_millis(wait_ms.into());
                 self.moves.spawn(session, move || {
-                    let channel = Channel::new(fd);
-                    let moved = move_out(&own, &channel, wait, allocation_bytes_max);
+                    let moved = move_out(&own, &Channel::new(fd), terms);
                     moved.err().map(News::Failed)
                 })
             });

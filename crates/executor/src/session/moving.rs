@@ -14,7 +14,7 @@ mod ahead;
 mod export;
 mod import;
 pub mod link;
-mod stream;
+pub(crate) mod stream;
 mod window;
 
 pub(super) use ahead::{track, Tracker};
@@ -63,7 +63,7 @@ fn file_of(bytes: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// A private copy of the first bytes of a file.
-fn bytes_of(fd: &OwnedFd, len: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn bytes_of(fd: &OwnedFd, len: u64) -> io::Result<Vec<u8>> {
     if len > MESSAGE_BYTES_MAX {
         return Err(io::ErrorKind::InvalidData.into());
     }
@@ -95,6 +95,7 @@ impl Session {
             session: self.start.session,
             resident_bytes,
             swapped_bytes,
+            stored_bytes: 0,
             queues: open as u32,
             obstacle: self.obstacle().unwrap_or_default(),
         }

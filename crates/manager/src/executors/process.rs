@@ -122,6 +122,27 @@ impl Launch {
         });
         Ok(process)
     }
+
+    /// Starts a keeper, for a session's state of at most `bytes_max`.
+    pub fn keep(&self, bytes_max: u64) -> io::Result<Process> {
+        let (ours, theirs) = Channel::pair()?;
+        let mut command = crate::drivers::program(&self.program);
+        command
+            .arg("keeper")
+            .arg("--name")
+            .arg(&self.device)
+            .arg("--bytes-max")
+            .arg(bytes_max.to_string())
+            .arg("--adopt")
+            .arg(&self.adopt)
+            .stdin(Stdio::from(theirs.into_fd()))
+            .stdout(Stdio::null());
+        if !self.sandbox {
+            command.arg("--no-sandbox");
+        }
+        let child = command.spawn()?;
+        Process::new(ours, child.id(), Some(child))
+    }
 }
 
 /// A running executor: its control socket and a reliable way to kill it.

@@ -28,38 +28,45 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The target may build programs for this long while the session runs.
-const PREPARE_MAX: Duration = Duration::from_secs(25);
+pub(crate) const PREPARE_MAX: Duration = Duration::from_secs(25);
 /// The first copy may take this long.
 const AHEAD_MAX: Duration = Duration::from_secs(40);
 /// The target may make the rest for this long, and contents may be copied for as long, while the
 /// session is stopped.
-const BUILD_MAX: Duration = Duration::from_secs(15);
+pub(crate) const BUILD_MAX: Duration = Duration::from_secs(15);
+/// Each of both copies may take this long if the target writes them to a disk.
+const DISK_MAX: Duration = Duration::from_secs(240);
 /// The other end reads its messages within this.
 const SEND_MAX: Duration = Duration::from_secs(10);
 
-pub(super) fn lost(error: std::io::Error) -> String {
+pub(crate) fn lost(error: std::io::Error) -> String {
     format!("the connection of the two executors failed: {error}")
 }
 
-pub(super) fn limit(channel: &Channel, receive: Duration) -> Result<(), String> {
+pub(crate) fn limit(channel: &Channel, receive: Duration) -> Result<(), String> {
     let set = |which, time| set_socket_timeout(channel.as_fd(), which, Some(time));
     set(Timeout::Send, SEND_MAX)
         .and_then(|()| set(Timeout::Recv, receive))
         .map_err(|e| lost(e.into()))
 }
 
+/// What the manager allows a move.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// How long commands in flight may take.
+    pub wait: Duration,
+    /// The largest allocation of the other device, bytes.
+    pub allocation_bytes_max: u64,
+    /// The target writes the session to a disk.
+    pub is_to_disk: bool,
+}
+
 /// Moves a session to the executor at the other end; on an error it continues here, or has ended.
-/// `wait`: how long its commands in flight may take.
-pub fn move_out(
-    session: &Arc<Session>,
-    channel: &Channel,
-    wait: Duration,
-    allocation_bytes_max: u64,
-) -> Result<(), String> {
+pub fn move_out(session: &Arc<Session>, channel: &Channel, terms: Terms) -> Result<(), String> {
     if session.is_moving.swap(true, Ordering::AcqRel) {
         return Err("it is being moved already".into());
     }
-    let moved = Source { session, channel }.run(wait, allocation_bytes_max);
+    let moved = Source { session, channel }.run(terms);
     session.tracker.stop();
     session.is_moving.store(false, Ordering::Release);
     moved
@@ -71,7 +78,17 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    fn run(&self, wait: Duration, allocation_bytes_max: u64) -> Result<(), String> {
+    fn run(&self, terms: Terms) -> Result<(), String> {
+        let Terms {
+            wait,
+            allocation_bytes_max,
+            is_to_disk,
+        } = terms;
+        let (ahead_max, rest_max) = if is_to_disk {
+            (DISK_MAX, DISK_MAX)
+        } else {
+            (AHEAD_MAX, BUILD_MAX)
+        };
         if self.session.is_closed() {
             return Err("it has ended".into());
         }
@@ -88,7 +105,7 @@ impl Source<'_> {
         let mut planned = self.send_plan()?;
         self.prepared()?;
         let mut copies = Copies::default();
-        let mut stream = self.copy_ahead(wait, &mut planned, &mut copies)?;
+        let mut stream = self.copy_ahead((wait, ahead_max), &mut planned, &mut copies)?;
         limit(self.channel, BUILD_MAX)?;
         let stopped_ns = monotonic_ns();
         let frozen = Frozen::stop(self.session, wait).map_err(|why| {
@@ -102,7 +119,7 @@ impl Source<'_> {
             frozen.resume();
             return Err(obstacle);
         }
-        let until = Instant::now() + BUILD_MAX;
+        let until = Instant::now() + rest_max;
         let sent = self.send_rest(&frozen, (stopped_ns, until), &planned, &mut stream, copies);
         match sent.and_then(|()| started(self.channel)) {
             Ok(()) => {
@@ -123,7 +140,7 @@ impl Source<'_> {
     /// Makes objects at the target, and copies their contents, while the session runs.
     fn copy_ahead(
         &self,
-        wait: Duration,
+        (wait, most): (Duration, Duration),
         planned: &mut HashSet<u64>,
         copies: &mut Copies,
     ) -> Result<Option<Stream<'_>>, String> {
@@ -131,7 +148,7 @@ impl Source<'_> {
         if roots.is_empty() {
             return Ok(None);
         }
-        let mut stream = self.stream(&roots, Instant::now() + AHEAD_MAX)?;
+        let mut stream = self.stream(&roots, Instant::now() + most)?;
         stream.takes_turns = true;
         planned.extend(state.steps.iter().map(|step| step.number));
         self.send_part(&state)?;
@@ -237,7 +254,7 @@ impl Source<'_> {
 }
 
 /// Whether the session has started at the target: decided once and for all.
-pub(super) fn started(channel: &Channel) -> Result<(), String> {
+pub(crate) fn started(channel: &Channel) -> Result<(), String> {
     let first = answer(channel);
     let decision = match first {
         Err(reason) => {
@@ -255,7 +272,7 @@ pub(super) fn started(channel: &Channel) -> Result<(), String> {
 }
 
 /// The target's next message.
-pub(super) fn answer(channel: &Channel) -> Result<ToSource, String> {
+pub(crate) fn answer(channel: &Channel) -> Result<ToSource, String> {
     match channel.receive() {
         Ok(Some((message, _))) => Ok(message),
         Ok(None) => Err("the other executor has ended, or given the session up".into()),
@@ -326,16 +343,17 @@ struct Complete {
     window: Option<(Transfers, Window)>,
 }
 
+/// The source's next message.
+pub(crate) fn receive(channel: &Channel) -> Result<(ToTarget, Vec<OwnedFd>), String> {
+    let message = channel.receive().map_err(lost)?;
+    message.ok_or_else(|| "the other executor has ended, or changed its mind".into())
+}
+
 struct Target<'a> {
     channel: &'a Channel,
 }
 
 impl Target<'_> {
-    fn receive(&self) -> Result<(ToTarget, Vec<OwnedFd>), String> {
-        let message = self.channel.receive().map_err(lost)?;
-        message.ok_or_else(|| "the other executor has ended, or changed its mind".into())
-    }
-
     fn build(
         &self,
         shared: Arc<Shared>,
@@ -344,7 +362,7 @@ impl Target<'_> {
         made: &mut Option<Arc<Session>>,
     ) -> Result<Complete, String> {
         limit(self.channel, PREPARE_MAX)?;
-        let (ToTarget::Plan { len }, fds) = self.receive()? else {
+        let (ToTarget::Plan { len }, fds) = receive(self.channel)? else {
             return Err("the other executor sends no plan".into());
         };
         let fds = <[OwnedFd; 3]>::try_from(fds);
@@ -363,7 +381,7 @@ impl Target<'_> {
     fn receive_rest(&self, mut importer: Importer) -> Result<Complete, String> {
         let mut stopped: Option<(u64, Made)> = None;
         loop {
-            let (message, fds) = self.receive()?;
+            let (message, fds) = receive(self.channel)?;
             match message {
                 ToTarget::Arenas(arenas) => importer.arenas(arenas, fds)?,
                 ToTarget::Pending => importer.session.inbox.restore(fds),
