@@ -275,13 +275,16 @@ impl Moves {
 
     /// The executor reports that the session has not moved. The source decides, while there is one.
     pub fn failed(&self, executor: u64, session: u64, reason: &str) {
-        let moves = self.moves.locked();
-        let Some(Some(own)) = moves.get(&session) else {
+        let mut moves = self.moves.locked();
+        let Some(Some(own)) = moves.get_mut(&session) else {
             return;
         };
         let decides = own.source == executor || own.is_source_out && own.target == executor;
         if decides {
             let _ = own.result.send(Err(reason.to_owned()));
+        } else if own.target == executor {
+            // The source may have ended already, which another thread is about to report.
+            own.is_target_out = true;
         }
     }
 
