@@ -390,8 +390,7 @@ impl Session {
         if let Ok(queue) = self.objects.queue(id) {
             queue.keep(self.ledger.recipe(id));
         }
-        self.ledger.remove(id);
-        match self.objects.remove(id) {
+        match self.ledger.remove_with(id, || self.objects.remove(id)) {
             Some(Object::Memory(memory)) if notify => {
                 let notices = self.notices.clone();
                 notices.owe(id);

@@ -231,8 +231,16 @@ impl Ledger {
 
     /// The object's id is released.
     pub fn remove(&self, id: Id) {
-        let gone = self.recipes.locked().remove(&id);
+        self.remove_with(id, || ());
+    }
+
+    /// As [`Ledger::remove`], together with the object: nobody finds one without the other.
+    pub fn remove_with<T>(&self, id: Id, remove: impl FnOnce() -> T) -> T {
+        let mut recipes = self.recipes.locked();
+        let (gone, removed) = (recipes.remove(&id), remove());
+        drop(recipes);
         drop(gone);
+        removed
     }
 
     /// The object's recipe.

@@ -115,7 +115,7 @@ impl Session {
         if !self.svm.locked().is_empty() {
             return Some("it has shared virtual memory".into());
         }
-        let mut unknown: Option<Id> = None;
+        let mut unknown = Vec::new();
         for (id, object) in self.objects.all() {
             match object {
                 Object::Device(_) => return Some("it has sub-devices".into()),
@@ -129,11 +129,11 @@ impl Session {
                 Object::Kernel(kernel) if has_variables(&kernel.program) => {
                     return Some(VARIABLES.into());
                 }
-                _ if self.ledger.recipe(id).is_none() => unknown = Some(id),
+                _ if self.ledger.recipe(id).is_none() => unknown.push(id),
                 _ => {}
             }
         }
-        if let Some(id) = unknown {
+        if let Some(id) = unknown.into_iter().find(|id| self.lacks_records(*id)) {
             return Some(format!(
                 "its object {id} cannot be made again from its records"
             ));
@@ -142,5 +142,13 @@ impl Session {
             return Some("a program was made from programs that it no longer has".into());
         }
         None
+    }
+
+    /// Whether an object has no records, also once what is being made has them.
+    fn lacks_records(&self, id: Id) -> bool {
+        // Held by the control thread from an object's creation to its record.
+        let _made = self.control.locked();
+        let lacks = self.builder.is_idle() && self.ledger.recipe(id).is_none();
+        lacks && self.objects.creation(id).is_ok()
     }
 }
