@@ -144,10 +144,13 @@ impl Session {
         None
     }
 
-    /// Whether an object has no records, also once what is being made has them.
+    /// Whether an object has no records while nothing is being made. What is being made gets them
+    /// later: once the session is stopped, the answer is exact.
     fn lacks_records(&self, id: Id) -> bool {
-        // Held by the control thread from an object's creation to its record.
-        let _made = self.control.locked();
+        // Held by the control thread from an object's creation to its record, maybe for long.
+        let Ok(_made) = self.control.try_lock() else {
+            return false;
+        };
         let lacks = self.builder.is_idle() && self.ledger.recipe(id).is_none();
         lacks && self.objects.creation(id).is_ok()
     }
