@@ -33,7 +33,11 @@ class Programs:
         return [log.read_text().count("\nround ") for log in self.logs]
 
     def failed(self):
-        return [at for at, program in enumerate(self.running) if program.poll() is not None]
+        """The programs that have ended, each with the last line that it wrote."""
+        for at, program in enumerate(self.running):
+            if program.poll() is not None:
+                lines = self.logs[at].read_text().splitlines()
+                yield f"program {at} ended with {program.returncode}: {lines[-1] if lines else ''}"
 
     def end(self):
         for program in self.running:
@@ -80,7 +84,10 @@ def intervals(options, programs, upgrade):
         time.sleep(options.seconds)
         made = [now - then for now, then in zip(programs.rounds(), before)]
         print(f"rounds in {options.seconds} s: {' '.join(map(str, made))}", flush=True)
-        goes_on &= min(made) > 0 and not programs.failed()
+        failed = list(programs.failed())
+        if failed:
+            print(*failed, sep="\n", flush=True)
+        goes_on &= min(made) > 0 and not failed
     return goes_on
 
 

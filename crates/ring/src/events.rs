@@ -203,6 +203,11 @@ impl EventTable {
         Some(first)
     }
 
+    /// Whether a slot is free.
+    pub fn has_free(&self) -> bool {
+        !self.free.locked().slots.is_empty()
+    }
+
     /// Takes a free slot; `None` if all are in use.
     pub fn alloc(&self) -> Option<u64> {
         let (slot, generation) = self.free.locked().slots.pop()?;

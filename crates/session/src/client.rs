@@ -32,7 +32,7 @@ use sha2::{Digest, Sha256};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The first version with [`Control::QueueRun`] and [`Request::Creation`].
@@ -193,6 +193,7 @@ impl Client {
             freed: Mutex::default(),
             queues: Mutex::default(),
             draining: false.into(),
+            growing: Mutex::default(),
             objects: 0.into(),
             next_id: 1.into(),
             next_call: 1.into(),
@@ -308,56 +309,20 @@ impl Client {
     }
 
     /// Opens a command queue.
-    pub fn open_queue(
-        self: &Arc<Self>,
-        context: Id,
-        device: Id,
-        properties: u64,
-    ) -> Result<Arc<Queue>, Lost> {
-        let queue = Queue::open(&self.shared, context, device, properties)?;
-        let mut queues = lock(&self.shared.queues);
-        queues.retain(|q| q.strong_count() > 0);
-        queues.push(Arc::downgrade(&queue));
-        Ok(queue)
+    pub fn open_queue(&self, context: Id, device: Id, properties: u64) -> Result<Queue, Lost> {
+        Queue::open(&self.shared, context, device, properties)
     }
 
     /// Releases an object after the commands enqueued so far; `freed` is called when the driver has
     /// released it (or the session is lost).
     pub fn release(&self, id: Id, freed: Option<Freed>) -> Result<(), Lost> {
-        let notify = freed.is_some();
-        let after = self.pending();
-        if let Some(freed) = freed {
-            if let Err(lost) = self.shared.check() {
-                freed();
-                return Err(lost);
-            }
-            lock(&self.shared.freed).insert(id, freed);
-        }
-        let sent = self.control(&Control::Release {
-            id,
-            after: &after,
-            notify,
-        });
-        if sent.is_err() {
-            if let Some(freed) = lock(&self.shared.freed).remove(&id) {
-                freed();
-            }
-        }
-        sent
+        self.shared.release(id, freed)
     }
 
     /// Number of commands in each queue that has outstanding ones, as [`Control::Release`] and
     /// [`Control::SvmFree`] need it.
     pub fn pending(&self) -> Vec<u8> {
-        let mut after = Vec::new();
-        for queue in lock(&self.shared.queues).iter().filter_map(Weak::upgrade) {
-            let pushed = queue.pushed();
-            if queue.completed() < pushed {
-                after.extend_from_slice(&queue.id().to_le_bytes());
-                after.extend_from_slice(&pushed.to_le_bytes());
-            }
-        }
-        after
+        self.shared.pending()
     }
 
     /// The event table.
@@ -371,7 +336,7 @@ impl Client {
             if let Some(event) = self.shared.events.alloc() {
                 return Ok(event);
             }
-            self.shared.grow_events()?;
+            self.shared.free_events()?;
         }
     }
 
@@ -438,7 +403,7 @@ impl Client {
         self.shared.control_count()
     }
 
-    /// Adds the next segment of event slots.
+    /// Adds the next segment of event slots; not by several threads at once.
     pub(crate) fn grow_events(&self) -> Result<(), Lost> {
         self.shared.grow_events()
     }

@@ -76,6 +76,15 @@ fn test_a_command_has_times_once_a_command_that_waited_for_it_is_complete() {
 }
 
 #[test]
+fn test_the_table_of_events_grows_while_several_threads_enqueue() {
+    let both = Both::start();
+    for answer in both.run("many_events", &["6", "6000"]) {
+        assert_done(&answer);
+    }
+    nothing_panicked(&both.daemon);
+}
+
+#[test]
 fn test_thousands_of_queues_are_had_and_used() {
     let both = Both::start();
     // The pause exceeds the idle timeout of a queue's thread.

@@ -48,7 +48,7 @@ impl Handler for Silent {
 struct Session {
     client: Arc<Client>,
     context: Id,
-    queue: Arc<Queue>,
+    queue: Queue,
 }
 
 impl Session {

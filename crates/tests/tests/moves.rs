@@ -478,6 +478,30 @@ fn test_programs_give_the_native_answers_while_their_sessions_move_all_the_time(
     nothing_panicked(&daemon);
 }
 
+#[test]
+fn test_first_transfers_of_several_threads_leave_no_queue_behind_that_a_move_would_run() {
+    const THREADS: u64 = 6;
+    let daemon = two("host_memory = false");
+    let program = compile("first_transfers");
+    let mut command = through_with(&daemon, &["--tenant", "red", "--device", "a"], program);
+    command.args([&THREADS.to_string(), "8"]);
+    let mut program = Running::start(command);
+    program.wait_line("context 7");
+    program.wait_progress();
+    let (session, _) = only(&daemon);
+    // The library has one queue for each direction.
+    until("only its own queues are open", || {
+        json(&daemon, &["session", "ls"])[0]["queues"] == THREADS + 2
+    })
+    .unwrap();
+    for device in ["b", "a", "b"] {
+        must_move(&daemon, session, device);
+        program.wait_progress();
+    }
+    drop(program);
+    nothing_panicked(&daemon);
+}
+
 /// How often a process is killed in each test: `BALTRA_KILLS`.
 fn kills() -> usize {
     let times = std::env::var("BALTRA_KILLS");

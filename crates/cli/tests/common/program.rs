@@ -64,7 +64,7 @@ impl Tenant {
     }
 
     /// Enqueues a command that waits until [`Tenant::go_on`].
-    pub fn be_busy(&self) -> (Arc<Queue>, Event) {
+    pub fn be_busy(&self) -> (Queue, Event) {
         let queue = self.client.open_queue(self.context, 0, 0).unwrap();
         let gate = self.client.new_event().unwrap();
         queue.push(0, &[gate], &Operation::Marker).unwrap();
@@ -73,7 +73,7 @@ impl Tenant {
     }
 
     /// Starts that command, and waits for its end.
-    pub fn go_on(&self, (queue, gate): (Arc<Queue>, Event)) {
+    pub fn go_on(&self, (queue, gate): (Queue, Event)) {
         let done = Control::UserEvent {
             event: gate,
             status: 0,

@@ -67,7 +67,7 @@ pub struct Bounds {
 /// A queue and its calls.
 pub struct Lane {
     program: Arc<Program>,
-    queue: Arc<Queue>,
+    queue: Queue,
     implementation: usize,
     bounds: Bounds,
     backlog: Arc<Backlog>,
@@ -229,7 +229,7 @@ impl Lane {
     /// A lane for a new queue; [`Lane::run`] serves it.
     pub fn new(
         program: &Arc<Program>,
-        queue: Arc<Queue>,
+        queue: Queue,
         implementation: usize,
         bounds: Bounds,
         backlog: &Arc<Backlog>,

@@ -178,15 +178,16 @@ impl InOrder {
                 return Ok(());
             }
         }
-        if event != 0 && !self.base.session.board.exists(event) {
-            return Err(Violation::new("an event outside the event table"));
-        }
         if !self.base.session.has_reached(command.after_control) {
             self.flush();
             if !self.base.session.control_reached(command.after_control) {
                 self.put_off(number, event, record);
                 return Ok(());
             }
+        }
+        // The message that adds its slot may be the last one before the command.
+        if event != 0 && !self.base.session.board.exists(event) {
+            return Err(Violation::new("an event outside the event table"));
         }
         let waits = match self.resolve(&command) {
             Ready::Now(waits) => waits,
@@ -322,6 +323,8 @@ impl InOrder {
     /// take the results of the command for complete, because the count of completed commands
     /// includes it.
     fn drop_command(&mut self, number: u64, event: Event) {
+        let has_slot = self.base.session.board.exists(event);
+        let event = if has_slot { event } else { 0 };
         self.finished(number, event, CL_DEVICE_NOT_AVAILABLE, [0; 4]);
     }
 

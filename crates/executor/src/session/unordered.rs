@@ -238,9 +238,6 @@ impl Unordered {
         while self.open.len() < OPEN_MAX && self.base.take(&mut record)? {
             let command: Command = decode(&record)?;
             let event = command.event;
-            if event != 0 && !self.base.session.board.exists(event) {
-                return Err(Violation::new("an event outside the event table"));
-            }
             let order = Order::of(&command);
             self.open.push_back(Open {
                 event,
@@ -284,6 +281,10 @@ impl Unordered {
                 self.lane.flush();
             }
             let reached = self.base.session.control_reached(command.after_control);
+            // The message that adds its slot may be the last one before the command.
+            if reached && event != 0 && !self.base.session.board.exists(event) {
+                return Err(Violation::new("an event outside the event table"));
+            }
             let bare = command.waits.is_empty();
             let free = match order {
                 Order::Waits => true,

@@ -5,7 +5,6 @@ use crate::core::callback;
 use crate::core::device::Device;
 use crate::core::lost;
 use crate::core::object::{Class, Object, Ref};
-use crate::core::queue::give_up;
 use crate::core::session::Session;
 use crate::core::svm;
 use crate::core::transfer::PendingReads;
@@ -33,7 +32,9 @@ pub struct Member {
     pub blocks: Blocks,
     /// The library's own queues: to the device, from it ([`Member::mover`]), and from it behind
     /// other commands ([`Member::follower`]).
-    movers: [OnceLock<Arc<Queue>>; 3],
+    movers: [OnceLock<Queue>; 3],
+    /// Held while one of them is opened.
+    opening: Mutex<()>,
     /// Whether large transfers have been prepared ([`crate::core::pieces::prepare`]).
     pub prepared: AtomicBool,
     /// Slots of events that are released but whose commands are not complete.
@@ -70,7 +71,7 @@ impl Member {
 
     /// The library's own queue for bytes in this direction: large transfers, and moves of memory
     /// objects between members. Its commands wait for no events, so that it always progresses.
-    pub fn mover(&self, direction: Direction) -> Result<&Arc<Queue>, i32> {
+    pub fn mover(&self, direction: Direction) -> Result<&Queue, i32> {
         self.own_queue(match direction {
             Direction::Write => 0,
             Direction::Read => 1,
@@ -78,12 +79,16 @@ impl Member {
     }
 
     /// The library's own queue for reads that wait for earlier commands.
-    pub fn follower(&self) -> Result<&Arc<Queue>, i32> {
+    pub fn follower(&self) -> Result<&Queue, i32> {
         self.own_queue(2)
     }
 
-    fn own_queue(&self, index: usize) -> Result<&Arc<Queue>, i32> {
+    fn own_queue(&self, index: usize) -> Result<&Queue, i32> {
         let mover = &self.movers[index];
+        if let Some(mover) = mover.get() {
+            return Ok(mover);
+        }
+        let _one_at_a_time = self.opening.locked();
         if let Some(mover) = mover.get() {
             return Ok(mover);
         }
@@ -169,6 +174,7 @@ impl Context {
                 blocks: Blocks::new(&session.client),
                 session,
                 movers: Default::default(),
+                opening: Mutex::default(),
                 prepared: AtomicBool::new(false),
                 orphans: Mutex::default(),
                 orphan_count: AtomicUsize::new(0),
@@ -244,11 +250,10 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        for member in &self.members {
+        for member in &mut self.members {
             member.session.forget(member.id);
-            for mover in member.movers.iter().filter_map(OnceLock::get) {
-                give_up(&member.client, mover);
-            }
+            // The executor makes and releases objects in this order.
+            drop(std::mem::take(&mut member.movers));
             // A lost session has released everything.
             let _ = member.client.release(member.id, None);
         }

@@ -17,7 +17,6 @@ use baltra_session::client::{Block, Queue as Channel};
 use baltra_wire::{Direction, Event as Slot, Id, Operation, Payload};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
 
 /// Longer transfers go in pieces.
 pub const WHOLE_BYTES: usize = 4 << 20;
@@ -46,7 +45,7 @@ struct Piece {
 /// One transfer.
 struct Pieces<'a> {
     member: &'a Member,
-    channel: &'a Arc<Channel>,
+    channel: &'a Channel,
     operation: &'a MakeOperation,
     flying: VecDeque<Piece>,
 }

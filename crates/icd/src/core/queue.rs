@@ -17,7 +17,7 @@ use crate::core::pool::Place;
 use crate::core::transfer::Target;
 use baltra_opencl::*;
 use baltra_ring::Locked;
-use baltra_session::client::{Client, Queue as Channel};
+use baltra_session::client::Queue as Channel;
 use baltra_steps::{Step, Steps};
 use baltra_wire::{Event as Slot, Operation};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -78,6 +78,8 @@ impl Behind {
 
 /// One `cl_command_queue`.
 pub struct Queue {
+    /// The queue's end in the session, released before the context.
+    pub channel: Channel,
     /// The context.
     pub context: Ref<Context>,
     /// The device.
@@ -86,8 +88,6 @@ pub struct Queue {
     pub member: usize,
     /// On a pool, what counts it as one of that member's.
     _place: Option<Place>,
-    /// The queue's end in the session.
-    pub channel: Arc<Channel>,
     /// `cl_command_queue_properties`
     pub properties: u64,
     /// `CL_QUEUE_PROPERTIES_ARRAY`
@@ -531,19 +531,4 @@ impl Object<Queue> {
 
 fn in_order(properties: u64) -> bool {
     properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE as u64 == 0
-}
-
-/// Releases a queue's channel. Its ring stays in use until the executor confirms the release.
-pub fn give_up(client: &Client, channel: &Arc<Channel>) {
-    channel.flush();
-    let id = channel.id();
-    let channel = channel.clone();
-    // A lost session has released everything.
-    let _ = client.release(id, Some(Box::new(move || drop(channel))));
-}
-
-impl Drop for Queue {
-    fn drop(&mut self) {
-        give_up(&self.here().client, &self.channel);
-    }
 }

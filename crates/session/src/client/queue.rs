@@ -6,6 +6,7 @@ use baltra_ring::{Full, Locked, Producer, Progress, RING_HEADER_BYTES};
 use baltra_wire::opencl::OUT_OF_HOST_MEMORY;
 use baltra_wire::{encode, Command, Control, Event, Id, Operation, Waits};
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Data bytes of a queue's ring: about two thousand launches.
@@ -39,7 +40,32 @@ impl Channel {
 }
 
 /// A command queue: commands are pushed, and the number of complete ones is read. Thread-safe.
-pub struct Queue {
+///
+/// Dropped, it is released: the executor still carries out its commands, and reads its ring until
+/// it confirms the release.
+pub struct Queue(Arc<OpenQueue>);
+
+impl Deref for Queue {
+    type Target = OpenQueue;
+
+    fn deref(&self) -> &OpenQueue {
+        &self.0
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.flush();
+        let open = self.0.clone();
+        // A lost session has released everything.
+        let _ = self
+            .shared
+            .release(self.id, Some(Box::new(move || drop(open))));
+    }
+}
+
+/// A command queue that the executor may still access.
+pub struct OpenQueue {
     id: Id,
     shared: Arc<Shared>,
     channel: Mutex<Channel>,
@@ -54,7 +80,7 @@ impl Queue {
         context: Id,
         device: Id,
         properties: u64,
-    ) -> Result<Arc<Queue>, Lost> {
+    ) -> Result<Queue, Lost> {
         let ring = shared.allocate(baltra_ring::ring_bytes(RING_BYTES) as u64, 128)?;
         // Only the written part is mapped here, so that unused pages are not populated.
         let header = ring.range().slice(0, RING_HEADER_BYTES as u64);
@@ -76,7 +102,7 @@ impl Queue {
             ring: ring.payload(),
         })?;
         shared.confirm(id)?;
-        Ok(Arc::new(Queue {
+        let open = Arc::new(OpenQueue {
             id,
             shared: shared.clone(),
             channel: Mutex::new(Channel {
@@ -89,9 +115,15 @@ impl Queue {
             }),
             progress,
             _ring: ring,
-        }))
+        });
+        let mut queues = shared.queues.locked();
+        queues.retain(|q| q.strong_count() > 0);
+        queues.push(Arc::downgrade(&open));
+        Ok(Queue(open))
     }
+}
 
+impl OpenQueue {
     /// Its id.
     pub fn id(&self) -> Id {
         self.id

@@ -1,6 +1,7 @@
 //! The state of a session that its threads and its handles share.
 
-use super::{arena, notices, Block, Handler, Lost, Peer, Queue, RECENT};
+use super::queue::OpenQueue;
+use super::{arena, notices, Block, Handler, Lost, Peer, RECENT};
 use baltra_ring::{EventTable, Locked, Memory, Producer, Waker};
 use baltra_wire::opencl::{DEVICE_NOT_AVAILABLE, OUT_OF_HOST_MEMORY, OUT_OF_RESOURCES};
 use baltra_wire::{encode, Call, Completion, Control, Event, Id, Reply, Request, Welcome};
@@ -34,8 +35,10 @@ pub(crate) struct Shared {
     pub(super) calls: Mutex<HashMap<Call, Replied>>,
     pub(super) watches: Mutex<HashMap<Event, Vec<Watcher>>>,
     pub(super) freed: Mutex<HashMap<Id, Freed>>,
-    pub(super) queues: Mutex<Vec<Weak<Queue>>>,
+    pub(super) queues: Mutex<Vec<Weak<OpenQueue>>>,
     pub(super) draining: AtomicBool,
+    /// Held while the table of events grows.
+    pub(super) growing: Mutex<()>,
     /// Number of objects created and not released.
     pub(super) objects: AtomicU32,
     pub(super) next_id: AtomicU32,
@@ -165,6 +168,49 @@ impl Shared {
         Err(Lost(code))
     }
 
+    /// As [`super::Client::release`].
+    pub(super) fn release(&self, id: Id, freed: Option<Freed>) -> Result<(), Lost> {
+        let notify = freed.is_some();
+        let after = self.pending();
+        if let Some(freed) = freed {
+            if let Err(lost) = self.check() {
+                freed();
+                return Err(lost);
+            }
+            lock(&self.freed).insert(id, freed);
+        }
+        let sent = self.control(&Control::Release {
+            id,
+            after: &after,
+            notify,
+        });
+        if sent.is_err() {
+            let freed = lock(&self.freed).remove(&id);
+            if let Some(freed) = freed {
+                freed();
+            }
+        }
+        sent
+    }
+
+    /// As [`super::Client::pending`].
+    pub(super) fn pending(&self) -> Vec<u8> {
+        let mut after = Vec::new();
+        for queue in self.open_queues() {
+            let pushed = queue.pushed();
+            if queue.completed() < pushed {
+                after.extend_from_slice(&queue.id().to_le_bytes());
+                after.extend_from_slice(&pushed.to_le_bytes());
+            }
+        }
+        after
+    }
+
+    fn open_queues(&self) -> Vec<Arc<OpenQueue>> {
+        let queues = lock(&self.queues);
+        queues.iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Whether the peer supports this release's messages.
     pub(super) fn is_recent(&self) -> bool {
         self.welcome.version >= RECENT
@@ -228,6 +274,17 @@ impl Shared {
         self.control(&Control::ArenaAdd { arena, len })
     }
 
+    /// Adds the next segment of event slots, unless one is free.
+    pub(super) fn free_events(self: &Arc<Self>) -> Result<(), Lost> {
+        let _one_at_a_time = lock(&self.growing);
+        if self.events.has_free() {
+            // Another thread has added it meanwhile.
+            return Ok(());
+        }
+        self.grow_events()
+    }
+
+    /// Adds the next segment of event slots; not by several threads at once.
     pub(super) fn grow_events(self: &Arc<Self>) -> Result<(), Lost> {
         let none = Lost(OUT_OF_HOST_MEMORY);
         let (bytes, first) = self.events.next_segment().ok_or(none)?;
@@ -239,16 +296,15 @@ impl Shared {
                 return Err(Lost(code));
             }
         }
-        // Another thread may have grown the table meanwhile, so that there are free slots.
-        if self.events.add(block.range().clone()) == Some(first) {
-            self.control(&Control::EventsAdd {
-                first,
-                payload: block.payload(),
-            })?;
-            // The table uses the mapping for the lifetime of the session.
-            std::mem::forget(block);
-        }
-        Ok(())
+        // Announced before a command can have one of them.
+        self.control(&Control::EventsAdd {
+            first,
+            payload: block.payload(),
+        })?;
+        let added = self.events.add(block.range().clone());
+        // Both ends use the mapping for the lifetime of the session.
+        std::mem::forget(block);
+        added.map(drop).ok_or(none)
     }
 
     /// Starts the thread that moves spilled commands into their rings, if it is not running.
@@ -260,11 +316,7 @@ impl Shared {
         let drain = move || loop {
             std::thread::sleep(Duration::from_micros(200));
             shared.draining.store(false, Ordering::Release);
-            let queues: Vec<_> = lock(&shared.queues)
-                .iter()
-                .filter_map(Weak::upgrade)
-                .collect();
-            let done = queues.iter().filter(|q| !q.drain()).count() == 0;
+            let done = shared.open_queues().iter().filter(|q| !q.drain()).count() == 0;
             shared.peer.kick(true);
             let stop = shared.stop.load(Ordering::Acquire);
             if done || stop || shared.draining.swap(true, Ordering::AcqRel) {
@@ -293,7 +345,7 @@ impl Shared {
         }
         self.stop.store(true, Ordering::Release);
         self.events.fail_all(code);
-        for queue in lock(&self.queues).iter().filter_map(Weak::upgrade) {
+        for queue in self.open_queues() {
             queue.wake();
         }
         for (_, then) in std::mem::take(&mut *lock(&self.calls)) {
