@@ -101,7 +101,7 @@ impl Session {
         self.tracker.start();
         let steps = self.steps(&[])?;
         let records = creations(&steps);
-        let mut roots = self.roots(&records)?;
+        let mut roots = self.roots(&records, false)?;
         // A client that has released an object needs its memory.
         roots.retain(|root| !root.is_released());
         let steps = roots.iter().filter_map(|root| records.get(&root.id));

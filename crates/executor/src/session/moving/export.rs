@@ -80,42 +80,57 @@ impl Session {
         sizes.max().unwrap_or(0)
     }
 
-    pub(super) fn roots(&self, records: &IdMap<Arc<ledger::Step>>) -> Result<Vec<Root>, String> {
+    /// The objects with contents whose records are among these. While the session runs, objects
+    /// are made that have none yet; `is_stopped`: each must have one.
+    pub(super) fn roots(
+        &self,
+        records: &IdMap<Arc<ledger::Step>>,
+        is_stopped: bool,
+    ) -> Result<Vec<Root>, String> {
         let mut roots: IdMap<Root> = IdMap::default();
         for (id, object) in self.objects.all() {
-            let Object::Memory(mut memory) = object else {
+            let Object::Memory(memory) = object else {
                 continue;
             };
-            let mut id = id;
-            loop {
-                let record = records.get(&id).map(|step| decode::<Control>(&step.record));
-                let (shape, parent) = match record {
-                    Some(Ok(Control::Buffer { size, .. })) => (Shape::Buffer(size), 0),
-                    Some(Ok(Control::SubBuffer { parent, .. })) => (Shape::Buffer(0), parent),
-                    Some(Ok(Control::Image {
-                        format,
-                        shape,
-                        parent,
-                        ..
-                    })) => {
-                        let bytes = pixels::contents_bytes(&shape, memory.pixel_bytes);
-                        (Shape::Image(format, shape, bytes.unwrap_or(0)), parent)
-                    }
-                    _ => return Err(format!("memory object {id} has no record")),
-                };
-                match (parent, memory.parent.clone()) {
-                    (0, _) => {
-                        if memory.arena.is_none() {
-                            roots.entry(id).or_insert(Root { id, memory, shape });
-                        }
-                        break;
-                    }
-                    (parent, Some(whole)) => (id, memory) = (parent, whole),
-                    (_, None) => return Err(format!("memory object {id} has no parent")),
-                }
+            match root(id, memory, records) {
+                Ok(Some(root)) => drop(roots.entry(root.id).or_insert(root)),
+                Ok(None) => {}
+                Err(reason) if is_stopped => return Err(reason),
+                Err(_) => {}
             }
         }
         Ok(roots.into_values().collect())
+    }
+}
+
+/// The object that has the contents of a memory object; `None`: they are in the client's memory.
+fn root(
+    mut id: Id,
+    mut memory: Arc<Memory>,
+    records: &IdMap<Arc<ledger::Step>>,
+) -> Result<Option<Root>, String> {
+    loop {
+        let record = records.get(&id).map(|step| decode::<Control>(&step.record));
+        let (shape, parent) = match record {
+            Some(Ok(Control::Buffer { size, .. })) => (Shape::Buffer(size), 0),
+            Some(Ok(Control::SubBuffer { parent, .. })) => (Shape::Buffer(0), parent),
+            Some(Ok(Control::Image {
+                format,
+                shape,
+                parent,
+                ..
+            })) => {
+                let bytes = pixels::contents_bytes(&shape, memory.pixel_bytes);
+                (Shape::Image(format, shape, bytes.unwrap_or(0)), parent)
+            }
+            _ => return Err(format!("memory object {id} has no record")),
+        };
+        match (parent, memory.parent.clone()) {
+            (0, _) if memory.arena.is_some() => return Ok(None),
+            (0, _) => return Ok(Some(Root { id, memory, shape })),
+            (parent, Some(whole)) => (id, memory) = (parent, whole),
+            (_, None) => return Err(format!("memory object {id} has no parent")),
+        }
     }
 }
 
@@ -158,7 +173,7 @@ impl Frozen {
         let released = self.workers.iter().filter_map(|(queue, _)| queue.recipe());
         let released: Vec<_> = released.collect();
         let steps = session.steps(&released)?;
-        let roots = session.roots(&creations(&steps))?;
+        let roots = session.roots(&creations(&steps), true)?;
         let (live, failed) = session.objects.named();
         let (events, watched) = session.board.ended().ok_or("a command has not ended")?;
         let stopped = session.notices.stopped();
