@@ -4,6 +4,7 @@
     cargo build --workspace --lib --bins --tests --message-format=json > tests.json
     scripts/run_tests.py tests.json                          # all of them
     scripts/run_tests.py tests.json --only 'tests/*' --not '*/fuzz' -- --test-threads=1
+    scripts/run_tests.py tests.json --share claims           # twice, side by side: each runs a part
 
 One build serves every group of tests. Naming packages to cargo would select other features of
 their dependencies and build those again.
@@ -165,6 +166,16 @@ def unfinished(executable, directory, text):
     return [test for test in tests if test not in done]
 
 
+def claim(directory, name):
+    """Whether no other runner has begun the program."""
+    directory.mkdir(exist_ok=True)
+    try:
+        (directory / name.replace("/", ".")).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
 def again(executable, directory, test, arguments):
     """Whether a test passes when it runs alone."""
     text, status = run(executable, directory, [test, "--exact", *arguments])
@@ -186,6 +197,12 @@ def main():
     parser.add_argument(
         "--not", **pattern, default=[], dest="without", help="skip matching programs"
     )
+    parser.add_argument(
+        "--share",
+        type=Path,
+        metavar="DIR",
+        help="skip programs that another runner with this directory has begun",
+    )
     # Arguments after "--" go to every test program.
     words = sys.argv[1:]
     split = words.index("--") if "--" in words else len(words)
@@ -203,6 +220,8 @@ def main():
     if not chosen:
         sys.exit("error: no built test program matches --only and --not")
     for name, executable, directory in chosen:
+        if options.share and not claim(options.share, name):
+            continue
         began, used = time.monotonic(), reaped_s()
         text, status = run(executable, directory, arguments)
         took = f"{time.monotonic() - began:.1f} s, {reaped_s() - used:.1f} s of processors"
