@@ -2,7 +2,7 @@
 CARGO ?= cargo
 OUT := target
 
-.PHONY: all demo test test-ci test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-kills test-hdl test-live test-board test-drivers test-messages test-vm \
+.PHONY: all demo test test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-kills test-hdl test-live test-board test-drivers test-messages test-vm \
 	test-kubernetes test-kubernetes-api test-packages packages kernel-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-reconfigure bench-cluster-kubernetes bench-board bench-messages bench-kernels \
 	bench-vm bench-kubernetes cluster-demo docs apps build humboldt setup clean help
 
@@ -16,9 +16,6 @@ demo: setup ## an OpenCL program produces the same picture natively and through 
 
 test: ## all groups that need no root; the last line counts tests
 	@scripts/test.sh
-
-test-ci: ## what CI runs: make test, then the live board and Kubernetes' API (root)
-	@scripts/test.sh ci
 
 test-all: ## every group, including board, kubernetes and packages (root)
 	@scripts/test.sh all

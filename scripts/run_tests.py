@@ -198,6 +198,12 @@ def main():
         "--not", **pattern, default=[], dest="without", help="skip matching programs"
     )
     parser.add_argument(
+        "--first",
+        **pattern,
+        default=[],
+        help="run matching programs first, so that a long one is not the last",
+    )
+    parser.add_argument(
         "--share",
         type=Path,
         metavar="DIR",
@@ -211,12 +217,15 @@ def main():
     passed = failed = ignored = 0
     flaky = []
 
+    def matches(name, patterns):
+        return any(fnmatch(name, pattern) for pattern in patterns)
+
     def wanted(name):
-        matches = lambda patterns: any(fnmatch(name, pattern) for pattern in patterns)
-        return matches(options.only or ["*"]) and not matches(options.without)
+        return matches(name, options.only or ["*"]) and not matches(name, options.without)
 
     with options.messages.open() as messages:
         chosen = [program for program in programs(messages) if wanted(program[0])]
+    chosen.sort(key=lambda program: not matches(program[0], options.first))
     if not chosen:
         sys.exit("error: no built test program matches --only and --not")
     for name, executable, directory in chosen:

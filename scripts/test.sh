@@ -9,8 +9,7 @@
 #   kubernetes-api  chart, webhook and controllers on an API server that is built from source and kept in target/kubernetes
 #   kubernetes      kubernetes-api, and a real node with the tutorial
 #   packages        the packages, installed in a fresh Debian, which is kept in target/packages-test
-# `ci` runs the groups of `make test`, then live and kubernetes-api; `all` runs every group, and also the proofs that are
-# recorded in hdl/formal/proven.
+# `all` runs every group, and also the proofs that are recorded in hdl/formal/proven.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
@@ -20,11 +19,13 @@ tested=(format text crates ports clippy integration unit tutorials loom miri fuz
 [[ ${#groups[@]} -gt 0 ]] || groups=("${tested[@]}")
 all_proofs=
 case ${groups[*]} in
-    ci) groups=("${tested[@]}" live kubernetes-api) ;;
     all) groups=("${tested[@]}" board kubernetes packages) all_proofs=yes ;;
 esac
 logs=target/test-logs
 mkdir -p "$logs"
+# The programs of the integration tests that a lane has begun.
+claims=$logs/claims
+rm -rf "$claims"
 # A line for each count: passed, failed, flaky or skipped, and a number. Groups run side by side append to it.
 counts=$logs/counts
 : >"$counts"
@@ -205,9 +206,9 @@ group() {
             built
             run fuzz env BALTRA_FUZZ_SECONDS="${BALTRA_FUZZ_SECONDS:-10}" scripts/run_tests.py "$tests" --only '*/fuzz'
             ;;
-        integration)
+        integration | integration-more)
             built
-            run integration env BALTRA_TEST_DRIVERS=1 BALTRA_TEST_MESSAGES="$PWD/$tests" scripts/run_tests.py "$tests" --only 'tests/*' --not '*/fuzz' -- --test-threads=1
+            run "$1" env BALTRA_TEST_DRIVERS=1 BALTRA_TEST_MESSAGES="$PWD/$tests" scripts/run_tests.py "$tests" --share "$claims" --first tests/console --only 'tests/*' --not '*/fuzz' -- --test-threads=1
             ;;
         drivers)
             built
@@ -321,6 +322,8 @@ if has integration && [[ ${#groups[@]} -gt 1 ]]; then
     lane integration vm deny &
     lanes+=($!)
     lane clippy unit tutorials loom miri fuzz messages drivers
+    # The integration tests that the other lane has not begun.
+    group integration-more
     wait "${lanes[@]}"
     say "groups of make test: $SECONDS s"
     # The cluster's programs are compiled and wait for each other, beside a model that computes.
