@@ -624,7 +624,8 @@ impl Node {
         };
         let tenant = record.tenant.clone();
         let is_suspended = record.is_suspended;
-        self.sessions().insert(session, record);
+        let former = self.sessions().insert(session, record);
+        let was_suspended = former.is_some_and(|former| former.is_suspended);
         if !is_suspended {
             self.accounts.count_session(&tenant, device.name());
         }
@@ -637,7 +638,11 @@ impl Node {
             bytes = cost.bytes.0,
             stopped_bytes = cost.bytes.1,
             "session {}",
-            if is_suspended { "suspended" } else { "moved" }
+            match (is_suspended, was_suspended) {
+                (true, _) => "suspended",
+                (_, true) => "resumed",
+                _ => "moved",
+            }
         );
         // The operator may have given up.
         let _ = result.send(Ok(cost));

@@ -43,9 +43,15 @@ pub fn descriptors(pid: u32) -> usize {
     std::fs::read_dir(proc(pid, "fd")).map_or(0, |d| d.count())
 }
 
-/// Number of threads.
-pub fn threads(pid: u32) -> usize {
-    std::fs::read_dir(proc(pid, "task")).map_or(0, |d| d.count())
+/// Number of threads whose names begin with `name`.
+pub fn threads(pid: u32, name: &str) -> usize {
+    let tasks = std::fs::read_dir(proc(pid, "task")).into_iter();
+    let names = tasks
+        .flatten()
+        .flatten()
+        .map(|task| task.path().join("comm"));
+    let names = names.filter_map(|path| std::fs::read_to_string(path).ok());
+    names.filter(|own| own.starts_with(name)).count()
 }
 
 /// Number of mappings whose name contains `name`.

@@ -139,7 +139,7 @@ fn test_a_thousand_sessions_opened_and_dropped_leave_nothing() {
     until("the first hundred are over", one_left).unwrap();
     until("the pool is full", || daemon.children().len() >= 3).unwrap();
     let children = daemon.children();
-    let seen = |pid| (descriptors(pid), threads(pid), map_count(pid, "memfd:"));
+    let seen = |pid| (descriptors(pid), threads(pid, ""), map_count(pid, "memfd:"));
     let before = (seen(daemon.pid()), seen(executor));
     let memory = (memory_kib(daemon.pid()), memory_kib(executor));
     for i in 0..1000 {

@@ -6,7 +6,7 @@ use baltra_session::client::Client;
 use baltra_testkit::{until, Daemon, Options};
 use baltra_tests::{
     baltra, by_variables, compile, compile_driver, free_port, json, kill, nothing_panicked,
-    session_count, tenants, through_with, Mover, Running,
+    session_count, suspend, tenants, threads, through_with, Mover, Running,
 };
 use baltra_wire::executor::{SessionStart, ToExecutor, ToManager};
 use baltra_wire::{Hello, Limits, SessionFlags, VERSION};
@@ -215,6 +215,26 @@ fn test_the_work_of_a_stop_does_not_depend_on_what_the_program_does_not_write() 
         // What it writes, its kernel, and nothing else.
         assert!(bytes <= 2 << 20 && objects <= 3, "{few:?}, {many:?}");
     }
+}
+
+#[test]
+fn test_idle_queues_of_a_moved_session_have_no_threads() {
+    let daemon = two("host_memory = false");
+    let program = compile("resident");
+    let mut command = through_with(&daemon, &["--tenant", "red", "--device", "a"], program);
+    command.args(["4", "65536", "2"]);
+    let mut program = Running::start(command);
+    program.wait_line("checked");
+    let (session, _) = only(&daemon);
+    must_move(&daemon, session, "b");
+    let executor = executor_on(&daemon, "b").expect("the session's executor");
+    assert!(threads(executor, "queue ") > 0);
+    let stopped = suspend(vec![program.pid()]);
+    until("no queue has a thread", || threads(executor, "queue ") == 0).unwrap();
+    drop(stopped);
+    program.wait_line("checked");
+    program.wait_line("checked");
+    nothing_panicked(&daemon);
 }
 
 #[test]

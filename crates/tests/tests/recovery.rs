@@ -240,12 +240,12 @@ fn test_a_client_that_comes_and_goes_leaves_no_threads() {
     let executor = executor_of(&daemon, "red");
     works_again(&daemon, "red");
     until("one session is left", || session_count(&daemon) == 1).unwrap();
-    let (in_executor, in_manager) = (threads(executor), threads(daemon.pid()));
+    let (in_executor, in_manager) = (threads(executor, ""), threads(daemon.pid(), ""));
     for _ in 0..5 {
         works_again(&daemon, "red");
     }
     until("their threads have ended", || {
-        threads(executor) <= in_executor && threads(daemon.pid()) <= in_manager
+        threads(executor, "") <= in_executor && threads(daemon.pid(), "") <= in_manager
     })
     .unwrap();
     sibling.wait_progress();

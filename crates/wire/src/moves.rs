@@ -157,6 +157,8 @@ pub struct QueueState {
     pub position: RingPosition,
     /// Number of the first commands that are complete.
     pub completed: u64,
+    /// The client asks for a thread when the queue needs one.
+    pub parks: bool,
     /// The client has released it; whether it wants a notice of its end.
     pub released: Option<bool>,
     /// In order: a command that it has taken and not begun.

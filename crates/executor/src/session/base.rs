@@ -61,7 +61,7 @@ pub struct QueueState {
 
 impl QueueState {
     /// Of a queue that has taken nothing yet.
-    pub fn new(id: Id, consumer: &Consumer) -> QueueState {
+    pub fn new(id: Id, consumer: &Consumer, parks: bool) -> QueueState {
         QueueState {
             id,
             taken: 0.into(),
@@ -73,8 +73,7 @@ impl QueueState {
             closed: false.into(),
             notify: Mutex::new(false),
             waker: consumer.waker(),
-            // A client that does not mark the ring as parked expects a thread.
-            parks: consumer.is_parked(),
+            parks,
         }
     }
 
@@ -245,6 +244,7 @@ impl Base {
             id: self.state.id,
             position: super::moving::ring_position(self.consumer.position()),
             completed,
+            parks: self.state.parks,
             released: self
                 .state
                 .is_released()

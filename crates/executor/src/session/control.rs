@@ -510,16 +510,18 @@ impl Session {
         properties: u64,
         ring: Payload,
     ) -> Result<(), Violation> {
-        self.add_queue_at(id, (context, device, properties), ring, Position::default())
+        let start = (Position::default(), None);
+        self.add_queue_at(id, (context, device, properties), ring, start)
     }
 
-    /// A queue whose ring has been read up to a position.
+    /// A queue whose ring has been read up to a position, and whether its client asks for threads; if
+    /// that is not known, a client that does not mark the ring as parked expects a thread.
     pub(super) fn add_queue_at(
         self: &Arc<Session>,
         id: Id,
         (context, device, properties): (Id, Id, u64),
         ring: Payload,
-        position: Position,
+        (position, parks): (Position, Option<bool>),
     ) -> Result<(), Violation> {
         let range = match self.payload(ring) {
             Ok(range) => range,
@@ -536,11 +538,12 @@ impl Session {
             Ok((context, queue))
         });
         let consumer = Consumer::resume(range.clone(), position)?;
-        if let (Err(code), true) = (&made, consumer.is_parked()) {
+        let parks = parks.unwrap_or_else(|| consumer.is_parked());
+        if let (Err(code), true) = (&made, parks) {
             // The client may query the error ([`Request::Creation`]), and each command returns it.
             return self.name(id, Err(*code));
         }
-        let handle = super::queue::open(self, id, properties, consumer, &range, made)?;
+        let handle = super::queue::open(self, id, properties, (consumer, parks), &range, made)?;
         queues.push(handle.clone());
         drop(queues);
         self.name(id, Ok(Object::Queue(handle.clone())))?;

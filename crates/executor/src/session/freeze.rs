@@ -67,6 +67,20 @@ impl Freeze {
     }
 }
 
+/// When a stop is given up.
+#[derive(Clone, Copy)]
+struct Limit {
+    at: Instant,
+    max: Duration,
+}
+
+impl Limit {
+    fn passed(self, what: &str) -> String {
+        let ms = self.max.as_millis();
+        format!("{what} longer than the {ms} ms that a move may wait (--wait-ms)")
+    }
+}
+
 /// A session that is stopped, with its queues.
 pub struct Frozen {
     /// The session.
@@ -82,7 +96,11 @@ impl Frozen {
             session: session.clone(),
             workers: Vec::new(),
         };
-        match frozen.stop_all(Instant::now() + max) {
+        let limit = Limit {
+            at: Instant::now() + max,
+            max,
+        };
+        match frozen.stop_all(limit) {
             Ok(()) => Ok(frozen),
             Err(reason) => {
                 frozen.resume();
@@ -91,45 +109,40 @@ impl Frozen {
         }
     }
 
-    fn stop_all(&mut self, until: Instant) -> Result<(), String> {
+    fn stop_all(&mut self, limit: Limit) -> Result<(), String> {
         let session = self.session.clone();
         // A build that runs is waited for while commands still do.
-        self.until(until, "a build", || session.builder.is_idle())?;
+        self.until(limit, "a build takes", || session.builder.is_idle())?;
         session.freeze.set(true);
         session.control_waker.wake();
         session.board.stir();
-        self.until(until, "a request", || session.freeze.control_waits())?;
+        self.until(limit, "a request takes", || session.freeze.control_waits())?;
         let queues = session.queues.locked().clone();
         // All of them before the first is waited for: they may wait for each other's events.
         for queue in &queues {
             queue.wake();
         }
         for queue in queues {
-            let worker = queue.take_worker(until);
-            let worker = worker.map_err(|_| "a command runs for longer".to_owned())?;
+            let worker = queue.take_worker(limit.at);
+            let worker = worker.map_err(|_| limit.passed("a command runs for"))?;
             if let Some(worker) = worker {
                 self.workers.push((queue, worker));
             }
         }
-        self.until(until, "a build", || session.builder.is_idle())?;
+        self.until(limit, "a build takes", || session.builder.is_idle())?;
         session.release_due();
         session.notices.stop();
         let read = || session.notices.stopped().is_some();
-        self.until(until, "the program, which reads no notices,", read)?;
+        self.until(limit, "the program, which reads no notices, takes", read)?;
         self.check()
     }
 
     /// Waits for a condition.
-    fn until(
-        &self,
-        until: Instant,
-        what: &str,
-        condition: impl Fn() -> bool,
-    ) -> Result<(), String> {
+    fn until(&self, limit: Limit, what: &str, condition: impl Fn() -> bool) -> Result<(), String> {
         while !condition() {
             self.check()?;
-            if Instant::now() >= until {
-                return Err(format!("{what} takes longer"));
+            if Instant::now() >= limit.at {
+                return Err(limit.passed(what));
             }
             std::thread::sleep(LOOK_EVERY);
         }

@@ -220,11 +220,11 @@ pub fn open(
     session: &Arc<Session>,
     id: Id,
     properties: u64,
-    consumer: Consumer,
+    (consumer, parks): (Consumer, bool),
     ring: &Range,
     made: Result<(Arc<Context>, driver::Queue), Code>,
 ) -> Result<Arc<QueueHandle>, Violation> {
-    let state = Arc::new(QueueState::new(id, &consumer));
+    let state = Arc::new(QueueState::new(id, &consumer, parks));
     let base = Base::new(session, &state, properties, consumer, ring)?;
     let handle = Arc::new(QueueHandle {
         state,

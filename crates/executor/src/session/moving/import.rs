@@ -327,7 +327,8 @@ impl Importer {
         let session = &self.session;
         let made = Making::of(&message);
         let properties = (context, device, properties);
-        let added = session.add_queue_at(id, properties, ring, position(queue.position));
+        let start = (position(queue.position), Some(queue.parks));
+        let added = session.add_queue_at(id, properties, ring, start);
         added.map_err(text)?;
         let handle = session.objects.queue(id);
         let handle = handle.map_err(|code| format!("queue {id} cannot be made (error {code})"))?;

@@ -108,12 +108,7 @@ impl Source<'_> {
         let mut stream = self.copy_ahead((wait, ahead_max), &mut planned, &mut copies)?;
         limit(self.channel, BUILD_MAX)?;
         let stopped_ns = monotonic_ns();
-        let frozen = Frozen::stop(self.session, wait).map_err(|why| {
-            format!(
-                "{why} than the {} ms that a move may wait (--wait-ms)",
-                wait.as_millis()
-            )
-        })?;
+        let frozen = Frozen::stop(self.session, wait)?;
         // What has come since the first look.
         if let Some(obstacle) = self.session.obstacle() {
             frozen.resume();
