@@ -76,15 +76,25 @@ fn holder(daemon: &Daemon) -> u32 {
     sessions[0]["executor_pid"].as_u64().expect("a number") as u32
 }
 
-/// The processes that keep sessions, or are to.
-fn keepers(daemon: &Daemon) -> Vec<u32> {
-    let is_keeper = |pid: &u32| {
+/// The daemon's processes with these words in their command lines.
+fn processes(daemon: &Daemon, words: &str) -> Vec<u32> {
+    let has_words = |pid: &u32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let mut words = line.split(|byte| *byte == 0);
-        words.any(|word| word == b"keeper")
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        line.contains(words)
     };
     let all = children(daemon.pid()).into_iter();
-    all.filter(is_keeper).collect()
+    all.filter(has_words).collect()
+}
+
+/// The processes that keep sessions, or are to.
+fn keepers(daemon: &Daemon) -> Vec<u32> {
+    processes(daemon, " keeper ")
+}
+
+/// The processes with the driver of the first device, or that load it.
+fn executors(daemon: &Daemon) -> Vec<u32> {
+    processes(daemon, " executor --name a ")
 }
 
 /// Files of suspended sessions that have names.
@@ -329,7 +339,7 @@ fn test_nothing_is_left_of_a_client_or_a_keeper_that_dies() {
     }
 }
 
-/// Which process is killed while a session is suspended.
+/// Which process is killed while a session is suspended or resumed.
 #[derive(Clone, Copy, PartialEq)]
 enum Victim {
     Executor,
@@ -343,30 +353,42 @@ fn kills() -> u64 {
     times.map_or(4, |times| times.parse().expect("BALTRA_KILLS is a number"))
 }
 
+/// Begins to suspend or to resume a session, and kills processes after `delay_ms`; returns the output
+/// of the command, and which ones were there.
+fn kill_during(
+    daemon: &Daemon,
+    program: &Running,
+    (what, number): (&str, &str),
+    victim: Victim,
+    delay_ms: u64,
+) -> (Output, Vec<u32>) {
+    std::thread::scope(|scope| {
+        let done = scope.spawn(|| session(daemon, what, number, &[]));
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        let pids = match victim {
+            Victim::Executor => executors(daemon),
+            Victim::Client => vec![program.pid()],
+            Victim::Keeper => keepers(daemon),
+        };
+        pids.iter().copied().for_each(kill);
+        (done.join().expect("no panic"), pids)
+    })
+}
+
 /// Kills a process at different moments of a suspension.
 fn killed(victim: Victim) {
     let daemon = start(&options("", ""));
     let mut program = moving(&daemon, &["0", "4194304", "1"]);
     for round in 0..kills() {
         let number = only(&daemon)["id"].to_string();
-        let executor = holder(&daemon);
-        let (output, was_killed) = std::thread::scope(|scope| {
-            let suspended = scope.spawn(|| session(&daemon, "suspend", &number, &[]));
-            std::thread::sleep(Duration::from_millis(round * 15 % 120));
-            let pid = match victim {
-                Victim::Executor => Some(executor),
-                Victim::Client => Some(program.pid()),
-                Victim::Keeper => keepers(&daemon).first().copied(),
-            };
-            pid.into_iter().for_each(kill);
-            (suspended.join().expect("no panic"), pid.is_some())
-        });
+        let what = ("suspend", number.as_str());
+        let (output, killed) = kill_during(&daemon, &program, what, victim, round * 15 % 120);
         let is_lost = match victim {
             Victim::Client => true,
             // It is where it was, or on the disk.
             Victim::Executor => !output.status.success(),
             // It is where it was, unless it was on the disk already.
-            Victim::Keeper => was_killed && output.status.success(),
+            Victim::Keeper => !killed.is_empty() && output.status.success(),
         };
         if is_lost {
             until("the program ends", || program.has_ended()).unwrap();
@@ -380,6 +402,80 @@ fn killed(victim: Victim) {
         program.wait_progress();
     }
     end(&daemon, program);
+}
+
+/// Whether the only session was in one of these executors, which were killed.
+fn is_lost_with(daemon: &Daemon, killed: &[u32]) -> bool {
+    let mut left = 0;
+    until("it is over, or in another executor", || {
+        let sessions = json(daemon, &["sessions"]);
+        left = sessions.as_array().map_or(0, Vec::len);
+        let holder = sessions[0]["executor_pid"].as_u64();
+        left == 0 || holder.is_some_and(|pid| !killed.contains(&(pid as u32)))
+    })
+    .unwrap();
+    left == 0
+}
+
+/// Kills a process at different moments of a resumption.
+fn killed_at_the_end(victim: Victim) {
+    let daemon = start(&options("", ""));
+    let mut program = moving(&daemon, &["0", "4194304", "1"]);
+    for round in 0..kills() {
+        let number = only(&daemon)["id"].to_string();
+        let former = holder(&daemon);
+        must(&session(&daemon, "suspend", &number, &[]), &daemon);
+        until("its executor ends", || ended(former)).unwrap();
+        let what = ("resume", number.as_str());
+        let (output, killed) = kill_during(&daemon, &program, what, victim, round * 60 % 420);
+        let is_lost = match victim {
+            Victim::Client => true,
+            // It is on the disk, unless it was in the executor already, which was not a spare one.
+            Victim::Executor => output.status.success() && is_lost_with(&daemon, &killed),
+            // It is in the executor, or was in the keeper only.
+            Victim::Keeper => !output.status.success(),
+        };
+        if is_lost {
+            until("the program ends", || program.has_ended()).unwrap();
+            end(&daemon, program);
+            program = moving(&daemon, &["0", "4194304", "1"]);
+            continue;
+        }
+        if !output.status.success() {
+            assert_eq!(only(&daemon)["suspended"], true, "{output:?}");
+            must(&session(&daemon, "resume", &number, &[]), &daemon);
+        }
+        program.wait_progress();
+    }
+    end(&daemon, program);
+}
+
+#[test]
+fn test_a_session_stays_on_the_disk_if_the_executor_dies_that_resumes_it() {
+    killed_at_the_end(Victim::Executor);
+}
+
+#[test]
+fn test_a_session_is_in_its_executor_or_over_if_its_keeper_dies_while_it_is_resumed() {
+    killed_at_the_end(Victim::Keeper);
+}
+
+#[test]
+fn test_nothing_is_left_of_a_client_that_dies_while_its_session_is_resumed() {
+    killed_at_the_end(Victim::Client);
+}
+
+#[test]
+fn test_a_suspended_session_ends_with_the_daemon() {
+    let daemon = start(&options("", ""));
+    let mut program = moving(&daemon, &["0", "1048576", "1"]);
+    let number = only(&daemon)["id"].to_string();
+    must(&session(&daemon, "suspend", &number, &[]), &daemon);
+    let keeper = holder(&daemon);
+    must(&daemon.baltra(&["down"]).expect("the tool runs"), &daemon);
+    until("its keeper ends", || ended(keeper)).unwrap();
+    until("the program ends", || program.has_ended()).unwrap();
+    assert_eq!(named_files(&daemon), 0);
 }
 
 #[test]
