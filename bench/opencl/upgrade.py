@@ -22,10 +22,10 @@ CONFIG = '[[device]]\nname = "device"\ndriver = "{}"\nselect = "0"\nhost_memory 
 class Programs:
     """Programs that print a line for each round."""
 
-    def __init__(self, command, count, folder):
-        self.logs = [folder / f"program{number}" for number in range(count)]
+    def __init__(self, commands, folder):
+        self.logs = [folder / f"program{number}" for number in range(len(commands))]
         self.running = []
-        for log in self.logs:
+        for log, command in zip(self.logs, commands, strict=True):
             with log.open("w") as out:
                 self.running.append(subprocess.Popen(command, stdout=out, stderr=out))
 
@@ -58,7 +58,7 @@ def measure(options, folder):
         # The rounds' lines come at once.
         program = ["stdbuf", "-oL", options.program, "1000000", str(options.bytes), "2"]
         run = [options.baltra, "run", *place, "--", *program]
-        programs = Programs(run, options.programs, folder)
+        programs = Programs([run] * options.programs, folder)
         try:
             return intervals(
                 options, programs, [options.baltra, "device", "upgrade-driver", "device", *place]
