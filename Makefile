@@ -2,7 +2,7 @@
 CARGO ?= cargo
 OUT := target
 
-.PHONY: all demo test test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-kills test-hdl test-live test-board test-drivers test-messages test-vm \
+.PHONY: all demo test test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-kills test-hdl test-live test-board test-drivers test-messages test-messages-boards test-vm \
 	test-kubernetes test-kubernetes-api test-packages packages kernel-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-reconfigure bench-cluster-kubernetes bench-board bench-messages bench-kernels \
 	bench-vm bench-kubernetes cluster-demo docs apps build humboldt setup clean help
 
@@ -50,6 +50,9 @@ test-kills: ## kills executors, the client or the manager during live moves, 60 
 
 test-messages: ## tests of the message library: shared memory, TCP, faults, hostile bytes
 	@scripts/test.sh messages
+
+test-messages-boards: ## tests of messages between processes and boards: all collectives, all transports
+	@scripts/test.sh messages-boards
 
 test-drivers: ## runs programs on PoCL, Intel's CPU runtime, rusticl, Oclgrind and Xilinx XRT, natively and through Baltra
 	@scripts/test.sh drivers

@@ -3,7 +3,8 @@
 # `make test`: format text crates ports clippy integration unit tutorials loom miri fuzz messages hdl vm deny
 # (drivers: the part of integration that runs programs on five vendors' OpenCL drivers)
 # Groups run side by side, in three lanes (below).
-# Other groups, all as root:
+# Other groups, all but the first as root:
+#   messages-boards messages between processes and boards: all collectives, all transports
 #   live            the live board with Linux' TCP
 #   board           live, and the same on the lean board
 #   kubernetes-api  chart, webhook and controllers on an API server that is built from source and kept in target/kubernetes
@@ -19,7 +20,7 @@ tested=(format text crates ports clippy integration unit tutorials loom miri fuz
 [[ ${#groups[@]} -gt 0 ]] || groups=("${tested[@]}")
 all_proofs=
 case ${groups[*]} in
-    all) groups=("${tested[@]}" board kubernetes packages) all_proofs=yes ;;
+    all) groups=("${tested[@]}" messages-boards board kubernetes packages) all_proofs=yes ;;
 esac
 logs=target/test-logs
 mkdir -p "$logs"
@@ -183,7 +184,7 @@ group() {
             ;;
         unit)
             built
-            run unit scripts/run_tests.py "$tests" --not 'tests/*' --not '*/fuzz'
+            run unit scripts/run_tests.py "$tests" --not 'tests/*' --not '*/fuzz' --not cluster/boards --not cluster/collectives
             ;;
         tutorials)
             built
@@ -219,6 +220,10 @@ group() {
             built
             run humboldt make -s -C humboldt test
             run cluster-demo scripts/cluster-demo.sh --quick
+            ;;
+        messages-boards)
+            built
+            run messages-boards scripts/run_tests.py "$tests" --only cluster/boards --only cluster/collectives
             ;;
         vm)
             setup base vm
@@ -287,7 +292,7 @@ group() {
     esac
 }
 
-known=("${tested[@]}" drivers live board kubernetes-api kubernetes packages)
+known=("${tested[@]}" drivers messages-boards live board kubernetes-api kubernetes packages)
 for name in "${groups[@]}"; do
     if [[ " ${known[*]} " != *" $name "* ]]; then
         echo "error: no test group '$name' (see the head of $0)" >&2
@@ -329,7 +334,7 @@ if has integration && [[ ${#groups[@]} -gt 1 ]]; then
     # The cluster's programs are compiled and wait for each other, beside a model that computes.
     lane live board &
     lanes=($!)
-    lane kubernetes-api kubernetes packages
+    lane messages-boards kubernetes-api kubernetes packages
     wait "${lanes[@]}"
 else
     lane "${groups[@]}"
