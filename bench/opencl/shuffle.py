@@ -21,7 +21,7 @@ import threading
 import time
 from pathlib import Path
 
-from upgrade import ROOT, Programs
+from upgrade import ROOT, Programs, daemon
 
 DEVICE = '[[device]]\nname = "{}"\ndriver = "{}"\nselect = "{}"\nhost_memory = false\n'
 NAMES = ["first", "second"]
@@ -87,37 +87,29 @@ class Mover:
 
 def measure(options, folder):
     """Whether no program has failed."""
-    config = folder / "config.toml"
     devices = zip(NAMES, options.select, strict=True)
-    config.write_text("".join(DEVICE.format(name, options.driver, at) for name, at in devices))
-    place = ["--runtime-dir", folder / "run"]
-    up = [options.baltra, "manager", *place, "--state-dir", folder / "state", "--config", config]
-    manager = subprocess.Popen([*up, "--set", "metrics.address="], stderr=subprocess.DEVNULL)
-    run = [options.baltra, "run", *place]
-    try:
-        while subprocess.run([options.baltra, "devices", *place], capture_output=True).returncode:
-            time.sleep(0.2)
-        commands = [[*run, "--", options.programs / name, *more] for name, *more in CHECKS]
-        checks = Checks(commands)
-        moving = ["stdbuf", "-oL", options.programs / "moving", "1000000"]
+    config = "".join(DEVICE.format(name, options.driver, at) for name, at in devices)
+    with daemon(options.baltra, config, folder) as place:
+        run = [options.baltra, "run", *place]
+        checks = Checks([[*run, "--", options.programs / name, *more] for name, *more in CHECKS])
+        program = ["stdbuf", "-oL", options.programs / "moving", "1000000"]
         sizes = [str((number * number) << 20) for number in range(1, 7)]
         moving = [
-            [*run, "--device", NAMES[at % 2], "--", *moving, size, "2"]
+            [*run, "--device", NAMES[at % 2], "--", *program, size, "2"]
             for at, size in enumerate(sizes)
         ]
         programs = Programs(moving, folder)
         checks.start()
-        mover = Mover(options.baltra, place)
-        until = time.monotonic() + options.seconds
-        while time.monotonic() < until:
-            mover.step()
-        failed, rounds = list(programs.failed()), sum(programs.rounds())
-        checks.is_over.set()
-        checks.join()
-        programs.end()
-    finally:
-        manager.terminate()
-        manager.wait()
+        try:
+            mover = Mover(options.baltra, place)
+            until = time.monotonic() + options.seconds
+            while time.monotonic() < until:
+                mover.step()
+            failed, rounds = list(programs.failed()), sum(programs.rounds())
+        finally:
+            checks.is_over.set()
+            checks.join()
+            programs.end()
     stopped = f"median {statistics.median(mover.stops_us)} us" if mover.stops_us else "none moved"
     print(f"{mover.moves} moves, {stopped}, longest {max(mover.stops_us, default=0)} us")
     print(f"{rounds} rounds of six programs, {checks.passed} runs of others with the right answers")

@@ -9,6 +9,7 @@ Example: bench/opencl/upgrade.py --driver libnvidia-opencl.so.1 --bytes 16777216
 """
 
 import argparse
+import contextlib
 import subprocess
 import sys
 import tempfile
@@ -45,29 +46,37 @@ class Programs:
             program.wait()
 
 
-def measure(options, folder):
-    """Rounds in each interval; true if all programs have gone on."""
-    config = folder / "config.toml"
-    config.write_text(CONFIG.format(options.driver))
+@contextlib.contextmanager
+def daemon(baltra, config, folder):
+    """A daemon with a configuration; yields the options that name it to commands."""
+    path = folder / "config.toml"
+    path.write_text(config)
     place = ["--runtime-dir", folder / "run"]
-    up = [options.baltra, "manager", *place, "--state-dir", folder / "state", "--config", config]
+    up = [baltra, "manager", *place, "--state-dir", folder / "state", "--config", path]
     manager = subprocess.Popen([*up, "--set", "metrics.address="], stderr=subprocess.DEVNULL)
     try:
-        while subprocess.run([options.baltra, "devices", *place], capture_output=True).returncode:
+        while subprocess.run([baltra, "devices", *place], capture_output=True).returncode:
+            if manager.poll() is not None:
+                sys.exit(f"the daemon ended with {manager.returncode}: run {' '.join(map(str, up))}")
             time.sleep(0.2)
+        yield place
+    finally:
+        manager.terminate()
+        manager.wait()
+
+
+def measure(options, folder):
+    """Rounds in each interval; true if all programs have gone on."""
+    with daemon(options.baltra, CONFIG.format(options.driver), folder) as place:
         # The rounds' lines come at once.
         program = ["stdbuf", "-oL", options.program, "1000000", str(options.bytes), "2"]
         run = [options.baltra, "run", *place, "--", *program]
         programs = Programs([run] * options.programs, folder)
         try:
-            return intervals(
-                options, programs, [options.baltra, "device", "upgrade-driver", "device", *place]
-            )
+            upgrade = [options.baltra, "device", "upgrade-driver", "device", *place]
+            return intervals(options, programs, upgrade)
         finally:
             programs.end()
-    finally:
-        manager.terminate()
-        manager.wait()
 
 
 def intervals(options, programs, upgrade):

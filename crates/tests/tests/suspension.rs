@@ -375,6 +375,13 @@ fn kill_during(
     })
 }
 
+/// Waits for the end of a program whose session is lost, and starts another one.
+fn replaced(daemon: &Daemon, mut program: Running) -> Running {
+    until("the program ends", || program.has_ended()).unwrap();
+    end(daemon, program);
+    moving(daemon, &["0", "4194304", "1"])
+}
+
 /// Kills a process at different moments of a suspension.
 fn killed(victim: Victim) {
     let daemon = start(&options("", ""));
@@ -391,9 +398,7 @@ fn killed(victim: Victim) {
             Victim::Keeper => !killed.is_empty() && output.status.success(),
         };
         if is_lost {
-            until("the program ends", || program.has_ended()).unwrap();
-            end(&daemon, program);
-            program = moving(&daemon, &["0", "4194304", "1"]);
+            program = replaced(&daemon, program);
             continue;
         }
         if output.status.success() {
@@ -436,9 +441,7 @@ fn killed_at_the_end(victim: Victim) {
             Victim::Keeper => !output.status.success(),
         };
         if is_lost {
-            until("the program ends", || program.has_ended()).unwrap();
-            end(&daemon, program);
-            program = moving(&daemon, &["0", "4194304", "1"]);
+            program = replaced(&daemon, program);
             continue;
         }
         if !output.status.success() {
