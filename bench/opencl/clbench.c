@@ -73,7 +73,7 @@ static struct options parse(int argc, char **argv) {
     switch (c) {
       case 'n': o.iterations = parse_long("--iterations", optarg, 1, 10000000); break;
       case 'w': o.work = optarg; break;
-      case 'N': o.n = parse_long("--n", optarg, TILE, 8192) / TILE * TILE; break;
+      case 'N': o.n = parse_long("--n", optarg, TILE, 16384) / TILE * TILE; break;
       case 's': o.seconds = parse_long("--seconds", optarg, 1, 3600); break;
       case 'a': o.start_at_ms = atoll(optarg); break;
       case 'd': o.device = optarg; break;

@@ -693,4 +693,8 @@ pub struct Executor {
     /// absent
     #[arg(long)]
     pub memory_bytes: Option<u64>,
+    /// How long a waiting tenant waits for the slices of a long launch, microseconds; 0: launches
+    /// stay whole
+    #[arg(long, default_value_t = 0)]
+    pub slice_us: u64,
 }

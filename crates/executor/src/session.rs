@@ -13,6 +13,7 @@
 mod arena;
 mod base;
 pub mod board;
+mod checks;
 mod control;
 mod deferred;
 mod door;
@@ -33,6 +34,7 @@ mod pixels;
 mod programs;
 mod queue;
 pub mod residence;
+pub mod slices;
 mod submit;
 mod svm;
 mod table;

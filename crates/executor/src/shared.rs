@@ -8,6 +8,7 @@ use crate::images::Images;
 use crate::regions::Regions;
 use crate::session::pinning::Pinning;
 use crate::session::residence::{Residence, Room};
+use crate::session::slices::Slices;
 use crate::traces::Traces;
 use baltra_opencl::CL_DEVICE_GLOBAL_MEM_SIZE;
 use baltra_sandbox::Sandbox;
@@ -76,6 +77,9 @@ pub struct Options {
     /// Bytes that objects may take on the device together, with `memory_overcommit`; `None`: most
     /// of its memory.
     pub memory_bytes: Option<u64>,
+    /// How long a waiting tenant waits for the slices of a long launch, at most; zero: launches stay
+    /// whole.
+    pub slice: Duration,
 }
 
 impl Options {
@@ -99,6 +103,7 @@ impl Options {
             contended: None,
             memory_overcommit: 1,
             memory_bytes: None,
+            slice: Duration::ZERO,
         }
     }
 
@@ -146,6 +151,8 @@ pub struct Shared {
     pub health: Health,
     /// Objects that may leave the device; `None`: all stay.
     pub residence: Option<Arc<Residence>>,
+    /// For launching in slices; `None`: all launches stay whole.
+    pub slices: Option<Slices>,
 }
 
 impl Shared {
@@ -181,7 +188,10 @@ impl Shared {
             let device_bytes = device.number(CL_DEVICE_GLOBAL_MEM_SIZE as u32);
             Pinning::new(&context, queue, residence.clone(), device_bytes)
         });
+        let slices =
+            Slices::new(options.slice, device).filter(|_| !driver::is_own(&options.driver));
         Ok(Shared {
+            slices,
             residence,
             health: Health::new(&context, device, images.wake()),
             turns: Turns::new(gpu),

@@ -110,6 +110,7 @@ impl Device {
             orphan_ms: options.orphan_ms,
             memory_overcommit: options.memory_overcommit,
             memory_bytes: options.memory_bytes,
+            slice: options.slice(),
             contended_ms: contended_ms(options),
         };
         Ok(Device {

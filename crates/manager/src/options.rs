@@ -470,6 +470,9 @@ pub struct DeviceOptions {
     /// of the device's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
+    /// Long launches are run in slices, so that a waiting tenant waits for so long at most,
+    /// milliseconds, 0 or 0.1 to 1,000. 0: launches stay whole.
+    pub slice_ms: f64,
     /// Tenants that may use it; empty: all.
     pub tenants: Vec<String>,
     /// Labels that queries match as `label.KEY=VALUE`, if the node has joined a registry.
@@ -500,6 +503,7 @@ impl Default for DeviceOptions {
             orphan_ms: None,
             memory_overcommit: 1,
             memory_bytes: None,
+            slice_ms: 0.0,
             tenants: Vec::new(),
             labels: BTreeMap::new(),
         }
@@ -550,6 +554,11 @@ impl DeviceOptions {
             return Err(invalid(key("memory_bytes"), "must not be 0"));
         }
         Ok(())
+    }
+
+    /// The length of the slices of long launches; zero: launches stay whole.
+    pub fn slice(&self) -> Duration {
+        Duration::from_nanos((self.slice_ms * 1e6) as u64)
     }
 
     /// How long a holder may keep the device while another client waits.
@@ -706,6 +715,12 @@ impl Options {
                 return Err(invalid(
                     key("name"),
                     format!("'{}' is used twice", device.name),
+                ));
+            }
+            if device.slice_ms != 0.0 && !(0.1..=1000.0).contains(&device.slice_ms) {
+                return Err(invalid(
+                    key("slice_ms"),
+                    "must be 0 or lie between 0.1 and 1000",
                 ));
             }
             if !device.quantum_ms.is_finite() || !(0.0..=60_000.0).contains(&device.quantum_ms) {

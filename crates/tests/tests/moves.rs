@@ -145,6 +145,31 @@ fn test_a_program_without_pauses_moves() {
 }
 
 #[test]
+fn test_a_program_whose_launches_run_in_slices_moves() {
+    let daemon = two("host_memory = false\nslots = 1\nquantum_ms = 1\nslice_ms = 0.2");
+    let on_a = |program: &str, arguments: &[&str]| {
+        let mut command = through_with(
+            &daemon,
+            &["--tenant", "red", "--device", "a"],
+            compile(program),
+        );
+        command.args(arguments);
+        Running::start(command)
+    };
+    let mut long = on_a("long_launch", &["0", "20000", "300"]);
+    long.wait_line("round 3");
+    let (session, _) = only(&daemon);
+    // Another session interrupts the launches.
+    let mut beside = on_a("work", &["0", "4096", "1"]);
+    beside.wait_progress();
+    for device in ["b", "a", "b", "a"] {
+        must_move(&daemon, session, device);
+        long.wait_progress();
+        beside.wait_progress();
+    }
+}
+
+#[test]
 fn test_a_move_reports_what_it_has_cost_and_where_the_session_is() {
     let daemon = two("host_memory = false");
     let mut program = moving(&daemon, &["0", "4194304", "1"]);

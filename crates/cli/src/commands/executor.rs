@@ -29,6 +29,7 @@ pub fn executor(args: Executor) -> Result<()> {
         contended: args.contended_ms.map(Duration::from_millis),
         memory_overcommit: args.memory_overcommit,
         memory_bytes: args.memory_bytes,
+        slice: Duration::from_micros(args.slice_us),
     })
 }
 

@@ -6,7 +6,7 @@ mod kernel;
 mod mem;
 mod program;
 
-use super::{call, Device, Driver, Result};
+use super::{call, create, Device, Driver, Result};
 use baltra_opencl::*;
 
 macro_rules! handles {
@@ -138,6 +138,39 @@ impl Queue {
 
     pub(super) fn driver(&self) -> &'static Driver {
         self.driver
+    }
+
+    /// Another in-order queue of the same context and device, with times of its events.
+    pub fn sibling(&self) -> Result<Queue> {
+        let context: cl_context = self.handle(CL_QUEUE_CONTEXT)?;
+        let device: cl_device_id = self.handle(CL_QUEUE_DEVICE)?;
+        let properties = CL_QUEUE_PROFILING_ENABLE as u64;
+        // SAFETY: both are live, because this queue retains them.
+        let queue = unsafe {
+            create!(
+                self.driver,
+                clCreateCommandQueue(context, device, properties)
+            )?
+        };
+        Ok(Queue::own(self.driver, queue))
+    }
+
+    fn handle<T>(&self, param: i32) -> Result<*mut T> {
+        let mut handle: *mut T = std::ptr::null_mut();
+        // SAFETY: the place has the size of a handle.
+        unsafe {
+            call!(
+                self.driver,
+                clGetCommandQueueInfo(
+                    self.raw,
+                    param as u32,
+                    size_of_val(&handle),
+                    (&raw mut handle).cast(),
+                    std::ptr::null_mut()
+                )
+            )?;
+        }
+        Ok(handle)
     }
 }
 

@@ -279,8 +279,17 @@ impl Base {
         self.session.is_closed() || self.session.is_frozen() || self.state.is_released()
     }
 
-    /// Holds the device; false when the session ends first.
+    /// Holds the device; false when the session ends or stops first.
     pub fn begin_task(&mut self) -> bool {
+        self.hold_device(Session::is_stopping)
+    }
+
+    /// Holds the device again for a command that has begun; false when the session ends first.
+    pub fn resume_task(&mut self) -> bool {
+        self.hold_device(Session::is_closed)
+    }
+
+    fn hold_device(&mut self, ends: impl Fn(&Session) -> bool) -> bool {
         if self.task.is_some() {
             return true;
         }
@@ -289,7 +298,7 @@ impl Base {
         if !session
             .account
             .lease
-            .acquire_joining(|| session.is_stopping(), kernels_wait)
+            .acquire_joining(|| ends(session), kernels_wait)
         {
             return false;
         }
@@ -397,9 +406,7 @@ impl Base {
         self.state.completed.store(number, Ordering::SeqCst);
         self.progress.publish(number);
         if self.holds_device() {
-            let now_ns = monotonic_ns();
-            self.runs_since(now_ns);
-            self.session.account.lease.advance(now_ns);
+            self.advance();
         }
         // Runs after the client has been notified, because tracing is not latency-critical.
         self.end_traced(number);
@@ -410,6 +417,13 @@ impl Base {
                 failed: self.progress.failure().unwrap_or((0, 0)),
             });
         }
+    }
+
+    /// A command, or a part of one, is complete.
+    pub fn advance(&self) {
+        let now_ns = monotonic_ns();
+        self.runs_since(now_ns);
+        self.session.account.lease.advance(now_ns);
     }
 
     /// Ends a command. An error is recorded in its event or, without one, in the queue's progress.

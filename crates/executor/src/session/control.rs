@@ -18,7 +18,7 @@ use baltra_wire::{
 };
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Maximum number of queues of one session, each with a thread if all are busy.
@@ -754,18 +754,12 @@ impl Session {
     fn make_program_source(&self, context: Id, source: &[u8]) -> Result<Object, Code> {
         let context = self.objects.context(context)?;
         let program = context.context.program_source(source)?;
-        Ok(Object::Program(Arc::new(Program {
-            program: Mutex::new(Arc::new(program)),
-            context,
-            built: false.into(),
-            options: Mutex::default(),
+        let program = Program {
             compiles: true,
             prints: super::kernels::mentions_printf(source).into(),
-            fixed: false,
-            compiled: Mutex::default(),
-            image: Mutex::default(),
-            has_variables: false.into(),
-        })))
+            ..Program::new(program, context)
+        };
+        Ok(Object::Program(Arc::new(program)))
     }
 
     fn make_sub_devices(

@@ -5,12 +5,19 @@ use super::group::OneGroup;
 use super::names::IdMap;
 use super::objects::{Context, Kernel, Memory};
 use super::residence::WorkingSet;
+use super::slices::text::{Geometry, Text};
+use super::slices::{Division, Pace};
 use super::Session;
 use crate::driver::{self, number, Code};
 use baltra_opencl::*;
+use baltra_ring::Locked;
 use baltra_wire::{Arg, Id};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+
+/// Maximum number of a kernel's geometries for whose slices a queue makes kernels: launches of
+/// others stay whole.
+const REWRITTEN_MAX: usize = 8;
 
 /// The value that an argument of the driver's kernel was last set to. Objects are compared by id
 /// *and* handle, because a new object may have an old one's address as its handle; memory also by
@@ -41,6 +48,12 @@ pub struct OwnKernel {
     indirect: Vec<u64>,
     /// Arguments through which it may write, as far as that is known yet.
     writes: Vec<Option<bool>>,
+    /// How launches can be divided.
+    text: Text,
+    /// What launches take.
+    pace: Pace,
+    /// The same kernel for slices of a launch; `Err`: it cannot be made.
+    rewritten: Vec<(Geometry, Result<Box<OwnKernel>, Code>)>,
 }
 
 /// A queue's kernels.
@@ -48,6 +61,8 @@ pub struct OwnKernel {
 pub struct OwnKernels {
     map: IdMap<OwnKernel>,
     released_seen: u64,
+    /// The launch is a slice of another one, which needs a kernel of its own.
+    slice_of: Option<Geometry>,
 }
 
 impl OwnKernels {
@@ -62,7 +77,12 @@ impl OwnKernels {
         indirect: &[u8],
         held: &mut Vec<Arc<Memory>>,
     ) -> Result<&OwnKernel, Code> {
+        let slice_of = self.slice_of;
         let kernel = self.kernel(session, context, id)?;
+        let kernel = match slice_of {
+            Some(geometry) => kernel.rewritten(&geometry)?,
+            None => kernel,
+        };
         let (count, mut bytes) = args;
         if count as usize != kernel.args.len() {
             return Err(CL_INVALID_KERNEL_ARGS);
@@ -136,6 +156,52 @@ impl OwnKernels {
         }
     }
 
+    /// How a launch of the kernel can be divided; `None`: not at all, or it is expected to be short.
+    pub fn division(
+        &mut self,
+        session: &Session,
+        context: &Context,
+        id: Id,
+        geometry: Geometry,
+    ) -> Option<Division> {
+        let slices = session.shared.slices.as_ref()?;
+        let kernel = self.kernel(session, context, id).ok()?;
+        Division::of(slices, kernel.text, kernel.pace, geometry)
+    }
+
+    /// What launches of the kernel take, as far as it is known.
+    pub fn pace(&mut self, id: Id) -> Option<&mut Pace> {
+        self.map.get_mut(&id).map(|kernel| &mut kernel.pace)
+    }
+
+    /// Commands took longer than was expected: what launches take has to be learned again.
+    pub fn forget_paces(&mut self) {
+        for kernel in self.map.values_mut() {
+            kernel.pace = Pace::default();
+        }
+    }
+
+    /// Whether a kernel for the slices of this launch exists (true) or cannot be made (false).
+    pub fn is_rewritten(&self, id: Id, geometry: &Geometry) -> Option<bool> {
+        let made = &self.map.get(&id)?.rewritten;
+        match made.iter().find(|(of, _)| of == geometry) {
+            Some((_, kernel)) => Some(kernel.is_ok()),
+            None => (made.len() >= REWRITTEN_MAX).then_some(false),
+        }
+    }
+
+    /// Makes a kernel for the slices of a launch, which may take as long as a build.
+    pub fn rewrite(&mut self, context: &Context, id: Id, geometry: &Geometry) {
+        if let Some(kernel) = self.map.get_mut(&id) {
+            kernel.rewrite(context, geometry);
+        }
+    }
+
+    /// The next launches are slices of another one, and use the kernel that was made for it.
+    pub fn set_slice_of(&mut self, geometry: Option<Geometry>) {
+        self.slice_of = geometry;
+    }
+
     fn forget_released(&mut self, session: &Session) {
         let released = session.kernels_released.load(Ordering::Acquire);
         if released != self.released_seen {
@@ -155,6 +221,14 @@ impl OwnKernel {
             return Err(CL_INVALID_CONTEXT);
         }
         let kernel = object.program.driver().kernel(&object.name)?;
+        OwnKernel::of(kernel, &object, context)
+    }
+
+    fn of(
+        kernel: driver::Kernel,
+        object: &Arc<Kernel>,
+        context: &Context,
+    ) -> Result<OwnKernel, Code> {
         let count = number(&kernel.info(CL_KERNEL_NUM_ARGS as u32)?);
         Ok(OwnKernel {
             one_group: OneGroup::of(&kernel, context),
@@ -163,9 +237,35 @@ impl OwnKernel {
             args: (0..count).map(|_| Set::Nothing).collect(),
             writes: (0..count).map(|_| None).collect(),
             indirect: Vec::new(),
-            object: Arc::downgrade(&object),
+            object: Arc::downgrade(object),
             largest_group: 0.into(),
+            text: *object.program.text.locked(),
+            pace: Pace::default(),
+            rewritten: Vec::new(),
         })
+    }
+
+    fn rewrite(&mut self, context: &Context, geometry: &Geometry) {
+        let made = || {
+            let object = self.object.upgrade().ok_or(CL_INVALID_KERNEL)?;
+            let program = object.program.rewritten(&geometry.prelude())?;
+            let kernel = program.kernel(&object.name)?;
+            OwnKernel::of(kernel, &object, context).map(Box::new)
+        };
+        let made = made();
+        if let Err(code) = &made {
+            tracing::warn!(code, "cannot divide a kernel's launches");
+        }
+        self.rewritten.push((*geometry, made));
+    }
+
+    fn rewritten(&mut self, geometry: &Geometry) -> Result<&mut OwnKernel, Code> {
+        let mut made = self.rewritten.iter_mut();
+        match made.find(|(of, _)| of == geometry) {
+            Some((_, Ok(kernel))) => Ok(kernel),
+            Some((_, Err(code))) => Err(*code),
+            None => Err(CL_INVALID_KERNEL),
+        }
     }
 
     /// A launch specifies this group size.

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::headers::{Directory, Headers};
 use super::residence::Object;
+use super::slices::text::Text;
 
 /// A context: the process's own for the whole device, or one over sub-devices.
 pub struct Context {
@@ -189,9 +190,28 @@ pub struct Program {
     pub image: Mutex<Option<Use>>,
     /// It has variables of its own that kernels write, which outlive them and which no call reads.
     pub has_variables: AtomicBool,
+    /// How launches of its kernels can be divided.
+    pub text: Mutex<Text>,
 }
 
 impl Program {
+    /// From a binary, not built yet.
+    pub fn new(program: driver::Program, context: Arc<Context>) -> Program {
+        Program {
+            program: Mutex::new(Arc::new(program)),
+            context,
+            built: false.into(),
+            options: Mutex::default(),
+            compiles: false,
+            prints: false.into(),
+            compiled: Mutex::default(),
+            fixed: false,
+            image: Mutex::default(),
+            has_variables: false.into(),
+            text: Mutex::default(),
+        }
+    }
+
     /// The driver's program.
     pub fn driver(&self) -> Arc<driver::Program> {
         self.program.locked().clone()
@@ -233,6 +253,36 @@ impl Program {
         if texts.any(super::kernels::mentions_printf) {
             self.prints.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Finds out how launches can be divided, after a build with these files and options.
+    pub fn read_text(&self, files: &[(&str, &[u8])], options: &str) {
+        let source = self.driver().info(CL_PROGRAM_SOURCE as u32);
+        let text = match source {
+            Ok(source) if self.compiles && source.len() > 1 => {
+                let end = source.iter().position(|byte| *byte == 0);
+                Text::of(&source[..end.unwrap_or(source.len())], options, files)
+            }
+            _ => Text::default(),
+        };
+        *self.text.locked() = text;
+    }
+
+    /// Builds another program of the same source after a text, with the options of the newest build.
+    pub fn rewritten(&self, prelude: &str) -> Result<driver::Program, Code> {
+        let source = self.driver().info(CL_PROGRAM_SOURCE as u32)?;
+        let source = source.strip_suffix(&[0]).unwrap_or(&source);
+        let context = &self.context.context;
+        let program = context.program_source(&[prelude.as_bytes(), source].concat())?;
+        let devices: Vec<Device> = self
+            .context
+            .devices
+            .iter()
+            .map(|(_, device)| *device)
+            .collect();
+        let options = self.options.locked().clone();
+        program.build(&devices, &options)?;
+        Ok(program)
     }
 
     /// Whether the device holds what its kernels are made of.

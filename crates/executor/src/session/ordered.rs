@@ -9,6 +9,8 @@
 //! 10.0 µs by `clFinish`, 9.3 µs by callback. The simpler way was chosen; the out-of-order queue
 //! ([`super::unordered`]) needs callbacks anyway.
 
+mod slicing;
+
 use super::base::Base;
 use super::board::{State, Submitted};
 use super::queue::Served;
@@ -205,6 +207,7 @@ impl InOrder {
                 return Ok(());
             }
         };
+        let division = self.division(&command.operation);
         if !self.base.holds_device() {
             self.flush();
             if !self.base.begin_task() {
@@ -231,6 +234,12 @@ impl InOrder {
             || number.is_multiple_of(MILESTONE_EVERY)
             || (reads && !idle && !last);
         let list: Vec<cl_event> = waits.iter().map(|w| w.event.raw()).collect();
+        if let Some(division) = division {
+            self.drain_before(1);
+            let (status, times) = self.launch_in_slices(&command.operation, division, &list);
+            self.finished(number, event, status, times);
+            return Ok(());
+        }
         let since_ns = if self.base.profiling {
             self.base.session.device_ns()
         } else {
@@ -416,7 +425,14 @@ impl InOrder {
         if let Some(since_ns) = since_ns {
             let took = Duration::from_nanos(monotonic_ns().saturating_sub(since_ns));
             let ended = u32::try_from(self.completed - before).unwrap_or(u32::MAX);
-            self.slow = took >= SLOW * ended.max(1);
+            let each = took / ended.max(1);
+            self.slow = each >= SLOW;
+            let slices = &self.base.session.shared.slices;
+            if let (Some(slices), Ok(lane)) = (slices, &mut self.lane) {
+                if slices.is_unexpected(each) {
+                    lane.kernels.forget_paces();
+                }
+            }
         }
         self.base.publish(self.completed);
     }

@@ -14,7 +14,7 @@ use crate::images::{digest, Use};
 use baltra_opencl::*;
 use baltra_ring::Locked;
 use baltra_wire::{decode, Control, Id, Notice, Query, Reply, Request, MESSAGE_BYTES_MAX};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -206,6 +206,9 @@ impl Session {
         let driver = program.renewed(&headers)?;
         let added = self.arg_info(&program);
         let code = with_arg_info(&options, added, |options| driver.build(&list, options));
+        if self.shared.slices.is_some() {
+            program.read_text(files, &options);
+        }
         let reply = self.built(&program, code);
         Ok(self.loaded(&program, reply))
     }
@@ -219,16 +222,10 @@ impl Session {
         prints: bool,
     ) -> Result<Reply, Code> {
         let program = Program {
-            program: Mutex::new(Arc::new(program)),
-            context,
-            built: false.into(),
-            options: Mutex::default(),
             compiles,
-            prints: AtomicBool::new(prints),
             fixed,
-            compiled: Mutex::default(),
-            image: Mutex::default(),
-            has_variables: false.into(),
+            prints: prints.into(),
+            ..Program::new(program, context)
         };
         self.objects
             .insert(id, Object::Program(Arc::new(program)))

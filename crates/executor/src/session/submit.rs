@@ -1,11 +1,13 @@
 //! Submits a command to the driver: looks up ids, checks ranges, sets arguments.
 
 use super::board::Submitted;
+use super::checks::{check_pattern, check_pixels, check_range};
 use super::launch::OwnKernels;
 use super::moving::track;
 use super::objects::{Context, Memory};
 use super::pinning::PinnedMemory;
 use super::residence::{Caller, Pins, WorkingSet};
+use super::slices::SecondQueue;
 use super::{pixels, Session};
 use crate::driver::{self, Code, Enqueue, Side, Turn};
 use baltra_opencl::*;
@@ -49,10 +51,12 @@ pub struct How<'a> {
 
 /// A driver's queue and the state needed to fill it.
 pub struct Lane {
-    session: Arc<Session>,
-    context: Arc<Context>,
+    pub(super) session: Arc<Session>,
+    pub(super) context: Arc<Context>,
     /// The driver's queue.
     pub queue: driver::Queue,
+    /// Another one, for slices of launches.
+    pub(super) second: SecondQueue,
     turn: Turn,
     /// Commands handed over in this turn.
     turn_commands: u32,
@@ -60,7 +64,7 @@ pub struct Lane {
     /// Driver events that are no longer needed: releasing one is a call too, to be made in the next
     /// turn.
     spent: Vec<Arc<Submitted>>,
-    kernels: OwnKernels,
+    pub(super) kernels: OwnKernels,
     /// Objects of the command that is being submitted.
     held: Vec<Arc<Memory>>,
     /// Pins of arenas that commands in flight use.
@@ -90,6 +94,7 @@ impl Lane {
             session,
             context,
             queue,
+            second: SecondQueue::default(),
             kernels: OwnKernels::default(),
             held: Vec::new(),
             pinned: Vec::new(),
@@ -146,7 +151,7 @@ impl Lane {
     pub fn flush(&mut self) {
         if std::mem::take(&mut self.unflushed) {
             // An error shows again in the wait that follows.
-            let _ = self.queue.flush();
+            let _ = self.second.or(&self.queue).flush();
         }
         self.turn_commands = 0;
         self.turn.end();
@@ -261,6 +266,7 @@ impl Lane {
         self.flush();
         // An error shows again in the wait for the commands.
         let _ = self.queue.finish();
+        self.second.finish();
         self.release_pins();
     }
 
@@ -428,7 +434,7 @@ impl Lane {
             }
         };
         let launch = || {
-            self.queue.launch(
+            self.second.or(&self.queue).launch(
                 how.enqueue,
                 &own.kernel,
                 dimensions.into(),
@@ -447,12 +453,12 @@ impl Lane {
         };
         // Alone, so that the process's output during its run is this kernel's.
         self.turn.end();
-        self.queue.finish()?;
+        self.second.or(&self.queue).finish()?;
         let notices = &self.session.notices;
         let event = capture.during(
             || {
                 let event = launch()?;
-                self.queue.finish()?;
+                self.second.or(&self.queue).finish()?;
                 Ok::<_, Code>(event)
             },
             |printed| notices.print(printed),
@@ -777,24 +783,4 @@ fn side(region: &Region) -> Side {
         region.row_pitch as usize,
         region.slice_pitch as usize,
     )
-}
-
-fn check_range(offset: u64, len: u64, size: u64) -> Result<(), Code> {
-    match offset.checked_add(len) {
-        Some(end) if len > 0 && end <= size => Ok(()),
-        _ => Err(CL_INVALID_VALUE),
-    }
-}
-
-fn check_pattern(pattern: &[u8], len: u64) -> Result<(), Code> {
-    let unit = pattern.len();
-    if !unit.is_power_of_two() || unit > 128 || !len.is_multiple_of(unit as u64) {
-        return Err(CL_INVALID_VALUE);
-    }
-    Ok(())
-}
-
-fn check_pixels(image: &Memory, buffer: &Memory, size: [u64; 3], offset: u64) -> Result<(), Code> {
-    let bytes = pixels::volume(size).and_then(|v| v.checked_mul(image.pixel_bytes));
-    check_range(offset, bytes.ok_or(CL_INVALID_VALUE)?, buffer.size)
 }

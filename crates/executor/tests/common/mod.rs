@@ -35,6 +35,7 @@ pub fn options() -> Options {
     Options {
         memory_overcommit: memory_overcommit.unwrap_or(1),
         memory_bytes,
+        slice: SLICE.get().copied().unwrap_or_default(),
         name: "test".into(),
         spin_us: env_us("EXECUTOR_SPIN", 50),
         ..Options::new(driver())
@@ -49,6 +50,9 @@ pub fn driver() -> String {
 /// The device's memory, for a file that tests overcommitting it: how many times it may be taken, and
 /// its bytes.
 pub static ROOM: OnceLock<(u32, u64)> = OnceLock::new();
+
+/// The length of slices, for a file that tests those.
+pub static SLICE: OnceLock<Duration> = OnceLock::new();
 
 /// The driver, loaded once for all tests of the file.
 pub fn shared() -> Arc<Shared> {

@@ -56,6 +56,8 @@ pub struct Launch {
     pub memory_overcommit: u32,
     /// Memory that objects may take on the device ([`crate::options::DeviceOptions::memory_bytes`]).
     pub memory_bytes: Option<u64>,
+    /// Length of the slices of long launches ([`crate::options::DeviceOptions::slice_ms`]).
+    pub slice: Duration,
 }
 
 impl Launch {
@@ -108,6 +110,10 @@ impl Launch {
         }
         if let Some(bytes) = self.memory_bytes {
             command.arg("--memory-bytes").arg(bytes.to_string());
+        }
+        if !self.slice.is_zero() {
+            let us = self.slice.as_micros().to_string();
+            command.arg("--slice-us").arg(us);
         }
         let contended_ms = self.contended_ms.to_string();
         command.arg("--contended-ms").arg(contended_ms);

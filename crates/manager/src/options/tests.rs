@@ -50,6 +50,8 @@ fn test_mistakes_name_their_key() {
             "device[1].name",
         ),
         ("[[device]]\nquantum_ms=-1", "device[0].quantum_ms"),
+        ("[[device]]\nslice_ms=0.01", "device[0].slice_ms"),
+        ("[[device]]\nslice_ms=nan", "device[0].slice_ms"),
         ("[[tenant]]\nname='t'\nweight=0", "tenant[0].weight"),
         (
             "[[tenant]]\nname='t'\ntoken_sha256='12'",
