@@ -395,8 +395,12 @@ impl Control for Operator {
         request: Request<proto::RestartExecutorsRequest>,
     ) -> Answer<proto::RestartExecutorsReply> {
         let device = request.into_inner().device;
-        let serving_pids = tokio::task::block_in_place(|| self.node.restart_executors(&device))?;
-        Ok(Response::new(proto::RestartExecutorsReply { serving_pids }))
+        let (serving_pids, failure) =
+            tokio::task::block_in_place(|| self.node.restart_executors(&device))?;
+        Ok(Response::new(proto::RestartExecutorsReply {
+            serving_pids,
+            failure: failure.unwrap_or_default(),
+        }))
     }
 
     async fn usage(&self, request: Request<proto::UsageRequest>) -> Answer<proto::UsageReply> {

@@ -231,6 +231,34 @@ impl Pool {
         placed
     }
 
+    /// Waits until an executor that takes sessions has loaded the driver.
+    pub fn await_driver(&self) -> Result<(), Error> {
+        let deadline = Instant::now() + self.options.start_timeout;
+        let mut state = self.state();
+        let needed = Demand { any: 1, own: 0 };
+        state.demand.replace(Demand::default(), needed);
+        self.changed.notify_all();
+        let loaded = loop {
+            if state.closed {
+                break Err(Error::Closed);
+            }
+            if state.count(Phase::Warm) + state.count(Phase::Serving) > 0 {
+                break Ok(());
+            }
+            if let Some((reason, _)) = &state.failure {
+                break Err(Error::Driver(reason.clone()));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break Err(Error::Slow(self.options.start_timeout));
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.expect("no panic under this lock").0;
+        };
+        state.demand.replace(needed, Demand::default());
+        loaded
+    }
+
     /// Number of executors to start now.
     pub fn lacking(&self) -> usize {
         let state = self.state();

@@ -6,6 +6,7 @@ use baltra_tests::{
     baltra, by_variables, compile, compile_driver, ended, free_port, json, kill, nothing_panicked,
     session_count, tenants, through_with, Running,
 };
+use rustix::thread::{unshare_unsafe, UnshareFlags};
 use serde_json::Value;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -285,6 +286,36 @@ fn test_a_full_disk_leaves_the_session_as_it_was() {
     let done = Command::new("prlimit").args(limit).status();
     assert!(done.expect("prlimit is installed").success());
     cannot_be_stored(&daemon, program, "its state cannot be written to the disk");
+}
+
+fn mount(arguments: &[&str]) {
+    let done = Command::new("mount").args(arguments).status();
+    assert!(done.expect("mount is installed").success());
+}
+
+#[test]
+fn test_a_file_system_without_space_leaves_the_session_as_it_was() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("passed over: a file system of its own needs root");
+        return;
+    }
+    // Namespaces are a thread's; the daemon has those of the thread that starts it.
+    let test = std::thread::spawn(|| {
+        // SAFETY: no file is shared with another thread by a descriptor's number.
+        if let Err(error) = unsafe { unshare_unsafe(UnshareFlags::NEWNS) } {
+            eprintln!("passed over: no file systems of its own here: {error}");
+            return;
+        }
+        mount(&["--make-rprivate", "/"]);
+        let daemon = start(&options("", ""));
+        let program = moving(&daemon, &["0", "4194304", "1"]);
+        let dir = daemon.state_dir().join("suspended");
+        std::fs::create_dir_all(&dir).unwrap();
+        let dir = dir.to_str().expect("a text");
+        mount(&["-t", "tmpfs", "-o", "size=2000000,mode=0700", "none", dir]);
+        cannot_be_stored(&daemon, program, "its state cannot be written to the disk");
+    });
+    test.join().unwrap();
 }
 
 #[test]
@@ -662,4 +693,25 @@ fn test_sessions_stay_suspended_until_a_faulty_driver_is_replaced() {
     .unwrap();
     program.wait_progress();
     end(&daemon, program);
+}
+
+#[test]
+fn test_a_faulty_driver_is_reported_for_a_device_without_sessions() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = dir.path().join("libdriver.so");
+    install(&compile_driver("slow_driver"), &driver);
+    let daemon = start(&options(&format!("driver = '{}'", driver.display()), ""));
+    std::fs::write(dir.path().join("faulty"), "not a library").unwrap();
+    install(&dir.path().join("faulty"), &driver);
+    let (code, answer) = upgrade(&daemon, &[]);
+    assert_eq!(code, Some(1), "{answer}");
+    let reason = answer["failure"].as_str().expect("a text");
+    assert!(reason.contains("the driver cannot be used"), "{answer}");
+    install(&compile_driver("other_driver"), &driver);
+    // The pause after a failure passes.
+    until("the driver is loaded", || {
+        upgrade(&daemon, &[]).0 == Some(0)
+    })
+    .unwrap();
+    assert_eq!(driver_version(&daemon), "99.0");
 }

@@ -30,6 +30,8 @@ struct Upgrade<'a> {
     stayed: Reasons,
     /// Whether executors were ended, so that the driver is loaded anew.
     is_restarted: bool,
+    /// Why the driver that is installed now cannot be used; empty: it can.
+    failure: String,
 }
 
 /// `baltra device upgrade-driver`
@@ -47,6 +49,7 @@ pub fn driver(
         resumed: 0,
         stayed: Reasons::new(),
         is_restarted: false,
+        failure: String::new(),
     };
     let restarted = upgrade.restart(force);
     // Whatever has happened: no session stays on the disk because of this command.
@@ -57,7 +60,8 @@ pub fn driver(
     } else {
         upgrade.print(&left);
     }
-    let is_complete = upgrade.stayed.is_empty() && left.is_empty();
+    let is_usable = upgrade.failure.is_empty();
+    let is_complete = is_usable && upgrade.stayed.is_empty() && left.is_empty();
     Ok(Exit::of(is_complete).into())
 }
 
@@ -84,6 +88,7 @@ impl Upgrade<'_> {
                 .control
                 .call(|mut c| async move { c.restart_executors(request).await })?;
             self.is_restarted = true;
+            self.failure = reply.failure;
             // Opened before the executors were closed to new sessions.
             sessions = self.open()?;
             sessions.retain(|s| reply.serving_pids.contains(&s.executor_pid));
@@ -158,6 +163,7 @@ impl Upgrade<'_> {
             "sessions": self.resumed,
             "stayed": list(&self.stayed),
             "suspended": list(left),
+            "failure": self.failure,
         }));
     }
 
@@ -169,7 +175,9 @@ impl Upgrade<'_> {
         for (session, reason) in left {
             println!("session {session} is suspended (`baltra session resume`): {reason}");
         }
-        if self.is_restarted {
+        if !self.failure.is_empty() {
+            println!("{device}: {} (install another driver)", self.failure);
+        } else if self.is_restarted {
             println!("{device}: {count} sessions continue with the driver that is installed now");
         } else {
             println!("{device} was not changed (`--force` continues without these sessions)");

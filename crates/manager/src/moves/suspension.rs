@@ -165,8 +165,9 @@ impl Node {
     }
 
     /// Ends the executors of a device: those without sessions now, which it waits for, others after
-    /// their last session. Returns the process ids of the latter.
-    pub fn restart_executors(&self, device: &str) -> Result<Vec<u32>, Error> {
+    /// their last session. Returns the process ids of the latter. If there are none, waits until a
+    /// new executor has loaded the driver, and returns why it cannot.
+    pub fn restart_executors(&self, device: &str) -> Result<(Vec<u32>, Option<String>), Error> {
         let found = self.device(device);
         let found = found.ok_or_else(|| Error::NoDevice(device.to_owned()))?;
         let (ending, serving) = found.pool.retire();
@@ -175,6 +176,10 @@ impl Node {
         while ending.iter().any(lives) && Instant::now() < until {
             std::thread::sleep(LOOK_EVERY);
         }
-        Ok(serving)
+        let failure = match serving[..] {
+            [] => found.pool.await_driver().err(),
+            _ => None,
+        };
+        Ok((serving, failure.map(|error| error.to_string())))
     }
 }
