@@ -433,7 +433,13 @@ fn killed(victim: Victim) {
             continue;
         }
         if output.status.success() {
-            must(&session(&daemon, "resume", &number, &[]), &daemon);
+            // Unless an executor that has just been killed is chosen: then it stays on the disk.
+            until("the session is resumed", || {
+                let resumed = session(&daemon, "resume", &number, &[]).status.success();
+                assert_eq!(only(&daemon)["suspended"], !resumed);
+                resumed
+            })
+            .unwrap();
         }
         program.wait_progress();
     }

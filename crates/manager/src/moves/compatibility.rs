@@ -21,6 +21,9 @@ enum Kind {
     Other,
 }
 
+const CL_DEVICE_TYPE: u32 = 0x1000;
+const CL_DEVICE_TYPE_CPU: u64 = 2;
+const CL_DEVICE_GLOBAL_MEM_SIZE: u32 = 0x101F;
 const CL_DEVICE_ADDRESS_BITS: u32 = 0x100D;
 const CL_DEVICE_ENDIAN_LITTLE: u32 = 0x1026;
 const CL_DEVICE_IMAGE_SUPPORT: u32 = 0x1016;
@@ -29,7 +32,7 @@ pub const CL_DEVICE_MAX_MEM_ALLOC_SIZE: u32 = 0x1010;
 
 /// `cl_device_info` that programs read, by name.
 const FACTS: [(u32, &str, Kind); 27] = [
-    (0x1000, "type", Kind::Number),
+    (CL_DEVICE_TYPE, "type", Kind::Number),
     (0x102B, "name", Kind::Text),
     (0x102C, "vendor", Kind::Text),
     (0x102D, "driver version", Kind::Text),
@@ -41,7 +44,7 @@ const FACTS: [(u32, &str, Kind); 27] = [
     (0x1005, "work-item sizes", Kind::Other),
     (0x101B, "single-precision arithmetic", Kind::Number),
     (0x1032, "double-precision arithmetic", Kind::Number),
-    (0x101F, "memory", Kind::Number),
+    (CL_DEVICE_GLOBAL_MEM_SIZE, "memory", Kind::Number),
     (
         CL_DEVICE_MAX_MEM_ALLOC_SIZE,
         "largest allocation",
@@ -77,9 +80,15 @@ pub fn compare(from: &DeviceDescription, to: &DeviceDescription) -> Differences 
     if from.number(CL_DEVICE_IMAGE_SUPPORT) != 0 && to.number(CL_DEVICE_IMAGE_SUPPORT) == 0 {
         differences.facts.push("the device has no images".into());
     }
+    // The memory of a processor is the host's, of which drivers report what is free when they are
+    // loaded: the same device has another amount each time.
+    let is_processor =
+        |device: &DeviceDescription| device.number(CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU != 0;
+    let is_host_memory = is_processor(from) && is_processor(to);
     for (param, name, kind) in FACTS {
         let (own, other) = (from.info(param), to.info(param));
-        if own == other {
+        let is_amount = [CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_MAX_MEM_ALLOC_SIZE].contains(&param);
+        if own == other || is_amount && is_host_memory {
             continue;
         }
         let text = match kind {
@@ -123,6 +132,29 @@ mod tests {
     fn test_equal_devices_differ_in_nothing() {
         let own = device(64, "a", "x y");
         assert_eq!(compare(&own, &own), Differences::default());
+    }
+
+    #[test]
+    fn test_the_amount_of_the_host_s_memory_is_no_difference() {
+        let device = |kind: u64, bytes: u64| {
+            let info = |param, value: u64| Info {
+                param,
+                value: value.to_ne_bytes().to_vec(),
+            };
+            DeviceDescription {
+                device: vec![
+                    info(CL_DEVICE_TYPE, kind),
+                    info(CL_DEVICE_GLOBAL_MEM_SIZE, bytes),
+                    info(CL_DEVICE_MAX_MEM_ALLOC_SIZE, bytes / 4),
+                ],
+                ..DeviceDescription::default()
+            }
+        };
+        let (cpu, gpu) = (CL_DEVICE_TYPE_CPU, 4);
+        let facts = |from, to| compare(&device(from, 1 << 30), &device(to, 2 << 30)).facts;
+        assert!(facts(cpu, cpu).is_empty());
+        assert_eq!(facts(gpu, gpu).len(), 2);
+        assert_eq!(facts(cpu, gpu).len(), 3);
     }
 
     #[test]
