@@ -6,17 +6,18 @@ usage: scripts/tutorials.py [--with NAME] [--verbose] PAGE …
 Each page runs in a directory of its own, in one shell with the built programs ($BALTRA, by default
 target/release/baltra) first in PATH.
 
-A block is run if its first line is ```console. In it, a line that begins with '$ ' is a command, and
-'> ' continues it. A block marked ```console NAME is run only with that --with; a page without blocks
-to run is skipped. The lines below a command are its output: '…' stands for the rest of a word or a
-line, and alone in a line for any number of lines. White space and numbers before ms, s or % may
-differ. If no output is shown, any is accepted. A command has to succeed, unless its output begins
-with 'error:'.
+A block is run if its first line is ```console. In it, a line that begins with '$ ' is a command,
+and '> ' continues it. A block marked ```console NAME is run only with that --with; the output names
+the target that does. A page without blocks to run is skipped. The lines below a command are its
+output: '…' stands for the rest of a word or a line, and alone in a line for any number of lines.
+White space and numbers before ms, s or % may differ. If no output is shown, any is accepted. A
+command has to succeed, unless its output begins with 'error:'.
 
 A line that begins with 'guest# ' is a command in a small Linux under QEMU (scripts/guest.sh), which
 starts with the arguments that the page's last 'baltra vm attach' has printed.
 
-A code block after a line that ends with "as `NAME`:" is written to that file.
+A code block after a line that ends with "as `NAME`:" is written to that file. Any other block is an
+error, so that a page has no block that is not tested.
 
 The daemons use free ports; 127.0.0.1:8080 stands for the gateway's.
 """
@@ -38,6 +39,8 @@ from guest import Guest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # The address of the gateway in the pages.
 GATEWAY = "127.0.0.1:8080"
+# The names of --with, and the targets that run their blocks.
+TARGETS = {"vm": "make test-vm", "kubernetes": "make test-kubernetes"}
 # A command that is silent for this time hangs.
 SILENT_S = 900
 
@@ -58,7 +61,7 @@ class Step:
 
 
 def steps_of(page, tag):
-    """The files and commands of a page, in order."""
+    """The files and commands of a page, in order. Each block of the page is one of both."""
     steps, last, block, language = [], "", None, None
     for number, line in enumerate(page.read_text().split("\n"), 1):
         fence = FENCE.match(line)
@@ -70,11 +73,14 @@ def steps_of(page, tag):
                 last = line.strip()
         elif line == "```":
             file = FILE.search(last)
-            if language[0] == "console":
+            if language[0] == "console" and language[1] in ("", *TARGETS):
                 if language[1] in ("", tag):
                     steps += commands_of(block, begin)
             elif file:
                 steps.append(Step(begin, "\n".join(block) + "\n", file=file.group(1)))
+            else:
+                untested = "this block is neither run nor written to a file"
+                raise Failure(f"{page}:{begin}: {untested}: {' '.join(language)}")
             block, last = None, ""
         else:
             block.append(line)
@@ -217,6 +223,12 @@ def lines_of(output):
     return output.rstrip("\n").split("\n") if output.strip() else []
 
 
+def targets_of(page):
+    """The targets that run blocks of a page."""
+    names = re.findall(r"^```console (\S+)$", page.read_text(), re.M)
+    return sorted({TARGETS[name] for name in names if name in TARGETS})
+
+
 def run(page, baltra, tag, verbose):
     """Runs a page's commands; returns their number."""
     steps = steps_of(page, tag)
@@ -247,7 +259,7 @@ def run(page, baltra, tag, verbose):
 
 def main():
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--with", dest="tag")
+    parser.add_argument("--with", dest="tag", choices=TARGETS)
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("pages", nargs="*", type=pathlib.Path)
@@ -263,7 +275,8 @@ def main():
     for page in options.pages:
         try:
             count = run(page, baltra, options.tag, options.verbose)
-            print(f"{page}: {count} commands" if count else f"{page}: skipped", flush=True)
+            skipped = f"skipped ({', '.join(targets_of(page)) or 'without commands'})"
+            print(f"{page}: {f'{count} commands' if count else skipped}", flush=True)
             passed += count > 0
         except Failure as failure:
             print(f"error: {failure}", flush=True)
