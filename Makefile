@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT := target
 
 .PHONY: all demo test test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-kills test-hdl test-live test-board test-drivers test-messages test-messages-boards test-vm \
-	test-kubernetes test-kubernetes-api test-packages packages kernel-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-reconfigure bench-cluster-kubernetes bench-board bench-messages bench-kernels \
+	test-kubernetes test-kubernetes-api test-packages packages previous-release kernel-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-reconfigure bench-cluster-kubernetes bench-board bench-messages bench-kernels \
 	bench-vm bench-kubernetes cluster-demo docs apps build humboldt setup clean help
 
 all: build apps
@@ -79,7 +79,10 @@ packages: setup ## builds the .deb, the wheel, the image, the chart and the bill
 	@BALTRA_COMMIT=$$(git describe --always --abbrev=40 --dirty --exclude '*') $(CARGO) build --release --locked
 	@deploy/packages/build.py
 
-test-packages: ## installs the packages in a fresh Debian and a fresh Python, and checks them (root)
+previous-release: setup ## builds the previous release once, for the tests of compatibility, and keeps it in target/releases
+	@scripts/previous_release.sh
+
+test-packages: ## installs the packages in a fresh Debian and a fresh Python; tests the previous release's programs (root)
 	@scripts/test.sh packages
 
 docs: $(OUT)/tools/bin/mdbook ## builds the documentation site with search into target/docs/site, and checks its links

@@ -9,7 +9,8 @@
 #   board           live, and the same on the lean board
 #   kubernetes-api  chart, webhook and controllers on an API server that is built from source and kept in target/kubernetes
 #   kubernetes      kubernetes-api, and a real node with the tutorial
-#   packages        the packages, installed in a fresh Debian, which is kept in target/packages-test
+#   packages        the packages, installed in a fresh Debian, which is kept in target/packages-test; programs and
+#                   daemons of the previous release, which is kept in target/releases, with those of this one
 # `all` runs every group, and also the proofs that are recorded in hdl/formal/proven.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -269,8 +270,9 @@ group() {
             ;;
         packages)
             setup base packages
-            run apps make -s -C apps sobel
+            run apps make -s -C apps
             compile
+            run previous-release scripts/previous_release.sh
             if [[ $EUID -eq 0 ]]; then
                 # The packages strip copies of the binaries.
                 run packages env BALTRA_BINARIES="$PWD/target/debug" deploy/packages/tests/packages_test.py
@@ -278,6 +280,7 @@ group() {
             else
                 skip packages "a root of its own needs root"
             fi
+            run compatibility env BALTRA_BINARIES="$PWD/target/debug" deploy/packages/tests/compatibility_test.py
             ;;
         live)
             setup base board
