@@ -14,10 +14,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "deploy/packages"))
+import build  # noqa: E402
+import oci  # noqa: E402
+import release  # noqa: E402
 import schemas  # noqa: E402
 from cluster import BIN, PLACE, ROOT, Cluster, Failed, isolate, run, until  # noqa: E402
 from installation import BALTRA, CHART, NAMESPACE, render  # noqa: E402
@@ -43,6 +48,10 @@ VARIANTS = [
         "node.securityContext.privileged=true,node.runtimeClassName=nvidia,registry.clusterIP=10.96.0.80",
     ],
 ]
+
+
+# The chart generates those that are not set.
+TOKENS = ("operator", "node", "application", "gateway", "client", "admin")
 
 
 def pod(name, **more):
@@ -118,6 +127,23 @@ class Tests:
 
     def test_helm_finds_nothing_wrong(self):
         assert "0 chart(s) failed" in run(BIN / "helm", "lint", "--strict", CHART)
+
+    def test_the_package_is_the_chart_and_the_release_has_its_images(self):
+        version = release.version()
+        with tempfile.TemporaryDirectory() as directory:
+            made = SimpleNamespace(version=version, epoch=0)
+            package = build.chart(made, None, Path(directory))
+            assert "0 chart(s) failed" in run(BIN / "helm", "lint", "--strict", package)
+            template = [BIN / "helm", "template", "baltra", "--include-crds"]
+            tokens = [f"--set=tokens.{name}=x" for name in TOKENS]
+            assert run(*template, package, *tokens) == run(*template, CHART, *tokens)
+        images = {
+            container["image"]
+            for item in self.objects
+            if item["kind"] in ("Deployment", "StatefulSet", "DaemonSet")
+            for container in item["spec"]["template"]["spec"]["containers"]
+        }
+        assert images == {f"baltra-{daemon}:{version}" for daemon in oci.DAEMONS}, images
 
     def test_values_that_the_chart_has_not_are_refused(self):
         """A misspelled value, or one of another type, is an error that names it,
