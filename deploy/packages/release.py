@@ -16,6 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAM = "baltra"
 LIBRARY = "libbaltra_opencl.so"
+# The target of the static program.
+STATIC = "x86_64-unknown-linux-musl"
 # Functions that need no compiler.
 FUNCTIONS = ("blackscholes", "matmul", "sobel")
 
@@ -49,21 +51,40 @@ class Release:
     epoch: int
     program: Path
     library: Path
-    # Oldest version of the C library that both work with.
+    # The static program; None: it was not built.
+    static: Path | None
+    # Oldest version of the C library that the program and the library work with.
     glibc: tuple[int, int]
 
 
 def prepare(binaries, work):
     """Strips copies of the binaries into `work`."""
-    paths = []
-    for name in (PROGRAM, LIBRARY):
-        source = binaries / name
-        if not source.is_file():
-            raise SystemExit(f"error: {source} does not exist (make build)")
-        subprocess.run(["strip", "--strip-unneeded", "-o", work / name, source], check=True)
-        (work / name).chmod(0o755)
-        paths.append(work / name)
-    return Release(version(), epoch(), *paths, max(glibc(path) for path in paths))
+    program, library = binaries / PROGRAM, binaries / LIBRARY
+    # Cargo places another target's programs beside the directory of the profile.
+    static = binaries.parent / STATIC / binaries.name / PROGRAM
+    program = stripped(program, work / PROGRAM)
+    library = stripped(library, work / LIBRARY)
+    if static.is_file():
+        static = stripped(static, work / f"{PROGRAM}-static")
+        described = [output(path, "version", "--json") for path in (program, static)]
+        if described[0] != described[1]:
+            raise SystemExit(
+                f"error: {PROGRAM} and the static {PROGRAM} are of different builds "
+                f"(scripts/static.sh --release): {' '.join(' '.join(described).split())}"
+            )
+    else:
+        static = None
+    oldest = max(glibc(path) for path in (program, library))
+    return Release(version(), epoch(), program, library, static, oldest)
+
+
+def stripped(source, target):
+    """A stripped copy of a binary."""
+    if not source.is_file():
+        raise SystemExit(f"error: {source} does not exist (make build)")
+    subprocess.run(["strip", "--strip-unneeded", "-o", target, source], check=True)
+    target.chmod(0o755)
+    return target
 
 
 def glibc(path):

@@ -72,7 +72,9 @@ impl Memory {
         if unsafe { libc::fstatfs(file.as_raw_fd(), &mut about) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        if about.f_type != libc::SYSFS_MAGIC || file.metadata()?.len() < requested {
+        // The C libraries differ in the types of both.
+        let is_sysfs = i128::from(about.f_type) == i128::from(libc::SYSFS_MAGIC);
+        if !is_sysfs || file.metadata()?.len() < requested {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "the file is not a PCI device's memory, or is shorter than announced",

@@ -396,6 +396,38 @@ else:
             output(*tool, "down", "--drain-ms", 0, env=variables)
         shutil.rmtree(place)
 
+    def test_the_static_program_needs_no_library(self):
+        archives = list(self.out.glob("*-musl.tar.gz"))
+        if not archives:
+            print("skipped: scripts/static.sh has not built the static program", flush=True)
+            return
+        root = self.home / "static"
+        root.mkdir()
+        output("tar", "--extract", "--gzip", "--file", archives[0], "-C", root)
+        (program,) = root.glob("baltra-*/baltra")
+        inside = f"/{program.relative_to(root)}"
+        # The root has no other file.
+        alone = lambda *words: output("chroot", root, inside, *words)
+        version = json.loads(alone("version", "--json"))["version"]
+        assert version in archives[0].name, version
+        refused = output("sh", "-c", f"! chroot {root} {inside} manager 2>&1")
+        assert "a static program cannot load drivers" in refused, refused
+        # It controls daemons, and calls functions.
+        run, state = self.home / "static-run", self.home / "static-state"
+        here = lambda binary, *words: output(binary, "--runtime-dir", run, *words)
+        auto = ["--set", "gateway.address=auto", "--set", "gateway.grpc_address="]
+        auto += ["--set", "registry.address=auto", "--set", "registry.metrics="]
+        auto += ["--set", "metrics.address=off", "--state-dir", state]
+        here(BINARIES / "baltra", "up", *auto)
+        try:
+            for words in (["devices", "--json"], ["tenant", "ls", "--json"], ["status"]):
+                assert here(program, *words)
+            here(program, "function", "deploy", ROOT / "apps/functions/sobel")
+            assert "sobel" in here(program, "function", "list")
+        finally:
+            here(program, "down", "--drain-ms", 0)
+        shutil.rmtree(root)
+
     def test_the_wheel_s_record_is_complete(self):
         with zipfile.ZipFile(self.package("*.whl")) as wheel:
             (record,) = [name for name in wheel.namelist() if name.endswith("/RECORD")]

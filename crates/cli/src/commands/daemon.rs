@@ -9,7 +9,7 @@ pub use registry::registry;
 use crate::args::{Background, Manager};
 use crate::configuration;
 use crate::daemons::{self, Daemon};
-use anyhow::Result;
+use anyhow::{bail, Result};
 use baltra_manager::options::PathOptions;
 use baltra_manager::{Options, Service};
 use std::io::IsTerminal;
@@ -30,6 +30,9 @@ pub fn log_to_stderr(level: &str) {
 
 /// `baltra manager`
 pub fn manager(args: &Manager, runtime_dir: Option<&PathBuf>) -> Result<()> {
+    if cfg!(target_feature = "crt-static") {
+        bail!("a static program cannot load drivers: run the manager of another package");
+    }
     let mut loader = configuration::layers(&args.config, runtime_dir)?;
     if let Some(registry) = &args.registry {
         loader.set("node", "registry", &configuration::quoted(registry))?;
