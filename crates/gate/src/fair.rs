@@ -2,9 +2,10 @@
 //!
 //! Each tenant has a virtual time, which advances by device time ÷ weight while it holds the device
 //! and another tenant waits. The tenant with the least virtual time goes first, and a holder yields
-//! once its quantum has elapsed and it is ahead of a waiting tenant. A tenant that wakes up keeps
-//! at most
-//! [`CREDIT_NS`] of its backlog: no tenant can save up device time by not using it.
+//! once its quantum has elapsed and it is ahead of a waiting tenant. A tenant that wakes up keeps at
+//! most [`CREDIT_NS`] of its backlog, and after more than a short sleep at most [`RETURN_NS`]: no
+//! tenant can save up device time by not using it, and several that come back at the same time do
+//! not keep the others waiting for long.
 //!
 //! A tenant with a floor counts for at least that part of all tenants that demand the device; the
 //! others share the rest by weight. If its part by weight exceeds its floor, the floor has no
@@ -13,10 +14,16 @@
 use super::{ClientId, Policy, Share};
 use std::collections::HashMap;
 
-/// The backlog that a sleeping tenant keeps, nanoseconds at weight 1. Longer than a long task (a
-/// matrix multiplication of 512 takes 95 ms on two cores): a tenant of short tasks that is late
+/// The backlog that a tenant keeps in a short sleep, nanoseconds at weight 1. Longer than a long task
+/// (a matrix multiplication of 512 takes 95 ms on two cores): a tenant of short tasks that is late
 /// once gets the device back after such a task.
 const CREDIT_NS: i128 = 200_000_000;
+
+/// The backlog that is left after a longer sleep.
+const RETURN_NS: i128 = 5_000_000;
+
+/// A sleep up to this length is short: the client's thread was late.
+const SHORT_NS: u64 = 20_000_000;
 
 /// Virtual nanoseconds in one nanosecond at weight 1.
 const SCALE: i128 = 1 << 20;
@@ -32,13 +39,15 @@ struct Tenant {
     virtual_time: i128,
     clients: u32,
     awake: u32,
+    /// When its last client went to sleep.
+    asleep_ns: u64,
 }
 
 #[derive(Default)]
 pub(super) struct Fair {
     tenants: HashMap<String, Tenant>,
     clients: HashMap<ClientId, (String, bool)>,
-    /// The minimum virtual time of awake tenants, when there last was one.
+    /// The largest that the least virtual time of awake tenants has been.
     floor: i128,
 }
 
@@ -96,7 +105,8 @@ impl Policy for Fair {
     }
 
     fn remove(&mut self, client: ClientId) {
-        self.sleep(client);
+        // Not known when; it keeps the backlog of a long sleep.
+        self.sleep(client, 0);
         let Some((name, _)) = self.clients.remove(&client) else {
             return;
         };
@@ -109,36 +119,38 @@ impl Policy for Fair {
             .retain(|_, t| t.clients > 0 || t.virtual_time > floor);
     }
 
-    fn wake(&mut self, client: ClientId, _: u64) {
+    fn wake(&mut self, client: ClientId, now_ns: u64) {
         let Some((name, awake)) = self.clients.get_mut(&client) else {
             return;
         };
         if std::mem::replace(awake, true) {
             return;
         }
-        let others = self
-            .tenants
-            .iter()
-            .filter(|(other, t)| *other != name && t.awake > 0)
-            .map(|(_, t)| t.virtual_time)
-            .min();
-        let floor = others.unwrap_or(self.floor);
+        // Not the least of those awake, which another one's backlog may have lowered: the backlogs of
+        // several would add up.
+        let floor = self.floor;
         let tenant = self.tenants.get_mut(name).expect("clients have tenants");
         if tenant.awake == 0 {
-            let least = floor - CREDIT_NS * SCALE / tenant.weight;
+            let credit_ns = if now_ns.saturating_sub(tenant.asleep_ns) <= SHORT_NS {
+                CREDIT_NS
+            } else {
+                RETURN_NS
+            };
+            let least = floor - credit_ns * SCALE / tenant.weight;
             tenant.virtual_time = tenant.virtual_time.max(least);
         }
         tenant.awake += 1;
         self.update_floor();
     }
 
-    fn sleep(&mut self, client: ClientId) {
+    fn sleep(&mut self, client: ClientId, now_ns: u64) {
         let Some((name, awake)) = self.clients.get_mut(&client) else {
             return;
         };
         if std::mem::replace(awake, false) {
             let tenant = self.tenants.get_mut(name).expect("clients have tenants");
             tenant.awake -= 1;
+            tenant.asleep_ns = now_ns;
         }
         self.update_floor();
     }

@@ -12,7 +12,7 @@ impl Policy for Fifo {
 
     fn wake(&mut self, _: ClientId, _: u64) {}
 
-    fn sleep(&mut self, _: ClientId) {}
+    fn sleep(&mut self, _: ClientId, _: u64) {}
 
     fn charge(&mut self, _: ClientId, _: u64) {}
 

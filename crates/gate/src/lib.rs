@@ -51,7 +51,7 @@ pub trait Policy: Send {
     fn wake(&mut self, client: ClientId, now_ns: u64);
 
     /// A client neither holds nor requests the device any more.
-    fn sleep(&mut self, client: ClientId);
+    fn sleep(&mut self, client: ClientId, now_ns: u64);
 
     /// A client held the device for this time while another one waited.
     fn charge(&mut self, client: ClientId, device_ns: u64);

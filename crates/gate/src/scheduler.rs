@@ -281,7 +281,7 @@ impl Scheduler {
         let c = self.clients.get_mut(&client).expect("looked up above");
         match (before == Phase::Free, c.phase == Phase::Free) {
             (true, false) => self.policy.wake(client, now_ns),
-            (false, true) => self.policy.sleep(client),
+            (false, true) => self.policy.sleep(client, now_ns),
             _ => {}
         }
     }

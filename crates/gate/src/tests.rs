@@ -327,6 +327,28 @@ fn test_sleep_saves_up_no_device_time() {
 }
 
 #[test]
+fn test_tenants_that_come_back_together_do_not_keep_others_waiting() {
+    let mut world = World::new(PolicyKind::Fair, 1, &vec![load(1, 0, 26, 20); 8]);
+    for id in 5..=8 {
+        world.clients.get_mut(&id).unwrap().until_ns = 4_000 * MS;
+    }
+    world.run(4_000 * MS);
+    for id in 1..=4 {
+        let client = world.clients.get_mut(&id).unwrap();
+        (client.longest_wait_ns, client.busy_ns) = (0, 0);
+    }
+    world.run(8_000 * MS);
+    for id in 1..=4 {
+        let waited = world.clients[&id].longest_wait_ns / MS;
+        assert!(waited <= 40, "client {id} waited for {waited} ms");
+    }
+    for id in 1..=8 {
+        let share = world.share(id);
+        assert!((0.95 / 8.0..1.05 / 8.0).contains(&share), "{id}: {share}");
+    }
+}
+
+#[test]
 fn test_a_client_that_vanishes_frees_its_slot() {
     let loads = [load(1, 0, 1_000_000, 0), load(1, 0, 10, 0)];
     let mut world = World::new(PolicyKind::Fair, 1, &loads);
