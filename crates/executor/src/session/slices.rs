@@ -51,8 +51,7 @@ impl Slices {
         ns > 1.5 * self.length_ns
     }
 
-    /// Whether a command that was submitted whole has taken so long that it would have been divided
-    /// as a launch.
+    /// Whether a command took longer than any that stays whole should.
     pub fn is_unexpected(&self, took: Duration) -> bool {
         took.as_nanos() as f64 > 3.0 * self.length_ns
     }
@@ -259,7 +258,6 @@ mod tests {
         reads_launch: false,
         reads_groups: false,
         reads_local: false,
-        has_files: false,
     };
 
     fn geometry(dimensions: usize, offset: u64, global: [u64; 3], local: [u64; 3]) -> Geometry {

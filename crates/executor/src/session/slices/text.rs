@@ -70,8 +70,6 @@ pub struct Text {
     pub reads_groups: bool,
     /// It uses the size of a group, or numbers within it.
     pub reads_local: bool,
-    /// The build has files that the source includes.
-    pub has_files: bool,
 }
 
 impl Text {
@@ -80,7 +78,6 @@ impl Text {
     pub fn of(source: &[u8], options: &str, files: &[(&str, &[u8])]) -> Text {
         let mut text = Text {
             divides: true,
-            has_files: files.iter().any(|(path, _)| !path.is_empty()),
             ..Text::default()
         };
         text.read(source);
@@ -94,7 +91,8 @@ impl Text {
         text.divides &= !text.reads_launch;
         text.reads_launch = by_source;
         // The files of a build are gone by the time of the next one.
-        text.divides &= !(text.reads_launch && text.has_files);
+        let has_files = files.iter().any(|(path, _)| !path.is_empty());
+        text.divides &= !(text.reads_launch && has_files);
         text
     }
 
