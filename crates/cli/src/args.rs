@@ -225,6 +225,9 @@ pub enum Command {
     /// Keep a suspended session for a manager
     #[command(hide = true)]
     Keeper(Keeper),
+    /// Carry the messages of a session on another node for a manager
+    #[command(hide = true)]
+    Forwarder(Forwarder),
     /// A process that lists the devices of one driver; the manager starts it
     #[command(hide = true)]
     Probe(Probe),
@@ -239,14 +242,18 @@ pub enum Session {
     /// List the open sessions with their memory, whether they can move, and which are suspended
     #[command(after_help = "Examples:\n  baltra session ls\n  baltra session ls --json")]
     Ls(Json),
-    /// Move a session to another device of this node; its program notices a pause
+    /// Move a session to another device of this node, or of another one; its program notices a pause
     #[command(after_help = "Examples:
   baltra session move 4294967297 --to gpu1
-  baltra session move 4294967297 --to cpu0 --force --json")]
+  baltra session move 4294967297 --to cpu0 --force --json
+  BALTRA_TOKEN=... baltra session move 4294967297 --to tls://node-2:7473/gpu0
+
+The token is one of the other node (`baltra tenant token` there). BALTRA_TLS_CA names a file of
+certificate authorities for TLS.")]
     Move {
         /// Its number (`baltra session ls`)
         session: u64,
-        /// The device, by name
+        /// The device, by name, or as tcp://HOST:PORT/NAME or tls://HOST:PORT/NAME on another node
         #[arg(long, value_name = "DEVICE")]
         to: String,
         /// Give the move up if a running command takes longer, milliseconds, at most 10000
@@ -640,6 +647,17 @@ pub struct Keeper {
     /// Do not drop privileges (for debugging)
     #[arg(long)]
     pub no_sandbox: bool,
+    /// Socket to reconnect to after the manager restarts
+    #[arg(long)]
+    pub adopt: Option<PathBuf>,
+}
+
+/// `baltra forwarder`
+#[derive(Debug, ClapArgs)]
+pub struct Forwarder {
+    /// The device's name in the configuration
+    #[arg(long)]
+    pub name: String,
     /// Socket to reconnect to after the manager restarts
     #[arg(long)]
     pub adopt: Option<PathBuf>,

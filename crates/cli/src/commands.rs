@@ -93,6 +93,7 @@ pub fn dispatch(args: Args) -> Result<ExitCode> {
         Command::VfunWorker => baltra_vfun::worker::main().map(done),
         Command::Relay(relay) => executor::relay(relay).map(done),
         Command::Keeper(keeper) => executor::keeper(keeper).map(done),
+        Command::Forwarder(forwarder) => executor::forwarder(forwarder).map(done),
         Command::Executor(executor) => executor::executor(executor).map(done),
         Command::Probe(probe) => executor::probe(probe).map(done),
     }

@@ -487,6 +487,8 @@ impl Server {
                 let image = fds.into_iter().next();
                 self.shared.images.fetched(call, error, image);
             }
+            // Sent to forwarders only.
+            Ok(Some((ToExecutor::Reach { .. }, _))) => {}
             Ok(Some((ToExecutor::Drain, _))) => self.draining = true,
             Ok(Some((ToExecutor::Exit, _))) => return false,
             Ok(None) => self.lose_manager(),

@@ -3,11 +3,12 @@
 use crate::executors::{hand_over, Error as PoolError};
 use crate::node::{Device, Node, SessionRecord};
 use crate::tenants::{Error as TenantError, Peer, Tenant};
+use baltra_channel::Channel;
 use baltra_ring::peer::Peer as Caller;
 use baltra_ring::{Locked, Segment};
 use baltra_session::handshake::{self, Brought};
 use baltra_wire::executor::{SessionStart, ToExecutor};
-use baltra_wire::{Hello, Refusal, SessionFlags, Welcome, VERSION};
+use baltra_wire::{Hello, Purpose, Refusal, SessionFlags, Welcome, VERSION};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -90,7 +91,17 @@ fn greet(node: &Arc<Node>, stream: UnixStream, door: Door, ticket: Ticket) {
     let hello = handshake::read_hello(&stream, node.options.listen.hello_timeout());
     drop(ticket);
     let outcome = match hello {
-        Ok((hello, brought)) => welcome(node, &stream, door, &hello, brought),
+        Ok((_, Purpose::Arrive, _)) if door != Door::Relay => Err(Refusal::Malformed(
+            "a session of another node arrives only over a network".into(),
+        )),
+        Ok((hello, purpose, brought)) => {
+            let memory = match (purpose, brought) {
+                (Purpose::Arrive, _) => Memory::Elsewhere,
+                (Purpose::Open, Some(brought)) => Memory::Brought(brought),
+                (Purpose::Open, None) => Memory::New,
+            };
+            welcome(node, &stream, door, &hello, memory)
+        }
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             Err(Refusal::Malformed(error.to_string()))
         }
@@ -112,7 +123,7 @@ fn welcome(
     stream: &UnixStream,
     door: Door,
     hello: &Hello,
-    brought: Option<Brought>,
+    memory: Memory,
 ) -> Result<(), Refusal> {
     if hello.version.major != VERSION.major {
         return Err(Refusal::Version {
@@ -173,11 +184,11 @@ fn welcome(
         .task_limit(limits.task_ms)
         .and_then(|limit| limit.always())
         .map_or(0, |limit| limit.as_millis() as u64);
-    if brought
-        .as_ref()
-        .and_then(|b| b.bell.as_ref())
-        .is_some_and(|bell| !is_bell(bell))
-    {
+    let bell = match &memory {
+        Memory::Brought(brought) => brought.bell.as_ref(),
+        Memory::New | Memory::Elsewhere => None,
+    };
+    if bell.is_some_and(|bell| !is_bell(bell)) {
         return Err(Refusal::Malformed(
             "the doorbell's descriptor is not an eventfd".into(),
         ));
@@ -185,7 +196,7 @@ fn welcome(
     let client = Client {
         tenant: &tenant,
         hello,
-        brought,
+        memory,
         uid: caller.uid,
         pid: caller.pid.unwrap_or_default(),
         door,
@@ -243,11 +254,52 @@ fn choose(node: &Node, name: &str, tenant: &Tenant) -> Result<Arc<Device>, Refus
     })
 }
 
+/// Where a session's memory is.
+enum Memory {
+    /// The manager makes the segment.
+    New,
+    /// A VM provides it.
+    Brought(Brought),
+    /// The session comes from another node: its relay makes it.
+    Elsewhere,
+}
+
+/// What a new session's executor and its client get.
+enum Made {
+    /// A segment for both.
+    Segment(OwnedFd),
+    /// A socket between them, over which the session comes.
+    Sockets(Channel, OwnedFd),
+    /// The client has provided the memory.
+    Nothing,
+}
+
+impl Made {
+    fn new(memory: &Memory) -> io::Result<Made> {
+        Ok(match memory {
+            Memory::New => Made::Segment(Segment::create()?.1),
+            Memory::Brought(_) => Made::Nothing,
+            Memory::Elsewhere => {
+                let (executors, relays) = Channel::pair()?;
+                Made::Sockets(executors, relays.into_fd())
+            }
+        })
+    }
+
+    /// What the client gets with its welcome.
+    fn clients(&self) -> Option<&OwnedFd> {
+        match self {
+            Made::Segment(segment) => Some(segment),
+            Made::Sockets(_, relays) => Some(relays),
+            Made::Nothing => None,
+        }
+    }
+}
+
 struct Client<'a> {
     tenant: &'a Tenant,
     hello: &'a Hello,
-    /// The session's memory, if a VM provides it.
-    brought: Option<Brought>,
+    memory: Memory,
     uid: u32,
     /// The client's process; 0: unknown, because it is in another PID namespace.
     pid: u32,
@@ -267,10 +319,7 @@ fn open(
     let session = node.next_number();
     welcome.session = session;
     getrandom::fill(&mut welcome.key).map_err(|e| Refusal::Busy(e.to_string()))?;
-    let made = match client.brought {
-        Some(_) => None,
-        None => Some(Segment::create().map_err(broken)?.1),
-    };
+    let made = Made::new(&client.memory).map_err(broken)?;
     register(node, device, session, &client)?;
 
     // An executor may die between selection and use; then another one is selected.
@@ -302,29 +351,27 @@ fn open(
                     lease: metered.lease.id,
                     instance: instance(client.hello),
                 };
-                let (memory, rung, start) = match (&made, &client.brought) {
-                    (
-                        None,
-                        Some(Brought {
-                            share,
-                            memory,
-                            bell,
-                        }),
-                    ) => {
-                        let start = ToExecutor::Sharing(start, *share);
-                        (memory, bell.as_ref(), start)
-                    }
-                    (Some(segment), _) => (segment, None, ToExecutor::Session(start)),
-                    (None, None) => unreachable!("made where none was brought"),
-                };
                 let lease = &metered.lease;
-                let mut fds = vec![
-                    stream.as_fd(),
-                    memory.as_fd(),
-                    lease.page.as_fd(),
-                    lease.bell.as_fd(),
-                ];
-                fds.extend(rung.map(|bell| bell.as_fd()));
+                let leases = [lease.page.as_fd(), lease.bell.as_fd()];
+                let (start, mut fds) = match (&made, &client.memory) {
+                    (Made::Sockets(executors, _), _) => {
+                        node.expect_arrival(place.executor, session);
+                        (ToExecutor::MoveIn(start), vec![executors.as_fd()])
+                    }
+                    (Made::Segment(segment), _) => {
+                        let fds = vec![stream.as_fd(), segment.as_fd()];
+                        (ToExecutor::Session(start), fds)
+                    }
+                    (Made::Nothing, Memory::Brought(own)) => {
+                        let fds = vec![stream.as_fd(), own.memory.as_fd()];
+                        (ToExecutor::Sharing(start, own.share), fds)
+                    }
+                    (Made::Nothing, _) => unreachable!("made unless a client provides it"),
+                };
+                fds.extend(leases);
+                if let Memory::Brought(own) = &client.memory {
+                    fds.extend(own.bell.iter().map(AsFd::as_fd));
+                }
                 let cache = cache_dir(device, tenant);
                 hand_over(&place, tenant, &cache, &start, &fds)
             });
@@ -341,8 +388,10 @@ fn open(
     };
     match done {
         Ok(place) => {
-            node.accounts.count_session(&tenant.name, device.name());
-            node.urge_registry();
+            if !matches!(made, Made::Sockets(..)) {
+                node.accounts.count_session(&tenant.name, device.name());
+                node.urge_registry();
+            }
             tracing::debug!(
                 session,
                 tenant = tenant.name,
@@ -352,7 +401,7 @@ fn open(
             );
             // If the client has disconnected, the executor detects it.
             let _ = stream.set_write_timeout(Some(node.options.listen.hello_timeout()));
-            let _ = handshake::answer(stream, &Ok(welcome), made.as_ref());
+            let _ = handshake::answer(stream, &Ok(welcome), made.clients());
             let _ = stream.set_write_timeout(None);
             Ok(())
         }
@@ -393,12 +442,13 @@ fn register(
         instance: instance(client.hello),
         pid: client.pid,
         uid: client.uid,
-        transport: match (client.door, &client.brought) {
-            (_, Some(_)) => "ivshmem",
-            (Door::Unix | Door::Token, None) => "unix",
-            (Door::Relay, None) => "tcp",
+        transport: match (client.door, &client.memory) {
+            (_, Memory::Brought(_)) => "ivshmem",
+            (Door::Unix | Door::Token, _) => "unix",
+            (Door::Relay, _) => "tcp",
         },
         is_suspended: false,
+        remote: None,
         description: None,
         since: Instant::now(),
     };

@@ -76,7 +76,16 @@ impl Node {
         fds: Vec<OwnedFd>,
     ) -> Result<()> {
         if let ToManager::AdoptKeeper { device, session } = message {
-            return self.adopt_keeper(process, &device, session);
+            return self.adopt_kept(process, &device, session, None);
+        }
+        if let ToManager::AdoptForwarder {
+            device,
+            session,
+            remote,
+        } = message
+        {
+            let remote = Some(clip(&remote).to_owned());
+            return self.adopt_kept(process, &device, session, remote);
         }
         let ToManager::Adopt {
             device: description,
@@ -133,6 +142,7 @@ impl Node {
                 uid: 0,
                 transport: "unix",
                 is_suspended: false,
+                remote: None,
                 description: None,
                 since: Instant::now(),
             };

@@ -9,6 +9,7 @@ use crate::service::{read_leases, Stop};
 use crate::tenants::{self, Tenant};
 use baltra_api::control::{self as proto, control_server::Control};
 use baltra_ring::{LeaseState, Usage};
+use baltra_wire::executor::Remote;
 use baltra_wire::opencl::{
     DEVICE_GLOBAL_MEM_SIZE, DEVICE_MAX_COMPUTE_UNITS, DEVICE_NAME, DEVICE_VENDOR, DEVICE_VERSION,
     DRIVER_VERSION,
@@ -180,6 +181,7 @@ fn session_message(id: u64, s: &SessionRecord) -> proto::Session {
         executor_pid: s.executor_pid,
         transport: s.transport.into(),
         suspended: s.is_suspended,
+        remote: s.remote.clone().unwrap_or_default(),
         ..proto::Session::default()
     }
 }
@@ -362,8 +364,21 @@ impl Control for Operator {
     ) -> Answer<proto::MoveSessionReply> {
         let r = request.into_inner();
         let wait = wait_of(r.wait_ms);
-        let moved = tokio::task::block_in_place(|| {
-            self.node.move_session(r.session, &r.device, wait, r.force)
+        let moved = tokio::task::block_in_place(|| match r.remote {
+            None => self.node.move_session(r.session, &r.device, wait, r.force),
+            Some(node) => {
+                let to = Remote {
+                    endpoint: node.endpoint,
+                    device: r.device,
+                    token: node.token,
+                };
+                let terms = moves::Terms {
+                    wait,
+                    force: r.force,
+                };
+                self.node
+                    .send_session(r.session, to, &node.authority, terms)
+            }
         })?;
         Ok(Response::new(moved_message(moved)))
     }

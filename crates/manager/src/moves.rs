@@ -1,4 +1,4 @@
-//! Live moves: a session continues on another device of this node.
+//! Live moves: a session continues on another device of this node, or of another one ([`nodes`]).
 //!
 //! The manager gives both executors one end of a socket and lets the target start the session once
 //! it is built. It never has two executors serve a session: the source forgets it when the target
@@ -6,7 +6,10 @@
 //! the disk and back.
 
 mod compatibility;
+mod nodes;
 mod suspension;
+
+pub(crate) use nodes::Terms;
 
 use crate::accept::{allows, cache_dir};
 use crate::executors::{Place, Process};
@@ -15,7 +18,7 @@ use crate::tenants::Tenant;
 use baltra_channel::Channel;
 use baltra_ring::Locked;
 use baltra_wire::executor::{SessionFacts, SessionStart, ToExecutor};
-use baltra_wire::SessionFlags;
+use baltra_wire::{DeviceDescription, SessionFlags};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
@@ -186,6 +189,8 @@ struct Order {
     place: Place,
     /// For the session's state, if it is to be suspended.
     file: Option<OwnedFd>,
+    /// The device of another node where it goes; `place` is its forwarder then.
+    remote: Option<nodes::Found>,
     wait: Duration,
 }
 
@@ -206,6 +211,10 @@ impl Order {
 pub(crate) struct Moves {
     moves: Mutex<HashMap<u64, Option<Move>>>,
     described: Mutex<HashMap<u64, Described>>,
+    /// Forwarders that look for a device of another node, by session.
+    reaching: Mutex<HashMap<u64, nodes::Reaching>>,
+    /// Sessions that come from other nodes and have not started here, with their executors.
+    arriving: Mutex<HashMap<u64, u64>>,
 }
 
 /// A description that is waited for.
@@ -256,6 +265,7 @@ impl Moves {
         let moves = self.moves.locked();
         let own = moves.get(&session).and_then(|own| own.as_ref());
         let goes = own.is_some_and(|own| own.target == executor && !own.is_source_out);
+        let goes = goes || self.arriving.locked().get(&session) == Some(&executor);
         let message = if goes {
             ToExecutor::MoveGo { session }
         } else {
@@ -317,6 +327,7 @@ impl Moves {
         self.described
             .locked()
             .retain(|_, waiting| waiting.executor != executor);
+        self.forget_nodes_of(executor);
     }
 
     /// An executor describes its sessions.
@@ -444,6 +455,7 @@ impl Node {
             target,
             place,
             file: None,
+            remote: None,
             wait,
         };
         self.carry_out(reserved, &order, began)
@@ -473,7 +485,10 @@ impl Node {
         match moved {
             Ok(cost) => Ok(Moved {
                 from: order.source.name().to_owned(),
-                to: order.target.name().to_owned(),
+                to: match &order.remote {
+                    Some(found) => found.name.clone(),
+                    None => order.target.name().to_owned(),
+                },
                 took: began.elapsed(),
                 cost,
             }),
@@ -541,16 +556,17 @@ impl Node {
             target,
             place,
             file,
+            remote,
             wait,
         } = order;
         let session = *session;
         let text = |e: std::io::Error| e.to_string();
         let tenant = self.tenants.get(&record.tenant);
         let tenant = tenant.unwrap_or_else(|| Tenant::named(&record.tenant));
-        // A keeper needs no turns at the device.
-        let lease = match file {
-            None => Some(self.lease(target, place.executor, &tenant).map_err(text)?),
-            Some(_) => None,
+        // Neither a keeper nor a forwarder needs turns at the device.
+        let lease = match (file, remote) {
+            (None, None) => Some(self.lease(target, place.executor, &tenant).map_err(text)?),
+            _ => None,
         };
         let lease = lease.as_ref().map(|metered| &metered.lease);
         let start = SessionStart {
@@ -577,6 +593,7 @@ impl Node {
                     executor: place.executor,
                     executor_pid: place.process.pid,
                     is_suspended: file.is_some(),
+                    remote: remote.as_ref().map(|found| found.name.clone()),
                     description: file.as_ref().and_then(|_| source.description.get()),
                     ..record.clone()
                 },
@@ -592,7 +609,10 @@ impl Node {
         let cache = cache_dir(target, &tenant);
         let start = ToExecutor::MoveIn(start);
         crate::executors::hand_over(place, &tenant, &cache, &start, &fds).map_err(text)?;
-        let description = target.description.get();
+        let description = match remote {
+            Some(found) => Some(found.description.clone()),
+            None => target.description.get(),
+        };
         let allocation_bytes_max =
             description.map_or(0, |d| d.number(compatibility::CL_DEVICE_MAX_MEM_ALLOC_SIZE));
         let out = ToExecutor::MoveOut {
@@ -619,14 +639,18 @@ impl Node {
 
     /// A session has started at its target.
     pub(crate) fn move_started(&self, device: &Device, executor: u64, session: u64, cost: Cost) {
+        if self.has_arrived(device, executor, session) {
+            return;
+        }
         let Some((record, result)) = self.moves.started(executor, session) else {
             return;
         };
         let tenant = record.tenant.clone();
         let is_suspended = record.is_suspended;
+        let is_here = record.remote.is_none();
         let former = self.sessions().insert(session, record);
         let was_suspended = former.is_some_and(|former| former.is_suspended);
-        if !is_suspended {
+        if !is_suspended && is_here {
             self.accounts.count_session(&tenant, device.name());
         }
         self.urge_registry();
@@ -641,6 +665,7 @@ impl Node {
             match (is_suspended, was_suspended) {
                 (true, _) => "suspended",
                 (_, true) => "resumed",
+                _ if !is_here => "moved to another node",
                 _ => "moved",
             }
         );
@@ -699,12 +724,24 @@ fn compare(
     (source, target): (&Device, &Device),
     force: bool,
 ) -> Result<(), Error> {
-    let device = target.name().to_owned();
+    let to = (target.name(), target.description.get());
+    compare_with(session, record, source, to, force)
+}
+
+/// As [`compare`], with the name and the description of the target.
+fn compare_with(
+    session: u64,
+    record: &SessionRecord,
+    source: &Device,
+    (device, to): (&str, Option<Arc<DeviceDescription>>),
+    force: bool,
+) -> Result<(), Error> {
+    let device = device.to_owned();
     let from = record
         .description
         .clone()
         .or_else(|| source.description.get());
-    let (Some(from), Some(to)) = (from, target.description.get()) else {
+    let (Some(from), Some(to)) = (from, to) else {
         return Err(Error::Refused {
             session,
             device,
@@ -741,6 +778,9 @@ fn wait_for(result: &Receiver<Outcome>, most: Duration) -> Outcome {
 pub(crate) fn cannot(record: &SessionRecord) -> Option<&'static str> {
     if record.is_suspended {
         return Some("it is suspended (`baltra session resume` continues it)");
+    }
+    if record.remote.is_some() {
+        return Some("it is on another node (`baltra session ls` there lists it)");
     }
     (record.transport == "ivshmem").then_some("its memory is that of a virtual machine")
 }

@@ -245,6 +245,8 @@ pub struct SessionRecord {
     pub transport: &'static str,
     /// Whether it is on the disk; its executor is its keeper.
     pub is_suspended: bool,
+    /// The device of another node where it is; its executor is its forwarder.
+    pub remote: Option<String>,
     /// The device that its program has used, if it is suspended: the driver may be another one
     /// when it continues.
     pub description: Option<Arc<baltra_wire::DeviceDescription>>,
@@ -618,6 +620,13 @@ impl Node {
                 reason,
             } => self.failing(device, id, (cause, session, clip(&reason))),
             ToManager::MoveBuilt { session } => self.moves.built(id, session, process),
+            ToManager::Reached {
+                session,
+                device: found,
+            } => {
+                let found = found.map(|found| *found);
+                self.moves.reached(id, session, found);
+            }
             ToManager::MoveStarted {
                 session,
                 stopped_us,
@@ -632,6 +641,7 @@ impl Node {
                 self.move_started(device, id, session, cost);
             }
             ToManager::MoveFailed { session, reason } => {
+                self.arrival_failed(device, id, session, clip(&reason));
                 self.moves.failed(id, session, clip(&reason));
             }
             ToManager::Described {
@@ -649,7 +659,9 @@ impl Node {
             | ToManager::Fetch { .. }
             | ToManager::Named { .. } => {}
             // Valid only as the first message of an adopted executor.
-            ToManager::Adopt { .. } | ToManager::AdoptKeeper { .. } => {}
+            ToManager::Adopt { .. }
+            | ToManager::AdoptKeeper { .. }
+            | ToManager::AdoptForwarder { .. } => {}
         }
     }
 

@@ -96,6 +96,27 @@ impl Slots {
         // to be the range's length; the range lives as long as `self`; all fields are atomics.
         Some(unsafe { &*part.ptr().cast::<Slot>().add(at) })
     }
+
+    /// `CL_QUEUED` if there is no such slot, or it has another generation.
+    fn status(&self, event: u64) -> i32 {
+        let Some(slot) = self.slot(event as u32) else {
+            return QUEUED;
+        };
+        // SYNC POINT: event (pairs with `EventWriter::set`)
+        let state = slot.state.load(Ordering::Acquire);
+        if (state >> 32) as u32 == (event >> 32) as u32 {
+            state as u32 as i32
+        } else {
+            QUEUED
+        }
+    }
+
+    fn times(&self, event: u64) -> [u64; 4] {
+        match self.slot(event as u32) {
+            Some(slot) => std::array::from_fn(|i| slot.times[i].load(Ordering::Relaxed)),
+            None => [0; 4],
+        }
+    }
 }
 
 /// The executor's side.
@@ -119,6 +140,17 @@ impl EventWriter {
     /// Whether the slot exists.
     pub fn has(&self, event: u64) -> bool {
         self.slots.slot(event as u32).is_some()
+    }
+
+    /// The status in the table, which its owner may change: for a writer that represents the executor
+    /// to a client. `CL_QUEUED`: the slot has another generation.
+    pub fn status(&self, event: u64) -> i32 {
+        self.slots.status(event)
+    }
+
+    /// The four times in the table, with the same caution.
+    pub fn times(&self, event: u64) -> [u64; 4] {
+        self.slots.times(event)
     }
 
     /// Writes an event's status and, when it is complete or failed (0 or negative), its four times
@@ -230,16 +262,7 @@ impl EventTable {
 
     /// The status: `CL_QUEUED` … `CL_COMPLETE`, or an error.
     pub fn status(&self, event: u64) -> i32 {
-        let Some(slot) = self.slots.slot(event as u32) else {
-            return QUEUED;
-        };
-        // SYNC POINT: event (pairs with `EventWriter::set`)
-        let state = slot.state.load(Ordering::Acquire);
-        let status = if (state >> 32) as u32 == (event >> 32) as u32 {
-            state as u32 as i32
-        } else {
-            QUEUED
-        };
+        let status = self.slots.status(event);
         match self.lost.load(Ordering::Relaxed) {
             lost if lost < 0 && status > 0 => lost,
             _ => status,
@@ -248,10 +271,7 @@ impl EventTable {
 
     /// The four times of a complete event.
     pub fn times(&self, event: u64) -> [u64; 4] {
-        match self.slots.slot(event as u32) {
-            Some(slot) => std::array::from_fn(|i| slot.times[i].load(Ordering::Relaxed)),
-            None => [0; 4],
-        }
+        self.slots.times(event)
     }
 
     /// Client-side completion of an event that the executor does not complete (user events, local

@@ -5,7 +5,10 @@
 //! memory with its hello ([`Share`]).
 
 use crate::fd::{recv_with_fds, send_with_fds};
-use baltra_wire::{decode, decode_first, encode, Hello, Refusal, Share, Version, Welcome, VERSION};
+use baltra_wire::{
+    decode, decode_first, encode, Hello, Purpose, Refusal, Share, Trailing, Version, Welcome,
+    VERSION,
+};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -43,7 +46,10 @@ pub struct Brought {
 /// Manager: reads a hello of at most [`HELLO_BYTES_MAX`] bytes; `timeout` bounds the whole read,
 /// however slowly the bytes arrive. `InvalidData`: malformed (answer with a refusal). If the hello
 /// has another major version, only the version is decoded, which the caller compares.
-pub fn read_hello(stream: &UnixStream, timeout: Duration) -> io::Result<(Hello, Option<Brought>)> {
+pub fn read_hello(
+    stream: &UnixStream,
+    timeout: Duration,
+) -> io::Result<(Hello, Purpose, Option<Brought>)> {
     let deadline = Instant::now() + timeout;
     let mut fds = Vec::new();
     let mut read_exact = |bytes: &mut [u8]| -> io::Result<()> {
@@ -76,7 +82,7 @@ pub fn read_hello(stream: &UnixStream, timeout: Duration) -> io::Result<(Hello, 
     let mut bytes = vec![0; len];
     read_exact(&mut bytes)?;
     stream.set_read_timeout(None)?;
-    let hello = decode_hello(&bytes)?;
+    let (hello, purpose) = decode_hello(&bytes)?;
     let mut fds = fds.into_iter();
     let brought = match fds.next() {
         Some(memory) if hello.version.major == VERSION.major => {
@@ -89,15 +95,20 @@ pub fn read_hello(stream: &UnixStream, timeout: Duration) -> io::Result<(Hello, 
         }
         _ => None,
     };
-    Ok((hello, brought))
+    // With memory, what follows the hello describes that.
+    let purpose = match brought {
+        Some(_) => Purpose::Open,
+        None => purpose,
+    };
+    Ok((hello, purpose, brought))
 }
 
-/// Decodes a hello; only the version if it has another major version.
-pub fn decode_hello(bytes: &[u8]) -> io::Result<Hello> {
+/// Decodes a hello and its purpose; only the version if it has another major version.
+pub fn decode_hello(bytes: &[u8]) -> io::Result<(Hello, Purpose)> {
     // The version is the first field of a hello of any version; the rest may differ.
     let version: Version = decode(bytes).map_err(|e| malformed(e.to_string()))?;
     if version.major != VERSION.major {
-        return Ok(Hello {
+        let hello = Hello {
             version,
             tenant: String::new(),
             token: String::new(),
@@ -105,9 +116,12 @@ pub fn decode_hello(bytes: &[u8]) -> io::Result<Hello> {
             device: String::new(),
             resume: None,
             mirror: false,
-        });
+        };
+        return Ok((hello, Purpose::Open));
     }
-    decode(bytes).map_err(|e| malformed(e.to_string()))
+    let decoded = decode::<(Hello, Trailing<Purpose>)>(bytes);
+    let (hello, purpose) = decoded.map_err(|e| malformed(e.to_string()))?;
+    Ok((hello, purpose.0.unwrap_or_default()))
 }
 
 /// Manager: answers a hello, with the session segment if there is one.
@@ -129,6 +143,16 @@ pub fn hello(
     hello: &Hello,
 ) -> io::Result<(Result<Welcome, Refusal>, Option<OwnedFd>)> {
     (&mut &*stream).write_all(&frame(hello)?)?;
+    answered(stream)
+}
+
+/// Relay: like [`hello`], for a session that arrives from another node. The descriptor is the socket
+/// to the executor that takes it over ([`baltra_wire::moves`]).
+pub(crate) fn hello_arriving(
+    stream: &UnixStream,
+    hello: &Hello,
+) -> io::Result<(Result<Welcome, Refusal>, Option<OwnedFd>)> {
+    (&mut &*stream).write_all(&frame(&(hello, Purpose::Arrive))?)?;
     answered(stream)
 }
 

@@ -16,6 +16,7 @@
 //! A client's frames are bounded and checked before they reach a ring; the executor checks their
 //! content. A relay that receives a malformed frame ends its own session only.
 
+mod arrival;
 mod inbound;
 mod outbound;
 mod place;
@@ -34,9 +35,9 @@ use crate::tcp::link::Link;
 use crate::tcp::reader::{Ended, Reader};
 use crate::tcp::stream::Stream;
 use crate::tcp::{tls, GRACE, HELLO_TIMEOUT};
-use baltra_ring::{Locked, Segment, Spin, Waker};
+use baltra_ring::{Consumer, Locked, Segment, Spin, Waker};
 use baltra_wire::opencl::DEVICE_NOT_AVAILABLE;
-use baltra_wire::{Hello, Id, Notice, Refusal, Welcome, VERSION};
+use baltra_wire::{Hello, Id, Notice, Purpose, Refusal, Welcome, VERSION};
 use outbound::Notices;
 use resume::Resumption;
 use state::State;
@@ -154,7 +155,7 @@ pub fn run(socket: OwnedFd, options: &Options) -> io::Result<()> {
         Some(files) => Stream::tls(socket, tls::server(files)?.into(), deadline)?,
     };
     let hello = read_framed(&stream, HELLO_BYTES_MAX, deadline);
-    let mut hello = match hello.and_then(|bytes| handshake::decode_hello(&bytes)) {
+    let (mut hello, purpose) = match hello.and_then(|bytes| handshake::decode_hello(&bytes)) {
         Ok(hello) => hello,
         Err(e) if e.kind() == io::ErrorKind::InvalidData => {
             return refuse(&stream, Refusal::Malformed(e.to_string()), deadline);
@@ -177,7 +178,10 @@ pub fn run(socket: OwnedFd, options: &Options) -> io::Result<()> {
         return resume::hand_over(stream, session, key, options, deadline);
     }
     hello.mirror = true;
-    open(stream, &hello, options, deadline)
+    match purpose {
+        Purpose::Open => open(stream, &hello, options, deadline),
+        Purpose::Arrive => arrival::receive(stream, &hello, options, deadline),
+    }
 }
 
 fn refuse(stream: &Stream, refusal: Refusal, deadline: Instant) -> io::Result<()> {
@@ -187,19 +191,21 @@ fn refuse(stream: &Stream, refusal: Refusal, deadline: Instant) -> io::Result<()
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
+/// Connects to the manager.
+fn connect(stream: &Stream, options: &Options, deadline: Instant) -> io::Result<UnixStream> {
+    match UnixStream::connect(&options.manager) {
+        Ok(manager) => Ok(manager),
+        Err(e) => {
+            let busy = Refusal::Busy("the Device Manager does not answer".into());
+            refuse(stream, busy, deadline)?;
+            Err(e)
+        }
+    }
+}
+
 /// Opens the session that `hello` requests, and serves it.
 fn open(stream: Stream, hello: &Hello, options: &Options, deadline: Instant) -> io::Result<()> {
-    let manager = match UnixStream::connect(&options.manager) {
-        Ok(manager) => manager,
-        Err(e) => {
-            refuse(
-                &stream,
-                Refusal::Busy("the Device Manager does not answer".into()),
-                deadline,
-            )?;
-            return Err(e);
-        }
-    };
+    let manager = connect(&stream, options, deadline)?;
     let answer = handshake::hello(&manager, hello)?;
     // The executor may have taken long to start.
     let deadline = Instant::now() + HELLO_TIMEOUT;
@@ -224,10 +230,28 @@ fn open(stream: Stream, hello: &Hello, options: &Options, deadline: Instant) -> 
     let (client, notices) = Client::quiet(ours, &segment, manager, Arc::new(Unobserved))?;
     let resumption = Resumption::listen(&options.runtime_dir, welcome.session, welcome.key)?;
     stream.send_all(&frame(&Ok::<_, Refusal>(&welcome))?, deadline)?;
+    let state = State::new(welcome.limits);
+    start(
+        stream,
+        (client, notices),
+        (state, shares),
+        &resumption,
+        options,
+    )
+}
+
+/// Serves a session that the executor has.
+fn start(
+    stream: Stream,
+    (client, notices): (Arc<Client>, Consumer),
+    (state, shares): (State, bool),
+    resumption: &Resumption,
+    options: &Options,
+) -> io::Result<()> {
     let stream = Arc::new(stream);
     let session = Arc::new(Session {
         link: Link::new(stream.clone()),
-        state: Mutex::new(State::new(welcome.limits)),
+        state: Mutex::new(state),
         client,
         shares,
         over: false.into(),
@@ -237,7 +261,7 @@ fn open(stream: Stream, hello: &Hello, options: &Options, deadline: Instant) -> 
         notices: Mutex::new(Notices::new(notices)),
         outbound: OnceLock::new(),
     });
-    serve(&session, stream, &resumption, options)
+    serve(&session, stream, resumption, options)
 }
 
 fn serve(

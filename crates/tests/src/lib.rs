@@ -6,17 +6,21 @@
 #![forbid(unsafe_code)]
 
 pub mod browser;
+mod cutter;
 mod mover;
 mod process;
 mod program;
 pub mod prometheus;
+mod random;
 
+pub use cutter::Cutter;
 pub use mover::Mover;
 pub use process::{
     descriptors, ended, kill, map_count, memory_kib, processes_with, suspend, terminate, threads,
     Suspended,
 };
 pub use program::{check_printed_lines, compile, compile_driver, compile_static, Answer, Running};
+pub use random::Random;
 
 use baltra_testkit::{Daemon, Options};
 use std::io::{Read, Write};

@@ -6,7 +6,7 @@ use baltra_session::client::Client;
 use baltra_testkit::{until, Daemon, Options};
 use baltra_tests::{
     baltra, by_variables, compile, compile_driver, free_port, json, kill, nothing_panicked,
-    session_count, suspend, tenants, threads, through_with, Mover, Running,
+    session_count, suspend, tenants, threads, through_with, Mover, Random, Running,
 };
 use baltra_wire::executor::{SessionStart, ToExecutor, ToManager};
 use baltra_wire::{Hello, Limits, SessionFlags, VERSION};
@@ -86,24 +86,6 @@ fn refusal(output: &Output) -> String {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "the move succeeds");
     error
-}
-
-/// Numbers that differ from run to run of the test, from a printed seed.
-struct Random(u64);
-
-impl Random {
-    fn new() -> Random {
-        let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
-        let seed = seed.as_nanos() as u64;
-        println!("seed {seed}");
-        Random(seed)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005);
-        self.0 = self.0.wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
 }
 
 /// A program that moves back and forth, as fast as it goes, and checks all bytes after each move.

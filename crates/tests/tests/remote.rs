@@ -3,13 +3,11 @@
 use baltra_testkit::{until, Daemon};
 use baltra_tests::{
     app, by_variables, check_printed_lines, compile, daemon_with, free_port, kill, native,
-    nothing_panicked, session_count, Running,
+    nothing_panicked, session_count, Cutter, Running,
 };
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 struct Remote {
@@ -179,65 +177,6 @@ fn test_random_frames_end_their_own_connection() {
     nothing_panicked(&remote.daemon);
 }
 
-/// Forwards connections, counts their bytes, and cuts the open ones on request.
-struct Cutter {
-    port: u16,
-    open: Arc<Mutex<Vec<TcpStream>>>,
-    /// Bytes forwarded in both directions.
-    bytes: Arc<AtomicU64>,
-}
-
-impl Cutter {
-    fn to(port: u16) -> Cutter {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let own = listener.local_addr().unwrap().port();
-        let open: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
-        let streams = open.clone();
-        let bytes: Arc<AtomicU64> = Arc::default();
-        let count = bytes.clone();
-        std::thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else {
-                    continue;
-                };
-                let mut streams = streams.lock().unwrap();
-                for (from, to) in [(&client, &server), (&server, &client)] {
-                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    let count = count.clone();
-                    std::thread::spawn(move || pass(from, to, &count));
-                }
-                streams.extend([client, server]);
-            }
-        });
-        Cutter {
-            port: own,
-            open,
-            bytes,
-        }
-    }
-
-    /// Cuts the open connections; returns their number.
-    fn cut(&self) -> usize {
-        let streams = std::mem::take(&mut *self.open.lock().unwrap());
-        for stream in &streams {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-        streams.len() / 2
-    }
-}
-
-fn pass(mut from: TcpStream, mut to: TcpStream, count: &AtomicU64) {
-    let mut bytes = vec![0; 64 << 10];
-    while let Ok(n @ 1..) = from.read(&mut bytes) {
-        count.fetch_add(n as u64, Ordering::Relaxed);
-        if to.write_all(&bytes[..n]).is_err() {
-            break;
-        }
-    }
-    let _ = to.shutdown(Shutdown::Both);
-    let _ = from.shutdown(Shutdown::Both);
-}
-
 #[test]
 fn test_a_binary_travels_only_if_the_node_lacks_it() {
     let remote = Remote::start(&[]);
@@ -245,12 +184,12 @@ fn test_a_binary_travels_only_if_the_node_lacks_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("table.bin");
     let start = || {
-        let before = cutter.bytes.load(Ordering::Relaxed);
+        let before = cutter.bytes();
         let mut command = remote.client(cutter.port, compile("binary"));
         command.arg(&file).arg("32");
         let answer = Running::run(command).ok();
         assert!(answer.out.contains("found 13 11 7 0"), "{answer:?}");
-        cutter.bytes.load(Ordering::Relaxed) - before
+        cutter.bytes() - before
     };
     // The program compiles its source and reads the binary.
     start();

@@ -10,8 +10,8 @@
 //! The executor trusts the manager. The manager does not trust the executor, which runs a vendor's
 //! driver and a tenant's kernels: it bounds all input and treats every text as a claim.
 
-use crate::{DeviceDescription, Limits, SessionFlags, Share, Version};
-use serde::{Deserialize, Deserializer, Serialize};
+use crate::{DeviceDescription, Limits, SessionFlags, Share, Trailing, Version};
+use serde::{Deserialize, Serialize};
 
 /// Messages from the manager.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -103,21 +103,38 @@ pub enum ToExecutor {
         /// Repeated by the answer.
         call: u64,
     },
+    /// To a forwarder, before [`ToExecutor::MoveIn`] (one descriptor: the socket of the source): the
+    /// device of another node where the session is to continue. Answered with
+    /// [`ToManager::Reached`].
+    Reach {
+        /// The session.
+        session: u64,
+        /// Where it goes.
+        to: Remote,
+    },
+}
+
+/// A device of another node.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remote {
+    /// The manager's address: `tcp://HOST:PORT` or `tls://HOST:PORT`.
+    pub endpoint: String,
+    /// The device's name there.
+    pub device: String,
+    /// The token of a tenant there.
+    pub token: String,
+}
+
+impl std::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The token is a secret.
+        write!(f, "{}/{}", self.endpoint, self.device)
+    }
 }
 
 /// The first message to a manager that did not start the executor: [`ToManager::Adopt`] and, from
 /// version 1.6 on, the executor's protocol version. An earlier manager ignores the version.
 pub type Adoption = (ToManager, Trailing<Version>);
-
-/// The end of a message, which peers of earlier releases leave out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Trailing<T>(pub Option<T>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Trailing<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Trailing(T::deserialize(deserializer).ok()))
-    }
-}
 
 /// A session, as its executor sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -334,6 +351,23 @@ pub enum ToManager {
         device: String,
         /// The session.
         session: SessionStart,
+    },
+    /// Answers [`ToExecutor::Reach`].
+    Reached {
+        /// The session.
+        session: u64,
+        /// The description of the other node's device, or the reason for which the session cannot go
+        /// there.
+        device: Result<Box<DeviceDescription>, String>,
+    },
+    /// Sent first by the forwarder of a session on another node to a manager that did not start it.
+    AdoptForwarder {
+        /// The device that the session was on.
+        device: String,
+        /// The session.
+        session: SessionStart,
+        /// The device of another node where it is, for display.
+        remote: String,
     },
 }
 

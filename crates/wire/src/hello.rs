@@ -23,6 +23,17 @@ pub struct Hello {
     pub mirror: bool,
 }
 
+/// What a hello over a network is for. Follows the [`Hello`] in the same frame; clients of releases
+/// before 1.7 leave it out ([`crate::Trailing`]), and their managers ignore it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// A new session.
+    #[default]
+    Open,
+    /// A session that has begun on another node continues here ([`crate::transit`]).
+    Arrive,
+}
+
 /// Places all of a session's memory in a part of a memfd that the client provides: the segment at
 /// the start, then the arenas. Follows a [`Hello`] in the same frame, which passes the memfd and,
 /// if the client rings a doorbell instead of waking sleepers itself, an eventfd.

@@ -19,21 +19,22 @@ pub mod listing;
 pub mod moves;
 mod notice;
 pub mod opencl;
+pub mod transit;
 
 pub use command::{Arg, Command, Direction, Operation, Payload, Region, Waits};
 pub use control::{Backing, Control, ImageFormat, ImageShape, Query, Request};
 pub use device::{DeviceDescription, Info};
-pub use hello::{Hello, Limits, Refusal, SessionFlags, Share, Welcome};
+pub use hello::{Hello, Limits, Purpose, Refusal, SessionFlags, Share, Welcome};
 pub use notice::{
     Completion, KernelArg, KernelDescription, Notice, Reply, EXECUTOR_ENDED, PREEMPTIBLE,
     TURN_ENDED, WORK_FAULTED,
 };
 
-use serde::{de::Deserialize, Serialize};
+use serde::{de::Deserialize, Deserializer, Serialize};
 
 /// The protocol version of this build. A peer with another major version is rejected with an error
 /// that contains both; a peer with another minor version works (messages are only appended).
-pub const VERSION: Version = Version { major: 1, minor: 6 };
+pub const VERSION: Version = Version { major: 1, minor: 7 };
 
 /// Size limit of a message at either end, bytes (a program binary is the longest).
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -88,6 +89,16 @@ pub const fn event_slot(event: Event) -> u32 {
 /// The generation of an event.
 pub const fn event_generation(event: Event) -> u32 {
     (event >> 32) as u32
+}
+
+/// The end of a message, which peers of earlier releases leave out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Trailing<T>(pub Option<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Trailing<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Trailing(T::deserialize(deserializer).ok()))
+    }
 }
 
 /// A message that could not be encoded or decoded.

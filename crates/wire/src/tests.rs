@@ -64,7 +64,7 @@ fn test_random_bytes_never_panic() {
 
 #[test]
 fn test_an_adoption_may_lack_the_executors_version() {
-    use executor::{Adoption, ToManager, Trailing};
+    use executor::{Adoption, ToManager};
     let message = ToManager::Unused {
         session: 1,
         digest: "d".into(),
@@ -78,6 +78,34 @@ fn test_an_adoption_may_lack_the_executors_version() {
     assert_eq!(decode::<Adoption>(&new).unwrap(), expected);
     // A manager of an earlier release reads the message alone.
     assert_eq!(decode::<ToManager>(&new).unwrap(), message);
+}
+
+#[test]
+fn test_a_hello_may_lack_its_purpose() {
+    let hello = Hello {
+        version: VERSION,
+        token: "t".into(),
+        ..Hello::default()
+    };
+    let (mut old, mut new) = (Vec::new(), Vec::new());
+    encode(&hello, &mut old).unwrap();
+    encode(&(&hello, Purpose::Arrive), &mut new).unwrap();
+    let decoded = decode::<(Hello, Trailing<Purpose>)>(&old).unwrap();
+    assert_eq!(decoded, (hello.clone(), Trailing(None)));
+    let decoded = decode::<(Hello, Trailing<Purpose>)>(&new).unwrap();
+    assert_eq!(decoded, (hello.clone(), Trailing(Some(Purpose::Arrive))));
+    // A manager of an earlier release reads the hello alone.
+    assert_eq!(decode::<Hello>(&new).unwrap(), hello);
+}
+
+#[test]
+fn test_a_token_is_not_printed() {
+    let remote = executor::Remote {
+        endpoint: "tls://node-2:7473".into(),
+        device: "gpu0".into(),
+        token: "secret".into(),
+    };
+    assert_eq!(format!("{remote:?}"), "tls://node-2:7473/gpu0");
 }
 
 #[test]

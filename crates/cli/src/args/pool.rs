@@ -111,6 +111,10 @@ pub struct Live {
     /// Move sessions although facts about the devices differ that programs may have read
     #[arg(long, requires = "live")]
     pub force: bool,
+    /// A device of another node, tcp://HOST:PORT/NAME or tls://HOST:PORT/NAME, for sessions that no
+    /// other device of this node can continue; repeatable. BALTRA_TOKEN is a token there
+    #[arg(long, value_name = "DEVICE", requires = "live")]
+    pub to: Vec<String>,
 }
 
 /// `baltra instances`

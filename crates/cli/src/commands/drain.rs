@@ -1,6 +1,7 @@
 //! `baltra device drain --live`: the sessions of a device of this node move to its other devices
 //! while their programs run.
 
+use super::session::{move_session, place};
 use crate::args::{Live, RegistryAt};
 use crate::control::Control;
 use crate::exit::Exit;
@@ -112,11 +113,12 @@ impl Drain<'_> {
             .call(|mut c| async move { c.sessions(request).await })?;
         let own = reply.sessions.into_iter();
         Ok(own
-            .filter(|s| s.device == self.device && !s.suspended)
+            .filter(|s| s.device == self.device && !s.suspended && s.remote.is_empty())
             .collect())
     }
 
-    /// The node's other devices that serve, those with the fewest sessions first.
+    /// The node's other devices that serve, those with the fewest sessions first, then those of other
+    /// nodes.
     fn targets(&mut self) -> Result<Vec<String>> {
         let reply = self
             .control
@@ -125,7 +127,8 @@ impl Drain<'_> {
         let others = others.filter(|d| d.name != self.device && d.state == "ready");
         let mut others: Vec<_> = others.map(|d| (d.sessions, d.name)).collect();
         others.sort();
-        Ok(others.into_iter().map(|(_, name)| name).collect())
+        let own = others.into_iter().map(|(_, name)| name);
+        Ok(own.chain(self.options.to.iter().cloned()).collect())
     }
 
     /// Moves a session to the first device that it can move to.
@@ -140,16 +143,15 @@ impl Drain<'_> {
             Vec::new()
         };
         for target in targets {
+            let (device, remote) = place(&target)?;
             let request = proto::MoveSessionRequest {
                 session: session.id,
-                device: target.clone(),
+                device,
                 wait_ms: self.options.wait_ms,
                 force: self.options.force,
+                remote,
             };
-            let moved = self
-                .control
-                .call(|mut c| async move { c.move_session(request).await });
-            match moved {
+            match move_session(&mut self.control, request) {
                 Ok(reply) => {
                     let session = session.id;
                     self.moved.push(Moved { session, reply });

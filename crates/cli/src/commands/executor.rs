@@ -1,11 +1,11 @@
-//! `baltra executor`, `baltra keeper`, `baltra relay` and `baltra probe`: processes that the manager
-//! starts for a tenant, for a suspended session, for a remote client, and for listing a driver's
-//! devices. The first three have their socket to the manager as their standard input; a probe prints
-//! its result.
+//! `baltra executor`, `baltra keeper`, `baltra forwarder`, `baltra relay` and `baltra probe`: processes
+//! that the manager starts for a tenant, for a suspended session, for one on another node, for a
+//! remote client, and for listing a driver's devices. All but the last have their socket to the
+//! manager as their standard input; a probe prints its result.
 
-use crate::args::{Executor, Keeper, Probe, Relay};
+use crate::args::{Executor, Forwarder, Keeper, Probe, Relay};
 use anyhow::{Context, Result};
-use baltra_session::relay;
+use baltra_session::{forwarder, relay};
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -44,6 +44,17 @@ pub fn keeper(args: Keeper) -> Result<()> {
         sandbox: !args.no_sandbox,
         adopt: args.adopt,
     })
+}
+
+/// Carries the messages of a session that is on another node; the control socket is the standard
+/// input.
+pub fn forwarder(args: Forwarder) -> Result<()> {
+    super::daemon::log_to_stderr("warn");
+    let options = forwarder::Options {
+        name: args.name,
+        adopt: args.adopt,
+    };
+    Ok(forwarder::run(take_socket()?, options)?)
 }
 
 /// Prints the devices of a driver, or the reason why it cannot be used.

@@ -3,7 +3,7 @@
 use crate::args::Session;
 use crate::control::{Client, Control};
 use crate::output::{self, Table};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use baltra_api::control as proto;
 use baltra_manager::options::PathOptions;
 use serde_json::json;
@@ -21,11 +21,13 @@ pub fn session(paths: &PathOptions, command: Session) -> Result<()> {
             force,
             json,
         } => {
+            let (device, remote) = place(&to)?;
             let request = proto::MoveSessionRequest {
                 session,
-                device: to,
+                device,
                 wait_ms,
                 force,
+                remote,
             };
             move_one(control, request, json.json)
         }
@@ -50,6 +52,40 @@ pub fn session(paths: &PathOptions, command: Session) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// The longest move, with the driver that may have to be loaded on another node.
+const MOVE_MAX: Duration = Duration::from_secs(100);
+
+/// The device that a session moves to, and its node if it is another one.
+pub fn place(to: &str) -> Result<(String, Option<proto::RemoteNode>)> {
+    if !to.contains("://") {
+        return Ok((to.to_owned(), None));
+    }
+    let (endpoint, device) = to
+        .rsplit_once('/')
+        .filter(|(endpoint, device)| endpoint.contains("://") && !device.is_empty())
+        .with_context(|| format!("'{to}' names no device: use tcp://HOST:PORT/NAME"))?;
+    let variable = |name| std::env::var(name).unwrap_or_default();
+    let authority = match variable("BALTRA_TLS_CA").as_str() {
+        "" => String::new(),
+        file => std::path::absolute(file)?.display().to_string(),
+    };
+    let node = proto::RemoteNode {
+        endpoint: endpoint.to_owned(),
+        token: variable("BALTRA_TOKEN"),
+        authority,
+    };
+    Ok((device.to_owned(), Some(node)))
+}
+
+/// Moves a session.
+pub fn move_session(
+    control: &mut Control,
+    request: proto::MoveSessionRequest,
+) -> Result<proto::MoveSessionReply> {
+    let call = |mut c: Client| async move { c.move_session(request).await };
+    control.call_within(MOVE_MAX, call)
 }
 
 /// Writing or reading a session's state takes at most this long: longer than the manager's limit.
@@ -116,6 +152,7 @@ fn list(mut control: Control, as_json: bool) -> Result<()> {
                 "can_move": s.described && s.obstacle.is_empty() && !s.suspended,
                 "obstacle": s.obstacle, "suspended": s.suspended,
                 "stored_bytes": known(s, s.stored_bytes),
+                "remote": (!s.remote.is_empty()).then_some(&s.remote),
             })
         });
         output::json(&json!(sessions.collect::<Vec<_>>()));
@@ -144,7 +181,11 @@ fn list(mut control: Control, as_json: bool) -> Result<()> {
         table.row([
             s.id.to_string(),
             s.tenant,
-            s.device,
+            if s.remote.is_empty() {
+                s.device
+            } else {
+                s.remote
+            },
             s.instance,
             s.pid.to_string(),
             known(output::bytes(s.resident_bytes)),
@@ -159,7 +200,7 @@ fn list(mut control: Control, as_json: bool) -> Result<()> {
 
 fn move_one(mut control: Control, request: proto::MoveSessionRequest, as_json: bool) -> Result<()> {
     let session = request.session;
-    let moved = control.call(|mut c| async move { c.move_session(request).await })?;
+    let moved = move_session(&mut control, request)?;
     if as_json {
         output::json(&moved_json(session, &moved));
         return Ok(());

@@ -107,7 +107,8 @@ impl Upgrade<'_> {
             .control
             .call(|mut c| async move { c.sessions(request).await })?;
         let own = reply.sessions.into_iter();
-        Ok(own.filter(|s| s.device == self.device).collect())
+        let own = own.filter(|s| s.device == self.device && s.remote.is_empty());
+        Ok(own.collect())
     }
 
     /// The sessions that use the device.

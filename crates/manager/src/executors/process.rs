@@ -149,6 +149,26 @@ impl Launch {
         let child = command.spawn()?;
         Process::new(ours, child.id(), Some(child))
     }
+
+    /// Starts a forwarder; `authority`: a file of certificate authorities for TLS, or empty.
+    pub fn forward(&self, authority: &str) -> io::Result<Process> {
+        let (ours, theirs) = Channel::pair()?;
+        let mut command = crate::drivers::program(&self.program);
+        command
+            .arg("forwarder")
+            .arg("--name")
+            .arg(&self.device)
+            .arg("--adopt")
+            .arg(&self.adopt)
+            .env_remove("BALTRA_TLS_CA")
+            .stdin(Stdio::from(theirs.into_fd()))
+            .stdout(Stdio::null());
+        if !authority.is_empty() {
+            command.env("BALTRA_TLS_CA", authority);
+        }
+        let child = command.spawn()?;
+        Process::new(ours, child.id(), Some(child))
+    }
 }
 
 /// A running executor: its control socket and a reliable way to kill it.

@@ -49,8 +49,9 @@ impl Node {
         }
         let file = self.state_file();
         let file = file.map_err(|e| fixed(&format!("cannot create a file for it: {e}")))?;
-        let place = self.start_keeper(&device, &record.tenant, session);
-        let place = place.map_err(|e| fixed(&format!("cannot start its keeper: {e}")))?;
+        let keeper = device.launch.keep(self.options.executors.suspended_bytes);
+        let keeper = keeper.map_err(|e| fixed(&format!("cannot start its keeper: {e}")))?;
+        let place = self.serve_kept(&device, &record.tenant, session, keeper);
         let order = Order {
             session,
             record,
@@ -58,6 +59,7 @@ impl Node {
             target: device.clone(),
             place,
             file: Some(file),
+            remote: None,
             wait,
         };
         let moved = self.carry_out(reserved, &order, began)?;
@@ -106,13 +108,14 @@ impl Node {
         }
     }
 
-    fn start_keeper(
+    /// Serves a keeper or a forwarder that has been started for a session.
+    pub(super) fn serve_kept(
         self: &Arc<Self>,
         device: &Arc<Device>,
         tenant: &str,
         session: u64,
-    ) -> io::Result<Place> {
-        let process = device.launch.keep(self.options.executors.suspended_bytes)?;
+        process: Process,
+    ) -> Place {
         let process = Arc::new(process);
         let id = self.next_number();
         self.serve(device, id, process.clone(), Phase::Keeping);
@@ -120,19 +123,21 @@ impl Node {
             e.tenant = tenant.to_owned();
             e.sessions.insert(session);
         });
-        Ok(Place {
+        Place {
             executor: id,
             process,
             assign: false,
-        })
+        }
     }
 
-    /// Takes over the keeper of a session that an earlier manager has suspended.
-    pub(crate) fn adopt_keeper(
+    /// Takes over the keeper of a session that an earlier manager has suspended, or the forwarder of
+    /// one that is on the device `remote` of another node.
+    pub(crate) fn adopt_kept(
         self: &Arc<Self>,
         process: Process,
         device: &str,
         session: SessionStart,
+        remote: Option<String>,
     ) -> anyhow::Result<()> {
         let device = self.device(device).cloned();
         let device = device.ok_or_else(|| anyhow::anyhow!("its device is not served here"))?;
@@ -149,11 +154,17 @@ impl Node {
             pid: 0,
             uid: 0,
             transport: "unix",
-            is_suspended: true,
+            is_suspended: remote.is_none(),
+            remote,
             description: None,
             since: Instant::now(),
         };
-        tracing::info!(device = device.name(), pid, "keeper adopted");
+        let what = if record.is_suspended {
+            "keeper"
+        } else {
+            "forwarder"
+        };
+        tracing::info!(device = device.name(), pid, "{what} adopted");
         let number = session.session;
         self.sessions().insert(number, record);
         self.serve(&device, id, Arc::new(process), Phase::Keeping);

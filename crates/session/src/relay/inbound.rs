@@ -10,7 +10,7 @@ use crate::tcp::link::Flushed;
 use crate::tcp::reader::Receive;
 use crate::tcp::split::{payload_of, with_payload};
 use crate::tcp::{CHUNK_BYTES, RING_BYTES};
-use baltra_ring::{ring_bytes, Producer, Range, RING_HEADER_BYTES};
+use baltra_ring::{ring_bytes, Range};
 use baltra_wire::{
     decode, encode, Backing, Call, Command, Control, Direction, Id, Payload, Request, Waits,
 };
@@ -212,14 +212,8 @@ impl<'a> Inbound<'a> {
                 len: 0,
             });
         };
-        if let Some(header) = ring.range().slice(0, RING_HEADER_BYTES as u64) {
-            header.zero();
-        }
         let payload = ring.payload();
-        let producer = Producer::new(ring.range().clone());
-        let producer = producer.map_err(|e| Violation(e.to_string()))?;
-        producer.start_parked();
-        let queue = Queue::new(ring, producer, properties);
+        let queue = Queue::new(ring, properties, 0).map_err(|e| Violation(e.to_string()))?;
         self.session.state().queues.insert(id, queue);
         Ok(payload)
     }

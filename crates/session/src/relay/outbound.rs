@@ -134,8 +134,15 @@ fn translate(session: &Session, message: &[u8], outbox: &mut Outbox) {
             state.completed(completion.event);
             if let Some((queue, number)) = state.by_event.remove(&completion.event) {
                 let found = state.queues.get_mut(&queue);
-                let transfer = found.and_then(|q| q.take(number));
+                let (earlier, transfer) = found.map(|q| q.end(number)).unwrap_or_default();
+                for transfer in &earlier {
+                    state.forget(transfer);
+                }
                 drop(state);
+                // The executor reports their end later.
+                for transfer in earlier {
+                    data(session, queue, transfer, outbox);
+                }
                 if let Some(transfer) = transfer.filter(|_| completion.status == 0) {
                     data(session, queue, transfer, outbox);
                 }

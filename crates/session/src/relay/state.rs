@@ -3,8 +3,8 @@
 
 use crate::client::Block;
 use crate::tcp::WINDOW_BYTES;
-use baltra_ring::{EventTable, Producer, Range};
-use baltra_wire::opencl::QUEUE_PROFILING_ENABLE;
+use baltra_ring::{EventTable, Position, Producer, Range, RingError, RING_HEADER_BYTES};
+use baltra_wire::opencl::{QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, QUEUE_PROFILING_ENABLE};
 use baltra_wire::{event_slot, Call, Command, Direction, Event, Id, Limits, Operation, Waits};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -62,21 +62,35 @@ pub(super) struct Queue {
     own_after: u64,
     /// Whether the queue's events have times, which only the driver can measure.
     profiles: bool,
+    /// Whether its commands run in order.
+    is_ordered: bool,
 }
 
 impl Queue {
-    pub fn new(ring: Block, producer: Producer, properties: u64) -> Queue {
-        Queue {
+    /// Of a queue whose first `completed` commands are complete, in a block of
+    /// [`crate::tcp::RING_BYTES`].
+    pub fn new(ring: Block, properties: u64, completed: u64) -> Result<Queue, RingError> {
+        if let Some(header) = ring.range().slice(0, RING_HEADER_BYTES as u64) {
+            header.zero();
+        }
+        let start = Position {
+            messages: completed,
+            ..Position::default()
+        };
+        let producer = Producer::resume(ring.range().clone(), start)?;
+        producer.start_parked();
+        Ok(Queue {
             producer,
             ring,
             transfers: VecDeque::new(),
             staged: 0,
             dirty: false,
-            completed: 0,
+            completed,
             own: 0,
             own_after: 0,
             profiles: properties & QUEUE_PROFILING_ENABLE != 0,
-        }
+            is_ordered: properties & QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0,
+        })
     }
 
     /// Whether all earlier commands have been reported to the client as complete.
@@ -143,8 +157,19 @@ impl Queue {
         !self.transfers.is_empty()
     }
 
+    /// Command `number` has ended: takes its transfer and, of a queue that runs in order, the
+    /// earlier ones, which have ended before.
+    pub fn end(&mut self, number: u64) -> (Vec<Transfer>, Option<Transfer>) {
+        let earlier = if self.is_ordered {
+            self.complete(number.saturating_sub(1)).collect()
+        } else {
+            Vec::new()
+        };
+        (earlier, self.take(number))
+    }
+
     /// Takes the transfer of command `number`.
-    pub fn take(&mut self, number: u64) -> Option<Transfer> {
+    fn take(&mut self, number: u64) -> Option<Transfer> {
         let found = self.transfers.binary_search_by_key(&number, |t| t.number);
         let transfer = self.transfers.remove(found.ok()?)?;
         self.staged -= transfer.block.len() as u64;

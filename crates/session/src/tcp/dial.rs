@@ -3,8 +3,9 @@
 use super::stream::Stream;
 use super::{tls, HELLO_TIMEOUT};
 use crate::handshake::{frame, ANSWER_BYTES_MAX};
-use baltra_wire::{decode, Hello, Refusal, Welcome};
+use baltra_wire::{decode, Refusal, Welcome};
 use rustix::net::sockopt;
+use serde::Serialize;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -76,7 +77,7 @@ impl Dialer {
 /// Client: sends a hello and reads the answer, which must arrive before `answer_by`.
 pub(crate) fn hello(
     stream: &Stream,
-    hello: &Hello,
+    hello: &impl Serialize,
     deadline: Instant,
     answer_by: Instant,
 ) -> io::Result<Result<Welcome, Refusal>> {

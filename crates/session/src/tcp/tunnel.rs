@@ -9,6 +9,10 @@
 mod channel;
 mod pump;
 mod receiver;
+mod taken;
+
+pub(crate) use pump::Deferred;
+pub(crate) use taken::{Descriptors, Taken, TakenQueue};
 
 use super::dial::{self, Dialer};
 use super::frame::{Kind, Violation};
@@ -104,6 +108,8 @@ struct Inner {
     /// The program has closed the socket, and the library has been notified.
     socket_lost: AtomicBool,
     ended: Mutex<bool>,
+    /// Why the session was lost.
+    failure: Mutex<Option<String>>,
     over: Condvar,
     library: OnceLock<Weak<Shared>>,
 }
@@ -124,33 +130,18 @@ impl Tunnel {
         stream: Stream,
         segment: &Segment,
     ) -> io::Result<Tunnel> {
-        dial::reset_on_close(stream.fd())?;
-        let stream = Arc::new(stream.guard());
-        let inner = Arc::new(Inner {
+        let notices = Producer::new(segment.notices())?;
+        let inner = Inner::new(
             dialer,
             hello,
-            link: Link::new(stream.clone()),
-            writer: EventWriter::new(segment),
-            notices: Mutex::new(Producer::new(segment.notices())?),
-            printed: Progress::new(&segment.notices())?,
-            arenas: Mutex::default(),
-            channels: Mutex::default(),
-            events: Mutex::default(),
-            pump: Mutex::new(Pump::new(segment)?),
-            dirty: false.into(),
-            incoming: Mutex::new(Incoming::new(stream)),
-            looks: 0.into(),
-            sleepers: 0.into(),
-            receiver: OnceLock::new(),
-            receiving: Mutex::default(),
-            stalled: false.into(),
-            unstalled: Condvar::new(),
-            closed: false.into(),
-            socket_lost: false.into(),
-            ended: false.into(),
-            over: Condvar::new(),
-            library: OnceLock::new(),
-        });
+            stream,
+            segment,
+            (notices, Pump::new(segment)?),
+        )?;
+        Self::start(Arc::new(inner))
+    }
+
+    fn start(inner: Arc<Inner>) -> io::Result<Tunnel> {
         let ours = inner.clone();
         let name = Builder::new().name("baltra-tcp".into());
         name.spawn(move || ours.run())?;
@@ -164,6 +155,45 @@ impl Tunnel {
     pub fn attach(&self, library: Weak<Shared>) {
         // Called only once.
         let _ = self.0.library.set(library);
+    }
+}
+
+impl Inner {
+    fn new(
+        dialer: Dialer,
+        hello: Hello,
+        stream: Stream,
+        segment: &Segment,
+        (notices, pump): (Producer, Pump),
+    ) -> io::Result<Inner> {
+        dial::reset_on_close(stream.fd())?;
+        let stream = Arc::new(stream.guard());
+        Ok(Inner {
+            dialer,
+            hello,
+            link: Link::new(stream.clone()),
+            writer: EventWriter::new(segment),
+            notices: Mutex::new(notices),
+            printed: Progress::new(&segment.notices())?,
+            arenas: Mutex::default(),
+            channels: Mutex::default(),
+            events: Mutex::default(),
+            pump: Mutex::new(pump),
+            dirty: false.into(),
+            incoming: Mutex::new(Incoming::new(stream)),
+            looks: 0.into(),
+            sleepers: 0.into(),
+            receiver: OnceLock::new(),
+            receiving: Mutex::default(),
+            stalled: false.into(),
+            unstalled: Condvar::new(),
+            closed: false.into(),
+            socket_lost: false.into(),
+            ended: false.into(),
+            failure: Mutex::default(),
+            over: Condvar::new(),
+            library: OnceLock::new(),
+        })
     }
 }
 
@@ -435,6 +465,7 @@ impl Inner {
 
     /// Notifies the library that the session was lost, with the reason.
     fn fail(&self, text: &str) {
+        lock(&self.failure).get_or_insert_with(|| text.to_owned());
         self.notify(&Notice::Fatal {
             code: DEVICE_NOT_AVAILABLE,
             text,
@@ -483,22 +514,18 @@ impl Inner {
     /// Registers an event for which the library requests a notice. A complete one has been reported
     /// already, and the executor reports each only once.
     fn watch(&self, event: Event) {
-        let library = self.library.get().and_then(Weak::upgrade);
         let mut events = lock(&self.events);
-        let table = library.as_ref().map(|l| l.events());
-        match table.map(|t| (t.status(event), t.times(event))) {
-            Some((status, times_ns)) if status <= 0 => {
-                drop(events);
-                self.notify(&Notice::Completed(Completion {
-                    event,
-                    status,
-                    times_ns,
-                }));
-            }
-            _ => {
-                events.watched.insert(event);
-            }
+        let status = self.writer.status(event);
+        if status > 0 {
+            events.watched.insert(event);
+            return;
         }
+        drop(events);
+        self.notify(&Notice::Completed(Completion {
+            event,
+            status,
+            times_ns: self.writer.times(event),
+        }));
     }
 
     /// Takes an event slot for the tunnel itself; `None`: all are in use.

@@ -97,7 +97,7 @@ impl Bridge {
             return Err((Reason::NoHardware, text.into()));
         };
         let requested = decode_hello(hello.get(4..).unwrap_or_default());
-        let requested = requested.map_err(|e| (Reason::Protocol, e.to_string()))?;
+        let (requested, _) = requested.map_err(|e| (Reason::Protocol, e.to_string()))?;
         let instance: String = requested
             .instance
             .chars()

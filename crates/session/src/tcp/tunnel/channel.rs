@@ -68,13 +68,20 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    pub fn new(id: Id, in_order: bool, progress: Progress) -> Channel {
+    /// Of a queue whose first `completed` commands are complete.
+    pub fn new(id: Id, in_order: bool, progress: Progress, completed: u64) -> Channel {
         Channel {
             id,
             in_order,
             progress,
             released: false.into(),
-            account: Mutex::default(),
+            account: Mutex::new(Account {
+                sent: completed,
+                done: completed,
+                commands_sent: completed,
+                commands_done: completed,
+                ..Account::default()
+            }),
         }
     }
 

@@ -1,17 +1,21 @@
 //! Converts the content of the library's rings to frames.
 
 use super::channel::{Account, Channel, Lent, Piece};
+use super::taken::{Descriptors, Taken, TakenQueue};
 use super::{lock, Inner};
 use crate::tcp::frame::{Kind, Violation};
 use crate::tcp::link::{Flushed, Outbox, Payload as FramePayload};
 use crate::tcp::split::{payload_of, pieces_from, with_payload};
 use crate::tcp::{record_bytes, CHUNK_BYTES};
-use baltra_ring::{Consumer, Progress, RingError, Segment};
-use baltra_wire::opencl::{INVALID_OPERATION, QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE};
+use baltra_ring::{Consumer, Progress, RingError, Segment, Waker};
+use baltra_wire::opencl::{
+    INVALID_OPERATION, OUT_OF_HOST_MEMORY, QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE,
+};
 use baltra_wire::{
     decode, encode, Backing, Command, Control, Direction, Event, Id, Notice, Payload, Reply,
     Request, Waits,
 };
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -40,6 +44,9 @@ struct Cursor {
 /// A queue's ring.
 struct Feed {
     channel: Arc<Channel>,
+    /// Commands that precede those in the ring: an executor had taken them when the tunnel took its
+    /// place.
+    taken: VecDeque<Vec<u8>>,
     ring: Consumer,
     /// The current command, if `held`.
     message: Vec<u8>,
@@ -48,10 +55,10 @@ struct Feed {
 }
 
 /// A release that waits until the commands before it have been sent.
-struct Deferred {
-    message: Vec<u8>,
+pub(crate) struct Deferred {
+    pub message: Vec<u8>,
     /// Queues and command counts.
-    after: Vec<(Id, u64)>,
+    pub after: Vec<(Id, u64)>,
 }
 
 /// The sending side's state.
@@ -63,6 +70,8 @@ pub(super) struct Pump {
     scratch: Vec<u8>,
     feeds: Vec<Feed>,
     deferred: Vec<Deferred>,
+    /// Set if the library is in another process.
+    descriptors: Option<Descriptors>,
 }
 
 impl Pump {
@@ -74,7 +83,56 @@ impl Pump {
             scratch: Vec::new(),
             feeds: Vec::new(),
             deferred: Vec::new(),
+            descriptors: None,
         })
+    }
+
+    /// Continues where an executor has stopped; the arenas are those of `inner`.
+    pub fn take_over(inner: &Inner, segment: &Segment, taken: Taken) -> Result<Pump, Violation> {
+        let mut pump = Pump {
+            control: Consumer::resume(segment.control(), taken.control)?,
+            controls: taken.controls,
+            descriptors: Some(taken.descriptors),
+            ..Pump::new(segment)?
+        };
+        for slots in taken.slots {
+            inner.writer.add(inner.memory(slots)?);
+        }
+        for queue in taken.queues {
+            pump.add_queue(queue, inner)?;
+        }
+        pump.deferred = taken.releases;
+        Ok(pump)
+    }
+
+    /// The control ring's waker, for the thread that waits in the library's place.
+    pub fn waker(&self) -> Waker {
+        self.control.waker()
+    }
+
+    fn add_queue(&mut self, queue: TakenQueue, inner: &Inner) -> Result<(), Violation> {
+        let TakenQueue {
+            id,
+            properties,
+            ring,
+            position,
+            completed,
+            taken,
+        } = queue;
+        let range = inner.memory(ring)?;
+        let progress = Progress::new(&range)?;
+        let in_order = properties & QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0;
+        let channel = Arc::new(Channel::new(id, in_order, progress, completed));
+        lock(&inner.channels).insert(id, channel.clone());
+        self.feeds.push(Feed {
+            channel,
+            taken,
+            ring: Consumer::resume(range, position)?,
+            message: Vec::new(),
+            held: false,
+            cursor: Cursor::default(),
+        });
+        Ok(())
     }
 
     /// Sends all messages, as far as the windows and the socket allow.
@@ -117,7 +175,13 @@ impl Pump {
     ) -> Result<(), Violation> {
         match decode::<Control>(message).map_err(malformed)? {
             // Arenas exist only on this side.
-            Control::ArenaAdd { .. } => return Ok(()),
+            Control::ArenaAdd { arena, len } => {
+                if let Some(descriptors) = &mut self.descriptors {
+                    let memory = descriptors.arena(len)?;
+                    lock(&inner.arenas).insert(arena, memory);
+                }
+                return Ok(());
+            }
             Control::ArenaDrop(arena) => {
                 lock(&inner.arenas).remove(&arena);
                 return Ok(());
@@ -131,18 +195,8 @@ impl Pump {
                 ring,
                 ..
             } => {
-                let range = inner.memory(ring)?;
-                let progress = Progress::new(&range)?;
-                let in_order = properties & QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0;
-                let channel = Arc::new(Channel::new(id, in_order, progress));
-                lock(&inner.channels).insert(id, channel.clone());
-                self.feeds.push(Feed {
-                    channel,
-                    ring: Consumer::new(range)?,
-                    message: Vec::new(),
-                    held: false,
-                    cursor: Cursor::default(),
-                });
+                let new = TakenQueue::new(id, properties, ring);
+                self.add_queue(new, inner)?;
             }
             Control::Buffer {
                 backing: Backing::Device(Some(payload)),
@@ -183,6 +237,18 @@ impl Pump {
                     call,
                     reply: Reply::Error(INVALID_OPERATION),
                 });
+                return Ok(());
+            }
+            // Only a library in another process asks this: its arenas are here.
+            Control::Call {
+                call,
+                request: Request::Memory(payload),
+            } => {
+                let reply = match inner.memory(payload) {
+                    Ok(_) => Reply::Done,
+                    Err(_) => Reply::Error(OUT_OF_HOST_MEMORY),
+                };
+                inner.notify(&Notice::Reply { call, reply });
                 return Ok(());
             }
             _ => {}
@@ -261,7 +327,13 @@ impl Pump {
         let mut moved = false;
         while outbox.unsent() < UNSENT_MAX {
             let feed = &mut self.feeds[at];
-            if !feed.held && !feed.ring.pop(&mut feed.message)? {
+            if !feed.held && !feed.take()? {
+                // A library in another process announces commands of a parked ring, by which one
+                // thread waits for all queues.
+                let waits = self.descriptors.is_some() && !feed.ring.is_parked();
+                if waits && !feed.ring.park(|| false) {
+                    continue;
+                }
                 break;
             }
             feed.held = true;
@@ -293,6 +365,17 @@ impl Pump {
             moved = true;
         }
         Ok(moved)
+    }
+}
+
+impl Feed {
+    /// Takes the next command; `false`: there is none.
+    fn take(&mut self) -> Result<bool, RingError> {
+        match self.taken.pop_front() {
+            Some(first) => self.message = first,
+            None => return self.ring.pop(&mut self.message),
+        }
+        Ok(true)
     }
 }
 
@@ -352,7 +435,7 @@ fn ship(
             return Ok(false);
         }
         let last = cursor.done + len >= whole.len;
-        let (event, own) = match event_of(command, last, channel, inner) {
+        let (event, own) = match event_of(command, last, (channel, &account), cursor, inner) {
             Some(found) => found,
             None => {
                 account.blocked = true;
@@ -406,21 +489,25 @@ fn ship(
 /// Maximum growth of a command when the relay inserts its own numbers.
 const SLACK: usize = 24;
 
-/// The event of a piece, and whether it is one of the tunnel's own; `None`: no slot is free.
+/// The event of a piece, and whether it is one of the tunnel's own; `None`: the piece has to wait.
 fn event_of(
     command: &Command<'_>,
     last: bool,
-    channel: &Channel,
+    (channel, account): (&Channel, &Account),
+    cursor: &Cursor,
     inner: &Inner,
 ) -> Option<(Event, bool)> {
-    if last && (command.event != 0 || channel.in_order) {
+    // Without an event, what follows a piece cannot wait for it, except in order or once the queue
+    // has nothing else. A failure of the piece is not propagated then.
+    let alone = channel.in_order || account.is_drained();
+    let is_chained = cursor.done == 0 || cursor.chain != 0;
+    if last && command.event != 0 && (is_chained || alone) || last && channel.in_order {
         return Some((command.event, false));
     }
-    match inner.take_event() {
+    let own = if is_chained { inner.take_event() } else { None };
+    match own {
         Some(event) => Some((event, true)),
-        // The queue's order suffices without an event; only a failure of an earlier piece is not
-        // propagated.
-        None if channel.in_order => Some((0, false)),
+        None if alone => Some((if last { command.event } else { 0 }, false)),
         None => None,
     }
 }

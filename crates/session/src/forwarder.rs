@@ -1,0 +1,420 @@
+//! The forwarder of a session that has moved to another node: a process without a driver on the
+//! node where its program runs, which takes the executor's place at the program's rings.
+//!
+//! To an executor, the forwarder is the other end of a move ([`baltra_wire::moves`]), as the keeper of
+//! a suspended session is. It sends what it receives to a relay on the other node
+//! ([`baltra_wire::transit`]), and once the session is built there, it carries the program's messages
+//! over the same connection, as the library of a program over a network does ([`crate::tcp`]).
+//!
+//! The session is in one place at any time: the source has it until the forwarder reports that it
+//! has started, and the other node runs nothing of it before the forwarder's first message.
+
+mod departure;
+
+use crate::client::{Client, ConnectError, Peer};
+use crate::tcp::dial::{self, Dialer};
+use crate::tcp::stream::Stream;
+use crate::tcp::tunnel::Tunnel;
+use crate::tcp::OPEN_TIMEOUT;
+use crate::Endpoint;
+use baltra_channel::Channel;
+use baltra_ring::lease::monotonic_ns;
+use baltra_wire::executor::{Remote, SessionFacts, SessionStart, ToExecutor, ToManager};
+use baltra_wire::moves::ToSource;
+use baltra_wire::{DeviceDescription, Hello, Purpose, Version, VERSION};
+use departure::Departure;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::net::Shutdown;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::Builder;
+use std::time::Instant;
+
+/// The first version whose nodes accept sessions of other nodes.
+const ARRIVALS: Version = Version { major: 1, minor: 7 };
+
+/// Options of a forwarder.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The device that the session was on.
+    pub name: String,
+    /// Socket for reconnecting to a new manager after the manager has exited.
+    pub adopt: Option<PathBuf>,
+}
+
+/// Runs the forwarder until its session has ended. `control`: the socket to the manager.
+pub fn run(control: OwnedFd, options: Options) -> io::Result<()> {
+    let mut forwarder = Forwarder {
+        options,
+        channel: Some(Channel::new(control)),
+        target: None,
+        session: None,
+    };
+    while !forwarder.step()? {}
+    Ok(())
+}
+
+/// The place where the session goes.
+struct Target {
+    remote: Remote,
+    dialer: Dialer,
+    hello: Hello,
+}
+
+/// The session.
+enum Session {
+    /// It is built on the other node; the source decides whether it goes there.
+    Built(Box<Departure>),
+    /// It is there.
+    Away {
+        start: SessionStart,
+        tunnel: Arc<Tunnel>,
+        /// The client's socket.
+        socket: Arc<OwnedFd>,
+    },
+}
+
+struct Forwarder {
+    options: Options,
+    /// `None`: the manager has exited.
+    channel: Option<Channel>,
+    target: Option<Target>,
+    session: Option<Session>,
+}
+
+impl Forwarder {
+    /// Waits for the next event and handles it; true: nothing is left to do.
+    fn step(&mut self) -> io::Result<bool> {
+        let (from_manager, is_client_gone) = self.wait()?;
+        if is_client_gone {
+            return Ok(self.end("the client disconnected"));
+        }
+        if from_manager {
+            return Ok(self.receive());
+        }
+        if self.channel.is_none() {
+            if !matches!(self.session, Some(Session::Away { .. })) {
+                // The source continues the session.
+                return Ok(true);
+            }
+            self.call_manager();
+        }
+        Ok(false)
+    }
+
+    /// Waits; returns whether the manager has sent something, and whether the client's socket is
+    /// closed: by the client, or because the session was lost.
+    fn wait(&self) -> io::Result<(bool, bool)> {
+        let mut fds = Vec::new();
+        if let Some(channel) = &self.channel {
+            fds.push(PollFd::new(channel, PollFlags::IN));
+        }
+        // Until it is decided, the source watches the client.
+        let client = match &self.session {
+            Some(Session::Away { socket, .. }) => Some(socket),
+            _ => None,
+        };
+        if let Some(socket) = client {
+            fds.push(PollFd::new(&**socket, PollFlags::RDHUP));
+        }
+        let second = Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        };
+        let limit = self.channel.is_none().then_some(&second);
+        match poll(&mut fds, limit) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let is_ready = |fd: Option<&PollFd>| fd.is_some_and(|fd| !fd.revents().is_empty());
+        let manager = self.channel.is_some() && is_ready(fds.first());
+        let gone = client.is_some() && is_ready(fds.last());
+        Ok((manager, gone))
+    }
+
+    fn send(&mut self, message: &ToManager) {
+        if let Some(channel) = &self.channel {
+            if channel.send(message, &[]).is_err() {
+                self.channel = None;
+            }
+        }
+    }
+
+    /// Ends the session on both nodes, unless its source continues it.
+    fn end(&mut self, reason: &str) -> bool {
+        if let Some(Session::Away {
+            start,
+            tunnel,
+            socket,
+        }) = self.session.take()
+        {
+            let reason = tunnel.failure().unwrap_or_else(|| reason.to_owned());
+            tunnel.close();
+            // It may be gone already.
+            let _ = rustix::net::shutdown(&*socket, Shutdown::Both);
+            let session = start.session;
+            self.send(&ToManager::SessionEnded { session, reason });
+        }
+        true
+    }
+
+    /// Carries out the manager's next message; true: nothing is left to do.
+    fn receive(&mut self) -> bool {
+        let Some(channel) = &self.channel else {
+            return false;
+        };
+        let received = channel.receive::<ToExecutor>();
+        let Ok(Some((message, fds))) = received else {
+            self.channel = None;
+            return false;
+        };
+        match message {
+            ToExecutor::Reach { session, to } => {
+                self.reach(session, to);
+                false
+            }
+            ToExecutor::MoveIn(start) if self.session.is_none() => self.move_in(start, fds),
+            ToExecutor::MoveGo { session } if self.has(session) => self.go(),
+            // The source continues the session, unless it is away already.
+            ToExecutor::MoveDrop { .. } => !matches!(self.session, Some(Session::Away { .. })),
+            ToExecutor::MoveOut { session, .. } => {
+                let reason = self.obstacle();
+                self.send(&ToManager::MoveFailed { session, reason });
+                false
+            }
+            ToExecutor::Describe { call } => {
+                self.describe(call);
+                false
+            }
+            ToExecutor::End { session, reason } if self.has(session) => self.end(&reason),
+            ToExecutor::Exit => self.end("the manager is shutting down"),
+            _ => false,
+        }
+    }
+
+    fn has(&self, session: u64) -> bool {
+        match &self.session {
+            Some(Session::Built(departure)) => departure.start.session == session,
+            Some(Session::Away { start, .. }) => start.session == session,
+            None => false,
+        }
+    }
+
+    /// Asks the other node for its device.
+    fn reach(&mut self, session: u64, to: Remote) {
+        let found = find(&to);
+        let device = found.map(|(target, description)| {
+            self.target = Some(target);
+            Box::new(description)
+        });
+        self.send(&ToManager::Reached { session, device });
+    }
+
+    /// Sends a session that its executor sends to the other node.
+    fn move_in(&mut self, start: SessionStart, fds: Vec<OwnedFd>) -> bool {
+        let session = start.session;
+        let failed = |reason: &str| Err(reason.to_owned());
+        let built = match (fds.into_iter().next(), self.target.as_mut()) {
+            (None, _) => failed("the manager sent no socket"),
+            (_, None) => failed("the manager named no place"),
+            (Some(source), Some(target)) => {
+                target.hello.instance.clone_from(&start.instance);
+                departure::send(start, Channel::new(source), target)
+            }
+        };
+        match built {
+            Ok(departure) => {
+                self.session = Some(Session::Built(Box::new(departure)));
+                self.send(&ToManager::MoveBuilt { session });
+                false
+            }
+            Err(reason) => {
+                self.send(&ToManager::MoveFailed { session, reason });
+                true
+            }
+        }
+    }
+
+    /// The session is on the other node from now on, unless its source has changed its mind.
+    fn go(&mut self) -> bool {
+        let departure = match self.session.take() {
+            Some(Session::Built(departure)) => *departure,
+            other => {
+                self.session = other;
+                return self.session.is_none();
+            }
+        };
+        let session = departure.start.session;
+        // The report decides; if it cannot be sent, the source continues the session.
+        if departure.source.send(&ToSource::Started, &[]).is_err() {
+            let reason = "its executor has ended, or changed its mind".to_owned();
+            self.send(&ToManager::MoveFailed { session, reason });
+            return true;
+        }
+        let (bytes, stopped_ns) = (departure.bytes, departure.stopped_ns);
+        let (start, socket) = (departure.start.clone(), departure.socket.clone());
+        match departure.begin() {
+            Ok(tunnel) => self.session = Some(self.away(start, tunnel, socket)),
+            Err(error) => {
+                let _ = rustix::net::shutdown(&*socket, Shutdown::Both);
+                let reason = format!("its messages cannot be carried: {error}");
+                self.send(&ToManager::MoveStarted {
+                    session,
+                    stopped_us: 0,
+                    bytes,
+                    stopped_objects: 0,
+                });
+                self.send(&ToManager::SessionEnded { session, reason });
+                return true;
+            }
+        }
+        self.send(&ToManager::MoveStarted {
+            session,
+            stopped_us: monotonic_ns().saturating_sub(stopped_ns) / 1000,
+            bytes,
+            stopped_objects: 0,
+        });
+        false
+    }
+
+    /// The session is away; the client sees its end there as that of an executor.
+    fn away(&self, start: SessionStart, tunnel: Tunnel, socket: Arc<OwnedFd>) -> Session {
+        let tunnel = Arc::new(tunnel);
+        let (ours, client) = (tunnel.clone(), socket.clone());
+        let watch = move || {
+            ours.wait_for_end();
+            let _ = rustix::net::shutdown(&*client, Shutdown::Both);
+        };
+        let name = Builder::new().name("baltra-end".into());
+        if let Err(error) = name.spawn(watch) {
+            tracing::warn!(%error, "the end of the other node will not be noticed");
+        }
+        Session::Away {
+            start,
+            tunnel,
+            socket,
+        }
+    }
+
+    /// Why the session cannot move from here.
+    fn obstacle(&self) -> String {
+        let to = self.target.as_ref().map(|target| &target.remote);
+        match to {
+            Some(remote) => format!(
+                "it is on another node (`baltra session ls` there lists it as one of {remote:?})"
+            ),
+            None => "it is on another node".into(),
+        }
+    }
+
+    fn describe(&mut self, call: u64) {
+        let facts = match &self.session {
+            Some(Session::Away { start, tunnel, .. }) => Some(SessionFacts {
+                session: start.session,
+                queues: tunnel.queues() as u32,
+                obstacle: self.obstacle(),
+                ..SessionFacts::default()
+            }),
+            _ => None,
+        };
+        self.send(&ToManager::Described {
+            call,
+            sessions: facts.into_iter().collect(),
+            is_last: true,
+        });
+    }
+
+    /// Looks whether a new manager has come, and reports to it.
+    fn call_manager(&mut self) {
+        let (Some(path), Some(Session::Away { start, .. })) = (&self.options.adopt, &self.session)
+        else {
+            return;
+        };
+        let Ok(channel) = Channel::connect(path) else {
+            return;
+        };
+        let remote = self.target.as_ref().map(|target| &target.remote);
+        let adopt = ToManager::AdoptForwarder {
+            device: self.options.name.clone(),
+            session: start.clone(),
+            remote: remote.map(|r| format!("{r:?}")).unwrap_or_default(),
+        };
+        match channel.send(&(adopt, VERSION), &[]) {
+            Ok(()) => self.channel = Some(channel),
+            Err(e) => tracing::warn!(error = %e, "reporting to the new manager failed"),
+        }
+    }
+}
+
+/// Finds the device of another node.
+fn find(to: &Remote) -> Result<(Target, DeviceDescription), String> {
+    let endpoint: Endpoint = to.endpoint.parse().map_err(|e| format!("{e}"))?;
+    let Endpoint::Tcp { host, port, tls } = &endpoint else {
+        return Err(format!("{endpoint} is no address of another node"));
+    };
+    let dialer = Dialer {
+        host: host.clone(),
+        port: *port,
+        tls: *tls,
+    };
+    let hello = Hello {
+        version: VERSION,
+        token: to.token.clone(),
+        ..Hello::default()
+    };
+    let listed = Client::list(&endpoint, hello.clone());
+    let listed = listed.map_err(|e| reason(&e))?;
+    if listed.version < ARRIVALS {
+        return Err(format!(
+            "its manager has version {} of the session protocol, which receives no sessions of \
+             other nodes: install this release there",
+            listed.version
+        ));
+    }
+    let names: Vec<_> = listed.devices.iter().map(|d| d.name.clone()).collect();
+    let device = listed.devices.into_iter().find(|d| d.name == to.device);
+    let device = device.ok_or_else(|| {
+        format!(
+            "there is no device '{}' at {endpoint}; tenant '{}' may use: {}",
+            to.device,
+            listed.tenant,
+            names.join(", ")
+        )
+    })?;
+    let hello = Hello {
+        device: to.device.clone(),
+        ..hello
+    };
+    let target = Target {
+        remote: to.clone(),
+        dialer,
+        hello,
+    };
+    Ok((target, device))
+}
+
+fn reason(error: &ConnectError) -> String {
+    match error {
+        ConnectError::Io { source, .. } => format!("{error}: {source}"),
+        ConnectError::Refused { .. } => error.to_string(),
+    }
+}
+
+impl Target {
+    /// A connection to a relay that receives the session, and the hello that resumes it.
+    fn open(&self) -> Result<(Stream, Hello), String> {
+        let failed = |e: io::Error| format!("the other node cannot be reached: {e}");
+        let (stream, deadline) = self.dialer.connect().map_err(failed)?;
+        let answer_by = Instant::now() + OPEN_TIMEOUT;
+        let hello = (&self.hello, Purpose::Arrive);
+        let answer = dial::hello(&stream, &hello, deadline, answer_by).map_err(failed)?;
+        let welcome = answer.map_err(|refusal| format!("the other node refused: {refusal}"))?;
+        let resuming = Hello {
+            resume: Some((welcome.session, welcome.key)),
+            ..self.hello.clone()
+        };
+        Ok((stream, resuming))
+    }
+}

@@ -1,0 +1,470 @@
+//! A session that has begun on another node: the relay receives it from its forwarder there, has an
+//! executor take it over, and then serves it like any other.
+//!
+//! To the executor, the relay is the other end of a move ([`baltra_wire::moves`]) whose program is on
+//! this node: rings, table of events and arenas are the relay's own. The forwarder's bytes are not
+//! trusted: the relay bounds them, and the executor checks them as those of a client.
+
+use super::resume::Resumption;
+use super::state::{Queue, State};
+use super::{connect, refuse, start, Options, Unobserved};
+use crate::client::{Client, Lost, Peer};
+use crate::handshake::{self, frame};
+use crate::inherited::Socket;
+use crate::tcp::stream::Stream;
+use crate::tcp::{HELLO_TIMEOUT, RING_BYTES};
+use crate::transit::{self, encoded, file_of, next, receive_range};
+use baltra_channel::Channel;
+use baltra_ring::lease::monotonic_ns;
+use baltra_ring::{ring_bytes, Consumer, Locked, Memory, Segment};
+use baltra_wire::moves::{
+    ArenaState, Part, Plan, QueueState, Step, ToSource, ToTarget, FDS_MAX, PARTS_MAX,
+};
+use baltra_wire::transit::{Rest, ToForwarder, ToRelay};
+use baltra_wire::{decode, event, Backing, Control, Hello, Id, Refusal, Welcome};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// Most bytes of contents between two messages, which a slice of an image does not exceed.
+const WINDOW_BYTES_MAX: u64 = 512 << 20;
+/// Parts of the table of events after the first: the table is full then.
+const EVENT_PARTS_MAX: u32 = 15;
+/// Batches that the executor has not taken, at the most: their answers fit into its socket.
+const BATCHES_MAX: usize = 8;
+
+/// Receives the session that `hello` announces, and serves it.
+pub(super) fn receive(
+    stream: Stream,
+    hello: &Hello,
+    options: &Options,
+    deadline: Instant,
+) -> io::Result<()> {
+    let manager = connect(&stream, options, deadline)?;
+    let answer = handshake::hello_arriving(&manager, hello)?;
+    let deadline = Instant::now() + HELLO_TIMEOUT;
+    let (mut welcome, executor) = match answer {
+        (Ok(welcome), Some(executor)) => (welcome, Channel::new(executor)),
+        (Ok(_), None) => return Err(io::ErrorKind::InvalidData.into()),
+        (Err(refusal), _) => return refuse(&stream, refusal, deadline),
+    };
+    let shares = welcome.devices.first().is_some_and(|d| d.host_memory);
+    getrandom::fill(&mut welcome.key).map_err(io::Error::other)?;
+    let mut theirs = welcome.clone();
+    for device in &mut theirs.devices {
+        device.host_memory = false;
+    }
+    let resumption = Resumption::listen(&options.runtime_dir, welcome.session, welcome.key)?;
+    stream.send_all(&frame(&Ok::<_, Refusal>(&theirs))?, deadline)?;
+    transit::limit(&executor)?;
+    let mut arrival = Arrival {
+        stream: &stream,
+        executor: &executor,
+        welcome,
+        shares,
+        segment: None,
+        window: None,
+        rest: None,
+    };
+    match arrival.run() {
+        Ok(Rebuilt {
+            client,
+            notices,
+            state,
+        }) => start(
+            stream,
+            (client, notices),
+            (state, shares),
+            &resumption,
+            options,
+        ),
+        Err(reason) => {
+            resumption.end();
+            let text = reason.clone();
+            // The forwarder may have ended.
+            let _ = transit::send(&stream, &ToForwarder::Refused(text));
+            Err(io::Error::other(reason))
+        }
+    }
+}
+
+/// The client's end of a session that the executor has built.
+struct Rebuilt {
+    client: Arc<Client>,
+    notices: Consumer,
+    state: State,
+}
+
+struct Arrival<'a> {
+    stream: &'a Stream,
+    executor: &'a Channel,
+    welcome: Welcome,
+    shares: bool,
+    /// The session's segment, and this end of the socket that the executor takes for the client's.
+    segment: Option<(Segment, UnixStream)>,
+    window: Option<Window>,
+    rest: Option<Rebuilt>,
+}
+
+fn lost(error: io::Error) -> String {
+    format!("the connection of the two nodes failed: {error}")
+}
+
+fn broken(what: &str) -> String {
+    format!("the other node broke the protocol: {what}")
+}
+
+impl Arrival<'_> {
+    fn run(&mut self) -> Result<Rebuilt, String> {
+        loop {
+            match transit::receive(self.stream).map_err(lost)? {
+                ToRelay::Plan(plan) if self.segment.is_none() => self.plan(plan)?,
+                ToRelay::Ahead(state) if state.stopped_ns == 0 => {
+                    check_steps(&state.steps)?;
+                    self.send_blob(&state, |len| ToTarget::State { len }, &[])?;
+                    self.prepared()?;
+                }
+                ToRelay::Window { len } => {
+                    // The former one may be in use.
+                    self.finish()?;
+                    let window = Window::new(len)?;
+                    let message = ToTarget::Window { len };
+                    self.send(&message, &[window.fd.as_fd()])?;
+                    self.window = Some(window);
+                }
+                ToRelay::Parts(parts) => self.parts(parts)?,
+                ToRelay::Rest(rest) if self.rest.is_none() => {
+                    let rebuilt = self.rebuild(rest)?;
+                    self.rest = Some(rebuilt);
+                }
+                ToRelay::Complete { bytes } => {
+                    let rebuilt = self.rest.take().ok_or_else(|| broken("an early end"))?;
+                    self.finish()?;
+                    self.send(&ToTarget::Complete { bytes }, &[])?;
+                    match self.answer()? {
+                        ToSource::Started => {}
+                        ToSource::Refused(reason) => return Err(reason),
+                        _ => return Err("the executor broke the protocol".into()),
+                    }
+                    transit::send(self.stream, &ToForwarder::Built).map_err(lost)?;
+                    return Ok(rebuilt);
+                }
+                _ => return Err(broken("an unexpected message")),
+            }
+        }
+    }
+
+    fn send(&self, message: &ToTarget, fds: &[BorrowedFd<'_>]) -> Result<(), String> {
+        let sent = self.executor.send(message, fds);
+        sent.map_err(|e| format!("the connection to the executor failed: {e}"))
+    }
+
+    /// Sends a message in a file, which is the first descriptor.
+    fn send_blob<T: serde::Serialize>(
+        &self,
+        what: &T,
+        message: impl FnOnce(u64) -> ToTarget,
+        more: &[BorrowedFd<'_>],
+    ) -> Result<(), String> {
+        let (file, len) = file_of(what)?;
+        let fds: Vec<_> = [file.as_fd()]
+            .into_iter()
+            .chain(more.iter().copied())
+            .collect();
+        self.send(&message(len), &fds)
+    }
+
+    fn answer(&self) -> Result<ToSource, String> {
+        Ok(next(self.executor)?.0)
+    }
+
+    /// Waits until the executor has made what it can, and tells the forwarder.
+    fn prepared(&mut self) -> Result<(), String> {
+        self.finish()?;
+        match self.answer()? {
+            ToSource::Prepared => {}
+            ToSource::Refused(reason) => return Err(reason),
+            _ => return Err("the executor broke the protocol".into()),
+        }
+        transit::send(self.stream, &ToForwarder::Prepared).map_err(lost)
+    }
+
+    fn plan(&mut self, mut plan: Plan) -> Result<(), String> {
+        plan.mirror = true;
+        plan.host_buffers = self.shares;
+        check_steps(&plan.steps)?;
+        let text = |e: io::Error| e.to_string();
+        let (segment, fd) = Segment::create().map_err(text)?;
+        let (ours, theirs) = UnixStream::pair().map_err(text)?;
+        self.segment = Some((segment, ours));
+        let more = [theirs.as_fd(), fd.as_fd()];
+        self.send_blob(&plan, |len| ToTarget::Plan { len }, &more)?;
+        self.prepared()
+    }
+
+    /// Passes contents on.
+    fn parts(&mut self, parts: Vec<Part>) -> Result<(), String> {
+        if parts.len() > PARTS_MAX {
+            return Err(broken("too many parts"));
+        }
+        let mut window = self.window.take();
+        let passed = window
+            .as_mut()
+            .ok_or_else(|| broken("contents without a size"))
+            .and_then(|window| window.pass(self.stream, self.executor, parts));
+        self.window = window;
+        passed
+    }
+
+    /// Waits until the executor has taken all contents.
+    fn finish(&mut self) -> Result<(), String> {
+        match &mut self.window {
+            Some(window) => window.finish(self.executor),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the client's end of the stopped session, and sends its state to the executor.
+    fn rebuild(&mut self, rest: Rest) -> Result<Rebuilt, String> {
+        let Rest {
+            mut state,
+            event_parts,
+            now_ns,
+        } = rest;
+        self.finish()?;
+        check_steps(&state.steps)?;
+        let (segment, socket) = self.segment.take().ok_or_else(|| broken("no plan"))?;
+        let captured = Arc::new(Captured {
+            socket: Socket::new(socket.into()),
+            arenas: Mutex::new(Some(Vec::new())),
+        });
+        let peer = Box::new(captured.clone());
+        let made = Client::quiet(self.welcome.clone(), &segment, peer, Arc::new(Unobserved));
+        let (client, notices) = made.map_err(|e| e.to_string())?;
+        if event_parts > EVENT_PARTS_MAX {
+            return Err(broken("too many events"));
+        }
+        for _ in 0..event_parts {
+            client.grow_events().map_err(no_memory)?;
+        }
+        let events = client.events();
+        for (slot, generation, status) in &state.events {
+            events.set(event(*slot, *generation), *status, [0; 4]);
+        }
+        let mut ours = State::new(self.welcome.limits);
+        ours.queues = rings(&client, &mut state)?;
+        // What the client has announced so far, as if the executor had carried it out.
+        let mut control = Consumer::new(segment.control()).map_err(|e| e.to_string())?;
+        let mut message = Vec::new();
+        state.slots.clear();
+        while control.pop(&mut message).map_err(|e| e.to_string())? {
+            match decode(&message) {
+                Ok(Control::EventsAdd { .. }) => state.slots.push(message.clone()),
+                Ok(Control::ArenaAdd { .. }) => {}
+                _ => return Err("an unexpected announcement".into()),
+            }
+        }
+        let at = control.position();
+        state.control = ((at.bytes, at.messages, at.peer), at.messages);
+        state.notices = Default::default();
+        state.unsent.clear();
+        state.stopped_ns = monotonic_ns();
+        // The program's times go on, on this node's clock.
+        let ahead = now_ns.wrapping_sub(state.stopped_ns) as i64;
+        state.clock_offset_ns = state.clock_offset_ns.wrapping_add(ahead);
+        let arenas = captured.arenas.locked().take().unwrap_or_default();
+        for part in arenas.chunks(FDS_MAX) {
+            let fds: Vec<_> = part.iter().map(|(_, fd)| fd.as_fd()).collect();
+            let states = part.iter().map(|(state, _)| *state).collect();
+            self.send(&ToTarget::Arenas(states), &fds)?;
+        }
+        self.send_blob(&state, |len| ToTarget::State { len }, &[])?;
+        Ok(Rebuilt {
+            client,
+            notices,
+            state: ours,
+        })
+    }
+}
+
+/// Makes a ring for each queue of a stopped session.
+fn rings(
+    client: &Client,
+    state: &mut baltra_wire::moves::State,
+) -> Result<HashMap<Id, Queue>, String> {
+    let mut queues = HashMap::new();
+    for step in &mut state.steps {
+        let Ok(Control::Queue {
+            id,
+            context,
+            device,
+            properties,
+            ..
+        }) = decode(&step.record)
+        else {
+            continue;
+        };
+        let queue = state.queues.iter_mut().find(|queue| queue.id == id);
+        let queue = queue.ok_or_else(|| broken("a queue without its state"))?;
+        let block = client.allocate(ring_bytes(RING_BYTES) as u64, 128);
+        let block = block.map_err(no_memory)?;
+        let ring = block.payload();
+        let made = Queue::new(block, properties, queue.completed);
+        queues.insert(id, made.map_err(|e| e.to_string())?);
+        queue.position = (0, queue.completed, 0);
+        queue.parks = true;
+        step.record = encoded(&Control::Queue {
+            id,
+            context,
+            device,
+            properties,
+            ring,
+        })?;
+    }
+    let is_stopped = |queue: &QueueState| {
+        queues.contains_key(&queue.id)
+            && queue.held.is_none()
+            && queue.released.is_none()
+            && queue.open.is_empty()
+    };
+    if !state.queues.iter().all(is_stopped) {
+        return Err(broken("a queue that is not stopped"));
+    }
+    Ok(queues)
+}
+
+fn no_memory(_: Lost) -> String {
+    "no host memory for its rings".into()
+}
+
+/// Refuses records that would put objects into the relay's memory.
+fn check_steps(steps: &[Step]) -> Result<(), String> {
+    let is_local = |step: &Step| {
+        matches!(
+            decode(&step.record),
+            Ok(Control::Buffer {
+                backing: Backing::Arena(_) | Backing::Svm(_),
+                ..
+            })
+        )
+    };
+    if steps.iter().any(is_local) {
+        return Err(broken("a buffer in its program's memory"));
+    }
+    Ok(())
+}
+
+/// The executor as a client's peer: arenas that are made before it has the session go with that.
+struct Captured {
+    socket: Socket,
+    /// `None`: the executor has the session.
+    arenas: Mutex<Option<Vec<(ArenaState, OwnedFd)>>>,
+}
+
+impl Peer for Captured {
+    fn send_arena(&self, arena: u32, memory: &Memory, fd: &OwnedFd) -> io::Result<()> {
+        let mut captured = self.arenas.locked();
+        let Some(arenas) = &mut *captured else {
+            return self.socket.send_arena(arena, memory, fd);
+        };
+        let state = ArenaState {
+            arena,
+            offset: 0,
+            len: memory.len(),
+        };
+        arenas.push((state, fd.try_clone()?));
+        Ok(())
+    }
+
+    fn wait_for_end(&self) {
+        self.socket.wait_for_end();
+    }
+
+    fn close(&self) {
+        self.socket.close();
+    }
+}
+
+/// Memory that relay and executor share, through which contents pass.
+struct Window {
+    memory: Memory,
+    fd: OwnedFd,
+    /// Bytes.
+    len: u64,
+    /// End of the newest part.
+    head: u64,
+    /// Number of messages that the executor has not taken; all of them are before `head`.
+    sent: usize,
+}
+
+impl Window {
+    fn new(len: u64) -> Result<Window, String> {
+        if len == 0 || len > WINDOW_BYTES_MAX {
+            return Err(broken("contents of an impossible size"));
+        }
+        let made = Memory::create("baltra-move", len);
+        let (memory, fd) = made.map_err(|e| format!("no host memory for {len} bytes: {e}"))?;
+        Ok(Window {
+            memory,
+            fd,
+            len,
+            head: 0,
+            sent: 0,
+        })
+    }
+
+    /// Receives the bytes of parts, and passes them to the executor.
+    fn pass(
+        &mut self,
+        stream: &Stream,
+        executor: &Channel,
+        mut parts: Vec<Part>,
+    ) -> Result<(), String> {
+        let bytes = parts.iter().map(|part| part.len);
+        let bytes = bytes.fold(0, u64::saturating_add);
+        if bytes > self.len || self.sent >= BATCHES_MAX {
+            self.finish(executor)?;
+        }
+        if bytes > self.len - self.head {
+            self.finish(executor)?;
+            self.head = 0;
+        }
+        for part in &mut parts {
+            part.offset = self.head;
+            let range = self.memory.slice(self.head, part.len);
+            let range = range.ok_or_else(|| broken("more contents than announced"))?;
+            receive_range(stream, &range).map_err(lost)?;
+            self.head += part.len;
+        }
+        let sent = executor.send(&ToTarget::Parts(parts), &[]);
+        sent.map_err(|e| refusal(executor).unwrap_or_else(|| e.to_string()))?;
+        self.sent += 1;
+        Ok(())
+    }
+
+    /// Waits until the executor has taken everything.
+    fn finish(&mut self, executor: &Channel) -> Result<(), String> {
+        while self.sent > 0 {
+            match next(executor)?.0 {
+                ToSource::Taken => self.sent -= 1,
+                ToSource::Refused(reason) => return Err(reason),
+                _ => return Err("the executor broke the protocol".into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The reason for which the executor has closed the connection, if it has sent one.
+fn refusal(executor: &Channel) -> Option<String> {
+    loop {
+        match next(executor).ok()?.0 {
+            ToSource::Refused(reason) => return Some(reason),
+            ToSource::Taken => {}
+            ToSource::Prepared | ToSource::Started => return None,
+        }
+    }
+}
