@@ -5,6 +5,10 @@
 //! [`PACKET_BYTES_MAX`] and [`PACKET_FDS_MAX`] bound a packet.
 #![forbid(unsafe_code)]
 
+mod manager;
+
+pub use manager::{Found, Manager};
+
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,

@@ -15,14 +15,12 @@ mod storing;
 
 use crate::session::moving::link::Cost;
 use anyhow::Context as _;
-use baltra_channel::Channel;
+use baltra_channel::{Channel, Manager};
 use baltra_ring::lease::monotonic_ns;
 use baltra_wire::executor::{SessionFacts, SessionStart, ToExecutor, ToManager};
 use baltra_wire::moves::ToSource;
-use baltra_wire::VERSION;
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::net::Shutdown;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use storing::Stored;
 
@@ -53,8 +51,9 @@ pub fn run(options: Options) -> anyhow::Result<()> {
         baltra_sandbox::worker::enter(true)?;
     }
     let mut keeper = Keeper {
-        options,
-        channel: Some(channel),
+        name: options.name,
+        bytes_max: options.bytes_max,
+        manager: Manager::new(channel, options.adopt),
         kept: None,
     };
     while !keeper.step()? {}
@@ -70,23 +69,27 @@ struct Kept {
 }
 
 struct Keeper {
-    options: Options,
-    /// `None`: the manager has exited.
-    channel: Option<Channel>,
+    /// The device's name in the manager's configuration.
+    name: String,
+    bytes_max: u64,
+    manager: Manager,
     kept: Option<Kept>,
 }
 
 impl Keeper {
     /// Waits for the next event and handles it; true: nothing is left to do.
     fn step(&mut self) -> anyhow::Result<bool> {
-        let (from_manager, is_client_gone) = self.wait()?;
-        if is_client_gone {
+        // Until it is decided, the source watches the client.
+        let kept = self.kept.as_ref().filter(|kept| kept.source.is_none());
+        let client = kept.map(|kept| kept.stored.socket.as_fd());
+        let found = self.manager.wait(client)?;
+        if found.client_gone {
             return Ok(self.end("the client disconnected"));
         }
-        if from_manager {
+        if found.message {
             return Ok(self.receive());
         }
-        if self.channel.is_none() {
+        if !self.manager.is_there() {
             let is_decided = self.kept.as_ref().is_some_and(|kept| kept.source.is_none());
             if !is_decided {
                 // The source continues the session.
@@ -97,42 +100,6 @@ impl Keeper {
         Ok(false)
     }
 
-    /// Waits; returns whether the manager has sent something, and whether the client has gone.
-    fn wait(&self) -> anyhow::Result<(bool, bool)> {
-        let mut fds = Vec::new();
-        if let Some(channel) = &self.channel {
-            fds.push(PollFd::new(channel, PollFlags::IN));
-        }
-        // Until it is decided, the source watches the client.
-        let kept = self.kept.as_ref().filter(|kept| kept.source.is_none());
-        let client = kept.map(|kept| &kept.stored.socket);
-        if let Some(socket) = client {
-            // What the client sends stays in the socket.
-            fds.push(PollFd::new(socket, PollFlags::RDHUP));
-        }
-        let second = Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
-        };
-        let limit = self.channel.is_none().then_some(&second);
-        match poll(&mut fds, limit) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-        let is_ready = |fd: Option<&PollFd>| fd.is_some_and(|fd| !fd.revents().is_empty());
-        let manager = self.channel.is_some() && is_ready(fds.first());
-        let gone = client.is_some() && is_ready(fds.last());
-        Ok((manager, gone))
-    }
-
-    fn send(&mut self, message: &ToManager) {
-        if let Some(channel) = &self.channel {
-            if channel.send(message, &[]).is_err() {
-                self.channel = None;
-            }
-        }
-    }
-
     /// Ends the session, whose client sees the end of its connection, unless its source continues it.
     fn end(&mut self, reason: &str) -> bool {
         let kept = self.kept.take();
@@ -140,19 +107,15 @@ impl Keeper {
             // It may be gone already.
             let _ = rustix::net::shutdown(&kept.stored.socket, Shutdown::Both);
             let (session, reason) = (kept.start.session, reason.to_owned());
-            self.send(&ToManager::SessionEnded { session, reason });
+            self.manager
+                .send(&ToManager::SessionEnded { session, reason });
         }
         true
     }
 
     /// Carries out the manager's next message; true: nothing is left to do.
     fn receive(&mut self) -> bool {
-        let Some(channel) = &self.channel else {
-            return false;
-        };
-        let received = channel.receive::<ToExecutor>();
-        let Ok(Some((message, fds))) = received else {
-            self.channel = None;
+        let Some((message, fds)) = self.manager.receive() else {
             return false;
         };
         match message {
@@ -180,7 +143,8 @@ impl Keeper {
     }
 
     fn failed(&mut self, session: u64, reason: String) {
-        self.send(&ToManager::MoveFailed { session, reason });
+        self.manager
+            .send(&ToManager::MoveFailed { session, reason });
     }
 
     /// Stores a session that its executor sends.
@@ -191,14 +155,14 @@ impl Keeper {
             return true;
         };
         let source = Channel::new(source);
-        match storing::store(&source, file.into(), self.options.bytes_max) {
+        match storing::store(&source, file.into(), self.bytes_max) {
             Ok(stored) => {
                 self.kept = Some(Kept {
                     start,
                     stored,
                     source: Some(source),
                 });
-                self.send(&ToManager::MoveBuilt { session });
+                self.manager.send(&ToManager::MoveBuilt { session });
                 false
             }
             Err(reason) => {
@@ -230,7 +194,7 @@ impl Keeper {
             bytes,
             stopped_objects,
         } = kept.stored.cost;
-        self.send(&ToManager::MoveStarted {
+        self.manager.send(&ToManager::MoveStarted {
             session,
             stopped_us: stopped_ns / 1000,
             bytes,
@@ -249,7 +213,8 @@ impl Keeper {
             Ok(()) => {
                 self.kept = None;
                 let reason = "resumed".to_owned();
-                self.send(&ToManager::SessionEnded { session, reason });
+                self.manager
+                    .send(&ToManager::SessionEnded { session, reason });
                 true
             }
             Err(reason) => {
@@ -266,7 +231,7 @@ impl Keeper {
             queues: kept.stored.queues,
             ..SessionFacts::default()
         });
-        self.send(&ToManager::Described {
+        self.manager.send(&ToManager::Described {
             call,
             sessions: facts.into_iter().collect(),
             is_last: true,
@@ -275,19 +240,11 @@ impl Keeper {
 
     /// Looks whether a new manager has come, and reports to it.
     fn call_manager(&mut self) {
-        let (Some(path), Some(kept)) = (&self.options.adopt, &self.kept) else {
-            return;
-        };
-        let Ok(channel) = Channel::connect(path) else {
-            return;
-        };
-        let adopt = ToManager::AdoptKeeper {
-            device: self.options.name.clone(),
-            session: kept.start.clone(),
-        };
-        match channel.send(&(adopt, VERSION), &[]) {
-            Ok(()) => self.channel = Some(channel),
-            Err(e) => tracing::warn!(error = %e, "reporting to the new manager failed"),
+        if let Some(kept) = &self.kept {
+            self.manager.report(ToManager::AdoptKeeper {
+                device: self.name.clone(),
+                session: kept.start.clone(),
+            });
         }
     }
 }

@@ -17,16 +17,15 @@ use crate::tcp::stream::Stream;
 use crate::tcp::tunnel::Tunnel;
 use crate::tcp::OPEN_TIMEOUT;
 use crate::Endpoint;
-use baltra_channel::Channel;
+use baltra_channel::{Channel, Manager};
 use baltra_ring::lease::monotonic_ns;
 use baltra_wire::executor::{Remote, SessionFacts, SessionStart, ToExecutor, ToManager};
 use baltra_wire::moves::ToSource;
 use baltra_wire::{DeviceDescription, Hello, Purpose, Version, VERSION};
 use departure::Departure;
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::net::Shutdown;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::Builder;
@@ -47,8 +46,8 @@ pub struct Options {
 /// Runs the forwarder until its session has ended. `control`: the socket to the manager.
 pub fn run(control: OwnedFd, options: Options) -> io::Result<()> {
     let mut forwarder = Forwarder {
-        options,
-        channel: Some(Channel::new(control)),
+        name: options.name,
+        manager: Manager::new(Channel::new(control), options.adopt),
         target: None,
         session: None,
     };
@@ -77,9 +76,9 @@ enum Session {
 }
 
 struct Forwarder {
-    options: Options,
-    /// `None`: the manager has exited.
-    channel: Option<Channel>,
+    /// The device that the session was on.
+    name: String,
+    manager: Manager,
     target: Option<Target>,
     session: Option<Session>,
 }
@@ -87,14 +86,20 @@ struct Forwarder {
 impl Forwarder {
     /// Waits for the next event and handles it; true: nothing is left to do.
     fn step(&mut self) -> io::Result<bool> {
-        let (from_manager, is_client_gone) = self.wait()?;
-        if is_client_gone {
+        // Until it is decided, the source watches the client. Its socket is also closed when the
+        // session was lost.
+        let client = match &self.session {
+            Some(Session::Away { socket, .. }) => Some(socket.as_fd()),
+            _ => None,
+        };
+        let found = self.manager.wait(client)?;
+        if found.client_gone {
             return Ok(self.end("the client disconnected"));
         }
-        if from_manager {
+        if found.message {
             return Ok(self.receive());
         }
-        if self.channel.is_none() {
+        if !self.manager.is_there() {
             if !matches!(self.session, Some(Session::Away { .. })) {
                 // The source continues the session.
                 return Ok(true);
@@ -102,44 +107,6 @@ impl Forwarder {
             self.call_manager();
         }
         Ok(false)
-    }
-
-    /// Waits; returns whether the manager has sent something, and whether the client's socket is
-    /// closed: by the client, or because the session was lost.
-    fn wait(&self) -> io::Result<(bool, bool)> {
-        let mut fds = Vec::new();
-        if let Some(channel) = &self.channel {
-            fds.push(PollFd::new(channel, PollFlags::IN));
-        }
-        // Until it is decided, the source watches the client.
-        let client = match &self.session {
-            Some(Session::Away { socket, .. }) => Some(socket),
-            _ => None,
-        };
-        if let Some(socket) = client {
-            fds.push(PollFd::new(&**socket, PollFlags::RDHUP));
-        }
-        let second = Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
-        };
-        let limit = self.channel.is_none().then_some(&second);
-        match poll(&mut fds, limit) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-        let is_ready = |fd: Option<&PollFd>| fd.is_some_and(|fd| !fd.revents().is_empty());
-        let manager = self.channel.is_some() && is_ready(fds.first());
-        let gone = client.is_some() && is_ready(fds.last());
-        Ok((manager, gone))
-    }
-
-    fn send(&mut self, message: &ToManager) {
-        if let Some(channel) = &self.channel {
-            if channel.send(message, &[]).is_err() {
-                self.channel = None;
-            }
-        }
     }
 
     /// Ends the session on both nodes, unless its source continues it.
@@ -155,19 +122,15 @@ impl Forwarder {
             // It may be gone already.
             let _ = rustix::net::shutdown(&*socket, Shutdown::Both);
             let session = start.session;
-            self.send(&ToManager::SessionEnded { session, reason });
+            self.manager
+                .send(&ToManager::SessionEnded { session, reason });
         }
         true
     }
 
     /// Carries out the manager's next message; true: nothing is left to do.
     fn receive(&mut self) -> bool {
-        let Some(channel) = &self.channel else {
-            return false;
-        };
-        let received = channel.receive::<ToExecutor>();
-        let Ok(Some((message, fds))) = received else {
-            self.channel = None;
+        let Some((message, fds)) = self.manager.receive() else {
             return false;
         };
         match message {
@@ -181,7 +144,8 @@ impl Forwarder {
             ToExecutor::MoveDrop { .. } => !matches!(self.session, Some(Session::Away { .. })),
             ToExecutor::MoveOut { session, .. } => {
                 let reason = self.obstacle();
-                self.send(&ToManager::MoveFailed { session, reason });
+                self.manager
+                    .send(&ToManager::MoveFailed { session, reason });
                 false
             }
             ToExecutor::Describe { call } => {
@@ -209,7 +173,7 @@ impl Forwarder {
             self.target = Some(target);
             Box::new(description)
         });
-        self.send(&ToManager::Reached { session, device });
+        self.manager.send(&ToManager::Reached { session, device });
     }
 
     /// Sends a session that its executor sends to the other node.
@@ -227,11 +191,12 @@ impl Forwarder {
         match built {
             Ok(departure) => {
                 self.session = Some(Session::Built(Box::new(departure)));
-                self.send(&ToManager::MoveBuilt { session });
+                self.manager.send(&ToManager::MoveBuilt { session });
                 false
             }
             Err(reason) => {
-                self.send(&ToManager::MoveFailed { session, reason });
+                self.manager
+                    .send(&ToManager::MoveFailed { session, reason });
                 true
             }
         }
@@ -250,7 +215,8 @@ impl Forwarder {
         // The report decides; if it cannot be sent, the source continues the session.
         if departure.source.send(&ToSource::Started, &[]).is_err() {
             let reason = "its executor has ended, or changed its mind".to_owned();
-            self.send(&ToManager::MoveFailed { session, reason });
+            self.manager
+                .send(&ToManager::MoveFailed { session, reason });
             return true;
         }
         let (bytes, stopped_ns) = (departure.bytes, departure.stopped_ns);
@@ -260,17 +226,18 @@ impl Forwarder {
             Err(error) => {
                 let _ = rustix::net::shutdown(&*socket, Shutdown::Both);
                 let reason = format!("its messages cannot be carried: {error}");
-                self.send(&ToManager::MoveStarted {
+                self.manager.send(&ToManager::MoveStarted {
                     session,
                     stopped_us: 0,
                     bytes,
                     stopped_objects: 0,
                 });
-                self.send(&ToManager::SessionEnded { session, reason });
+                self.manager
+                    .send(&ToManager::SessionEnded { session, reason });
                 return true;
             }
         }
-        self.send(&ToManager::MoveStarted {
+        self.manager.send(&ToManager::MoveStarted {
             session,
             stopped_us: monotonic_ns().saturating_sub(stopped_ns) / 1000,
             bytes,
@@ -319,7 +286,7 @@ impl Forwarder {
             }),
             _ => None,
         };
-        self.send(&ToManager::Described {
+        self.manager.send(&ToManager::Described {
             call,
             sessions: facts.into_iter().collect(),
             is_last: true,
@@ -328,23 +295,15 @@ impl Forwarder {
 
     /// Looks whether a new manager has come, and reports to it.
     fn call_manager(&mut self) {
-        let (Some(path), Some(Session::Away { start, .. })) = (&self.options.adopt, &self.session)
-        else {
-            return;
-        };
-        let Ok(channel) = Channel::connect(path) else {
+        let Some(Session::Away { start, .. }) = &self.session else {
             return;
         };
         let remote = self.target.as_ref().map(|target| &target.remote);
-        let adopt = ToManager::AdoptForwarder {
-            device: self.options.name.clone(),
+        self.manager.report(ToManager::AdoptForwarder {
+            device: self.name.clone(),
             session: start.clone(),
             remote: remote.map(|r| format!("{r:?}")).unwrap_or_default(),
-        };
-        match channel.send(&(adopt, VERSION), &[]) {
-            Ok(()) => self.channel = Some(channel),
-            Err(e) => tracing::warn!(error = %e, "reporting to the new manager failed"),
-        }
+        });
     }
 }
 
@@ -352,7 +311,7 @@ impl Forwarder {
 fn find(to: &Remote) -> Result<(Target, DeviceDescription), String> {
     let endpoint: Endpoint = to.endpoint.parse().map_err(|e| format!("{e}"))?;
     let Endpoint::Tcp { host, port, tls } = &endpoint else {
-        return Err(format!("{endpoint} is no address of another node"));
+        return Err(format!("{endpoint} is not an address of another node"));
     };
     let dialer = Dialer {
         host: host.clone(),

@@ -11,7 +11,7 @@
 //! | [`ToRelay::Rest`], once the session is stopped, further [`ToRelay::Parts`], [`ToRelay::Complete`] | [`ToForwarder::Built`] |
 //! | the session's messages, as those of a program over a network | |
 //!
-//! The session is the source's until the forwarder has told it otherwise, after
+//! The session is the source's until the forwarder reports its start to it, after
 //! [`ToForwarder::Built`]. Nothing of it runs on the other node before its messages come, because the
 //! commands that wait are among these. If the connection ends before, the relay drops what it has;
 //! afterwards it can be resumed.
@@ -26,7 +26,7 @@ pub enum ToRelay {
     Plan(Plan),
     /// Objects whose contents come while the session runs.
     Ahead(State),
-    /// Contents come in messages of at most so many bytes.
+    /// Contents come in messages of at most that many bytes.
     Window {
         /// Bytes.
         len: u64,

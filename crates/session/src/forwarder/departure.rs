@@ -177,15 +177,15 @@ impl Sender<'_> {
         }
     }
 
-    /// Waits until the relay has prepared something, and tells the source.
+    /// Waits until the relay has prepared something, and reports that to the source.
     fn prepared(&self) -> Result<(), String> {
         match self.answer()? {
-            ToForwarder::Prepared => self.tell(ToSource::Prepared),
+            ToForwarder::Prepared => self.report(ToSource::Prepared),
             _ => Err("the other node broke the protocol".into()),
         }
     }
 
-    fn tell(&self, message: ToSource) -> Result<(), String> {
+    fn report(&self, message: ToSource) -> Result<(), String> {
         let sent = self.source.send(&message, &[]);
         sent.map_err(|e| format!("the connection to the executor failed: {e}"))
     }
@@ -214,7 +214,7 @@ impl Sender<'_> {
                 ToTarget::Parts(parts) => {
                     self.send_parts(parts)?;
                     // They are on their way, and the window may be used again.
-                    self.tell(ToSource::Taken)?;
+                    self.report(ToSource::Taken)?;
                 }
                 ToTarget::State { len } => {
                     let state: State = read_file(fds, len)?;

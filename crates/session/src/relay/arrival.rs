@@ -181,7 +181,7 @@ impl Arrival<'_> {
         Ok(next(self.executor)?.0)
     }
 
-    /// Waits until the executor has made what it can, and tells the forwarder.
+    /// Waits until the executor has made what it can, and reports that to the forwarder.
     fn prepared(&mut self) -> Result<(), String> {
         self.finish()?;
         match self.answer()? {
@@ -272,7 +272,7 @@ impl Arrival<'_> {
         state.notices = Default::default();
         state.unsent.clear();
         state.stopped_ns = monotonic_ns();
-        // The program's times go on, on this node's clock.
+        // The program's times continue, on this node's clock.
         let ahead = now_ns.wrapping_sub(state.stopped_ns) as i64;
         state.clock_offset_ns = state.clock_offset_ns.wrapping_add(ahead);
         let arenas = captured.arenas.locked().take().unwrap_or_default();

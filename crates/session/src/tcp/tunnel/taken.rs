@@ -1,5 +1,5 @@
-//! A tunnel that takes the place of an executor in a session of another process: the library there
-//! does not know of it, and continues to use its rings.
+//! A tunnel that takes the place of an executor in a session of another process, whose library
+//! continues to use its rings.
 
 use super::pump::{Deferred, Pump};
 use super::{lock, Inner, Tunnel, Violation};
