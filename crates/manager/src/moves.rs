@@ -6,9 +6,12 @@
 //! the disk and back.
 
 mod compatibility;
+mod descriptions;
 mod nodes;
 mod suspension;
 
+use descriptions::Described;
+pub(crate) use descriptions::{Description, Descriptions};
 pub(crate) use nodes::Terms;
 
 use crate::accept::{allows, cache_dir};
@@ -17,9 +20,9 @@ use crate::node::{Device, Node, SessionRecord};
 use crate::tenants::Tenant;
 use baltra_channel::Channel;
 use baltra_ring::Locked;
-use baltra_wire::executor::{SessionFacts, SessionStart, ToExecutor};
+use baltra_wire::executor::{SessionStart, ToExecutor};
 use baltra_wire::{DeviceDescription, SessionFlags};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
@@ -31,6 +34,9 @@ const MOVE_MAX: Duration = Duration::from_secs(55);
 /// The same limit for a session whose state is written to the disk or read from it.
 const DISK_MAX: Duration = Duration::from_secs(600);
 
+/// How often another executor is selected.
+const TRIES_MAX: usize = 3;
+
 /// How long commands in flight of a session may take before its move is given up.
 pub(crate) const WAIT: Duration = Duration::from_secs(2);
 /// The most that a request may allow.
@@ -39,15 +45,9 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
 /// The source frees what it had of a session that has moved within this.
 const FREE_MAX: Duration = Duration::from_secs(5);
 
-/// Executors describe their sessions within this.
-const DESCRIBE_MAX: Duration = Duration::from_secs(2);
-
 /// Why a session of an adopted executor stays.
 const EARLIER_RELEASE: &str = "its executor is of a release that cannot move sessions: start the \
                                program again to use the present one";
-
-/// Why a session is listed without a description.
-const MEANWHILE: &str = "it has started, or has moved, while the sessions were listed";
 
 /// A session that has moved.
 #[derive(Clone, Debug)]
@@ -217,12 +217,6 @@ pub(crate) struct Moves {
     arriving: Mutex<HashMap<u64, u64>>,
 }
 
-/// A description that is waited for.
-struct Described {
-    executor: u64,
-    sender: Sender<Vec<SessionFacts>>,
-}
-
 /// The reservation of a session for one move.
 struct Reserved<'a> {
     moves: &'a Moves,
@@ -329,62 +323,6 @@ impl Moves {
             .retain(|_, waiting| waiting.executor != executor);
         self.forget_nodes_of(executor);
     }
-
-    /// An executor describes its sessions.
-    pub fn described(&self, executor: u64, call: u64, facts: Vec<SessionFacts>, is_last: bool) {
-        let mut described = self.described.locked();
-        let Some(waiting) = described.get(&call).filter(|w| w.executor == executor) else {
-            return;
-        };
-        let _ = waiting.sender.send(facts);
-        if is_last {
-            described.remove(&call);
-        }
-    }
-}
-
-/// What executors report about their sessions.
-#[derive(Default)]
-pub(crate) struct Descriptions {
-    /// The executor of each session when the descriptions were requested.
-    executors: HashMap<u64, u64>,
-    /// By session.
-    facts: HashMap<u64, SessionFacts>,
-    /// Executors that have not answered in time.
-    silent: HashSet<u64>,
-    /// Executors of a release that cannot describe sessions.
-    earlier: HashSet<u64>,
-}
-
-/// What is known of an open session.
-pub(crate) enum Description<'a> {
-    /// Its executor describes it.
-    Described(&'a SessionFacts),
-    /// The reason for which it is not described; empty: its executor does not answer.
-    Unknown(&'static str),
-}
-
-impl Descriptions {
-    /// Adds what an executor reports of its own sessions.
-    fn add(&mut self, executor: u64, facts: Vec<SessionFacts>) {
-        let executors = &self.executors;
-        let own = |f: &SessionFacts| executors.get(&f.session) == Some(&executor);
-        let own = facts.into_iter().filter(own);
-        self.facts.extend(own.map(|f| (f.session, f)));
-    }
-
-    /// The description of an executor's session; `None`: the executor has answered, and does not
-    /// serve the session any more.
-    pub fn of(&self, executor: u64, session: u64) -> Option<Description<'_>> {
-        let unknown = |why| Some(Description::Unknown(why));
-        match self.facts.get(&session) {
-            Some(facts) => Some(Description::Described(facts)),
-            None if self.executors.get(&session) != Some(&executor) => unknown(MEANWHILE),
-            None if self.earlier.contains(&executor) => unknown(EARLIER_RELEASE),
-            None if self.silent.contains(&executor) => unknown(""),
-            None => None,
-        }
-    }
 }
 
 impl Node {
@@ -458,24 +396,23 @@ impl Node {
             remote: None,
             wait,
         };
-        self.carry_out(reserved, &order, began)
+        self.carry_out(reserved, order, began)
     }
 
     /// Has a session move.
     fn carry_out(
         &self,
         reserved: Reserved<'_>,
-        order: &Order,
+        mut order: Order,
         began: Instant,
     ) -> Result<Moved, Error> {
-        let Order { session, place, .. } = order;
-        let session = *session;
+        let session = order.session;
         let kind = order.kind();
         let most = match kind {
             Kind::Move => MOVE_MAX,
             Kind::Suspend | Kind::Resume => DISK_MAX,
         };
-        let moved = self.send(order).and_then(|(result, freed)| {
+        let moved = self.send(&mut order).and_then(|(result, freed)| {
             let moved = wait_for(&result, most)?;
             // Until then the source cannot get the session back.
             let _ = freed.recv_timeout(FREE_MAX);
@@ -497,6 +434,7 @@ impl Node {
                     self.forget_session(order.record.executor, session);
                 }
                 // Without effect if it has built nothing.
+                let place = &order.place;
                 let _ = place.process.send(&ToExecutor::MoveDrop { session }, &[]);
                 order.target.pool.session_ended(place.executor, session);
                 Err(Error::Failed { session, kind, why })
@@ -547,8 +485,51 @@ impl Node {
         Ok(())
     }
 
-    /// Has both executors begin.
-    fn send(&self, order: &Order) -> Result<(Receiver<Outcome>, Receiver<()>), String> {
+    /// Has both executors begin. An executor may die between its selection and its use: then another
+    /// one is selected.
+    fn send(&self, order: &mut Order) -> Result<(Receiver<Outcome>, Receiver<()>), String> {
+        let text = |e: std::io::Error| e.to_string();
+        let source = &order.source;
+        let from = source
+            .pool
+            .with(order.record.executor, |e| e.process.clone());
+        let from = from.ok_or("its executor has ended")?;
+        let mut tries = 0;
+        let (theirs, result, freed) = loop {
+            let error = match self.offer(order) {
+                Ok(offered) => break offered,
+                Err(error) => error,
+            };
+            let is_replaceable = order.file.is_none() && order.remote.is_none();
+            if !is_replaceable || tries >= TRIES_MAX {
+                return Err(text(error));
+            }
+            tries += 1;
+            let (pool, place) = (&order.target.pool, &order.place);
+            tracing::warn!(pid = place.process.pid, %error, "an executor does not accept a session");
+            place.process.kill("it does not accept a session");
+            pool.forget(place.executor, order.session);
+            let place = pool.place(&order.record.tenant, order.session);
+            order.place = place.map_err(|e| e.to_string())?;
+        };
+        let description = match &order.remote {
+            Some(found) => Some(found.description.clone()),
+            None => order.target.description.get(),
+        };
+        let allocation_bytes_max =
+            description.map_or(0, |d| d.number(compatibility::CL_DEVICE_MAX_MEM_ALLOC_SIZE));
+        let out = ToExecutor::MoveOut {
+            session: order.session,
+            wait_ms: u32::try_from(order.wait.as_millis()).unwrap_or(u32::MAX),
+            allocation_bytes_max,
+            is_to_disk: order.file.is_some(),
+        };
+        from.send(&out, &[theirs.as_fd()]).map_err(text)?;
+        Ok((result, freed))
+    }
+
+    /// Has the target begin; returns the source's end of their socket.
+    fn offer(&self, order: &Order) -> std::io::Result<(Channel, Receiver<Outcome>, Receiver<()>)> {
         let Order {
             session,
             record,
@@ -557,15 +538,14 @@ impl Node {
             place,
             file,
             remote,
-            wait,
+            ..
         } = order;
         let session = *session;
-        let text = |e: std::io::Error| e.to_string();
         let tenant = self.tenants.get(&record.tenant);
         let tenant = tenant.unwrap_or_else(|| Tenant::named(&record.tenant));
         // Neither a keeper nor a forwarder needs turns at the device.
         let lease = match (file, remote) {
-            (None, None) => Some(self.lease(target, place.executor, &tenant).map_err(text)?),
+            (None, None) => Some(self.lease(target, place.executor, &tenant)?),
             _ => None,
         };
         let lease = lease.as_ref().map(|metered| &metered.lease);
@@ -578,9 +558,7 @@ impl Node {
             lease: lease.map_or(0, |lease| lease.id),
             instance: record.instance.clone(),
         };
-        let from = source.pool.with(record.executor, |e| e.process.clone());
-        let from = from.ok_or("its executor has ended")?;
-        let (ours, theirs) = Channel::pair().map_err(text)?;
+        let (ours, theirs) = Channel::pair()?;
         let (sender, result) = channel();
         let (freed, was_freed) = channel();
         self.moves.begin(
@@ -608,21 +586,8 @@ impl Node {
         fds.extend(file.as_ref().map(AsFd::as_fd));
         let cache = cache_dir(target, &tenant);
         let start = ToExecutor::MoveIn(start);
-        crate::executors::hand_over(place, &tenant, &cache, &start, &fds).map_err(text)?;
-        let description = match remote {
-            Some(found) => Some(found.description.clone()),
-            None => target.description.get(),
-        };
-        let allocation_bytes_max =
-            description.map_or(0, |d| d.number(compatibility::CL_DEVICE_MAX_MEM_ALLOC_SIZE));
-        let out = ToExecutor::MoveOut {
-            session,
-            wait_ms: u32::try_from(wait.as_millis()).unwrap_or(u32::MAX),
-            allocation_bytes_max,
-            is_to_disk: file.is_some(),
-        };
-        from.send(&out, &[theirs.as_fd()]).map_err(text)?;
-        Ok((result, was_freed))
+        crate::executors::hand_over(place, &tenant, &cache, &start, &fds)?;
+        Ok((theirs, result, was_freed))
     }
 
     /// Removes a session that has ended in an executor, unless it has moved to another one.
@@ -671,49 +636,6 @@ impl Node {
         );
         // The operator may have given up.
         let _ = result.send(Ok(cost));
-    }
-
-    /// What the executors report about their sessions.
-    pub(crate) fn describe_sessions(&self) -> Descriptions {
-        let mut waiting = Vec::new();
-        let sessions = self.sessions();
-        let mut all = Descriptions {
-            executors: sessions.iter().map(|(id, s)| (*id, s.executor)).collect(),
-            ..Descriptions::default()
-        };
-        drop(sessions);
-        for device in &self.devices {
-            for (executor, process) in device.pool.serving() {
-                if !process.supports_moves() {
-                    all.earlier.insert(executor);
-                    continue;
-                }
-                let call = self.next_number();
-                let (sender, facts) = channel();
-                let mut described = self.moves.described.locked();
-                described.insert(call, Described { executor, sender });
-                drop(described);
-                // One that does not read answers nothing.
-                let _ = process.send(&ToExecutor::Describe { call }, &[]);
-                waiting.push((executor, call, facts));
-            }
-        }
-        let until = Instant::now() + DESCRIBE_MAX;
-        for (executor, call, facts) in waiting {
-            loop {
-                let left = until.saturating_duration_since(Instant::now());
-                match facts.recv_timeout(left) {
-                    Ok(facts) => all.add(executor, facts),
-                    Err(RecvTimeoutError::Disconnected) => break,
-                    Err(RecvTimeoutError::Timeout) => {
-                        all.silent.insert(executor);
-                        break;
-                    }
-                }
-            }
-            self.moves.described.locked().remove(&call);
-        }
-        all
     }
 }
 

@@ -128,7 +128,7 @@ impl Node {
             remote: Some(found),
             wait,
         };
-        self.carry_out(reserved, &order, began)
+        self.carry_out(reserved, order, began)
     }
 
     /// Has a forwarder look for the device of another node.

@@ -62,7 +62,7 @@ impl Node {
             remote: None,
             wait,
         };
-        let moved = self.carry_out(reserved, &order, began)?;
+        let moved = self.carry_out(reserved, order, began)?;
         device.pool.retire_unused(executor);
         Ok(moved)
     }
