@@ -1,4 +1,4 @@
-//! Sessions that move to another node: the program goes on with the right bytes, and whatever ends
+//! Sessions that move to another node: the program continues with the right bytes, and whatever ends
 //! during the move leaves the session in one place.
 
 use baltra_testkit::{until, Daemon, Options};
@@ -37,7 +37,10 @@ fn options(keys: &str, devices: &[&str], listen: &str) -> Options {
         format!("[[device]]\nname = '{name}'\nselect = '{select}'\n{keys}\n")
     });
     Options {
-        config: format!("{listen}\n{}", devices.collect::<String>()),
+        config: format!(
+            "{listen}\n[executors]\nprestart = 1\n{}",
+            devices.collect::<String>()
+        ),
         ..Options::default()
     }
 }
@@ -392,7 +395,7 @@ enum Victim {
     /// On the other node.
     Target,
     Relays,
-    /// The connection of both, for good.
+    /// The connection of both, permanently.
     Connection,
 }
 
@@ -447,7 +450,7 @@ fn ended(victim: Victim) {
         } else if matches!(victim, Victim::Source | Victim::Client) {
             until("the program ends", || program.has_ended()).unwrap();
         }
-        // Otherwise it had moved before: it goes on, ends, or waits for the connection.
+        // Otherwise it had moved before: it continues, ends, or waits for the connection.
         kill(program.pid());
         program.finish();
         nodes.is_empty();
