@@ -100,6 +100,7 @@ struct Inner {
     /// a lock.
     units: arc_swap::ArcSwap<HashMap<usize, Arc<Unit>>>,
     changing: Mutex<()>,
+    runtime: tokio::runtime::Handle,
 }
 
 /// How a function is deployed.
@@ -176,6 +177,7 @@ impl Engine {
             placement,
             units: arc_swap::ArcSwap::default(),
             changing: Mutex::default(),
+            runtime: tokio::runtime::Handle::current(),
         });
         tokio::spawn(look_after(Arc::downgrade(&inner)));
         tokio::spawn(watch_deadlines(Arc::downgrade(&inner)));
@@ -215,6 +217,7 @@ impl Engine {
             options: self.0.options.clone(),
             sessions: self.0.sessions.clone(),
             binaries: self.0.binaries.clone(),
+            runtime: self.0.runtime.clone(),
         };
         let unit = Arc::new(Unit::new(common, settings));
         let refused = self.0.place(&unit).await;

@@ -43,6 +43,8 @@ pub struct Common {
     pub sessions: Arc<Sessions>,
     /// The cache of program binaries.
     pub binaries: Arc<Binaries>,
+    /// The engine's runtime. A call's own may end before other calls of a function that it loaded.
+    pub runtime: tokio::runtime::Handle,
 }
 
 /// Where a replica runs.
@@ -392,7 +394,7 @@ impl Replica {
             outcome,
         });
         let (this, attempt) = (self.clone(), loading.clone());
-        tokio::spawn(async move {
+        self.common.runtime.spawn(async move {
             let (replica, begun) = (this.clone(), attempt.begun);
             let started = tokio::task::spawn_blocking(move || replica.start(&attempt.connected));
             let started = started
