@@ -29,6 +29,7 @@ use process::Process;
 use std::sync::atomic::{fence, AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 /// Interval of checks for calls that hang.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -36,6 +37,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(1);
 /// Most calls in flight in one lane.
 const FLYING_MAX: usize = 64;
+/// Longest time for which a caller's thread polls for the reply to a short call.
+const POLL_MAX: Duration = Duration::from_micros(20);
 
 /// A function that is loaded in a process. Dropping it ends the process.
 pub struct Runner {
@@ -44,6 +47,8 @@ pub struct Runner {
     /// Its waiting calls.
     pub(super) backlog: Backlog,
     process: Process,
+    /// Notified if a caller's thread leaves replies to the task.
+    left: Arc<Notify>,
     lost: AtomicBool,
     reason: Mutex<Option<String>>,
     timeout: Option<Duration>,
@@ -89,17 +94,19 @@ impl Runner {
             0 => None,
             ms => Some(Duration::from_millis(ms) + GRACE),
         };
+        let left = Arc::new(Notify::new());
         let runner = Arc::new(Runner {
             lanes,
             pace,
             backlog: Backlog::new(options.queue_calls_max, options.tenants),
             process,
+            left: left.clone(),
             lost: AtomicBool::new(false),
             reason: Mutex::default(),
             timeout,
             cold,
         });
-        tokio::spawn(watch(Arc::downgrade(&runner), socket));
+        tokio::spawn(watch(Arc::downgrade(&runner), socket, left));
         Ok(runner)
     }
 
@@ -108,9 +115,14 @@ impl Runner {
         self.cold
     }
 
-    /// Accepts a call, or returns it with the reason.
+    /// Accepts a call, or returns it with the reason. `alone`: there is no other call, so
+    /// that the caller may poll briefly for the end of its own.
     #[expect(clippy::result_large_err, reason = "the call itself is returned")]
-    pub fn submit(self: &Arc<Self>, pending: Pending) -> Result<(), (Pending, Refused)> {
+    pub fn submit(
+        self: &Arc<Self>,
+        pending: Pending,
+        alone: bool,
+    ) -> Result<(), (Pending, Refused)> {
         let large = Lane::is_large(&pending.call);
         self.backlog.push(pending)?;
         // Pairs with the fence in `Lane::show`.
@@ -123,15 +135,16 @@ impl Runner {
             (true, Ok(handle)) => {
                 // The ring may have to be drained in between.
                 let runner = self.clone();
-                handle.spawn_blocking(move || runner.pump(true));
+                handle.spawn_blocking(move || runner.pump(true, false));
             }
-            _ => self.pump(false),
+            _ => self.pump(false, alone),
         }
         Ok(())
     }
 
-    /// Moves waiting calls into rings; `patient`: this thread may wait for room.
-    fn pump(self: &Arc<Self>, patient: bool) {
+    /// Moves waiting calls into rings; `patient`: this thread may wait for room; `alone`: it may
+    /// poll for a reply.
+    fn pump(self: &Arc<Self>, patient: bool, alone: bool) {
         let stop = || self.is_lost();
         let fill = self.pace.fill();
         let open = || {
@@ -143,8 +156,15 @@ impl Runner {
         while let Some(lane) = open().filter(|lane| lane.waits() || !self.backlog.is_empty()) {
             match lane.pump(&self.backlog, patient, &stop) {
                 Pumped::Done => {
-                    if let Err(reason) = lane.help_answer() {
-                        self.lose(reason);
+                    let handled = if alone && fill > 1 {
+                        lane.poll_answer(POLL_MAX)
+                    } else {
+                        lane.help_answer()
+                    };
+                    match handled {
+                        Ok(true) => {}
+                        Ok(false) => self.left.notify_one(),
+                        Err(reason) => self.lose(reason),
                     }
                 }
                 // Another thread is pumping; it checks the backlog again before it stops.
@@ -152,7 +172,7 @@ impl Runner {
                 Pumped::NeedsPatience => {
                     if let Ok(handle) = tokio::runtime::Handle::try_current() {
                         let runner = self.clone();
-                        handle.spawn_blocking(move || runner.pump(true));
+                        handle.spawn_blocking(move || runner.pump(true, false));
                     }
                     return;
                 }
@@ -191,18 +211,22 @@ impl Runner {
 }
 
 /// Handles replies when the process signals them, until it exits.
-async fn watch(runner: Weak<Runner>, socket: tokio::net::UnixStream) {
+async fn watch(runner: Weak<Runner>, socket: tokio::net::UnixStream, left: Arc<Notify>) {
     let mut looked = Instant::now();
     let mut words = [0; 256];
     loop {
-        let readable = tokio::time::timeout(LOOK_EVERY, socket.readable()).await;
+        let readable = tokio::select! {
+            readable = socket.readable() => Some(readable),
+            () = left.notified() => None,
+            () = tokio::time::sleep(LOOK_EVERY) => None,
+        };
         let Some(runner) = runner.upgrade() else {
             return;
         };
         let ended = match readable {
-            Err(_) => false,
-            Ok(Err(_)) => true,
-            Ok(Ok(())) => match socket.try_read(&mut words) {
+            None => false,
+            Some(Err(_)) => true,
+            Some(Ok(())) => match socket.try_read(&mut words) {
                 Ok(n) => n == 0,
                 Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
             },
@@ -228,7 +252,7 @@ async fn watch(runner: Weak<Runner>, socket: tokio::net::UnixStream) {
         if runner.is_lost() {
             return;
         }
-        runner.pump(false);
+        runner.pump(false, false);
         if looked.elapsed() >= LOOK_EVERY {
             looked = Instant::now();
             let Some(limit) = runner.timeout else {

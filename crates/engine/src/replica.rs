@@ -70,7 +70,7 @@ impl Runner {
     pub fn submit(&self, pending: Pending, alone: bool) -> Result<(), (Pending, Refused)> {
         match self {
             Runner::Device(runner) => runner.submit(pending, alone),
-            Runner::Native(runner) => runner.submit(pending),
+            Runner::Native(runner) => runner.submit(pending, alone),
         }
     }
 

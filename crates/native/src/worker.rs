@@ -142,8 +142,9 @@ impl Lane {
     fn publish(&mut self) -> Result<()> {
         if self.unpublished > 0 {
             self.unpublished = 0;
-            self.answers.publish();
-            notify(&self.notify)?;
+            if self.answers.show() {
+                notify(&self.notify)?;
+            }
         }
         Ok(())
     }
@@ -187,7 +188,6 @@ impl Lane {
             return Ok(());
         }
         self.publish()?;
-        self.unpublished = 1;
         let socket = self.notify.clone();
         let pause = || {
             std::thread::sleep(PAUSE);
@@ -195,7 +195,8 @@ impl Lane {
         };
         let pushed = self.answers.push_large(answer, pause);
         pushed.context("cannot put the answer into the ring")?;
-        Ok(())
+        self.unpublished = 0;
+        notify(&self.notify)
     }
 }
 

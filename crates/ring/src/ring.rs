@@ -539,6 +539,20 @@ impl Consumer {
         header.sleeping.store(0, Relaxed);
     }
 
+    /// Announces that this side sleeps until it calls [`Consumer::attend`], for a consumer that waits
+    /// elsewhere: [`Producer::show`] then returns true. False: the ring is not empty, and no wake-up
+    /// may come for the messages in it.
+    pub fn leave(&self) -> bool {
+        self.base.header().sleeping.store(1, Relaxed);
+        fence(SeqCst);
+        self.is_empty()
+    }
+
+    /// Ends [`Consumer::leave`].
+    pub fn attend(&self) {
+        self.base.header().sleeping.store(0, Relaxed);
+    }
+
     /// Stops reading until the producer's side restarts the consumer; false: the ring is not empty,
     /// or `ready` holds, and the consumer continues.
     pub fn park(&self, ready: impl FnOnce() -> bool) -> bool {

@@ -10,7 +10,7 @@ use crate::reply::{CallError, Timing};
 use crate::stats::Stats;
 use baltra_functions::{Argument, Buffer, Call, Function};
 use baltra_native::protocol::{self, aligned, AnswerHead, Arg, Head, ANSWER_HEAD_BYTES};
-use baltra_ring::{Consumer, Locked, Producer, Range};
+use baltra_ring::{Consumer, Locked, Producer, Range, Spin};
 use bytes::Bytes;
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{fence, AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -48,6 +48,10 @@ pub struct Lane {
     out: Mutex<Out>,
     flights: Mutex<VecDeque<Flight>>,
     answers: Mutex<Consumer>,
+    /// The number of the last call in the ring.
+    sent: AtomicU64,
+    /// The polls of callers for replies.
+    polls: Spin,
     flying: AtomicUsize,
     born: Instant,
     /// Time since which the oldest call in flight has been the oldest, nanoseconds since `born`.
@@ -87,6 +91,8 @@ impl Lane {
         (stats, pace): (&Arc<Stats>, &Arc<Pace>),
     ) -> Result<Lane, StartError> {
         let layout = |e| StartError::Node(format!("cannot create a ring: {e}"));
+        let answers = Consumer::new(answers).map_err(layout)?;
+        answers.leave();
         Ok(Lane {
             function: function.clone(),
             implementation,
@@ -101,7 +107,9 @@ impl Lane {
                 next_id: 1,
             }),
             flights: Mutex::default(),
-            answers: Mutex::new(Consumer::new(answers).map_err(layout)?),
+            answers: Mutex::new(answers),
+            sent: AtomicU64::new(0),
+            polls: Spin::default(),
             flying: AtomicUsize::new(0),
             born: Instant::now(),
             oldest_ns: AtomicU64::new(0),
@@ -174,6 +182,7 @@ impl Lane {
             self.push(out, pending, patient, stop);
         }
         self.stashed.store(out.next.is_some(), Ordering::SeqCst);
+        self.sent.store(out.next_id - 1, Ordering::Relaxed);
         out.producer.publish();
         pumped
     }
@@ -300,30 +309,54 @@ impl Lane {
         Ok(())
     }
 
-    /// Handles replies, at most as many as calls may be in flight; returns whether that was all.
-    /// `Err`: the process violated the protocol.
+    /// Handles replies, at most as many as calls may be in flight; returns whether that was all, and
+    /// the process announces the next one. `Err`: the process violated the protocol.
     pub fn take_answers(&self) -> Result<bool, String> {
         self.take(lock(&self.answers))
     }
 
-    /// Like [`Lane::take_answers`], unless another thread is doing it; that thread handles all
-    /// remaining replies.
-    pub fn help_answer(&self) -> Result<(), String> {
+    /// Like [`Lane::take_answers`], unless another thread is doing it.
+    pub fn help_answer(&self) -> Result<bool, String> {
         match self.answers.try_lock() {
-            Ok(answers) => self.take(answers).map(drop),
-            Err(_) => Ok(()),
+            Ok(answers) => self.take(answers),
+            Err(_) => Ok(true),
+        }
+    }
+
+    /// Like [`Lane::help_answer`], but polls for up to `limit` for the replies to the calls in the
+    /// ring. Polling saves two wake-ups: of the thread that handles replies, and of the caller's.
+    pub fn poll_answer(&self, limit: Duration) -> Result<bool, String> {
+        let Ok(mut answers) = self.answers.try_lock() else {
+            return Ok(true);
+        };
+        answers.attend();
+        let last = self.sent.load(Ordering::Relaxed);
+        let mut failed = None;
+        self.polls.until(limit, || {
+            failed = self.drain(&mut answers).err();
+            failed.is_some() || answers.popped() >= last
+        });
+        match failed {
+            Some(reason) => Err(reason),
+            None => self.take(answers),
         }
     }
 
     fn take(&self, mut answers: MutexGuard<'_, Consumer>) -> Result<bool, String> {
-        let mut all = false;
+        answers.attend();
+        let all = self.drain(&mut answers)? & answers.leave();
+        // Pairs with the fence between a push to the backlog and `Lane::has_room`.
+        fence(Ordering::SeqCst);
+        Ok(all)
+    }
+
+    fn drain(&self, answers: &mut Consumer) -> Result<bool, String> {
         let mut message = Vec::new();
         let stop = || self.lost.load(Ordering::SeqCst);
         for _ in 0..self.flying_max {
             let popped = answers.pop_unless(&mut message, stop);
             if !popped.map_err(|e| e.to_string())? {
-                all = true;
-                break;
+                return Ok(true);
             }
             let flight = {
                 let mut flights = lock(&self.flights);
@@ -337,9 +370,7 @@ impl Lane {
             let flight = flight.ok_or("the native worker sent a response without a request")?;
             self.answer(flight, answered)?;
         }
-        // Pairs with the fence between a push to the backlog and `Lane::has_room`.
-        fence(Ordering::SeqCst);
-        Ok(all)
+        Ok(false)
     }
 
     fn answer(&self, flight: Flight, answer: Vec<u8>) -> Result<(), String> {

@@ -126,6 +126,21 @@ mod plain {
         assert_eq!(reader.join().unwrap(), b"wake");
     }
 
+    #[test]
+    fn test_a_producer_sees_a_consumer_that_left() {
+        let (mut producer, consumer, _) = pair(256);
+        let mut push = || {
+            producer.try_push(b"message").unwrap();
+            producer.show()
+        };
+        assert!(!push());
+        // It leaves a message behind.
+        assert!(!consumer.leave());
+        assert!(push());
+        consumer.attend();
+        assert!(!push());
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
         #[test]
@@ -277,6 +292,21 @@ mod loom_models {
                 producer.show()
             });
             consumer.sleep_with(|| assert!(writer.join().unwrap(), "asleep forever"));
+        });
+    }
+
+    /// Either a consumer that leaves sees the message, or its producer sees that it has left.
+    #[test]
+    fn loom_a_consumer_that_left_is_notified() {
+        loom::model(|| {
+            let (mut producer, consumer) = pair();
+            let writer = loom::thread::spawn(move || {
+                producer.try_push(&[1]).unwrap();
+                producer.show()
+            });
+            let empty = consumer.leave();
+            let notified = writer.join().unwrap();
+            assert!(!empty || notified, "left forever");
         });
     }
 }
