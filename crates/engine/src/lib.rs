@@ -487,6 +487,7 @@ impl Engine {
                     call = *back;
                     // Retry at another place if there is one; otherwise the same place starts
                     // again.
+                    drop(here);
                     tried.push(replica);
                     if unit.route(Instant::now(), &tried).is_none() {
                         tried.clear();

@@ -519,9 +519,9 @@ impl Replica {
     }
 
     /// Counts a call until the guard is dropped.
-    pub fn enter(self: &Arc<Self>) -> Here {
+    pub fn enter(&self) -> Here<'_> {
         self.outstanding.fetch_add(1, Relaxed);
-        Here(self.clone())
+        Here(self)
     }
 
     /// Records the time of a call on the device.
@@ -577,16 +577,16 @@ impl Replica {
 }
 
 /// A call at a replica.
-pub struct Here(Arc<Replica>);
+pub struct Here<'a>(&'a Replica);
 
-impl Here {
+impl Here<'_> {
     /// Whether this is the only call.
     pub fn is_alone(&self) -> bool {
         self.0.outstanding.load(Relaxed) == 1
     }
 }
 
-impl Drop for Here {
+impl Drop for Here<'_> {
     fn drop(&mut self) {
         self.0.outstanding.fetch_sub(1, Relaxed);
         self.0.touch();

@@ -101,6 +101,20 @@ pub struct Call {
 }
 
 impl Call {
+    /// A copy without buffers and launches, for [`crate::Function::answer`].
+    pub fn for_answer(&self) -> Call {
+        Call {
+            buffers: Vec::new(),
+            launches: Vec::new(),
+            outputs: self.outputs.clone(),
+            items: self.items,
+            parts: Vec::new(),
+            values: Vec::new(),
+            scalars: Vec::new(),
+            plan: self.plan.clone(),
+        }
+    }
+
     /// Total bytes of the inputs and outputs.
     pub fn bytes(&self) -> u64 {
         let inputs = self.buffers.iter().map(|buffer| match buffer {

@@ -114,7 +114,7 @@ async fn run_bound(
             .saturating_add(function.answer_bytes(&call, accept)?),
     )?;
     let deadline = began + deployed.timeout;
-    let kept = call.clone();
+    let kept = call.for_answer();
     let called = gateway
         .engine
         .call_for(function, call, deadline, trace, from(caller, meter))
