@@ -15,6 +15,9 @@ const FORGET: u64 = 16;
 /// Upper limit of the number of calls.
 const FILL_MAX: u64 = 64;
 
+/// Duration of a call on a device below which the driver's work is a large part of it, nanoseconds.
+const SHORT_NS: u64 = 100_000;
+
 /// Amount of work in flight in a queue while further calls wait, nanoseconds: the device's other
 /// functions wait for it.
 const IN_FLIGHT_NS: u64 = 20_000_000;
@@ -44,6 +47,11 @@ impl Pace {
         }
     }
 
+    /// Whether the calls of a device are so short that the driver limits their rate.
+    pub fn is_short(&self) -> bool {
+        (1..SHORT_NS).contains(&self.run_ns.load(Ordering::Relaxed))
+    }
+
     /// Number of calls in flight in a queue of at most `most`: at least two, so that the device does
     /// not wait for the next one.
     pub fn depth(&self, most: usize) -> usize {
@@ -68,6 +76,16 @@ mod tests {
         assert_eq!(pace.depth(32), 4);
         pace.ran(1_000_000_000);
         assert_eq!((pace.depth(32), pace.depth(1)), (2, 1));
+    }
+
+    #[test]
+    fn test_the_driver_limits_calls_that_are_known_to_be_short() {
+        let pace = Pace::default();
+        assert!(!pace.is_short());
+        pace.ran(30_000);
+        assert!(pace.is_short());
+        pace.ran(SHORT_NS);
+        assert!(!pace.is_short());
     }
 
     #[test]
