@@ -20,6 +20,7 @@
 //! | [`keys`] | callers' keys and rate limits |
 //! | [`router`], [`request`], [`access`], [`openapi`] | all paths that are not calls |
 //! | [`task`] | blocking work off the event loop |
+//! | [`wakes`] | wake-ups of connections by other threads |
 
 pub(crate) mod access;
 pub(crate) mod asynchronous;
@@ -64,3 +65,4 @@ pub(crate) mod tls;
 pub mod trace;
 pub(crate) mod upload;
 pub mod usage;
+pub(crate) mod wakes;

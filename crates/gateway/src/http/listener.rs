@@ -10,6 +10,7 @@ use crate::http::gateway::Gateway;
 use crate::http::inference::guard::{self, Sent};
 use crate::http::meters;
 use crate::http::scan::Scanner;
+use crate::http::wakes::Wakes;
 use anyhow::{Context, Result};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -185,6 +186,10 @@ async fn work(
     let limits = &worker.gateway.options.limits;
     let patience = Patience::new(limits);
     let mut open: Vec<(Arc<Watch>, AbortHandle)> = Vec::new();
+    let wakes = Arc::new(Wakes::default());
+    wakes.own();
+    let forwarded = wakes.clone();
+    tokio::spawn(async move { forwarded.forward().await });
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut until: Option<Instant> = None;
@@ -197,6 +202,7 @@ async fn work(
                 };
                 let watch = Arc::new(Watch::new(clock.clone()));
                 let served = serve(worker.clone(), arrival, watch.clone());
+                let served = wakes.clone().run(served);
                 open.push((watch, tokio::spawn(served).abort_handle()));
             }
             _ = tick.tick() => {
