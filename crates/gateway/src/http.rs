@@ -20,7 +20,7 @@
 //! | [`keys`] | callers' keys and rate limits |
 //! | [`router`], [`request`], [`access`], [`openapi`] | all paths that are not calls |
 //! | [`task`] | blocking work off the event loop |
-//! | [`wakes`] | wake-ups of connections by other threads |
+//! | [`wakes`], [`linger`] | wake-ups of connections by other threads; polling before a worker sleeps |
 
 pub(crate) mod access;
 pub(crate) mod asynchronous;
@@ -41,6 +41,7 @@ pub(crate) mod forward;
 pub(crate) mod gateway;
 pub mod inference;
 pub mod keys;
+pub(crate) mod linger;
 pub(crate) mod listener;
 pub mod logs;
 pub mod meters;

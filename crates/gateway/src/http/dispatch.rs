@@ -9,6 +9,7 @@ use crate::http::budget::Held;
 use crate::http::coding::Coding;
 use crate::http::connection::Watch;
 use crate::http::gateway::{Gateway, TOO_MANY};
+use crate::http::linger::Linger;
 use crate::http::meters::Meter;
 use crate::http::places::Place;
 use crate::http::problem::{Problem, Shed};
@@ -36,6 +37,7 @@ pub(crate) struct Worker {
     /// Number of calls in progress, which is limited.
     pub calls: AtomicUsize,
     pub calls_max: usize,
+    pub linger: Linger,
 }
 
 /// A response before its headers are written.
@@ -131,6 +133,7 @@ impl Worker {
         let echoed = EchoedHeaders::of(&parts.headers);
         let response = self.finish(parts.headers, echoed, answered, &trace, began);
         watch.leave();
+        self.linger.served();
         response
     }
 

@@ -8,6 +8,7 @@ use crate::http::connection::{Clock, Patience, Watch, Watched, TICK};
 use crate::http::dispatch::Worker;
 use crate::http::gateway::Gateway;
 use crate::http::inference::guard::{self, Sent};
+use crate::http::linger::Linger;
 use crate::http::meters;
 use crate::http::scan::Scanner;
 use crate::http::wakes::Wakes;
@@ -17,7 +18,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -108,6 +109,7 @@ pub(crate) fn start_workers(
 ) -> Result<(Workers, Vec<std::thread::JoinHandle<()>>)> {
     let count = gateway.options.worker_count();
     let (mut senders, mut threads) = (Vec::new(), Vec::new());
+    let lingers = Arc::new(AtomicBool::new(false));
     for index in 0..count {
         // The limit on connections bounds the channel.
         let (sender, arrivals) = mpsc::unbounded_channel();
@@ -120,6 +122,7 @@ pub(crate) fn start_workers(
             router: router.clone(),
             calls: 0.into(),
             calls_max: gateway.options.limits.calls_max.div_ceil(count),
+            linger: Linger::new(&lingers),
         });
         let stop = stop.clone();
         let thread = std::thread::Builder::new().name(format!("http-{index}"));
@@ -190,6 +193,8 @@ async fn work(
     wakes.own();
     let forwarded = wakes.clone();
     tokio::spawn(async move { forwarded.forward().await });
+    let lingering = worker.clone();
+    tokio::spawn(async move { lingering.linger.run().await });
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut until: Option<Instant> = None;
