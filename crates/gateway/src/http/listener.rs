@@ -1,7 +1,7 @@
 //! Listeners: binding, accepting, and distribution of connections.
 //!
-//! One task per listener accepts connections and distributes them to the workers in turn. A worker
-//! is a thread with its own runtime: a connection stays with its worker, and only the engine shares
+//! One task per listener accepts connections and distributes them to the workers. A worker is a
+//! thread with its own runtime: a connection stays with its worker, and only the engine shares
 //! state between threads during a call.
 
 use crate::http::connection::{Clock, Patience, Watch, Watched, TICK};
@@ -18,7 +18,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -34,6 +34,12 @@ const BACKLOG: u32 = 4096;
 const STREAMS_MAX: u32 = 256;
 /// Threads of a worker for long computations.
 const BLOCKING_THREADS_MAX: usize = 16;
+
+/// Number of connections of each of the first workers from which on all workers get connections.
+/// Up to then the other processors are for the threads that run calls: an empty function called over
+/// 64 connections on 16 cores, the callers' included, ran 299 thousand times a second with 16 workers
+/// and 380 with 10; the 99th percentile was 3.5 and 1.2 ms.
+const FEW_CONNECTIONS: usize = 8;
 
 /// Response to a connection beyond the limit.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\n\
@@ -76,6 +82,23 @@ struct Arrival {
     protocol: Protocol,
     tls: Option<TlsAcceptor>,
     counted: Counted,
+    load: Load,
+}
+
+/// A connection of a worker, counted until dropped.
+struct Load(Arc<AtomicUsize>);
+
+impl Load {
+    fn new(connections: &Arc<AtomicUsize>) -> Load {
+        connections.fetch_add(1, Relaxed);
+        Load(connections.clone())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 /// An open connection, counted until dropped.
@@ -96,9 +119,35 @@ impl Drop for Counted {
     }
 }
 
+/// A worker, for the acceptors.
+#[derive(Clone)]
+struct Entrance {
+    arrivals: mpsc::UnboundedSender<Arrival>,
+    /// Number of its connections.
+    connections: Arc<AtomicUsize>,
+}
+
 /// The workers, for the acceptors.
 #[derive(Clone)]
-pub(crate) struct Workers(Vec<mpsc::UnboundedSender<Arrival>>);
+pub(crate) struct Workers {
+    entrances: Vec<Entrance>,
+    /// [`FEW_CONNECTIONS`], or a worker's limit of calls.
+    few: usize,
+}
+
+/// The index of the worker for a new connection, by the numbers of the workers' connections: the one
+/// with the fewest, among the first five eighths of the workers while these have fewer than `few`.
+fn choose(connections: impl ExactSizeIterator<Item = usize> + Clone, few: usize) -> usize {
+    let first = (connections.len() * 5).div_ceil(8);
+    let least = |workers: usize| {
+        let counted = connections.clone().take(workers).enumerate();
+        counted.min_by_key(|(_, count)| *count).unwrap_or_default()
+    };
+    match least(first) {
+        (index, count) if count < few => index,
+        _ => least(usize::MAX).0,
+    }
+}
 
 /// Starts the workers' threads; they end after `stop` has changed, when their connections are
 /// idle or the grace period is over.
@@ -108,7 +157,8 @@ pub(crate) fn start_workers(
     stop: &watch::Receiver<bool>,
 ) -> Result<(Workers, Vec<std::thread::JoinHandle<()>>)> {
     let count = gateway.options.worker_count();
-    let (mut senders, mut threads) = (Vec::new(), Vec::new());
+    let calls_max = gateway.options.limits.calls_max.div_ceil(count);
+    let (mut entrances, mut threads) = (Vec::new(), Vec::new());
     let lingers = Arc::new(AtomicBool::new(false));
     for index in 0..count {
         // The limit on connections bounds the channel.
@@ -121,7 +171,7 @@ pub(crate) fn start_workers(
             gateway: gateway.clone(),
             router: router.clone(),
             calls: 0.into(),
-            calls_max: gateway.options.limits.calls_max.div_ceil(count),
+            calls_max,
             linger: Linger::new(&lingers),
         });
         let stop = stop.clone();
@@ -132,9 +182,13 @@ pub(crate) fn start_workers(
             runtime.block_on(work(worker, arrivals, stop));
             runtime.shutdown_timeout(Duration::from_millis(100));
         })?);
-        senders.push(sender);
+        entrances.push(Entrance {
+            arrivals: sender,
+            connections: Arc::default(),
+        });
     }
-    Ok((Workers(senders), threads))
+    let few = FEW_CONNECTIONS.min(calls_max);
+    Ok((Workers { entrances, few }, threads))
 }
 
 /// Accepts until `stop` changes.
@@ -145,7 +199,6 @@ pub(crate) async fn accept(
     mut stop: watch::Receiver<bool>,
 ) {
     let tls = door.tls.map(TlsAcceptor::from);
-    let mut next = 0;
     loop {
         let accepted = tokio::select! {
             accepted = door.listener.accept() => accepted,
@@ -168,14 +221,16 @@ pub(crate) async fn accept(
         let Ok(stream) = stream.into_std() else {
             continue;
         };
-        let arrival = Arrival {
+        let counts = workers.entrances.iter();
+        let counts = counts.map(|worker| worker.connections.load(Relaxed));
+        let worker = &workers.entrances[choose(counts, workers.few)];
+        let _ = worker.arrivals.send(Arrival {
             stream,
             protocol: door.protocol.clone(),
             tls: tls.clone(),
             counted,
-        };
-        let _ = workers.0[next % workers.0.len()].send(arrival);
-        next += 1;
+            load: Load::new(&worker.connections),
+        });
     }
 }
 
@@ -232,7 +287,7 @@ async fn work(
 }
 
 async fn serve(worker: Arc<Worker>, arrival: Arrival, watch: Arc<Watch>) {
-    let _counted = arrival.counted;
+    let _counted = (arrival.counted, arrival.load);
     let Ok(stream) = TcpStream::from_std(arrival.stream) else {
         return;
     };
@@ -333,6 +388,25 @@ impl Drop for Busy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_spread_over_more_workers_as_they_become_many() {
+        let counts = |workers: usize, connections: usize| {
+            let mut counts = vec![0; workers];
+            for _ in 0..connections {
+                let worker = choose(counts.iter().copied(), 8);
+                counts[worker] += 1;
+            }
+            counts
+        };
+        assert_eq!(counts(1, 3), [3]);
+        assert_eq!(counts(2, 5), [3, 2]);
+        assert_eq!(counts(16, 10), [[1; 10].as_slice(), &[0; 6]].concat());
+        assert_eq!(counts(16, 80), [[8; 10].as_slice(), &[0; 6]].concat());
+        assert_eq!(counts(16, 2048), [128; 16]);
+        // A worker whose connections have ended gets the next ones.
+        assert_eq!(choose([9, 9, 3, 9].into_iter(), 8), 2);
+    }
 
     #[test]
     fn the_refusal_is_as_long_as_it_says() {
