@@ -220,20 +220,15 @@ impl Forwarder {
             return true;
         }
         let (bytes, stopped_ns) = (departure.bytes, departure.stopped_ns);
+        let stopped_objects = departure.stopped_objects;
         let (start, socket) = (departure.start.clone(), departure.socket.clone());
         match departure.begin() {
             Ok(tunnel) => self.session = Some(self.away(start, tunnel, socket)),
             Err(error) => {
                 let _ = rustix::net::shutdown(&*socket, Shutdown::Both);
                 let reason = format!("its messages cannot be carried: {error}");
-                self.manager.send(&ToManager::MoveStarted {
-                    session,
-                    stopped_us: 0,
-                    bytes,
-                    stopped_objects: 0,
-                });
                 self.manager
-                    .send(&ToManager::SessionEnded { session, reason });
+                    .send(&ToManager::MoveFailed { session, reason });
                 return true;
             }
         }
@@ -241,7 +236,7 @@ impl Forwarder {
             session,
             stopped_us: monotonic_ns().saturating_sub(stopped_ns) / 1000,
             bytes,
-            stopped_objects: 0,
+            stopped_objects,
         });
         false
     }

@@ -33,7 +33,15 @@ pub(crate) fn send<T: Serialize>(stream: &Stream, message: &T) -> io::Result<()>
 
 /// Receives one message.
 pub(crate) fn receive<T: DeserializeOwned>(stream: &Stream) -> io::Result<T> {
-    let bytes = read_framed(stream, MESSAGE_BYTES_MAX, Instant::now() + STEP)?;
+    receive_until(stream, Instant::now() + STEP)
+}
+
+/// Receives one message, before `deadline`.
+pub(crate) fn receive_until<T: DeserializeOwned>(
+    stream: &Stream,
+    deadline: Instant,
+) -> io::Result<T> {
+    let bytes = read_framed(stream, MESSAGE_BYTES_MAX, deadline)?;
     decode(&bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))
 }
 
@@ -50,13 +58,13 @@ pub(crate) fn send_range(stream: &Stream, range: &Range) -> io::Result<()> {
     Ok(())
 }
 
-/// Fills a range with received bytes.
-pub(crate) fn receive_range(stream: &Stream, range: &Range) -> io::Result<()> {
+/// Fills a range with received bytes, before `deadline`.
+pub(crate) fn receive_range(stream: &Stream, range: &Range, deadline: Instant) -> io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES.min(range.len())];
     let mut at = 0;
     while at < range.len() {
         let len = piece.len().min(range.len() - at);
-        stream.recv_exact(&mut piece[..len], Instant::now() + STEP)?;
+        stream.recv_exact(&mut piece[..len], deadline)?;
         range.copy_in(at, &piece[..len]);
         at += len;
     }

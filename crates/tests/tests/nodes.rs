@@ -142,6 +142,8 @@ fn test_a_program_goes_on_after_its_session_has_moved_to_another_node() {
     let remote = format!("tcp://127.0.0.1:{}/a", nodes.port);
     assert_eq!(moved["to"], remote.as_str(), "{moved}");
     assert!(moved["bytes"].as_u64() >= Some(3_000_000), "{moved}");
+    // Its kernels, at least, are made once it is stopped.
+    assert!(moved["stopped_objects"].as_u64() >= Some(3), "{moved}");
     for _ in 0..5 {
         program.wait_progress();
     }

@@ -10,10 +10,10 @@ use baltra_channel::Channel;
 use baltra_ring::lease::monotonic_ns;
 use baltra_ring::{Memory, Segment};
 use baltra_wire::executor::SessionStart;
-use baltra_wire::moves::{Part, Plan, QueueState, State, ToSource, ToTarget};
+use baltra_wire::moves::{Part, Plan, QueueState, State, Step, ToSource, ToTarget};
 use baltra_wire::transit::{Rest, ToForwarder, ToRelay};
-use baltra_wire::{decode, Command, Control, Hello, Operation, Payload, Waits};
-use std::collections::{HashMap, VecDeque};
+use baltra_wire::{decode, Command, Control, Hello, Id, Operation, Payload, Waits};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -29,6 +29,8 @@ pub(super) struct Departure {
     pub stopped_ns: u64,
     /// Bytes that were copied, and those of them that were copied while it is stopped.
     pub bytes: (u64, u64),
+    /// Objects that the other node has made or written while it is stopped.
+    pub stopped_objects: u64,
     dialer: Dialer,
     /// Resumes the session on the other node.
     hello: Hello,
@@ -71,6 +73,7 @@ pub(super) fn send(
             socket: built.socket,
             stopped_ns: built.stopped_ns,
             bytes: built.bytes,
+            stopped_objects: built.stopped_objects,
             dialer: target.dialer.clone(),
             hello: built.hello,
             stream: built.stream,
@@ -90,6 +93,7 @@ struct Built {
     socket: Arc<OwnedFd>,
     stopped_ns: u64,
     bytes: (u64, u64),
+    stopped_objects: u64,
     hello: Hello,
     stream: Stream,
     segment: Segment,
@@ -102,6 +106,8 @@ struct Sender<'a> {
     window: Option<Memory>,
     arenas: HashMap<u32, Memory>,
     pending: VecDeque<OwnedFd>,
+    /// Objects that are made or written after the stop.
+    touched: HashSet<Id>,
 }
 
 fn receive_all(source: &Channel, target: &Target) -> Result<Built, String> {
@@ -130,6 +136,7 @@ fn receive_all(source: &Channel, target: &Target) -> Result<Built, String> {
         window: None,
         arenas: HashMap::new(),
         pending: VecDeque::new(),
+        touched: HashSet::new(),
     };
     sender.send(&ToRelay::Plan(plan))?;
     sender.prepared()?;
@@ -140,6 +147,7 @@ fn receive_all(source: &Channel, target: &Target) -> Result<Built, String> {
         stream,
         arenas,
         pending,
+        touched,
         ..
     } = sender;
     let descriptors = Descriptors {
@@ -151,6 +159,7 @@ fn receive_all(source: &Channel, target: &Target) -> Result<Built, String> {
         socket,
         stopped_ns,
         bytes,
+        stopped_objects: touched.len() as u64,
         hello,
         stream,
         segment,
@@ -212,6 +221,9 @@ impl Sender<'_> {
                     self.send(&ToRelay::Window { len })?;
                 }
                 ToTarget::Parts(parts) => {
+                    if stopped.is_some() {
+                        self.touched.extend(parts.iter().map(|part| part.id));
+                    }
                     self.send_parts(parts)?;
                     // They are on their way, and the window may be used again.
                     self.report(ToSource::Taken)?;
@@ -223,6 +235,10 @@ impl Sender<'_> {
                         self.prepared()?;
                     } else if stopped.is_none() {
                         self.send(&ToRelay::Rest(rest(&state)?))?;
+                        let is_queue =
+                            |step: &Step| matches!(decode(&step.record), Ok(Control::Queue { .. }));
+                        let made = state.steps.iter().filter(|step| !is_queue(step));
+                        self.touched.extend(made.map(|step| step.id));
                         stopped = Some(state);
                     } else {
                         return Err("a second state".into());

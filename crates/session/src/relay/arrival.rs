@@ -27,8 +27,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+/// A session arrives within this, however slowly its bytes come: longer than its source waits.
+const ARRIVAL_MAX: Duration = Duration::from_secs(90);
 /// Most bytes of contents between two messages, which a slice of an image does not exceed.
 const WINDOW_BYTES_MAX: u64 = 512 << 20;
 /// Parts of the table of events after the first: the table is full then.
@@ -65,6 +67,7 @@ pub(super) fn receive(
         executor: &executor,
         welcome,
         shares,
+        deadline: Instant::now() + ARRIVAL_MAX,
         segment: None,
         window: None,
         rest: None,
@@ -103,6 +106,7 @@ struct Arrival<'a> {
     executor: &'a Channel,
     welcome: Welcome,
     shares: bool,
+    deadline: Instant,
     /// The session's segment, and this end of the socket that the executor takes for the client's.
     segment: Option<(Segment, UnixStream)>,
     window: Option<Window>,
@@ -120,7 +124,7 @@ fn broken(what: &str) -> String {
 impl Arrival<'_> {
     fn run(&mut self) -> Result<Rebuilt, String> {
         loop {
-            match transit::receive(self.stream).map_err(lost)? {
+            match transit::receive_until(self.stream, self.deadline).map_err(lost)? {
                 ToRelay::Plan(plan) if self.segment.is_none() => self.plan(plan)?,
                 ToRelay::Ahead(state) if state.stopped_ns == 0 => {
                     check_steps(&state.steps)?;
@@ -214,7 +218,7 @@ impl Arrival<'_> {
         let passed = window
             .as_mut()
             .ok_or_else(|| broken("contents without a size"))
-            .and_then(|window| window.pass(self.stream, self.executor, parts));
+            .and_then(|window| window.pass((self.stream, self.deadline), self.executor, parts));
         self.window = window;
         passed
     }
@@ -419,7 +423,7 @@ impl Window {
     /// Receives the bytes of parts, and passes them to the executor.
     fn pass(
         &mut self,
-        stream: &Stream,
+        (stream, deadline): (&Stream, Instant),
         executor: &Channel,
         mut parts: Vec<Part>,
     ) -> Result<(), String> {
@@ -436,7 +440,7 @@ impl Window {
             part.offset = self.head;
             let range = self.memory.slice(self.head, part.len);
             let range = range.ok_or_else(|| broken("more contents than announced"))?;
-            receive_range(stream, &range).map_err(lost)?;
+            receive_range(stream, &range, deadline).map_err(lost)?;
             self.head += part.len;
         }
         let sent = executor.send(&ToTarget::Parts(parts), &[]);
