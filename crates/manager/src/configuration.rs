@@ -71,6 +71,14 @@ pub struct Held {
     pub users: BTreeMap<u64, String>,
 }
 
+impl Held {
+    /// Removes the users that have ended. A session's record is removed first, and a change that
+    /// waits for the session continues then.
+    fn keep_open(&mut self, is_open: impl Fn(u64) -> bool) {
+        self.users.retain(|session, _| is_open(*session));
+    }
+}
+
 /// The action that a program's image requires.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decision {
@@ -378,16 +386,18 @@ impl Drop for Place<'_> {
 }
 
 impl Device {
-    /// Whether an image has to be loaded for the operator.
+    /// Whether an image has to be loaded for the operator; `is_open`: whether a session is open.
     ///
     /// # Errors
     /// The reason for which it must not be.
-    pub fn needs(&self, digest: &str) -> Result<bool, Error> {
+    pub fn needs(&self, digest: &str, is_open: impl Fn(u64) -> bool) -> Result<bool, Error> {
         let name = || self.name().to_owned();
         if self.options.image != ImageKind::Exclusive {
             return Err(Error::Shared(name()));
         }
-        match decide(&self.configuration.state().held, None, digest) {
+        let mut state = self.configuration.state();
+        state.held.keep_open(is_open);
+        match decide(&state.held, None, digest) {
             Decision::Held => Ok(false),
             Decision::Change => Ok(true),
             Decision::InUse(tenants) => Err(Error::InUse {
@@ -398,14 +408,14 @@ impl Device {
     }
 
     /// Waits until the device may hold an image: for a session, which then counts as a user of the
-    /// image if `is_open` still holds, or for the operator. `load` has the driver load it, once no
-    /// task runs; a session's executor does that itself afterwards, and the image counts as loaded
-    /// from [`Configuration::confirm`] on. Returns whether the image had to be changed.
+    /// image if it `is_open` still, or for the operator. `load` has the driver load it, once no task
+    /// runs; a session's executor does that itself afterwards, and the image counts as loaded from
+    /// [`Configuration::confirm`] on. Returns whether the image had to be changed.
     pub fn configure(
         &self,
         digest: &str,
         user: Option<User<'_>>,
-        is_open: impl Fn() -> bool,
+        is_open: impl Fn(u64) -> bool,
         load: impl FnOnce() -> Result<(), String>,
     ) -> Result<bool, Error> {
         if self.options.image != ImageKind::Exclusive {
@@ -416,6 +426,7 @@ impl Device {
             let waited = self.configuration.changed.wait(state);
             state = waited.expect("no panic under this lock");
         }
+        state.held.keep_open(&is_open);
         let decision = decide(&state.held, user.map(|user| user.session), digest);
         if let Decision::InUse(tenants) = decision {
             let device = self.name().to_owned();
@@ -436,7 +447,7 @@ impl Device {
             let loaded = if drained { load() } else { Ok(()) };
             state = self.configuration.state();
             state.changing = false;
-            let is_gone = user.is_some() && !is_open();
+            let is_gone = user.is_some_and(|user| !is_open(user.session));
             let continues = drained && !is_gone && user.is_some_and(|user| user.reports);
             if !continues {
                 state.end_load();
@@ -460,7 +471,7 @@ impl Device {
                 return Err(Error::Driver { device, reason });
             }
         }
-        if let Some(user) = user.filter(|_| is_open()) {
+        if let Some(user) = user.filter(|user| is_open(user.session)) {
             let tenant = user.tenant.to_owned();
             state.held.users.insert(user.session, tenant);
         }
@@ -568,6 +579,17 @@ mod tests {
         // The only session that waited for the other image gives up.
         drop(place);
         assert!(configuration.join(3, "red", "a"));
+    }
+
+    #[test]
+    fn test_users_that_have_ended_do_not_keep_an_image() {
+        let mut used = held("a", &[(1, "red"), (2, "blue")]);
+        used.keep_open(|session| session != 1);
+        assert!(
+            matches!(decide(&used, Some(3), "b"), Decision::InUse(tenants) if tenants == ["blue"])
+        );
+        used.keep_open(|_| false);
+        assert_eq!(decide(&used, Some(3), "b"), Decision::Change);
     }
 
     /// A device to whose driver an image was given for a session.

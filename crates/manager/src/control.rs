@@ -604,13 +604,14 @@ impl Control for Operator {
         let fits = self.node.check_target(device, &image.digest);
         fits.map_err(Status::failed_precondition)?;
         let changed = tokio::task::block_in_place(|| {
-            if !device.needs(&image.digest)? {
+            let is_open = |session| self.node.sessions().contains_key(&session);
+            if !device.needs(&image.digest, is_open)? {
                 return Ok(false);
             }
             // The device is not paused while the executor starts.
             let loader = self.node.loader(device, &image.digest);
             let load = || loader.and_then(|loader| loader.load());
-            device.configure(&image.digest, None, || false, load)
+            device.configure(&image.digest, None, is_open, load)
         })?;
         Ok(Response::new(proto::ReconfigureReply {
             digest: image.digest,

@@ -139,7 +139,7 @@ impl Node {
             return Ok(());
         }
         let answer = self.permission(device, request)?;
-        let is_open = || self.sessions().contains_key(&session);
+        let is_open = |session| self.sessions().contains_key(&session);
         let done = self.clear(device, &answer).and_then(|()| {
             let configured = device.configure(digest, Some(user), is_open, || Ok(()));
             configured.map_err(|error| error.to_string())
