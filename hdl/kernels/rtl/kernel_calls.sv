@@ -20,7 +20,8 @@ module kernel_calls
 `include "kernel_word_ports.svh"
 );
 
-  logic accepts, loading;
+  logic accepts, loading, keeps, kept;
+  logic [63:0] kept_word;
 
   always_comb begin
     case (call)
@@ -33,22 +34,36 @@ module kernel_calls
   end
 
   assign port_ready = accepts && readers_ready && (!loading || mem_answer);
-  assign mem_go     = step;
+
+  // A fence empties the cache, and with it the word of a load in the step before.
+  assign keeps  = call == CallFence && readers_ready && loading && mem_answer;
+  assign mem_go = step || keeps;
 
   always_ff @(posedge clk) begin
-    if (step) loading <= call == CallLoad;
-    if (rst) loading <= 1'b0;
+    if (keeps) begin
+      loading   <= 1'b0;
+      kept      <= 1'b1;
+      kept_word <= mem_word;
+    end
+    if (step) begin
+      loading <= call == CallLoad;
+      kept    <= 1'b0;
+    end
+    if (rst) begin
+      loading <= 1'b0;
+      kept    <= 1'b0;
+    end
   end
 
   assign done        = call == CallEnd && step;
   assign status      = call_command[7:0];
   assign print_valid = call == CallText && readers_ready && (!loading || mem_answer);
   assign print_data  = call_command[7:0];
-  assign fence       = call == CallFence && readers_ready && (!loading || mem_answer);
+  assign fence       = call == CallFence && readers_ready && !loading;
   assign mem_valid   = call == CallLoad || call == CallStore;
   assign mem_address = call_command;
   assign mem_strobe  = call == CallStore ? call_bytes[7:0] : '0;
   assign mem_data    = call_data;
-  assign port_word   = mem_word;
+  assign port_word   = kept ? kept_word : mem_word;
 
 endmodule
