@@ -129,6 +129,9 @@ impl Binding {
                 argument: argument.name.clone(),
                 reason,
             };
+            if argument.is_pipe() {
+                return Err(refused("is a pipe, which is not bound"));
+            }
             match (argument.address, text.as_str()) {
                 (Address::Global | Address::Constant, "body" | "answer") => {
                     if binding.buffers.len() == BUFFERS_MAX {
@@ -205,6 +208,8 @@ mod tests {
             qualifiers: String::new(),
             bytes: 4,
             words: 1,
+            access: String::new(),
+            packet_bytes: 0,
         }
     }
 
@@ -284,6 +289,16 @@ mod tests {
             Err(Error::Argument { .. })
         ));
         assert_eq!(bind(&all, &[], "body"), Err(Error::Dimensions(0)));
+        let mut piped = sobel();
+        piped.arguments[0].qualifiers = "pipe".into();
+        let call = Call {
+            arguments: &all.map(String::from),
+            global: &["1".to_string()],
+            answer: "1",
+            scalars: &[],
+        };
+        let error = Binding::new(&piped, &call).unwrap_err();
+        assert!(error.to_string().contains("is a pipe"), "{error}");
         let mut grouped = sobel();
         grouped.required_work_group_size = Some([8, 8, 1]);
         let call = Call {

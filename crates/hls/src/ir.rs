@@ -192,7 +192,8 @@ pub enum BinaryOp {
 /// Conversions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cast {
-    /// Truncation or extension by zeroes: trunc, zext, ptrtoint, inttoptr, bitcast.
+    /// Truncation or extension by zeroes: trunc, zext, ptrtoint, inttoptr, bitcast,
+    /// addrspacecast.
     Bits,
     Sext,
     /// Between integers and floats, and between floats.

@@ -19,6 +19,7 @@ use crate::emit::Interface;
 use crate::error::{Error, ErrorKind};
 use crate::ir::Module;
 use crate::memory::{self, Memories};
+use crate::passes::pipes::Pipes;
 use crate::passes::work_items::Groups;
 use crate::{parse, passes, synthesis};
 use clang::Loops;
@@ -187,16 +188,8 @@ fn lower(
 ) -> Result<(passes::work_items::Items, Memories), Error> {
     let function = module.functions.iter().find(|f| f.name == kernel.name);
     let position = function.map(|f| f.position.clone()).unwrap_or_default();
-    let is_pipe = |a: &&Argument| a.qualifiers.split(' ').any(|word| word == "pipe");
-    if let Some(pipe) = kernel.arguments.iter().find(is_pipe) {
-        return Err(Error::unsupported(format!(
-            "argument '{}' is a pipe: pipes are not supported",
-            pipe.name
-        ))
-        .remedy("use a channel between the kernels of a program")
-        .at(&position));
-    }
-    if let Some(image) = kernel.arguments.iter().find(|a| a.access != "none") {
+    let is_image = |a: &&Argument| a.access != "none" && !a.is_pipe();
+    if let Some(image) = kernel.arguments.iter().find(is_image) {
         return Err(Error::unsupported(format!(
             "argument '{}' is an image: images are not supported",
             image.name
@@ -223,8 +216,18 @@ fn lower(
         together,
     };
     let local = options.local_argument_bytes;
-    let (items, binding) = passes::run_kernel(module, &kernel.name, &groups, local, ordered)
+    let arguments = kernel.arguments.iter().enumerate();
+    let written = arguments.filter(|(_, a)| a.is_pipe() && a.access == "write_only");
+    let mut pipes = Pipes {
+        written: written.map(|(at, _)| at).collect(),
+        packets: Vec::new(),
+    };
+    let name = &kernel.name;
+    let (items, binding) = passes::run_kernel(module, name, &groups, local, ordered, &mut pipes)
         .map_err(|error| error.at(&position))?;
+    for (at, bytes) in pipes.packets {
+        kernel.arguments[at].packet_bytes = bytes;
+    }
     for (argument, passing) in kernel.arguments.iter_mut().zip(binding.sizes) {
         (argument.bytes, argument.words) = passing;
     }

@@ -19,6 +19,7 @@ mod loop_end;
 mod loop_values;
 pub mod loops;
 mod narrow;
+pub mod pipes;
 mod printf;
 pub mod readers;
 mod ssa;
@@ -30,6 +31,7 @@ use crate::error::{Error, Result};
 use crate::ir::{Function, FunctionId, Module, ENTRY};
 use flatten::Target;
 use kernel_arguments::Binding;
+use pipes::Pipes;
 use std::collections::HashSet;
 use work_items::{Groups, Items};
 
@@ -50,16 +52,19 @@ pub fn run(module: &mut Module, far: bool) -> Result<()> {
 }
 
 /// The same for an OpenCL kernel, whose function becomes one that executes all work-items.
-/// `ordered`: see [`channels::ordered`].
+/// `ordered`: see [`channels::ordered`]; `pipes`: those that the kernel writes, receives the sizes
+/// of packets.
 pub fn run_kernel(
     module: &mut Module,
     name: &str,
     groups: &Groups,
     local_bytes: u64,
     ordered: &HashSet<String>,
+    pipes: &mut Pipes,
 ) -> Result<(Items, Binding)> {
     let reached = calls::resolve(module, name)?;
     let entry = *reached.last().unwrap_or(&FunctionId(0));
+    pipes::lower(module, &reached, entry, pipes)?;
     channels::lower(module, &reached, entry, ordered)?;
     let binding = kernel_arguments::bind(module, entry, local_bytes)?;
     aggregate::split(module, &reached)?;
@@ -72,6 +77,7 @@ pub fn run_kernel(
         }
     }
     let items = work_items::expand(module, entry, groups, &binding)?;
+    pipes::publish_at_end(module, entry, pipes, &binding);
     lower(module, &reached, Target::Accelerator)?;
     Ok((items, binding))
 }

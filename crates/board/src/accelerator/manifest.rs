@@ -115,6 +115,19 @@ pub struct Argument {
     pub bytes: u64,
     /// Words of the argument block that it occupies.
     pub words: u64,
+    /// The access qualifier of a pipe, `read_only` or `write_only`.
+    #[serde(default)]
+    pub access: String,
+    /// Bytes of the packets of a pipe that the kernel uses.
+    #[serde(default)]
+    pub packet_bytes: u64,
+}
+
+impl Argument {
+    /// Whether it is a pipe.
+    pub fn is_pipe(&self) -> bool {
+        self.qualifiers.split(' ').any(|word| word == "pipe")
+    }
 }
 
 /// What the compiler reports about a circuit.
@@ -221,6 +234,8 @@ mod tests {
             qualifiers: "const".into(),
             bytes,
             words,
+            access: String::new(),
+            packet_bytes: 0,
         }
     }
 

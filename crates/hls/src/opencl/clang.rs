@@ -11,22 +11,31 @@ use std::process::{Command, Stdio};
 const BUILTINS: &str = "baltra_builtins.h";
 /// Files that only programs with a word include. Headers of a program may have the word instead of
 /// the program.
-const OPTIONAL: [(&str, &str); 6] = [
+const OPTIONAL: [(&str, &str); 7] = [
     ("printf", "baltra_print.h"),
     ("_rt", "baltra_rounding.h"),
     ("shuffle", "baltra_shuffle.h"),
     ("half", "baltra_half.h"),
     ("cl_intel_channels", "baltra_channels.h"),
     ("cl_altera_channels", "baltra_channels.h"),
+    ("pipe", "baltra_pipes.h"),
 ];
 /// What clang says of a parameter that is a channel (`baltra_channels.h`).
 const AS_PARAMETER: &str = "invalid storage class specifier in function declarator";
-/// What it says of a kernel that Intel's compiler starts with the device.
-const AUTORUN: &str = "warning: unknown attribute 'autorun' ignored [-Wunknown-attributes]";
+/// Attributes of Intel's compiler that change what a program does: a kernel that starts with the
+/// device, and a pipe whose functions wait. What is not supported, and the remedy.
+const REFUSED: [(&str, &str, &str); 2] = [
+    ("autorun", "kernels", "launch the kernel"),
+    (
+        "blocking",
+        "pipes",
+        "repeat 'read_pipe' or 'write_pipe' until it returns 0",
+    ),
+];
 /// The name of the program in messages.
 pub const SOURCE: &str = "kernel.cl";
 /// The library of built-in functions.
-const LIBRARY: [(&str, &str); 10] = [
+const LIBRARY: [(&str, &str); 11] = [
     (BUILTINS, include_str!("../../opencl/baltra_builtins.h")),
     ("baltra_math.h", include_str!("../../opencl/baltra_math.h")),
     (
@@ -49,6 +58,10 @@ const LIBRARY: [(&str, &str); 10] = [
     (
         "baltra_channels.h",
         include_str!("../../opencl/baltra_channels.h"),
+    ),
+    (
+        "baltra_pipes.h",
+        include_str!("../../opencl/baltra_pipes.h"),
     ),
     (
         "baltra_print.h",
@@ -92,8 +105,8 @@ fn arguments(options: &[String]) -> Result<(String, Vec<String>), BuildError> {
         {
             out.push(option.clone());
         } else if let Some(version) = option.strip_prefix("-cl-std=") {
-            if !["CL1.0", "CL1.1", "CL1.2", "CL3.0"].contains(&version) {
-                return Err(invalid(" (supported: CL1.0, CL1.1, CL1.2, CL3.0)"));
+            if !["CL1.0", "CL1.1", "CL1.2", "CL2.0", "CL3.0"].contains(&version) {
+                return Err(invalid(" (supported: CL1.0, CL1.1, CL1.2, CL2.0, CL3.0)"));
             }
             // The library needs OpenCL C 1.2, which has all of the older versions.
             match version {
@@ -303,13 +316,17 @@ fn run(clang: &mut Command) -> Result<String, BuildError> {
         let log = program::failure(CLANG, run.status, &log);
         return Err(BuildError { log });
     }
-    match log.lines().find(|line| line.contains(AUTORUN)) {
-        None => Ok(log),
-        Some(line) => Err(BuildError {
-            log: line.replace(AUTORUN, "error: kernels with 'autorun' are not supported")
-                + " (launch the kernel)\n",
-        }),
+    for (attribute, what, remedy) in REFUSED {
+        let ignored =
+            format!("warning: unknown attribute '{attribute}' ignored [-Wunknown-attributes]");
+        if let Some(line) = log.lines().find(|line| line.contains(&ignored)) {
+            let error = format!("error: {what} with '{attribute}' are not supported ({remedy})\n");
+            return Err(BuildError {
+                log: line.replace(&ignored, &error),
+            });
+        }
     }
+    Ok(log)
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ pub struct Argument {
     pub type_name: String,
     /// What it refers to.
     pub address_space: AddressSpace,
-    /// The access qualifier of an image: `none` for other types.
+    /// The access qualifier of a pipe or an image: `none` for other types.
     pub access: String,
     /// Type qualifiers, such as `const restrict`.
     pub qualifiers: String,
@@ -67,6 +67,16 @@ pub struct Argument {
     pub bytes: u64,
     /// Words of 64 bits in the argument block.
     pub words: u64,
+    /// Bytes of the packets of a pipe that the kernel uses; 0: it is none.
+    #[serde(default)]
+    pub packet_bytes: u64,
+}
+
+impl Argument {
+    /// Whether it is a pipe.
+    pub fn is_pipe(&self) -> bool {
+        self.qualifiers.split(' ').any(|word| word == "pipe")
+    }
 }
 
 /// What a parameter refers to.

@@ -46,6 +46,7 @@ fn kernel(line: &str, nodes: &Nodes<'_>) -> Option<KernelInfo> {
         qualifiers: text(&qualifiers, i),
         bytes: 0,
         words: 0,
+        packet_bytes: 0,
     });
     let size = |name: &str| -> Option<[u32; 3]> {
         let numbers: Vec<u32> = field(name).iter().filter_map(|n| n.parse().ok()).collect();

@@ -413,7 +413,7 @@ fn binary(word: &str) -> Option<BinaryOp> {
 
 fn cast(word: &str) -> Option<Cast> {
     Some(match word {
-        "trunc" | "zext" | "ptrtoint" | "inttoptr" | "bitcast" => Cast::Bits,
+        "trunc" | "zext" | "ptrtoint" | "inttoptr" | "bitcast" | "addrspacecast" => Cast::Bits,
         "sext" => Cast::Sext,
         "sitofp" => Cast::Sitofp,
         "uitofp" => Cast::Uitofp,

@@ -184,7 +184,7 @@ impl Symbols {
                 _ => Err(Error::unsupported("constant address with a variable index")),
             };
         }
-        if ["ptrtoint", "inttoptr", "bitcast"]
+        if ["ptrtoint", "inttoptr", "bitcast", "addrspacecast"]
             .iter()
             .any(|word| t.take(word))
         {

@@ -1,7 +1,7 @@
 //! Resolves calls: finds the functions that are reachable from the entry, and rejects recursion and
 //! calls of functions without a definition.
 
-use super::{channels, printf};
+use super::{channels, pipes, printf};
 use crate::error::{Error, Result};
 use crate::ir::{BinaryOp, Callee, EngineCall, FunctionId, Module, Op, Type, Value};
 use std::collections::HashMap;
@@ -96,7 +96,16 @@ impl Resolver<'_> {
                     .at(position));
                 }
                 *callee = Callee::Engine(engine);
-            } else if !name.starts_with("llvm.") && !channels::is_call(name) {
+            } else if pipes::is_of_sub_group(name) {
+                return Err(
+                    Error::unsupported("reservations of sub-groups are not supported")
+                        .remedy("reserve packets for a work-item or a work-group")
+                        .at(position),
+                );
+            } else if !name.starts_with("llvm.")
+                && !channels::is_call(name)
+                && !pipes::is_call(name)
+            {
                 return Err(Error::undefined_function(name).at(position));
             }
         }

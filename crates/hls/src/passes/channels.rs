@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 
 /// Begins the names of the calls.
 const CALL: &str = "__baltra_channel_";
-const FENCE: &str = "__baltra_fence";
+pub const FENCE: &str = "__baltra_fence";
 /// Begins the section of a channel with a depth.
 const SECTION: &str = "baltra_channel ";
 /// Bytes of the largest element.

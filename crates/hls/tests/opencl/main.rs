@@ -7,6 +7,7 @@ mod generate;
 mod kernels;
 mod launch;
 mod library;
+mod pipes;
 mod reference;
 mod refused;
 mod streams;

@@ -230,14 +230,45 @@ fn test_channels_that_hardware_lacks_are_refused_with_their_line() {
 }
 
 #[test]
-fn test_pipes_are_refused_with_their_argument() {
-    let folder = tempfile::tempdir().unwrap();
+fn test_uses_of_pipes_are_refused_with_their_line() {
     let options = Options {
-        defines_and_flags: vec!["-cl-std=CL3.0".to_owned()],
+        defines_and_flags: vec!["-cl-std=CL2.0".to_owned()],
         ..Options::default()
     };
-    let source = "\nkernel void k(global int *o, read_only pipe int p) { o[0] = 1; }";
-    let error = opencl::compile(source, &options, folder.path()).unwrap_err();
-    let expected = "kernel.cl:2: argument 'p' is a pipe: pipes are not supported";
-    assert!(error.log.contains(expected), "{error}");
+    let cases = [
+        (
+            "#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n\
+             kernel void k(write_only pipe int p) { sub_group_reserve_write_pipe(p, 1); }",
+            "kernel.cl:2: reservations of sub-groups are not supported",
+        ),
+        (
+            "typedef struct { int a[300]; } large;\n\
+             kernel void k(write_only pipe large p, global large *x) { write_pipe(p, x); }",
+            "kernel.cl:2: a pipe has packets of 1200 bytes, at most 1024 are supported",
+        ),
+        (
+            "\n__attribute__((noinline)) int f(read_only pipe int p, int x)\n\
+             { read_pipe(p, &x); return x; }\n\
+             kernel void k(read_only pipe int p, global int *x) { x[0] = f(p, 1); }",
+            "kernel.cl:3: function 'f' is not inlined, but uses a pipe",
+        ),
+        (
+            "\nkernel void k(read_only pipe int p __attribute__((blocking)), global int *x)\n\
+             { read_pipe(p, x); }",
+            "kernel.cl:2:51: error: pipes with 'blocking' are not supported",
+        ),
+        (
+            "\nkernel void k(write_only pipe int p, global int *x) { read_pipe(p, x); }",
+            "kernel.cl:2:65: error: invalid pipe access modifier",
+        ),
+        (
+            "\nkernel void k(read_only pipe int p, global long *x) { read_pipe(p, x); }",
+            "kernel.cl:2:",
+        ),
+    ];
+    for (source, expected) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let error = opencl::compile(source, &options, folder.path()).unwrap_err();
+        assert!(error.log.contains(expected), "{error}");
+    }
 }
