@@ -30,6 +30,7 @@ mod notices;
 mod objects;
 mod ordered;
 pub mod pinning;
+mod pipes;
 mod pixels;
 mod programs;
 mod queue;

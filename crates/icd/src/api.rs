@@ -38,6 +38,7 @@ pub mod kernel;
 pub mod kernel_info;
 pub mod launch;
 pub mod map;
+pub mod pipe;
 pub mod platform;
 pub mod program;
 pub mod queue;

@@ -42,6 +42,8 @@ const BINARIES: Version = Version { major: 1, minor: 3 };
 
 /// The first version with [`Request::ProgramDigest`].
 const DIGESTS: Version = Version { major: 1, minor: 4 };
+/// The first version with [`Control::Pipe`].
+const PIPES: Version = Version { major: 1, minor: 8 };
 /// The first version with [`Control::Late`].
 const LATE: Version = Version { major: 1, minor: 6 };
 /// Total size from which binaries are named by their digests first, bytes: a smaller one costs less
@@ -233,6 +235,11 @@ impl Client {
     /// [`Query::KernelArg`]: baltra_wire::Query::KernelArg
     pub fn looks_into_binaries(&self) -> bool {
         self.shared.welcome.version >= BINARIES
+    }
+
+    /// Whether the executor creates pipes ([`Control::Pipe`]).
+    pub fn makes_pipes(&self) -> bool {
+        self.shared.welcome.version >= PIPES
     }
 
     /// Whether the executor maps this side's arenas.

@@ -246,6 +246,31 @@ fn test_kernels_with_channels_run_at_the_same_time() {
 }
 
 #[test]
+fn test_kernels_exchange_packets_of_pipes() {
+    let daemon = daemon_with(&[]);
+    let modes = ["describes", "in_order", "queues", "out_of_order", "errors"];
+    let mut command = through(&daemon, "", compile("pipes"));
+    command.arg("emulated").args(modes);
+    let answer = Running::run(command).ok();
+    let lines = [
+        "support 1 args 15 reservations 65536 bytes 1024",
+        "pipe 12 34 0 type 10f7 flags 201",
+        "in order wrong 0 status 0",
+        "create -30 -69 -69 -69",
+        "too large -4",
+        "argument -38 -50 -50 -38",
+        "object -38 -38 -38",
+        "both -52",
+    ];
+    for line in lines {
+        assert!(answer.out.lines().any(|l| l == line), "{line}: {answer:?}");
+    }
+    let together = answer.out.lines();
+    let together = together.filter(|l| *l == "together wrong 0 status 0");
+    assert_eq!(together.count(), 2, "{answer:?}");
+}
+
+#[test]
 fn test_a_failed_kernel_ends_those_that_wait_for_its_channels() {
     let daemon = daemon_with(&[]);
     let answer = Running::run(channels(&daemon, "", &["fails"])).ok();

@@ -222,6 +222,24 @@ pub enum Control<'a> {
         /// The command's time limit on the device, milliseconds.
         allowed_ms: u64,
     },
+    /// `clCreatePipe`. From version 1.8 on.
+    Pipe {
+        /// Its id.
+        id: Id,
+        /// The context.
+        context: Id,
+        /// Its packets.
+        shape: PipeShape,
+    },
+}
+
+/// The packets of a pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PipeShape {
+    /// Bytes of a packet.
+    pub packet_bytes: u32,
+    /// Packets that it holds.
+    pub packets: u32,
 }
 
 /// A request with a [`crate::Notice::Reply`].

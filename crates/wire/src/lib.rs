@@ -22,7 +22,7 @@ pub mod opencl;
 pub mod transit;
 
 pub use command::{Arg, Command, Direction, Operation, Payload, Region, Waits};
-pub use control::{Backing, Control, ImageFormat, ImageShape, Query, Request};
+pub use control::{Backing, Control, ImageFormat, ImageShape, PipeShape, Query, Request};
 pub use device::{DeviceDescription, Info};
 pub use hello::{Hello, Limits, Purpose, Refusal, SessionFlags, Share, Welcome};
 pub use notice::{
@@ -34,7 +34,7 @@ use serde::{de::Deserialize, Deserializer, Serialize};
 
 /// The protocol version of this build. A peer with another major version is rejected with an error
 /// that contains both; a peer with another minor version works (messages are only appended).
-pub const VERSION: Version = Version { major: 1, minor: 7 };
+pub const VERSION: Version = Version { major: 1, minor: 8 };
 
 /// Size limit of a message at either end, bytes (a program binary is the longest).
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;

@@ -189,6 +189,27 @@ def test_opencl_c_runs_in_a_region():
         assert on_board == on_pocl, "OpenCL C on the board and on PoCL differ"
 
 
+def test_kernels_in_regions_exchange_packets_of_pipes():
+    program = PROGRAM.with_name("pipes")
+    files = ["crates/tests/programs/pipes.c", "apps/common/clu.c"]
+    compile_ = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O1", "-I", ROOT / "apps/common", "-o", program]
+    files = [ROOT / file for file in files]
+    subprocess.run([*compile_, *files, "-lOpenCL", "-lm"], check=True)
+    with node() as (_, pool):
+        modes = ("describes", "in_order", "queues", "errors")
+        done = pool.baltra("run", "--device", "board", "--", program, "board", *modes)
+        lines = done.stdout.splitlines()
+        expected = (
+            "support 1 args 15 reservations 65536 bytes 1024",
+            "pipe 12 34 0 type 10f7 flags 201",
+            "in order wrong 0 status 0",
+            "together wrong 0 status 0",
+            "argument -38 -50 -50 -38",
+            "both -52",
+        )
+        assert not set(expected) - set(lines), lines
+
+
 def board_function(pool):
     """A function whose only implementation is the board's."""
     directory = pool.home / "edges"

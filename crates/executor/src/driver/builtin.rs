@@ -13,7 +13,7 @@
 //! |---|---|
 //! | this one | platform, device, queries |
 //! | [`memory`] | device memory and its allocation |
-//! | [`objects`] | contexts, queues, buffers, events |
+//! | [`objects`] | contexts, queues, buffers, pipes, events |
 //! | [`transfer`] | commands on buffers |
 
 pub mod memory;
@@ -21,6 +21,7 @@ pub mod objects;
 pub mod transfer;
 
 use super::{Driver, LoadError};
+use baltra_board::accelerator::manifest::POINTERS_MAX;
 use baltra_opencl::*;
 use baltra_ring::lease::monotonic_ns;
 use memory::DeviceMemory;
@@ -30,6 +31,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Least time between two log lines about failures that tenants cause.
 const LOG_INTERVAL_NS: u64 = 100_000_000;
+
+/// Open reservations of a pipe that every program may have.
+const RESERVATIONS: u32 = 1 << 16;
 
 /// "BL"
 pub const VENDOR_ID: u32 = 0x424C;
@@ -224,7 +228,11 @@ pub fn common_info(param: i32) -> Option<Vec<u8>> {
         CL_DEVICE_OPENCL_C_VERSION => text("OpenCL C 1.2 Baltra"),
         CL_DEVICE_EXTENSIONS | CL_DEVICE_BUILT_IN_KERNELS => text(""),
         CL_DEVICE_PARTITION_PROPERTIES => size(0),
-        CL_DEVICE_PREFERRED_INTEROP_USER_SYNC => int(1),
+        CL_DEVICE_PREFERRED_INTEROP_USER_SYNC | CL_DEVICE_PIPE_SUPPORT => int(1),
+        CL_DEVICE_MAX_PIPE_ARGS => int(POINTERS_MAX as u32),
+        // A pipe counts them; each has a packet at least.
+        CL_DEVICE_PIPE_MAX_ACTIVE_RESERVATIONS => int(RESERVATIONS),
+        CL_DEVICE_PIPE_MAX_PACKET_SIZE => int(objects::PACKET_BYTES_MAX),
         // Features that these devices lack: images, samplers, caches, doubles, shared
         // virtual memory, sub-devices.
         CL_DEVICE_IMAGE_SUPPORT

@@ -31,6 +31,7 @@ pub(in crate::driver) mod program;
 pub(in crate::driver) mod simulation;
 pub mod tools;
 
+pub use kernel::PACKET_BYTES;
 pub use program::has_channels;
 pub use simulation::kernels_wait;
 

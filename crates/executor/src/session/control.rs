@@ -177,6 +177,10 @@ impl Session {
                 let made = self.make_image(context, flags, format, &shape, parent, contents);
                 self.name(id, made.map(Object::Memory))
             }
+            Control::Pipe { id, context, shape } => {
+                let made = self.make_pipe(context, shape);
+                self.name(id, made.map(Object::Memory))
+            }
             Control::Sampler {
                 id,
                 context,
@@ -578,7 +582,7 @@ impl Session {
         }
     }
 
-    fn charge(&self, bytes: u64) -> Result<Charge, Code> {
+    pub(super) fn charge(&self, bytes: u64) -> Result<Charge, Code> {
         self.account
             .charge(bytes)
             .ok_or(CL_MEM_OBJECT_ALLOCATION_FAILURE)

@@ -5,6 +5,7 @@
 //! determines it by setting the argument: first with the size that the type's name suggests, then
 //! with every plausible one.
 
+use crate::driver::emulate::PACKET_BYTES;
 use crate::driver::{number, text, Code, Device, Kernel, Program};
 use baltra_opencl::*;
 use baltra_wire::{KernelArg, KernelDescription};
@@ -85,7 +86,10 @@ fn describe_arg(kernel: &mut Kernel, at: u32) -> KernelArg {
     };
     let reply = number(&ask(CL_KERNEL_ARG_ADDRESS_QUALIFIER));
     arg.address = address(reply, &arg.type_name);
-    arg.size = arg_size(kernel, at, &arg) as u32;
+    arg.size = match arg.qualifier & CL_KERNEL_ARG_TYPE_PIPE as u64 {
+        0 => arg_size(kernel, at, &arg) as u32,
+        _ => number(&ask(PACKET_BYTES)) as u32,
+    };
     arg
 }
 

@@ -49,6 +49,7 @@ impl Making {
             Control::Queue { id, context, .. }
             | Control::Buffer { id, context, .. }
             | Control::Sampler { id, context, .. }
+            | Control::Pipe { id, context, .. }
             | Control::ProgramSource { id, context, .. } => Making::creation(id, &[context]),
             Control::SubBuffer { id, parent, .. } => Making::creation(id, &[parent]),
             Control::Image {

@@ -123,6 +123,9 @@ impl Session {
                     return Some("it has a context of sub-devices".into());
                 }
                 Object::Failed(_) => {}
+                Object::Memory(memory) if memory.is_pipe => {
+                    return Some("it has a pipe, whose contents stay on the device".into());
+                }
                 Object::Program(program) if has_variables(&program) => {
                     return Some(VARIABLES.into());
                 }

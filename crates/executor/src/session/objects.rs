@@ -74,7 +74,7 @@ impl Drop for Part {
 /// Makes a part of its parent's driver object.
 pub type MakePart = Box<dyn Fn(&driver::Mem) -> Result<driver::Mem, Code> + Send + Sync>;
 
-/// A buffer, sub-buffer or image.
+/// A buffer, sub-buffer, image or pipe.
 pub struct Memory {
     /// Unique in the process.
     pub number: u64,
@@ -88,6 +88,8 @@ pub struct Memory {
     pub pixel_bytes: u64,
     /// The buffer's bytes, where they lie in an arena.
     pub arena: Option<Range>,
+    /// Whether it is a pipe, whose contents no command reaches.
+    pub is_pipe: bool,
     /// Its charge to the tenant, for its lifetime.
     pub _charge: Option<Charge>,
     /// The object that it is a part of, kept alive.
@@ -104,6 +106,7 @@ impl Memory {
             context,
             size,
             pixel_bytes: 0,
+            is_pipe: false,
             arena: None,
             _charge: None,
             parent: None,

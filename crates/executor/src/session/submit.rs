@@ -120,7 +120,7 @@ impl Lane {
     fn buffer(&self, id: Id) -> Result<Arc<Memory>, Code> {
         let memory = self.memory(id)?;
         match memory.pixel_bytes {
-            0 => Ok(memory),
+            0 if !memory.is_pipe => Ok(memory),
             _ => Err(CL_INVALID_MEM_OBJECT),
         }
     }

@@ -103,6 +103,7 @@ fn create(
         parent: None,
         origin: 0,
         image: None,
+        pipe: None,
         properties: list,
     };
     Ok(Memory::buffer(new, contents)?.give())
@@ -220,6 +221,7 @@ pub unsafe extern "C" fn clCreateSubBuffer(
             parent: Some(parent.share()),
             origin: region.origin,
             image: None,
+            pipe: None,
             properties: Vec::new(),
         };
         Ok(Memory::buffer(new, None)?.give())

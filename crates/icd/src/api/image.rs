@@ -1,5 +1,4 @@
-//! `clCreateImage…`, `clGetImageInfo`, `clGetSupportedImageFormats`, and pipes, which no device
-//! here has.
+//! `clCreateImage…`, `clGetImageInfo`, `clGetSupportedImageFormats`.
 
 use super::Caller;
 use crate::core::context::Context;
@@ -418,34 +417,4 @@ pub unsafe extern "C" fn clGetSupportedImageFormats(
         caller.set(num_image_formats, found.len() as cl_uint);
         Ok(())
     })
-}
-
-/// `clCreatePipe`
-#[no_mangle]
-pub unsafe extern "C" fn clCreatePipe(
-    context: cl_context,
-    _flags: cl_mem_flags,
-    _pipe_packet_size: cl_uint,
-    _pipe_max_packets: cl_uint,
-    _properties: *const cl_pipe_properties,
-    errcode_ret: *mut cl_int,
-) -> cl_mem {
-    handle!(errcode_ret, |caller| {
-        caller.get::<Context>(context)?;
-        // CL_INVALID_OPERATION if no devices in context support pipes.
-        Err::<*mut _cl_mem, i32>(CL_INVALID_OPERATION)
-    })
-}
-
-/// `clGetPipeInfo`
-#[no_mangle]
-pub unsafe extern "C" fn clGetPipeInfo(
-    _pipe: cl_mem,
-    _param_name: cl_pipe_info,
-    _param_value_size: usize,
-    _param_value: *mut c_void,
-    _param_value_size_ret: *mut usize,
-) -> cl_int {
-    // CL_INVALID_MEM_OBJECT if pipe is not a valid pipe object: there are none.
-    CL_INVALID_MEM_OBJECT
 }

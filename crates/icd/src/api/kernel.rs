@@ -109,13 +109,24 @@ pub unsafe extern "C" fn clSetKernelArg(
                     None => kernel.set_memory(index, None),
                     Some(raw) => {
                         let memory = memory(caller, kernel, raw)?;
-                        // An image is not a pointer.
-                        if memory.is_image() {
+                        // Images and pipes are not pointers.
+                        if memory.is_image() || memory.pipe.is_some() {
                             return Err(CL_INVALID_ARG_VALUE);
                         }
                         kernel.set_memory(index, Some(memory))
                     }
                 }
+            }
+            ArgKind::Pipe(packet_bytes) => {
+                check_handle_size(arg_size)?;
+                let raw = handle_at::<_cl_mem>(caller, arg_value);
+                let raw = raw.ok_or(absent(arg_value, CL_INVALID_MEM_OBJECT))?;
+                let memory = memory(caller, kernel, raw)?;
+                let shape = memory.pipe.ok_or(CL_INVALID_MEM_OBJECT)?;
+                if ![0, shape.packet_bytes].contains(&packet_bytes) {
+                    return Err(CL_INVALID_ARG_VALUE);
+                }
+                kernel.set_memory(index, Some(memory))
             }
             ArgKind::Image(access) => {
                 check_handle_size(arg_size)?;

@@ -121,7 +121,7 @@ const EXTENSIONS: &[&str] = &[
 ];
 
 /// Kernel language features that require features that the library lacks.
-const FEATURES_WITHOUT: &[&str] = &["__opencl_c_device_enqueue", "__opencl_c_pipes"];
+const FEATURES_WITHOUT: &[&str] = &["__opencl_c_device_enqueue"];
 
 fn passes(extension: &str) -> bool {
     EXTENSIONS.contains(&extension)
@@ -285,7 +285,7 @@ impl Device {
                 };
                 number(word(&driver()?) & mask as u64, 8)
             }
-            // Neither queues on the device nor pipes.
+            // No queues on the device.
             CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES | CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES => {
                 driver()?;
                 number(0, 8)
@@ -293,11 +293,7 @@ impl Device {
             CL_DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE
             | CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE
             | CL_DEVICE_MAX_ON_DEVICE_QUEUES
-            | CL_DEVICE_MAX_ON_DEVICE_EVENTS
-            | CL_DEVICE_PIPE_SUPPORT
-            | CL_DEVICE_MAX_PIPE_ARGS
-            | CL_DEVICE_PIPE_MAX_ACTIVE_RESERVATIONS
-            | CL_DEVICE_PIPE_MAX_PACKET_SIZE => {
+            | CL_DEVICE_MAX_ON_DEVICE_EVENTS => {
                 driver()?;
                 number(0, 4)
             }

@@ -91,6 +91,7 @@ impl Plan {
             parent,
             origin: 0,
             image: Some(ImageInfo { layout }),
+            pipe: None,
             properties,
         };
         Memory::create(new, make)

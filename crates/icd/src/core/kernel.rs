@@ -55,6 +55,8 @@ pub struct Replica {
 pub enum ArgKind {
     /// A buffer in global or constant memory.
     Buffer,
+    /// A pipe; bytes of its packets, 0: unknown.
+    Pipe(u32),
     /// An image, with its `cl_kernel_arg_access_qualifier`.
     Image(u32),
     /// A sampler.
@@ -70,6 +72,9 @@ pub enum ArgKind {
 impl ArgKind {
     /// Reads the driver's description.
     pub fn of(arg: &KernelArg) -> ArgKind {
+        if arg.qualifier & CL_KERNEL_ARG_TYPE_PIPE as u64 != 0 {
+            return ArgKind::Pipe(arg.size);
+        }
         // Some drivers report images in global memory, others in private memory.
         if arg.access != 0 && arg.access as i32 != CL_KERNEL_ARG_ACCESS_NONE {
             return ArgKind::Image(arg.access);

@@ -1,4 +1,4 @@
-//! `cl_mem`: buffers, sub-buffers and images, with one replica in each session of the context.
+//! `cl_mem`: buffers, sub-buffers, images and pipes, with one replica in each session of the context.
 //!
 //! On a device that works in host memory a buffer's bytes are a block of the session's arena,
 //! and reads, writes and maps are this library's own copies. Elsewhere they are the device's.
@@ -18,7 +18,7 @@ use crate::core::transfer::Span;
 use baltra_opencl::*;
 use baltra_ring::Locked;
 use baltra_session::client::Block;
-use baltra_wire::{Backing, Control, Direction, Id, Request};
+use baltra_wire::{Backing, Control, Direction, Id, PipeShape, Request};
 use std::sync::{Arc, Mutex, OnceLock};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -78,6 +78,8 @@ pub struct New {
     pub origin: usize,
     /// Of images.
     pub image: Option<ImageInfo>,
+    /// Of pipes.
+    pub pipe: Option<PipeShape>,
     /// `CL_MEM_PROPERTIES`, with its final zero; empty where none were given.
     pub properties: Vec<u64>,
 }
@@ -100,6 +102,8 @@ pub struct Memory {
     pub origin: usize,
     /// Of images.
     pub image: Option<ImageInfo>,
+    /// Of pipes.
+    pub pipe: Option<PipeShape>,
     /// `CL_MEM_PROPERTIES`
     pub properties: Vec<u64>,
     /// The application's mappings.
@@ -173,6 +177,7 @@ impl Memory {
             parent: new.parent,
             origin: new.origin,
             image: new.image,
+            pipe: new.pipe,
             properties: new.properties,
             maps: Mutex::default(),
             coherence: Mutex::default(),

@@ -245,8 +245,12 @@ fn combine(param: i32, all: &[Vec<u8>]) -> Option<Vec<u8>> {
             let common = common_versions(all);
             Some(crate::core::device::filter_versions(&common, keep))
         }
+        CL_DEVICE_OPENCL_C_FEATURES => {
+            let keep = |name: &str| name != "__opencl_c_pipes";
+            let common = common_versions(all);
+            Some(crate::core::device::filter_versions(&common, keep))
+        }
         CL_DEVICE_OPENCL_C_ALL_VERSIONS
-        | CL_DEVICE_OPENCL_C_FEATURES
         | CL_DEVICE_ILS_WITH_VERSION
         | CL_DEVICE_BUILT_IN_KERNELS_WITH_VERSION => Some(common_versions(all)),
         CL_DEVICE_IL_VERSION => Some(format!("{}\0", common(all, ' ').join(" ")).into_bytes()),
@@ -254,8 +258,12 @@ fn combine(param: i32, all: &[Vec<u8>]) -> Option<Vec<u8>> {
             Some(format!("{}\0", common(all, ';').join(";")).into_bytes())
         }
         CL_DEVICE_AVAILABLE => number(all, u64::max),
-        // Pointers are valid in one session; parts would have to be parts of each device.
+        // Pointers and pipes are valid in one session; parts would have to be parts of each device.
         CL_DEVICE_SVM_CAPABILITIES
+        | CL_DEVICE_PIPE_SUPPORT
+        | CL_DEVICE_MAX_PIPE_ARGS
+        | CL_DEVICE_PIPE_MAX_ACTIVE_RESERVATIONS
+        | CL_DEVICE_PIPE_MAX_PACKET_SIZE
         | CL_DEVICE_PARTITION_MAX_SUB_DEVICES
         | CL_DEVICE_PARTITION_AFFINITY_DOMAIN => number(all, |_, _| 0),
         CL_DEVICE_PARTITION_PROPERTIES => Some(vec![0; size_of::<isize>()]),

@@ -228,6 +228,7 @@ impl Shared {
             | Control::Buffer { .. }
             | Control::SubBuffer { .. }
             | Control::Image { .. }
+            | Control::Pipe { .. }
             | Control::Sampler { .. }
             | Control::ProgramSource { .. }
             | Control::Kernel { .. }

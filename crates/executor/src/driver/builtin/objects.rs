@@ -1,7 +1,7 @@
-//! Contexts, queues, buffers and events. A handle is a reference counted object's address; the
+//! Contexts, queues, buffers, pipes and events. A handle is a reference counted object's address; the
 //! executor owns one reference of each and gives it up once.
 
-use super::memory::{Piece, ALIGNMENT};
+use super::memory::{DeviceMemory, Piece, ALIGNMENT};
 use super::{give, give_or_refuse, object, Builtin, Device};
 use crate::driver::cancel;
 use baltra_opencl::*;
@@ -26,7 +26,7 @@ pub struct Queue<T: 'static> {
 
 type Destroyed = (unsafe extern "C" fn(cl_mem, *mut c_void), usize);
 
-/// A buffer, or a part of one.
+/// A buffer, a part of one, or a pipe.
 pub struct Mem {
     /// Its memory, and that of the buffer that it is a part of.
     pub piece: Arc<Piece>,
@@ -36,6 +36,8 @@ pub struct Mem {
     pub bytes: usize,
     /// Kernels may only read it.
     pub is_read_only: bool,
+    /// Bytes of a packet, if it is a pipe.
+    pub packet_bytes: Option<u32>,
     destroyed: Mutex<Vec<Destroyed>>,
 }
 
@@ -160,6 +162,7 @@ pub fn fill<T: Builtin>(api: &mut cl_icd_dispatch) {
     api.clReleaseCommandQueue = Some(release::<Queue<T>, _>);
     api.clCreateBuffer = Some(create_buffer::<T>);
     api.clCreateSubBuffer = Some(create_sub_buffer);
+    api.clCreatePipe = Some(create_pipe::<T>);
     api.clReleaseMemObject = Some(release::<Mem, _>);
     api.clGetMemObjectInfo = Some(mem_info);
     api.clSetMemObjectDestructorCallback = Some(on_destroyed);
@@ -266,12 +269,66 @@ unsafe extern "C" fn create_buffer<T: Builtin>(
                     origin: 0,
                     bytes: size,
                     is_read_only: flags & CL_MEM_READ_ONLY as u64 != 0,
+                    packet_bytes: None,
                     destroyed: Mutex::default(),
                 })
             }
         };
         made(result, code)
     }
+}
+
+/// Bytes of a pipe before its first packet; the first word has the numbers of its packets and of a
+/// packet's bytes (`crates/hls/opencl/baltra_pipes.h`).
+const PIPE_HEADER_BYTES: u64 = 384;
+/// Bytes of the largest packet.
+pub const PACKET_BYTES_MAX: u32 = 1024;
+
+unsafe extern "C" fn create_pipe<T: Builtin>(
+    context: cl_context,
+    _: cl_mem_flags,
+    packet_bytes: cl_uint,
+    packets: cl_uint,
+    _: *const cl_pipe_properties,
+    code: *mut cl_int,
+) -> cl_mem {
+    // SAFETY: a live context; `code` is null or writable.
+    unsafe {
+        let context: &Context<T> = object(context);
+        let most = context.device.own.info(CL_DEVICE_MAX_MEM_ALLOC_SIZE);
+        let most = most.and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?)));
+        made(
+            pipe(&context.device.memory, most, packet_bytes, packets),
+            code,
+        )
+    }
+}
+
+/// A pipe in memory, of which a buffer has `most` bytes at most.
+fn pipe(
+    memory: &DeviceMemory,
+    most: Option<u64>,
+    packet_bytes: u32,
+    packets: u32,
+) -> Result<Mem, cl_int> {
+    if packet_bytes == 0 || packet_bytes > PACKET_BYTES_MAX || packets == 0 {
+        return Err(CL_INVALID_PIPE_SIZE);
+    }
+    let bytes = PIPE_HEADER_BYTES + u64::from(packet_bytes) * u64::from(packets);
+    if most.is_none_or(|most| bytes > most) {
+        return Err(CL_MEM_OBJECT_ALLOCATION_FAILURE);
+    }
+    let piece = memory.take(bytes).ok_or(CL_MEM_OBJECT_ALLOCATION_FAILURE)?;
+    piece.range.copy_in(0, &packets.to_le_bytes());
+    piece.range.copy_in(4, &packet_bytes.to_le_bytes());
+    Ok(Mem {
+        piece: Arc::new(piece),
+        origin: 0,
+        bytes: bytes as usize,
+        is_read_only: false,
+        packet_bytes: Some(packet_bytes),
+        destroyed: Mutex::default(),
+    })
 }
 
 unsafe extern "C" fn create_sub_buffer(
@@ -288,6 +345,7 @@ unsafe extern "C" fn create_sub_buffer(
         let aligned = region.origin.is_multiple_of(ALIGNMENT as usize);
         let result = match parent.part(region.origin, region.size) {
             _ if kind != CL_BUFFER_CREATE_TYPE_REGION as u32 => Err(CL_INVALID_VALUE),
+            _ if parent.packet_bytes.is_some() => Err(CL_INVALID_MEM_OBJECT),
             None => Err(CL_INVALID_VALUE),
             Some(_) if !aligned => Err(CL_MISALIGNED_SUB_BUFFER_OFFSET),
             Some(_) => Ok(Mem {
@@ -295,6 +353,7 @@ unsafe extern "C" fn create_sub_buffer(
                 origin: parent.origin + region.origin,
                 bytes: region.size,
                 is_read_only: parent.is_read_only || flags & CL_MEM_READ_ONLY as u64 != 0,
+                packet_bytes: None,
                 destroyed: Mutex::default(),
             }),
         };
@@ -315,7 +374,13 @@ unsafe extern "C" fn mem_info(
         let answer = match param as i32 {
             CL_MEM_SIZE => Some(mem.bytes.to_ne_bytes().to_vec()),
             CL_MEM_OFFSET => Some(mem.origin.to_ne_bytes().to_vec()),
-            CL_MEM_TYPE => Some((CL_MEM_OBJECT_BUFFER as u32).to_ne_bytes().to_vec()),
+            CL_MEM_TYPE => {
+                let kind = match mem.packet_bytes {
+                    Some(_) => CL_MEM_OBJECT_PIPE,
+                    None => CL_MEM_OBJECT_BUFFER,
+                };
+                Some((kind as u32).to_ne_bytes().to_vec())
+            }
             _ => None,
         };
         give_or_refuse(answer, size, value, needed)
@@ -414,5 +479,28 @@ unsafe extern "C" fn wait_for_events(count: cl_uint, events: *const cl_event) ->
         CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
     } else {
         CL_SUCCESS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_pipes_are_refused_beyond_their_limits() {
+        let memory = DeviceMemory::private(1 << 20).unwrap();
+        let make = |bytes, packets| pipe(&memory, Some(1 << 19), bytes, packets);
+        for (bytes, packets) in [(0, 1), (1, 0), (PACKET_BYTES_MAX + 1, 1)] {
+            assert_eq!(make(bytes, packets).err(), Some(CL_INVALID_PIPE_SIZE));
+        }
+        for (bytes, packets) in [(1024, 512), (1, u32::MAX), (1024, u32::MAX)] {
+            let refused = make(bytes, packets).err();
+            assert_eq!(refused, Some(CL_MEM_OBJECT_ALLOCATION_FAILURE));
+        }
+        let made = make(24, 100).unwrap();
+        assert_eq!((made.bytes, made.packet_bytes), (384 + 2400, Some(24)));
+        let mut header = [0; 8];
+        made.piece.range.copy_out(0, &mut header);
+        assert_eq!(header, [100, 0, 0, 0, 24, 0, 0, 0]);
     }
 }

@@ -10,6 +10,10 @@ use baltra_ring::Locked;
 use std::ffi::{c_char, c_void, CStr};
 use std::sync::{Arc, Mutex};
 
+/// A parameter of `clGetKernelArgInfo` that only these devices have: the bytes of a packet, if the
+/// argument is a pipe that the kernel uses.
+pub const PACKET_BYTES: i32 = 0x424C_0001;
+
 /// The value of an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arg {
@@ -193,7 +197,12 @@ pub unsafe fn arg_info(
                 Address::Local => CL_KERNEL_ARG_ADDRESS_LOCAL,
                 Address::Private => CL_KERNEL_ARG_ADDRESS_PRIVATE,
             }),
-            CL_KERNEL_ARG_ACCESS_QUALIFIER => number(CL_KERNEL_ARG_ACCESS_NONE),
+            CL_KERNEL_ARG_ACCESS_QUALIFIER => number(match argument.access.as_str() {
+                "read_only" => CL_KERNEL_ARG_ACCESS_READ_ONLY,
+                "write_only" => CL_KERNEL_ARG_ACCESS_WRITE_ONLY,
+                _ => CL_KERNEL_ARG_ACCESS_NONE,
+            }),
+            PACKET_BYTES => Some((argument.packet_bytes as u32).to_ne_bytes().to_vec()),
             CL_KERNEL_ARG_TYPE_QUALIFIER => Some(qualifiers(argument).to_ne_bytes().to_vec()),
             CL_KERNEL_ARG_TYPE_NAME => Some(zero_terminated(&argument.type_name)),
             CL_KERNEL_ARG_NAME => Some(zero_terminated(&argument.name)),
@@ -209,6 +218,7 @@ fn qualifiers(argument: &Argument) -> u64 {
         "const" => CL_KERNEL_ARG_TYPE_CONST,
         "restrict" => CL_KERNEL_ARG_TYPE_RESTRICT,
         "volatile" => CL_KERNEL_ARG_TYPE_VOLATILE,
+        "pipe" => CL_KERNEL_ARG_TYPE_PIPE,
         _ => CL_KERNEL_ARG_TYPE_NONE,
     });
     flags.fold(0, |all, flag| all | flag as u64)

@@ -142,14 +142,16 @@ unsafe extern "C" fn launch(
             local,
         };
         let (queue, kernel): (&Queue<Emulator>, &Kernel) = (object(queue), object(kernel));
-        if queue.is_unordered && !kernel.about().channels.is_empty() && !event.is_null() {
+        let about = kernel.about();
+        let waits = !about.channels.is_empty() || about.arguments.iter().any(|a| a.is_pipe());
+        if queue.is_unordered && waits && !event.is_null() {
             return begin(kernel, &sizes, event);
         }
         done(enqueue(kernel, &sizes), event)
     }
 }
 
-/// Launches a kernel with channels that others of its queue may wait for.
+/// Launches a kernel with channels or pipes that others of its queue may wait for.
 ///
 /// # Safety
 /// As [`enqueue`]; `event` is writable.
@@ -297,6 +299,7 @@ impl Block {
             words: range.words().collect(),
             buffers: Vec::new(),
         };
+        let mut pipes = Vec::new();
         for (at, (arg, argument)) in args.iter().zip(&about.arguments).enumerate() {
             match arg {
                 Arg::Nothing => return Err(CL_INVALID_KERNEL_ARGS),
@@ -309,9 +312,21 @@ impl Block {
                     let is_constant = argument.address == Address::Constant;
                     // SAFETY: the caller's promise.
                     let mem = (*raw != 0).then(|| unsafe { &*(*raw as *const Mem) });
+                    check_pipe(argument, mem)?;
+                    if argument.is_pipe() {
+                        pipes.push((*raw, &argument.access));
+                    }
                     block.push_buffer(at, mem, is_constant);
                 }
             }
+        }
+        // "A kernel cannot read from and write to the same pipe object" (OpenCL C 2.0, 6.13.16.8).
+        let has_both = |(raw, access): &(usize, &String)| {
+            let mut others = pipes.iter();
+            others.any(|(other, its)| other == raw && its != access)
+        };
+        if pipes.iter().any(has_both) {
+            return Err(CL_INVALID_KERNEL_ARGS);
         }
         Ok(block)
     }
@@ -346,6 +361,18 @@ impl Block {
             }
         });
         buffers.collect()
+    }
+}
+
+/// Checks that a pipe is passed for a pipe, of the packets that the kernel uses.
+fn check_pipe(argument: &manifest::Argument, mem: Option<&Mem>) -> Result<()> {
+    let packet_bytes = mem.and_then(|mem| mem.packet_bytes).map(u64::from);
+    match (argument.is_pipe(), packet_bytes) {
+        (false, None) => Ok(()),
+        (false, Some(_)) => Err(CL_INVALID_ARG_VALUE),
+        (true, None) => Err(CL_INVALID_MEM_OBJECT),
+        (true, Some(bytes)) if [0, bytes].contains(&argument.packet_bytes) => Ok(()),
+        (true, Some(_)) => Err(CL_INVALID_ARG_VALUE),
     }
 }
 

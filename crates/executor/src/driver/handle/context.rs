@@ -79,6 +79,18 @@ impl Context {
         Ok(Mem::own(self.driver, mem))
     }
 
+    /// `clCreatePipe`.
+    pub fn pipe(&self, packet_bytes: u32, packets: u32) -> Result<Mem> {
+        // SAFETY: the context is live; a pipe has no properties.
+        let mem = unsafe {
+            create!(
+                self.driver,
+                clCreatePipe(self.raw, 0, packet_bytes, packets, std::ptr::null())
+            )?
+        };
+        Ok(Mem::own(self.driver, mem))
+    }
+
     /// `clCreateSamplerWithProperties`, by `clCreateSampler` where the driver lacks it.
     pub fn sampler(&self, properties: &[u64]) -> Result<Sampler> {
         if properties.len().is_multiple_of(2) || properties.last() != Some(&0) {
