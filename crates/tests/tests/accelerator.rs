@@ -332,6 +332,24 @@ fn test_kernels_with_channels_join_a_task_that_others_wait_for() {
 }
 
 #[test]
+fn test_kernels_with_pipes_join_a_task_that_others_wait_for() {
+    let daemon = daemon_with(&[]);
+    tenants(&daemon, &["red", "blue"]);
+    let running = ["red", "blue"].map(|tenant| {
+        let mut command = through(&daemon, tenant, compile("pipes"));
+        let modes = ["queues", "out_of_order"].repeat(3);
+        command.arg("emulated").args(modes);
+        Running::start(command)
+    });
+    for running in running {
+        let answer = running.finish().ok();
+        let right = answer.out.lines();
+        let right = right.filter(|l| *l == "together wrong 0 status 0");
+        assert_eq!(right.count(), 6, "{answer:?}");
+    }
+}
+
+#[test]
 fn test_an_image_comes_back_and_a_damaged_one_is_refused() {
     let answer = run(&daemon_with(&[]), &["image"]);
     assert_eq!(answer.number("same"), Some(1), "{answer:?}");

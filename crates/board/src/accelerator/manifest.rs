@@ -191,6 +191,11 @@ impl Manifest {
 }
 
 impl Kernel {
+    /// Whether it has pipes.
+    pub fn has_pipes(&self) -> bool {
+        self.arguments.iter().any(Argument::is_pipe)
+    }
+
     fn check(&self) -> Result<(), String> {
         let words = self.arguments.iter().map(|argument| argument.words);
         let words = words.fold(LAUNCH_WORDS, u64::saturating_add);

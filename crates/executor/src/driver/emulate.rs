@@ -20,6 +20,7 @@
 //! | [`program`] | programs |
 //! | [`kernel`] | kernels and their arguments |
 //! | [`launch`] | launches |
+//! | [`polling`] | kernels with pipes, which may wait for others |
 //! | [`simulation`] | kernels that run at the same time, and their channels |
 
 pub(in crate::driver) mod compiler;
@@ -27,6 +28,7 @@ pub(in crate::driver) mod device;
 pub(in crate::driver) mod kernel;
 pub(in crate::driver) mod launch;
 pub(in crate::driver) mod library;
+mod polling;
 pub(in crate::driver) mod program;
 pub(in crate::driver) mod simulation;
 pub mod tools;

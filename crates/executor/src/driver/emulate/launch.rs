@@ -3,6 +3,7 @@
 use super::device::{Emulator, CLOCK_HZ, LOCAL_BYTES};
 use super::kernel::{local_bytes, Arg, Kernel};
 use super::library::{Buffer, State};
+use super::polling::Polling;
 use super::program::{Circuits, Emulated};
 use super::simulation::{Circuit, End, Launch};
 use crate::driver::builtin::memory::Piece;
@@ -143,7 +144,7 @@ unsafe extern "C" fn launch(
         };
         let (queue, kernel): (&Queue<Emulator>, &Kernel) = (object(queue), object(kernel));
         let about = kernel.about();
-        let waits = !about.channels.is_empty() || about.arguments.iter().any(|a| a.is_pipe());
+        let waits = !about.channels.is_empty() || about.has_pipes();
         if queue.is_unordered && waits && !event.is_null() {
             return begin(kernel, &sizes, event);
         }
@@ -170,10 +171,12 @@ unsafe fn begin(kernel: &Kernel, sizes: &Sizes, event: *mut cl_event) -> cl_int 
     let (check, output) = (cancel::check(), output::of_thread());
     let own = Arc::new(Event::default());
     let ending = own.clone();
+    let polling = Polling::begin(&about);
     let work = move || {
         let is_cancelled = || check.as_ref().is_some_and(|check| check());
         let ran = run_here(&emulated, &about, block, output, &is_cancelled);
         LAUNCHES.fetch_sub(1, Ordering::Relaxed);
+        drop(polling);
         ending.finish(ran.map(|took| times(monotonic_ns(), took)));
     };
     let name = format!("kernel {}", kernel.name);
@@ -233,6 +236,7 @@ impl Sizes {
 pub unsafe fn enqueue(kernel: &Kernel, sizes: &Sizes) -> Result<(u64, u64)> {
     // SAFETY: the caller's promise.
     let block = unsafe { prepare(kernel, sizes)? };
+    let _polling = Polling::begin(kernel.about());
     match &kernel.executable.circuits {
         Circuits::Library(emulated) => {
             let output = output::of_thread();

@@ -14,6 +14,7 @@ mod failures;
 mod tests;
 
 use super::library::{Library, Run, State, Timing};
+use super::polling::kernels_poll;
 use crate::driver::builtin::LogLimit;
 use crate::driver::output::Output;
 use baltra_board::accelerator::manifest::{Channel, Kernel};
@@ -47,7 +48,7 @@ static WAITS: LogLimit = LogLimit::new();
 
 /// Whether kernels of this process wait for others to be launched.
 pub fn kernels_wait() -> bool {
-    WAITING.load(Ordering::Acquire) > 0
+    WAITING.load(Ordering::Acquire) > 0 || kernels_poll()
 }
 
 /// The end of a launch.
