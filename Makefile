@@ -40,7 +40,7 @@ miri: ## the ring under miri, if a nightly toolchain has it
 integration: ## tests with real daemons, drivers and programs
 	@scripts/test.sh integration
 
-fuzz: ## fuzzes each decoder for 10 s (BALTRA_FUZZ_SECONDS)
+fuzz: ## fuzzes each decoder for 3 s (BALTRA_FUZZ_SECONDS)
 	@scripts/test.sh fuzz
 
 test-kills: ## kills executors, clients, managers and connections during live moves, 60 times each (BALTRA_KILLS)
@@ -65,7 +65,7 @@ test-hdl: ## unit benches and proofs of the board's modules
 test-live: ## tests the board's live model with Linux' TCP, curl and hostile frames (root)
 	@scripts/test.sh live
 
-test-board: ## the same, also of the lean board (root)
+test-board: ## the same, also of the lean board and of boards without clock gates and with two regions (root)
 	@scripts/test.sh board
 
 test-vm: ## tests the VM door with two real guests under QEMU

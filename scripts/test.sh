@@ -6,7 +6,7 @@
 # Other groups, all but the first as root:
 #   messages-boards messages between processes and boards: all collectives, all transports
 #   live            the live board with Linux' TCP
-#   board           live, and the same on the lean board
+#   board           live, the same on the lean board, and the boards without clock gates and with two regions
 #   kubernetes-api  chart, webhook and controllers on an API server that is built from source and kept in target/kubernetes
 #   kubernetes      kubernetes-api, and a real node with the tutorial
 #   packages        the packages, installed in a fresh Debian, which is kept in target/packages-test; programs and
@@ -206,7 +206,7 @@ group() {
             ;;
         fuzz)
             built
-            run fuzz env BALTRA_FUZZ_SECONDS="${BALTRA_FUZZ_SECONDS:-10}" scripts/run_tests.py "$tests" --only '*/fuzz'
+            run fuzz env BALTRA_FUZZ_SECONDS="${BALTRA_FUZZ_SECONDS:-3}" scripts/run_tests.py "$tests" --only '*/fuzz'
             ;;
         integration | integration-more)
             built
@@ -246,10 +246,6 @@ group() {
             run prove-record hdl/formal/prove_test.py
             run prove hdl/formal/prove.py ${all_proofs:+--all}
             run board-host hdl/board/tests/host_test.py
-            run board-ungated make -s -C hdl/board ungated
-            run board-gates hdl/board/tests/gates_test.py
-            run board-two-regions make -s -C hdl/board REGIONS=2
-            run board-two-regions-host env BOARD=board-2-regions hdl/board/tests/host_test.py
             compile
             run board-device hdl/board/tests/device_test.py
             run board-launch hdl/board/tests/launch_test.py
@@ -291,6 +287,10 @@ group() {
             ;;
         board)
             group live
+            run board-ungated make -s -C hdl/board ungated
+            run board-gates hdl/board/tests/gates_test.py
+            run board-two-regions make -s -C hdl/board REGIONS=2
+            run board-two-regions-host env BOARD=board-2-regions hdl/board/tests/host_test.py
             run board-lean make -s -C hdl/board lean
             live board-lean board connections frames
             ;;

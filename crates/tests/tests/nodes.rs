@@ -383,7 +383,7 @@ fn forwarders(daemon: &Daemon) -> Vec<u32> {
 /// How often each process is killed: `BALTRA_KILLS`.
 fn kills() -> usize {
     let times = std::env::var("BALTRA_KILLS");
-    times.map_or(3, |times| times.parse().expect("BALTRA_KILLS is a number"))
+    times.map_or(2, |times| times.parse().expect("BALTRA_KILLS is a number"))
 }
 
 /// What ends at a random moment of a move.
