@@ -1,11 +1,13 @@
 /* Kernels that exchange packets of pipes (OpenCL 2.0), built from source; prints what they return.
  * The first argument selects the device by its name. */
+#define _POSIX_C_SOURCE 200809L
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
 #undef CL_TARGET_OPENCL_VERSION
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "clu.h"
 
@@ -182,6 +184,14 @@ static void errors(void) {
   printf("both %d\n", end("both", start(queue, both, 1, 1)));
 }
 
+/* Holds a pipe until it is killed. */
+static void keeps(void) {
+  pipe_of(4, 4);
+  printf("has a pipe\n");
+  fflush(stdout);
+  for (;;) pause();
+}
+
 int main(int argc, char **argv) {
   if (argc < 3) return EXIT_USAGE;
   clu_open(&cl, argv[1]);
@@ -198,6 +208,7 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[i], "queues")) together(0);
     if (!strcmp(argv[i], "out_of_order")) together(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
     if (!strcmp(argv[i], "errors")) errors();
+    if (!strcmp(argv[i], "keeps")) keeps();
   }
   return 0;
 }

@@ -350,6 +350,20 @@ fn test_kernels_with_pipes_join_a_task_that_others_wait_for() {
 }
 
 #[test]
+fn test_a_session_with_a_pipe_stays() {
+    let daemon = daemon_with(&[]);
+    let mut command = through(&daemon, "", compile("pipes"));
+    command.args(["emulated", "keeps"]);
+    let mut running = Running::start(command);
+    running.wait_line("has a pipe");
+    let listed = daemon.text(&["session", "ls", "--json"]).unwrap();
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed[0]["can_move"], false, "{listed}");
+    let obstacle = "it has a pipe, whose contents stay on the device";
+    assert_eq!(listed[0]["obstacle"], obstacle);
+}
+
+#[test]
 fn test_an_image_comes_back_and_a_damaged_one_is_refused() {
     let answer = run(&daemon_with(&[]), &["image"]);
     assert_eq!(answer.number("same"), Some(1), "{answer:?}");
