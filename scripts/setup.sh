@@ -166,3 +166,6 @@ if [[ -n $missing ]]; then
     echo "$pin" >> "$venv/.pins"
   done
 fi
+
+# Compilers of kernels that are confined read what the first one leaves here, if the folder is there when they begin.
+[[ -z ${wanted[board]:-}${wanted[test]:-} ]] || mkdir -p "$root/target/emulate"

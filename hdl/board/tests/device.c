@@ -47,6 +47,16 @@ static cl_device_id device_of(cl_device_type type) {
   return device;
 }
 
+/* Prints the log of a failed build. */
+static void build(cl_program program, cl_device_id device) {
+  cl_int code = clBuildProgram(program, 1, &device, "", NULL, NULL);
+  char log[4096] = "";
+  if (code != CL_SUCCESS &&
+      clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, sizeof log, log, NULL) == CL_SUCCESS)
+    fprintf(stderr, "%s", log);
+  OK(code);
+}
+
 static void sobel(int image, const char *path, size_t width, size_t height) {
   cl_int e;
   size_t bytes, count = width * height;
@@ -62,7 +72,7 @@ static void sobel(int image, const char *path, size_t width, size_t height) {
   cl_program program = image ? clCreateProgramWithBinary(context, 1, &device, &bytes, &binary, NULL, &e)
                              : clCreateProgramWithSource(context, 1, &source, NULL, &e);
   OK(e);
-  OK(clBuildProgram(program, 1, &device, "", NULL, NULL));
+  build(program, device);
   cl_kernel kernel = clCreateKernel(program, "sobel", &e);
   OK(e);
   cl_mem body = clCreateBuffer(context, CL_MEM_READ_ONLY, count, NULL, &e);
@@ -145,7 +155,7 @@ static void facts(const char *path) {
   OK(e);
   OK(status);
   CHECK(!clCreateKernel(program, "echo", &e) && e == CL_INVALID_PROGRAM_EXECUTABLE);
-  OK(clBuildProgram(program, 1, &device, "", NULL, NULL));
+  build(program, device);
   CHECK(!clCreateKernel(program, "nothing", &e) && e == CL_INVALID_KERNEL_NAME);
   size_t size;
   OK(clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL));
@@ -221,7 +231,7 @@ static void compiled(const char *path) {
   const char *source = kernels;
   cl_program program = clCreateProgramWithSource(context, 1, &source, NULL, &e);
   OK(e);
-  OK(clBuildProgram(program, 1, &device, "", NULL, NULL));
+  build(program, device);
   cl_kernel place = clCreateKernel(program, "place", &e);
   OK(e);
   cl_kernel put = clCreateKernel(program, "put", &e);
@@ -264,7 +274,7 @@ static void compiled(const char *path) {
   const unsigned char *image = file(path, &bytes);
   cl_program echo = clCreateProgramWithBinary(context, 1, &device, &bytes, &image, NULL, &e);
   OK(e);
-  OK(clBuildProgram(echo, 1, &device, "", NULL, NULL));
+  build(echo, device);
   cl_kernel kernel = clCreateKernel(echo, "echo", &e);
   OK(e);
   cl_mem answer = clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof result, NULL, &e);
@@ -285,7 +295,7 @@ static void compiled(const char *path) {
   const unsigned char *again = binary;
   cl_program second = clCreateProgramWithBinary(context, 1, &device, &length, &again, NULL, &e);
   OK(e);
-  OK(clBuildProgram(second, 1, &device, "", NULL, NULL));
+  build(second, device);
   binary[length - 1] ^= 1;
   CHECK(!clCreateProgramWithBinary(context, 1, &device, &length, &again, NULL, &e) && e == CL_INVALID_BINARY);
 }
@@ -301,7 +311,7 @@ static void endless(void) {
   const char *source = "kernel void endless(global volatile uint *x) { while (x[0] == 0) x[1]++; }";
   cl_program program = clCreateProgramWithSource(context, 1, &source, NULL, &e);
   OK(e);
-  OK(clBuildProgram(program, 1, &device, "", NULL, NULL));
+  build(program, device);
   cl_kernel kernel = clCreateKernel(program, "endless", &e);
   OK(e);
   cl_uint zeros[2] = {0, 0};

@@ -10,7 +10,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::UNIX_EPOCH;
 
 /// The compiler of models and the harness: the one that compiles kernels.
 const COMPILER: &str = "clang++-16";
@@ -69,13 +68,20 @@ impl Build<'_> {
     }
 
     /// A file that is compiled once for all libraries, beside the tree if that is writable.
-    fn compiled_once(&self, source: &Path, name: &str, options: &[&str]) -> Result<PathBuf> {
+    /// `is_usable`: whether one that is there will do.
+    fn compiled_once(
+        &self,
+        source: &Path,
+        name: &str,
+        options: &[&str],
+        is_usable: impl Fn(&Path) -> bool,
+    ) -> Result<PathBuf> {
         let mut folder = self.tree.join("../target/emulate");
         let _ = fs::create_dir_all(&folder);
         let modified = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
         let mut object = folder.join(name);
         let times = modified(&object).zip(modified(source));
-        if times.is_some_and(|(object, source)| object > source) {
+        if times.is_some_and(|(object, source)| object > source) && is_usable(&object) {
             return Ok(object);
         }
         // A confined compiler may only read the shared folder.
@@ -94,21 +100,35 @@ impl Build<'_> {
 
     /// Verilator's runtime as objects.
     fn runtime(&self) -> Result<Vec<PathBuf>> {
+        // One that another compiler has made since this one was confined cannot be opened.
+        let is_usable = |object: &Path| fs::File::open(object).is_ok();
         let object = |name: &str| {
             let source = self.include.join(format!("{name}.cpp"));
-            self.compiled_once(&source, &format!("{name}.o"), &["-O2", "-c"])
+            let options = ["-O2", "-c"];
+            self.compiled_once(&source, &format!("{name}.o"), &options, is_usable)
         };
         RUNTIME.into_iter().map(object).collect()
     }
 
-    /// Headers of models and the harness. The compiler refuses them once Verilator's have changed,
-    /// hence the name.
+    /// Headers of models and the harness.
     fn headers(&self) -> Result<PathBuf> {
         let source = self.tree.join("common/sim/precompiled.hpp");
-        let changed = fs::metadata(self.include.join("verilated.h"))?.modified()?;
-        let changed = changed.duration_since(UNIX_EPOCH)?.as_secs();
         let options = ["-O1", "-fpch-instantiate-templates", "-x", "c++-header"];
-        self.compiled_once(&source, &format!("precompiled-{changed}.pch"), &options)
+        // The compiler refuses them once it, or a header, has changed.
+        let empty = self.work.join("empty.cc");
+        fs::write(&empty, "")?;
+        let is_usable = |headers: &Path| {
+            let mut command = self.with_headers(headers);
+            run(command.arg("-fsyntax-only").arg(&empty)).is_ok()
+        };
+        self.compiled_once(&source, "precompiled.pch", &options, is_usable)
+    }
+
+    /// The compiler with precompiled headers.
+    fn with_headers(&self, headers: &Path) -> Command {
+        let mut command = self.cxx();
+        command.args(["-O1", "-include-pch"]).arg(headers);
+        command
     }
 
     /// Verilates a kernel; returns the files of the model.
@@ -174,9 +194,7 @@ impl Build<'_> {
                     for source in part {
                         let folder = source.parent().unwrap_or(self.work);
                         run(self
-                            .cxx()
-                            .args(["-O1", "-include-pch"])
-                            .arg(headers)
+                            .with_headers(headers)
                             .arg("-c")
                             .arg("-I")
                             .arg(folder)
