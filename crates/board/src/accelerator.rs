@@ -24,6 +24,10 @@ use sha2::{Digest, Sha256};
 /// Maximum size of an image, and of its library.
 pub const BYTES_MAX: usize = 256 << 20;
 
+/// Bytes of a pipe in memory before its first packet. The first two words are the numbers of its
+/// packets and of a packet's bytes (`crates/hls/opencl/baltra_pipes.h`).
+pub const PIPE_HEADER_BYTES: u64 = 384;
+
 const MAGIC: &[u8; 4] = b"BLAC";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 40;

@@ -3,12 +3,10 @@
 use super::objects::{Memory, Place};
 use super::Session;
 use crate::driver::Code;
+use baltra_board::accelerator::PIPE_HEADER_BYTES;
 use baltra_opencl::*;
 use baltra_wire::{Id, PipeShape};
 use std::sync::Arc;
-
-/// Bytes of a pipe's header on the executor's own devices, which are charged as well.
-const HEADER_BYTES: u64 = 384;
 
 impl Session {
     /// `clCreatePipe`.
@@ -22,7 +20,8 @@ impl Session {
             return Err(CL_INVALID_PIPE_SIZE);
         }
         let bytes = u64::from(packet_bytes) * u64::from(packets);
-        let charge = self.charge(bytes + HEADER_BYTES)?;
+        // Other drivers have no or other headers.
+        let charge = self.charge(bytes + PIPE_HEADER_BYTES)?;
         let mem = self.allocate(|| context.context.pipe(packet_bytes, packets))?;
         Ok(Arc::new(Memory {
             is_pipe: true,

@@ -1,5 +1,6 @@
 //! Channels between kernels of a program, which run at the same time.
 
+use crate::kernels::{bytes, Bytes};
 use crate::launch::{Argument, End, Launch, Program};
 use std::sync::OnceLock;
 
@@ -18,17 +19,6 @@ fn launch<'a, 'b>(name: &'a str, arguments: &'a mut [Argument<'b>]) -> Launch<'a
         sizes: [[1; 3], [0; 3], [1; 3]],
         arguments,
     }
-}
-
-fn bytes(numbers: &[i32]) -> Vec<u8> {
-    numbers.iter().flat_map(|n| n.to_le_bytes()).collect()
-}
-
-fn numbers(bytes: &[u8]) -> Vec<i32> {
-    let parts = bytes.chunks(4);
-    parts
-        .map(|part| i32::from_le_bytes(part.try_into().unwrap()))
-        .collect()
 }
 
 #[test]
@@ -65,13 +55,13 @@ fn test_elements_of_all_types_arrive_in_order() {
     let mut sum = 0;
     for (i, x) in input.iter().enumerate() {
         sum += x;
-        let found = &numbers(&out)[4 * i..4 * i + 3];
+        let found = &i32::read(&out)[4 * i..4 * i + 3];
         assert_eq!(
             found,
             [*x, sum, i32::from(*x as i16) + i32::from((4 * x) as i16)],
             "{i}"
         );
-        let vector = numbers(&odd)[4 * i..4 * i + 4].to_vec();
+        let vector = i32::read(&odd)[4 * i..4 * i + 4].to_vec();
         let vector: Vec<f32> = vector.iter().map(|n| f32::from_bits(*n as u32)).collect();
         let expected = match x & 1 {
             1 => [*x as f32, sum as f32, i as f32, -1.0],
@@ -95,7 +85,7 @@ fn test_kernels_that_depend_on_each_others_elements_make_progress() {
     );
     assert!(outcomes.iter().all(|o| o.end == End::Done));
     let mut x = 1_u8;
-    for (i, found) in numbers(&out).into_iter().enumerate() {
+    for (i, found) in i32::read(&out).into_iter().enumerate() {
         let answer = i32::from(x) * 3 + 1;
         assert_eq!(found, answer, "{i}");
         x = answer as u8;
@@ -114,9 +104,9 @@ fn test_elements_stay_until_they_are_read_by_a_later_launch() {
     let outcomes = program().run_together(CYCLES, vec![launch("offer", &mut offer), later]);
     assert!(outcomes.iter().all(|o| o.end == End::Done));
     // A channel of depth 8 holds at least 8.
-    let accepted = numbers(&accepted)[0];
+    let accepted = i32::read(&accepted)[0];
     assert!((8..30).contains(&accepted), "{accepted}");
-    assert_eq!(numbers(&out), [100, 101, 102, 103, 104, 105, 106, 107, 0]);
+    assert_eq!(i32::read(&out), [100, 101, 102, 103, 104, 105, 106, 107, 0]);
 }
 
 #[test]
@@ -127,8 +117,8 @@ fn test_attempts_fail_while_a_channel_is_empty() {
     let launches = vec![launch("offer", &mut offer), launch("poll", &mut poll)];
     let outcomes = program().run_together(CYCLES, launches);
     assert!(outcomes.iter().all(|o| o.end == End::Done));
-    assert_eq!(numbers(&accepted), [5]);
-    assert_eq!(numbers(&out)[..5], [100, 101, 102, 103, 104]);
+    assert_eq!(i32::read(&accepted), [5]);
+    assert_eq!(i32::read(&out)[..5], [100, 101, 102, 103, 104]);
 }
 
 #[test]
@@ -163,7 +153,7 @@ fn test_a_fence_shows_what_was_written_before_an_element() {
     let outcomes = program().run_together(CYCLES, launches);
     assert!(outcomes.iter().all(|o| o.end == End::Done));
     let mut total = 0;
-    for (part, found) in numbers(&out).into_iter().enumerate() {
+    for (part, found) in i32::read(&out).into_iter().enumerate() {
         total += (10 * part..10 * part + 10)
             .map(|i| 3 * i as i32 + 1)
             .sum::<i32>();

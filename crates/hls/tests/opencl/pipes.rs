@@ -1,5 +1,6 @@
 //! Pipes between kernels, which run one after the other or at the same time.
 
+use crate::kernels::{bytes, Bytes};
 use crate::launch::{Argument, End, Launch, Outcome, Program};
 use std::sync::OnceLock;
 
@@ -19,17 +20,6 @@ fn pipe(packets: u32, bytes: u32) -> Vec<u8> {
     memory[..4].copy_from_slice(&packets.to_le_bytes());
     memory[4..8].copy_from_slice(&bytes.to_le_bytes());
     memory
-}
-
-fn bytes(numbers: &[i32]) -> Vec<u8> {
-    numbers.iter().flat_map(|n| n.to_le_bytes()).collect()
-}
-
-fn numbers(bytes: &[u8]) -> Vec<i32> {
-    let parts = bytes.chunks(4);
-    parts
-        .map(|part| i32::from_le_bytes(part.try_into().unwrap()))
-        .collect()
 }
 
 /// Launches of `items` work-items in groups of `group`, one after the other or at the same time.
@@ -81,8 +71,8 @@ fn test_packets_stay_until_a_later_launch_reads_them() {
         );
         let mut expected = input[..fits].to_vec();
         expected.resize(COUNT, -1);
-        assert_eq!(numbers(&out), expected, "{packets}");
-        assert_eq!(numbers(&refused), [(COUNT - fits) as i32]);
+        assert_eq!(i32::read(&out), expected, "{packets}");
+        assert_eq!(i32::read(&refused), [(COUNT - fits) as i32]);
         if fits == COUNT {
             for outcome in &outcomes {
                 println!("{} cycles for {COUNT} packets", outcome.cycles);
@@ -124,7 +114,7 @@ fn test_kernels_that_run_at_the_same_time_wait_for_each_other() {
             ],
         );
         println!("{packets}: {} cycles", outcomes[1].cycles);
-        assert_eq!(numbers(&out), input, "{packets}");
+        assert_eq!(i32::read(&out), input, "{packets}");
     }
 }
 
@@ -212,8 +202,8 @@ fn test_reservations_become_visible_in_their_order_when_all_are_committed() {
             ),
         ],
     );
-    assert_eq!(numbers(&out), [3, 2, 0, 0, 5, 8]);
-    assert_eq!(numbers(&taken), [5, 2, 12, 11, 10, 1, 2, 8]);
+    assert_eq!(i32::read(&out), [3, 2, 0, 0, 5, 8]);
+    assert_eq!(i32::read(&taken), [5, 2, 12, 11, 10, 1, 2, 8]);
 }
 
 #[test]
@@ -241,7 +231,7 @@ fn test_a_work_group_shares_a_reservation() {
     let mut expected: Vec<i32> = input[..8].iter().rev().copied().collect();
     expected.extend(input[8..16].iter().rev());
     expected.resize(COUNT, -1);
-    assert_eq!(numbers(&out), expected);
+    assert_eq!(i32::read(&out), expected);
 }
 
 #[test]

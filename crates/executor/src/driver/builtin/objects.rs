@@ -4,6 +4,7 @@
 use super::memory::{DeviceMemory, Piece, ALIGNMENT};
 use super::{give, give_or_refuse, object, Builtin, Device};
 use crate::driver::cancel;
+use baltra_board::accelerator::PIPE_HEADER_BYTES;
 use baltra_opencl::*;
 use baltra_ring::{Locked, Range};
 use std::ffi::{c_char, c_void};
@@ -278,9 +279,6 @@ unsafe extern "C" fn create_buffer<T: Builtin>(
     }
 }
 
-/// Bytes of a pipe before its first packet; the first word has the numbers of its packets and of a
-/// packet's bytes (`crates/hls/opencl/baltra_pipes.h`).
-const PIPE_HEADER_BYTES: u64 = 384;
 /// Bytes of the largest packet.
 pub const PACKET_BYTES_MAX: u32 = 1024;
 
