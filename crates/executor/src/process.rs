@@ -487,6 +487,7 @@ impl Server {
                 let image = fds.into_iter().next();
                 self.shared.images.fetched(call, error, image);
             }
+            Ok(Some((ToExecutor::Budget { slot }, fds))) => self.shared.join_budget(slot, fds),
             // Sent to forwarders only.
             Ok(Some((ToExecutor::Reach { .. }, _))) => {}
             Ok(Some((ToExecutor::Drain, _))) => self.draining = true,

@@ -10,10 +10,12 @@ use crate::session::pinning::Pinning;
 use crate::session::residence::{Residence, Room};
 use crate::session::slices::Slices;
 use crate::traces::Traces;
+use anyhow::Context as _;
 use baltra_opencl::CL_DEVICE_GLOBAL_MEM_SIZE;
+use baltra_ring::budget::{Budget, Member};
 use baltra_sandbox::Sandbox;
 use baltra_wire::DeviceDescription;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +23,9 @@ use std::time::Duration;
 /// Long enough for a client that enqueues again as soon as a command completes; the spinning thread
 /// yields.
 const SPIN_US: u64 = 50;
+
+/// [`Options::peer_patience`]. A kernel that runs for longer may use the memory.
+const PEER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long commands of an ended session may continue while other sessions use the process, unless
 /// [`Options::orphan`] is set: ending the process ends
@@ -77,6 +82,9 @@ pub struct Options {
     /// Bytes that objects may take on the device together, with `memory_overcommit`; `None`: most
     /// of its memory.
     pub memory_bytes: Option<u64>,
+    /// After this time without progress, another executor of the device that was asked for memory
+    /// keeps it.
+    pub peer_patience: Duration,
     /// How long a waiting tenant waits for the slices of a long launch, at most; zero: launches stay
     /// whole.
     pub slice: Duration,
@@ -103,6 +111,7 @@ impl Options {
             contended: None,
             memory_overcommit: 1,
             memory_bytes: None,
+            peer_patience: PEER_PATIENCE,
             slice: Duration::ZERO,
         }
     }
@@ -209,6 +218,20 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Shares the device's memory with its other executors.
+    pub fn join_budget(&self, slot: u32, fds: Vec<OwnedFd>) {
+        let (Some(residence), Some(page)) = (&self.residence, fds.first()) else {
+            return;
+        };
+        match Budget::map(page).map(|budget| Member::new(budget, slot as usize)) {
+            Ok(Some(member)) => residence.join(member),
+            Ok(None) => tracing::error!(slot, "the memory's budget has no such slot"),
+            Err(error) => tracing::error!(%error, "cannot map the memory's budget"),
+        }
+    }
+}
+
 /// With `memory_overcommit`, the objects that may leave the device.
 fn open_residence(
     options: &Options,
@@ -233,7 +256,12 @@ fn open_residence(
         total_bytes = room.total_bytes,
         "objects may leave the device's memory"
     );
-    Ok(Some(Arc::new(Residence::new(context, queue, pins, room))))
+    let residence = Residence::new(context, queue, pins, room, options.peer_patience);
+    let residence = Arc::new(residence.context("cannot make a page for the memory's budget")?);
+    residence
+        .serve_peers()
+        .context("cannot start the thread that frees memory")?;
+    Ok(Some(residence))
 }
 
 /// The host's memory; unlimited if it is unknown.

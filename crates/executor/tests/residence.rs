@@ -3,13 +3,15 @@
 mod common;
 
 use baltra_opencl::*;
+use baltra_ring::budget::{Budget, Member};
 use baltra_wire::{
     Arg, Backing, Control, Direction, Id, ImageFormat, ImageShape, Limits, Operation, Payload,
     Region,
 };
 use common::{Peer, Queue, PATIENCE};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 /// Bytes that objects may take on the device.
@@ -532,6 +534,128 @@ fn test_random_programs_that_exceed_the_device_compute_the_right_bytes() {
         for (seed, properties) in [(1, 0), (2, UNORDERED), (3, 0), (4, UNORDERED)] {
             scope.spawn(move || run_at_random(seed, properties, 400));
         }
+    });
+    wait_until("objects are left", || books() == (0, 0));
+}
+
+/// A budget with another executor, as which the test acts.
+struct Neighbour {
+    budget: Budget,
+    member: Arc<Member>,
+}
+
+impl Neighbour {
+    fn new() -> Neighbour {
+        let (budget, _) = Budget::create().unwrap();
+        let [own, other] = [0, 1].map(|slot| Member::new(budget.clone(), slot).unwrap());
+        let residence = common::shared().residence.clone();
+        residence.unwrap().join(own);
+        Neighbour {
+            budget,
+            member: Arc::new(other),
+        }
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        self.budget.clear(1);
+    }
+}
+
+/// The bytes that the other executor is asked for.
+fn wanted(other: &Member) -> u64 {
+    let started = Instant::now();
+    loop {
+        match other.wait_wanted(Duration::from_secs(1)) {
+            0 => assert!(started.elapsed() < PATIENCE, "it is asked for nothing"),
+            bytes => return bytes,
+        }
+    }
+}
+
+#[test]
+fn test_another_executor_is_asked_for_memory() {
+    let _alone = alone();
+    let neighbour = Neighbour::new();
+    let other = &neighbour.member;
+    let mut program = Program::new(0);
+    other.publish(7 * MIB, MIB, 7 * MIB, 0);
+    let first = program.buffer(3 * MIB);
+    wait_until("there is no room", || books() == (0, 3 * MIB));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(wanted(other), 2 * MIB);
+            other.publish(5 * MIB, MIB, 7 * MIB, 0);
+            other.answer();
+        });
+        program.write(first, &[1; 64]);
+    });
+    assert_eq!(books().0, 3 * MIB);
+    // One that does not answer keeps its memory, and idle objects of this executor leave.
+    let second = program.buffer(2 * MIB);
+    program.write(second, &[2; 64]);
+    assert_eq!(books().0, 2 * MIB);
+    // One that ends while it has the lead delays others only until its slot is cleared.
+    std::mem::forget(other.lead().unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            neighbour.budget.clear(1);
+        });
+        program.write(first, &[3; 64]);
+    });
+    assert_eq!(books().0, 5 * MIB);
+    assert_eq!(program.read(first, 64), [3; 64]);
+    assert_eq!(program.read(second, 64), [2; 64]);
+    // All together, the executors have as many bytes of objects as one alone could.
+    other.publish(0, 0, 24 * MIB - 5 * MIB, 0);
+    let third = program.buffer(MIB);
+    assert_eq!(
+        program.status_of_add(third),
+        CL_MEM_OBJECT_ALLOCATION_FAILURE
+    );
+    program.end();
+}
+
+#[test]
+fn test_random_programs_yield_memory_to_another_executor() {
+    let _alone = alone();
+    let neighbour = Neighbour::new();
+    let other = &neighbour.member;
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let greedy = scope.spawn(|| {
+            let (mut random, mut freed) = (Random(5), 0);
+            while !done.load(Ordering::Relaxed) {
+                let Some(lead) = other.lead() else {
+                    std::thread::yield_now();
+                    continue;
+                };
+                let bytes = random.below(8) * MIB;
+                let missing = (other.taken().resident + bytes).saturating_sub(DEVICE_BYTES);
+                if missing > 0 {
+                    lead.ask(0, missing);
+                    wait_until("it answers", || !lead.awaits(0));
+                    freed += 1;
+                }
+                other.publish(bytes, 0, bytes, 0);
+                drop(lead);
+                while other.wait_wanted(Duration::from_millis(1)) > 0 {
+                    other.publish(0, 0, 0, 0);
+                    other.answer();
+                }
+            }
+            other.publish(0, 0, 0, 0);
+            freed
+        });
+        std::thread::scope(|scope| {
+            for (seed, properties) in [(11, 0), (12, UNORDERED), (13, 0)] {
+                scope.spawn(move || run_at_random(seed, properties, 300));
+            }
+        });
+        done.store(true, Ordering::Relaxed);
+        assert!(greedy.join().unwrap() > 0);
     });
     wait_until("objects are left", || books() == (0, 0));
 }

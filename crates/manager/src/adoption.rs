@@ -160,7 +160,9 @@ impl Node {
         if !is_current {
             let _ = process.send(&ToExecutor::Drain, &[]);
         }
-        device.send_image(&process);
+        if is_current {
+            device.introduce(id, &process);
+        }
         let node = self.clone();
         std::thread::Builder::new()
             .name(format!("executor-{pid}"))

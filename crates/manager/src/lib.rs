@@ -11,6 +11,7 @@
 pub mod accept;
 pub mod accounts;
 mod adoption;
+mod budget;
 pub mod configuration;
 mod control;
 pub mod drivers;

@@ -1,6 +1,7 @@
 //! State shared by the manager's threads: devices, sessions, tenants, accounts.
 
 use crate::accounts::{Accounts, Metered};
+use crate::budget::Budget;
 use crate::configuration::Configuration;
 use crate::drivers;
 use crate::executors::{Description, Fault, Launch, Phase, Pool, PoolOptions, Process};
@@ -62,6 +63,8 @@ pub struct Device {
     /// The images of a board's regions.
     pub regions_held: crate::regions::Held,
     pub(crate) launch: Launch,
+    /// Its executors' shares of its memory, with `memory_overcommit`.
+    budget: Option<Budget>,
     slots: AtomicU64,
 }
 
@@ -124,6 +127,10 @@ impl Device {
             configuration: Configuration::default(),
             regions_held: Default::default(),
             launch,
+            budget: match options.memory_overcommit {
+                1 => None,
+                _ => Some(Budget::new()?),
+            },
             slots: AtomicU64::new(slots as u64),
         })
     }
@@ -181,8 +188,12 @@ impl Device {
         self.options.isolation != Isolation::Device && description.is_cpu()
     }
 
-    /// Notifies a new executor that programs need permission for their image.
-    pub(crate) fn send_image(&self, process: &Process) {
+    /// Sends a new executor what it needs before its first session: its slot of the memory's
+    /// budget, and whether programs need permission for their image.
+    pub(crate) fn introduce(&self, id: u64, process: &Process) {
+        if let Some(budget) = &self.budget {
+            budget.join(id, process);
+        }
         if self.options.image == ImageKind::Exclusive {
             let digest = self.configuration.image();
             // If the message cannot be sent, no session can be sent either.
@@ -508,7 +519,7 @@ impl Node {
             } => {
                 description.name = device.name().to_owned();
                 device.set_description(*description);
-                device.send_image(process);
+                device.introduce(id, process);
                 device.pool.ready(id);
                 tracing::debug!(device = device.name(), pid = process.pid, "executor ready");
             }
@@ -697,6 +708,9 @@ impl Node {
         let ended = process.finish();
         self.loads.executor_ended(id, &ended);
         device.regions_held.remove(id);
+        if let Some(budget) = &device.budget {
+            budget.leave(id);
+        }
         let expected = device
             .pool
             .with(id, |e| e.phase == Phase::Ending && !e.is_failing)

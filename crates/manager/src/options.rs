@@ -534,16 +534,6 @@ impl DeviceOptions {
                 format!("must lie between 1 and {OVERCOMMIT_MAX}"),
             ));
         }
-        if self.memory_overcommit > 1 && self.isolation != Isolation::Device {
-            return Err(invalid(
-                key("memory_overcommit"),
-                format!(
-                    "requires isolation = \"device\", because only sessions of one executor share \
-                     memory (it is \"{}\")",
-                    self.isolation
-                ),
-            ));
-        }
         if self.memory_bytes.is_some() && self.memory_overcommit == 1 {
             return Err(invalid(
                 key("memory_bytes"),

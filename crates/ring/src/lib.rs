@@ -13,11 +13,14 @@
 //! | [`progress`] | a queue's progress, in its ring's header |
 //! | [`events`] | the table of event statuses and times |
 //! | [`segment`] | the memory that every session starts with |
+//! | [`budget`] | the memory of a device that several executors share |
 //! | [`lease`] | the gate's page between manager and executor |
 //! | [`peer`] | the process at the other end of a socket |
 //! | [`spin`] | adaptive spinning |
 #![deny(clippy::undocumented_unsafe_blocks)]
 
+#[cfg(not(loom))]
+pub mod budget;
 #[cfg(not(loom))]
 pub mod events;
 pub mod futex;

@@ -112,6 +112,12 @@ pub enum ToExecutor {
         /// Where it goes.
         to: Remote,
     },
+    /// The executor shares the device's memory with others (`memory_overcommit`). One descriptor:
+    /// the budget's page (`baltra_ring::budget`). Sent before the first session.
+    Budget {
+        /// Its slot of the page.
+        slot: u32,
+    },
 }
 
 /// A device of another node.

@@ -15,7 +15,6 @@ pub fn executor(args: Executor) -> Result<()> {
     let control = take_socket()?;
     baltra_executor::run(baltra_executor::Options {
         control_fd: control.into_raw_fd(),
-        driver: args.driver,
         device: args.select,
         name: args.name,
         host_memory: !args.no_host_memory,
@@ -30,6 +29,7 @@ pub fn executor(args: Executor) -> Result<()> {
         memory_overcommit: args.memory_overcommit,
         memory_bytes: args.memory_bytes,
         slice: Duration::from_micros(args.slice_us),
+        ..baltra_executor::Options::new(args.driver)
     })
 }
 

@@ -14,11 +14,15 @@
 //! moves at a time. A thread that waits for room has no pins, so that threads never wait for each
 //! other; while one waits, lanes with pins submit nothing new ([`Residence::is_wanted`]).
 //!
+//! Executors of one device share its memory ([`baltra_ring::budget`]): one that needs more asks the
+//! others ([`peers`]).
+//!
 //! Shared virtual memory, buffers in a client's memory and objects of contexts over sub-devices do
 //! not leave.
 
 mod books;
 mod object;
+mod peers;
 
 use object::{HostCopy, Spare};
 pub use object::{Object, Shape, Slice, Transfers};
@@ -26,9 +30,10 @@ pub use object::{Object, Shape, Slice, Transfers};
 use crate::account::Account;
 use crate::driver::{self, Code};
 use baltra_opencl::*;
+use baltra_ring::budget::{Lead, Member};
 use baltra_ring::lease::monotonic_ns;
 use baltra_ring::{Locked, Range};
-use books::{Books, Number, Plan};
+use books::{Books, Number};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
@@ -82,7 +87,11 @@ pub struct Residence {
     /// Pins host copies.
     pins: bool,
     room: Room,
+    /// How long other executors may take to free memory without progress.
+    patience: Duration,
     state: Mutex<State>,
+    /// This executor's part of the device's memory.
+    member: Mutex<Arc<Member>>,
     changed: Condvar,
     is_wanted: AtomicBool,
     next: AtomicU64,
@@ -104,29 +113,35 @@ pub struct Caller<'a> {
 pub type WorkingSet = Vec<(Arc<Object>, bool)>;
 
 impl Residence {
-    /// Without objects. `pins`: the driver copies faster from and to pinned memory.
+    /// Without objects. `pins`: the driver copies faster from and to pinned memory. The budget is
+    /// its own until [`Residence::join`]. `patience`: how long other executors may take to free memory
+    /// without progress.
     pub fn new(
         context: &Arc<driver::Context>,
         queue: driver::Queue,
         pins: bool,
         room: Room,
-    ) -> Residence {
-        Residence {
+        patience: Duration,
+    ) -> std::io::Result<Residence> {
+        let member = Member::alone()?;
+        Ok(Residence {
             context: context.clone(),
             queue: Arc::new(queue),
             pins,
             room,
+            patience,
             state: Mutex::new(State {
                 books: Books::new(room.device_bytes, room.total_bytes),
                 objects: HashMap::new(),
                 is_moving: false,
             }),
+            member: Mutex::new(Arc::new(member)),
             changed: Condvar::new(),
             is_wanted: false.into(),
             next: 1.into(),
             host_bytes: 0.into(),
             spares: Mutex::default(),
-        }
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -154,7 +169,10 @@ impl Residence {
 
     /// Counts memory that cannot leave the device.
     pub fn fix(self: &Arc<Residence>, bytes: u64) -> Fixed {
-        self.state().books.fix(bytes);
+        let mut state = self.state();
+        state.books.fix(bytes);
+        self.publish(&state);
+        drop(state);
         Fixed {
             residence: self.clone(),
             bytes,
@@ -173,10 +191,7 @@ impl Residence {
         let bytes = shape.bytes();
         let number = self.number();
         let mut state = self.state();
-        if !state.books.reserve(bytes) {
-            return Err(CL_MEM_OBJECT_ALLOCATION_FAILURE);
-        }
-        let fits = state.books.add(number, session, bytes);
+        let fits = self.enter(&mut state, number, session, bytes)?;
         drop(state);
         account.reside(bytes, fits);
         let object = Arc::new(Object::new(number, self, account, flags, shape));
@@ -192,6 +207,7 @@ impl Residence {
                     let mut state = self.state();
                     state.books.leaves(number);
                     state.books.left(number, true);
+                    self.publish(&state);
                     drop(state);
                     account.moved(bytes, false);
                 }
@@ -203,22 +219,55 @@ impl Residence {
         Ok(object)
     }
 
+    /// Enters an object in the books; returns whether it may be on the device from the start.
+    fn enter(
+        &self,
+        state: &mut State,
+        number: Number,
+        session: u64,
+        bytes: u64,
+    ) -> Result<bool, Code> {
+        let others = self.member().taken();
+        if !state.books.reserve(bytes, others.total) {
+            return Err(CL_MEM_OBJECT_ALLOCATION_FAILURE);
+        }
+        let mut fits = state.books.add(number, session, bytes, others.resident);
+        self.publish(state);
+        // Another executor may have grown since.
+        let others = self.member().taken();
+        if state.books.bytes().1.saturating_add(others.total) > self.room.total_bytes {
+            state.books.remove(number);
+            state.books.unreserve(bytes);
+            self.publish(state);
+            return Err(CL_MEM_OBJECT_ALLOCATION_FAILURE);
+        }
+        let claimed = state.books.claimed().0.saturating_add(others.resident);
+        if fits && claimed > self.room.device_bytes {
+            state.books.leaves(number);
+            state.books.left(number, true);
+            self.publish(state);
+            fits = false;
+        }
+        Ok(fits)
+    }
+
     /// Removes an object; returns whether it was on the device.
     fn forget(&self, number: Number, bytes: u64) -> bool {
         let mut state = self.state();
         state.objects.remove(&number);
         let was_resident = state.books.remove(number);
         state.books.unreserve(bytes);
+        self.publish(&state);
         drop(state);
         self.changed.notify_all();
         was_resident
     }
 
     /// The right to move, which one thread has at a time.
-    fn begin_move(&self, caller: &Caller<'_>) -> Result<MutexGuard<'_, State>, Code> {
+    fn begin_move(&self, is_closed: &dyn Fn() -> bool) -> Result<MutexGuard<'_, State>, Code> {
         let mut state = self.state();
         while state.is_moving {
-            if (caller.is_closed)() {
+            if is_closed() {
                 return Err(CL_DEVICE_NOT_AVAILABLE);
             }
             state = self.wait(state);
@@ -247,52 +296,120 @@ impl Residence {
         pins: &mut Pins,
         caller: &Caller<'_>,
     ) -> Result<(), Code> {
-        let state = self.begin_move(caller)?;
         let numbers = distinct(set);
-        let moved = self.move_set(state, set, &numbers, caller);
-        if moved.is_ok() {
-            for (object, _) in set {
-                pins.held.insert(object.number, object.clone());
+        let mut lead = None;
+        let moved = loop {
+            let state = self.begin_move(caller.is_closed)?;
+            let moved = self.move_set(state, set, &numbers, caller, lead.as_ref());
+            if moved == Ok(true) {
+                for (object, _) in set {
+                    pins.held.insert(object.number, object.clone());
+                }
             }
-        }
-        self.end_move();
+            self.end_move();
+            match moved {
+                // Without the right to move, so that others can have this executor's memory.
+                Ok(false) => lead = Some(self.take_lead(caller)?),
+                Ok(true) => break Ok(()),
+                Err(code) => break Err(code),
+            }
+        };
         moved
     }
 
-    fn move_set(
-        &self,
-        mut state: MutexGuard<'_, State>,
+    /// False: other executors have to free memory, and this thread does not have the lead.
+    fn move_set<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
         set: &WorkingSet,
         numbers: &[Number],
         caller: &Caller<'_>,
-    ) -> Result<(), Code> {
-        let victims = loop {
-            match state.books.plan(numbers) {
-                Plan::Evict(victims) => break victims,
-                Plan::Wait if (caller.is_closed)() => return Err(CL_DEVICE_NOT_AVAILABLE),
-                Plan::Wait => {
-                    self.is_wanted.store(true, Ordering::Release);
-                    state = self.wait(state);
-                }
-            }
-        };
+        lead: Option<&Lead>,
+    ) -> Result<bool, Code> {
         state.books.pin(numbers);
-        let victims = take(&mut state, &victims);
-        drop(state);
-        let moved = self.evict_all(victims, caller).and_then(|_| {
-            for (object, _) in set {
-                if (caller.is_closed)() {
-                    return Err(CL_DEVICE_NOT_AVAILABLE);
+        let mut moved = Ok(true);
+        // One after the other, so that another executor's objects leave while those of the set come.
+        for (object, _) in set {
+            let space = self.make_space(state, object.number, numbers, caller, lead);
+            moved = space.and_then(|has_space| {
+                if has_space {
+                    self.come(object, numbers, caller)?;
                 }
-                self.come(object, numbers, caller)?;
+                Ok(has_space)
+            });
+            state = self.state();
+            state.books.expect_nothing();
+            if moved != Ok(true) {
+                state.books.unpin(numbers.iter().copied());
+                break;
             }
-            Ok(())
-        });
-        if moved.is_err() {
-            let mut state = self.state();
-            state.books.unpin(numbers.iter().copied());
         }
+        self.publish(&state);
         moved
+    }
+
+    /// Frees what an object of a set needs, and reserves it: by objects of this executor, or of
+    /// others that have been idle for longer. A set that exceeds the budget may do so alone. False:
+    /// the lead is needed.
+    fn make_space<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        number: Number,
+        set: &[Number],
+        caller: &Caller<'_>,
+        lead: Option<&Lead>,
+    ) -> Result<bool, Code> {
+        let mut silent = Vec::new();
+        loop {
+            if (caller.is_closed)() {
+                return Err(CL_DEVICE_NOT_AVAILABLE);
+            }
+            let member = self.member();
+            let others = member.taken().resident;
+            let needed = state.books.needed(&[number], others);
+            let mut peers = member.peers();
+            peers.retain(|peer| !silent.contains(&peer.slot));
+            if needed > 0 && !peers.is_empty() && lead.is_none() {
+                return Ok(false);
+            }
+            let idle_since = state.books.idle_since(set);
+            let peer = peers
+                .first()
+                .filter(|peer| idle_since.is_none_or(|own| peer.used_ns < own));
+            if needed == 0 {
+                break;
+            } else if let (Some(peer), Some(lead)) = (peer, lead) {
+                let all = state.books.needed(set, others);
+                drop(state);
+                let has_space = || {
+                    self.state()
+                        .books
+                        .needed(&[number], member.taken().resident)
+                        == 0
+                };
+                if !self.ask(lead, peer.slot, all, caller, &has_space)? {
+                    silent.push(peer.slot);
+                }
+                state = self.state();
+            } else if idle_since.is_some() {
+                // The others' objects that have been idle for less long stay for now.
+                let victims = state.books.victims(set, needed);
+                let until = peers.first().map_or(u64::MAX, |peer| peer.used_ns);
+                let victims = state.books.idle_before(victims, until);
+                let victims = take(&mut state, &victims);
+                drop(state);
+                self.evict_all(victims, Some(caller))?;
+                state = self.state();
+            } else if state.books.has_pins(set) {
+                self.is_wanted.store(true, Ordering::Release);
+                state = self.wait(state);
+            } else {
+                break;
+            }
+        }
+        state.books.expect(&[number]);
+        self.publish(&state);
+        Ok(true)
     }
 
     /// Brings an object to the device, if it is not there.
@@ -302,7 +419,8 @@ impl Residence {
         }
         match object.come() {
             Err(code) if is_refusal(code) => {
-                if self.evict_extra(set, object.bytes, caller)? == 0 {
+                let lead = self.member().lead();
+                if !self.evict_extra(set, object.bytes, caller, lead.as_ref())? {
                     return Err(code);
                 }
                 self.spares.locked().clear();
@@ -310,7 +428,10 @@ impl Residence {
             }
             came => came?,
         }
-        self.state().books.came(object.number);
+        let mut state = self.state();
+        state.books.came(object.number);
+        self.publish(&state);
+        drop(state);
         object.account.moved(object.bytes, true);
         caller.account.lease.advance(monotonic_ns());
         Ok(())
@@ -319,27 +440,48 @@ impl Residence {
     /// Frees memory because the driver has refused a command over `set` although the budget holds;
     /// false: there is none to free.
     pub fn make_room(&self, set: &WorkingSet, caller: &Caller<'_>) -> Result<bool, Code> {
-        let state = self.begin_move(caller)?;
+        let lead = self.take_lead(caller)?;
+        let state = self.begin_move(caller.is_closed)?;
         drop(state);
         let bytes = set.iter().map(|(object, _)| object.bytes).sum();
-        let evicted = self.evict_extra(&distinct(set), bytes, caller);
+        let evicted = self.evict_extra(&distinct(set), bytes, caller, Some(&lead));
         self.end_move();
-        Ok(evicted? > 0)
+        evicted
     }
 
-    fn evict_extra(&self, set: &[Number], bytes: u64, caller: &Caller<'_>) -> Result<usize, Code> {
+    /// Frees `bytes`, if possible, by this executor's objects outside of `set`, or by another
+    /// executor's if there are none; false: none were freed.
+    fn evict_extra(
+        &self,
+        set: &[Number],
+        bytes: u64,
+        caller: &Caller<'_>,
+        lead: Option<&Lead>,
+    ) -> Result<bool, Code> {
         let mut state = self.state();
-        let victims = state.books.extra(set, bytes);
+        let victims = state.books.victims(set, bytes);
         let victims = take(&mut state, &victims);
         drop(state);
-        self.evict_all(victims, caller)
+        if self.evict_all(victims, Some(caller))? > 0 {
+            return Ok(true);
+        }
+        let Some(lead) = lead else {
+            return Ok(false);
+        };
+        for peer in self.member().peers() {
+            if self.ask(lead, peer.slot, bytes, caller, &|| false)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Gives up host copies of objects on the device, as far as another of `bytes` bytes needs it:
     /// first those that are out of date. One of the same size is returned, because making and
     /// pinning memory takes longer than the copy.
     fn trim(&self, bytes: u64) -> Option<HostCopy> {
-        let held = || self.host_bytes.load(Ordering::Relaxed);
+        let others = self.member().taken().host;
+        let held = || self.host_bytes.load(Ordering::Relaxed) + others;
         if held() + bytes <= self.room.host_bytes {
             return None;
         }
@@ -365,23 +507,33 @@ impl Residence {
         None
     }
 
-    /// Evicts objects that [`take`] has marked. After a failure the others stay.
-    fn evict_all(&self, victims: Vec<Arc<Object>>, caller: &Caller<'_>) -> Result<usize, Code> {
+    /// Evicts objects that [`take`] has marked. After a failure the others stay. `caller`: `None`
+    /// for another executor.
+    fn evict_all(
+        &self,
+        victims: Vec<Arc<Object>>,
+        caller: Option<&Caller<'_>>,
+    ) -> Result<usize, Code> {
         let count = victims.len();
         let mut result = Ok(count);
         for object in victims {
             if result.is_ok() {
-                result = if (caller.is_closed)() {
+                result = if caller.is_some_and(|caller| (caller.is_closed)()) {
                     Err(CL_DEVICE_NOT_AVAILABLE)
                 } else {
                     object.leave().map(|()| count)
                 };
             }
             let left = result.is_ok();
-            self.state().books.left(object.number, left);
+            let mut state = self.state();
+            state.books.left(object.number, left);
+            self.publish(&state);
+            drop(state);
             if left {
                 object.account.moved(object.bytes, false);
-                caller.account.lease.advance(monotonic_ns());
+                if let Some(caller) = caller {
+                    caller.account.lease.advance(monotonic_ns());
+                }
             }
         }
         result
@@ -415,7 +567,9 @@ pub struct Fixed {
 
 impl Drop for Fixed {
     fn drop(&mut self) {
-        self.residence.state().books.unfix(self.bytes);
+        let mut state = self.residence.state();
+        state.books.unfix(self.bytes);
+        self.residence.publish(&state);
     }
 }
 
@@ -450,6 +604,7 @@ impl Pins {
             return false;
         }
         state.books.pin(&numbers);
+        self.residence.member().touch(state.books.last_use());
         drop(state);
         let new = new.into_iter().map(|(object, _)| (object.number, object));
         self.held.extend(new);
@@ -463,6 +618,7 @@ impl Pins {
         }
         let mut state = self.residence.state();
         state.books.unpin(self.held.keys().copied());
+        self.residence.member().touch(state.books.last_use());
         drop(state);
         self.residence.changed.notify_all();
         // The objects' own ends take the lock.

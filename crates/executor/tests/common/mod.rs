@@ -35,6 +35,7 @@ pub fn options() -> Options {
     Options {
         memory_overcommit: memory_overcommit.unwrap_or(1),
         memory_bytes,
+        peer_patience: Duration::from_secs(5),
         slice: SLICE.get().copied().unwrap_or_default(),
         name: "test".into(),
         spin_us: env_us("EXECUTOR_SPIN", 50),

@@ -1,6 +1,7 @@
 //! The books of residence: which objects are on the device, who uses them, and which leave next.
 //! No driver, no I/O.
 
+use baltra_ring::lease::monotonic_ns;
 use std::collections::{BTreeMap, HashMap};
 
 /// An object's number, unique in the process.
@@ -15,7 +16,7 @@ struct Entry {
     is_resident: bool,
     /// Lanes whose commands may use it.
     pins: u32,
-    /// Tick of its last use.
+    /// Time of its last use.
     used: u64,
 }
 
@@ -23,17 +24,8 @@ struct Entry {
 #[derive(Debug, Default)]
 struct Owner {
     objects: usize,
-    /// Tick of its last use of an object.
+    /// Time of its last use of an object.
     used: u64,
-}
-
-/// The way to make a working set resident.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Plan {
-    /// These leave, then the rest of the set fits.
-    Evict(Vec<Number>),
-    /// Objects in use would have to leave.
-    Wait,
 }
 
 /// All objects that may leave the device.
@@ -41,11 +33,16 @@ pub enum Plan {
 pub struct Books {
     entries: BTreeMap<Number, Entry>,
     owners: HashMap<u64, Owner>,
-    tick: u64,
-    /// Bytes that objects should take on the device together.
+    /// Time of the last use, `CLOCK_MONOTONIC` in nanoseconds; each use has a time of its own.
+    used: u64,
+    /// Bytes that objects should take on the device together, those of other executors included.
     budget: u64,
     /// Bytes on the device, those of objects that cannot leave included.
     resident: u64,
+    /// Bytes of objects that cannot leave.
+    fixed: u64,
+    /// Bytes on their way to the device.
+    coming: u64,
     /// Bytes of all objects.
     total: u64,
     total_max: u64,
@@ -57,18 +54,31 @@ impl Books {
         Books {
             entries: BTreeMap::new(),
             owners: HashMap::new(),
-            tick: 0,
+            used: 0,
             budget,
             resident: 0,
+            fixed: 0,
+            coming: 0,
             total: 0,
             total_max,
         }
     }
 
+    fn next_use(&mut self) -> u64 {
+        self.used = monotonic_ns().max(self.used + 1);
+        self.used
+    }
+
+    /// Time of the last use.
+    pub fn last_use(&self) -> u64 {
+        self.used
+    }
+
     /// Reserves memory, of the host or the device, for an object's lifetime; false: over the limit.
-    pub fn reserve(&mut self, bytes: u64) -> bool {
+    /// `others`: bytes of other executors' objects.
+    pub fn reserve(&mut self, bytes: u64, others: u64) -> bool {
         let total = self.total.checked_add(bytes);
-        let fits = total.filter(|total| *total <= self.total_max);
+        let fits = total.filter(|total| total.saturating_add(others) <= self.total_max);
         if let Some(total) = fits {
             self.total = total;
         }
@@ -83,29 +93,33 @@ impl Books {
     /// Counts bytes on the device that cannot leave.
     pub fn fix(&mut self, bytes: u64) {
         self.resident += bytes;
+        self.fixed += bytes;
     }
 
     /// Ends [`Books::fix`].
     pub fn unfix(&mut self, bytes: u64) {
         self.resident -= bytes;
+        self.fixed -= bytes;
     }
 
-    /// Adds an object; returns whether it may be on the device from the start.
-    pub fn add(&mut self, number: Number, owner: u64, bytes: u64) -> bool {
-        let fits = self.free() >= bytes;
+    /// Adds an object; returns whether it may be on the device from the start. `others`: bytes of
+    /// other executors on the device.
+    pub fn add(&mut self, number: Number, owner: u64, bytes: u64, others: u64) -> bool {
+        let taken = self.resident.saturating_add(self.coming + others);
+        let fits = self.budget.saturating_sub(taken) >= bytes;
         if fits {
             self.resident += bytes;
         }
-        self.tick += 1;
+        let used = self.next_use();
         let owners = self.owners.entry(owner).or_default();
         owners.objects += 1;
-        owners.used = self.tick;
+        owners.used = used;
         let entry = Entry {
             bytes,
             owner,
             is_resident: fits,
             pins: 0,
-            used: self.tick,
+            used,
         };
         self.entries.insert(number, entry);
         fits
@@ -128,10 +142,6 @@ impl Books {
         entry.is_resident
     }
 
-    fn free(&self) -> u64 {
-        self.budget.saturating_sub(self.resident)
-    }
-
     /// Whether all of them are on the device.
     pub fn are_resident(&self, set: &[Number]) -> bool {
         let resident = |number| self.entries.get(number).is_some_and(|e| e.is_resident);
@@ -140,7 +150,7 @@ impl Books {
 
     /// Marks each of them as in use once more.
     pub fn pin(&mut self, set: &[Number]) {
-        self.tick += 1;
+        self.next_use();
         for number in set {
             self.touch(*number, |entry| entry.pins += 1);
         }
@@ -148,7 +158,7 @@ impl Books {
 
     /// Ends one use of each.
     pub fn unpin(&mut self, set: impl Iterator<Item = Number>) {
-        self.tick += 1;
+        self.next_use();
         for number in set {
             self.touch(number, |entry| entry.pins -= 1);
         }
@@ -159,9 +169,9 @@ impl Books {
             return;
         };
         change(entry);
-        entry.used = self.tick;
+        entry.used = self.used;
         if let Some(owner) = self.owners.get_mut(&entry.owner) {
-            owner.used = self.tick;
+            owner.used = self.used;
         }
     }
 
@@ -178,10 +188,16 @@ impl Books {
         all.into_iter().map(|(number, _)| *number).collect()
     }
 
-    /// The first candidates that have `bytes` together, or all of them; and their bytes.
-    fn victims(&self, set: &[Number], bytes: u64) -> (Vec<Number>, u64) {
+    /// When the session of the first object that may leave has used one last; `None`: none may.
+    pub fn idle_since(&self, set: &[Number]) -> Option<u64> {
+        let first = *self.candidates(set).first()?;
+        self.owners.get(&self.entries[&first].owner).map(|o| o.used)
+    }
+
+    /// The objects that leave first, of `bytes` together or as many as may; none of `set`.
+    pub fn victims(&self, set: &[Number], bytes: u64) -> Vec<Number> {
         if bytes == 0 {
-            return (Vec::new(), 0);
+            return Vec::new();
         }
         let mut freed = 0;
         let victims = self.candidates(set).into_iter().take_while(|number| {
@@ -191,34 +207,49 @@ impl Books {
             }
             !enough
         });
-        let victims = victims.collect();
-        (victims, freed)
+        victims.collect()
     }
 
-    /// How to make `set` resident. A set that exceeds the budget may do so alone.
-    pub fn plan(&self, set: &[Number]) -> Plan {
-        let absent = |number: &&Number| self.entries.get(number).is_some_and(|e| !e.is_resident);
-        let missing: u64 = set
-            .iter()
-            .filter(absent)
-            .map(|number| self.entries[number].bytes)
-            .sum();
-        let needed = match missing {
-            0 => 0,
-            _ => (self.resident + missing).saturating_sub(self.budget),
-        };
-        let (victims, freed) = self.victims(set, needed);
+    /// Those of `victims` whose sessions have not used any object since `time`.
+    pub fn idle_before(&self, mut victims: Vec<Number>, time: u64) -> Vec<Number> {
+        victims.retain(|number| {
+            let owner = self.entries.get(number).map(|entry| entry.owner);
+            let owner = owner.and_then(|owner| self.owners.get(&owner));
+            owner.is_some_and(|owner| owner.used <= time)
+        });
+        victims
+    }
+
+    /// Whether commands use objects outside of `set`.
+    pub fn has_pins(&self, set: &[Number]) -> bool {
         let others = |(number, e): (&Number, &Entry)| e.pins > 0 && !set.contains(number);
-        if freed < needed && self.entries.iter().any(others) {
-            return Plan::Wait;
-        }
-        Plan::Evict(victims)
+        self.entries.iter().any(others)
     }
 
-    /// Objects of at least `bytes` that leave although the budget holds, because the driver has
-    /// refused memory; those of `set` stay.
-    pub fn extra(&self, set: &[Number], bytes: u64) -> Vec<Number> {
-        self.victims(set, bytes).0
+    fn missing(&self, set: &[Number]) -> u64 {
+        let absent = |number: &&Number| self.entries.get(number).is_some_and(|e| !e.is_resident);
+        let absent = set.iter().filter(absent);
+        absent.map(|number| self.entries[number].bytes).sum()
+    }
+
+    /// Bytes that have to leave before `set` fits. `others`: bytes of other executors on the device.
+    pub fn needed(&self, set: &[Number], others: u64) -> u64 {
+        match self.missing(set) {
+            0 => 0,
+            missing => (self.resident + missing)
+                .saturating_add(others)
+                .saturating_sub(self.budget),
+        }
+    }
+
+    /// Counts what is missing of `set` as coming; one set at a time.
+    pub fn expect(&mut self, set: &[Number]) {
+        self.coming = self.missing(set);
+    }
+
+    /// Ends [`Books::expect`].
+    pub fn expect_nothing(&mut self) {
+        self.coming = 0;
     }
 
     /// An object is on its way to the host: its bytes count until [`Books::left`].
@@ -244,6 +275,7 @@ impl Books {
             if !entry.is_resident {
                 entry.is_resident = true;
                 self.resident += entry.bytes;
+                self.coming = self.coming.saturating_sub(entry.bytes);
             }
         }
     }
@@ -251,6 +283,11 @@ impl Books {
     /// Bytes on the device and bytes of all objects.
     pub fn bytes(&self) -> (u64, u64) {
         (self.resident, self.total)
+    }
+
+    /// Bytes on the device or on their way there, and of these, bytes that cannot leave.
+    pub fn claimed(&self) -> (u64, u64) {
+        (self.resident + self.coming, self.fixed)
     }
 }
 
@@ -263,37 +300,57 @@ mod tests {
     fn test_objects_of_the_longest_idle_session_leave_first() {
         let mut books = Books::new(40, 1000);
         for (number, owner) in [(1, 7), (2, 8), (3, 7), (4, 8)] {
-            assert!(books.add(number, owner, 10));
+            assert!(books.add(number, owner, 10, 0));
         }
         books.pin(&[1]);
         books.unpin([1].into_iter());
-        assert!(!books.add(5, 9, 15));
+        assert!(!books.add(5, 9, 15, 0));
+        assert_eq!(books.needed(&[5], 0), 15);
         // Session 8 has been idle for longer, although object 3 has not been used since.
-        assert_eq!(books.plan(&[5]), Plan::Evict(vec![2, 4]));
+        assert_eq!(books.victims(&[5], 15), [2, 4]);
+        let idle_since = books.idle_since(&[5]);
         books.pin(&[2]);
-        assert_eq!(books.plan(&[5]), Plan::Evict(vec![3, 1]));
+        assert_eq!(books.victims(&[5], 15), [3, 1]);
+        assert!(books.idle_since(&[5]) > idle_since);
     }
 
     #[test]
-    fn test_objects_in_use_are_waited_for_and_a_large_set_runs_alone() {
+    fn test_objects_in_use_do_not_leave() {
         let mut books = Books::new(20, 1000);
-        assert!(books.add(1, 1, 20));
-        assert!(!books.add(2, 2, 30));
+        assert!(books.add(1, 1, 20, 0));
+        assert!(!books.add(2, 2, 30, 0));
         books.pin(&[1]);
-        assert_eq!(books.plan(&[2]), Plan::Wait);
-        assert_eq!(books.plan(&[1, 2]), Plan::Evict(vec![]));
+        assert!(books.victims(&[2], 30).is_empty());
+        assert!(books.has_pins(&[2]) && !books.has_pins(&[1, 2]));
         books.unpin([1].into_iter());
-        assert_eq!(books.plan(&[2]), Plan::Evict(vec![1]));
+        assert_eq!(books.victims(&[2], 30), [1]);
+    }
+
+    #[test]
+    fn test_other_executors_take_of_the_budget() {
+        let mut books = Books::new(20, 30);
+        assert!(books.add(1, 1, 10, 5));
+        assert!(!books.add(2, 1, 10, 5));
+        assert_eq!(books.needed(&[2], 5), 5);
+        assert_eq!(books.needed(&[1], 100), 0);
+        assert!(books.reserve(10, 20));
+        assert!(!books.reserve(1, 20));
+        // What is on its way is taken.
+        books.expect(&[2]);
+        assert_eq!(books.claimed(), (20, 0));
+        assert!(!books.add(3, 1, 1, 0));
+        books.came(2);
+        assert_eq!(books.claimed(), (20, 0));
     }
 
     #[test]
     fn test_no_more_than_the_total_is_reserved() {
         let mut books = Books::new(10, 30);
-        assert!(books.reserve(30));
-        assert!(!books.reserve(1));
-        assert!(!books.reserve(u64::MAX));
+        assert!(books.reserve(30, 0));
+        assert!(!books.reserve(1, 0));
+        assert!(!books.reserve(u64::MAX, 0));
         books.unreserve(30);
-        assert!(books.reserve(1));
+        assert!(books.reserve(1, 0));
     }
 
     /// A generator of numbers below `n`, from a printed seed.
@@ -339,7 +396,8 @@ mod tests {
                     0 => {
                         let bytes = 1 + random.below(40);
                         let fits = model.resident_bytes() + bytes <= BUDGET;
-                        assert_eq!(books.add(step, random.below(4), bytes), fits, "{context}");
+                        let owner = random.below(4);
+                        assert_eq!(books.add(step, owner, bytes, 0), fits, "{context}");
                         model.bytes.insert(step, bytes);
                         if fits {
                             model.resident.insert(step);
@@ -376,18 +434,19 @@ mod tests {
         }
     }
 
-    /// Makes a set resident in both, if the plan allows it.
+    /// Makes a set resident in both, if what is in use allows it.
     fn work(books: &mut Books, model: &mut Model, set: &[Number], context: &str) {
         let is_resident = set.iter().all(|n| model.resident.contains(n));
         assert_eq!(books.are_resident(set), is_resident, "{context}");
-        let Plan::Evict(victims) = books.plan(set) else {
-            let others = |n: &Number| model.is_pinned(*n) && !set.contains(n);
-            assert!(
-                model.bytes.keys().any(others),
-                "{context}: waits for nobody"
-            );
+        let others = |n: &Number| model.is_pinned(*n) && !set.contains(n);
+        let has_pins = model.bytes.keys().any(others);
+        assert_eq!(books.has_pins(set), has_pins, "{context}");
+        let needed = books.needed(set, 0);
+        let victims = books.victims(set, needed);
+        let freed: u64 = victims.iter().map(|n| model.bytes[n]).sum();
+        if freed < needed && has_pins {
             return;
-        };
+        }
         for victim in victims {
             assert!(
                 !model.is_pinned(victim) && !set.contains(&victim),

@@ -1,0 +1,147 @@
+//! The other executors of the device, whose objects take of the same memory.
+
+use super::{take, Caller, Residence, State};
+use crate::driver::Code;
+use baltra_opencl::*;
+use baltra_ring::budget::{Lead, Member};
+use baltra_ring::lease::monotonic_ns;
+use baltra_ring::Locked;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// A wait looks this often whether its session has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The thread that frees memory looks this often whether the process has another budget.
+const SERVE_EVERY: Duration = Duration::from_secs(1);
+
+impl Residence {
+    pub(super) fn member(&self) -> Arc<Member> {
+        self.member.locked().clone()
+    }
+
+    /// Says what the objects take. Called with each change, under the state's lock.
+    pub(super) fn publish(&self, state: &State) {
+        let (claimed, fixed) = state.books.claimed();
+        let host = self.host_bytes.load(Ordering::Relaxed);
+        let member = self.member();
+        member.publish(claimed, fixed, state.books.bytes().1, host);
+        member.touch(state.books.last_use());
+    }
+
+    /// Shares the memory with other executors from now on, as this member of their budget.
+    pub fn join(&self, member: Member) {
+        let state = self.state();
+        *self.member.locked() = Arc::new(member);
+        self.publish(&state);
+    }
+
+    /// Takes the lead among the executors. The calling thread does not have the right to move.
+    pub(super) fn take_lead(&self, caller: &Caller<'_>) -> Result<Lead, Code> {
+        loop {
+            let member = self.member();
+            let seen = member.changes();
+            if let Some(lead) = member.lead() {
+                return Ok(lead);
+            }
+            if (caller.is_closed)() {
+                return Err(CL_DEVICE_NOT_AVAILABLE);
+            }
+            member.wait_change(seen, LOOK_EVERY);
+        }
+    }
+
+    /// Asks another executor for `bytes`, and waits for its answer or until there is enough; whether
+    /// it has freed any. The other one may still free some after this has returned.
+    pub(super) fn ask(
+        &self,
+        lead: &Lead,
+        slot: usize,
+        bytes: u64,
+        caller: &Caller<'_>,
+        is_enough: &dyn Fn() -> bool,
+    ) -> Result<bool, Code> {
+        let member = self.member();
+        let before = member.movable(slot);
+        let (mut least, mut since) = (before, Instant::now());
+        lead.ask(slot, bytes);
+        loop {
+            let seen = member.changes();
+            if !lead.awaits(slot) {
+                return Ok(member.movable(slot) < before);
+            }
+            if is_enough() {
+                return Ok(true);
+            }
+            member.wait_change(seen, LOOK_EVERY);
+            if (caller.is_closed)() {
+                lead.withdraw(slot);
+                return Err(CL_DEVICE_NOT_AVAILABLE);
+            }
+            let now = member.movable(slot);
+            if now < least {
+                (least, since) = (now, Instant::now());
+                caller.account.lease.advance(monotonic_ns());
+            } else if since.elapsed() > self.patience {
+                tracing::warn!(slot, bytes, "another executor frees no device memory");
+                lead.withdraw(slot);
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Starts the thread that frees memory for other executors. It ends with the residence.
+    pub fn serve_peers(self: &Arc<Residence>) -> std::io::Result<()> {
+        let residence = Arc::downgrade(self);
+        let name = "budget".to_owned();
+        let thread = std::thread::Builder::new().name(name);
+        thread.spawn(move || serve(&residence)).map(drop)
+    }
+
+    /// Frees what another executor wants, as far as it may leave.
+    fn yield_memory(&self, member: &Member) {
+        let never = || false;
+        let Ok(mut state) = self.begin_move(&never) else {
+            return;
+        };
+        // 0: it has been freed, or is wanted no longer.
+        while let wanted @ 1.. = member.wanted() {
+            let victims = state.books.victims(&[], wanted);
+            let first = victims
+                .into_iter()
+                .find_map(|n| take(&mut state, &[n]).pop());
+            let Some(first) = first else {
+                if !state.books.has_pins(&[]) {
+                    break;
+                }
+                self.is_wanted.store(true, Ordering::Release);
+                state = self.wait(state);
+                continue;
+            };
+            let bytes = first.bytes;
+            drop(state);
+            let evicted = self.evict_all(vec![first], None);
+            state = self.state();
+            if let Err(code) = evicted {
+                tracing::warn!(code, "memory for another executor is not freed");
+                break;
+            }
+            member.freed(bytes);
+        }
+        drop(state);
+        self.end_move();
+        member.answer();
+    }
+}
+
+fn serve(residence: &Weak<Residence>) {
+    while let Some(strong) = residence.upgrade() {
+        let member = strong.member();
+        drop(strong);
+        if member.wait_wanted(SERVE_EVERY) > 0 {
+            if let Some(residence) = residence.upgrade() {
+                residence.yield_memory(&member);
+            }
+        }
+    }
+}
