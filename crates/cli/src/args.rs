@@ -327,6 +327,9 @@ pub struct Relay {
     /// The manager's socket for relays
     #[arg(long)]
     pub manager: PathBuf,
+    /// Time limit for a session that comes from another node, milliseconds
+    #[arg(long)]
+    pub arrival_timeout_ms: Option<u64>,
     /// Certificate chain, PEM
     #[arg(long, requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,

@@ -180,6 +180,8 @@ pub struct ListenOptions {
     pub tls_key: Option<PathBuf>,
     /// Time limit for a new connection's hello.
     pub hello_timeout_ms: u64,
+    /// Time limit for a session that comes from another node.
+    pub arrival_timeout_ms: u64,
     /// Maximum number of connections without a hello.
     pub pending_max: usize,
     /// Most open sessions on the node.
@@ -195,6 +197,7 @@ impl Default for ListenOptions {
             tls_cert: None,
             tls_key: None,
             hello_timeout_ms: 2000,
+            arrival_timeout_ms: 90_000,
             pending_max: 128,
             sessions_max: 4096,
         }

@@ -171,6 +171,8 @@ fn start(node: &Arc<Node>) -> io::Result<Waiting> {
         .arg("relay")
         .arg("--manager")
         .arg(node.options.paths.relay_socket())
+        .arg("--arrival-timeout-ms")
+        .arg(listen.arrival_timeout_ms.to_string())
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null());
     if let (Some(cert), Some(key)) = (&listen.tls_cert, &listen.tls_key) {

@@ -53,6 +53,8 @@ use std::time::{Duration, Instant};
 /// A reset socket usually means that the client has ended: its session is kept for this shorter
 /// time.
 const GRACE_AFTER_RESET: Duration = Duration::from_millis(700);
+/// A session arrives within this, however slowly its bytes come: longer than its source waits.
+const ARRIVAL: Duration = Duration::from_secs(90);
 /// Maximum spin for the executor's notices and for the client's reply to them; spins without
 /// success become rare.
 const SPIN: Duration = Duration::from_micros(100);
@@ -69,6 +71,8 @@ pub struct Options {
     pub tls: Option<TlsFiles>,
     /// How long to keep the session of a failed connection.
     pub grace: Duration,
+    /// Time limit for a session that comes from another node.
+    pub arrival: Duration,
 }
 
 impl Options {
@@ -81,6 +85,7 @@ impl Options {
             manager,
             tls: None,
             grace: GRACE,
+            arrival: ARRIVAL,
         }
     }
 }

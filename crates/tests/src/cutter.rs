@@ -17,6 +17,12 @@ pub struct Cutter {
 impl Cutter {
     /// Forwards to a port of the loopback address.
     pub fn to(port: u16) -> Cutter {
+        Cutter::holding(port, u64::MAX)
+    }
+
+    /// As [`Cutter::to`], but keeps what each client sends after its first `most` bytes, as a path
+    /// that has stopped without an error.
+    pub fn holding(port: u16, most: u64) -> Cutter {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let own = listener.local_addr().unwrap().port();
         let open: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
@@ -34,10 +40,14 @@ impl Cutter {
                 if closed.load(Ordering::SeqCst) {
                     continue;
                 }
-                for (from, to) in [(&client, &server), (&server, &client)] {
-                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    let count = count.clone();
-                    std::thread::spawn(move || pass(from, to, &count));
+                for (from, to, most) in [(&client, &server, most), (&server, &client, u64::MAX)] {
+                    let path = Path {
+                        from: from.try_clone().unwrap(),
+                        to: to.try_clone().unwrap(),
+                        most,
+                        count: count.clone(),
+                    };
+                    std::thread::spawn(move || path.pass());
                 }
                 streams.extend([client, server]);
             }
@@ -71,14 +81,28 @@ impl Cutter {
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, count: &AtomicU64) {
-    let mut bytes = vec![0; 64 << 10];
-    while let Ok(n @ 1..) = from.read(&mut bytes) {
-        count.fetch_add(n as u64, Ordering::Relaxed);
-        if to.write_all(&bytes[..n]).is_err() {
-            break;
+/// One direction of a connection.
+struct Path {
+    from: TcpStream,
+    to: TcpStream,
+    /// Bytes that it forwards; the rest is kept.
+    most: u64,
+    count: Arc<AtomicU64>,
+}
+
+impl Path {
+    fn pass(mut self) {
+        let mut bytes = vec![0; 64 << 10];
+        let mut left = self.most;
+        while let Ok(n @ 1..) = self.from.read(&mut bytes) {
+            let passed = left.min(n as u64) as usize;
+            left -= passed as u64;
+            self.count.fetch_add(passed as u64, Ordering::Relaxed);
+            if self.to.write_all(&bytes[..passed]).is_err() {
+                break;
+            }
         }
+        let _ = self.to.shutdown(Shutdown::Both);
+        let _ = self.from.shutdown(Shutdown::Both);
     }
-    let _ = to.shutdown(Shutdown::Both);
-    let _ = from.shutdown(Shutdown::Both);
 }

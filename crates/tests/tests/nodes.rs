@@ -368,6 +368,38 @@ fn test_a_session_on_another_node_outlives_both_managers() {
     nodes.is_empty();
 }
 
+#[test]
+fn test_a_session_that_does_not_arrive_within_the_time_limit_stays() {
+    let nodes = Nodes::start_with(APART, "arrival_timeout_ms = 1500");
+    let bytes = 4 << 20;
+    let mut program = nodes.program("moving", &["0", &bytes.to_string(), "5"]);
+    let session = only(&nodes.near);
+    let source = executors(&nodes.near)[0].1;
+    // The path stops in the middle of the plan, and of the contents. A busy host reaches the limit
+    // earlier.
+    for most in [1000, bytes / 2] {
+        let cutter = Cutter::holding(nodes.port, most);
+        let error = refusal(&nodes.send(session, cutter.port, "a", &nodes.token));
+        let reason = "has not arrived within 1500 ms (set 'listen.arrival_timeout_ms'";
+        assert!(error.contains(reason), "{error}");
+        program.wait_progress();
+        let near = json(&nodes.near, &["session", "ls"]);
+        assert_eq!(near[0]["id"], session, "{near}");
+        assert_eq!(executors(&nodes.near)[0].1, source);
+        until("nothing of it is left there", || {
+            session_count(&nodes.far) == 0 && forwarders(&nodes.near).is_empty()
+        })
+        .unwrap();
+        let usage = json(&nodes.far, &["tenant", "usage"]);
+        assert_eq!(usage[0]["memory_used_bytes"], 0, "{usage}");
+    }
+    // The next move succeeds: the program computes with the right bytes there, and to its end.
+    nodes.must_send(nodes.port);
+    program.wait_progress();
+    drop(program);
+    nodes.is_empty();
+}
+
 /// The children of a manager that run this command.
 fn processes(daemon: &Daemon, command: &str) -> Vec<u32> {
     let children = daemon.children();

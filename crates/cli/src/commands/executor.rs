@@ -77,6 +77,9 @@ pub fn probe(args: Probe) -> Result<()> {
 pub fn relay(args: Relay) -> Result<()> {
     super::daemon::log_to_stderr("warn");
     let mut options = relay::Options::new(args.manager);
+    if let Some(ms) = args.arrival_timeout_ms {
+        options.arrival = Duration::from_millis(ms);
+    }
     if let (Some(certificate), Some(key)) = (args.tls_cert, args.tls_key) {
         options.tls = Some(relay::TlsFiles { certificate, key });
     }

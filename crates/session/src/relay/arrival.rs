@@ -29,8 +29,6 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A session arrives within this, however slowly its bytes come: longer than its source waits.
-const ARRIVAL_MAX: Duration = Duration::from_secs(90);
 /// Most bytes of contents between two messages, which a slice of an image does not exceed.
 const WINDOW_BYTES_MAX: u64 = 512 << 20;
 /// Parts of the table of events after the first: the table is full then.
@@ -67,7 +65,8 @@ pub(super) fn receive(
         executor: &executor,
         welcome,
         shares,
-        deadline: Instant::now() + ARRIVAL_MAX,
+        limit: options.arrival,
+        deadline: Instant::now() + options.arrival,
         segment: None,
         window: None,
         rest: None,
@@ -106,6 +105,8 @@ struct Arrival<'a> {
     executor: &'a Channel,
     welcome: Welcome,
     shares: bool,
+    /// The time limit, and the time at which the limit is reached.
+    limit: Duration,
     deadline: Instant,
     /// The session's segment, and this end of the socket that the executor takes for the client's.
     segment: Option<(Segment, UnixStream)>,
@@ -122,9 +123,20 @@ fn broken(what: &str) -> String {
 }
 
 impl Arrival<'_> {
+    /// The reason for which nothing was received.
+    fn late(&self, error: io::Error) -> String {
+        if Instant::now() < self.deadline {
+            return lost(error);
+        }
+        format!(
+            "it has not arrived within {} ms (set 'listen.arrival_timeout_ms' on the other node)",
+            self.limit.as_millis()
+        )
+    }
+
     fn run(&mut self) -> Result<Rebuilt, String> {
         loop {
-            match transit::receive_until(self.stream, self.deadline).map_err(lost)? {
+            match transit::receive_until(self.stream, self.deadline).map_err(|e| self.late(e))? {
                 ToRelay::Plan(plan) if self.segment.is_none() => self.plan(plan)?,
                 ToRelay::Ahead(state) if state.stopped_ns == 0 => {
                     check_steps(&state.steps)?;
@@ -218,7 +230,10 @@ impl Arrival<'_> {
         let passed = window
             .as_mut()
             .ok_or_else(|| broken("contents without a size"))
-            .and_then(|window| window.pass((self.stream, self.deadline), self.executor, parts));
+            .and_then(|window| {
+                let late = |error| self.late(error);
+                window.pass((self.stream, self.deadline), self.executor, parts, late)
+            });
         self.window = window;
         passed
     }
@@ -426,6 +441,7 @@ impl Window {
         (stream, deadline): (&Stream, Instant),
         executor: &Channel,
         mut parts: Vec<Part>,
+        late: impl Fn(io::Error) -> String,
     ) -> Result<(), String> {
         let bytes = parts.iter().map(|part| part.len);
         let bytes = bytes.fold(0, u64::saturating_add);
@@ -440,7 +456,7 @@ impl Window {
             part.offset = self.head;
             let range = self.memory.slice(self.head, part.len);
             let range = range.ok_or_else(|| broken("more contents than announced"))?;
-            receive_range(stream, &range, deadline).map_err(lost)?;
+            receive_range(stream, &range, deadline).map_err(&late)?;
             self.head += part.len;
         }
         let sent = executor.send(&ToTarget::Parts(parts), &[]);
