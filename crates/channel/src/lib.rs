@@ -107,8 +107,9 @@ impl Channel {
                 &mut ancillary,
                 RecvFlags::CMSG_CLOEXEC,
             ) {
-                Err(rustix::io::Errno::INTR) => {}
-                Err(e) if e == rustix::io::Errno::CONNRESET => return Ok(None),
+                // The kernel reports once that the other end was closed with unread messages, ahead
+                // of the messages that the other end has sent before.
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
                 Err(e) => return Err(e.into()),
                 Ok(r) => break r,
             }
@@ -179,6 +180,20 @@ mod tests {
     fn test_a_closed_end_is_no_error() {
         let (a, b) = Channel::pair().unwrap();
         drop(a);
+        assert!(b.receive::<ToExecutor>().unwrap().is_none());
+    }
+
+    #[test]
+    fn test_the_last_message_of_an_end_that_was_closed_with_unread_ones_arrives() {
+        let (a, b) = Channel::pair().unwrap();
+        b.send(&ToExecutor::Exit, &[]).unwrap();
+        a.send(&ToExecutor::Exit, &[]).unwrap();
+        drop(a);
+        let last = b
+            .receive::<ToExecutor>()
+            .unwrap()
+            .map(|(message, _)| message);
+        assert_eq!(last, Some(ToExecutor::Exit));
         assert!(b.receive::<ToExecutor>().unwrap().is_none());
     }
 

@@ -8,6 +8,7 @@
 pub mod browser;
 mod cutter;
 mod mover;
+mod network;
 mod process;
 mod program;
 pub mod prometheus;
@@ -15,6 +16,7 @@ mod random;
 
 pub use cutter::Cutter;
 pub use mover::Mover;
+pub use network::Network;
 pub use process::{
     descriptors, ended, kill, map_count, memory_kib, processes_with, suspend, terminate, threads,
     Suspended,

@@ -5,10 +5,8 @@
 //! created, it prints that and passes.
 
 use baltra_testkit::{until, Daemon, Options, Service};
-use baltra_tests::{baltra, native, terminate, Running};
+use baltra_tests::{native, terminate, Network, Running};
 use serde_json::Value;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::process::Command;
 
 const DOOR: &str = "10.78.0.1";
@@ -31,90 +29,6 @@ const SOURCE: &str = "kernel void inverse(global const uchar *given, global ucha
   made[at] = given[at] ^ 32;
 }
 ";
-
-fn ip(words: &[&str]) -> Result<(), String> {
-    let output = Command::new("ip").args(words).output();
-    let output = output.map_err(|e| format!("ip: {e}"))?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(format!("ip {}: {why}", words.join(" ")))
-    }
-}
-
-/// Namespaces and the bridge between them, removed when dropped. The host's own network is
-/// unchanged.
-struct Network {
-    made: Vec<String>,
-    scripts: tempfile::TempDir,
-}
-
-impl Network {
-    fn new() -> Result<Network, String> {
-        let scripts = tempfile::tempdir().map_err(|e| e.to_string())?;
-        let mut network = Network {
-            made: Vec::new(),
-            scripts,
-        };
-        let door = network.namespace("door")?;
-        ip(&["-n", &door, "link", "add", "pool", "type", "bridge"])?;
-        let address = format!("{DOOR}/24");
-        ip(&["-n", &door, "address", "add", &address, "dev", "pool"])?;
-        ip(&["-n", &door, "link", "set", "pool", "up"])?;
-        for (node, address) in NODES {
-            let inside = network.namespace(node)?;
-            let pair = ["netns", &door, "type", "veth", "peer", "name", "eth0"];
-            let pair = [&["link", "add", node][..], &pair, &["netns", &inside]].concat();
-            ip(&pair)?;
-            ip(&["-n", &door, "link", "set", node, "master", "pool", "up"])?;
-            let address = format!("{address}/24");
-            ip(&["-n", &inside, "address", "add", &address, "dev", "eth0"])?;
-            network.link(node, "up")?;
-        }
-        Ok(network)
-    }
-
-    fn name(node: &str) -> String {
-        format!("baltra-test-{}-{node}", std::process::id())
-    }
-
-    fn namespace(&mut self, node: &str) -> Result<String, String> {
-        let name = Network::name(node);
-        ip(&["netns", "add", &name])?;
-        self.made.push(name.clone());
-        ip(&["-n", &name, "link", "set", "lo", "up"])?;
-        Ok(name)
-    }
-
-    /// Sets a node's link `up` or `down`.
-    fn link(&self, node: &str, state: &str) -> Result<(), String> {
-        ip(&["-n", &Network::name(node), "link", "set", "eth0", state])
-    }
-
-    /// `baltra` in a namespace. The process is replaced, so that its process id is the daemon's.
-    fn baltra(&self, node: &str) -> PathBuf {
-        let path = self.scripts.path().join(node);
-        if !path.exists() {
-            let (name, program) = (Network::name(node), baltra());
-            let text = format!(
-                "#!/bin/sh\nexec ip netns exec {name} '{}' \"$@\"\n",
-                program.display()
-            );
-            std::fs::write(&path, text).unwrap();
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
-        }
-        path
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        for name in &self.made {
-            let _ = ip(&["netns", "del", name]);
-        }
-    }
-}
 
 struct Pool {
     gateway: Service,
@@ -212,16 +126,8 @@ impl Pool {
 
 #[test]
 fn test_a_node_that_is_cut_off_leaves_the_pool_and_comes_back_with_its_allocations() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("passed over: network namespaces want root");
+    let Some(network) = Network::new(DOOR, &NODES) else {
         return;
-    }
-    let network = match Network::new() {
-        Ok(network) => network,
-        Err(why) => {
-            eprintln!("passed over: no network namespaces here: {why}");
-            return;
-        }
     };
     let pool = Pool::start(network);
     let directory = tempfile::tempdir().unwrap();
