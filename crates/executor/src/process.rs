@@ -468,6 +468,17 @@ impl Server {
                     wait: Duration::from_millis(wait_ms.into()),
                     allocation_bytes_max,
                     is_to_disk,
+                    asks: false,
+                };
+                self.move_out(session, terms, fds);
+            }
+            Ok(Some((ToExecutor::Leave { session, wait_ms }, fds))) => {
+                let terms = Terms {
+                    wait: Duration::from_millis(wait_ms.into()),
+                    // The target refuses what it cannot make.
+                    allocation_bytes_max: u64::MAX,
+                    is_to_disk: false,
+                    asks: true,
                 };
                 self.move_out(session, terms, fds);
             }

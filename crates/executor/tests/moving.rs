@@ -30,6 +30,7 @@ fn moved(
         wait: PATIENCE,
         allocation_bytes_max: u64::MAX,
         is_to_disk: false,
+        asks: false,
     };
     std::thread::scope(|scope| {
         let out = scope.spawn(|| move_out(session, &source, terms));

@@ -94,11 +94,12 @@ fn greet(node: &Arc<Node>, stream: UnixStream, door: Door, ticket: Ticket) {
         Ok((_, Purpose::Arrive, _)) if door != Door::Relay => Err(Refusal::Malformed(
             "a session of another node arrives only over a network".into(),
         )),
+        Ok((hello, Purpose::Leave, _)) => node.release_session(&stream, &hello, door),
         Ok((hello, purpose, brought)) => {
             let memory = match (purpose, brought) {
                 (Purpose::Arrive, _) => Memory::Elsewhere,
-                (Purpose::Open, Some(brought)) => Memory::Brought(brought),
-                (Purpose::Open, None) => Memory::New,
+                (_, Some(brought)) => Memory::Brought(brought),
+                (_, None) => Memory::New,
             };
             welcome(node, &stream, door, &hello, memory)
         }

@@ -421,7 +421,10 @@ impl Node {
         let is_source_out = reserved.end();
         match moved {
             Ok(cost) => Ok(Moved {
-                from: order.source.name().to_owned(),
+                from: match order.record.remote {
+                    Some(remote) => remote,
+                    None => order.source.name().to_owned(),
+                },
                 to: match &order.remote {
                     Some(found) => found.name.clone(),
                     None => order.target.name().to_owned(),
@@ -457,7 +460,7 @@ impl Node {
                 why: why.to_owned(),
             })
         };
-        if Arc::ptr_eq(source, target) && !record.is_suspended {
+        if Arc::ptr_eq(source, target) && !record.is_suspended && record.remote.is_none() {
             return refused("it is there");
         }
         if self.is_draining() {
@@ -572,7 +575,11 @@ impl Node {
                     executor_pid: place.process.pid,
                     is_suspended: file.is_some(),
                     remote: remote.as_ref().map(|found| found.name.clone()),
-                    description: file.as_ref().and_then(|_| source.description.get()),
+                    description: match (file, remote) {
+                        (Some(_), _) => source.description.get(),
+                        (None, Some(found)) => Some(found.description.clone()),
+                        (None, None) => None,
+                    },
                     ..record.clone()
                 },
                 is_source_out: false,
@@ -700,9 +707,6 @@ fn wait_for(result: &Receiver<Outcome>, most: Duration) -> Outcome {
 pub(crate) fn cannot(record: &SessionRecord) -> Option<&'static str> {
     if record.is_suspended {
         return Some("it is suspended (`baltra session resume` continues it)");
-    }
-    if record.remote.is_some() {
-        return Some("it is on another node (`baltra session ls` there lists it)");
     }
     (record.transport == "ivshmem").then_some("its memory is that of a virtual machine")
 }

@@ -8,8 +8,12 @@
 //!
 //! The session is in one place at any time: the source has it until the forwarder reports that it
 //! has started, and the other node runs nothing of it before the forwarder's first message.
+//!
+//! The session returns, or goes on to a third node, in a move whose source is the forwarder
+//! ([`recall`]).
 
 mod departure;
+mod recall;
 
 use crate::client::{Client, ConnectError, Peer};
 use crate::tcp::dial::{self, Dialer};
@@ -22,17 +26,20 @@ use baltra_ring::lease::monotonic_ns;
 use baltra_wire::executor::{Remote, SessionFacts, SessionStart, ToExecutor, ToManager};
 use baltra_wire::moves::ToSource;
 use baltra_wire::{DeviceDescription, Hello, Purpose, Version, VERSION};
-use departure::Departure;
+use departure::{Departure, Kept};
+use recall::Recall;
 use rustix::net::Shutdown;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::Builder;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The first version whose nodes accept sessions of other nodes.
 const ARRIVALS: Version = Version { major: 1, minor: 7 };
+/// The first version whose nodes send such sessions back.
+const RETURNS: Version = Version { major: 1, minor: 8 };
 
 /// Options of a forwarder.
 #[derive(Clone, Debug)]
@@ -60,6 +67,7 @@ struct Target {
     remote: Remote,
     dialer: Dialer,
     hello: Hello,
+    version: Version,
 }
 
 /// The session.
@@ -67,12 +75,16 @@ enum Session {
     /// It is built on the other node; the source decides whether it goes there.
     Built(Box<Departure>),
     /// It is there.
-    Away {
-        start: SessionStart,
-        tunnel: Arc<Tunnel>,
-        /// The client's socket.
-        socket: Arc<OwnedFd>,
-    },
+    Away(Box<Away>),
+}
+
+/// A session that is on the other node.
+struct Away {
+    start: SessionStart,
+    tunnel: Arc<Tunnel>,
+    kept: Kept,
+    /// Resumes the session there.
+    hello: Hello,
 }
 
 struct Forwarder {
@@ -89,7 +101,7 @@ impl Forwarder {
         // Until it is decided, the source watches the client. Its socket is also closed when the
         // session was lost.
         let client = match &self.session {
-            Some(Session::Away { socket, .. }) => Some(socket.as_fd()),
+            Some(Session::Away(away)) => Some(away.kept.socket.as_fd()),
             _ => None,
         };
         let found = self.manager.wait(client)?;
@@ -100,7 +112,7 @@ impl Forwarder {
             return Ok(self.receive());
         }
         if !self.manager.is_there() {
-            if !matches!(self.session, Some(Session::Away { .. })) {
+            if !matches!(self.session, Some(Session::Away(_))) {
                 // The source continues the session.
                 return Ok(true);
             }
@@ -111,16 +123,17 @@ impl Forwarder {
 
     /// Ends the session on both nodes, unless its source continues it.
     fn end(&mut self, reason: &str) -> bool {
-        if let Some(Session::Away {
-            start,
-            tunnel,
-            socket,
-        }) = self.session.take()
-        {
+        if let Some(Session::Away(away)) = self.session.take() {
+            let Away {
+                start,
+                tunnel,
+                kept,
+                ..
+            } = *away;
             let reason = tunnel.failure().unwrap_or_else(|| reason.to_owned());
             tunnel.close();
             // It may be gone already.
-            let _ = rustix::net::shutdown(&*socket, Shutdown::Both);
+            let _ = rustix::net::shutdown(&*kept.socket, Shutdown::Both);
             let session = start.session;
             self.manager
                 .send(&ToManager::SessionEnded { session, reason });
@@ -141,13 +154,10 @@ impl Forwarder {
             ToExecutor::MoveIn(start) if self.session.is_none() => self.move_in(start, fds),
             ToExecutor::MoveGo { session } if self.has(session) => self.go(),
             // The source continues the session, unless it is away already.
-            ToExecutor::MoveDrop { .. } => !matches!(self.session, Some(Session::Away { .. })),
-            ToExecutor::MoveOut { session, .. } => {
-                let reason = self.obstacle();
-                self.manager
-                    .send(&ToManager::MoveFailed { session, reason });
-                false
-            }
+            ToExecutor::MoveDrop { .. } => !matches!(self.session, Some(Session::Away(_))),
+            ToExecutor::MoveOut {
+                session, wait_ms, ..
+            } => self.move_out(session, Duration::from_millis(wait_ms.into()), fds),
             ToExecutor::Describe { call } => {
                 self.describe(call);
                 false
@@ -158,10 +168,42 @@ impl Forwarder {
         }
     }
 
+    /// Has the session return to an executor of this node, or go on to another node; true: it has.
+    fn move_out(&mut self, session: u64, wait: Duration, fds: Vec<OwnedFd>) -> bool {
+        let moved = match (&self.session, &self.target, fds.into_iter().next()) {
+            (Some(Session::Away(away)), Some(target), Some(executor))
+                if away.start.session == session =>
+            {
+                let recall = Recall {
+                    kept: &away.kept,
+                    tunnel: &away.tunnel,
+                    executor: Channel::new(executor),
+                    wait,
+                };
+                recall.run(target, &away.hello)
+            }
+            _ => Err("it is not there".into()),
+        };
+        match moved {
+            Ok(()) => {
+                self.session = None;
+                let reason = "it continues elsewhere".into();
+                self.manager
+                    .send(&ToManager::SessionEnded { session, reason });
+                true
+            }
+            Err(reason) => {
+                self.manager
+                    .send(&ToManager::MoveFailed { session, reason });
+                false
+            }
+        }
+    }
+
     fn has(&self, session: u64) -> bool {
         match &self.session {
             Some(Session::Built(departure)) => departure.start.session == session,
-            Some(Session::Away { start, .. }) => start.session == session,
+            Some(Session::Away(away)) => away.start.session == session,
             None => false,
         }
     }
@@ -221,9 +263,10 @@ impl Forwarder {
         }
         let (bytes, stopped_ns) = (departure.bytes, departure.stopped_ns);
         let stopped_objects = departure.stopped_objects;
-        let (start, socket) = (departure.start.clone(), departure.socket.clone());
+        let (start, hello) = (departure.start.clone(), departure.hello.clone());
+        let socket = departure.kept.socket.clone();
         match departure.begin() {
-            Ok(tunnel) => self.session = Some(self.away(start, tunnel, socket)),
+            Ok((tunnel, kept)) => self.session = Some(self.away(start, tunnel, kept, hello)),
             Err(error) => {
                 let _ = rustix::net::shutdown(&*socket, Shutdown::Both);
                 let reason = format!("its messages cannot be carried: {error}");
@@ -242,41 +285,33 @@ impl Forwarder {
     }
 
     /// The session is away; the client sees its end there as that of an executor.
-    fn away(&self, start: SessionStart, tunnel: Tunnel, socket: Arc<OwnedFd>) -> Session {
+    fn away(&self, start: SessionStart, tunnel: Tunnel, kept: Kept, hello: Hello) -> Session {
         let tunnel = Arc::new(tunnel);
-        let (ours, client) = (tunnel.clone(), socket.clone());
+        let (ours, client) = (tunnel.clone(), kept.socket.clone());
         let watch = move || {
             ours.wait_for_end();
+            if ours.is_retired() {
+                return;
+            }
             let _ = rustix::net::shutdown(&*client, Shutdown::Both);
         };
         let name = Builder::new().name("baltra-end".into());
         if let Err(error) = name.spawn(watch) {
             tracing::warn!(%error, "the end of the other node will not be noticed");
         }
-        Session::Away {
+        Session::Away(Box::new(Away {
             start,
             tunnel,
-            socket,
-        }
-    }
-
-    /// Why the session cannot move from here.
-    fn obstacle(&self) -> String {
-        let to = self.target.as_ref().map(|target| &target.remote);
-        match to {
-            Some(remote) => format!(
-                "it is on another node (`baltra session ls` there lists it as one of {remote:?})"
-            ),
-            None => "it is on another node".into(),
-        }
+            kept,
+            hello,
+        }))
     }
 
     fn describe(&mut self, call: u64) {
         let facts = match &self.session {
-            Some(Session::Away { start, tunnel, .. }) => Some(SessionFacts {
-                session: start.session,
-                queues: tunnel.queues() as u32,
-                obstacle: self.obstacle(),
+            Some(Session::Away(away)) => Some(SessionFacts {
+                session: away.start.session,
+                queues: away.tunnel.queues() as u32,
                 ..SessionFacts::default()
             }),
             _ => None,
@@ -290,13 +325,13 @@ impl Forwarder {
 
     /// Looks whether a new manager has come, and reports to it.
     fn call_manager(&mut self) {
-        let Some(Session::Away { start, .. }) = &self.session else {
+        let Some(Session::Away(away)) = &self.session else {
             return;
         };
         let remote = self.target.as_ref().map(|target| &target.remote);
         self.manager.report(ToManager::AdoptForwarder {
             device: self.name.clone(),
-            session: start.clone(),
+            session: away.start.clone(),
             remote: remote.map(|r| format!("{r:?}")).unwrap_or_default(),
         });
     }
@@ -345,6 +380,7 @@ fn find(to: &Remote) -> Result<(Target, DeviceDescription), String> {
         remote: to.clone(),
         dialer,
         hello,
+        version: listed.version,
     };
     Ok((target, device))
 }
@@ -370,5 +406,22 @@ impl Target {
             ..self.hello.clone()
         };
         Ok((stream, resuming))
+    }
+
+    /// A further connection to the relay, over which the session that `resuming` names leaves.
+    fn open_leaving(&self, resuming: &Hello) -> Result<Stream, String> {
+        if self.version < RETURNS {
+            return Err(format!(
+                "its manager has version {} of the session protocol, which sends no sessions back: \
+                 install this release there",
+                self.version
+            ));
+        }
+        let failed = |e: io::Error| format!("the other node cannot be reached: {e}");
+        let (stream, deadline) = self.dialer.connect().map_err(failed)?;
+        let hello = (resuming, Purpose::Leave);
+        let answer = dial::hello(&stream, &hello, deadline, deadline).map_err(failed)?;
+        answer.map_err(|refusal| format!("the other node refused: {refusal}"))?;
+        Ok(stream)
     }
 }

@@ -156,6 +156,15 @@ pub(crate) fn hello_arriving(
     answered(stream)
 }
 
+/// Relay: like [`hello_arriving`], for a session that leaves again.
+pub(crate) fn hello_leaving(
+    stream: &UnixStream,
+    hello: &Hello,
+) -> io::Result<(Result<Welcome, Refusal>, Option<OwnedFd>)> {
+    (&mut &*stream).write_all(&frame(&(hello, Purpose::Leave))?)?;
+    answered(stream)
+}
+
 /// Like [`hello`], for a session in memory that the client provides: passes descriptors of the
 /// memory and, optionally, of a doorbell.
 pub fn hello_sharing(

@@ -18,6 +18,7 @@
 
 mod arrival;
 mod inbound;
+mod leaving;
 mod outbound;
 mod place;
 mod resume;
@@ -107,6 +108,8 @@ struct Session {
     /// Ends the sleep of the outbound thread.
     waker: Waker,
     outbound: OnceLock<Thread>,
+    /// How the session leaves, if it has come from another node.
+    leaving: Option<leaving::Way>,
 }
 
 impl Session {
@@ -179,13 +182,17 @@ pub fn run(socket: OwnedFd, options: &Options) -> io::Result<()> {
                     client reads it from BALTRA_TOKEN";
         return refuse(&stream, Refusal::NotAllowed(text.into()), deadline);
     }
-    if let Some((session, key)) = hello.resume {
-        return resume::hand_over(stream, session, key, options, deadline);
+    if let Some(resumed) = hello.resume {
+        return resume::hand_over(stream, resumed, purpose, options, deadline);
     }
     hello.mirror = true;
     match purpose {
         Purpose::Open => open(stream, &hello, options, deadline),
         Purpose::Arrive => arrival::receive(stream, &hello, options, deadline),
+        Purpose::Leave => {
+            let text = "a hello that names no session which leaves";
+            refuse(&stream, Refusal::Malformed(text.into()), deadline)
+        }
     }
 }
 
@@ -239,7 +246,7 @@ fn open(stream: Stream, hello: &Hello, options: &Options, deadline: Instant) -> 
     start(
         stream,
         (client, notices),
-        (state, shares),
+        (state, shares, None),
         &resumption,
         options,
     )
@@ -249,7 +256,7 @@ fn open(stream: Stream, hello: &Hello, options: &Options, deadline: Instant) -> 
 fn start(
     stream: Stream,
     (client, notices): (Arc<Client>, Consumer),
-    (state, shares): (State, bool),
+    (state, shares, leaving): (State, bool, Option<leaving::Way>),
     resumption: &Resumption,
     options: &Options,
 ) -> io::Result<()> {
@@ -265,6 +272,7 @@ fn start(
         waker: notices.waker(),
         notices: Mutex::new(Notices::new(notices)),
         outbound: OnceLock::new(),
+        leaving,
     });
     serve(&session, stream, resumption, options)
 }

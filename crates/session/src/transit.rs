@@ -1,16 +1,19 @@
 //! A session's way to another node ([`baltra_wire::transit`]): messages and contents on a stream, and
 //! what both ends need of the protocol of two executors ([`baltra_wire::moves`]).
 
+pub(crate) mod incoming;
+pub(crate) mod outgoing;
+
 use crate::tcp::dial::read_framed;
 use crate::tcp::stream::Stream;
 use baltra_channel::Channel;
 use baltra_ring::{Memory, Range};
-use baltra_wire::moves::RingPosition;
+use baltra_wire::moves::{RingPosition, ToTarget};
 use baltra_wire::{decode, encode, MESSAGE_BYTES_MAX};
 use rustix::net::sockopt::{set_socket_timeout, Timeout};
 use serde::{de::DeserializeOwned, Serialize};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Each message, with what follows it, is sent and received within this; while the session runs, the
@@ -18,6 +21,10 @@ use std::time::{Duration, Instant};
 pub(crate) const STEP: Duration = Duration::from_secs(45);
 /// Bytes that are copied at a time.
 const PIECE_BYTES: usize = 1 << 20;
+
+pub(crate) fn lost(error: io::Error) -> String {
+    format!("the connection of the two nodes failed: {error}")
+}
 
 /// Sends one message.
 pub(crate) fn send<T: Serialize>(stream: &Stream, message: &T) -> io::Result<()> {
@@ -108,6 +115,20 @@ pub(crate) fn file_of<T: Serialize>(message: &T) -> Result<(OwnedFd, u64), Strin
     Ok((fd, len))
 }
 
+/// Sends an executor a message in a file, which is the first descriptor.
+pub(crate) fn send_blob<T: Serialize>(
+    executor: &Channel,
+    what: &T,
+    message: impl FnOnce(u64) -> ToTarget,
+    more: &[BorrowedFd<'_>],
+) -> Result<(), String> {
+    let (file, len) = file_of(what)?;
+    let mut fds = vec![file.as_fd()];
+    fds.extend(more);
+    let sent = executor.send(&message(len), &fds);
+    sent.map_err(|e| format!("the connection to the executor failed: {e}"))
+}
+
 /// Decodes the message in a file, from a private copy.
 pub(crate) fn read_file<T: DeserializeOwned>(fds: Vec<OwnedFd>, len: u64) -> Result<T, String> {
     let fd = fds.into_iter().next();
@@ -122,6 +143,11 @@ pub(crate) fn read_file<T: DeserializeOwned>(fds: Vec<OwnedFd>, len: u64) -> Res
     let mut bytes = vec![0; len as usize];
     all.copy_out(0, &mut bytes);
     decode(&bytes).map_err(|e| e.to_string())
+}
+
+/// A ring's position in a message.
+pub(crate) fn ring_position(position: baltra_ring::Position) -> RingPosition {
+    (position.bytes, position.messages, position.peer)
 }
 
 /// A ring's position, as a message has it.

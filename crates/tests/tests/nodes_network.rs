@@ -176,7 +176,7 @@ fn test_a_session_stays_if_the_link_fails_during_its_move() {
         return;
     }
     let mut program = nodes.program(bytes);
-    // Once with its first message under way, once with its contents.
+    // Once with its first message in flight, once with its contents.
     for passed in [0, 4 << 20] {
         let before = nodes.network.sent(NEAR.0).unwrap();
         let output = std::thread::scope(|scope| {

@@ -118,6 +118,14 @@ pub enum ToExecutor {
         /// Its slot of the page.
         slot: u32,
     },
+    /// Like [`ToExecutor::MoveOut`], to a relay that sends the session to another node, and is
+    /// asked before the session stops ([`crate::moves::ToTarget::Stopping`]).
+    Leave {
+        /// The session.
+        session: u64,
+        /// How long commands in flight may take to end, milliseconds.
+        wait_ms: u32,
+    },
 }
 
 /// A device of another node.

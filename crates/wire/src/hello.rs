@@ -1,6 +1,6 @@
 //! The first message of each side.
 
-use crate::{DeviceDescription, Version};
+use crate::{DeviceDescription, Version, VERSION};
 use serde::{Deserialize, Serialize};
 
 /// The client's first message: its identity and the session that it requests. Framed by its length
@@ -32,6 +32,9 @@ pub enum Purpose {
     Open,
     /// A session that has begun on another node continues here ([`crate::transit`]).
     Arrive,
+    /// A session that has come from another node leaves for it: [`Hello::resume`] identifies the
+    /// session ([`crate::transit`]).
+    Leave,
 }
 
 /// Places all of a session's memory in a part of a memfd that the client provides: the segment at
@@ -100,6 +103,22 @@ pub struct Welcome {
     pub limits: Limits,
     /// Properties of the session.
     pub flags: SessionFlags,
+}
+
+impl Welcome {
+    /// For a peer that has had the session's welcome before.
+    pub fn again(session: u64, key: [u8; 16]) -> Welcome {
+        Welcome {
+            version: VERSION,
+            session,
+            key,
+            tenant: String::new(),
+            node: String::new(),
+            devices: Vec::new(),
+            limits: Limits::default(),
+            flags: SessionFlags::default(),
+        }
+    }
 }
 
 /// The manager's answer to a rejected hello: the reason and the remedy.

@@ -52,6 +52,9 @@ pub enum ToTarget {
         /// is stopped.
         bytes: (u64, u64),
     },
+    /// The session is about to stop; answered with [`ToSource::Prepared`]. Sent to a relay only,
+    /// whose program's messages stop before.
+    Stopping,
 }
 
 /// A part of the contents of a memory object.

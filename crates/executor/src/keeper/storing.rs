@@ -146,7 +146,10 @@ fn receive_all(source: &Channel, storage: Storage) -> Result<Stored, String> {
                     queues,
                 });
             }
-            ToTarget::Plan { .. } | ToTarget::Arenas(_) | ToTarget::Pending => {
+            ToTarget::Plan { .. }
+            | ToTarget::Arenas(_)
+            | ToTarget::Pending
+            | ToTarget::Stopping => {
                 return Err("the other executor broke the protocol".into());
             }
         }

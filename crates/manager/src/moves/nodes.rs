@@ -1,18 +1,29 @@
 //! Moves between nodes: a session goes to another node through a forwarder, which stays on the node
 //! where its program runs ([`baltra_session::forwarder`]); there a relay receives it.
 
-use super::{cannot, compare_with, Error, Moved, Moves, Order, EARLIER_RELEASE};
-use crate::executors::Place;
+use super::WAIT_MAX;
+use super::{cannot, compare_with, Error, Moved, Moves, Order, Reserved, EARLIER_RELEASE};
+use crate::accept::Door;
+use crate::executors::{Place, Process};
 use crate::node::{Device, Node};
+use crate::tenants::Peer;
+use baltra_channel::Channel;
 use baltra_ring::Locked;
+use baltra_session::handshake;
 use baltra_wire::executor::{Remote, ToExecutor};
-use baltra_wire::DeviceDescription;
+use baltra_wire::{DeviceDescription, Hello, Refusal, Welcome};
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A manager answers a forwarder within this: its executor may have to load the driver first.
 const REACH_MAX: Duration = Duration::from_secs(30);
+
+/// A session leaves within this, or another move of it may begin: longer than both ends wait.
+const LEAVE_MAX: Duration = Duration::from_secs(180);
 
 /// What a request for a move allows.
 #[derive(Clone, Copy, Debug)]
@@ -152,6 +163,69 @@ impl Node {
         };
         self.moves.reaching.locked().remove(&session);
         found
+    }
+
+    /// Has the executor of a session that has come from another node send it to its relay, whose
+    /// hello this is: its forwarder takes it back, or sends it on.
+    pub(crate) fn release_session(
+        &self,
+        stream: &UnixStream,
+        hello: &Hello,
+        door: Door,
+    ) -> Result<(), Refusal> {
+        let refused = |why: String| Refusal::NotAllowed(why);
+        let session = match (door, hello.resume) {
+            (Door::Relay, Some((session, _))) => session,
+            _ => {
+                return Err(Refusal::Malformed(
+                    "only a relay has a session leave".into(),
+                ))
+            }
+        };
+        let tenant = self
+            .tenants
+            .identify(Peer::Remote, &hello.tenant, &hello.token);
+        let tenant = tenant.map_err(|e| refused(e.to_string()))?;
+        let reserved = self.moves.reserve(session);
+        let reserved = reserved.map_err(|e| Refusal::Busy(e.to_string()))?;
+        let record = self.record(session).map_err(|e| refused(e.to_string()))?;
+        if record.tenant != tenant.name {
+            return Err(refused(Error::NoSession(session).to_string()));
+        }
+        if let Some(why) = cannot(&record) {
+            return Err(refused(why.into()));
+        }
+        let device = self.device(&record.device);
+        let process = device.and_then(|d| d.pool.with(record.executor, |e| e.process.clone()));
+        let process = process.ok_or_else(|| refused("its executor has ended".into()))?;
+        if !process.is_current() {
+            return Err(refused(EARLIER_RELEASE.into()));
+        }
+        self.leave(stream, &process, reserved)
+            .map_err(|e| Refusal::Busy(format!("the session cannot leave: {e}")))
+    }
+
+    fn leave(
+        &self,
+        stream: &UnixStream,
+        process: &Process,
+        reserved: Reserved<'_>,
+    ) -> std::io::Result<()> {
+        let session = reserved.session;
+        let (executors, relays) = Channel::pair()?;
+        let out = ToExecutor::Leave {
+            session,
+            wait_ms: WAIT_MAX.as_millis() as u32,
+        };
+        process.send(&out, &[executors.as_fd()])?;
+        let welcome = Welcome::again(session, [0; 16]);
+        stream.set_write_timeout(Some(self.options.listen.hello_timeout()))?;
+        handshake::answer(stream, &Ok(welcome), Some(&relays.into_fd()))?;
+        // The relay closes the connection when the session has left, or stays.
+        stream.set_read_timeout(Some(LEAVE_MAX))?;
+        let _ = (&mut &*stream).read(&mut [0]);
+        drop(reserved);
+        Ok(())
     }
 
     /// A session of another node is about to arrive in an executor.

@@ -39,6 +39,11 @@ impl Node {
         if let Some(why) = cannot(&record) {
             return Err(fixed(why));
         }
+        if record.remote.is_some() {
+            return Err(fixed(
+                "it is on another node (`baltra session ls` there lists it)",
+            ));
+        }
         if device.options.image == crate::options::ImageKind::Exclusive {
             return Err(fixed("its device holds one image at a time"));
         }

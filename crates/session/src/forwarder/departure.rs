@@ -4,14 +4,15 @@
 use super::Target;
 use crate::tcp::dial::Dialer;
 use crate::tcp::stream::Stream;
-use crate::tcp::tunnel::{Deferred, Descriptors, Taken, TakenQueue, Tunnel};
-use crate::transit::{self, encoded, next, position, read_file, send_range};
+use crate::tcp::tunnel::{Deferred, Descriptors, Taken, TakenArena, TakenQueue, Tunnel};
+use crate::transit::outgoing::Outgoing;
+use crate::transit::{self, encoded, next, position, read_file};
 use baltra_channel::Channel;
 use baltra_ring::lease::monotonic_ns;
 use baltra_ring::{Memory, Segment};
 use baltra_wire::executor::SessionStart;
-use baltra_wire::moves::{Part, Plan, QueueState, State, Step, ToSource, ToTarget};
-use baltra_wire::transit::{Rest, ToForwarder, ToRelay};
+use baltra_wire::moves::{Plan, QueueState, State, Step, ToSource, ToTarget};
+use baltra_wire::transit::{FromSource, FromTarget, Rest};
 use baltra_wire::{decode, Command, Control, Hello, Id, Operation, Payload, Waits};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -23,8 +24,8 @@ pub(super) struct Departure {
     pub start: SessionStart,
     /// The executor that has it.
     pub source: Channel,
-    /// The client's socket.
-    pub socket: Arc<OwnedFd>,
+    /// What an executor gets that takes it over again.
+    pub kept: Kept,
     /// When it stopped, `CLOCK_MONOTONIC` nanoseconds.
     pub stopped_ns: u64,
     /// Bytes that were copied, and those of them that were copied while it is stopped.
@@ -33,29 +34,36 @@ pub(super) struct Departure {
     pub stopped_objects: u64,
     dialer: Dialer,
     /// Resumes the session on the other node.
-    hello: Hello,
+    pub hello: Hello,
     stream: Stream,
     segment: Segment,
     taken: Taken,
 }
 
+/// What a session has on the node of its program, wherever it is.
+pub(super) struct Kept {
+    /// The client's socket.
+    pub socket: Arc<OwnedFd>,
+    pub segment: OwnedFd,
+    /// See [`Plan::mirror`].
+    pub mirror: bool,
+}
+
 impl Departure {
     /// Carries the program's messages from now on.
-    pub fn begin(self) -> io::Result<Tunnel> {
+    pub fn begin(self) -> io::Result<(Tunnel, Kept)> {
         let Departure {
             dialer,
             hello,
             stream,
             segment,
             taken,
+            kept,
             ..
         } = self;
-        Tunnel::take_over(dialer, hello, stream, &segment, taken)
+        let tunnel = Tunnel::take_over(dialer, hello, stream, &segment, taken)?;
+        Ok((tunnel, kept))
     }
-}
-
-fn lost(error: io::Error) -> String {
-    format!("the connection of the two nodes failed: {error}")
 }
 
 /// Sends the session of the executor at the other end of `source` to another node. It continues
@@ -70,7 +78,7 @@ pub(super) fn send(
         Ok(built) => Ok(Departure {
             start,
             source,
-            socket: built.socket,
+            kept: built.kept,
             stopped_ns: built.stopped_ns,
             bytes: built.bytes,
             stopped_objects: built.stopped_objects,
@@ -90,7 +98,7 @@ pub(super) fn send(
 
 /// What [`Departure`] gets.
 struct Built {
-    socket: Arc<OwnedFd>,
+    kept: Kept,
     stopped_ns: u64,
     bytes: (u64, u64),
     stopped_objects: u64,
@@ -101,10 +109,8 @@ struct Built {
 }
 
 struct Sender<'a> {
-    source: &'a Channel,
-    stream: Stream,
-    window: Option<Memory>,
-    arenas: HashMap<u32, Memory>,
+    way: Outgoing<'a>,
+    arenas: HashMap<u32, TakenArena>,
     pending: VecDeque<OwnedFd>,
     /// Objects that are made or written after the stop.
     touched: HashSet<Id>,
@@ -128,23 +134,21 @@ fn receive_all(source: &Channel, target: &Target) -> Result<Built, String> {
                 .into(),
         );
     }
-    let segment = Segment::map(&segment).map_err(|e| e.to_string())?;
+    let memory = Segment::map(&segment).map_err(|e| e.to_string())?;
     let (stream, hello) = target.open()?;
     let mut sender = Sender {
-        source,
-        stream,
-        window: None,
+        way: Outgoing::new(source, &stream),
         arenas: HashMap::new(),
         pending: VecDeque::new(),
         touched: HashSet::new(),
     };
-    sender.send(&ToRelay::Plan(plan))?;
-    sender.prepared()?;
+    let mirror = plan.mirror;
+    sender.way.send(&FromSource::Plan(plan))?;
+    sender.way.prepared()?;
     let (state, bytes) = sender.send_rest()?;
     let socket = Arc::new(socket);
     let stopped_ns = state.stopped_ns;
     let Sender {
-        stream,
         arenas,
         pending,
         touched,
@@ -156,85 +160,57 @@ fn receive_all(source: &Channel, target: &Target) -> Result<Built, String> {
     };
     Ok(Built {
         taken: taken(state, arenas, descriptors)?,
-        socket,
         stopped_ns,
         bytes,
         stopped_objects: touched.len() as u64,
         hello,
         stream,
-        segment,
+        segment: memory,
+        kept: Kept {
+            socket,
+            segment,
+            mirror,
+        },
     })
 }
 
 impl Sender<'_> {
-    fn send(&self, message: &ToRelay) -> Result<(), String> {
-        transit::send(&self.stream, message).map_err(|e| self.refusal().unwrap_or_else(|| lost(e)))
-    }
-
-    /// The reason for which the relay has closed the connection, if it has sent one.
-    fn refusal(&self) -> Option<String> {
-        match transit::receive(&self.stream) {
-            Ok(ToForwarder::Refused(reason)) => Some(reason),
-            _ => None,
-        }
-    }
-
-    fn answer(&self) -> Result<ToForwarder, String> {
-        match transit::receive(&self.stream).map_err(lost)? {
-            ToForwarder::Refused(reason) => Err(reason),
-            answer => Ok(answer),
-        }
-    }
-
-    /// Waits until the relay has prepared something, and reports that to the source.
-    fn prepared(&self) -> Result<(), String> {
-        match self.answer()? {
-            ToForwarder::Prepared => self.report(ToSource::Prepared),
-            _ => Err("the other node broke the protocol".into()),
-        }
-    }
-
-    fn report(&self, message: ToSource) -> Result<(), String> {
-        let sent = self.source.send(&message, &[]);
-        sent.map_err(|e| format!("the connection to the executor failed: {e}"))
-    }
-
     /// Sends everything after the plan; returns the stopped session's state, and the bytes of
     /// contents that were copied.
     fn send_rest(&mut self) -> Result<(State, (u64, u64)), String> {
         let mut stopped = None;
         loop {
-            let (message, fds) = next(self.source)?;
+            let (message, fds) = next(self.way.source)?;
             match message {
                 ToTarget::Arenas(arenas) if arenas.len() == fds.len() => {
                     for (arena, fd) in arenas.into_iter().zip(fds) {
                         let memory = Memory::map_part(&fd, arena.offset, arena.len);
                         let memory = memory.map_err(|e| format!("an arena: {e}"))?;
-                        self.arenas.insert(arena.arena, memory);
+                        let taken = TakenArena {
+                            memory,
+                            file: fd,
+                            state: arena,
+                        };
+                        self.arenas.insert(arena.arena, taken);
                     }
                 }
                 ToTarget::Pending => self.pending.extend(fds),
-                ToTarget::Window { len } => {
-                    let fd = fds.first().ok_or("a window without its descriptor")?;
-                    let memory = Memory::map(fd, len).map_err(|e| e.to_string())?;
-                    self.window = Some(memory);
-                    self.send(&ToRelay::Window { len })?;
-                }
+                ToTarget::Window { len } => self.way.window(&fds, len)?,
                 ToTarget::Parts(parts) => {
                     if stopped.is_some() {
                         self.touched.extend(parts.iter().map(|part| part.id));
                     }
-                    self.send_parts(parts)?;
+                    self.way.send_parts(parts)?;
                     // They are on their way, and the window may be used again.
-                    self.report(ToSource::Taken)?;
+                    self.way.report(ToSource::Taken)?;
                 }
                 ToTarget::State { len } => {
                     let state: State = read_file(fds, len)?;
                     if state.stopped_ns == 0 {
-                        self.send(&ToRelay::Ahead(state))?;
-                        self.prepared()?;
+                        self.way.send(&FromSource::Ahead(state))?;
+                        self.way.prepared()?;
                     } else if stopped.is_none() {
-                        self.send(&ToRelay::Rest(rest(&state)?))?;
+                        self.way.send(&FromSource::Rest(rest(&state)?))?;
                         let is_queue =
                             |step: &Step| matches!(decode(&step.record), Ok(Control::Queue { .. }));
                         let made = state.steps.iter().filter(|step| !is_queue(step));
@@ -245,32 +221,19 @@ impl Sender<'_> {
                     }
                 }
                 ToTarget::Complete { bytes } => {
-                    self.send(&ToRelay::Complete { bytes })?;
-                    match self.answer()? {
-                        ToForwarder::Built => {}
+                    self.way.send(&FromSource::Complete { bytes })?;
+                    match self.way.answer()? {
+                        FromTarget::Built => {}
                         _ => return Err("the other node broke the protocol".into()),
                     }
                     let state = stopped.ok_or("an end without a state")?;
                     return Ok((state, bytes));
                 }
-                ToTarget::Plan { .. } | ToTarget::Arenas(_) => {
+                ToTarget::Plan { .. } | ToTarget::Arenas(_) | ToTarget::Stopping => {
                     return Err("the executor broke the protocol".into());
                 }
             }
         }
-    }
-
-    fn send_parts(&self, parts: Vec<Part>) -> Result<(), String> {
-        let window = self.window.as_ref().ok_or("contents without a window")?;
-        let ranges = parts.iter().map(|part| window.slice(part.offset, part.len));
-        let ranges: Option<Vec<_>> = ranges.collect();
-        let ranges = ranges.ok_or("contents outside the window")?;
-        self.send(&ToRelay::Parts(parts))?;
-        for range in ranges {
-            send_range(&self.stream, &range)
-                .map_err(|e| self.refusal().unwrap_or_else(|| lost(e)))?;
-        }
-        Ok(())
     }
 }
 
@@ -317,7 +280,7 @@ fn rest(state: &State) -> Result<Rest, String> {
 /// What stays with the program.
 fn taken(
     state: State,
-    arenas: HashMap<u32, Memory>,
+    arenas: HashMap<u32, TakenArena>,
     descriptors: Descriptors,
 ) -> Result<Taken, String> {
     let mut rings: HashMap<_, (u64, Payload)> = HashMap::new();
@@ -354,13 +317,6 @@ fn taken(
             taken: waiting,
         });
     }
-    let mut slots = Vec::new();
-    for record in &state.slots {
-        match decode(record) {
-            Ok(Control::EventsAdd { payload, .. }) => slots.push(payload),
-            _ => return Err("a record that adds no event slots".into()),
-        }
-    }
     let mut releases = Vec::new();
     for release in state.releases {
         let message = Control::Release {
@@ -380,7 +336,7 @@ fn taken(
         notices: position(state.notices.0),
         unsent: state.unsent,
         arenas,
-        slots,
+        slots: state.slots,
         queues,
         releases,
         watched: state.watched,

@@ -7,21 +7,20 @@
 
 use super::resume::Resumption;
 use super::state::{Queue, State};
-use super::{connect, refuse, start, Options, Unobserved};
+use super::{connect, leaving, refuse, start, Options, Unobserved};
 use crate::client::{Client, Lost, Peer};
 use crate::handshake::{self, frame};
 use crate::inherited::Socket;
 use crate::tcp::stream::Stream;
 use crate::tcp::{HELLO_TIMEOUT, RING_BYTES};
-use crate::transit::{self, encoded, file_of, next, receive_range};
+use crate::transit::incoming::{broken, check_steps, Window};
+use crate::transit::{self, encoded, lost, next, send_blob};
 use baltra_channel::Channel;
 use baltra_ring::lease::monotonic_ns;
 use baltra_ring::{ring_bytes, Consumer, Locked, Memory, Segment};
-use baltra_wire::moves::{
-    ArenaState, Part, Plan, QueueState, Step, ToSource, ToTarget, FDS_MAX, PARTS_MAX,
-};
-use baltra_wire::transit::{Rest, ToForwarder, ToRelay};
-use baltra_wire::{decode, event, Backing, Control, Hello, Id, Refusal, Welcome};
+use baltra_wire::moves::{ArenaState, Part, Plan, QueueState, ToSource, ToTarget, FDS_MAX};
+use baltra_wire::transit::{FromSource, FromTarget, Rest};
+use baltra_wire::{decode, event, Control, Hello, Id, Refusal, Welcome};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,13 +28,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Most bytes of contents between two messages, which a slice of an image does not exceed.
-const WINDOW_BYTES_MAX: u64 = 512 << 20;
 /// Parts of the table of events after the first: the table is full then.
 const EVENT_PARTS_MAX: u32 = 15;
-/// Batches that the executor has not taken, at the most: their answers fit into its socket.
-const BATCHES_MAX: usize = 8;
-
 /// Receives the session that `hello` announces, and serves it.
 pub(super) fn receive(
     stream: Stream,
@@ -51,12 +45,12 @@ pub(super) fn receive(
         (Ok(_), None) => return Err(io::ErrorKind::InvalidData.into()),
         (Err(refusal), _) => return refuse(&stream, refusal, deadline),
     };
-    let shares = welcome.devices.first().is_some_and(|d| d.host_memory);
     getrandom::fill(&mut welcome.key).map_err(io::Error::other)?;
     let mut theirs = welcome.clone();
     for device in &mut theirs.devices {
         device.host_memory = false;
     }
+    let leaving = leaving::Way::new(options, hello, &welcome);
     let resumption = Resumption::listen(&options.runtime_dir, welcome.session, welcome.key)?;
     stream.send_all(&frame(&Ok::<_, Refusal>(&theirs))?, deadline)?;
     transit::limit(&executor)?;
@@ -64,7 +58,6 @@ pub(super) fn receive(
         stream: &stream,
         executor: &executor,
         welcome,
-        shares,
         limit: options.arrival,
         deadline: Instant::now() + options.arrival,
         segment: None,
@@ -79,7 +72,7 @@ pub(super) fn receive(
         }) => start(
             stream,
             (client, notices),
-            (state, shares),
+            (state, false, Some(leaving)),
             &resumption,
             options,
         ),
@@ -87,7 +80,7 @@ pub(super) fn receive(
             resumption.end();
             let text = reason.clone();
             // The forwarder may have ended.
-            let _ = transit::send(&stream, &ToForwarder::Refused(text));
+            let _ = transit::send(&stream, &FromTarget::Refused(text));
             Err(io::Error::other(reason))
         }
     }
@@ -104,7 +97,6 @@ struct Arrival<'a> {
     stream: &'a Stream,
     executor: &'a Channel,
     welcome: Welcome,
-    shares: bool,
     /// The time limit, and the time at which the limit is reached.
     limit: Duration,
     deadline: Instant,
@@ -112,14 +104,6 @@ struct Arrival<'a> {
     segment: Option<(Segment, UnixStream)>,
     window: Option<Window>,
     rest: Option<Rebuilt>,
-}
-
-fn lost(error: io::Error) -> String {
-    format!("the connection of the two nodes failed: {error}")
-}
-
-fn broken(what: &str) -> String {
-    format!("the other node broke the protocol: {what}")
 }
 
 impl Arrival<'_> {
@@ -137,13 +121,13 @@ impl Arrival<'_> {
     fn run(&mut self) -> Result<Rebuilt, String> {
         loop {
             match transit::receive_until(self.stream, self.deadline).map_err(|e| self.late(e))? {
-                ToRelay::Plan(plan) if self.segment.is_none() => self.plan(plan)?,
-                ToRelay::Ahead(state) if state.stopped_ns == 0 => {
+                FromSource::Plan(plan) if self.segment.is_none() => self.plan(plan)?,
+                FromSource::Ahead(state) if state.stopped_ns == 0 => {
                     check_steps(&state.steps)?;
-                    self.send_blob(&state, |len| ToTarget::State { len }, &[])?;
+                    send_blob(self.executor, &state, |len| ToTarget::State { len }, &[])?;
                     self.prepared()?;
                 }
-                ToRelay::Window { len } => {
+                FromSource::Window { len } => {
                     // The former one may be in use.
                     self.finish()?;
                     let window = Window::new(len)?;
@@ -151,12 +135,12 @@ impl Arrival<'_> {
                     self.send(&message, &[window.fd.as_fd()])?;
                     self.window = Some(window);
                 }
-                ToRelay::Parts(parts) => self.parts(parts)?,
-                ToRelay::Rest(rest) if self.rest.is_none() => {
+                FromSource::Parts(parts) => self.parts(parts)?,
+                FromSource::Rest(rest) if self.rest.is_none() => {
                     let rebuilt = self.rebuild(rest)?;
                     self.rest = Some(rebuilt);
                 }
-                ToRelay::Complete { bytes } => {
+                FromSource::Complete { bytes } => {
                     let rebuilt = self.rest.take().ok_or_else(|| broken("an early end"))?;
                     self.finish()?;
                     self.send(&ToTarget::Complete { bytes }, &[])?;
@@ -165,7 +149,7 @@ impl Arrival<'_> {
                         ToSource::Refused(reason) => return Err(reason),
                         _ => return Err("the executor broke the protocol".into()),
                     }
-                    transit::send(self.stream, &ToForwarder::Built).map_err(lost)?;
+                    transit::send(self.stream, &FromTarget::Built).map_err(lost)?;
                     return Ok(rebuilt);
                 }
                 _ => return Err(broken("an unexpected message")),
@@ -176,21 +160,6 @@ impl Arrival<'_> {
     fn send(&self, message: &ToTarget, fds: &[BorrowedFd<'_>]) -> Result<(), String> {
         let sent = self.executor.send(message, fds);
         sent.map_err(|e| format!("the connection to the executor failed: {e}"))
-    }
-
-    /// Sends a message in a file, which is the first descriptor.
-    fn send_blob<T: serde::Serialize>(
-        &self,
-        what: &T,
-        message: impl FnOnce(u64) -> ToTarget,
-        more: &[BorrowedFd<'_>],
-    ) -> Result<(), String> {
-        let (file, len) = file_of(what)?;
-        let fds: Vec<_> = [file.as_fd()]
-            .into_iter()
-            .chain(more.iter().copied())
-            .collect();
-        self.send(&message(len), &fds)
     }
 
     fn answer(&self) -> Result<ToSource, String> {
@@ -205,27 +174,25 @@ impl Arrival<'_> {
             ToSource::Refused(reason) => return Err(reason),
             _ => return Err("the executor broke the protocol".into()),
         }
-        transit::send(self.stream, &ToForwarder::Prepared).map_err(lost)
+        transit::send(self.stream, &FromTarget::Prepared).map_err(lost)
     }
 
     fn plan(&mut self, mut plan: Plan) -> Result<(), String> {
         plan.mirror = true;
-        plan.host_buffers = self.shares;
+        // Its buffers are the executor's, so that the session can leave again.
+        plan.host_buffers = false;
         check_steps(&plan.steps)?;
         let text = |e: io::Error| e.to_string();
         let (segment, fd) = Segment::create().map_err(text)?;
         let (ours, theirs) = UnixStream::pair().map_err(text)?;
         self.segment = Some((segment, ours));
         let more = [theirs.as_fd(), fd.as_fd()];
-        self.send_blob(&plan, |len| ToTarget::Plan { len }, &more)?;
+        send_blob(self.executor, &plan, |len| ToTarget::Plan { len }, &more)?;
         self.prepared()
     }
 
     /// Passes contents on.
     fn parts(&mut self, parts: Vec<Part>) -> Result<(), String> {
-        if parts.len() > PARTS_MAX {
-            return Err(broken("too many parts"));
-        }
         let mut window = self.window.take();
         let passed = window
             .as_mut()
@@ -300,7 +267,7 @@ impl Arrival<'_> {
             let states = part.iter().map(|(state, _)| *state).collect();
             self.send(&ToTarget::Arenas(states), &fds)?;
         }
-        self.send_blob(&state, |len| ToTarget::State { len }, &[])?;
+        send_blob(self.executor, &state, |len| ToTarget::State { len }, &[])?;
         Ok(Rebuilt {
             client,
             notices,
@@ -359,23 +326,6 @@ fn no_memory(_: Lost) -> String {
     "no host memory for its rings".into()
 }
 
-/// Refuses records that would put objects into the relay's memory.
-fn check_steps(steps: &[Step]) -> Result<(), String> {
-    let is_local = |step: &Step| {
-        matches!(
-            decode(&step.record),
-            Ok(Control::Buffer {
-                backing: Backing::Arena(_) | Backing::Svm(_),
-                ..
-            })
-        )
-    };
-    if steps.iter().any(is_local) {
-        return Err(broken("a buffer in its program's memory"));
-    }
-    Ok(())
-}
-
 /// The executor as a client's peer: arenas that are made before it has the session go with that.
 struct Captured {
     socket: Socket,
@@ -404,87 +354,5 @@ impl Peer for Captured {
 
     fn close(&self) {
         self.socket.close();
-    }
-}
-
-/// Memory that relay and executor share, through which contents pass.
-struct Window {
-    memory: Memory,
-    fd: OwnedFd,
-    /// Bytes.
-    len: u64,
-    /// End of the newest part.
-    head: u64,
-    /// Number of messages that the executor has not taken; all of them are before `head`.
-    sent: usize,
-}
-
-impl Window {
-    fn new(len: u64) -> Result<Window, String> {
-        if len == 0 || len > WINDOW_BYTES_MAX {
-            return Err(broken("contents of an impossible size"));
-        }
-        let made = Memory::create("baltra-move", len);
-        let (memory, fd) = made.map_err(|e| format!("no host memory for {len} bytes: {e}"))?;
-        Ok(Window {
-            memory,
-            fd,
-            len,
-            head: 0,
-            sent: 0,
-        })
-    }
-
-    /// Receives the bytes of parts, and passes them to the executor.
-    fn pass(
-        &mut self,
-        (stream, deadline): (&Stream, Instant),
-        executor: &Channel,
-        mut parts: Vec<Part>,
-        late: impl Fn(io::Error) -> String,
-    ) -> Result<(), String> {
-        let bytes = parts.iter().map(|part| part.len);
-        let bytes = bytes.fold(0, u64::saturating_add);
-        if bytes > self.len || self.sent >= BATCHES_MAX {
-            self.finish(executor)?;
-        }
-        if bytes > self.len - self.head {
-            self.finish(executor)?;
-            self.head = 0;
-        }
-        for part in &mut parts {
-            part.offset = self.head;
-            let range = self.memory.slice(self.head, part.len);
-            let range = range.ok_or_else(|| broken("more contents than announced"))?;
-            receive_range(stream, &range, deadline).map_err(&late)?;
-            self.head += part.len;
-        }
-        let sent = executor.send(&ToTarget::Parts(parts), &[]);
-        sent.map_err(|e| refusal(executor).unwrap_or_else(|| e.to_string()))?;
-        self.sent += 1;
-        Ok(())
-    }
-
-    /// Waits until the executor has taken everything.
-    fn finish(&mut self, executor: &Channel) -> Result<(), String> {
-        while self.sent > 0 {
-            match next(executor)?.0 {
-                ToSource::Taken => self.sent -= 1,
-                ToSource::Refused(reason) => return Err(reason),
-                _ => return Err("the executor broke the protocol".into()),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The reason for which the executor has closed the connection, if it has sent one.
-fn refusal(executor: &Channel) -> Option<String> {
-    loop {
-        match next(executor).ok()?.0 {
-            ToSource::Refused(reason) => return Some(reason),
-            ToSource::Taken => {}
-            ToSource::Prepared | ToSource::Started => return None,
-        }
     }
 }

@@ -117,6 +117,33 @@ fn carry(session: &Session) {
     }
 }
 
+/// Sends all of the executor's notices, which sends no more; returns the number of frames sent so
+/// far.
+pub(super) fn carry_all(session: &Session, deadline: Instant) -> Result<u64, String> {
+    loop {
+        let mut notices = session.notices.locked();
+        let carried = notices.carry(session);
+        carried.map_err(|e| e.to_string())?;
+        if notices.consumer.is_empty() {
+            return Ok(session.link.outbox().pushed());
+        }
+        drop(notices);
+        if session.is_over() || Instant::now() > deadline {
+            return Err("its notices cannot be sent".into());
+        }
+        thread::sleep(LEAVE);
+    }
+}
+
+/// Whether a notice is one of the client's own executor, without those that only a relay gets.
+pub(super) fn is_clients(message: &[u8]) -> bool {
+    match decode::<Notice>(message) {
+        Ok(Notice::Reply { call, .. }) => call & OWN_CALL == 0,
+        Ok(Notice::Progress { .. }) | Err(_) => false,
+        Ok(_) => true,
+    }
+}
+
 fn translate(session: &Session, message: &[u8], outbox: &mut Outbox) {
     let Ok(notice) = decode::<Notice>(message) else {
         return;

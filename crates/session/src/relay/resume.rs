@@ -5,13 +5,13 @@
 //! sends the client's key, then passes the connection: the socket itself or, if the new relay
 //! terminates TLS, one end of a socket pair, whose bytes it forwards to and from the client.
 
-use super::{refuse, Options, Session};
+use super::{leaving, refuse, Options, Session};
 use crate::fd::{recv_with_fds, send_with_fds};
 use crate::handshake::frame;
 use crate::tcp::stream::Stream;
 use baltra_ring::peer::Peer;
 use baltra_ring::Locked;
-use baltra_wire::{Limits, Refusal, SessionFlags, Welcome, VERSION};
+use baltra_wire::{Purpose, Refusal, Welcome};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,6 +24,10 @@ use std::time::{Duration, Instant};
 
 /// Timeout of each step between two relays.
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
+/// The byte with which a connection comes: it carries the session's frames, or the session leaves
+/// over it.
+const RESUMES: u8 = 1;
+const LEAVES: u8 = 2;
 
 #[derive(Default)]
 struct Slot {
@@ -76,9 +80,16 @@ impl Resumption {
         name.spawn(move || {
             while let Ok((peer, _)) = ours.listener.accept() {
                 // A relay that disconnects does not affect this session.
-                let Ok(connection) = ours.receive(&peer) else {
+                let Ok((kind, connection)) = ours.receive(&peer) else {
                     continue;
                 };
+                if kind == LEAVES {
+                    match session.upgrade() {
+                        Some(session) => leaving::spawn(session, Stream::plain(connection)),
+                        None => return,
+                    }
+                    continue;
+                }
                 let mut slot = ours.slot.locked();
                 slot.connection = Some(connection);
                 drop(slot);
@@ -126,7 +137,7 @@ impl Resumption {
 }
 
 impl Shared {
-    fn receive(&self, peer: &UnixStream) -> io::Result<OwnedFd> {
+    fn receive(&self, peer: &UnixStream) -> io::Result<(u8, OwnedFd)> {
         let mut peer_stream = peer;
         peer.set_read_timeout(Some(STEP_TIMEOUT))?;
         if Peer::of(peer)?.uid != rustix::process::getuid().as_raw() {
@@ -138,20 +149,26 @@ impl Shared {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         peer_stream.write_all(&[1])?;
-        let (_, fds) = recv_with_fds(peer, &mut [0; 1], true)?;
+        let mut kind = [RESUMES];
+        let (_, fds) = recv_with_fds(peer, &mut kind, true)?;
         let connection = fds.into_iter().next();
-        connection.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        let connection = connection.ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok((kind[0], connection))
     }
 }
 
 /// A new relay's side: passes `stream` to the relay that has `session`.
 pub(super) fn hand_over(
     stream: Stream,
-    session: u64,
-    key: [u8; 16],
+    (session, key): (u64, [u8; 16]),
+    purpose: Purpose,
     options: &Options,
     deadline: Instant,
 ) -> io::Result<()> {
+    let kind = match purpose {
+        Purpose::Leave => LEAVES,
+        Purpose::Open | Purpose::Arrive => RESUMES,
+    };
     let holder = match show_key(&path(&options.runtime_dir, session), key) {
         Ok(holder) => holder,
         Err(_) => {
@@ -159,23 +176,13 @@ pub(super) fn hand_over(
             return refuse(&stream, Refusal::NotAllowed(text.into()), deadline);
         }
     };
-    // The client already has the session's real welcome.
-    let welcome = Welcome {
-        version: VERSION,
-        session,
-        key,
-        tenant: String::new(),
-        node: String::new(),
-        devices: Vec::new(),
-        limits: Limits::default(),
-        flags: SessionFlags::default(),
-    };
+    let welcome = Welcome::again(session, key);
     stream.send_all(&frame(&Ok::<_, Refusal>(welcome))?, deadline)?;
     if !stream.is_tls() {
-        return send_with_fds(&holder, &[1], &[stream.into_fd().as_fd()]);
+        return send_with_fds(&holder, &[kind], &[stream.into_fd().as_fd()]);
     }
     let (ours, theirs) = UnixStream::pair()?;
-    send_with_fds(&holder, &[1], &[theirs.as_fd()])?;
+    send_with_fds(&holder, &[kind], &[theirs.as_fd()])?;
     drop((theirs, holder));
     carry(stream, ours)
 }

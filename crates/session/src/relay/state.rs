@@ -7,6 +7,7 @@ use baltra_ring::{EventTable, Position, Producer, Range, RingError, RING_HEADER_
 use baltra_wire::opencl::{QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, QUEUE_PROFILING_ENABLE};
 use baltra_wire::{event_slot, Call, Command, Direction, Event, Id, Limits, Operation, Waits};
 use std::collections::{HashMap, VecDeque};
+use std::sync::mpsc::Sender;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ pub(super) enum Awaited {
     Contents { _block: Block },
     /// Confirms or rejects the creation of a buffer.
     Buffer(Id),
+    /// Confirms that the executor has processed all earlier messages: dropped then.
+    Processed { _signal: Sender<()> },
 }
 
 /// An outstanding transfer.

@@ -7,12 +7,14 @@
 //! which also reconnects after a failure. Another thread waits while the socket's buffer is full.
 
 mod channel;
+mod leaving;
 mod pump;
 mod receiver;
 mod taken;
 
+pub(crate) use leaving::Left;
 pub(crate) use pump::Deferred;
-pub(crate) use taken::{Descriptors, Taken, TakenQueue};
+pub(crate) use taken::{Descriptors, Taken, TakenArena, TakenQueue};
 
 use super::dial::{self, Dialer};
 use super::frame::{Kind, Violation};
@@ -30,7 +32,7 @@ use receiver::{ReceiveState, Receiver};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
 use std::thread::{self, Builder, Thread};
 use std::time::{Duration, Instant};
@@ -49,6 +51,17 @@ struct Events {
     expected: HashMap<Event, (Arc<Channel>, u64)>,
     /// Events for which the library has requested a notice.
     watched: HashSet<Event>,
+}
+
+/// What a tunnel takes of the library's messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// All of them.
+    Runs,
+    /// No commands.
+    Stops,
+    /// Nothing.
+    Stopped,
 }
 
 /// One connection, which one thread at a time reads.
@@ -105,6 +118,13 @@ struct Inner {
     stalled: Mutex<bool>,
     unstalled: Condvar,
     closed: AtomicBool,
+    /// A [`Stage`].
+    stage: AtomicU8,
+    /// Whether the thread in the library's place neither looks at its messages nor sleeps.
+    rests: AtomicBool,
+    /// Whether the library gets no notices, and whether another process serves it.
+    is_silent: AtomicBool,
+    is_retired: AtomicBool,
     /// The program has closed the socket, and the library has been notified.
     socket_lost: AtomicBool,
     ended: Mutex<bool>,
@@ -188,6 +208,10 @@ impl Inner {
             stalled: false.into(),
             unstalled: Condvar::new(),
             closed: false.into(),
+            stage: (Stage::Runs as u8).into(),
+            rests: false.into(),
+            is_silent: false.into(),
+            is_retired: false.into(),
             socket_lost: false.into(),
             ended: false.into(),
             failure: Mutex::default(),
@@ -290,6 +314,14 @@ impl Waiting for Inner {
 }
 
 impl Inner {
+    fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::SeqCst) {
+            0 => Stage::Runs,
+            1 => Stage::Stops,
+            _ => Stage::Stopped,
+        }
+    }
+
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -490,6 +522,10 @@ impl Inner {
     /// Passes a notice to the library.
     fn pass_on(&self, notice: &[u8], publish: bool) {
         let mut notices = lock(&self.notices);
+        // Another process may write there.
+        if self.is_silent.load(Ordering::SeqCst) {
+            return;
+        }
         if notices.try_push(notice).is_err() {
             let pause = || {
                 std::thread::sleep(Duration::from_micros(50));

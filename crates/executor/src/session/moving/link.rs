@@ -59,6 +59,8 @@ pub struct Terms {
     pub allocation_bytes_max: u64,
     /// The target writes the session to a disk.
     pub is_to_disk: bool,
+    /// The target is asked before the session stops.
+    pub asks: bool,
 }
 
 /// Moves a session to the executor at the other end; on an error it continues here, or has ended.
@@ -83,6 +85,7 @@ impl Source<'_> {
             wait,
             allocation_bytes_max,
             is_to_disk,
+            asks,
         } = terms;
         let (ahead_max, rest_max) = if is_to_disk {
             (DISK_MAX, DISK_MAX)
@@ -107,6 +110,10 @@ impl Source<'_> {
         let mut copies = Copies::default();
         let mut stream = self.copy_ahead((wait, ahead_max), &mut planned, &mut copies)?;
         limit(self.channel, BUILD_MAX)?;
+        if asks {
+            self.send(&ToTarget::Stopping, &[])?;
+            self.prepared()?;
+        }
         let stopped_ns = monotonic_ns();
         let frozen = Frozen::stop(self.session, wait)?;
         // What has come since the first look.
@@ -420,6 +427,7 @@ impl Target<'_> {
                     });
                 }
                 ToTarget::Plan { .. } => return Err("a second plan".into()),
+                ToTarget::Stopping => return Err("a question that only a relay answers".into()),
             }
         }
     }

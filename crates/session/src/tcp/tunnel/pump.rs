@@ -1,13 +1,15 @@
 //! Converts the content of the library's rings to frames.
 
 use super::channel::{Account, Channel, Lent, Piece};
-use super::taken::{Descriptors, Taken, TakenQueue};
-use super::{lock, Inner};
+use super::taken::{Descriptors, Taken, TakenArena, TakenQueue};
+use super::{lock, Inner, Stage};
 use crate::tcp::frame::{Kind, Violation};
 use crate::tcp::link::{Flushed, Outbox, Payload as FramePayload};
 use crate::tcp::split::{payload_of, pieces_from, with_payload};
 use crate::tcp::{record_bytes, CHUNK_BYTES};
-use baltra_ring::{Consumer, Progress, RingError, Segment, Waker};
+use crate::transit::ring_position;
+use baltra_ring::{Consumer, Position, Progress, RingError, Segment, Waker};
+use baltra_wire::moves::{self, ArenaState, OpenCommand, QueueState};
 use baltra_wire::opencl::{
     INVALID_OPERATION, OUT_OF_HOST_MEMORY, QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE,
 };
@@ -15,7 +17,8 @@ use baltra_wire::{
     decode, encode, Backing, Command, Control, Direction, Event, Id, Notice, Payload, Reply,
     Request, Waits,
 };
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -52,6 +55,8 @@ struct Feed {
     message: Vec<u8>,
     held: bool,
     cursor: Cursor,
+    /// Where the ring is.
+    place: Payload,
 }
 
 /// A release that waits until the commands before it have been sent.
@@ -72,6 +77,9 @@ pub(super) struct Pump {
     deferred: Vec<Deferred>,
     /// Set if the library is in another process.
     descriptors: Option<Descriptors>,
+    /// Records that added slots to the table of events, and arenas, of such a library.
+    slots: Vec<Vec<u8>>,
+    arenas: HashMap<u32, (ArenaState, OwnedFd)>,
 }
 
 impl Pump {
@@ -84,6 +92,8 @@ impl Pump {
             feeds: Vec::new(),
             deferred: Vec::new(),
             descriptors: None,
+            slots: Vec::new(),
+            arenas: HashMap::new(),
         })
     }
 
@@ -95,8 +105,17 @@ impl Pump {
             descriptors: Some(taken.descriptors),
             ..Pump::new(segment)?
         };
-        for slots in taken.slots {
-            inner.writer.add(inner.memory(slots)?);
+        for record in &taken.slots {
+            match decode::<Control>(record).map_err(malformed)? {
+                Control::EventsAdd { payload, .. } => {
+                    inner.writer.add(inner.memory(payload)?);
+                }
+                _ => return Err(Violation::new("a record that adds no event slots")),
+            }
+        }
+        pump.slots = taken.slots;
+        for (arena, TakenArena { file, state, .. }) in taken.arenas {
+            pump.arenas.insert(arena, (state, file));
         }
         for queue in taken.queues {
             pump.add_queue(queue, inner)?;
@@ -125,6 +144,7 @@ impl Pump {
         let channel = Arc::new(Channel::new(id, in_order, progress, completed));
         lock(&inner.channels).insert(id, channel.clone());
         self.feeds.push(Feed {
+            place: ring,
             channel,
             taken,
             ring: Consumer::resume(range, position)?,
@@ -139,8 +159,9 @@ impl Pump {
     pub fn pass(&mut self, inner: &Inner) -> Result<Flushed, Violation> {
         let mut outbox = inner.link.outbox();
         loop {
-            let mut moved = true;
-            if outbox.unsent() < UNSENT_MAX {
+            let takes = inner.stage() != Stage::Stopped;
+            let mut moved = takes;
+            if takes && outbox.unsent() < UNSENT_MAX {
                 moved = self.drain_control(inner, &mut outbox)?;
                 moved |= self.send_deferred(inner, &mut outbox)?;
                 for at in 0..self.feeds.len() {
@@ -177,17 +198,27 @@ impl Pump {
             // Arenas exist only on this side.
             Control::ArenaAdd { arena, len } => {
                 if let Some(descriptors) = &mut self.descriptors {
-                    let memory = descriptors.arena(len)?;
+                    let (memory, file) = descriptors.arena(len)?;
                     lock(&inner.arenas).insert(arena, memory);
+                    let state = ArenaState {
+                        arena,
+                        offset: 0,
+                        len,
+                    };
+                    self.arenas.insert(arena, (state, file));
                 }
                 return Ok(());
             }
             Control::ArenaDrop(arena) => {
                 lock(&inner.arenas).remove(&arena);
+                self.arenas.remove(&arena);
                 return Ok(());
             }
             Control::EventsAdd { payload, .. } => {
                 inner.writer.add(inner.memory(payload)?);
+                if self.descriptors.is_some() {
+                    self.slots.push(message.to_vec());
+                }
             }
             Control::Queue {
                 id,
@@ -327,6 +358,10 @@ impl Pump {
         let mut moved = false;
         while outbox.unsent() < UNSENT_MAX {
             let feed = &mut self.feeds[at];
+            // A command that has begun is completed.
+            if inner.stage() != Stage::Runs && feed.cursor.done == 0 {
+                break;
+            }
             if !feed.held && !feed.take()? {
                 // A library in another process announces commands of a parked ring, by which one
                 // thread waits for all queues.
@@ -368,7 +403,96 @@ impl Pump {
     }
 }
 
+/// The library's end of a session, in which no command is outstanding.
+pub(crate) struct Rest {
+    /// The reading end of the control channel, and messages taken.
+    pub control: (Position, u64),
+    pub slots: Vec<Vec<u8>>,
+    pub arenas: Vec<(ArenaState, OwnedFd)>,
+    /// Descriptors of arenas that are not announced yet.
+    pub pending: Vec<OwnedFd>,
+    /// The queues, and where their rings are.
+    pub queues: Vec<(QueueState, Payload)>,
+    pub releases: Vec<moves::Release>,
+}
+
+impl Pump {
+    /// Whether no command is outstanding.
+    pub fn is_drained(&self, inner: &Inner) -> bool {
+        let channels = lock(&inner.channels);
+        let mut all = channels.values();
+        all.all(|channel| channel.account().is_drained())
+            && self.feeds.iter().all(|feed| feed.cursor.done == 0)
+    }
+
+    /// What another process needs to continue in this one's place.
+    pub fn rest(&self) -> Result<Rest, String> {
+        let text = |e: std::io::Error| e.to_string();
+        let descriptors = self.descriptors.as_ref();
+        let descriptors = descriptors.ok_or("its library is in this process")?;
+        let pending = descriptors.pending.iter().map(OwnedFd::try_clone);
+        let arenas = self.arenas.values();
+        let arenas = arenas.map(|(state, file)| Ok((*state, file.try_clone()?)));
+        let releases = self.deferred.iter().map(Deferred::release);
+        Ok(Rest {
+            control: (self.control.position(), self.controls),
+            slots: self.slots.clone(),
+            arenas: arenas.collect::<Result<_, _>>().map_err(text)?,
+            pending: pending.collect::<Result<_, _>>().map_err(text)?,
+            queues: self
+                .feeds
+                .iter()
+                .map(Feed::rest)
+                .collect::<Result<_, _>>()?,
+            releases: releases.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl Deferred {
+    fn release(&self) -> Result<moves::Release, String> {
+        match decode(&self.message) {
+            Ok(Control::Release { id, notify, .. }) => Ok(moves::Release {
+                id,
+                notify,
+                after: self.after.clone(),
+            }),
+            _ => Err("shared virtual memory is being released: try again later".into()),
+        }
+    }
+}
+
 impl Feed {
+    /// The queue's state: commands that were taken are not sent.
+    fn rest(&self) -> Result<(QueueState, Payload), String> {
+        let held = self.held.then_some(&self.message);
+        let mut waiting = held.into_iter().chain(&self.taken).cloned();
+        let mut queue = QueueState {
+            id: self.channel.id,
+            position: ring_position(self.ring.position()),
+            completed: self.channel.account().commands_sent(),
+            parks: true,
+            released: None,
+            held: None,
+            open: Vec::new(),
+        };
+        if self.channel.in_order {
+            queue.held = waiting.next();
+        } else {
+            for record in waiting.by_ref() {
+                let command = decode::<Command>(&record).map_err(|e| e.to_string())?;
+                queue.open.push(OpenCommand {
+                    event: command.event,
+                    record: Some(record),
+                });
+            }
+        }
+        match waiting.next() {
+            None => Ok((queue, self.place)),
+            Some(_) => Err("a queue with several commands at once".into()),
+        }
+    }
+
     /// Takes the next command; `false`: there is none.
     fn take(&mut self) -> Result<bool, RingError> {
         match self.taken.pop_front() {

@@ -7,6 +7,7 @@ use crate::fd::recv_with_fds;
 use crate::tcp::dial::Dialer;
 use crate::tcp::stream::Stream;
 use baltra_ring::{Memory, Position, Producer, Segment, Spin, Waiting, Waker};
+use baltra_wire::moves::ArenaState;
 use baltra_wire::{Event, Hello, Id, Payload};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::{HashMap, VecDeque};
@@ -63,15 +64,22 @@ pub(crate) struct Taken {
     /// The writing end of the notices, and those that were not sent.
     pub notices: Position,
     pub unsent: Vec<Vec<u8>>,
-    pub arenas: HashMap<u32, Memory>,
-    /// Memory of the event slots after the first.
-    pub slots: Vec<Payload>,
+    pub arenas: HashMap<u32, TakenArena>,
+    /// Records that added event slots to the first ones.
+    pub slots: Vec<Vec<u8>>,
     pub queues: Vec<TakenQueue>,
     /// Releases that wait for commands.
     pub releases: Vec<Deferred>,
     /// Events of whose end the library wants a notice.
     pub watched: Vec<Event>,
     pub descriptors: Descriptors,
+}
+
+/// An arena of the library.
+pub(crate) struct TakenArena {
+    pub memory: Memory,
+    pub file: OwnedFd,
+    pub state: ArenaState,
 }
 
 /// The descriptors that a library passes over its socket.
@@ -83,7 +91,7 @@ pub(crate) struct Descriptors {
 
 impl Descriptors {
     /// The memory of an arena that the library announces.
-    pub fn arena(&mut self, len: u64) -> Result<Memory, Violation> {
+    pub fn arena(&mut self, len: u64) -> Result<(Memory, OwnedFd), Violation> {
         let deadline = Instant::now() + ARRIVES;
         while self.pending.is_empty() && Instant::now() < deadline {
             let mut wait = [PollFd::new(&*self.socket, PollFlags::IN)];
@@ -105,7 +113,9 @@ impl Descriptors {
         }
         let fd = self.pending.pop_front();
         let fd = fd.ok_or_else(|| Violation::new("an arena without its descriptor"))?;
-        Memory::map(&fd, len).map_err(|e| Violation(format!("an arena cannot be mapped: {e}")))
+        let memory = Memory::map(&fd, len);
+        let memory = memory.map_err(|e| Violation(format!("an arena cannot be mapped: {e}")))?;
+        Ok((memory, fd))
     }
 }
 
@@ -115,6 +125,7 @@ impl Inner {
     fn serve_library(&self, waker: &Waker) {
         let spin = Spin::default();
         while !self.is_closed() {
+            self.rest();
             let seen = waker.published();
             self.kick();
             if self.link.outbox().unsent() > 0 {
@@ -148,7 +159,8 @@ impl Tunnel {
         // Replaced below, once the arenas are known.
         let none = Pump::new(segment)?;
         let inner = Inner::new(dialer, hello, stream, segment, (notices, none))?;
-        *lock(&inner.arenas) = std::mem::take(&mut taken.arenas);
+        let arenas = taken.arenas.iter();
+        *lock(&inner.arenas) = arenas.map(|(id, own)| (*id, own.memory.clone())).collect();
         lock(&inner.events).watched = taken.watched.drain(..).collect();
         for notice in taken.unsent.drain(..) {
             inner.pass_on(&notice, true);

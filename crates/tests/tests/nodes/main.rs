@@ -1,5 +1,7 @@
 //! Sessions that move to another node: the program continues with the right bytes, and whatever ends
-//! during the move leaves the session in one place.
+//! during the move leaves the session in one place. [`returns`]: the way back, and on to a third node.
+
+mod returns;
 
 use baltra_testkit::{until, Daemon, Options};
 use baltra_tests::{
@@ -7,7 +9,7 @@ use baltra_tests::{
     session_count, tenants, through_with, Cutter, Random, Running,
 };
 use baltra_wire::moves::{Part, Plan, State};
-use baltra_wire::transit::{Rest, ToRelay};
+use baltra_wire::transit::{FromSource, Rest};
 use baltra_wire::Purpose;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -101,6 +103,33 @@ impl Nodes {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
+    fn returning(&self, session: u64) -> Output {
+        let session = session.to_string();
+        let arguments = ["session", "move", &session, "--to", "a", "--json"];
+        self.near.baltra(&arguments).expect("the tool runs")
+    }
+
+    /// Moves a session of the first node back from the second.
+    fn must_return(&self, session: u64) -> serde_json::Value {
+        let output = self.returning(session);
+        let error = String::from_utf8_lossy(&output.stderr);
+        let logs = format!("near:\n{}\nfar:\n{}", self.near.log(), self.far.log());
+        assert!(output.status.success(), "{error}\n{logs}");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// Nothing is left of a session that has returned: on the second node, and between both.
+    fn has_left(&self) {
+        until("nothing of it is left there", || {
+            session_count(&self.far) == 0
+                && forwarders(&self.near).is_empty()
+                && processes(&self.far, "relay").len() <= RELAYS
+        })
+        .unwrap();
+        let usage = json(&self.far, &["tenant", "usage"]);
+        assert_eq!(usage[0]["memory_used_bytes"], 0, "{usage}");
+    }
+
     /// Nothing is left of the programs that have ended.
     fn is_empty(&self) {
         for (name, node) in [("near", &self.near), ("far", &self.far)] {
@@ -127,6 +156,9 @@ fn refusal(output: &Output) -> String {
     error
 }
 
+/// Relays that a manager has ready.
+const RELAYS: usize = 2;
+
 /// Devices that can be left: their programs have no buffers in their own memory.
 const APART: &str = "host_memory = false";
 
@@ -149,15 +181,13 @@ fn test_a_program_goes_on_after_its_session_has_moved_to_another_node() {
     }
     let near = json(&nodes.near, &["session", "ls"]);
     assert_eq!(near[0]["remote"], remote.as_str(), "{near}");
-    assert_eq!(near[0]["can_move"], false, "{near}");
+    assert_eq!(near[0]["can_move"], true, "{near}");
     let far = json(&nodes.far, &["session", "ls"]);
     assert_eq!(far[0]["tenant"], "blue", "{far}");
-    // The first node's device has nothing of it, and its session stays where it is.
+    // The first node's device has nothing of it.
     let usage = json(&nodes.near, &["tenant", "usage"]);
     assert_eq!(usage[0]["memory_used_bytes"], 0, "{usage}");
     let session = only(&nodes.near);
-    let error = refusal(&nodes.send(session, nodes.port, "a", &nodes.token));
-    assert!(error.contains("on another node"), "{error}");
     let suspend = ["session", "suspend", &session.to_string()];
     let error = refusal(&nodes.near.baltra(&suspend).unwrap());
     assert!(error.contains("on another node"), "{error}");
@@ -314,6 +344,8 @@ fn test_a_session_moves_over_tls() {
     for _ in 0..3 {
         program.wait_progress();
     }
+    nodes.must_return(session);
+    program.wait_progress();
     drop(program);
     nodes.is_empty();
 }
@@ -364,6 +396,9 @@ fn test_a_session_on_another_node_outlives_both_managers() {
     assert_eq!(near[0]["id"], session, "{near}");
     let remote = format!("tcp://127.0.0.1:{}/a", nodes.port);
     assert_eq!(near[0]["remote"], remote.as_str(), "{near}");
+    nodes.must_return(session);
+    program.wait_progress();
+    nodes.has_left();
     drop(program);
     nodes.is_empty();
 }
@@ -526,7 +561,7 @@ fn test_a_session_stays_if_the_connection_breaks_before_it_has_moved() {
 }
 
 /// Messages that no forwarder sends, after a valid beginning.
-fn hostile() -> Vec<ToRelay> {
+fn hostile() -> Vec<FromSource> {
     let part = |len, offset| Part {
         id: 7,
         start: 0,
@@ -544,17 +579,17 @@ fn hostile() -> Vec<ToRelay> {
         ..Rest::default()
     };
     vec![
-        ToRelay::Window { len: u64::MAX },
-        ToRelay::Window { len: 0 },
-        ToRelay::Window { len: 4096 },
-        ToRelay::Parts(vec![part(u64::MAX, 0)]),
-        ToRelay::Parts(vec![part(64, 0), part(64, u64::MAX)]),
-        ToRelay::Parts(vec![part(1, 0); 10_000]),
-        ToRelay::Ahead(State::default()),
-        ToRelay::Rest(rest(u32::MAX)),
-        ToRelay::Rest(rest(2)),
-        ToRelay::Complete { bytes: (1, 2) },
-        ToRelay::Plan(Plan::default()),
+        FromSource::Window { len: u64::MAX },
+        FromSource::Window { len: 0 },
+        FromSource::Window { len: 4096 },
+        FromSource::Parts(vec![part(u64::MAX, 0)]),
+        FromSource::Parts(vec![part(64, 0), part(64, u64::MAX)]),
+        FromSource::Parts(vec![part(1, 0); 10_000]),
+        FromSource::Ahead(State::default()),
+        FromSource::Rest(rest(u32::MAX)),
+        FromSource::Rest(rest(2)),
+        FromSource::Complete { bytes: (1, 2) },
+        FromSource::Plan(Plan::default()),
     ]
 }
 
