@@ -106,6 +106,13 @@ impl Nodes {
         command.output().expect("the tool runs")
     }
 
+    /// Moves that session back to the first node.
+    fn back(&self) -> Output {
+        let session = self.session()["id"].to_string();
+        let arguments = ["session", "move", &session, "--to", "a"];
+        self.near.baltra(&arguments).expect("the tool runs")
+    }
+
     fn must_send(&self) -> Value {
         let output = self.send();
         let error = String::from_utf8_lossy(&output.stderr);
@@ -203,6 +210,49 @@ fn test_a_session_stays_if_the_link_fails_during_its_move() {
     nodes.network.unlimit(NEAR.0).unwrap();
     nodes.must_send();
     program.wait_progress();
+    drop(program);
+    nodes.is_empty();
+}
+
+#[test]
+fn test_a_session_stays_on_the_other_node_if_the_link_fails_during_its_return() {
+    let Some(nodes) = Nodes::start() else {
+        return;
+    };
+    let mut program = nodes.program(64 << 20);
+    nodes.must_send();
+    program.wait_progress();
+    if let Err(why) = nodes.network.limit(FAR.0, "50mbit") {
+        eprintln!("passed over: no limit of a link's rate here: {why}");
+        return;
+    }
+    let before = nodes.network.sent(FAR.0).unwrap();
+    let output = std::thread::scope(|scope| {
+        let moving = scope.spawn(|| nodes.back());
+        until("bytes are in flight", || {
+            nodes.network.sent(FAR.0).unwrap() > before + (4 << 20)
+        })
+        .unwrap();
+        nodes.network.link(FAR.0, "down").unwrap();
+        // Shorter than the session outlives.
+        std::thread::sleep(Duration::from_secs(22));
+        nodes.network.link(FAR.0, "up").unwrap();
+        moving.join().expect("no panic")
+    });
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    println!("{}", error.trim());
+    nodes.network.unlimit(FAR.0).unwrap();
+    program.wait_progress();
+    assert_eq!(output.status.success(), nodes.session()["remote"].is_null());
+    if !output.status.success() {
+        let output = nodes.back();
+        assert!(output.status.success(), "{output:?}");
+        program.wait_progress();
+    }
+    until("nothing of it is left there", || {
+        session_count(&nodes.far) == 0 && nodes.forwarders() == 0
+    })
+    .unwrap();
     drop(program);
     nodes.is_empty();
 }

@@ -159,7 +159,7 @@ fn receive_all(source: &Channel, target: &Target) -> Result<Built, String> {
         pending,
     };
     Ok(Built {
-        taken: taken(state, arenas, descriptors)?,
+        taken: taken((state, mirror), arenas, descriptors)?,
         stopped_ns,
         bytes,
         stopped_objects: touched.len() as u64,
@@ -279,7 +279,7 @@ fn rest(state: &State) -> Result<Rest, String> {
 
 /// What stays with the program.
 fn taken(
-    state: State,
+    (state, mirror): (State, bool),
     arenas: HashMap<u32, TakenArena>,
     descriptors: Descriptors,
 ) -> Result<Taken, String> {
@@ -340,6 +340,7 @@ fn taken(
         queues,
         releases,
         watched: state.watched,
+        mirror,
         descriptors,
     })
 }

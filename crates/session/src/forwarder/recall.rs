@@ -3,7 +3,7 @@
 
 use super::departure::Kept;
 use super::Target;
-use crate::tcp::tunnel::{Left, Tunnel};
+use crate::tcp::tunnel::{relays, Left, Tunnel};
 use crate::transit::incoming::{broken, check_steps, Window};
 use crate::transit::{self, encoded, lost, next, ring_position, send_blob};
 use baltra_channel::Channel;
@@ -199,7 +199,7 @@ impl Way<'_> {
             let fds: Vec<_> = part.iter().map(|fd| fd.as_fd()).collect();
             self.send(&ToTarget::Pending, &fds)?;
         }
-        let state = joined(theirs, left, self.stopped_ns)?;
+        let state = joined(theirs, left, (self.stopped_ns, self.recall.kept.mirror))?;
         let executor = &self.recall.executor;
         send_blob(executor, &state, |len| ToTarget::State { len }, &[])
     }
@@ -207,7 +207,7 @@ impl Way<'_> {
 
 /// The state of a session: its objects from the other node, everything of the program's rings from
 /// this one.
-fn joined(theirs: Rest, left: Left, stopped_ns: u64) -> Result<State, String> {
+fn joined(theirs: Rest, left: Left, (stopped_ns, mirror): (u64, bool)) -> Result<State, String> {
     let Rest {
         mut state, now_ns, ..
     } = theirs;
@@ -242,6 +242,13 @@ fn joined(theirs: Rest, left: Left, stopped_ns: u64) -> Result<State, String> {
         })?;
     }
     let mut printed = printed;
+    if mirror {
+        for notice in &mut state.unsent {
+            if let Some(own) = relays::answered(notice) {
+                *notice = own;
+            }
+        }
+    }
     state
         .unsent
         .retain(|notice| match decode::<Notice>(notice) {

@@ -9,14 +9,13 @@ use crate::tcp::frame::{Head, Kind, Violation};
 use crate::tcp::link::Flushed;
 use crate::tcp::reader::Receive;
 use crate::tcp::split::{payload_of, with_payload};
+pub(super) use crate::tcp::tunnel::relays::OWN_CALL;
 use crate::tcp::{CHUNK_BYTES, RING_BYTES};
 use baltra_ring::{ring_bytes, Range};
 use baltra_wire::{
     decode, encode, Backing, Call, Command, Control, Direction, Id, Payload, Request, Waits,
 };
 
-/// Bit that marks the relay's own calls; a client's numbers never reach it.
-pub(super) const OWN_CALL: Call = 1 << 31;
 /// Maximum number of queues of a session in the relay, to bound its memory. The executor has its
 /// own, lower limit, which fails the call.
 const QUEUES_MAX: usize = 1 << 15;

@@ -10,6 +10,7 @@ mod channel;
 mod leaving;
 mod pump;
 mod receiver;
+pub(crate) mod relays;
 mod taken;
 
 pub(crate) use leaving::Left;
@@ -125,6 +126,9 @@ struct Inner {
     /// Whether the library gets no notices, and whether another process serves it.
     is_silent: AtomicBool,
     is_retired: AtomicBool,
+    /// Whether the library is a relay, which also gets the ends of commands as notices
+    /// ([`baltra_wire::SessionFlags::mirror`]).
+    mirror: bool,
     /// The program has closed the socket, and the library has been notified.
     socket_lost: AtomicBool,
     ended: Mutex<bool>,
@@ -212,6 +216,7 @@ impl Inner {
             rests: false.into(),
             is_silent: false.into(),
             is_retired: false.into(),
+            mirror: false,
             socket_lost: false.into(),
             ended: false.into(),
             failure: Mutex::default(),

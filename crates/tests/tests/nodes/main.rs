@@ -54,9 +54,18 @@ impl Nodes {
 
     /// `listen`: more keys of the second node's section.
     fn start_with(keys: &str, listen: &str) -> Nodes {
+        Nodes::start_both(&near_options(keys), keys, listen)
+    }
+
+    /// The first node listens, too.
+    fn start_listening(keys: &str, port: u16) -> Nodes {
+        Nodes::start_both(&far_options(keys, port, ""), keys, "")
+    }
+
+    fn start_both(near: &Options, keys: &str, listen: &str) -> Nodes {
         let port = free_port();
-        let [near, far] = [near_options(keys), far_options(keys, port, listen)]
-            .map(|o| Daemon::start_with(baltra(), &o).expect("a daemon starts"));
+        let [near, far] = [near, &far_options(keys, port, listen)]
+            .map(|o| Daemon::start_with(baltra(), o).expect("a daemon starts"));
         tenants(&near, &["red"]);
         far.text(&["tenant", "add", "blue"]).unwrap();
         let token = far.text(&["tenant", "token", "blue"]).unwrap();

@@ -5,8 +5,8 @@ use super::{
 };
 use baltra_testkit::{until, Daemon};
 use baltra_tests::{
-    baltra, compile, descriptors, free_port, json, kill, nothing_panicked, session_count,
-    through_with, Cutter, Random, Running,
+    baltra, by_variables, compile, descriptors, free_port, json, kill, nothing_panicked,
+    session_count, through_with, Cutter, Random, Running,
 };
 use std::time::Duration;
 
@@ -77,6 +77,29 @@ fn test_a_session_goes_on_from_another_node_to_a_third() {
     })
     .unwrap();
     nothing_panicked(&third);
+    drop(program);
+    nodes.is_empty();
+}
+
+#[test]
+fn test_a_session_of_a_program_over_tcp_returns() {
+    let port = free_port();
+    let nodes = Nodes::start_listening(APART, port);
+    let token = nodes.near.text(&["tenant", "token", "red"]).unwrap();
+    let mut command = by_variables(&format!("tcp://127.0.0.1:{port}"), compile("moving"));
+    command
+        .args(ENDLESS)
+        .env("BALTRA_TOKEN", token.trim())
+        .env("BALTRA_DEVICE", "a");
+    let mut program = Running::start(command);
+    program.wait_line("round");
+    let session = only(&nodes.near);
+    for _ in 0..2 {
+        nodes.must_send(nodes.port);
+        program.wait_progress();
+        nodes.must_return(session);
+        program.wait_progress();
+    }
     drop(program);
     nodes.is_empty();
 }

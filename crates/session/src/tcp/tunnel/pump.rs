@@ -2,7 +2,7 @@
 
 use super::channel::{Account, Channel, Lent, Piece};
 use super::taken::{Descriptors, Taken, TakenArena, TakenQueue};
-use super::{lock, Inner, Stage};
+use super::{lock, relays, Inner, Stage};
 use crate::tcp::frame::{Kind, Violation};
 use crate::tcp::link::{Flushed, Outbox, Payload as FramePayload};
 use crate::tcp::split::{payload_of, pieces_from, with_payload};
@@ -246,6 +246,13 @@ impl Pump {
                 ))
             }
             Control::Watch(event) => inner.watch(event),
+            Control::Call { call, request } if inner.mirror && call & relays::OWN_CALL != 0 => {
+                let call = relays::sent(call);
+                self.scratch.clear();
+                encode(&Control::Call { call, request }, &mut self.scratch).map_err(malformed)?;
+                outbox.push(&inner.link, Kind::Control, 0, &self.scratch, None);
+                return Ok(());
+            }
             Control::Release { after, .. } | Control::SvmFree { after, .. } => {
                 let after = after.chunks_exact(12).map(|entry| {
                     let (queue, count) = entry.split_at(4);

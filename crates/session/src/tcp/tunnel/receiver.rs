@@ -1,11 +1,11 @@
 //! Converts frames from the relay: into the library's notice ring, event table, progress and
 //! arenas.
 
-use super::{lock, Channel, Inner};
+use super::{lock, relays, Channel, Inner};
 use crate::tcp::frame::{Head, Kind, Violation};
 use crate::tcp::reader::Receive;
 use baltra_ring::Range;
-use baltra_wire::{decode, Completion, Id, Notice};
+use baltra_wire::{decode, encode, Completion, Id, Notice};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -57,6 +57,10 @@ impl Receiver<'_> {
                 self.inner.print(message);
                 self.state.notices = true;
             }
+            Notice::Reply { .. } if self.inner.mirror => {
+                let own = relays::answered(message);
+                self.pass_on(own.as_deref().unwrap_or(message));
+            }
             _ => self.pass_on(message),
         }
         Ok(())
@@ -72,6 +76,7 @@ impl Receiver<'_> {
         let mut events = lock(&self.inner.events);
         let expected = events.expected.remove(&event);
         drop(events);
+        let mut passes = self.inner.mirror && expected.is_some();
         // Otherwise the report is outdated, and the slot may belong to another event by now.
         if let Some((channel, number)) = expected {
             let mut account = channel.account();
@@ -87,7 +92,8 @@ impl Receiver<'_> {
             writer.set(event, completion.status.min(0), completion.times_ns);
         }
         // After the table is written, because a watch that is added now checks the table.
-        if lock(&self.inner.events).watched.remove(&event) {
+        passes |= lock(&self.inner.events).watched.remove(&event);
+        if passes {
             self.pass_on(message);
         }
         Ok(())
@@ -99,9 +105,11 @@ impl Receiver<'_> {
             return Ok(());
         };
         let mut account = channel.account();
+        let mut failure = (0, 0);
         if failed.0 != 0 {
             if let Some(command) = account.command_of(failed.0) {
-                channel.progress.fail(command, failed.1.min(-1));
+                failure = (command, failed.1.min(-1));
+                channel.progress.fail(command, failure.1);
             }
         }
         let mut spent = Vec::new();
@@ -118,6 +126,17 @@ impl Receiver<'_> {
             lent.iter().for_each(|arena| drop(arenas.remove(arena)));
         }
         channel.progress.publish(commands);
+        if self.inner.mirror {
+            let mut notice = Vec::new();
+            let progress = Notice::Progress {
+                queue,
+                completed: commands,
+                failed: failure,
+            };
+            if encode(&progress, &mut notice).is_ok() {
+                self.pass_on(&notice);
+            }
+        }
         if !spent.is_empty() {
             self.inner.give_events(&spent);
             self.state.kick = true;

@@ -72,6 +72,8 @@ pub(crate) struct Taken {
     pub releases: Vec<Deferred>,
     /// Events of whose end the library wants a notice.
     pub watched: Vec<Event>,
+    /// Whether the library is a relay.
+    pub mirror: bool,
     pub descriptors: Descriptors,
 }
 
@@ -158,7 +160,8 @@ impl Tunnel {
         let notices = Producer::resume(segment.notices(), taken.notices)?;
         // Replaced below, once the arenas are known.
         let none = Pump::new(segment)?;
-        let inner = Inner::new(dialer, hello, stream, segment, (notices, none))?;
+        let mut inner = Inner::new(dialer, hello, stream, segment, (notices, none))?;
+        inner.mirror = taken.mirror;
         let arenas = taken.arenas.iter();
         *lock(&inner.arenas) = arenas.map(|(id, own)| (*id, own.memory.clone())).collect();
         lock(&inner.events).watched = taken.watched.drain(..).collect();
