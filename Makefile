@@ -48,7 +48,8 @@ test-kills: ## kills executors, clients, managers and connections during live mo
 	@BALTRA_KILLS=$${BALTRA_KILLS:-60} $(CARGO) test --locked -p baltra-tests --test moves -- --test-threads=1 \
 		--nocapture no_session_is_lost outlives_its_former_executor dies_while_its_session_moves
 	@BALTRA_KILLS=$${BALTRA_KILLS:-60} $(CARGO) test --locked -p baltra-tests --test nodes -- --test-threads=1 \
-		--nocapture before_it_has_moved dies_while_its_session_moves executor_that_has_it
+		--nocapture before_it_has_moved dies_while_its_session_moves executor_that_has_it \
+		during_its_return to_which_it_returns
 
 test-messages: ## tests of the message library: shared memory, TCP, faults, hostile bytes
 	@scripts/test.sh messages
