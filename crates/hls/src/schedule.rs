@@ -6,6 +6,7 @@
 //! becomes a pipeline (modulo scheduling): an iteration begins every `interval` steps, the smallest
 //! interval for which values from earlier iterations are ready in time.
 
+mod carried;
 mod channels;
 mod code;
 mod delay;
@@ -39,6 +40,9 @@ const SELECTION: u32 = 16;
 const DECISION: u32 = 8;
 /// Largest interval that is tried.
 const INTERVAL_MAX: u32 = 48;
+/// Schedules that are tried until operations on channels are near each other, and phis are read in
+/// time.
+const ATTEMPTS: u32 = 4;
 /// Steps in which a free resource is searched.
 const SEARCH_MAX: u32 = 256;
 
@@ -73,13 +77,14 @@ pub fn function(
             memories,
             uses: &uses,
         };
-        let mut best = block.schedule(None)?;
+        let (_, mut best) = block.schedule(Form::default(), &[])?;
         if block.code.loops(own) {
             // As a pipeline, a loop over work-items takes one state also without a shorter interval.
             let end = best.length + u32::from(code.independent);
             let mut intervals = 1..end.min(INTERVAL_MAX);
-            if let Some(pipeline) = intervals.find_map(|interval| block.schedule(Some(interval))) {
-                best = block.load_late(&pipeline).unwrap_or(pipeline);
+            if let Some((form, pipeline)) = intervals.find_map(|interval| block.pipeline(interval))
+            {
+                best = block.load_late(&pipeline, form).unwrap_or(pipeline);
             }
         }
         let limit = best.interval.map_or("", |interval| block.limit(interval));
@@ -112,6 +117,19 @@ impl Uses {
 /// A time: a step, and the delay in it.
 type Time = (u32, u32);
 
+/// How a block is scheduled.
+#[derive(Clone, Default)]
+struct Form {
+    /// As a pipeline: its interval.
+    interval: Option<u32>,
+    /// See [`Schedule::repeats`].
+    repeats: bool,
+    /// The first step of operations on channels, except for those with which iterations begin.
+    channels_from: u32,
+    /// By phi: the first step in which it is read; empty: any.
+    phis: HashMap<ValueId, u32>,
+}
+
 /// A block to schedule.
 #[derive(Clone, Copy)]
 struct Block<'a> {
@@ -126,6 +144,7 @@ struct Block<'a> {
 /// The state of the schedule of a block.
 struct Booking<'a> {
     block: Block<'a>,
+    form: Form,
     interval: Option<u32>,
     /// By instruction: the first step of a load from a memory; empty: any.
     earliest: &'a [u32],
@@ -141,7 +160,7 @@ struct Booking<'a> {
     called: Option<u32>,
     /// The last step of a load by a reader.
     read: Option<u32>,
-    /// The last steps of a read and a write of channels, and of a fence.
+    /// Of operations on channels, and of fences.
     channels: ChannelSteps,
     length: u32,
 }
@@ -155,20 +174,56 @@ fn engine_call(op: &Op) -> Option<EngineCall> {
 }
 
 impl<'a> Block<'a> {
-    /// Schedules the block, with an interval as a pipeline; `None` if the interval is too short.
-    fn schedule(self, interval: Option<u32>) -> Option<Schedule> {
-        self.schedule_from(interval, &[])
+    /// Schedules the block as a pipeline; `None` if the interval is too short.
+    fn pipeline(self, interval: u32) -> Option<(Form, Schedule)> {
+        let with = |repeats| Form {
+            interval: Some(interval),
+            repeats,
+            ..Form::default()
+        };
+        let simple = self.schedule(with(false), &[]);
+        simple.or_else(|| self.schedule(with(true), &[]))
     }
 
-    /// The same; `earliest`: by instruction, the first step of a load from a memory.
-    fn schedule_from(self, interval: Option<u32>, earliest: &[u32]) -> Option<Schedule> {
+    /// Schedules the block; `None` if that is not possible in this form, of which operations on
+    /// channels and reads of phis may be later. `earliest`: by instruction, the first step of a load
+    /// from a memory.
+    fn schedule(self, mut form: Form, earliest: &[u32]) -> Option<(Form, Schedule)> {
+        if form.repeats && !self.may_repeat() {
+            return None;
+        }
+        for _ in 0..ATTEMPTS {
+            let mut schedule = self.attempt(&form, earliest)?;
+            let Some(interval) = form.interval else {
+                return Some((form, schedule));
+            };
+            schedule.renewals = self.renewals(&schedule, interval)?;
+            let early = self.early_reads(&schedule, interval)?;
+            let nearness = self.nearness(&schedule, interval)?;
+            if early.is_empty() && nearness.fits {
+                return Some((form, schedule));
+            }
+            form.phis.extend(early);
+            form.channels_from = form.channels_from.max(nearness.from);
+        }
+        None
+    }
+
+    /// The same, but operations on channels may be too far apart, and reads of phis too early.
+    fn attempt(self, form: &Form, earliest: &[u32]) -> Option<Schedule> {
+        let interval = form.interval;
         let mut b = Booking {
             block: self,
+            form: form.clone(),
             interval,
             earliest,
             units: self.units(interval),
             taken: HashMap::new(),
-            ready: HashMap::new(),
+            ready: form
+                .phis
+                .iter()
+                .map(|(v, s)| (*v, (*s, REGISTER)))
+                .collect(),
             steps: Vec::new(),
             loads: HashMap::new(),
             stores: HashMap::new(),
@@ -195,13 +250,13 @@ impl<'a> Block<'a> {
             length: b.length.max(decided + 1),
             steps: b.steps,
             interval,
+            repeats: form.repeats,
+            renewals: HashMap::new(),
         };
         match interval {
             Some(interval) => {
                 let fits = decided < interval
-                    && self.carries(&schedule, interval)
                     && self.keeps_calls(&schedule, interval)
-                    && self.keeps_channels(&schedule, interval)
                     && self.keeps_accesses(&schedule, interval);
                 fits.then_some(schedule)
             }
@@ -209,19 +264,28 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// By kind of unit: the instances that the block uses. With work-items as iterations, those that
-    /// the interval needs; otherwise, more units may shorten the path from one iteration to the next.
+    /// By kind of unit: the instances that the block uses. With work-items or elements of channels as
+    /// iterations, those that the interval needs. Without work-items, more units may shorten the path
+    /// from one iteration to the next.
     fn units(self, interval: Option<u32>) -> HashMap<Unit, u32> {
         let items = self.code.independent;
+        let many = self.has_many_units();
         let mut units = unit_uses(self.function, &self.code.code);
         for (kind, count) in &mut units {
+            let needed = |interval| count.div_ceil(interval).min(units_max(*kind, many));
             *count = match interval {
                 None => 1,
-                Some(interval) if items => count.div_ceil(interval).min(units_max(*kind, true)),
-                Some(_) => UNITS_MAX,
+                Some(interval) if items => needed(interval),
+                Some(interval) => needed(interval).max(UNITS_MAX),
             };
         }
         units
+    }
+
+    /// Whether the block may have as many units as a loop over work-items.
+    fn has_many_units(self) -> bool {
+        let mut calls = self.code.code.iter().filter_map(|i| engine_call(&i.op));
+        self.code.independent || calls.any(EngineCall::uses_channel)
     }
 
     /// What prevents an interval shorter than this.
@@ -256,7 +320,7 @@ impl<'a> Block<'a> {
             _ if calls >= interval => "accesses off the chip",
             _ if accesses.values().any(|n| *n >= interval) => "accesses to a memory on the chip",
             _ if (units.iter())
-                .any(|(kind, n)| *n > units_max(*kind, self.code.independent) * (interval - 1)) =>
+                .any(|(kind, n)| *n > units_max(*kind, self.has_many_units()) * (interval - 1)) =>
             {
                 "arithmetic units"
             }
@@ -264,34 +328,6 @@ impl<'a> Block<'a> {
             _ if readers.values().any(|n| *n >= interval) => "loads that share a port",
             _ => "values of earlier iterations",
         }
-    }
-
-    /// Whether values of earlier iterations are ready in time.
-    fn carries(self, schedule: &Schedule, interval: u32) -> bool {
-        let code = self.code;
-        for (phi, sources) in &code.phis {
-            let Some((_, next)) = sources.iter().find(|s| s.0 == self.own) else {
-                return false;
-            };
-            let renewed = schedule.renewed(*next);
-            let early = |step: u32| step + interval < renewed + 1;
-            for (instruction, (step, _)) in code.code.iter().zip(&schedule.steps) {
-                if instruction.op.uses().contains(&Value::Local(*phi)) && early(*step) {
-                    return false;
-                }
-            }
-            // Another phi copies it in its first step.
-            let copy = (self.own, Value::Local(*phi));
-            if code.phis.iter().any(|(_, s)| s.contains(&copy)) && early(0) {
-                return false;
-            }
-            if let End::Branch(Value::Local(c), _, _) = code.end {
-                if c == *phi && early(interval - 1) {
-                    return false;
-                }
-            }
-        }
-        true
     }
 
     /// Whether calls of different iterations need not keep their order: all are accesses off the
@@ -471,7 +507,11 @@ impl Booking<'_> {
                     Op::Store { .. } => self.read.map_or(0, |last| last + 1),
                     _ => 0,
                 };
-                let step = self.call(before(TO_PORT).max(read))?;
+                let effect = match instruction.op {
+                    Op::Store { .. } => self.first_effect(),
+                    _ => 0,
+                };
+                let step = self.call(before(TO_PORT).max(read).max(effect))?;
                 (step, Some((step + u32::from(memories.pipelined), PORT)))
             }
             Op::Load(from, ..) => {
@@ -489,6 +529,7 @@ impl Booking<'_> {
                 let stored = self.stores.get(&memory).map_or(0, |s| s + 1);
                 let loaded = self.loads.get(&memory).copied().unwrap_or(0);
                 let step = before(BUDGET).max(stored).max(loaded);
+                let step = step.max(self.first_effect());
                 let step = self.book_banks(memory, *to, step, Resource::Write)?;
                 self.stores.insert(memory, step);
                 (step, None)
@@ -506,7 +547,8 @@ impl Booking<'_> {
                 let step = if *call == EngineCall::Fence {
                     self.fence(before(TO_PORT))?
                 } else if call.waits() {
-                    self.call(before(TO_PORT).max(self.channels.last()))?
+                    let step = before(TO_PORT).max(self.channels.last());
+                    self.call(step.max(self.first_effect()))?
                 } else {
                     // In the step of the call whose result it reads.
                     time.0.max(self.called.unwrap_or(0))

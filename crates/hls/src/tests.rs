@@ -127,6 +127,37 @@ done:
 }
 
 #[test]
+fn test_a_sum_of_several_iterations_before_has_their_intervals() {
+    let interval = |first: [&str; 3]| {
+        let body = format!(
+            r#"entry:
+  br label %loop
+loop:
+  %i = phi i32 [ 0, %entry ], [ %next, %loop ]
+  %a = phi float [ {}, %entry ], [ %new, %loop ]
+  %b = phi float [ {}, %entry ], [ %a, %loop ]
+  %c = phi float [ {}, %entry ], [ %b, %loop ]
+  %p = getelementptr inbounds [100 x float], ptr @b, i32 0, i32 %i
+  %x = load float, ptr %p, align 4, !dbg !7
+  %new = fadd float %c, %x, !dbg !7
+  %next = add nuw nsw i32 %i, 1
+  %over = icmp eq i32 %next, 100
+  br i1 %over, label %done, label %loop, !dbg !7
+done:
+  %rest = fadd float %a, %b
+  %sum = fadd float %rest, %new
+  %whole = fptosi float %sum to i32
+  ret i32 %whole"#,
+            first[0], first[1], first[2]
+        );
+        made(&body).unwrap().pipelines[0].interval
+    };
+    // The latency of a sum is six clocks; registers that begin differently take a clock each.
+    assert_eq!(interval(["0.0", "0.0", "0.0"]), 2);
+    assert_eq!(interval(["0.0", "1.0", "2.0"]), 3);
+}
+
+#[test]
 fn test_branches_in_loops_are_flattened() {
     let body = r#"entry:
   br label %loop

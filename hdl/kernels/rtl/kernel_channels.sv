@@ -1,9 +1,13 @@
 // The handshakes of the channels of a kernel that is compiled from OpenCL C.
 //
-// Operations of the current step: `reads` and `writes` wait, the others do not. They complete in the
-// cycle in which `step` is high, which requires `channels_ready`; one that does not wait transfers an
-// element then if that is possible. An element that is written leaves as soon as all that the step reads is there
-// (`rest_ready` and the channels) and its channel has space, although another channel may have none.
+// Operations of the current step: `reads` and `writes` wait, `read_tries` and `write_tries` do not.
+// They complete in the cycle in which `step` is high, which requires `channels_ready`; one that does
+// not wait transfers an element then if that is possible. An element that is written leaves as soon
+// as all that the step reads is there (`rest_ready` and the channels) and its channel has space,
+// although another channel may have none. `first_reads` are those with which an iteration of a
+// pipeline begins: all of them are executed, or, while `first_ready` is low, none, and the iteration
+// begins again. The kernel waits for their elements if the iterations before are complete
+// (`others_done`).
 //
 // Parameters: IN, OUT, channels that are read and written. Latency: none. Throughput: an element of
 // each channel per cycle.
@@ -18,6 +22,9 @@ module kernel_channels #(
     output logic           channels_ready,
     input  logic [IN-1:0]  reads,
     input  logic [IN-1:0]  read_tries,
+    input  logic [IN-1:0]  first_reads,
+    output logic           first_ready,
+    input  logic           others_done,
     input  logic [OUT-1:0] writes,
     input  logic [OUT-1:0] write_tries,
     input  logic [IN-1:0]  channel_in_valid,
@@ -28,18 +35,29 @@ module kernel_channels #(
     output logic [OUT-1:0] channel_out_waits
 );
 
+  logic [ IN-1:0] missing, starves, starving, starved;
   logic [OUT-1:0] sent, leaves;
 
-  assign channel_in_waits  = reads & ~channel_in_valid;
-  assign channel_in_ready  = (reads | read_tries) & {IN{step}};
-  assign leaves            = writes & ~sent & {OUT{rest_ready && channel_in_waits == '0}};
+  assign first_ready       = (first_reads & ~channel_in_valid) == '0;
+  assign missing           = reads & ~channel_in_valid;
+  assign channel_in_ready  = (reads | read_tries | (first_reads & {IN{first_ready}})) & {IN{step}};
+  assign leaves            = writes & ~sent & {OUT{rest_ready && missing == '0}};
   assign channel_out_valid = leaves | (write_tries & {OUT{step}});
   assign channel_out_waits = leaves & ~channel_out_ready;
-  assign channels_ready    = channel_in_waits == '0 && channel_out_waits == '0;
+  assign channels_ready    = missing == '0 && channel_out_waits == '0;
+
+  // Between two beginnings of an iteration, the kernel waits for the same elements.
+  assign starves           = first_reads & {IN{others_done && !first_ready}};
+  assign starving          = first_reads == '0 ? starved : starves;
+  assign channel_in_waits  = missing | (starving & ~channel_in_valid);
 
   always_ff @(posedge clk) begin
     sent <= step ? '0 : sent | (leaves & channel_out_ready);
-    if (rst) sent <= '0;
+    if (step) starved <= starving;
+    if (rst) begin
+      sent    <= '0;
+      starved <= '0;
+    end
   end
 
 endmodule

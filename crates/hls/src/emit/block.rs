@@ -6,6 +6,7 @@ use crate::schedule::End;
 use crate::verilog::{
     Connection, DataType, Declaration, Expression, Instance, Item, Line, Statement,
 };
+use std::ops::Range;
 
 /// Blocks that a transition may pass without a state of their own.
 const PASSED_MAX: u32 = 3;
@@ -158,6 +159,16 @@ impl Emitter<'_> {
         }
     }
 
+    /// Whether a pipeline's step has an iteration that does not begin again.
+    fn passes(&self, f: FunctionId, b: BlockId, step: u32) -> Expression {
+        let active = self.valid(f, b).bit(step);
+        if self.code(f, b).schedule.entry() == Some(step) {
+            active.and(Expression::name("first_ready"))
+        } else {
+            active
+        }
+    }
+
     fn pipeline(&mut self, f: FunctionId, b: BlockId, interval: u32, act: &mut Vec<Statement>) {
         let code = self.code(f, b);
         let length = code.schedule.length;
@@ -171,30 +182,51 @@ impl Emitter<'_> {
             step,
             after: false,
         };
-        for (phi, sources) in &code.phis {
-            let Some((_, next)) = sources.iter().find(|s| s.0 == b) else {
+        for (phi, _) in &code.phis {
+            let Some(renewal) = code.schedule.renewals.get(phi) else {
                 continue;
             };
-            let until = code.schedule.renewed(*next);
-            let view = self.view(spot(until), *next, self.bits(f, *phi));
+            let view = self.view(spot(renewal.at), renewal.value, self.bits(f, *phi));
             let register = self.register(f, *phi);
             let write = Line::Register(register.clone(), view);
-            let active = valid.clone().bit(until);
+            let active = self.passes(f, b, renewal.at);
             self.flows.push(write.guarded(active).into());
-            self.chain(f, *phi, until, register);
+            self.chain(f, *phi, renewal.until, register);
         }
         let again = self.view(spot(interval - 1), condition, 1);
-        let again = if yes == b { again } else { again.negated() };
+        let mut again = if yes == b { again } else { again.negated() };
+        let entry = code.schedule.entry();
+        if entry.is_some() {
+            again = Expression::name("first_ready")
+                .negated()
+                .or(again)
+                .grouped();
+        }
         let next = valid.clone().bit(interval - 1).and(again);
         let mut declaration = Declaration::new(DataType::Vector(length), valid.to_string());
         declaration.comment = Some(format!(
             "an iteration every {interval} clocks; each takes {length}"
         ));
         self.declared.push(Item::Declaration(declaration));
-        let shifted = match length {
-            1 => next,
-            2 => Expression::Concatenation(vec![valid.clone().bit(0), next]),
-            _ => Expression::Concatenation(vec![valid.clone().slice(length - 2, 0), next]),
+        let bits = |steps: Range<u32>| match steps.len() {
+            0 => None,
+            1 => Some(valid.clone().bit(steps.start)),
+            _ => Some(valid.clone().slice(steps.end - 1, steps.start)),
+        };
+        let mut parts = Vec::new();
+        match entry.filter(|entry| entry + 1 < length) {
+            Some(entry) => {
+                self.later.extend(bits(entry + 1..length));
+                parts.extend(bits(entry + 1..length - 1));
+                parts.push(self.passes(f, b, entry));
+                parts.extend(bits(0..entry));
+            }
+            None => parts.extend(bits(0..length - 1)),
+        }
+        parts.push(next);
+        let shifted = match parts.len() {
+            1 => parts.remove(0),
+            _ => Expression::Concatenation(parts),
         };
         self.flows.push(Statement::register(valid.clone(), shifted));
         self.valids.push(valid.clone());

@@ -9,11 +9,22 @@ const WORD: u32 = 64;
 /// Bits of all elements together, at least: a model has wide ports as arrays of words.
 pub const DATA_BITS_MIN: u32 = 96;
 
-/// An operation of a step: its condition, whether it waits, the words of an element to write.
+/// What an operation does without an element or space.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    /// The step lasts longer.
+    Waits,
+    /// The operation does nothing.
+    Passes,
+    /// The iteration of the pipeline begins again.
+    Repeats,
+}
+
+/// An operation of a step: its condition, the words of an element to write.
 pub struct Operation {
-    pub when: Expression,
-    pub waits: bool,
-    pub words: Vec<Expression>,
+    when: Expression,
+    missing: Missing,
+    words: Vec<Expression>,
 }
 
 /// Bits of an element.
@@ -57,9 +68,14 @@ impl Emitter<'_> {
         for (_, word) in arguments.iter().skip(1) {
             words.push(self.view(spot, *word, WORD));
         }
+        let begins = self.code(spot.function, spot.block).schedule.entry() == Some(spot.step);
         let mut operation = Operation {
             when,
-            waits: true,
+            missing: if begins {
+                Missing::Repeats
+            } else {
+                Missing::Waits
+            },
             words,
         };
         match call {
@@ -72,12 +88,12 @@ impl Emitter<'_> {
                 None
             }
             EngineCall::ChannelTryRead(port) => {
-                operation.waits = false;
+                operation.missing = Missing::Passes;
                 self.channel_reads.entry(port).or_default().push(operation);
                 Some(Expression::name("channel_in_valid").bit(port))
             }
             EngineCall::ChannelTryWrite(port) => {
-                operation.waits = false;
+                operation.missing = Missing::Passes;
                 self.channel_writes.entry(port).or_default().push(operation);
                 Some(Expression::name("channel_out_ready").bit(port))
             }
@@ -114,10 +130,22 @@ impl Emitter<'_> {
             declaration
         };
         items.push(Item::Blank);
+        let mut first_reads = vector(counts[0], ["reads", "read_tries"]);
+        first_reads.names.push("first_reads".to_owned());
         items.push(Item::Aligned(vec![
-            vector(counts[0], ["reads", "read_tries"]),
+            first_reads,
             vector(counts[1], ["writes", "write_tries"]),
         ]));
+        items.push(Item::Declaration(Declaration::new(
+            DataType::Logic(1),
+            "others_done",
+        )));
+        let done = self.later.iter().cloned();
+        let done = done.map(|steps| steps.equals(Expression::Fill(false)));
+        let done = done
+            .reduce(Expression::and)
+            .unwrap_or(Expression::Fill(true));
+        items.push(Item::Assign(Expression::name("others_done"), done));
         items.push(Item::Blank);
         items.push(Item::Instance(Instance {
             module: "kernel_channels".to_owned(),
@@ -130,6 +158,7 @@ impl Emitter<'_> {
         let names = [
             "reads",
             "read_tries",
+            "first_reads",
             "writes",
             "write_tries",
             "channel_out_data",
@@ -141,14 +170,21 @@ impl Emitter<'_> {
         };
         for (port, all) in std::mem::take(&mut self.channel_reads) {
             for read in all {
-                let name = if read.waits { "reads" } else { "read_tries" };
+                let name = match read.missing {
+                    Missing::Waits => "reads",
+                    Missing::Passes => "read_tries",
+                    Missing::Repeats => "first_reads",
+                };
                 statements.push(Statement::when(read.when, vec![set(name, port)]));
             }
         }
         for (port, all) in std::mem::take(&mut self.channel_writes) {
             let (place, width) = (places[port as usize], widths[port as usize]);
             for write in all {
-                let name = if write.waits { "writes" } else { "write_tries" };
+                let name = match write.missing {
+                    Missing::Passes => "write_tries",
+                    _ => "writes",
+                };
                 let mut drive = vec![set(name, port)];
                 for (at, word) in write.words.into_iter().enumerate() {
                     let first = at as u32 * WORD;

@@ -135,6 +135,8 @@ pub struct Emitter<'a> {
     pub flows: Vec<Statement>,
     /// By pipeline: the bits of its steps.
     pub valids: Vec<Expression>,
+    /// By pipeline whose iterations may begin again: the bits of the steps after their first reads.
+    pub later: Vec<Expression>,
     /// By block, step and expression: the value that is emitted for it.
     computed: HashMap<(FunctionId, BlockId, u32, String), ValueId>,
     /// By value: the one with the same expression in the same step, in place of which it is read.
@@ -270,6 +272,7 @@ impl<'a> Emitter<'a> {
             steps: Vec::new(),
             flows: Vec::new(),
             valids: Vec::new(),
+            later: Vec::new(),
             computed: HashMap::new(),
             same: HashMap::new(),
         };
@@ -438,10 +441,8 @@ impl<'a> Emitter<'a> {
                 }
             }
             Some(Origin::Phi(b)) if here(b) && schedule.interval.is_some() => {
-                let phi = code.phis.iter().find(|p| p.0 == v);
-                let next = phi.and_then(|p| p.1.iter().find(|x| x.0 == b));
-                let until = schedule.renewed(next.map_or(Value::Undef, |n| n.1));
-                if spot.step <= until {
+                let renewal = schedule.renewals.get(&v);
+                if spot.step <= renewal.map_or(0, |renewal| renewal.until) {
                     self.register(f, v)
                 } else {
                     self.chained(f, v, spot.step)

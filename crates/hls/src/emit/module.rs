@@ -75,7 +75,7 @@ impl Emitter<'_> {
             Some(ready) => {
                 items.push(Item::Declaration(logic(
                     1,
-                    &["rest_ready", "channels_ready"],
+                    &["rest_ready", "channels_ready", "first_ready"],
                 )));
                 items.push(Item::Assign(Expression::name("rest_ready"), rest));
                 let both = Expression::name("rest_ready").and(ready);

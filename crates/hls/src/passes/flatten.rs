@@ -2,16 +2,25 @@
 //! their stores under the branch's condition, so that a loop with an `if` becomes one block and can
 //! be a pipeline.
 //!
-//! Short branches are always moved. In a loop over work-items, all branches are moved if that makes
-//! the loop one block; loads from buffers then have the branch's condition, too.
+//! Short branches are always moved. In a loop over work-items, and in one with operations on channels,
+//! all branches are moved if that makes the loop one block; loads from buffers and operations on
+//! channels then have the branch's condition, too.
 
-use crate::ir::{BinaryOp, BlockId, Callee, Function, Instruction, Op, Type, Value};
+use super::loops::loops;
+use crate::ir::{
+    BinaryOp, BlockId, Callee, Function, Instruction, IntPredicate, Op, Predicate, Type, Value,
+};
 use crate::units::unit;
+use std::collections::HashSet;
 
 /// Instructions of the longest branch that is moved.
 const BRANCH_MAX: usize = 12;
 /// The same for one that makes a loop over work-items one block, and of that block.
 const WORK_ITEM_MAX: usize = 1000;
+
+/// Accesses to memory that are moved for a loop with operations on channels: the loop executes them
+/// in all iterations then.
+const CHANNEL_ACCESSES_MAX: usize = 32;
 
 /// What a function is synthesized for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +39,19 @@ struct Rules {
     length_max: usize,
     /// Loads; with the branch's condition, or without.
     loads: Loads,
-    /// Units, and both parts of an `if` with `else`.
+    /// Units, operations on channels, and both parts of an `if` with `else`.
     all: bool,
+    /// Conditions of which each one leads to the same branch, as `||` and cases have them.
+    shared: bool,
 }
+
+/// All that may be moved to make a loop one block.
+const WHOLE: Rules = Rules {
+    length_max: WORK_ITEM_MAX,
+    loads: Loads::Conditional,
+    all: true,
+    shared: false,
+};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Loads {
@@ -50,32 +69,77 @@ pub fn flatten(function: &mut Function, target: Target) {
             _ => Loads::Stay,
         },
         all: false,
+        shared: false,
     };
+    let all = |function: &Function| (0..function.blocks.len()).map(BlockId).collect();
     let mut whole = None;
     if target == Target::Accelerator {
-        let rules = Rules {
-            length_max: WORK_ITEM_MAX,
-            loads: Loads::Conditional,
-            all: true,
-        };
-        whole = Some(function.clone());
-        whole.iter_mut().for_each(|f| apply(f, rules));
+        let mut other = function.clone();
+        apply(&mut other, &all(function), WHOLE);
+        whole = Some(other);
     }
-    apply(function, short);
+    apply(function, &all(function), short);
     if let Some(whole) = whole {
         if pipelines(&whole) > pipelines(function) {
             *function = whole;
         }
     }
     compact(function);
+    if target == Target::Accelerator {
+        flatten_channels(function);
+        compact(function);
+    }
 }
 
-fn apply(function: &mut Function, rules: Rules) {
+/// Flattens the innermost loops with operations on channels that become one block.
+fn flatten_channels(function: &mut Function) {
+    let found = loops(function);
+    for own in &found {
+        let header = own.header;
+        let innermost =
+            |l: &super::loops::Loop| l.header == header || !own.blocks.contains(&l.header);
+        let code = || own.blocks.iter().flat_map(|b| &function[*b].code);
+        if own.blocks.len() == 1 || !found.iter().all(innermost) || !code().any(uses_channel) {
+            continue;
+        }
+        let rules = Rules {
+            shared: true,
+            ..WHOLE
+        };
+        let mut other = function.clone();
+        apply(&mut other, &own.blocks, rules);
+        let whole = &other[header].code;
+        let conditional = |i: &&Instruction| {
+            matches!(
+                i.op,
+                Op::Load(_, _, Some(_))
+                    | Op::Store {
+                        condition: Some(_),
+                        ..
+                    }
+            )
+        };
+        let accesses = whole.iter().filter(conditional).count();
+        if is_pipeline(&other, header) && accesses <= CHANNEL_ACCESSES_MAX {
+            *function = other;
+        }
+    }
+}
+
+fn uses_channel(instruction: &Instruction) -> bool {
+    matches!(&instruction.op, Op::Call(Callee::Engine(call), _) if call.uses_channel())
+}
+
+/// Flattens blocks; `WHOLE`: until nothing changes.
+fn apply(function: &mut Function, blocks: &HashSet<BlockId>, rules: Rules) {
+    let mut blocks: Vec<BlockId> = blocks.iter().copied().collect();
+    blocks.sort();
     loop {
         let mut changed = false;
-        for at in (0..function.blocks.len()).map(BlockId) {
+        for &at in &blocks {
             while branch(function, at, rules)
                 || (rules.all && alternative(function, at, rules))
+                || (rules.shared && (shared(function, at, rules) || two_way(function, at)))
                 || straight(function, at)
             {
                 changed = true;
@@ -89,20 +153,28 @@ fn apply(function: &mut Function, rules: Rules) {
 
 /// Loops over work-items that have one block, and can be pipelines.
 fn pipelines(function: &Function) -> usize {
+    let blocks = (0..function.blocks.len()).map(BlockId);
+    let items = blocks.filter(|at| {
+        function[*at]
+            .code
+            .last()
+            .is_some_and(|last| last.independent)
+    });
+    items.filter(|at| is_pipeline(function, *at)).count()
+}
+
+/// Whether a block is a loop, and can be a pipeline.
+fn is_pipeline(function: &Function, at: BlockId) -> bool {
     let fits = |i: &Instruction| match &i.op {
-        Op::Call(Callee::Engine(call), _) => call.is_constant(),
+        Op::Call(Callee::Engine(call), _) => call.is_pure() || call.uses_channel(),
         Op::Call(..) => false,
         _ => !i.volatile && !unit(function, i).is_some_and(|kind| kind.waits()),
     };
-    let blocks = (0..function.blocks.len()).map(BlockId);
-    let single = blocks.filter(|&at| {
-        let code = &function[at].code;
-        let Some(last) = code.last().filter(|last| last.independent) else {
-            return false;
-        };
-        targets(&last.op).contains(&at) && code.len() <= WORK_ITEM_MAX && code.iter().all(fits)
-    });
-    single.count()
+    let code = &function[at].code;
+    let loops = code
+        .last()
+        .is_some_and(|last| targets(&last.op).contains(&at));
+    loops && code.len() <= WORK_ITEM_MAX && code.iter().all(fits)
 }
 
 fn end(function: &Function, block: BlockId) -> Option<&Op> {
@@ -142,7 +214,7 @@ fn moves(function: &Function, instruction: &Instruction, rules: Rules) -> bool {
         Op::Store {
             condition: Some(_), ..
         } => rules.all && !instruction.volatile,
-        Op::Call(Callee::Engine(call), _) => rules.all && call.is_constant(),
+        Op::Call(Callee::Engine(call), _) => rules.all && (call.is_pure() || call.uses_channel()),
         Op::Call(..) | Op::Phi(_) | Op::Local(_) => false,
         _ => true,
     };
@@ -160,18 +232,39 @@ fn movable(
     let Some(&Op::Jump(next)) = end(function, inside) else {
         return None;
     };
-    let code = &function[inside].code;
-    let body = &code[..code.len() - 1];
+    let body = body(function, at, inside, rules)?;
+    (inside != next && next != at).then_some((body, next))
+}
+
+/// The code of a block that only `at` precedes, without its end, if all of it may be moved.
+fn body(
+    function: &Function,
+    at: BlockId,
+    inside: BlockId,
+    rules: Rules,
+) -> Option<Vec<Instruction>> {
+    let (_, body) = function[inside].code.split_last()?;
+    let body: Vec<Instruction> = body.iter().map(without_choice).collect();
     let fits = inside != at
-        && inside != next
-        && next != at
         && body.len() <= rules.length_max
         && before(function, inside) == [at]
         && body.iter().all(|i| moves(function, i, rules));
-    fits.then(|| (body.to_vec(), next))
+    fits.then_some(body)
 }
 
-/// Gives stores, and loads if the rules say so, a condition, in addition to their own.
+/// An instruction; a phi of a block with one predecessor is a copy.
+fn without_choice(instruction: &Instruction) -> Instruction {
+    let mut instruction = instruction.clone();
+    if let Op::Phi(from) = &instruction.op {
+        if let [(_, value)] = from.as_slice() {
+            instruction.op = Op::Copy(*value);
+        }
+    }
+    instruction
+}
+
+/// Gives stores, operations on channels, and loads if the rules say so, a condition, in addition to
+/// their own.
 fn restrict(
     function: &mut Function,
     body: Vec<Instruction>,
@@ -180,21 +273,26 @@ fn restrict(
     out: &mut Vec<Instruction>,
 ) {
     for mut instruction in body {
-        let own = match &mut instruction.op {
-            Op::Store { condition, .. } => Some(condition),
-            Op::Load(_, _, condition) if rules.loads == Loads::Conditional => Some(condition),
-            _ => None,
+        let mut restricted = |own: Option<Value>| match own {
+            None | Some(Value::Bits(1)) => when,
+            Some(more) => {
+                let both = function.value("both", Type::Int(1));
+                let op = Op::Binary(BinaryOp::And, when, more);
+                out.push(Instruction::new(Some(both), op, &instruction.position));
+                Value::Local(both)
+            }
         };
-        if let Some(own) = own {
-            *own = Some(match *own {
-                None => when,
-                Some(more) => {
-                    let both = function.value("both", Type::Int(1));
-                    let op = Op::Binary(BinaryOp::And, when, more);
-                    out.push(Instruction::new(Some(both), op, &instruction.position));
-                    Value::Local(both)
+        match &mut instruction.op {
+            Op::Store { condition, .. } => *condition = Some(restricted(*condition)),
+            Op::Load(_, _, condition) if rules.loads == Loads::Conditional => {
+                *condition = Some(restricted(*condition));
+            }
+            Op::Call(Callee::Engine(call), arguments) if call.uses_channel() => {
+                if let Some((_, condition)) = arguments.first_mut() {
+                    *condition = restricted(Some(*condition));
                 }
-            });
+            }
+            _ => {}
         }
         out.push(instruction);
     }
@@ -204,7 +302,7 @@ fn has_condition(body: &[Instruction], rules: Rules) -> bool {
     body.iter().any(|i| match i.op {
         Op::Store { .. } => true,
         Op::Load(..) => rules.loads == Loads::Conditional,
-        _ => false,
+        _ => uses_channel(i),
     })
 }
 
@@ -222,8 +320,20 @@ fn opposite(
 }
 
 /// Makes the phis of a block selections by a condition between the values of two blocks, of which
-/// `at` remains.
+/// `at` remains, and jumps to it.
 fn select(
+    function: &mut Function,
+    (at, next): (BlockId, BlockId),
+    sides: (BlockId, BlockId),
+    (condition, like): (Value, &Instruction),
+    add: &mut Vec<Instruction>,
+) {
+    join(function, (at, next), sides, (condition, like), add);
+    add.push(Instruction::new(None, Op::Jump(next), &like.position));
+}
+
+/// The same without the jump.
+fn join(
     function: &mut Function,
     (at, next): (BlockId, BlockId),
     (yes, no): (BlockId, BlockId),
@@ -252,7 +362,6 @@ fn select(
             from.push((at, Value::Local(select)));
         }
     }
-    add.push(Instruction::new(None, Op::Jump(next), &like.position));
 }
 
 /// `if (c) { … }` at a block's end.
@@ -318,6 +427,118 @@ fn alternative(function: &mut Function, at: BlockId, rules: Rules) -> bool {
     true
 }
 
+/// `if (a || b) { … }` at a block's end: two branches that lead to the same block.
+fn shared(function: &mut Function, at: BlockId, rules: Rules) -> bool {
+    let Some(&Op::Branch(condition, yes, no)) = end(function, at) else {
+        return false;
+    };
+    let found = [(no, yes), (yes, no)].into_iter().find_map(|(inside, to)| {
+        let Some(&Op::Branch(second, a, b)) = end(function, inside) else {
+            return None;
+        };
+        let rest = if a == to { b } else { a };
+        let fits = (a == to) != (b == to) && ![to, rest].iter().any(|t| *t == at || *t == inside);
+        let body = body(function, at, inside, rules).filter(|_| fits)?;
+        Some((body, inside, to, (second, a == to, rest)))
+    });
+    let Some((body, inside, to, (second, leads, rest))) = found else {
+        return false;
+    };
+    let Some(last) = function[at].code.pop() else {
+        return false;
+    };
+    let mut add = Vec::new();
+    let other = opposite(function, condition, &last, &mut add);
+    let (first, inner) = if to == yes {
+        (condition, other)
+    } else {
+        (other, condition)
+    };
+    restrict(function, body, inner, rules, &mut add);
+    let second = if leads {
+        second
+    } else {
+        opposite(function, second, &last, &mut add)
+    };
+    let either = function.value("either", Type::Int(1));
+    let op = Op::Binary(BinaryOp::Or, first, second);
+    add.push(Instruction::new(Some(either), op, &last.position));
+    join(function, (at, to), (at, inside), (first, &last), &mut add);
+    for instruction in &mut function[rest].code {
+        if let Op::Phi(from) = &mut instruction.op {
+            from.iter_mut()
+                .filter(|f| f.0 == inside)
+                .for_each(|f| f.0 = at);
+        }
+    }
+    let op = Op::Branch(Value::Local(either), to, rest);
+    add.push(Instruction {
+        op,
+        result: None,
+        ..last
+    });
+    function[inside].code.clear();
+    function[at].code.extend(add);
+    true
+}
+
+/// Makes a branch of a `switch` whose cases lead to the same block.
+fn two_way(function: &mut Function, at: BlockId) -> bool {
+    let Some(Op::Switch {
+        value,
+        bits,
+        cases,
+        default,
+    }) = end(function, at).cloned()
+    else {
+        return false;
+    };
+    let Some(to) = cases.first().map(|case| case.1) else {
+        return false;
+    };
+    if to == default || cases.iter().any(|case| case.1 != to) {
+        return false;
+    }
+    let Some(last) = function[at].code.pop() else {
+        return false;
+    };
+    let mut add = Vec::new();
+    let mut any = None;
+    for (case, _) in cases {
+        let same = function.value("is_case", Type::Int(1));
+        let op = Op::Compare {
+            predicate: Predicate::Int(IntPredicate::Equal),
+            bits,
+            left: value,
+            right: Value::Bits(case),
+        };
+        add.push(Instruction::new(Some(same), op, &last.position));
+        any = Some(match any {
+            None => Value::Local(same),
+            Some(before) => {
+                let either = function.value("either", Type::Int(1));
+                let op = Op::Binary(BinaryOp::Or, before, Value::Local(same));
+                add.push(Instruction::new(Some(either), op, &last.position));
+                Value::Local(either)
+            }
+        });
+    }
+    add.push(Instruction {
+        op: Op::Branch(any.unwrap_or(Value::Bits(0)), to, default),
+        result: None,
+        ..last
+    });
+    function[at].code.extend(add);
+    // The block had an edge for each case.
+    for instruction in &mut function[to].code {
+        if let Op::Phi(from) = &mut instruction.op {
+            let mut is_first = true;
+            from.retain(|f| f.0 != at || std::mem::replace(&mut is_first, false));
+        }
+    }
+    true
+}
+
 /// Merges a block with its only successor, if that has no other predecessor.
 fn straight(function: &mut Function, at: BlockId) -> bool {
     let Some(&Op::Jump(next)) = end(function, at) else {
@@ -363,6 +584,7 @@ fn compact(function: &mut Function) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::EngineCall;
     use crate::parse::first_function;
 
     fn flattened(then: &str) -> Function {
@@ -432,5 +654,41 @@ mod tests {
         // A call is not executed speculatively, and prevents a pipeline.
         let function = with("  call void @hum_port_text(i32 7)\n");
         assert_eq!(function.blocks.len(), 6);
+    }
+
+    #[test]
+    fn test_a_loop_with_channels_becomes_one_block() {
+        let mut function = first_function(
+            "define void @f(i32 %n, i32 %m) {\nentry:\n  br label %loop\nloop:\n  \
+             %i = phi i32 [ 0, %entry ], [ %next, %end ]\n  %c = icmp eq i32 %i, %m\n  \
+             br i1 %c, label %then, label %other\nother:\n  %d = icmp ugt i32 %i, 7\n  \
+             br i1 %d, label %then, label %end\nthen:\n  \
+             %x = phi i32 [ 1, %loop ], [ 2, %other ]\n  call void @hum_port_text(i32 %x)\n  \
+             br label %end\nend:\n  %next = add i32 %i, 1\n  %last = icmp eq i32 %next, %n\n  \
+             br i1 %last, label %done, label %loop\ndone:\n  ret void\n}\n",
+        );
+        let text = function.blocks.iter_mut().flat_map(|b| &mut b.code);
+        for instruction in text.filter(|i| matches!(i.op, Op::Call(..))) {
+            let always = (Type::Int(1), Value::Bits(1));
+            let call = Callee::Engine(EngineCall::ChannelRead(0));
+            instruction.op = Op::Call(call, vec![always]);
+        }
+        flatten(&mut function, Target::Accelerator);
+        assert_eq!(function.blocks.len(), 3);
+        let mut code = function.instructions();
+        let condition = code.find_map(|i| match &i.op {
+            Op::Call(_, arguments) => Some(arguments[0].1),
+            _ => None,
+        });
+        let defined = |v: Value| {
+            function
+                .instructions()
+                .find(|i| i.result.map(Value::Local) == Some(v))
+        };
+        let condition = condition.and_then(defined).map(|i| &i.op);
+        assert!(
+            matches!(condition, Some(Op::Binary(BinaryOp::Or, ..))),
+            "{condition:?}"
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! The blocks of a function as the schedule divides them: a block ends at a call of a function.
 
+use super::carried::Renewal;
 use crate::error::Position;
 use crate::ir::{BlockId, Callee, Function, FunctionId, Instruction, Op, Value, ValueId};
 use std::collections::HashMap;
@@ -46,15 +47,19 @@ pub struct Schedule {
     pub length: u32,
     /// Steps between iterations, in a pipeline.
     pub interval: Option<u32>,
+    /// Whether iterations of the pipeline begin with reads of channels, in step `interval - 1`. An
+    /// iteration that finds no element begins again in the place of the next one.
+    pub repeats: bool,
+    /// By phi of a pipeline: the renewal of its register.
+    pub renewals: HashMap<ValueId, Renewal>,
 }
 
 impl Schedule {
-    /// The step of a pipeline at whose end a phi's next value is written.
-    pub fn renewed(&self, next: Value) -> u32 {
-        match next {
-            Value::Local(v) => self.from.get(&v).copied().unwrap_or(0),
-            _ => 0,
-        }
+    /// The step of the reads with which iterations begin: until its end an iteration may begin
+    /// again.
+    pub fn entry(&self) -> Option<u32> {
+        let last = self.interval.map(|interval| interval - 1);
+        last.filter(|_| self.repeats)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::code::{End, Schedule};
 use super::delay::delay;
-use super::Block;
+use super::{Block, Form};
 use crate::ir::{Instruction, Op, Value, ValueId};
 use crate::memory::MemoryId;
 use crate::units::unit;
@@ -11,13 +11,13 @@ use std::collections::HashMap;
 
 impl Block<'_> {
     /// The schedule of a pipeline with later loads from memories, if all else can keep its steps.
-    pub fn load_late(self, early: &Schedule) -> Option<Schedule> {
+    pub fn load_late(self, early: &Schedule, form: Form) -> Option<Schedule> {
         let earliest = self.latest_loads(early);
         let mut pairs = early.steps.iter().zip(&earliest);
         if !pairs.any(|(step, latest)| step.0 < *latest) {
             return None;
         }
-        let late = self.schedule_from(early.interval, &earliest)?;
+        let (_, late) = self.schedule(form, &earliest)?;
         let stays = |instruction: &Instruction| match instruction.op {
             Op::Store { .. } | Op::Call(..) => true,
             Op::Load(..) => instruction.reader.is_some(),

@@ -16,6 +16,8 @@ channel uchar bytes __attribute__((depth(8)));
 channel long answers __attribute__((depth(2)));
 channel short offers __attribute__((depth(8)));
 channel int parts;
+channel int raw __attribute__((depth(4)));
+channel int odd_squares __attribute__((depth(4)));
 
 kernel void produce(global const int *in, int n)
 {
@@ -114,4 +116,25 @@ kernel void sum(global int *data, global int *out, int n)
         for (int k = 0; k < 10; k++) total += data[last - k];
         out[i / 10] = total;
     }
+}
+
+/* A source, a filter and a sum, whose elements only the filter counts. */
+kernel void source(int n)
+{
+    for (int i = 0; i < n; i++) write_channel_intel(raw, i * 11 + 4);
+}
+
+kernel void filter(int n)
+{
+    for (int i = 0; i < n; i++) {
+        int x = read_channel_intel(raw);
+        if (x % 4 == 1 || x % 4 == 3) write_channel_intel(odd_squares, x * x);
+    }
+}
+
+kernel void add_up(global int *out, int n)
+{
+    int total = 0;
+    for (int i = 0; i < n; i++) total += read_channel_intel(odd_squares);
+    out[0] = total;
 }

@@ -1,7 +1,7 @@
 //! Channels between kernels of a program, which run at the same time.
 
 use crate::kernels::{bytes, Bytes};
-use crate::launch::{Argument, End, Launch, Program};
+use crate::launch::{Argument, End, Launch, Outcome, Program};
 use std::sync::OnceLock;
 
 /// Cycles after which a launch that waits is given up.
@@ -21,9 +21,16 @@ fn launch<'a, 'b>(name: &'a str, arguments: &'a mut [Argument<'b>]) -> Launch<'a
     }
 }
 
+/// Prints the cycles of the slowest kernel per element.
+fn print_cycles(name: &str, elements: usize, outcomes: &[Outcome]) {
+    let cycles = outcomes.iter().map(|o| o.cycles).max().unwrap_or(0);
+    let per_element = cycles as f64 / elements as f64;
+    println!("{name}: {cycles} cycles, {per_element:.1} per element");
+}
+
 #[test]
 fn test_elements_of_all_types_arrive_in_order() {
-    const COUNT: usize = 50;
+    const COUNT: usize = 500;
     let input: Vec<i32> = (0..COUNT as i32).map(|i| i * 7919 % 10_007).collect();
     let (sent, count) = (bytes(&input), Argument::Word(COUNT as u64));
     let (mut out, mut odd) = (vec![0; 16 * COUNT], vec![0; 16 * COUNT]);
@@ -45,6 +52,7 @@ fn test_elements_of_all_types_arrive_in_order() {
     for outcome in &outcomes {
         assert_eq!(outcome.end, End::Done);
     }
+    print_cycles("produce, transform, consume", COUNT, &outcomes);
     let odd_numbers = input.iter().filter(|x| **x & 1 == 1).count() as u64;
     let transfers = outcomes.iter().map(|o| o.transfers);
     let own = COUNT as u64;
@@ -84,6 +92,7 @@ fn test_kernels_that_depend_on_each_others_elements_make_progress() {
         ],
     );
     assert!(outcomes.iter().all(|o| o.end == End::Done));
+    print_cycles("ask, answer", COUNT, &outcomes);
     let mut x = 1_u8;
     for (i, found) in i32::read(&out).into_iter().enumerate() {
         let answer = i32::from(x) * 3 + 1;
@@ -152,6 +161,7 @@ fn test_a_fence_shows_what_was_written_before_an_element() {
     let launches = vec![launch("fill", &mut fill), launch("sum", &mut sum)];
     let outcomes = program().run_together(CYCLES, launches);
     assert!(outcomes.iter().all(|o| o.end == End::Done));
+    print_cycles("fill, sum", COUNT, &outcomes);
     let mut total = 0;
     for (part, found) in i32::read(&out).into_iter().enumerate() {
         total += (10 * part..10 * part + 10)
@@ -159,4 +169,41 @@ fn test_a_fence_shows_what_was_written_before_an_element() {
             .sum::<i32>();
         assert_eq!(found, total, "{part}");
     }
+}
+
+#[test]
+fn test_a_filter_between_channels_needs_about_a_cycle_per_element() {
+    const COUNT: usize = 1000;
+    let mut out = vec![0; 4];
+    let count = |n: usize| Argument::Word(n as u64);
+    let outcomes = program().run_together(
+        CYCLES,
+        vec![
+            launch("source", &mut [count(COUNT)]),
+            launch("filter", &mut [count(COUNT)]),
+            launch(
+                "add_up",
+                &mut [Argument::Buffer(&mut out), count(COUNT / 2)],
+            ),
+        ],
+    );
+    assert!(outcomes.iter().all(|o| o.end == End::Done));
+    print_cycles("source, filter, add_up", COUNT, &outcomes);
+    let elements = (0..COUNT as i32).map(|i| i * 11 + 4);
+    let total = elements
+        .filter(|x| x & 1 == 1)
+        .map(|x| x * x)
+        .fold(0, i32::wrapping_add);
+    assert_eq!(i32::read(&out), [total]);
+    let kernels = program().accelerator.manifest.kernels.iter();
+    let loops = kernels.flat_map(|k| k.report.loops.iter().map(|l| (k.name.as_str(), l.interval)));
+    let intervals: Vec<_> = loops.collect();
+    for name in ["transform", "answer", "filter"] {
+        assert!(intervals.contains(&(name, 1)), "{intervals:?}");
+    }
+    assert!(
+        outcomes[1].cycles < 2 * COUNT as u64,
+        "{}",
+        outcomes[1].cycles
+    );
 }
