@@ -3,7 +3,9 @@
 //
 // `read_valid`: the load is executed in this step; its word is valid in the next step, which waits
 // for it (`ready`). The port requests the line of an access that misses; if accesses proceed to the
-// next line, it requests lines ahead. A read behind its buffer's end waits forever, with `fault`.
+// next line, it requests lines ahead. If two streams have the same number of lines, as rows of a tile
+// have, it requests no lines behind those of the next ones. A read behind its buffer's end waits
+// forever, with `fault`.
 module kernel_reader #(
     parameter int LINES = 16
 ) (
@@ -70,6 +72,11 @@ module kernel_reader #(
   logic        streams, same, covered, first_miss, quiet, lost, wants;
   logic [2:0]  run, depth;
   logic [21:0] distance;
+  // Lines of the stream before `next`; the last line that has been accessed, and that of the stream
+  // before, both from 0 on. `rows`: the next line behind `last` is not requested ahead.
+  localparam logic [3:0] Long = '1;
+  logic [3:0]  passed, place, reached, last;
+  logic        rows, ahead;
 
   assign skewed = {1'b0, read_address[27:0]} + {22'd0, fetch_skews[4*read_address[31:28]+:4], 3'd0};
   assign asked  = {read_address[31:28], skewed};
@@ -104,7 +111,9 @@ module kernel_reader #(
   // A line may be replaced by one that was requested for an access before and arrives later.
   assign lost       = retries && !busy && quiet;
   assign first_miss = retries && !(same && distance == '0) && (!covered || lost);
-  assign wants      = looked && same && (covered || (distance == '0 && !hit)) && distance[2:0] <= depth;
+  assign place      = passed == Long ? Long : passed - distance[3:0];
+  assign ahead      = covered && !(rows && passed > last);
+  assign wants      = looked && same && (ahead || (distance == '0 && !hit)) && distance[2:0] <= depth;
   assign wanted     = next;
 
   always_ff @(posedge clk) begin
@@ -129,9 +138,19 @@ module kernel_reader #(
       next    <= current.line;
       run     <= '0;
       depth   <= !streams || depth == Ahead ? 3'd1 : 3'd0;
+      passed  <= '0;
+      reached <= '0;
+      last    <= reached;
+      rows    <= streams && reached == last && reached != Long;
     end else if (taken || (looked && same && distance == '0 && hit)) begin
       next.number <= next.number + 22'd1;
       if (run != '1) run <= run + 3'd1;
+      if (passed != Long) passed <= passed + 4'd1;
+    end
+    if (!first_miss && looked && same && hit && place > reached) begin
+      reached <= place;
+      // This row is longer.
+      if (place > last) rows <= 1'b0;
     end
     if (taken) held[next.number[LineBits-1:0]] <= 1'b0;
     if (fill) held[target.number[LineBits-1:0]] <= 1'b0;

@@ -150,18 +150,27 @@ public:
             at_ = random.below(bytes);
             const int64_t strides[] = {1, 4, 8, 4, 8, -4, 72, 128, 2048, -128, 0};
             stride_ = strides[random.below(11)];
+            // Rows of a tile: bytes of a row, and from the start of one to the next.
+            row_ = random.percent(30) ? 128 << random.below(3) : 0;
+            pitch_ = row_ + 128 * random.below(8);
+            passed_ = 0;
         }
         left_--;
         const uint32_t bytes = readers.table[buffer_].bytes;
         if (at_ < 0 || at_ >= bytes) at_ = random.below(bytes);
         const Access access = {!random.percent(20), buffer_ << 28 | static_cast<uint32_t>(at_)};
         at_ += stride_;
+        passed_ += stride_;
+        if (row_ != 0 && passed_ >= row_) {
+            at_ += pitch_ - passed_;
+            passed_ = 0;
+        }
         return access;
     }
 
 private:
     unsigned left_ = 0, buffer_ = 1;
-    int64_t at_ = 0, stride_ = 0;
+    int64_t at_ = 0, stride_ = 0, row_ = 0, pitch_ = 0, passed_ = 0;
 };
 
 void place(Readers &readers, unsigned skew) {
@@ -251,6 +260,24 @@ TEST(a_stream_is_as_fast_as_the_memory) {
     for (uint32_t at = 0; at < 16000; at += 8) readers.step({{true, 1u << 28 | at}, {}, {}});
     std::printf("  clocks: 2,000 words of a stream %u\n", unsigned(readers.cycles));
     check(readers.cycles < 2000 + 200, "a stream of words takes " + std::to_string(readers.cycles));
+}
+
+TEST(lines_behind_the_rows_of_a_tile_are_not_read) {
+    for (uint32_t row : {128u, 256u, 512u, 1024u}) {
+        Readers readers;
+        readers.set(1, {0, 1 << 20});
+        readers.start();
+        for (uint32_t y = 0; y < 64; y++)
+            for (uint32_t x = 0; x < row; x += 8) check(readers.step({{true, 1u << 28 | (4096 * y + x)}, {}, {}}), "a fault");
+        // The rows have their length from the third one on.
+        const size_t own = 64 * row / kLine;
+        std::printf("  lines: 64 rows of %u bytes %u, %u clocks\n", row, unsigned(readers.lines.size()), unsigned(readers.cycles));
+        check(readers.lines.size() <= own + 2 * 4, "rows of " + std::to_string(row) + " bytes read " + std::to_string(readers.lines.size()) + " lines");
+        // Rows that become longer are streams again.
+        const uint64_t before = readers.cycles;
+        for (uint32_t at = 0; at < 16000; at += 8) readers.step({{true, 1u << 28 | (1u << 19 | at)}, {}, {}});
+        check(readers.cycles - before < 2000 + 200, "a stream of words after rows takes " + std::to_string(readers.cycles - before));
+    }
 }
 
 }  // namespace
