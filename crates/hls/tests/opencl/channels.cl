@@ -18,6 +18,8 @@ channel short offers __attribute__((depth(8)));
 channel int parts;
 channel int raw __attribute__((depth(4)));
 channel int odd_squares __attribute__((depth(4)));
+channel int halves __attribute__((depth(4)));
+channel int sums __attribute__((depth(4)));
 
 kernel void produce(global const int *in, int n)
 {
@@ -137,4 +139,24 @@ kernel void add_up(global int *out, int n)
     int total = 0;
     for (int i = 0; i < n; i++) total += read_channel_intel(odd_squares);
     out[0] = total;
+}
+
+/* The same with an element for each work-item, and a condition. */
+kernel void send(global const int *in)
+{
+    int i = get_global_id(0);
+    if (i & 1) write_channel_intel(halves, in[i]);
+}
+
+kernel void combine(int n)
+{
+    int i = get_global_id(0);
+    int x = i * 5;
+    if (i & 1) x += read_channel_intel(halves);
+    write_channel_intel(sums, x);
+}
+
+kernel void receive(global int *out)
+{
+    out[get_global_id(0)] = read_channel_intel(sums);
 }

@@ -207,3 +207,36 @@ fn test_a_filter_between_channels_needs_about_a_cycle_per_element() {
         outcomes[1].cycles
     );
 }
+
+#[test]
+fn test_work_items_with_channels_are_pipelines() {
+    const COUNT: usize = 2000;
+    let input: Vec<i32> = (0..COUNT as i32).map(|i| (i * 31) ^ 77).collect();
+    let (sent, mut out) = (bytes(&input), vec![0; 4 * COUNT]);
+    let mut arguments = [
+        [Argument::ReadOnly(&sent)],
+        [Argument::Word(COUNT as u64)],
+        [Argument::Buffer(&mut out)],
+    ];
+    let names = ["send", "combine", "receive"];
+    let launches = names.iter().zip(&mut arguments).map(|(name, own)| Launch {
+        sizes: [[COUNT as u64, 1, 1], [0; 3], [1; 3]],
+        ..launch(name, own)
+    });
+    let outcomes = program().run_together(CYCLES, launches.collect());
+    assert!(outcomes.iter().all(|o| o.end == End::Done));
+    print_cycles("send, combine, receive", COUNT, &outcomes);
+    let own = |i: usize| i as i32 * 5 + if i & 1 == 1 { input[i] } else { 0 };
+    let expected: Vec<i32> = (0..COUNT).map(own).collect();
+    assert_eq!(i32::read(&out), expected);
+    let kernels = program().accelerator.manifest.kernels.iter();
+    let own = kernels.filter(|k| names.contains(&k.name.as_str()));
+    let intervals: Vec<_> = own.map(|k| k.report.loops[0].interval).collect();
+    // The condition of the read is a step late.
+    assert_eq!(intervals, [1, 2, 1]);
+    let cycles = outcomes.iter().map(|o| o.cycles).max();
+    assert!(
+        cycles.is_some_and(|c| 2 * c < 5 * COUNT as u64),
+        "{cycles:?}"
+    );
+}

@@ -109,3 +109,37 @@ fn test_kernels_of_a_convolution_are_pipelines() {
     let loops = multiply.map(|k| k.report.loops.iter().map(|l| l.interval).collect());
     assert_eq!(loops, Some(vec![1]));
 }
+
+#[test]
+fn test_a_pipeline_reports_in_each_cycle_that_it_waits() {
+    let kernels = &program().accelerator.manifest.kernels;
+    let reduce = kernels.iter().find(|k| k.name == "reduce").unwrap();
+    // An iteration begins again in every second cycle.
+    assert_eq!(reduce.report.loops[0].interval, 2);
+    let mut names: Vec<&str> = Vec::new();
+    for channel in kernels.iter().flat_map(|k| &k.channels) {
+        if !names.contains(&channel.name.as_str()) {
+            names.push(&channel.name);
+        }
+    }
+    for cycles in 2_000..2_004 {
+        let alone = Launch {
+            name: "reduce",
+            after: 0,
+            sizes: [[1; 3], [0; 3], [1; 3]],
+            arguments: &mut [Word(5), Word(2)],
+        };
+        // A second kernel, so that a run has exactly that many cycles.
+        let none = Launch {
+            name: "store_lanes",
+            after: 2,
+            sizes: [[1; 3], [0; 3], [1; 3]],
+            arguments: &mut [Buffer(&mut vec![0; 4]), Word(1)],
+        };
+        let outcomes = program().run_together(cycles, vec![alone, none]);
+        assert_eq!(outcomes[0].end, End::Running);
+        let (channel, writes) = outcomes[0].waits;
+        assert_eq!((channel > 0, writes), (true, false), "{cycles}");
+        assert_eq!(names[channel as usize - 1], "sums");
+    }
+}
