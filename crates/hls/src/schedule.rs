@@ -128,6 +128,8 @@ struct Form {
     channels_from: u32,
     /// By phi: the first step in which it is read; empty: any.
     phis: HashMap<ValueId, u32>,
+    /// Whether operations on channels need no order, to find what limits an interval.
+    any_order: bool,
 }
 
 /// A block to schedule.
@@ -200,7 +202,7 @@ impl<'a> Block<'a> {
             schedule.renewals = self.renewals(&schedule, interval)?;
             let early = self.early_reads(&schedule, interval)?;
             let nearness = self.nearness(&schedule, interval)?;
-            if early.is_empty() && nearness.fits {
+            if early.is_empty() && (nearness.fits || form.any_order) {
                 return Some((form, schedule));
             }
             form.phis.extend(early);
@@ -326,6 +328,7 @@ impl<'a> Block<'a> {
             }
             // After the others, because loads share ports as far as these permit.
             _ if readers.values().any(|n| *n >= interval) => "loads that share a port",
+            _ if self.channels_limit(interval) => "operations on channels",
             _ => "values of earlier iterations",
         }
     }

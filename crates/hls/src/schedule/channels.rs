@@ -7,7 +7,7 @@
 //! which an iteration begins may be further ahead: while an element is missing, the iteration begins
 //! again every interval, and those before it proceed.
 
-use super::{engine_call, Block, Booking, Resource, Schedule};
+use super::{engine_call, Block, Booking, Form, Resource, Schedule};
 use crate::ir::{EngineCall, Instruction, Op};
 use std::collections::HashMap;
 
@@ -127,6 +127,22 @@ impl Block<'_> {
         let mut calls = code.iter().filter_map(|i| engine_call(&i.op));
         let first = calls.find(|call| call.uses_channel());
         matches!(first, Some(EngineCall::ChannelRead(_))) && !code.iter().any(is_fence)
+    }
+
+    /// Whether operations on channels prevent a shorter interval: by their number on one of them, or
+    /// by their order.
+    pub fn channels_limit(self, interval: u32) -> bool {
+        let mut uses = HashMap::new();
+        for port in self.code.code.iter().filter_map(port) {
+            *uses.entry(port).or_insert(0) += 1;
+        }
+        let form = Form {
+            interval: Some(interval - 1),
+            any_order: true,
+            ..Form::default()
+        };
+        let most = uses.into_values().max().unwrap_or(0);
+        most >= interval || (most > 0 && self.schedule(form, &[]).is_some())
     }
 
     /// How near to each other the operations on channels of an iteration are; `None`: operations on

@@ -20,6 +20,8 @@ channel int raw __attribute__((depth(4)));
 channel int odd_squares __attribute__((depth(4)));
 channel int halves __attribute__((depth(4)));
 channel int sums __attribute__((depth(4)));
+channel int both_ways __attribute__((depth(4)));
+channel int products __attribute__((depth(4)));
 
 kernel void produce(global const int *in, int n)
 {
@@ -159,4 +161,26 @@ kernel void combine(int n)
 kernel void receive(global int *out)
 {
     out[get_global_id(0)] = read_channel_intel(sums);
+}
+
+/* Two elements of a channel in each iteration. */
+kernel void pair_up(int n)
+{
+    for (int i = 0; i < n; i++) {
+        write_channel_intel(both_ways, i + 2);
+        write_channel_intel(both_ways, i ^ 3);
+    }
+}
+
+kernel void product(int n)
+{
+    for (int i = 0; i < n; i++) {
+        int a = read_channel_intel(both_ways), b = read_channel_intel(both_ways);
+        write_channel_intel(products, i & 1 ? a * b : a - b);
+    }
+}
+
+kernel void store_products(global int *out, int n)
+{
+    for (int i = 0; i < n; i++) out[i] = read_channel_intel(products);
 }

@@ -240,3 +240,34 @@ fn test_work_items_with_channels_are_pipelines() {
         "{cycles:?}"
     );
 }
+
+#[test]
+fn test_two_elements_of_a_channel_in_an_iteration_limit_a_pipeline() {
+    const COUNT: usize = 1000;
+    let mut out = vec![0; 4 * COUNT];
+    let count = || Argument::Word(COUNT as u64);
+    let outcomes = program().run_together(
+        CYCLES,
+        vec![
+            launch("pair_up", &mut [count()]),
+            launch("product", &mut [count()]),
+            launch("store_products", &mut [Argument::Buffer(&mut out), count()]),
+        ],
+    );
+    assert!(outcomes.iter().all(|o| o.end == End::Done));
+    print_cycles("pair_up, product, store_products", COUNT, &outcomes);
+    let own = |i: i32| match (i & 1, i + 2, i ^ 3) {
+        (1, a, b) => a * b,
+        (_, a, b) => a - b,
+    };
+    let expected: Vec<i32> = (0..COUNT as i32).map(own).collect();
+    assert_eq!(i32::read(&out), expected);
+    let mut kernels = program().accelerator.manifest.kernels.iter();
+    let product = kernels.find(|k| k.name == "product").unwrap();
+    let report = &product.report.loops[0];
+    // The second read is a step after the first one, and less than an interval before the write.
+    let expected = (4, "operations on channels");
+    assert_eq!((report.interval, report.limit.as_str()), expected);
+    let most = 5 * COUNT as u64;
+    assert!(outcomes[1].cycles < most, "{}", outcomes[1].cycles);
+}
