@@ -619,6 +619,27 @@ fn test_another_executor_is_asked_for_memory() {
 }
 
 #[test]
+fn test_host_copies_are_given_up_for_another_executor() {
+    let _alone = alone();
+    let neighbour = Neighbour::new();
+    let other = &neighbour.member;
+    let mut program = Program::new(0);
+    let [first, second] = [(); 2].map(|()| program.buffer(5 * MIB));
+    for round in 1..=2 {
+        program.write(first, &[round; 64]);
+        program.write(second, &[round + 10; 64]);
+    }
+    // The one on the device has a copy, too, for its next move.
+    wait_until("two copies", || other.taken().host == 10 * MIB);
+    other.publish(0, 0, 0, 16 * MIB);
+    other.urge();
+    wait_until("one copy", || other.taken().host == 5 * MIB);
+    assert_eq!(program.read(first, 64), [2; 64]);
+    assert_eq!(program.read(second, 64), [12; 64]);
+    program.end();
+}
+
+#[test]
 fn test_random_programs_yield_memory_to_another_executor() {
     let _alone = alone();
     let neighbour = Neighbour::new();

@@ -37,7 +37,7 @@ struct Slot {
     used_ns: AtomicU64,
     /// Bytes that it should free; 0: none, or it has answered.
     wanted: AtomicU64,
-    /// Changes whenever `wanted` is set.
+    /// Changes whenever `wanted` is set, or others urge it.
     bell: AtomicU32,
 }
 
@@ -226,7 +226,18 @@ impl Member {
         futex_wait(&self.budget.layout().changes, seen, Some(timeout));
     }
 
-    /// Waits until this executor should free memory, at most `timeout`; the number of bytes.
+    /// Has the others with copies in host memory look at what all of them take
+    /// ([`Member::wait_wanted`] returns there).
+    pub fn urge(&self) {
+        for (_, other) in self.others() {
+            if other.host.load(Ordering::Acquire) > 0 {
+                ring(other);
+            }
+        }
+    }
+
+    /// Waits until this executor should free memory or is urged, at most `timeout`; the number of
+    /// bytes on the device that it should free.
     pub fn wait_wanted(&self, timeout: Duration) -> u64 {
         let own = self.own();
         let seen = own.bell.load(Ordering::Acquire);
@@ -256,6 +267,11 @@ impl Member {
     }
 }
 
+fn ring(slot: &Slot) {
+    slot.bell.fetch_add(1, Ordering::Release);
+    futex_wake(&slot.bell, u32::MAX);
+}
+
 fn movable(slot: &Slot) -> u64 {
     let resident = slot.resident.load(Ordering::SeqCst);
     resident.saturating_sub(slot.fixed.load(Ordering::Acquire))
@@ -271,8 +287,7 @@ impl Lead {
     pub fn ask(&self, slot: usize, bytes: u64) {
         if let Some(other) = self.member.budget.layout().slots.get(slot) {
             other.wanted.store(bytes, Ordering::Release);
-            other.bell.fetch_add(1, Ordering::Release);
-            futex_wake(&other.bell, u32::MAX);
+            ring(other);
         }
     }
 

@@ -480,9 +480,15 @@ impl Residence {
     /// first those that are out of date. One of the same size is returned, because making and
     /// pinning memory takes longer than the copy.
     fn trim(&self, bytes: u64) -> Option<HostCopy> {
-        let others = self.member().taken().host;
-        let held = || self.host_bytes.load(Ordering::Relaxed) + others;
-        if held() + bytes <= self.room.host_bytes {
+        let member = self.member();
+        let others = member.taken().host;
+        let held = || {
+            self.host_bytes
+                .load(Ordering::Relaxed)
+                .saturating_add(others)
+        };
+        let is_enough = || held().saturating_add(bytes) <= self.room.host_bytes;
+        if is_enough() {
             return None;
         }
         let state = self.state();
@@ -495,7 +501,7 @@ impl Residence {
         resident.sort_unstable_by_key(|object| object.bytes != bytes);
         for outdated in [true, false] {
             for object in &resident {
-                if held() + bytes <= self.room.host_bytes {
+                if is_enough() {
                     return None;
                 }
                 let copy = object.give_up_copy(outdated);
@@ -503,6 +509,10 @@ impl Residence {
                     return copy;
                 }
             }
+        }
+        if bytes > 0 {
+            // The others give up theirs as soon as they can.
+            member.urge();
         }
         None
     }

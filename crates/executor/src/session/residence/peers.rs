@@ -90,6 +90,26 @@ impl Residence {
         }
     }
 
+    /// Gives up copies of objects on the device, as far as all executors together have more than
+    /// the host should hold.
+    fn bound_copies(&self) {
+        let others = self.member().taken().host;
+        let all = self
+            .host_bytes
+            .load(Ordering::Relaxed)
+            .saturating_add(others);
+        if all <= self.room.host_bytes {
+            return;
+        }
+        let never = || false;
+        if let Ok(state) = self.begin_move(&never) {
+            drop(state);
+            self.trim(0);
+            self.publish(&self.state());
+            self.end_move();
+        }
+    }
+
     /// Starts the thread that frees memory for other executors. It ends with the residence.
     pub fn serve_peers(self: &Arc<Residence>) -> std::io::Result<()> {
         let residence = Arc::downgrade(self);
@@ -138,10 +158,13 @@ fn serve(residence: &Weak<Residence>) {
     while let Some(strong) = residence.upgrade() {
         let member = strong.member();
         drop(strong);
-        if member.wait_wanted(SERVE_EVERY) > 0 {
-            if let Some(residence) = residence.upgrade() {
-                residence.yield_memory(&member);
-            }
+        let wanted = member.wait_wanted(SERVE_EVERY);
+        let Some(residence) = residence.upgrade() else {
+            return;
+        };
+        if wanted > 0 {
+            residence.yield_memory(&member);
         }
+        residence.bound_copies();
     }
 }
