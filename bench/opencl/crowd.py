@@ -8,8 +8,8 @@ task of a turn, and whether all bytes are right; writes a picture of tasks per s
 Without overcommitting, a tenant for which the driver has no memory is refused and does not compute.
 --occupied: bytes that a program beside Baltra fills first, so that the device has fewer.
 
-Example, on a GPU with 80 GB: bench/opencl/crowd.py --driver libnvidia-opencl.so.1 --bytes 3G \\
-    --memory-bytes 16G --occupied 50G --picture crowd.svg
+Example, on an H200: bench/opencl/crowd.py --driver libnvidia-opencl.so.1 --device H200 \\
+    --bytes 3G --memory-bytes 16G --occupied 115G --picture crowd.svg
 """
 
 import argparse
@@ -32,6 +32,10 @@ SAMPLE_S = 0.25
 def size(text):
     units = {"K": 10, "M": 20, "G": 30}
     return int(text[:-1]) << units[text[-1]] if text[-1] in units else int(text)
+
+
+def device(options):
+    return ["--device", options.device] if options.device else []
 
 
 class Tenant:
@@ -127,7 +131,7 @@ def crowd(options, folder, overcommits):
             add = [options.baltra, "tenant", "add", name, *place]
             subprocess.run(add, check=True, capture_output=True)
             run = [options.baltra, "run", "--tenant", name, *place, "--", options.program]
-            tenants.append(Tenant([*run, "--bytes", str(options.bytes)]))
+            tenants.append(Tenant([*run, *device(options), "--bytes", str(options.bytes)]))
             tenants[-1].ready.wait()
             came = sum(tenant.refusal is None for tenant in tenants)
             held.append((time.monotonic() - samples.began, came * options.bytes))
@@ -161,8 +165,8 @@ def picture(results):
     on_device = [(s, b / 2**30) for s, _, b in results["with overcommitting"][0].lines]
     memory["of it on the device, with overcommitting"] = on_device
     charts = [
-        svg.chart("Tasks of all tenants", "seconds", "per second", tasks, False, False),
-        svg.chart("Memory", "seconds", "GiB", memory, False, False),
+        svg.chart("Tasks of all tenants", "seconds", "per second", tasks, False, False, None, True),
+        svg.chart("Memory", "seconds", "GiB", memory, False, False, None, True),
     ]
     below = charts[1].replace("<svg ", f'<svg y="{svg.HEIGHT}" ', 1)
     return (
@@ -180,6 +184,7 @@ def main():
         "--program", default=ROOT / "target/bench/tenant", type=Path, help="tenant.c, compiled"
     )
     parser.add_argument("--driver", default="libpocl.so.2", help="library of an OpenCL driver")
+    parser.add_argument("--device", help="part of the device's name, if there are several")
     parser.add_argument("--tenants", type=int, default=16, help="default 16")
     parser.add_argument("--bytes", type=size, default=size("256M"), help="of a tenant (256M)")
     parser.add_argument("--memory-bytes", type=size, default=size("1G"), help="of the device (1G)")
@@ -189,8 +194,11 @@ def main():
     parser.add_argument("--picture", type=Path, help="file for the picture")
     options = parser.parse_args()
     if options.occupied:
-        beside = Tenant([options.program, "--bytes", str(options.occupied)])
+        command = [options.program, *device(options), "--bytes", str(options.occupied)]
+        beside = Tenant(command)
         beside.ready.wait()
+        if beside.refusal:
+            sys.exit(f"the program beside Baltra: {beside.refusal}")
     results = {}
     for name, overcommits in [("with overcommitting", True), ("without", False)]:
         with tempfile.TemporaryDirectory(prefix="baltra-crowd-") as folder:

@@ -24,14 +24,14 @@ def number(value):
     return f"{value:g}"
 
 
-def chart(title, x_title, y_title, series, log_x=True, log_y=True, x_labels=None):
-    """series: {name: [(x, y), …]}. x_labels: {x: text} instead of computed ticks.
-    None without points."""
+def chart(title, x_title, y_title, series, log_x=True, log_y=True, x_labels=None, is_dense=False):
+    """series: {name: [(x, y), …]}. x_labels: {x: text} instead of computed ticks. is_dense: no
+    marks at the points, and the names of the series above the lines. None without points."""
     points = [p for line in series.values() for p in line if p[1] > 0]
     if not points:
         return None
     xs, ys = [p[0] for p in points], [p[1] for p in points]
-    y_ticks = ticks(min(ys), max(ys), log_y)
+    y_ticks = ticks(min(ys), max(ys) * (1.3 if is_dense else 1), log_y)
     y_low, y_high = (
         (y_ticks[0], y_ticks[-1]) if len(y_ticks) > 1 else (y_ticks[0], y_ticks[0] * 10 or 1)
     )
@@ -83,10 +83,11 @@ def chart(title, x_title, y_title, series, log_x=True, log_y=True, x_labels=None
         line = sorted(p for p in line if p[1] > 0)
         path = " ".join(f"{x_at(x):.1f},{y_at(y):.1f}" for x, y in line)
         out.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
+        marks = [] if is_dense else line
         out += [
             f'<circle cx="{x_at(x):.1f}" cy="{y_at(y):.1f}" r="3" '
             f'fill="{color}"><title>{escape(name)}: {y:.4g}</title></circle>'
-            for x, y in line
+            for x, y in marks
         ]
         out.append(
             f'<rect x="{LEFT + 14}" y="{TOP + 8 + 18 * i}" width="14" height="4" fill="{color}"/>'

@@ -1,4 +1,4 @@
-/* A tenant that keeps buffers on a device and computes when it is told to.
+/* A tenant that keeps buffers on a device and computes when a line of its input requests it.
  *
  *   tenant [--bytes 2G] [--piece 64M] [--device TEXT]
  *
