@@ -606,13 +606,26 @@ fn test_another_executor_is_asked_for_memory() {
         program.write(first, &[3; 64]);
     });
     assert_eq!(books().0, 5 * MIB);
+    // One that keeps the lead and does nothing with it loses it.
+    std::mem::forget(other.lead().unwrap());
+    other.publish(3 * MIB, 0, 3 * MIB, 0);
+    let third = program.buffer(MIB);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(wanted(other), MIB);
+            other.publish(0, 0, 0, 0);
+            other.answer();
+        });
+        program.write(third, &[4; 64]);
+    });
+    assert_eq!(books().0, 6 * MIB);
     assert_eq!(program.read(first, 64), [3; 64]);
     assert_eq!(program.read(second, 64), [2; 64]);
     // All together, the executors have as many bytes of objects as one alone could.
-    other.publish(0, 0, 24 * MIB - 5 * MIB, 0);
-    let third = program.buffer(MIB);
+    other.publish(0, 0, 24 * MIB - 6 * MIB, 0);
+    let fourth = program.buffer(MIB);
     assert_eq!(
-        program.status_of_add(third),
+        program.status_of_add(fourth),
         CL_MEM_OBJECT_ALLOCATION_FAILURE
     );
     program.end();

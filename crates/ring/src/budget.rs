@@ -216,6 +216,15 @@ impl Member {
             })
     }
 
+    /// Takes the lead from an executor that does nothing with it.
+    pub fn seize(self: &Arc<Member>) -> Lead {
+        let leader = &self.budget.layout().leader;
+        leader.store(self.slot as u32 + 1, Ordering::Release);
+        Lead {
+            member: self.clone(),
+        }
+    }
+
     /// The count of changes, for [`Member::wait_change`].
     pub fn changes(&self) -> u32 {
         self.budget.layout().changes.load(Ordering::Acquire)
@@ -375,6 +384,11 @@ mod tests {
         budget.clear(0);
         assert!(a.lead().is_none(), "another's slot ended the lead");
         budget.clear(1);
+        let late = a.lead().unwrap();
+        let seized = b.seize();
+        drop(late);
+        assert!(a.lead().is_none(), "the former leader ended another's lead");
+        drop(seized);
         assert!(a.lead().is_some());
     }
 

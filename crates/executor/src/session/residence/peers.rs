@@ -36,8 +36,10 @@ impl Residence {
         self.publish(&state);
     }
 
-    /// Takes the lead among the executors. The calling thread does not have the right to move.
+    /// Takes the lead among the executors, also from one that does nothing with it: it waits no
+    /// longer than `patience` for another. The calling thread does not have the right to move.
     pub(super) fn take_lead(&self, caller: &Caller<'_>) -> Result<Lead, Code> {
+        let (mut last, mut since) = (self.member().changes(), Instant::now());
         loop {
             let member = self.member();
             let seen = member.changes();
@@ -46,6 +48,12 @@ impl Residence {
             }
             if (caller.is_closed)() {
                 return Err(CL_DEVICE_NOT_AVAILABLE);
+            }
+            if seen != last {
+                (last, since) = (seen, Instant::now());
+            } else if since.elapsed() > 2 * self.patience {
+                tracing::warn!("another executor does not end its request for device memory");
+                return Ok(member.seize());
             }
             member.wait_change(seen, LOOK_EVERY);
         }
