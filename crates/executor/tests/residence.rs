@@ -596,6 +596,22 @@ fn test_another_executor_is_asked_for_memory() {
     let second = program.buffer(2 * MIB);
     program.write(second, &[2; 64]);
     assert_eq!(books().0, 2 * MIB);
+    // It is not asked again until it has used something.
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let was_asked = scope.spawn(|| {
+            let mut was_asked = false;
+            while !done.load(Ordering::Relaxed) {
+                was_asked |= other.wait_wanted(Duration::from_millis(1)) > 0;
+            }
+            was_asked
+        });
+        program.write(first, &[2; 64]);
+        done.store(true, Ordering::Relaxed);
+        assert!(!was_asked.join().unwrap());
+    });
+    assert_eq!(books().0, 3 * MIB);
+    other.touch(1);
     // One that ends while it has the lead delays others only until its slot is cleared.
     std::mem::forget(other.lead().unwrap());
     std::thread::scope(|scope| {
@@ -603,8 +619,9 @@ fn test_another_executor_is_asked_for_memory() {
             std::thread::sleep(Duration::from_millis(100));
             neighbour.budget.clear(1);
         });
-        program.write(first, &[3; 64]);
+        program.write(second, &[2; 64]);
     });
+    program.write(first, &[3; 64]);
     assert_eq!(books().0, 5 * MIB);
     // One that keeps the lead and does nothing with it loses it.
     std::mem::forget(other.lead().unwrap());

@@ -30,7 +30,7 @@ pub use object::{Object, Shape, Slice, Transfers};
 use crate::account::Account;
 use crate::driver::{self, Code};
 use baltra_opencl::*;
-use baltra_ring::budget::{Lead, Member};
+use baltra_ring::budget::{Lead, Member, Peer};
 use baltra_ring::lease::monotonic_ns;
 use baltra_ring::{Locked, Range};
 use books::{Books, Number};
@@ -92,6 +92,8 @@ pub struct Residence {
     state: Mutex<State>,
     /// This executor's part of the device's memory.
     member: Mutex<Arc<Member>>,
+    /// Others that have freed nothing when they were asked, as they were then.
+    silent: Mutex<Vec<Peer>>,
     changed: Condvar,
     is_wanted: AtomicBool,
     next: AtomicU64,
@@ -136,6 +138,7 @@ impl Residence {
                 is_moving: false,
             }),
             member: Mutex::new(Arc::new(member)),
+            silent: Mutex::default(),
             changed: Condvar::new(),
             is_wanted: false.into(),
             next: 1.into(),
@@ -359,7 +362,7 @@ impl Residence {
         caller: &Caller<'_>,
         lead: Option<&Lead>,
     ) -> Result<bool, Code> {
-        let mut silent = Vec::new();
+        let mut asked = Vec::new();
         loop {
             if (caller.is_closed)() {
                 return Err(CL_DEVICE_NOT_AVAILABLE);
@@ -367,8 +370,8 @@ impl Residence {
             let member = self.member();
             let others = member.taken().resident;
             let needed = state.books.needed(&[number], others);
-            let mut peers = member.peers();
-            peers.retain(|peer| !silent.contains(&peer.slot));
+            let mut peers = self.willing_peers();
+            peers.retain(|peer| !asked.contains(&peer.slot));
             if needed > 0 && !peers.is_empty() && lead.is_none() {
                 return Ok(false);
             }
@@ -388,7 +391,7 @@ impl Residence {
                         == 0
                 };
                 if !self.ask(lead, peer.slot, all, caller, &has_space)? {
-                    silent.push(peer.slot);
+                    asked.push(peer.slot);
                 }
                 state = self.state();
             } else if idle_since.is_some() {
@@ -468,7 +471,7 @@ impl Residence {
         let Some(lead) = lead else {
             return Ok(false);
         };
-        for peer in self.member().peers() {
+        for peer in self.willing_peers() {
             if self.ask(lead, peer.slot, bytes, caller, &|| false)? {
                 return Ok(true);
             }

@@ -3,7 +3,7 @@
 use super::{take, Caller, Residence, State};
 use crate::driver::Code;
 use baltra_opencl::*;
-use baltra_ring::budget::{Lead, Member};
+use baltra_ring::budget::{Lead, Member, Peer};
 use baltra_ring::lease::monotonic_ns;
 use baltra_ring::Locked;
 use std::sync::atomic::Ordering;
@@ -59,6 +59,22 @@ impl Residence {
         }
     }
 
+    /// The others that could free memory, but those that have freed none when they were asked and
+    /// have done nothing since: a command waits for them once.
+    pub(super) fn willing_peers(&self) -> Vec<Peer> {
+        let mut peers = self.member().peers();
+        let silent = self.silent.locked();
+        peers.retain(|peer| !silent.contains(peer));
+        peers
+    }
+
+    fn note_silent(&self, slot: usize) {
+        let peers = self.member().peers();
+        let mut silent = self.silent.locked();
+        silent.retain(|peer| peer.slot != slot);
+        silent.extend(peers.into_iter().find(|peer| peer.slot == slot));
+    }
+
     /// Asks another executor for `bytes`, and waits for its answer or until there is enough; whether
     /// it has freed any. The other one may still free some after this has returned.
     pub(super) fn ask(
@@ -76,7 +92,11 @@ impl Residence {
         loop {
             let seen = member.changes();
             if !lead.awaits(slot) {
-                return Ok(member.movable(slot) < before);
+                let has_freed = member.movable(slot) < before;
+                if !has_freed {
+                    self.note_silent(slot);
+                }
+                return Ok(has_freed);
             }
             if is_enough() {
                 return Ok(true);
@@ -93,6 +113,7 @@ impl Residence {
             } else if since.elapsed() > self.patience {
                 tracing::warn!(slot, bytes, "another executor frees no device memory");
                 lead.withdraw(slot);
+                self.note_silent(slot);
                 return Ok(false);
             }
         }
