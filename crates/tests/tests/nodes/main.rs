@@ -139,6 +139,14 @@ impl Nodes {
         assert_eq!(usage[0]["memory_used_bytes"], 0, "{usage}");
     }
 
+    /// Ends a program; then nothing is left of it.
+    fn end(&self, program: Running) {
+        kill(program.pid());
+        program.finish();
+        self.is_empty();
+        until("no forwarder is left", || forwarders(&self.near).is_empty()).unwrap();
+    }
+
     /// Nothing is left of the programs that have ended.
     fn is_empty(&self) {
         for (name, node) in [("near", &self.near), ("far", &self.far)] {
@@ -207,9 +215,7 @@ fn test_a_program_goes_on_after_its_session_has_moved_to_another_node() {
         nodes.far.text(&arguments).expect("it moves there");
         program.wait_progress();
     }
-    kill(program.pid());
-    program.finish();
-    nodes.is_empty();
+    nodes.end(program);
 }
 
 #[test]
@@ -477,6 +483,27 @@ enum Victim {
     Connection,
 }
 
+impl Victim {
+    /// Kills it; `source`, `target`: the executors that have and that get the session.
+    fn kill(
+        self,
+        nodes: &Nodes,
+        program: &Running,
+        source: impl Fn() -> Vec<u32>,
+        target: impl Fn() -> Vec<u32>,
+    ) {
+        let pids = match self {
+            Victim::Source => source(),
+            Victim::Target => target(),
+            Victim::Forwarder => forwarders(&nodes.near),
+            Victim::Relays => processes(&nodes.far, "relay"),
+            Victim::Client => vec![program.pid()],
+            Victim::Connection => Vec::new(),
+        };
+        pids.into_iter().for_each(kill);
+    }
+}
+
 /// Ends one of them at a random moment of a move, many times. The program continues unless what had
 /// its session, or is between both nodes, was ended.
 fn ended(victim: Victim) {
@@ -490,9 +517,7 @@ fn ended(victim: Victim) {
             took_us = nodes.must_send(nodes.port)["took_us"]
                 .as_u64()
                 .expect("a number");
-            kill(program.pid());
-            program.finish();
-            nodes.is_empty();
+            nodes.end(program);
             continue;
         }
         let session = only(&nodes.near);
@@ -502,15 +527,8 @@ fn ended(victim: Victim) {
         let output = std::thread::scope(|scope| {
             let moved = scope.spawn(|| nodes.send(session, cutter.port, "a", &nodes.token));
             std::thread::sleep(wait);
-            let pids = match victim {
-                Victim::Source => vec![source],
-                Victim::Target => processes(&nodes.far, "executor"),
-                Victim::Forwarder => forwarders(&nodes.near),
-                Victim::Relays => processes(&nodes.far, "relay"),
-                Victim::Client => vec![program.pid()],
-                Victim::Connection => Vec::new(),
-            };
-            pids.into_iter().for_each(kill);
+            let target = || processes(&nodes.far, "executor");
+            victim.kill(&nodes, &program, || vec![source], target);
             if victim == Victim::Connection {
                 cutter.close();
             }
@@ -529,13 +547,7 @@ fn ended(victim: Victim) {
             until("the program ends", || program.has_ended()).unwrap();
         }
         // Otherwise it had moved before: it continues, ends, or waits for the connection.
-        kill(program.pid());
-        program.finish();
-        nodes.is_empty();
-        until("no forwarder is left", || {
-            forwarders(&nodes.near).is_empty()
-        })
-        .unwrap();
+        nodes.end(program);
     }
 }
 

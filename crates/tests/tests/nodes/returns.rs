@@ -5,8 +5,8 @@ use super::{
 };
 use baltra_testkit::{until, Daemon};
 use baltra_tests::{
-    baltra, by_variables, compile, descriptors, free_port, json, kill, nothing_panicked,
-    session_count, through_with, Cutter, Random, Running,
+    baltra, by_variables, compile, descriptors, free_port, json, nothing_panicked, session_count,
+    through_with, Cutter, Random, Running,
 };
 use std::time::Duration;
 
@@ -147,24 +147,15 @@ fn ended_returning(victim: Victim) {
         if round == 0 {
             let returned = nodes.must_return(session);
             took_us = returned["took_us"].as_u64().expect("a number");
-            kill(program.pid());
-            program.finish();
-            nodes.is_empty();
+            nodes.end(program);
             continue;
         }
         let wait = Duration::from_micros(random.below(took_us * 5 / 4));
         let output = std::thread::scope(|scope| {
             let returned = scope.spawn(|| nodes.returning(session));
             std::thread::sleep(wait);
-            let pids = match victim {
-                Victim::Source => processes(&nodes.far, "executor"),
-                Victim::Target => processes(&nodes.near, "executor"),
-                Victim::Forwarder => forwarders(&nodes.near),
-                Victim::Relays => processes(&nodes.far, "relay"),
-                Victim::Client => vec![program.pid()],
-                Victim::Connection => Vec::new(),
-            };
-            pids.into_iter().for_each(kill);
+            let [source, target] = [&nodes.far, &nodes.near].map(|n| || processes(n, "executor"));
+            victim.kill(&nodes, &program, source, target);
             if let Some(cutter) = &cutter {
                 cutter.cut();
             }
@@ -183,13 +174,7 @@ fn ended_returning(victim: Victim) {
         } else if victim != Victim::Target {
             until("the program ends", || program.has_ended()).unwrap();
         }
-        kill(program.pid());
-        program.finish();
-        nodes.is_empty();
-        until("no forwarder is left", || {
-            forwarders(&nodes.near).is_empty()
-        })
-        .unwrap();
+        nodes.end(program);
     }
 }
 
