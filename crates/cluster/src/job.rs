@@ -211,7 +211,7 @@ impl Standing {
     }
 }
 
-/// Decodes a kernel's wait; hdl/messages/sim/kernel_abi.h has the format.
+/// Decodes a kernel's wait; hdl/board/sim/region_abi.h has the format.
 fn wait_of(bits: u64) -> Wait {
     let bit = |n: u32| bits >> n & 1 == 1;
     let rank = |n: u32| (bits >> n & 0xff) as u32;

@@ -22,7 +22,7 @@ const ROOM_MAX: u64 = 1 << 20;
 /// A board's cycle in units of 100 ps, at the nominal clock of 156.25 MHz.
 const CYCLE_100PS: u64 = 64;
 
-/// Flags of a note (`hdl/messages/sim/kernel_abi.h`).
+/// Flags of a note (`hdl/board/sim/region_abi.h`).
 const FLAGS: [&str; 8] = [
     "out_valid",
     "out_ready",

@@ -326,7 +326,7 @@ fn port(reader: &mut Reader<'_>, e: &Element) -> Option<Port> {
     })
 }
 
-/// Parses a size of memory: a multiple of 64 bytes, at most 1 GB.
+/// Parses a size of memory: a multiple of 64 bytes, at most 256 MB (`memory_guard`).
 fn bytes(reader: &mut Reader<'_>, e: &Element) -> Option<u64> {
     let text = e.text.trim();
     let (digits, shift) = match text.chars().last()?.to_ascii_uppercase() {
@@ -337,13 +337,13 @@ fn bytes(reader: &mut Reader<'_>, e: &Element) -> Option<u64> {
     };
     let bytes = (digits.trim().parse::<u64>().ok()).and_then(|n| n.checked_mul(1 << shift));
     match bytes {
-        Some(bytes) if (64..=1 << 30).contains(&bytes) && bytes % 64 == 0 => Some(bytes),
+        Some(bytes) if (64..=1 << 28).contains(&bytes) && bytes % 64 == 0 => Some(bytes),
         _ => {
             let text = shown(text);
             reader.wrong(
                 e.line,
                 format!(
-                    "invalid memory '{text}': use a multiple of 64 bytes up to 1G, such as 16M"
+                    "invalid memory '{text}': use a multiple of 64 bytes up to 256M, such as 16M"
                 ),
             );
             None

@@ -348,7 +348,7 @@ struct Region {
   }
 };
 
-#define X(number, name) {REGION_ABI, name, Region<Vkernel_##number>::create, Region<Vkernel_##number>::destroy, Region<Vkernel_##number>::tick},
+#define X(number, name) {REGION_ABI, 0, name, Region<Vkernel_##number>::create, Region<Vkernel_##number>::destroy, Region<Vkernel_##number>::tick},
 const region_api kRegions[] = {KERNELS{}};
 #undef X
 

@@ -27,6 +27,6 @@ void tick(void* kernel, const region_in* in, region_out* out) {
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const region_api* baltra_region() {
-  static const region_api api = {REGION_ABI, KERNEL, VerilatedKernel::create, VerilatedKernel::destroy, tick};
+  static const region_api api = {REGION_ABI, 0, KERNEL, VerilatedKernel::create, VerilatedKernel::destroy, tick};
   return &api;
 }

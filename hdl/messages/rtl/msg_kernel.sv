@@ -1,8 +1,8 @@
-// A kernel of a live board of any form (the macro KERNEL is its module), with its port. With the
+// A kernel of any form (the macro KERNEL is its module), with its port to the router. With the
 // macro STREAMS it has AXI streams, and no engines.
 //
-// Parameters: PROBE, a capture core on its streams; MEMORY, off-chip memory (msg_memory); without
-// it, the AXI4 port is unused. A kernel that accesses missing memory ends with 139.
+// Parameters: PROBE, a capture core on its streams; MEMORY, board memory (msg_memory); without
+// it, the AXI4 port is unused. A kernel that accesses memory that it does not have ends with 139.
 `ifndef KERNEL
 `define KERNEL msg_echo
 `endif
@@ -19,15 +19,17 @@ module msg_kernel
     output logic        ended,
     output logic [7:0]  code,
     output logic        still,      // no state changes until a packet arrives
-    output logic [47:0] waits,      // the packets for which it waits: see kernel_abi.h
+    output logic [47:0] waits,      // the packets for which it waits: see region_abi.h
     input  logic [31:0] now,        // the board's clock
     input  logic [1:0]  probe,      // captured streams: to the router, from the router
     output logic        note_valid,
     output logic        note_gap,
     output logic [31:0] note_at,
-    output logic [7:0]  note_flags, // see kernel_abi.h
+    output logic [7:0]  note_flags, // see region_abi.h
     output logic [63:0] note_out,
     output logic [63:0] note_in,
+    input  logic [31:0] memory_address,  // see msg_memory_ports.svh
+    input  logic [28:0] memory_bytes,
 `include "msg_word_ports.svh"
     ,
 `include "msg_axi_ports.svh"

@@ -1,135 +1,89 @@
-// A kernel's access to off-chip memory: a cache (direct-mapped, write-back) with an AXI4 port.
+// A kernel's access to board memory: the guard and the cache of every kernel (memory_guard,
+// memory_cache), with the kernel's memory as their only buffer.
 //
 // The kernel issues one request at a time and holds it until `mem_ready`: a read of a 64-bit word,
-// which is valid in that cycle, or a write of bytes of a word. A request that the memory refuses
-// completes with `mem_fault`.
+// which is valid in that cycle, or a write of bytes of a word. After a request outside of the
+// kernel's memory, or one that board memory refuses, `mem_fault` is high until reset, and the
+// request does not complete.
 //
-// Parameters: LINES of the cache; BEATS, words of a line, which is a burst. Both powers of two.
-// Latency: two cycles for a hit; otherwise four cycles and the line's words in addition to the
-// memory's latency, plus one cycle and the words of the evicted line if it has to be written back.
+// Parameters: LINES of the cache, a power of two. Latency: a cycle for a write and two for a read
+// that hit; otherwise as of memory_cache. The first request after reset takes a cycle more.
 module msg_memory #(
-    parameter int LINES = 64,
-    parameter int BEATS = 8
+    parameter int LINES = 32
 ) (
 `include "msg_memory_ports.svh"
     ,
 `include "msg_axi_ports.svh"
 );
 
-  localparam int BeatBits = $clog2(BEATS);
-  localparam int LineBits = $clog2(LINES);
-  localparam int TagBits = 32 - 3 - BeatBits - LineBits;
+  localparam logic [3:0] Buffer = 4'd1;
 
-  typedef enum logic [1:0] {
-    Look,   // looks up the request
-    Evict,  // writes back the old line
-    Fetch
-  } state_t;
+  logic        ready, set, asked;       // `asked`: a read was accepted
+  logic        cache_valid, cache_ready, checked_valid, checked_ready, mem_go, mem_answer;
+  logic        fault, refused, outside;
+  logic [31:0] cache_address, checked_address;
 
-  state_t              state;
-  logic [63:0]         words[LINES*BEATS];
-  logic [63:0]         word;         // the word read from the cache
-  logic [TagBits-1:0]  tags[LINES];
-  logic [TagBits-1:0]  tag, old;
-  logic [LINES-1:0]    held, dirty;
-  logic [LineBits-1:0] line;
-  logic [BeatBits-1:0] beat;         // number of the next beat
-  logic                looked, hit, unwritten, more, reads;
-  logic [LineBits+BeatBits-1:0] at;
-
-  assign {tag, line} = mem_address[31:3+BeatBits];
-  assign hit         = looked && held[line] && old == tag;
-  assign mem_ready   = state == Look && hit;
-  assign mem_word    = word;
-
-  // A line's words leave one after another, each read a cycle before.
-  assign reads = state == Evict && more && (!wvalid || wready);
-  assign at    = {line, state == Look ? mem_address[3+:BeatBits] : beat};
-  assign wdata = word;
-
+  // The table's line is written in the first cycle after reset.
   always_ff @(posedge clk) begin
-    if (state == Look || reads) word <= words[at];
-    if (state == Fetch) begin
-      if (rvalid) words[at] <= rdata;
-    end else if (mem_ready)
-      for (int i = 0; i < 8; i++) if (mem_strobe[i]) words[at][8*i+:8] <= mem_data[8*i+:8];
+    if (rst) ready <= 1'b0;
+    else ready <= 1'b1;
   end
+  assign set = !ready && !rst;
+
+  // An address has 28 bits in a buffer.
+  assign outside       = mem_valid && ready && mem_address[31:28] != '0;
+  assign cache_valid   = mem_valid && ready && !asked && !outside;
+  assign cache_address = {Buffer, mem_address[27:0]};
+  assign mem_go        = asked ? mem_answer : cache_ready;
+  assign mem_ready     = asked ? mem_answer : cache_valid && cache_ready && mem_strobe != '0;
 
   always_ff @(posedge clk) begin
-    old <= tags[line];
-    if (state == Fetch && rvalid && rlast) tags[line] <= tag;
-  end
-
-  // The next line may be read while the previous one is being written, but not before that has
-  // completed if it is the same line.
-  assign rready = 1'b1;
-  assign bready = 1'b1;
-
-  always_ff @(posedge clk) begin
-    looked    <= state == Look && mem_valid && !mem_ready;
-    mem_fault <= 1'b0;
-    if (arready) arvalid <= 1'b0;
-    if (awready) awvalid <= 1'b0;
-    if (wready) wvalid <= 1'b0;
-    if (bvalid) begin
-      unwritten <= 1'b0;
-      mem_fault <= bresp != '0;
-    end
-    case (state)
-      Look: begin
-        if (mem_ready && mem_strobe != '0) dirty[line] <= 1'b1;
-        if (looked && !hit && !unwritten) begin
-          beat   <= '0;
-          looked <= 1'b0;
-          if (held[line] && dirty[line]) begin
-            state   <= Evict;
-            more    <= 1'b1;
-            awvalid <= 1'b1;
-            awaddr  <= {old, line, {3 + BeatBits{1'b0}}};
-          end else begin
-            state   <= Fetch;
-            arvalid <= 1'b1;
-          end
-        end
-      end
-      Evict: begin
-        if (reads) begin
-          wvalid <= 1'b1;
-          wlast  <= beat == '1;
-          beat   <= beat + 1'b1;
-          more   <= beat != '1;
-        end
-        if (!more && (!wvalid || wready) && (!awvalid || awready)) begin
-          state     <= Fetch;
-          unwritten <= 1'b1;
-          arvalid   <= 1'b1;
-        end
-      end
-      Fetch: begin
-        if (rvalid) begin
-          beat      <= beat + 1'b1;
-          mem_fault <= rresp != '0;
-        end
-        if (rvalid && rlast) begin
-          state       <= Look;
-          held[line]  <= 1'b1;
-          dirty[line] <= 1'b0;
-        end
-      end
-      default: state <= Look;
-    endcase
+    if (asked) asked <= !mem_answer;
+    else asked <= cache_valid && cache_ready && mem_strobe == '0;
+    if (outside || fault || refused) mem_fault <= 1'b1;
     if (rst) begin
-      state     <= Look;
-      looked    <= 1'b0;
-      held      <= '0;
-      arvalid   <= 1'b0;
-      awvalid   <= 1'b0;
-      wvalid    <= 1'b0;
-      unwritten <= 1'b0;
+      asked     <= 1'b0;
       mem_fault <= 1'b0;
     end
   end
 
-  assign araddr = {tag, line, {3 + BeatBits{1'b0}}};
+  memory_guard u_guard (
+      .clk,
+      .rst,
+      .set_valid    (set),
+      .set_buffer   (Buffer),
+      .set_address  (memory_address),
+      .set_bytes    (memory_bytes),
+      .set_writable (1'b1),
+      .mem_valid    (cache_valid),
+      .mem_ready    (cache_ready),
+      .mem_address  (cache_address),
+      .mem_strobe,
+      .checked_valid,
+      .checked_ready,
+      .checked_address,
+      .fetch_buffer ('0),
+      .fetch_line   ('0),
+      .fetch_address(),
+      .fetch_bytes  (),
+      .fetch_skews  (),
+      .read_fault   (1'b0),
+      .read_address ('0),
+      .fault,
+      .fault_buffer (),
+      .fault_write  (),
+      .fault_offset ()
+  );
+
+  memory_cache #(
+      .LINES(LINES)
+  ) u_cache (
+      .mem_valid  (checked_valid),
+      .mem_ready  (checked_ready),
+      .mem_address(checked_address),
+      .flush      (1'b0),
+      .flushed    (),
+      .*
+  );
 
 endmodule

@@ -4,8 +4,8 @@
 
 #include <functional>
 #include <sstream>
+#include <utility>
 
-#include "Vmsg_board.h"
 #include "envelope.h"
 #include "wire.hpp"
 
@@ -27,10 +27,12 @@ class Network : public Wire {
     return true;
   }
 
-  void start(Vmsg_board&, const std::function<void()>&) {}
+  template <class Top>
+  void start(Top&, const std::function<void()>&) {}
 
   // The table entry of a rank that is not on this board.
-  void put(Vmsg_board& top, int rank) {
+  template <class Top>
+  void put(Top& top, int rank) {
     top.own_ip = own_ip_;
     top.put_address = 0;
     if (peers_.count(rank)) top.put_port = 16, top.put_address = peers_[rank].mac, top.put_ip = peers_[rank].ip;
@@ -71,9 +73,17 @@ class Network : public Wire {
   uint64_t out_of[256] = {}, in_for[256] = {};
 
   // Called once per burst of cycles. True: time has passed for the fabric.
-  bool pass(Vmsg_board&) { return false; }
+  template <class Top>
+  bool pass(Top&) { return false; }
   bool timed() const { return false; }
-  void look(Vmsg_board&) {}
+  template <class Top>
+  void look(Top&) {}
+  // The hardware addresses of ranks on other stations.
+  std::vector<std::pair<int, uint64_t>> addresses() const {
+    std::vector<std::pair<int, uint64_t>> all;
+    for (const auto& [rank, peer] : peers_) all.emplace_back(rank, peer.mac);
+    return all;
+  }
   std::vector<pollfd> waits() const { return {{fd, POLLIN, 0}}; }
 
  private:

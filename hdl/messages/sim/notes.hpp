@@ -6,7 +6,7 @@
 //   16  8 bytes: capacity in records; the oldest is overwritten by the newest
 //   24  8 bytes: total number of written records
 //   64  records of 32 bytes: the board's cycle, the beat to the router, the one from it, flags
-//       (kernel_abi.h; bit 8: records before this one were lost)
+//       (region_abi.h; bit 8: records before this one were lost)
 #pragma once
 #include <fcntl.h>
 #include <sys/mman.h>

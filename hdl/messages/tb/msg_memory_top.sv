@@ -26,7 +26,7 @@ module msg_memory_top
   assign axi_read = '{
     arvalid: arvalid,
     araddr:  araddr,
-    arlen:   8'd7,
+    arlen:   8'd15,
     arsize:  3'd3,
     arburst: BurstIncr,
     rready:  rready
@@ -34,7 +34,7 @@ module msg_memory_top
   assign axi_write = '{
     awvalid: awvalid,
     awaddr:  awaddr,
-    awlen:   8'd7,
+    awlen:   8'd15,
     awsize:  3'd3,
     awburst: BurstIncr,
     wvalid:  wvalid,
