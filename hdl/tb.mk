@@ -24,6 +24,8 @@ BENCHES := \
   functions/fn_engine:32,64 \
   messages/msg_router:0 \
   messages/msg_memory:0,1 \
+  messages/msg_frames:0 \
+  messages/region_packets:0 \
   messages/msg_axis:0 \
   messages/msg_fabric:0,1,2 \
   messages/msg_boards:0 \

@@ -6,6 +6,8 @@ board/rtl/functions_pkg.sv
 functions/rtl/fn_pkg.sv
 http/rtl/http_pkg.sv
 host/rtl/host_pkg.sv
+messages/rtl/hum_envelope_pkg.sv
+messages/rtl/msg_pkg.sv
 board/rtl/board_pkg.sv
 common/rtl/arbiter.sv
 common/rtl/axis_fifo.sv
@@ -71,7 +73,15 @@ host/rtl/host_registers.sv
 host/rtl/host_bus.sv
 host/rtl/host_engine.sv
 host/rtl/host_port.sv
+messages/rtl/msg_frames.sv
+messages/rtl/msg_eth_rx.sv
+messages/rtl/msg_eth_tx.sv
+messages/rtl/msg_router.sv
+messages/rtl/msg_fabric.sv
+messages/rtl/region_packets.sv
+messages/rtl/board_messages.sv
 board/rtl/board_memory.sv
+board/rtl/board_rings.sv
 board/rtl/port32_rx.sv
 board/rtl/port32_tx.sv
 board/rtl/board_port32.sv

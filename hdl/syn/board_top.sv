@@ -112,6 +112,8 @@ module board_top
   assign {kernel_out[0].code, kernel_out[1].code} = '0;
   assign kernel_out[0].memory = '0;
   assign kernel_out[1].memory = '0;
+  assign kernel_out[0].packets = '0;
+  assign kernel_out[1].packets = '0;
 
   kernel_echo u_echo (
       .clk,

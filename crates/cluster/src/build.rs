@@ -41,6 +41,8 @@ pub struct Built {
     pub board_tcp: PathBuf,
     /// The program that simulates a board whose nodes use UDP.
     pub board_udp: PathBuf,
+    /// The program that simulates a board with HTTP, too.
+    pub board_http: PathBuf,
 }
 
 /// A kernel on a board.
@@ -119,6 +121,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
         built.board = Path::new(&models).join("board");
         built.board_tcp = Path::new(&models).join("board-tcp");
         built.board_udp = Path::new(&models).join("board-udp");
+        built.board_http = Path::new(&models).join("../board/board-messages");
     }
     for choice in hardware.iter().filter(|c| c.module.is_some()) {
         let model = own_module(cluster, with, choice, &out, say)?;
@@ -266,6 +269,9 @@ fn boards(
         "{} is missing: the boards' models are built from it",
         hdl.display()
     );
+    if cluster.map.nodes.iter().any(|n| n.http.is_some()) {
+        announced_make(with, "board", &["messages".into()], say)?;
+    }
     let folder = with.humboldt.join("../target/messages");
     let several = cluster.map.nodes.len() > 1;
     let speaks = |comm| several && (cluster.map.nodes.iter()).any(|n| n.comm == Some(comm));
@@ -295,23 +301,34 @@ fn boards(
     let targets: Vec<_> = (targets.iter())
         .map(|t| root.join("target/messages").join(t).into_os_string())
         .collect();
-    let make = |options: &[&str]| make(with, options, &targets);
-    // `make -q` first, to announce a build that takes long.
-    if !make(&["-s", "-q"])?.status.success() {
-        say("[board] building the model (about a minute, once)".to_owned());
-        let made = make(&["-s"])?;
-        ensure!(
-            made.status.success(),
-            "building the board's model failed (scripts/setup.sh fabric installs its dependencies):\n{}{}",
-            String::from_utf8_lossy(&made.stdout),
-            String::from_utf8_lossy(&made.stderr)
-        );
-    }
+    announced_make(with, "messages", &targets, say)?;
     let folder = folder.canonicalize().context("the boards' folder")?;
     folder
         .to_str()
         .map(str::to_owned)
         .context("path is not valid UTF-8")
+}
+
+/// Makes a board's model in a folder of `hdl`.
+fn announced_make(
+    with: &Build,
+    folder: &str,
+    targets: &[OsString],
+    say: &(dyn Fn(String) + Sync),
+) -> Result<()> {
+    // `make -q` first, to announce a build that takes long.
+    if make(with, folder, &["-s", "-q"], targets)?.status.success() {
+        return Ok(());
+    }
+    say("[board] building the model (a minute or two, once)".to_owned());
+    let made = make(with, folder, &["-s"], targets)?;
+    ensure!(
+        made.status.success(),
+        "building the board's model failed (scripts/setup.sh fabric installs its dependencies):\n{}{}",
+        String::from_utf8_lossy(&made.stdout),
+        String::from_utf8_lossy(&made.stderr)
+    );
+    Ok(())
 }
 
 /// The library of a kernel's module among the boards' models.
@@ -326,12 +343,12 @@ fn variant(kernel: &Kernel) -> String {
     format!("{memory}{probe}")
 }
 
-/// `make` with the boards' Makefile.
-fn make(with: &Build, options: &[&str], targets: &[OsString]) -> Result<Output> {
+/// `make` in a folder of `hdl`.
+fn make(with: &Build, folder: &str, options: &[&str], targets: &[OsString]) -> Result<Output> {
     Command::new("make")
         .args(options)
         .arg("-C")
-        .arg(with.humboldt.join("../hdl/messages"))
+        .arg(with.humboldt.join("../hdl").join(folder))
         .args(targets)
         .stdin(Stdio::null())
         .output()
@@ -382,14 +399,17 @@ fn own_module(
         sources.push(" ");
     }
     targets.push(assign("SOURCES", &sources));
-    if !make(with, &["-s", "-q"], &targets)?.status.success() {
+    if !make(with, "messages", &["-s", "-q"], &targets)?
+        .status
+        .success()
+    {
         say(format!(
             "[{}] {}: {}",
             choice.name(cluster),
             choice.form.text(),
             choice.why
         ));
-        let made = make(with, &["-s"], &targets)?;
+        let made = make(with, "messages", &["-s"], &targets)?;
         ensure!(
             made.status.success(),
             "building a model of {} failed:\n{}{}",

@@ -1,7 +1,8 @@
 //! Rules that the logical file and the map file must satisfy together.
 
 use crate::model::{
-    Cluster, Comm, Node, NodeKind, KERNELS_MAX, KERNELS_PER_BOARD_MAX, SESSIONS_PER_BOARD_MAX,
+    Cluster, Comm, Node, NodeKind, KERNELS_BESIDE_HTTP_MAX, KERNELS_MAX, KERNELS_PER_BOARD_MAX,
+    SESSIONS_PER_BOARD_MAX,
 };
 use crate::problem::Problem;
 use std::collections::BTreeMap;
@@ -174,6 +175,23 @@ fn addresses(cluster: &Cluster, index: usize, node: &Node, found: &mut Found) {
             node.line,
             format!("{name}: a board cannot use shared memory (comm shm)"),
         );
+    }
+    if node.http.is_some() {
+        let why = if node.kind == NodeKind::Software {
+            Some("only a board serves HTTP".to_owned())
+        } else if node.comm.is_some_and(|comm| comm != Comm::Eth) {
+            Some("a board with HTTP exchanges messages over raw Ethernet (comm eth)".to_owned())
+        } else if node.kernels.len() > KERNELS_BESIDE_HTTP_MAX {
+            Some(format!(
+                "{} kernels, but a board with HTTP has regions for {KERNELS_BESIDE_HTTP_MAX}",
+                node.kernels.len()
+            ))
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            found.map(cluster, node.line, format!("{name}: {why}"));
+        }
     }
     for (earlier, other) in cluster.map.nodes[..index].iter().enumerate() {
         let same_ip = node.ip.is_some() && node.ip == other.ip;

@@ -2,13 +2,17 @@
 
 use crate::tree::Element;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// Ranks and kernels are numbered below this.
 pub const KERNELS_MAX: u32 = 256;
 /// Kernels on one board: the router's ports.
 pub const KERNELS_PER_BOARD_MAX: usize = 16;
+
+/// Kernels on a board with HTTP (`REGIONS` of `board_shell`), of which one region remains for
+/// functions.
+pub const KERNELS_BESIDE_HTTP_MAX: usize = 3;
 
 /// TCP sessions of one board, one for each board and each process elsewhere (`SESSIONS` of
 /// `msg_tcp`).
@@ -155,6 +159,8 @@ pub struct Node {
     pub mac: Option<String>,
     /// The IP address, for TCP and UDP.
     pub ip: Option<IpAddr>,
+    /// The address and port of this host at which the board also serves its functions over HTTP.
+    pub http: Option<SocketAddr>,
     /// The communication layer's bridge: the names of its ports by role. Empty: plain streams.
     pub bridge: BTreeMap<String, String>,
     pub(crate) rest: Vec<Element>,

@@ -6,6 +6,7 @@ use crate::problem::{Problem, Problems};
 use crate::tree::{self, Element, FILE_BYTES_MAX};
 use std::fs::File;
 use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::Path;
 
 /// Collects problems of one file.
@@ -387,6 +388,7 @@ fn node(reader: &mut Reader<'_>, e: &Element) -> Option<Node> {
         kernels: Vec::new(),
         mac: None,
         ip: None,
+        http: None,
         bridge: Default::default(),
         rest: Vec::new(),
     };
@@ -429,6 +431,17 @@ fn node(reader: &mut Reader<'_>, e: &Element) -> Option<Node> {
             node.ip = c.text.parse().ok();
             if node.ip.is_none() {
                 reader.wrong(c.line, format!("invalid IP address '{}'", shown(&c.text)));
+            }
+        } else if c.is("http") {
+            node.http = http(&c.text);
+            if node.http.is_none() {
+                reader.wrong(
+                    c.line,
+                    format!(
+                        "invalid HTTP port '{}': use a port of this host, or ADDRESS:PORT",
+                        shown(&c.text)
+                    ),
+                );
             }
         } else if c.is("app_bridge") {
             for role in &c.children {
@@ -474,6 +487,14 @@ fn places(reader: &mut Reader<'_>, e: &Element, places: &mut Vec<Place>) {
         slr: slr.clone(),
         form: form.clone(),
     }));
+}
+
+/// A port of the loopback address (0: any free one), or an address and a port.
+fn http(text: &str) -> Option<SocketAddr> {
+    match text.parse() {
+        Ok(port) => Some((Ipv4Addr::LOCALHOST, port).into()),
+        Err(_) => text.parse::<SocketAddrV4>().ok().map(SocketAddr::from),
+    }
 }
 
 /// Six pairs of hexadecimal digits, in lower case.

@@ -14,6 +14,7 @@ use crate::model::Cluster;
 use crate::stuck::Watch;
 use anyhow::{ensure, Context, Result};
 use attend::{attend, Children, Running};
+use members::mac;
 use output::{forward, Event, Source};
 pub use state::State;
 use std::fs::{self, File};
@@ -204,12 +205,19 @@ impl Launch<'_> {
         let file = built.out.join(format!("board-{index}.conf"));
         let text = board_file::board_file(cluster, index, built, &self.job, &self.nodes)?;
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-        let program = match (self.job.tcp(first), self.job.udp(first)) {
-            (true, _) => &built.board_tcp,
-            (_, Some(_)) => &built.board_udp,
-            _ => &built.board,
+        let mut command = if let Some(http) = cluster.map.nodes[index].http {
+            let mut command = Command::new(&built.board_http);
+            command.args(["--net", "user", "--forward"]);
+            command.args([http.to_string(), "--mac".to_owned(), mac(cluster, index)]);
+            command.arg("--messages");
+            command
+        } else {
+            Command::new(match (self.job.tcp(first), self.job.udp(first)) {
+                (true, _) => &built.board_tcp,
+                (_, Some(_)) => &built.board_udp,
+                _ => &built.board,
+            })
         };
-        let mut command = Command::new(program);
         command
             .arg(&file)
             .stdin(Stdio::piped())

@@ -158,6 +158,9 @@ pub fn map(map: &Map) -> String {
         if let Some(ip) = &node.ip {
             xml.text(2, "ip", &ip.to_string());
         }
+        if let Some(http) = &node.http {
+            xml.text(2, "http", &http.to_string());
+        }
         if !node.bridge.is_empty() {
             xml.open(2, "app_bridge", "");
             for (role, name) in &node.bridge {

@@ -24,7 +24,9 @@ package board_pkg;
 
   // Events, for measurements.
   typedef struct packed {
-    logic busy;                 // a request is being processed
+    logic busy;                 // a request over HTTP, or a packet of messages, is being processed
+    logic host_busy;            // a descriptor of the host
+    logic pause;                // there is no space for another frame of messages
     logic call_requested;
     logic call_granted;
     logic call_ended;

@@ -18,7 +18,8 @@
 // keeps (tcp_rx); QUEUE, calls that can wait for a region, beyond which they wait in their
 // sessions; KERNEL_MEMORY, whether kernels have a port to board memory (region_memory); HOST_CALLS,
 // of the host at once, or 0 if it can only supply functions; SHORTEST, whether the scheduler has that policy
-// (fn_scheduler).
+// (fn_scheduler); MESSAGES, whether kernels can be ranks that exchange messages over raw Ethernet
+// (board_messages).
 module board_shell
   import axi_pkg::*;
   import board_pkg::*;
@@ -45,6 +46,7 @@ module board_shell
     parameter  int HOST_CALLS = REGIONS,
     parameter  bit SHORTEST = 1,
     parameter  bit KERNEL_MEMORY = 1,
+    parameter  bit MESSAGES = 0,
     localparam int S = $clog2(SESSIONS),
     localparam int R = $clog2(REGIONS),
     localparam int RxP = net_pkg::position_bits(RX_RING_BITS),
@@ -95,6 +97,10 @@ module board_shell
   logic [63:0] rx_read_data, tx_read_data;
   net_counts_t counts;
 
+  // Frames of the stack, which share the port with those of messages.
+  logic  stack_valid, stack_ready, messages_busy, messages_pause;
+  beat_t stack;
+
   net_stack #(
       .SESSIONS(SESSIONS),
       .RX_RING_BITS(RX_RING_BITS),
@@ -114,9 +120,9 @@ module board_shell
       .secret(settings.secret),
       .rx_valid,
       .rx,
-      .tx_valid,
-      .tx_ready,
-      .tx,
+      .tx_valid(stack_valid),
+      .tx_ready(stack_ready),
+      .tx(stack),
       .netmask(settings.netmask),
       .gateway(settings.gateway),
       .reserve(STORE && settings.store_ip != '0),
@@ -207,56 +213,24 @@ module board_shell
   };
 
   // ---- memory ----
-  // Data from the network cannot wait; the assembly of chunked bodies can.
-  typedef struct packed {
-    logic [S+RX_RING_BITS-4:0] address;
-    logic [63:0] data;
-    logic [7:0] keep;
-  } fill_t;
-  logic fill_in_ready, fill_valid;
-  fill_t fill;
-
-  fifo #(
-      .T(fill_t),
-      .DEPTH(4),
-      .SPARE(2)
-  ) u_fill (
+  logic fill_in_ready, fill_waits;
+  board_rings #(
+      .SESSIONS    (SESSIONS),
+      .RX_RING_BITS(RX_RING_BITS),
+      .TX_RING_BITS(TX_RING_BITS),
+      .LATENCY     (MEMORY_LATENCY)
+  ) u_rings (
       .clk,
       .rst,
-      .s_valid(fill_in.valid),
-      .s_ready(fill_in_ready),
-      .s_payload('{address: fill_in.address[S+RX_RING_BITS-4:0], data: fill_in.data, keep: fill_in.keep}),
-      .m_valid(fill_valid),
-      .m_ready(!rx_write.valid),
-      .m_payload(fill)
-  );
-
-  board_memory #(
-      .ADDRESS_BITS(S + RX_RING_BITS - 3),
-      .LATENCY(MEMORY_LATENCY)
-  ) u_rx_memory (
-      .clk,
-      .write(rx_write.valid || fill_valid),
-      .write_address(rx_write.valid ? rx_write.address[S+RX_RING_BITS-4:0] : fill.address),
-      .write_data(rx_write.valid ? rx_write.data : fill.data),
-      .write_keep(rx_write.valid ? rx_write.keep : fill.keep),
-      .read(rx_read.valid),
-      .read_address(rx_read.address[S+RX_RING_BITS-4:0]),
-      .read_data(rx_read_data)
-  );
-
-  board_memory #(
-      .ADDRESS_BITS(S + TX_RING_BITS - 3),
-      .LATENCY(MEMORY_LATENCY)
-  ) u_tx_memory (
-      .clk,
-      .write(tx_write.valid),
-      .write_address(tx_write.address[S+TX_RING_BITS-4:0]),
-      .write_data(tx_write.data),
-      .write_keep(tx_write.keep),
-      .read(tx_read.valid),
-      .read_address(tx_read.address[S+TX_RING_BITS-4:0]),
-      .read_data(tx_read_data)
+      .rx_write,
+      .fill      (fill_in),
+      .fill_ready(fill_in_ready),
+      .fill_waits,
+      .rx_read,
+      .rx_read_data,
+      .tx_write,
+      .tx_read,
+      .tx_read_data
   );
 
   // ---- the host as a requester ----
@@ -522,7 +496,9 @@ module board_shell
   );
 
   assign events = '{
-    busy:           http_busy || host_busy,
+    busy:           http_busy || messages_busy,
+    host_busy:      host_busy,
+    pause:          messages_pause,
     call_requested: request_valid && request_ready,
     call_granted:   grant,
     call_ended:     finish_valid && finish_ready
@@ -582,6 +558,54 @@ module board_shell
         .k_m_keep (kernel_out[i].streams.m_keep),
         .k_m_last (kernel_out[i].streams.m_last)
     );
+  end
+
+  // ---- messages ----
+  place_t place;
+  if (MESSAGES) begin : g_messages
+    packets_t kernels[REGIONS], replies[REGIONS];
+    logic [REGIONS-1:0] off;
+    for (genvar i = 0; i < REGIONS; i++) begin : g_port
+      assign kernels[i] = kernel_out[i].packets;
+      assign kernel_in[i].packets = replies[i];
+      assign off[i] = kernel_in[i].rst || decouple[i];
+    end
+    board_messages #(
+        .REGIONS(REGIONS)
+    ) u_messages (
+        .clk,
+        .rst,
+        .own_mac(settings.own_mac),
+        .place,
+        .rx_valid,
+        .rx,
+        .stack_valid,
+        .stack_ready,
+        .stack,
+        .tx_valid,
+        .tx_ready,
+        .tx,
+        .region_start,
+        .region_off   (off),
+        .region_done,
+        .region_failed,
+        .region_code,
+        .kernel       (kernels),
+        .kernel_reply (replies),
+        .busy         (messages_busy),
+        .pause        (messages_pause)
+    );
+  end else begin : g_no_messages
+    assign {tx_valid, tx} = {stack_valid, stack};
+    assign stack_ready = tx_ready;
+    assign {messages_busy, messages_pause} = '0;
+    for (genvar i = 0; i < REGIONS; i++) begin : g_port
+      logic unused_port;
+      assign unused_port = &{1'b0, kernel_out[i].packets};
+      assign kernel_in[i].packets = '0;
+    end
+    logic unused_place;
+    assign unused_place = &{1'b0, place};
   end
 
   // ---- the host ----
@@ -656,7 +680,8 @@ module board_shell
       .region_on       (host_on),
       .region_kill     (host_kill),
       .region_in       (host_in_streams),
-      .region_out      (region_out)
+      .region_out      (region_out),
+      .place
   );
 
   // ---- HTTP ----
@@ -720,7 +745,7 @@ module board_shell
       .tx_write(http_tx_write),
       .fill(fill_in),
       .fill_ready(fill_in_ready),
-      .fill_waits(fill_in.valid || fill_valid),
+      .fill_waits(fill_in.valid || fill_waits),
       .find_valid,
       .find_ready,
       .find_name,

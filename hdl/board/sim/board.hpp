@@ -46,7 +46,7 @@ enum class Policy : uint8_t { Fifo, Affinity, Shortest };
 // The host port's registers (hdl/host/README.md).
 enum class Register : uint8_t {
   Magic, Version, Shell, Sizes, Image, Cycles, CyclesUp, Decouple, Policy, LoadCost, PostLow, PostHigh, Ended, Forget,
-  Change, Abort, Name = 16, Entry = 20, Loads = 32, Busy = 48, Held = 16
+  Change, Abort, Name = 16, Entry = 20, Loads = 32, Busy = 48, Held = 16, Place = 32
 };
 
 // The host's memory for the board. False: the address is not mapped.
@@ -80,6 +80,7 @@ class Board {
   uint16_t watched = 0;         // a TCP port, or 0
 
   static constexpr size_t kRegions = sizeof(Vboard_model::k_s_data) / sizeof(uint64_t);
+  uint8_t probes[kRegions] = {};  // streams of ranks that are captured (region_abi.h)
   static constexpr size_t kNameBytes = 15, kScalarBytes = 8;
   static constexpr uint32_t kShell = 1;  // the shell id for images
   static constexpr uint32_t kImageAlignment = 256;
@@ -89,6 +90,12 @@ class Board {
   static constexpr size_t kStoreBytes = 8 << 21;  // bytes at the top of memory for fetched images
   static constexpr unsigned kHostLatency = 125;  // cycles from a read of host memory to its first
                                                  // beat: 0.8 us at 156.25 MHz
+
+  // A region's kernel exchanges messages, and has had an edge: its inputs and outputs before it, and
+  // its outputs after it.
+  std::function<void(size_t region, const region_in&, const region_out& before, const region_out& after)> on_rank;
+  // Whether descriptors in progress are those of ranks alone, which wait.
+  bool ranks_wait = false;
 
   HostMemory* host_memory = nullptr;
   uint64_t host_ended = 0;  // descriptors
@@ -158,6 +165,10 @@ class Board {
     if (frame.size() < kLeastFrame) frame.resize(kLeastFrame);
     in_.push_back(std::move(frame));
   }
+  // The same for a frame of messages, which waits while the board has no space for it, as a MAC's
+  // pause frames would have it.
+  void send_message(Frame frame) { messages_in_.push_back(std::move(frame)); }
+  size_t messages_waiting() const { return messages_in_.size(); }
 
   void write_register(Register at, uint32_t value, unsigned offset = 0) {
     top_->host_write = 1;
@@ -227,7 +238,10 @@ class Board {
   // Frames dropped by a port of 32 bits.
   unsigned dropped() const { return top_->rx_dropped; }
 
-  bool idle() const { return in_.empty() && gap_ == 0 && out_.empty() && !top_->busy; }
+  bool idle() const { return in_.empty() && messages_in_.empty() && gap_ == 0 && out_.empty() && !top_->busy && (!top_->host_busy || ranks_wait); }
+  // Where a rank is: a region, or another station's address.
+  void place_rank(unsigned rank, unsigned region) { place(rank, region, 0); }
+  void place_rank_at(unsigned rank, uint64_t address) { place(rank, kNetwork, address); }
   size_t waiting() const { return in_.size(); }
 
   // A millisecond of the network's time has passed.
@@ -245,10 +259,17 @@ class Board {
 #endif
     serve_host();
     // The edge of the kernels is the shell's: each side reads the other's outputs from before it.
+    [[maybe_unused]] unsigned packet_valid = 0, packet_last = 0, packet_ready = 0;
     unsigned done = 0, code = 0, ready = 0, valid = 0, last = 0, arvalid = 0, awvalid = 0, wvalid = 0;
     for (size_t r = 0; r < kRegions; r++) {
       const bool rst = top_->k_rst >> r & 1, start = top_->k_start >> r & 1, loading = top_->decouple >> r & 1;
-      const region_out& out = regions_[r].rests(rst, start, loading) ? regions_[r].shown() : regions_[r].tick(into_region(r), loading);
+      const region_out& out = regions_[r].rests(rst, start, loading, packet_for(r)) ? regions_[r].shown() : tick(r, loading);
+#ifdef BOARD_MESSAGES
+      packet_valid |= static_cast<unsigned>(out.packet_valid) << r;
+      packet_last |= static_cast<unsigned>(out.packet_last) << r;
+      packet_ready |= static_cast<unsigned>(out.packet_ready) << r;
+      top_->k_out_data[r] = out.packet;
+#endif
       done |= static_cast<unsigned>(out.done) << r;
       code |= static_cast<unsigned>(out.code & 3) << 2 * r;
       ready |= static_cast<unsigned>(out.ready) << r;
@@ -263,14 +284,19 @@ class Board {
       top_->k_awaddr[r] = out.awaddr;
       top_->k_wdata[r] = out.wdata;
     }
-    top_->k_arvalid = static_cast<uint8_t>(arvalid);
-    top_->k_awvalid = static_cast<uint8_t>(awvalid);
-    top_->k_wvalid = static_cast<uint8_t>(wvalid);
-    top_->k_done = static_cast<uint8_t>(done);
+#ifdef BOARD_MESSAGES
+    top_->k_out_valid = static_cast<std::decay_t<decltype(top_->k_out_valid)>>(packet_valid);
+    top_->k_out_last = static_cast<std::decay_t<decltype(top_->k_out_last)>>(packet_last);
+    top_->k_in_ready = static_cast<std::decay_t<decltype(top_->k_in_ready)>>(packet_ready);
+#endif
+    top_->k_arvalid = static_cast<std::decay_t<decltype(top_->k_arvalid)>>(arvalid);
+    top_->k_awvalid = static_cast<std::decay_t<decltype(top_->k_awvalid)>>(awvalid);
+    top_->k_wvalid = static_cast<std::decay_t<decltype(top_->k_wvalid)>>(wvalid);
+    top_->k_done = static_cast<std::decay_t<decltype(top_->k_done)>>(done);
     top_->k_code = static_cast<std::decay_t<decltype(top_->k_code)>>(code);
-    top_->k_s_ready = static_cast<uint8_t>(ready);
-    top_->k_m_valid = static_cast<uint8_t>(valid);
-    top_->k_m_last = static_cast<uint8_t>(last);
+    top_->k_s_ready = static_cast<std::decay_t<decltype(top_->k_s_ready)>>(ready);
+    top_->k_m_valid = static_cast<std::decay_t<decltype(top_->k_m_valid)>>(valid);
+    top_->k_m_last = static_cast<std::decay_t<decltype(top_->k_m_last)>>(last);
     edge(1);
     edge(0);
     cycles++;
@@ -345,6 +371,28 @@ class Board {
 #endif
   }
 
+#ifdef BOARD_MESSAGES
+  bool packet_for(size_t r) const { return top_->k_in_valid >> r & 1; }
+#else
+  static constexpr bool packet_for(size_t) { return false; }
+#endif
+
+  const region_out& tick(size_t r, bool loading) {
+    const region_in in = into_region(r);
+    if (!on_rank || loading || !regions_[r].is_rank()) return regions_[r].tick(in, loading);
+    const region_out before = regions_[r].shown();
+    const region_out& out = regions_[r].tick(in, loading);
+    on_rank(r, in, before, out);
+    return out;
+  }
+
+  static constexpr unsigned kNetwork = 16;
+  void place(unsigned rank, unsigned port, uint64_t address) {
+    write_register(Register::Place, static_cast<uint32_t>(address));
+    write_register(Register::Place, static_cast<uint32_t>(address >> 32), 1);
+    write_register(Register::Place, rank | port << 8, 2);
+  }
+
   region_in into_region(size_t r) const {
     region_in in;
     in.rst = top_->k_rst >> r & 1;
@@ -364,6 +412,17 @@ class Board {
     in.wready = top_->k_wready >> r & 1;
     in.bvalid = top_->k_bvalid >> r & 1;
     in.bresp = static_cast<uint8_t>((top_->k_bfailed >> r & 1) << 1);
+#ifdef BOARD_MESSAGES
+    in.packet_valid = top_->k_in_valid >> r & 1;
+    in.packet_last = top_->k_in_last >> r & 1;
+    in.packet_ready = top_->k_out_ready >> r & 1;
+    in.packet = top_->k_in_data[r];
+    in.now = static_cast<uint32_t>(cycles);
+    in.probe = probes[r];
+#else
+    in.packet_valid = in.packet_last = in.packet_ready = in.probe = 0;
+    in.packet = in.now = 0;
+#endif
     return in;
   }
 
@@ -430,11 +489,14 @@ class Board {
       top_->rx_valid = 0;
       return;
     }
-    if (in_.empty()) {
+    // Both kinds of frames in turn.
+    if (at_ == 0) message_ = !messages_in_.empty() && !top_->pause && (in_.empty() || !message_);
+    std::deque<Frame>& queue = message_ ? messages_in_ : in_;
+    if (queue.empty()) {
       top_->rx_valid = 0;
       return;
     }
-    const Frame& frame = in_.front();
+    const Frame& frame = queue.front();
     size_t left = frame.size() - at_, n = left < kWordBytes ? left : kWordBytes;
     uint64_t data = 0;
     memcpy(&data, frame.data() + at_, n);
@@ -445,7 +507,7 @@ class Board {
     at_ += n;
     if (left <= kWordBytes) {
       if (!watched || (frame.size() > 35 && (frame[34] << 8 | frame[35]) == watched)) last_byte_in = line_cycles() + kInputRegisters;
-      in_.pop_front();
+      queue.pop_front();
       at_ = 0;
       gap_ = kGapWords;
     }
@@ -490,7 +552,8 @@ class Board {
     uint64_t address, due;
   };
   std::deque<HostRead> reads_;
-  std::deque<Frame> in_;
+  std::deque<Frame> in_, messages_in_;
+  bool message_ = false;  // the frame on the line is one of messages
   size_t at_ = 0;
   int gap_ = 0;
   int line_busy_ = 0;

@@ -30,6 +30,7 @@ module board_model
     parameter  int ISLANDS = 4,
     parameter  int QUEUE = 16,
     parameter  bit KERNEL_MEMORY = 1,
+    parameter  bit MESSAGES = 0,
     localparam int R = $clog2(REGIONS)
 ) (
     input  logic        port_clk,
@@ -46,6 +47,8 @@ module board_model
     output logic        tx_last,
     output logic [15:0] rx_dropped,  // by a PORT of 32 bits
     output logic        busy,
+    output logic        host_busy,
+    output logic        pause,
     input  logic [31:0] store_ip,
     input  logic [15:0] store_port,
     input  logic [511:0] store_path,
@@ -74,6 +77,15 @@ module board_model
     input  logic [ 7:0]        k_m_keep  [REGIONS],
     input  logic [REGIONS-1:0] k_m_last,
 `include "kernel_memory_ports.svh"
+    // Packets of messages, from the kernels and to them.
+    input  logic [REGIONS-1:0] k_out_valid,
+    output logic [REGIONS-1:0] k_out_ready,
+    input  logic [REGIONS-1:0] k_out_last,
+    input  logic [63:0]        k_out_data[REGIONS],
+    output logic [REGIONS-1:0] k_in_valid,
+    input  logic [REGIONS-1:0] k_in_ready,
+    output logic [REGIONS-1:0] k_in_last,
+    output logic [63:0]        k_in_data [REGIONS],
     output logic         call_requested,
     output logic         call_granted,
     output logic         call_ended
@@ -160,6 +172,12 @@ module board_model
         wlast:   1'b0,  // the shell counts
         bready:  1'b1
       };
+      kernel_out[i].packets <= '{
+        valid: k_out_valid[i],
+        last:  k_out_last[i],
+        data:  k_out_data[i],
+        ready: k_in_ready[i]
+      };
     end
     assign {k_arready[i], k_rvalid[i], k_rlast[i]} =
         {kernel_in[i].memory.read.arready, kernel_in[i].memory.read.rvalid, kernel_in[i].memory.read.rlast};
@@ -167,6 +185,7 @@ module board_model
     assign {k_awready[i], k_wready[i], k_bvalid[i]} =
         {kernel_in[i].memory.write.awready, kernel_in[i].memory.write.wready, kernel_in[i].memory.write.bvalid};
     assign k_bfailed[i] = kernel_in[i].memory.write.bresp[1];
+    assign {k_in_valid[i], k_in_last[i], k_in_data[i], k_out_ready[i]} = kernel_in[i].packets;
     assign {k_rst[i], k_start[i], k_params[i]} = {kernel_in[i].rst, kernel_in[i].start, kernel_in[i].params};
     assign {k_s_valid[i], k_s_data[i], k_s_keep[i], k_s_last[i], k_m_ready[i]} = kernel_in[i].streams;
   end
@@ -178,7 +197,7 @@ module board_model
   assign {dma_write_data, dma_write_keep} = {host_out.dma_write_data, host_out.dma_write_keep};
   assign {icap_valid, swap, swap_kernel} = {configuration.valid, configuration.swap, configuration.swap_kernel};
   assign swap_region = configuration.region[R-1:0];
-  assign {busy, call_requested, call_granted, call_ended} = events;
+  assign {busy, host_busy, pause, call_requested, call_granted, call_ended} = events;
 
   if (PORT == 32) begin : g_port32
     // Its own inputs are already registered.
@@ -242,7 +261,8 @@ module board_model
       .ISLANDS       (ISLANDS),
       .SHORTEST      (SHORTEST),
       .QUEUE         (QUEUE),
-      .KERNEL_MEMORY (KERNEL_MEMORY)
+      .KERNEL_MEMORY (KERNEL_MEMORY),
+      .MESSAGES      (MESSAGES)
   ) u_shell (
       .clk,
       .rst(rst_q),

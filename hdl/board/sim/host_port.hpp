@@ -35,6 +35,7 @@
 #include "board.hpp"
 #include "functions.hpp"
 #include "host_protocol.h"
+#include "host_socket.hpp"
 #include "program_memory.hpp"
 #include "region_frame.hpp"
 #include "sealed_file.hpp"
@@ -42,10 +43,13 @@
 
 class HostPort : HostMemory {
  public:
+  // An empty path: for ranks alone, without a socket.
   HostPort(Board& board, functions::Store& store, const std::string& path) : board_(board), store_(store), path_(path), memory_(Board::kKernelBase, board.kernel_memory_bytes()) {
     calls_ = board_.read_register(Register::Sizes) >> 8 & 0xff;
     jobs_.resize(calls_ + 1);
     ended_ = board_.host_ended;
+    board_.host_memory = this;
+    if (path.empty()) return;
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.size() >= sizeof address.sun_path) throw std::runtime_error("--host-port " + path + ": the path is too long");
@@ -65,15 +69,47 @@ class HostPort : HostMemory {
     const bool bound = bind(listener_, name, sizeof address) == 0;
     umask(before);
     if (!bound || listen(listener_, 16) < 0) failed("bind");
-    board_.host_memory = this;
   }
   ~HostPort() override {
     board_.host_memory = nullptr;
+    if (listener_ < 0) return;
     close(listener_);
     unlink(path_.c_str());
   }
   HostPort(const HostPort&) = delete;
   HostPort& operator=(const HostPort&) = delete;
+
+  // Begins the run of a kernel that is a rank (msg_region), in this region, with zeroed memory.
+  // `program` is the run's body. Throws std::runtime_error if board memory has no space.
+  void start_rank(const region_api* api, uint32_t region, uint32_t rank, uint32_t ranks, uint64_t bytes, std::vector<uint64_t> program) {
+    const uint32_t kernel = board_.libraries().add(api);
+    const std::vector<uint64_t> words = stand_in::image(kernel, kRankConfiguration, Board::kShell, region);
+    const char* const image = reinterpret_cast<const char*>(words.data());
+    Job job{&ranks_, {}, Call, store_.add("a rank's kernel", {image, image + 8 * words.size()})};
+    host_request& request = job.request;
+    request.op = HOST_CALL;
+    host_reply reply{};
+    load(job, reply, kernel);
+    request.number = reply.number;
+    request.cost = UINT32_MAX;
+    request.bytes = 8 * program.size();
+    request.room = 8;
+    request.params[0] = rank | ranks << 8;
+    if (bytes != 0) {
+      const auto address = memory_.take(bytes);
+      if (!address) throw std::runtime_error("board memory has no space for the " + std::to_string(bytes) + " bytes of rank " + std::to_string(rank));
+      board_.clear(*address, memory_.bytes(*address));
+      request.params[1] = *address;
+      request.params[2] = static_cast<uint32_t>(bytes);
+    }
+    job.body = std::move(program);
+    job.answer.assign(1, 0);
+    start(std::move(job));
+  }
+  // Whether the calls in progress are ranks' alone.
+  bool has_only_ranks() const {
+    return std::all_of(jobs_.begin(), jobs_.end(), [this](const auto& job) { return !job || job->program == &ranks_; });
+  }
 
   // Receives requests, sends replies, and submits descriptors to the board; true if there was work.
   bool run() {
@@ -126,10 +162,12 @@ class HostPort : HostMemory {
   static constexpr uint32_t kClockKhz = 156250;
   static constexpr unsigned kLook = 8;
   static constexpr uint32_t kKilled = 1;  // host_pkg::EndKilled
+  static constexpr uint32_t kRefused = 2;  // and after it those of calls that did not run
   static constexpr uint32_t kTimeoutMost = 1 << 26;  // maximum cycles of a call
   static constexpr size_t kAnswerBeats = 8192;
   static constexpr size_t kBindingMost = sizeof(host_binding) + 8 * (region_frame::kWords + region_frame::kBuffers) + 8;
   static constexpr size_t kConfigurationMost = 4 << 20;
+  static constexpr uint32_t kRankConfiguration = 4096;  // bytes that stand for a rank's bitstream
   enum Kind : uint8_t { Copy = 1, Call = 2, Read = 3 };
 
   struct Waiting {
@@ -185,7 +223,7 @@ class HostPort : HostMemory {
     for (size_t n = 0; n < kWaitingMost && !program.gone && program.waiting.size() < kWaitingMost; n++) {
       host_request request;
       File file;
-      const ssize_t got = receive(program.fd, request, file);
+      const ssize_t got = host_socket::receive(program.fd, request, file);
       if (got < 0 && (errno == EAGAIN || errno == EINTR)) break;
       did = true;
       if (got != sizeof request) {
@@ -203,21 +241,6 @@ class HostPort : HostMemory {
       }
     }
     return did;
-  }
-
-  static ssize_t receive(int from, host_request& request, File& file) {
-    iovec part{&request, sizeof request};
-    alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = space;
-    message.msg_controllen = sizeof space;
-    const ssize_t n = recvmsg(from, &message, MSG_TRUNC | MSG_CMSG_CLOEXEC);
-    if (n < 0) return n;
-    const cmsghdr* head = CMSG_FIRSTHDR(&message);
-    if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) memcpy(&file.fd, CMSG_DATA(head), sizeof file.fd);
-    return n;
   }
 
   void welcome(Program& program, const host_request& request) {
@@ -280,21 +303,11 @@ class HostPort : HostMemory {
     snprintf(reply.text, sizeof reply.text, "%s", text.c_str());
   }
   void answer(Program& program, const host_reply& reply, int fd = -1) {
-    iovec part{const_cast<host_reply*>(&reply), sizeof reply};
-    alignas(cmsghdr) char space[CMSG_SPACE(sizeof fd)] = {};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    if (fd >= 0) {
-      message.msg_control = space;
-      message.msg_controllen = sizeof space;
-      cmsghdr* head = CMSG_FIRSTHDR(&message);
-      head->cmsg_level = SOL_SOCKET;
-      head->cmsg_type = SCM_RIGHTS;
-      head->cmsg_len = CMSG_LEN(sizeof fd);
-      memcpy(CMSG_DATA(head), &fd, sizeof fd);
+    if (&program == &ranks_) {
+      if (reply.status >= kRefused) throw std::runtime_error("the board has refused a rank's kernel (status " + std::to_string(reply.status) + ")");
+      return;
     }
-    if (sendmsg(program.fd, &message, MSG_NOSIGNAL) != sizeof reply) program.gone = true;
+    if (!host_socket::send(program.fd, reply, fd)) program.gone = true;
   }
 
   // ---- requests, of the programs in turn; each in order, but those that wait for the board are
@@ -312,7 +325,7 @@ class HostPort : HostMemory {
       if (!jobs_[i]) free = i;
       else own += jobs_[i]->program == &program;
     }
-    return own + 1 < calls_ || own == 0 ? free : std::nullopt;
+    return own + 1 < calls_ || own == 0 || &program == &ranks_ ? free : std::nullopt;
   }
   static std::optional<Kind> kind_of(const host_request& request) {
     switch (request.op) {
@@ -568,7 +581,8 @@ class HostPort : HostMemory {
     put(4, request.bytes, 4);
     put(8, job.body.empty() ? window : place_of(job, Body), 8);
     put(16, job.image, 4);
-    put(20, request.timeout == 0 ? kTimeoutMost : std::min(request.timeout, kTimeoutMost), 4);
+    // A rank runs as long as its job.
+    put(20, job.program == &ranks_ ? 0 : request.timeout == 0 ? kTimeoutMost : std::min(request.timeout, kTimeoutMost), 4);
     put(24, !job.answer.empty() ? place_of(job, Answer) : job.kind == Read ? window : answer, 8);
     put(32, std::min<uint64_t>(request.room, UINT32_MAX), 4);
     put(36, request.cost, 4);
@@ -765,6 +779,7 @@ class HostPort : HostMemory {
   std::string path_;
   int listener_ = -1;
   std::list<std::unique_ptr<Program>> programs_;
+  Program ranks_{-1};                       // starts the kernels that are ranks
   unsigned calls_ = 0;                      // that the board carries out at once
   std::vector<std::unique_ptr<Job>> jobs_;  // the first place is for copies
   uint64_t ended_ = 0;                      // descriptors, when they were last looked at

@@ -51,6 +51,12 @@ class KernelLibraries {
     brought_[number] = KernelRef(owner, &api->regions[kernel]);
     return number;
   }
+  // Adds a kernel whose library stays loaded.
+  uint32_t add(const region_api* api) {
+    const uint32_t number = kBroughtFrom | next_++;
+    brought_[number] = KernelRef(KernelRef(), api);
+    return number;
+  }
   void drop(uint32_t number) { brought_.erase(number); }
 
   // Null if there is none, or none that matches the model.
@@ -111,9 +117,12 @@ class RegionLogic {
     out_ = {};
   }
   const char* name() const { return kernel_ ? api_->name : "nothing"; }
+  bool is_rank() const { return kernel_ && api_->messages; }
 
   // With these inputs its state would not change: it needs no edge, and its outputs are constant.
-  bool rests(bool rst, bool start, bool loading) const { return awake_ == 0 && !start && !loading && rst == was_reset_; }
+  bool rests(bool rst, bool start, bool loading, bool packet) const {
+    return awake_ == 0 && !start && !loading && !packet && rst == was_reset_;
+  }
   const region_out& shown() const { return out_; }
 
   // One rising edge. `loading`: the region is decoupled.
@@ -132,6 +141,10 @@ class RegionLogic {
       out_.awvalid = noise_ >> 38 & 1;
       out_.wvalid = noise_ >> 39 & 1;
       out_.araddr = out_.awaddr = static_cast<uint32_t>(noise_ >> 16);
+      out_.packet = noise_;
+      out_.packet_valid = noise_ >> 41 & 1;
+      out_.packet_last = noise_ >> 42 & 1;
+      out_.packet_ready = noise_ >> 43 & 1;
       return out_;
     }
     if (!kernel_) {
@@ -141,6 +154,12 @@ class RegionLogic {
     if (in.start) running_ = true;
     if (in.start || running_ || in.rst != was_reset_) awake_ = kAwake;
     was_reset_ = in.rst;
+    // A rank waits, and answers packets after the end of its run, too.
+    if (api_->messages) {
+      const bool waits = out_.rank.still && !out_.packet_valid && !in.packet_valid;
+      if (!waits) awake_ = kAwake;
+      else if (running_ && !in.start) awake_ = 0;
+    }
     // An idle kernel changes no state, so its clock is not simulated.
     if (awake_ == 0) return out_;
     awake_--;

@@ -30,6 +30,9 @@
 #include "functions.hpp"
 #include "host_port.hpp"
 #include "link.hpp"
+#ifdef BOARD_MESSAGES
+#include "message_door.hpp"
+#endif
 #include "record.hpp"
 #include "replay.hpp"
 #include "user_net.hpp"
@@ -56,6 +59,10 @@ const char kUsage[] =
     "  --policy NAME     scheduling policy: fifo, affinity (default) or shortest\n"
     "  --patience N      how often a call may be overtaken (16)\n"
     "  --host-port PATH  a Unix socket of the board's host port, for baltra function push and the Device Manager\n"
+#ifdef BOARD_MESSAGES
+    "  --messages FILE   kernels of a job in the regions, as baltra cluster run writes them; the program ends with\n"
+    "                    its input\n"
+#endif
     "  --store IP:PORT/PATH  location of the images of functions with @store: PATH/NAME.img, by HTTP\n"
     "  --udp-echo PORT   a UDP port that echoes datagrams\n"
     "  --gateway ADDRESS, --netmask ADDRESS  the way to a store in another network\n"
@@ -67,7 +74,7 @@ const char kUsage[] =
     "  --loss P --duplicate P --reorder P --corrupt P    probability per frame, in both directions\n"
     "  --delay MS        delay of every frame, in both directions\n";
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void die(const std::string& what) {
   fprintf(stderr, "error: %s\n", what.c_str());
   exit(2);
 }
@@ -80,23 +87,23 @@ double now_ms() {
 
 int open_tap(const std::string& name) {
   int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) fail(std::string("/dev/net/tun: ") + strerror(errno));
+  if (fd < 0) die(std::string("/dev/net/tun: ") + strerror(errno));
   ifreq request{};
   request.ifr_flags = IFF_TAP | IFF_NO_PI;
-  if (name.size() >= IFNAMSIZ) fail("--tap " + name + ": the name is too long");
+  if (name.size() >= IFNAMSIZ) die("--tap " + name + ": the name is too long");
   strncpy(request.ifr_name, name.c_str(), IFNAMSIZ - 1);
-  if (ioctl(fd, TUNSETIFF, &request) < 0) fail("TAP device " + name + ": " + strerror(errno));
+  if (ioctl(fd, TUNSETIFF, &request) < 0) die("TAP device " + name + ": " + strerror(errno));
   return fd;
 }
 
-uint64_t parse_mac(const std::string& text) {
+uint64_t parse_address(const std::string& text) {
   unsigned b[6];
   char rest;
   if (sscanf(text.c_str(), "%x:%x:%x:%x:%x:%x%c", b, b + 1, b + 2, b + 3, b + 4, b + 5, &rest) != 6)
-    fail("--mac " + text + ": not a hardware address");
+    die("--mac " + text + ": not a hardware address");
   uint64_t mac = 0;
   for (unsigned byte : b) {
-    if (byte > 255) fail("--mac " + text + ": not a hardware address");
+    if (byte > 255) die("--mac " + text + ": not a hardware address");
     mac = mac << 8 | byte;
   }
   return mac;
@@ -105,13 +112,13 @@ uint64_t parse_mac(const std::string& text) {
 double parse_number(const std::string& option, const char* text) {
   char* end;
   double value = strtod(text, &end);
-  if (*text == 0 || *end != 0 || value < 0) fail(option + " " + text + ": not a number");
+  if (*text == 0 || *end != 0 || value < 0) die(option + " " + text + ": not a number");
   return value;
 }
 
 uint32_t parse_ip(const std::string& option, const std::string& text) {
   in_addr address;
-  if (inet_pton(AF_INET, text.c_str(), &address) != 1) fail(option + " " + text + ": not an IPv4 address");
+  if (inet_pton(AF_INET, text.c_str(), &address) != 1) die(option + " " + text + ": not an IPv4 address");
   return ntohl(address.s_addr);
 }
 
@@ -125,19 +132,19 @@ struct StoreAddress {
 StoreAddress parse_store(const std::string& text) {
   StoreAddress store;
   const size_t colon = text.find(':'), slash = text.find('/');
-  if (colon == std::string::npos || slash == std::string::npos || slash < colon) fail("--store " + text + ": not IP:PORT/PATH");
+  if (colon == std::string::npos || slash == std::string::npos || slash < colon) die("--store " + text + ": not IP:PORT/PATH");
   store.ip = parse_ip("--store", text.substr(0, colon));
   char* end;
   const std::string digits = text.substr(colon + 1, slash - colon - 1);
   const unsigned long port = strtoul(digits.c_str(), &end, 10);
-  if (digits.empty() || digits[0] < '0' || digits[0] > '9' || *end || port == 0 || port > 65535) fail("--store " + text + ": '" + digits + "' is not a port (1 to 65535)");
+  if (digits.empty() || digits[0] < '0' || digits[0] > '9' || *end || port == 0 || port > 65535) die("--store " + text + ": '" + digits + "' is not a port (1 to 65535)");
   store.port = static_cast<uint16_t>(port);
   store.path = text.substr(slash);
   if (store.path.back() != '/') store.path += '/';
-  if (store.path.size() > Board::kPathBytes) fail("--store " + text + ": the path has more than " + std::to_string(Board::kPathBytes - 1) + " characters");
+  if (store.path.size() > Board::kPathBytes) die("--store " + text + ": the path has more than " + std::to_string(Board::kPathBytes - 1) + " characters");
   for (unsigned char c : store.path)
-    if (c <= 0x20 || c > 0x7e) fail("--store " + text + ": a character that a request's target cannot have");
-  if (store.ip == 0) fail("--store " + text + ": invalid address");
+    if (c <= 0x20 || c > 0x7e) die("--store " + text + ": a character that a request's target cannot have");
+  if (store.ip == 0) die("--store " + text + ": invalid address");
   return store;
 }
 
@@ -145,13 +152,13 @@ Policy parse_policy(const std::string& text) {
   if (text == "fifo") return Policy::Fifo;
   if (text == "affinity") return Policy::Affinity;
   if (text == "shortest") return Policy::Shortest;
-  fail("--policy " + text + ": expected fifo, affinity or shortest");
+  die("--policy " + text + ": expected fifo, affinity or shortest");
 }
 
 uint64_t random_secret() {
   uint64_t secret = 0;
   FILE* f = fopen("/dev/urandom", "rb");
-  if (!f || fread(&secret, sizeof secret, 1, f) != 1) fail("/dev/urandom cannot be read");
+  if (!f || fread(&secret, sizeof secret, 1, f) != 1) die("/dev/urandom cannot be read");
   fclose(f);
   return secret;
 }
@@ -160,7 +167,7 @@ uint64_t random_secret() {
 std::string own_directory() {
   char path[4096];
   ssize_t n = readlink("/proc/self/exe", path, sizeof path);
-  if (n <= 0 || n == sizeof path) fail("/proc/self/exe cannot be read");
+  if (n <= 0 || n == sizeof path) die("/proc/self/exe cannot be read");
   std::string whole(path, static_cast<size_t>(n));
   return whole.substr(0, whole.rfind('/'));
 }
@@ -171,7 +178,7 @@ int replay(Board& board, std::vector<Event> events, Recorder& record) {
   try {
     while (!replay.over() && !stopping) replay.run(board.cycles + 100000);
   } catch (const std::runtime_error& error) {
-    fail(error.what());
+    die(error.what());
   }
   record.end(board.cycles);
   fprintf(stderr, "frames in %lu, out %lu of %zu; cycles %lu\n", replay.in, replay.out, replay.recorded_out(), board.cycles);
@@ -183,7 +190,7 @@ int replay(Board& board, std::vector<Event> events, Recorder& record) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string tap, net, forward = "127.0.0.1:8080", host_path, pcap_path, replay_path, api_key, ip_text = "10.99.0.2";
+  std::string tap, net, forward = "127.0.0.1:8080", host_path, pcap_path, replay_path, api_key, messages, ip_text = "10.99.0.2";
   uint64_t mac = 0x020000000002, secret = random_secret();
   uint16_t port = 80;
   std::string kernels = own_directory() + "/kernels", provisioned = own_directory() + "/functions";
@@ -199,13 +206,13 @@ int main(int argc, char** argv) {
       fputs(kUsage, stdout);
       return 0;
     }
-    if (i + 1 == argc) fail(option + ": unknown, or its value is missing (--help lists the options)");
+    if (i + 1 == argc) die(option + ": unknown, or its value is missing (--help lists the options)");
     const char* value = argv[++i];
     if (option == "--tap") tap = value;
     else if (option == "--net") net = value;
     else if (option == "--forward") forward = value;
     else if (option == "--ip") ip_text = value;
-    else if (option == "--mac") mac = parse_mac(value);
+    else if (option == "--mac") mac = parse_address(value);
     else if (option == "--functions") provisioned = value;
     else if (option == "--kernels") kernels = value;
     else if (option == "--policy") policy = parse_policy(value);
@@ -217,6 +224,9 @@ int main(int argc, char** argv) {
     else if (option == "--netmask") netmask = parse_ip(option, value);
     else if (option == "--host-port") host_path = value;
     else if (option == "--pcap") pcap_path = value;
+#ifdef BOARD_MESSAGES
+    else if (option == "--messages") messages = value;
+#endif
     else if (option == "--replay") replay_path = value;
     else if (option == "--api-key") api_key = value;
     else if (option == "--seed") faults.seed = static_cast<uint64_t>(parse_number(option, value)), secret = faults.seed;
@@ -225,29 +235,30 @@ int main(int argc, char** argv) {
     else if (option == "--reorder") faults.reorder = parse_number(option, value);
     else if (option == "--corrupt") faults.corrupt = parse_number(option, value);
     else if (option == "--delay") faults.delay_ms = parse_number(option, value);
-    else fail(option + ": unknown (--help lists the options)");
+    else die(option + ": unknown (--help lists the options)");
   }
   in_addr address;
-  if (api_key.size() > 32) fail("--api-key: more than 32 characters");
+  if (api_key.size() > 32) die("--api-key: more than 32 characters");
   for (unsigned char c : api_key)
-    if (c <= 0x20 || c > 0x7e) fail("--api-key: a character that a header's value cannot have");
-  if (!net.empty() && net != "user" && net != "tap") fail("--net " + net + ": expected user or tap");
+    if (c <= 0x20 || c > 0x7e) die("--api-key: a character that a header's value cannot have");
+  if (!net.empty() && net != "user" && net != "tap") die("--net " + net + ": expected user or tap");
   const bool user = net == "user";
   const bool replays = !replay_path.empty();
-  if (replays && (!net.empty() || !tap.empty())) fail("--replay cannot be combined with --tap or --net");
-  if (replays && !host_path.empty()) fail("--replay cannot be combined with --host-port: a recording contains only the network");
-  if (replays && faults.any()) fail("--replay cannot be combined with faults: a recording already contains their effect");
-  if (!replays && !user && tap.empty()) fail("--tap, --net user or --replay is missing (--help lists the options)");
-  if (user && !tap.empty()) fail("--tap cannot be combined with --net user");
-  if (user && store.ip) fail("--store needs a TAP device: behind --net user the board cannot open connections");
-  if (user && faults.any()) fail("faults are for a TAP device: with --net user the host's own TCP is the client's peer");
-  if (inet_pton(AF_INET, ip_text.c_str(), &address) != 1) fail("--ip " + ip_text + ": not an IPv4 address");
+  if (replays && (!net.empty() || !tap.empty())) die("--replay cannot be combined with --tap or --net");
+  if (replays && !host_path.empty()) die("--replay cannot be combined with --host-port: a recording contains only the network");
+  if (replays && faults.any()) die("--replay cannot be combined with faults: a recording already contains their effect");
+  if (!replays && !user && tap.empty()) die("--tap, --net user or --replay is missing (--help lists the options)");
+  if (user && !tap.empty()) die("--tap cannot be combined with --net user");
+  if (!messages.empty() && (!user || !pcap_path.empty())) die("--messages needs --net user, and cannot be combined with --pcap");
+  if (user && store.ip) die("--store needs a TAP device: behind --net user the board cannot open connections");
+  if (user && faults.any()) die("faults are for a TAP device: with --net user the host's own TCP is the client's peer");
+  if (inet_pton(AF_INET, ip_text.c_str(), &address) != 1) die("--ip " + ip_text + ": not an IPv4 address");
 
   std::vector<Event> events;
   try {
     if (replays) events = recording(replay_path);
   } catch (const std::runtime_error& error) {
-    fail(error.what());
+    die(error.what());
   }
   const int fd = user || replays ? -1 : open_tap(tap);
   struct sigaction action {};
@@ -266,9 +277,9 @@ int main(int argc, char** argv) {
   std::unique_ptr<HostPort> host;
   try {
     count = functions::provision(board, images, provisioned, store.ip != 0);
-    if (!host_path.empty()) host = std::make_unique<HostPort>(board, images, host_path);
+    if (!host_path.empty() || !messages.empty()) host = std::make_unique<HostPort>(board, images, host_path);
   } catch (const std::runtime_error& error) {
-    fail(error.what());
+    die(error.what());
   }
   Recorder record(pcap_path);
   if (replays) return replay(board, std::move(events), record);
@@ -284,7 +295,7 @@ int main(int argc, char** argv) {
     const std::string host = colon == std::string::npos ? "127.0.0.1" : forward.substr(0, colon);
     const std::string digits = colon == std::string::npos ? forward : forward.substr(colon + 1);
     const double number = parse_number("--forward", digits.c_str());
-    if (number > 65535) fail("--forward " + forward + ": not a port");
+    if (number > 65535) die("--forward " + forward + ": not a port");
     try {
       constexpr uint32_t kOwnIp = 0x0a630001;  // address of this end of the line, different from
                                                // the board's
@@ -295,7 +306,7 @@ int main(int argc, char** argv) {
                                                 to_port(std::move(frame));
                                               });
     } catch (const std::runtime_error& error) {
-      fail(std::string("--forward ") + error.what());
+      die(std::string("--forward ") + error.what());
     }
   }
   constexpr int kBurst = 16;       // cycles between polls of the device
@@ -326,7 +337,19 @@ int main(int argc, char** argv) {
   const auto pass_on = [&] {
     for (const Frame& frame : std::exchange(leaving, {})) network->take(frame, now);
   };
+#ifdef BOARD_MESSAGES
+  std::unique_ptr<MessageDoor> door;
+  try {
+    if (!messages.empty()) door = std::make_unique<MessageDoor>(board, *host, messages, mac);
+  } catch (const std::runtime_error& error) {
+    die(error.what());
+  }
+  const auto is_message = [&](const Frame& frame) { return door && door->take(frame); };
+#else
+  constexpr auto is_message = [](const Frame&) { return false; };
+#endif
   board.on_frame = [&](const Frame& frame) {
+    if (is_message(frame)) return;
     record.frame(frame, false, board.cycles);
     if (network) {
       out++;
@@ -352,7 +375,15 @@ int main(int argc, char** argv) {
     now = now_ms();
     to_board.run(now);
     to_network.run(now);
-    bool got = host && host->run();
+    bool got = false;
+    try {
+      got = host && host->run();
+    } catch (const std::runtime_error& error) {
+      die(error.what());
+    }
+#ifdef BOARD_MESSAGES
+    got |= door && door->run();
+#endif
     if (network && board.waiting() < kQueue) got = network->run(now);
     while (!network && board.waiting() < kQueue) {
       ssize_t n = read(fd, buffer.data(), buffer.size());
@@ -384,7 +415,18 @@ int main(int argc, char** argv) {
     }
     std::vector<pollfd> waits = network ? network->waits() : std::vector<pollfd>{{fd, POLLIN, 0}};
     if (host) host->wait_for(waits);
+#ifdef BOARD_MESSAGES
+    if (door) {
+      door->rest();
+      door->wait_for(waits);
+      waits.push_back({0, POLLIN, 0});
+    }
+#endif
     poll(waits.data(), waits.size(), 1);
+#ifdef BOARD_MESSAGES
+    char drop[64];
+    if (door && waits.back().revents != 0 && read(0, drop, sizeof drop) <= 0) break;
+#endif
   }
   let_go();
   record.end(board.cycles);

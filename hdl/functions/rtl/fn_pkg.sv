@@ -85,6 +85,15 @@ package fn_pkg;
     axi_write_reply_t write;
   } memory_reply_t;
 
+  // A kernel's port for messages, in each direction: a beat of a packet (hdl/messages), and `ready` for
+  // the other direction.
+  typedef struct packed {
+    logic        valid;
+    logic        last;
+    logic [63:0] data;
+    logic        ready;
+  } packets_t;
+
   // The ports of a kernel of 64 bits, without its clock (docs/kernels.md).
   typedef struct packed {
     logic         rst;
@@ -92,6 +101,7 @@ package fn_pkg;
     logic [127:0] params;
     streams_in_t  streams;
     memory_reply_t memory;
+    packets_t     packets;
   } kernel_in_t;
 
   typedef struct packed {
@@ -99,6 +109,7 @@ package fn_pkg;
     logic [1:0]   code;
     streams_out_t streams;
     memory_t      memory;
+    packets_t     packets;
   } kernel_out_t;
 
 endpackage

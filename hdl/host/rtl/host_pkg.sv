@@ -50,6 +50,14 @@ package host_pkg;
     logic [7:0]  status;
   } report_t;
 
+  // A line of the message door's table: where a rank is.
+  typedef struct packed {
+    logic        valid;
+    logic [7:0]  rank;
+    logic [4:0]  port;     // the region; 16: on another station
+    logic [47:0] address;  // that station's hardware address
+  } place_t;
+
   // The host port: register accesses and the bus's side of DMA, and the board's side.
   typedef struct packed {
     logic        write;           // of a register; reads are continuous

@@ -50,7 +50,9 @@ module host_port
     output logic [REGIONS-1:0] region_on,
     output logic [REGIONS-1:0] region_kill,
     output streams_in_t  region_in[REGIONS],
-    input  streams_out_t region_out[REGIONS]
+    input  streams_out_t region_out[REGIONS],
+    // The table of ranks.
+    output place_t       place
 );
 
   localparam int Engines = CALLS + 1;  // the first one carries out copies
@@ -119,6 +121,7 @@ module host_port
       .abort_valid,
       .abort_address,
       .ended    (host_out.ended),
+      .place,
       .decouple,
       .region_loads,
       .region_busy,

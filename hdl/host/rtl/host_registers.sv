@@ -11,6 +11,7 @@
 module host_registers
   import fn_pkg::*;
   import functions_pkg::*;
+  import host_pkg::*;
 #(
     parameter int REGIONS = 4,
     parameter int CALLS = 4,
@@ -49,6 +50,8 @@ module host_registers
     output logic        abort_valid,
     output logic [31:0] abort_address,
     input  logic        ended,
+    // The table of ranks (board_messages).
+    output place_t      place,
     // The regions.
     input  logic [REGIONS-1:0] decouple,
     input  logic [31:0] region_loads[REGIONS],
@@ -82,7 +85,9 @@ module host_registers
     AtAbort    = 6'd15,  // the lower half of a call's descriptor
     AtName     = 6'd16,  // 4 words; reading: of each region the checksum of its image's header
     AtEntry    = 6'd20,  // 11 words
-    AtLoads    = 6'd32,  // of each region, up to 16
+    AtLoads    = 6'd32,  // of each region, up to 16; writing 32 to 34: a line of the table of ranks:
+                         // the lower half of a hardware address; its upper half; the rank, its port
+                         // from bit 8 on, which enters the line
     AtBusy     = 6'd48
   } at_t;
 
@@ -138,6 +143,7 @@ module host_registers
       load_cost    <= 32'd65536;
       post_valid   <= 1'b0;
       forget       <= 1'b0;
+      place.valid  <= 1'b0;
       abort_valid  <= 1'b0;
       change_valid <= 1'b0;
       changing     <= 1'b0;
@@ -145,6 +151,7 @@ module host_registers
       cycles <= cycles + 1'b1;
       if (ended) count_ended <= count_ended + 1'b1;
       forget <= write && address == AtForget;
+      place.valid <= write && address == AtLoads + 6'd2;
       abort_valid <= write && address == AtAbort;
       if (post_ready) post_valid <= 1'b0;
       if (change_ready) change_valid <= 1'b0;
@@ -177,6 +184,9 @@ module host_registers
       if (address == AtPostHigh) post_address[63:32] <= data;
       if (address == AtForget) forget_program <= data[NUMBER_BITS-1:0];
       if (address == AtAbort) abort_address <= data;
+      if (address == AtLoads) place.address[31:0] <= data;
+      if (address == AtLoads + 6'd1) place.address[47:32] <= data[15:0];
+      if (address == AtLoads + 6'd2) {place.port, place.rank} <= data[12:0];
       // Data of a pending change of the table does not change.
       if (!changing) begin
         if (address == AtChange) begin
