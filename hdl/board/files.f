@@ -78,10 +78,15 @@ messages/rtl/msg_eth_rx.sv
 messages/rtl/msg_eth_tx.sv
 messages/rtl/msg_router.sv
 messages/rtl/msg_fabric.sv
+messages/rtl/msg_tcp_rx.sv
+messages/rtl/msg_tcp_tx.sv
+messages/rtl/msg_tcp.sv
+messages/rtl/msg_fabric_tcp.sv
 messages/rtl/region_packets.sv
 messages/rtl/board_messages.sv
 board/rtl/board_memory.sv
 board/rtl/board_rings.sv
+board/rtl/board_http.sv
 board/rtl/port32_rx.sv
 board/rtl/port32_tx.sv
 board/rtl/board_port32.sv

@@ -18,7 +18,7 @@ from flow import HDL, INCLUDES, PART, TARGET, cells, harness, install, place, yo
 
 ROOMS = ["messages", "hls", "common"]
 PACKAGES = ["hum_envelope_pkg", "msg_pkg", "msg_calls_pkg"]
-LEAVE = {"msg_kernel.sv", "msg_region.sv", "msg_memory.sv", "msg_board.sv", "msg_core.sv"}
+LEAVE = {"msg_kernel.sv", "msg_region.sv", "msg_memory.sv", "region_packets.sv", "board_messages.sv", "msg_frames.sv", "msg_core.sv"}
 
 
 def sources(module):

@@ -35,14 +35,33 @@ pub struct Built {
     pub programs: BTreeMap<u32, Program>,
     /// Kernels on boards, by rank.
     pub kernels: BTreeMap<u32, OnBoard>,
-    /// The program that simulates a board on raw Ethernet.
-    pub board: PathBuf,
-    /// The program that simulates a board whose nodes use TCP.
-    pub board_tcp: PathBuf,
-    /// The program that simulates a board whose nodes use UDP.
-    pub board_udp: PathBuf,
-    /// The program that simulates a board with HTTP, too.
-    pub board_http: PathBuf,
+    /// The folder of the programs that simulate boards ([`BoardProgram`]).
+    pub boards: PathBuf,
+}
+
+/// The program that simulates a board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BoardProgram {
+    /// With messages over raw Ethernet.
+    Ethernet,
+    /// Over UDP.
+    Udp,
+    /// Over TCP.
+    Tcp,
+    /// Over raw Ethernet, and with HTTP.
+    Http,
+}
+
+impl BoardProgram {
+    /// Its file name among the boards' programs (`hdl/board/Makefile`).
+    pub fn file(self) -> &'static str {
+        match self {
+            BoardProgram::Ethernet => "board-ranks-ethernet",
+            BoardProgram::Udp => "board-ranks-udp",
+            BoardProgram::Tcp => "board-ranks-tcp",
+            BoardProgram::Http => "board-messages",
+        }
+    }
 }
 
 /// A kernel on a board.
@@ -118,10 +137,7 @@ pub fn build(cluster: &Cluster, with: &Build, say: &(dyn Fn(String) + Sync)) -> 
     let mut models = String::new();
     if !hardware.is_empty() {
         models = boards(cluster, with, &hardware, say)?;
-        built.board = Path::new(&models).join("board");
-        built.board_tcp = Path::new(&models).join("board-tcp");
-        built.board_udp = Path::new(&models).join("board-udp");
-        built.board_http = Path::new(&models).join("../board/board-messages");
+        built.boards = Path::new(&models).join("../board");
     }
     for choice in hardware.iter().filter(|c| c.module.is_some()) {
         let model = own_module(cluster, with, choice, &out, say)?;
@@ -256,7 +272,8 @@ fn compile_all(
     results.into_values().collect()
 }
 
-/// Makes the boards' models if they are outdated, and returns their folder.
+/// Makes the boards' programs and the kernels' models if they are outdated, and returns the models'
+/// folder.
 fn boards(
     cluster: &Cluster,
     with: &Build,
@@ -269,18 +286,25 @@ fn boards(
         "{} is missing: the boards' models are built from it",
         hdl.display()
     );
-    if cluster.map.nodes.iter().any(|n| n.http.is_some()) {
-        announced_make(with, "board", &["messages".into()], say)?;
-    }
     let folder = with.humboldt.join("../target/messages");
     let several = cluster.map.nodes.len() > 1;
     let speaks = |comm| several && (cluster.map.nodes.iter()).any(|n| n.comm == Some(comm));
-    let program = match (speaks(Comm::Tcp), speaks(Comm::Udp)) {
-        (true, _) => "board-tcp",
-        (_, true) => "board-udp",
-        _ => "board",
+    let network = match (speaks(Comm::Tcp), speaks(Comm::Udp)) {
+        (true, _) => BoardProgram::Tcp,
+        (_, true) => BoardProgram::Udp,
+        _ => BoardProgram::Ethernet,
     };
-    let mut targets = vec![program.to_owned()];
+    let boards = || {
+        let nodes = cluster.map.nodes.iter();
+        nodes.filter(|n| n.kind == NodeKind::Hardware)
+    };
+    let mut programs = Vec::new();
+    if boards().any(|n| n.http.is_none()) {
+        programs.push(network);
+    }
+    if boards().any(|n| n.http.is_some()) {
+        programs.push(BoardProgram::Http);
+    }
     let models: BTreeSet<String> = (kernels.iter())
         .filter_map(|choice| {
             let kernel = cluster.logical.kernel(choice.kernel)?;
@@ -292,15 +316,19 @@ fn boards(
             }
         })
         .collect();
-    targets.extend(models);
     let root = with
         .humboldt
         .join("..")
         .canonicalize()
         .context("Baltra's tree")?;
-    let targets: Vec<_> = (targets.iter())
-        .map(|t| root.join("target/messages").join(t).into_os_string())
+    let in_target = |folder: &str, file: &str| root.join("target").join(folder).join(file);
+    let programs: Vec<_> = (programs.iter())
+        .map(|p| in_target("board", p.file()).into_os_string())
         .collect();
+    announced_make(with, "board", &programs, say)?;
+    // The Makefile's own target includes what libraries of own modules need.
+    let mut targets = vec![OsString::from("base")];
+    targets.extend(models.iter().map(|m| in_target("messages", m).into_os_string()));
     announced_make(with, "messages", &targets, say)?;
     let folder = folder.canonicalize().context("the boards' folder")?;
     folder

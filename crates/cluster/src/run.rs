@@ -7,7 +7,7 @@ mod members;
 mod output;
 mod state;
 
-use crate::build::Built;
+use crate::build::{BoardProgram, Built};
 use crate::form::Form;
 use crate::job::{new_key, Counters, Job};
 use crate::model::Cluster;
@@ -206,17 +206,18 @@ impl Launch<'_> {
         let text = board_file::board_file(cluster, index, built, &self.job, &self.nodes)?;
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         let mut command = if let Some(http) = cluster.map.nodes[index].http {
-            let mut command = Command::new(&built.board_http);
+            let mut command = Command::new(built.boards.join(BoardProgram::Http.file()));
             command.args(["--net", "user", "--forward"]);
             command.args([http.to_string(), "--mac".to_owned(), mac(cluster, index)]);
             command.arg("--messages");
             command
         } else {
-            Command::new(match (self.job.tcp(first), self.job.udp(first)) {
-                (true, _) => &built.board_tcp,
-                (_, Some(_)) => &built.board_udp,
-                _ => &built.board,
-            })
+            let program = match (self.job.tcp(first), self.job.udp(first)) {
+                (true, _) => BoardProgram::Tcp,
+                (_, Some(_)) => BoardProgram::Udp,
+                _ => BoardProgram::Ethernet,
+            };
+            Command::new(built.boards.join(program.file()))
         };
         command
             .arg(&file)

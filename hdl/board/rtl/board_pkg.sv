@@ -22,11 +22,55 @@ package board_pkg;
   // The kernels' part of board memory, a gigabyte.
   localparam logic [31:0] KERNEL_BASE = 32'h4000_0000;
 
+  // A lookup in the table of functions (fn_table), by HTTP, and its reply.
+  typedef struct packed {
+    logic                   find_valid;
+    functions_pkg::name_t   find_name;
+    logic                   listing;     // the table does not change meanwhile
+    logic [functions_pkg::NUMBER_BITS-1:0] entry_of;
+    logic [functions_pkg::NUMBER_BITS-1:0] slot_of;
+    logic                   slot_word;
+  } lookup_t;
+
+  typedef struct packed {
+    logic                   find_ready;
+    logic                   found_valid;
+    logic                   found;
+    logic [functions_pkg::NUMBER_BITS-1:0] found_function;
+    functions_pkg::entry_t  entry;
+    logic                   slot_used;
+    logic [63:0]            slot_name;
+  } lookup_reply_t;
+
+  // A call of HTTP, to the function engine and back, with its session.
+  typedef struct packed {
+    logic          request_valid;
+    logic [15:0]   request_tag;
+    logic [functions_pkg::NUMBER_BITS-1:0] request_function;
+    fn_pkg::call_t request_call;
+    logic          finish_ready;
+  } http_call_t;
+
+  typedef struct packed {
+    logic            request_ready;
+    logic            grant;
+    logic [15:0]     grant_tag;
+    logic [7:0]      grant_region;
+    logic            finish_valid;
+    logic [15:0]     finish_tag;
+    logic [7:0]      finish_region;
+    fn_pkg::finish_t finish;
+  } http_call_reply_t;
+
   // Events, for measurements.
   typedef struct packed {
     logic busy;                 // a request over HTTP, or a packet of messages, is being processed
     logic host_busy;            // a descriptor of the host
     logic pause;                // there is no space for another frame of messages
+    logic owed;                 // messages over TCP: data is not acknowledged, or a station has not
+                                // connected
+    logic failed;               // and a session with this station has failed
+    logic [7:0] failed_station;
     logic call_requested;
     logic call_granted;
     logic call_ended;

@@ -18,8 +18,8 @@
 // keeps (tcp_rx); QUEUE, calls that can wait for a region, beyond which they wait in their
 // sessions; KERNEL_MEMORY, whether kernels have a port to board memory (region_memory); HOST_CALLS,
 // of the host at once, or 0 if it can only supply functions; SHORTEST, whether the scheduler has that policy
-// (fn_scheduler); MESSAGES, whether kernels can be ranks that exchange messages over raw Ethernet
-// (board_messages).
+// (fn_scheduler); HTTP, whether there is that door; MESSAGES, the network over which kernels exchange
+// messages, 0 for none (NETWORK of board_messages).
 module board_shell
   import axi_pkg::*;
   import board_pkg::*;
@@ -46,11 +46,10 @@ module board_shell
     parameter  int HOST_CALLS = REGIONS,
     parameter  bit SHORTEST = 1,
     parameter  bit KERNEL_MEMORY = 1,
-    parameter  bit MESSAGES = 0,
+    parameter  bit HTTP = 1,
+    parameter  int MESSAGES = 0,
     localparam int S = $clog2(SESSIONS),
-    localparam int R = $clog2(REGIONS),
-    localparam int RxP = net_pkg::position_bits(RX_RING_BITS),
-    localparam int TxP = net_pkg::position_bits(TX_RING_BITS)
+    localparam int R = $clog2(REGIONS)
 ) (
     input  logic        clk,
     input  logic        rst,
@@ -72,167 +71,6 @@ module board_shell
     output events_t          events
 );
 
-  // ---- sessions ----
-  opened_t opened;
-  received_t received;
-  session_change_t change;
-  progress_t progress, http_progress;
-  release_t released, http_release;
-  logic [31:0] rcv_next, snd_una;
-  logic [SESSIONS-1:0] dead, shut, working, mid_request, yields;
-  logic arrived, woken, look_ended, connect_done, http_rx_next;
-  logic [S-1:0] arrived_at, woken_at, rcv_of, una_of;
-  connect_result_t connect_result;
-  // The echo: a datagram is returned to its sender.
-  datagram_t datagram;
-  logic udp_valid, udp_ready;
-  beat_t udp_beat;
-
-  // The store as a client of the stack.
-  client_t store;
-  client_reply_t store_reply;
-
-  ring_write_t rx_write, tx_write, http_tx_write, fill_in;
-  ring_read_t rx_read, tx_read, http_rx_read;
-  logic [63:0] rx_read_data, tx_read_data;
-  net_counts_t counts;
-
-  // Frames of the stack, which share the port with those of messages.
-  logic  stack_valid, stack_ready, messages_busy, messages_pause;
-  beat_t stack;
-
-  net_stack #(
-      .SESSIONS(SESSIONS),
-      .RX_RING_BITS(RX_RING_BITS),
-      .TX_RING_BITS(TX_RING_BITS),
-      .MEMORY_LATENCY(MEMORY_LATENCY),
-      .MSS(MSS),
-      .ISLANDS(ISLANDS),
-      .ACTIVE_OPEN(STORE),
-      .UDP(UDP)
-  ) u_net (
-      .clk,
-      .rst,
-      .tick,
-      .own_mac(settings.own_mac),
-      .own_ip(settings.own_ip),
-      .listen_port(settings.listen_port),
-      .secret(settings.secret),
-      .rx_valid,
-      .rx,
-      .tx_valid(stack_valid),
-      .tx_ready(stack_ready),
-      .tx(stack),
-      .netmask(settings.netmask),
-      .gateway(settings.gateway),
-      .reserve(STORE && settings.store_ip != '0),
-      .udp_port(settings.udp_echo),
-      .udp_from(datagram),
-      .udp_rx_valid(udp_valid),
-      .udp_rx_ready(udp_ready),
-      .udp_rx(udp_beat),
-      .udp_to(datagram),
-      .udp_tx_valid(udp_valid),
-      .udp_tx_ready(udp_ready),
-      .udp_tx(udp_beat),
-      .opened,
-      .received,
-      .change,
-      .progress,
-      .released,
-      .working(working | (SESSIONS'(store.working) << store.session[S-1:0])),
-      .mid_request,
-      .yields,
-      .connect_valid(store.connect),
-      .connect_ip(settings.store_ip),
-      .connect_port(settings.store_port),
-      .connect_done,
-      .connect_result,
-      .rx_write,
-      .tx_read,
-      .tx_read_data,
-      .counts
-  );
-
-  net_numbers #(
-      .SESSIONS(SESSIONS)
-  ) u_numbers (
-      .clk,
-      .rst,
-      .rcv_notify(received.valid),
-      .rcv_at(received.session[S-1:0]),
-      .rcv_notify_next(received.next),
-      .rcv_notify_ended(received.ended),
-      .rcv_arrived(received.arrived),
-      .open(opened.valid),
-      .open_at(opened.session[S-1:0]),
-      .open_una(opened.una),
-      .notify(change.valid),
-      .notify_at(change.session[S-1:0]),
-      .notify_una(change.una),
-      .notify_dead(change.dead),
-      .notify_shut(change.shut),
-      .notify_wake(change.wake),
-      .rcv_of,
-      .rcv_next,
-      .rcv_ended(look_ended),
-      .una_of,
-      .snd_una,
-      .arrived,
-      .arrived_at,
-      .dead,
-      .shut,
-      .woken,
-      .woken_at,
-      .release_valid(http_release.valid),
-      .release_at(http_release.session[S-1:0])
-  );
-
-  // Two clients of the stack: HTTP, which does not wait, and the store, which does.
-  assign progress = http_progress.valid ? http_progress : store.progress;
-  assign released = http_release.valid ? http_release : store.released;
-  assign rx_read  = http_rx_read.valid ? http_rx_read : store.rx_read;
-  assign tx_write = http_tx_write.valid ? http_tx_write : store.tx_write;
-  assign store_reply = '{
-    connect_done:   connect_done,
-    connect_result: connect_result,
-    opened:         '{
-      valid:   opened.valid && opened.active,
-      active:  1'b1,
-      session: opened.session,
-      next:    opened.next,
-      una:     opened.una
-    },
-    received:       received,
-    change:         change,
-    progress_ready: !http_progress.valid,
-    release_ready:  !http_release.valid,
-    rx_may:         !http_rx_next,
-    rx_data:        rx_read_data,
-    tx_may:         !http_tx_write.valid
-  };
-
-  // ---- memory ----
-  logic fill_in_ready, fill_waits;
-  board_rings #(
-      .SESSIONS    (SESSIONS),
-      .RX_RING_BITS(RX_RING_BITS),
-      .TX_RING_BITS(TX_RING_BITS),
-      .LATENCY     (MEMORY_LATENCY)
-  ) u_rings (
-      .clk,
-      .rst,
-      .rx_write,
-      .fill      (fill_in),
-      .fill_ready(fill_in_ready),
-      .fill_waits,
-      .rx_read,
-      .rx_read_data,
-      .tx_write,
-      .tx_read,
-      .tx_read_data
-  );
-
   // ---- the host as a requester ----
   // An additional requester of regions, with tags of its own. Its requests have priority, because
   // their number is limited.
@@ -241,7 +79,7 @@ module board_shell
   table_changed_t table_changed;
   host_call_t host_call;
   host_call_reply_t host_call_reply;
-  logic change_ready, forget, http_busy, host_busy;
+  logic change_ready, forget, http_busy, host_busy, http_requested, http_ended;
   logic [NUMBER_BITS:0] forget_function;
   logic [REGIONS-1:0] host_on, host_kill, http_next;
   logic [S-1:0] http_next_tag[REGIONS];
@@ -250,13 +88,13 @@ module board_shell
   streams_out_t region_out[REGIONS], http_out[REGIONS];
 
   // ---- functions ----
-  logic find_valid, find_ready, found_valid, found, listing, slot_word, slot_used, table_ready, table_done, table_good;
-  name_t find_name;
-  logic [NUMBER_BITS-1:0] found_function, entry_of, slot_of, table_number;
-  entry_t entry, unused_found_entry;
-  logic [63:0] slot_name;
+  lookup_t lookup;
+  lookup_reply_t lookup_reply;
+  logic table_ready, table_done, table_good;
+  logic [NUMBER_BITS-1:0] table_number;
+  entry_t unused_found_entry;
 
-  assign change_ready = table_ready && !listing;
+  assign change_ready = table_ready && !lookup.listing;
   assign table_changed = '{valid: table_done, changed: table_good, number: table_number};
 
   fn_table #(
@@ -266,14 +104,14 @@ module board_shell
   ) u_table (
       .clk,
       .rst,
-      .find_valid,
-      .find_ready,
-      .find_name,
-      .found_valid,
-      .found,
-      .found_function,
+      .find_valid(lookup.find_valid),
+      .find_ready(lookup_reply.find_ready),
+      .find_name(lookup.find_name),
+      .found_valid(lookup_reply.found_valid),
+      .found(lookup_reply.found),
+      .found_function(lookup_reply.found_function),
       .found_entry (unused_found_entry),
-      .change_valid(table_change.valid && !listing),
+      .change_valid(table_change.valid && !lookup.listing),
       .change_ready(table_ready),
       .change_remove(table_change.remove),
       .change_name (table_change.name),
@@ -281,26 +119,22 @@ module board_shell
       .changed_valid(table_done),
       .changed     (table_good),
       .changed_function(table_number),
-      .entry_of,
-      .entry_there (entry),
-      .slot_of,
-      .slot_word,
-      .slot_used,
-      .slot_name
+      .entry_of(lookup.entry_of),
+      .entry_there (lookup_reply.entry),
+      .slot_of(lookup.slot_of),
+      .slot_word(lookup.slot_word),
+      .slot_used(lookup_reply.slot_used),
+      .slot_name(lookup_reply.slot_name)
   );
 
-  // Calls: of HTTP to the store, and from there and the host to the function engine.
+  // Calls: of HTTP and of the host to the function engine.
   // Of a call's tag: its session, or, with the upper bit, the host's engine.
   localparam int T = HOST_CALLS != 0 ? S + 1 : S;
   if (HOST_CALLS > SESSIONS) begin : g_refused
     $error("HOST_CALLS must be at most SESSIONS");
   end
-  logic request_valid, request_ready, finish_valid, finish_ready, finish_refused;
-  logic e_request_valid, e_request_ready, e_finish_valid, e_finish_ready;
-  logic [S-1:0] request_tag, e_request_tag, finish_tag;
-  logic [NUMBER_BITS-1:0] request_function, e_request_function;
-  call_t request_call, e_request_call;
-  fetch_result_t finish_fetch;
+  http_call_t http_call;
+  http_call_reply_t http_call_reply;
   finish_t finish;
   logic grant, asked_ready, ended_valid, ended_ready, grant_to_host, ended_of_host;
   logic [T-1:0] grant_tag, ended_tag;
@@ -317,13 +151,13 @@ module board_shell
   logic [31:0] region_loads[REGIONS];
   logic [63:0] region_busy[REGIONS];
   logic [31:0] region_image[REGIONS];
-  logic [31:0] unused_calls, unused_failures, unused_loads, unused_fetches, unused_fetch_failures;
+  logic [31:0] unused_calls, unused_failures, unused_loads;
   logic [47:0] unused_cycles;
 
   // Board memory is written by the host's copies, fetched images and kernels; and read by the host, for loads, and
   // by kernels.
   localparam int KERNELS = KERNEL_MEMORY ? REGIONS : 0;
-  localparam int WRITERS = (STORE ? 2 : 1) + KERNELS;
+  localparam int WRITERS = (HTTP && STORE ? 2 : 1) + KERNELS;
   localparam int READERS = KERNEL_MEMORY ? 2 + KERNELS : 1;
   axi_write_t writers[WRITERS];
   axi_write_reply_t writer_replies[WRITERS];
@@ -382,66 +216,6 @@ module board_shell
     end
   end
 
-  if (STORE) begin : g_store
-    image_store #(
-        .SESSIONS      (SESSIONS),
-        .RX_RING_BITS  (RX_RING_BITS),
-        .TX_RING_BITS  (TX_RING_BITS),
-        .MEMORY_LATENCY(MEMORY_LATENCY),
-        .SLOTS         (STORE_SLOTS),
-        .SLOT_BITS     (STORE_SLOT_BITS),
-        .PATH_BYTES    (64)
-    ) u_store (
-        .clk,
-        .rst,
-        .tick,
-        .server_ip      (settings.store_ip),
-        .server_port    (settings.store_port),
-        .path           (settings.store_path),
-        .base           (settings.store_base),
-        .change_taken   (table_change.valid && change_ready),
-        .change_name    (table_change.name),
-        .changed        (table_done && table_good),
-        .changed_function(table_number),
-        .request_valid,
-        .request_ready,
-        .request_tag,
-        .request_function,
-        .request_call,
-        .finish_valid,
-        .finish_ready,
-        .finish_tag,
-        .finish_refused,
-        .finish_fetch,
-        .e_request_valid,
-        .e_request_ready,
-        .e_request_tag,
-        .e_request_function,
-        .e_request_call,
-        .e_finish_valid,
-        .e_finish_ready,
-        .e_finish_tag    (ended_tag[S-1:0]),
-        .e_finish_refused(finish.load != LoadOk),
-        .axi_write      (writers[1]),
-        .axi_write_reply(writer_replies[1]),
-        .client         (store),
-        .reply          (store_reply),
-        .count_fetches  (unused_fetches),
-        .count_failures (unused_fetch_failures)
-    );
-  end else begin : g_no_store
-    logic unused_ports;
-    assign unused_ports = &{1'b0, store_reply};
-    assign store = '0;
-    assign request_ready = e_request_ready;
-    assign {e_request_valid, e_request_tag, e_request_function} = {request_valid, request_tag, request_function};
-    assign e_request_call = request_call;
-    assign e_finish_ready = finish_ready;
-    assign {finish_valid, finish_tag, finish_refused} = {e_finish_valid, ended_tag[S-1:0], finish.load != LoadOk};
-    assign finish_fetch = FetchOk;
-    assign {unused_fetches, unused_fetch_failures} = '0;
-  end
-
   fn_engine #(
       .REGIONS  (REGIONS),
       .QUEUE    (QUEUE),
@@ -456,11 +230,11 @@ module board_shell
       .scheduling,
       .forget,
       .forget_function,
-      .request_valid   (e_request_valid || host_call.request_valid),
+      .request_valid   (http_call.request_valid || host_call.request_valid),
       .request_ready   (asked_ready),
-      .request_tag     (host_call.request_valid ? T'(SESSIONS) | T'(host_call.request_engine) : T'(e_request_tag)),
-      .request_function(host_call.request_valid ? host_call.request_function[NUMBER_BITS:0] : {1'b0, e_request_function}),
-      .request_call    (host_call.request_valid ? host_call.request_call : e_request_call),
+      .request_tag     (host_call.request_valid ? T'(SESSIONS) | T'(host_call.request_engine) : T'(http_call.request_tag)),
+      .request_function(host_call.request_valid ? host_call.request_function[NUMBER_BITS:0] : {1'b0, http_call.request_function}),
+      .request_call    (host_call.request_valid ? host_call.request_call : http_call.request_call),
       .grant,
       .grant_region,
       .grant_tag,
@@ -499,9 +273,12 @@ module board_shell
     busy:           http_busy || messages_busy,
     host_busy:      host_busy,
     pause:          messages_pause,
-    call_requested: request_valid && request_ready,
+    owed:           messages_owed,
+    failed:         messages_failed,
+    failed_station: messages_station,
+    call_requested: http_requested,
     call_granted:   grant,
-    call_ended:     finish_valid && finish_ready
+    call_ended:     http_ended
   };
 
   // A call over HTTP reaches a kernel from OpenCL C only by a binding: the driver gives these kernels
@@ -560,9 +337,81 @@ module board_shell
     );
   end
 
+  // ---- HTTP ----
+  // Frames of the stack, which share the port with those of messages.
+  logic  stack_valid, stack_ready;
+  beat_t stack;
+
+  if (HTTP) begin : g_http
+    axi_write_t store_write;
+    axi_write_reply_t store_reply;
+    if (STORE) begin : g_store
+      assign writers[1] = store_write;
+      assign store_reply = writer_replies[1];
+    end else begin : g_no_store
+      logic unused_write;
+      assign unused_write = &{1'b0, store_write};
+      assign store_reply = '0;
+    end
+    board_http #(
+        .SESSIONS      (SESSIONS),
+        .REGIONS       (REGIONS),
+        .RX_RING_BITS  (RX_RING_BITS),
+        .TX_RING_BITS  (TX_RING_BITS),
+        .MEMORY_LATENCY(MEMORY_LATENCY),
+        .BODY_BYTES    (BODY_BYTES),
+        .MSS           (MSS),
+        .STORE         (STORE),
+        .STORE_SLOTS   (STORE_SLOTS),
+        .STORE_SLOT_BITS(STORE_SLOT_BITS),
+        .UDP           (UDP),
+        .ISLANDS       (ISLANDS),
+        .BINDINGS      (KERNEL_MEMORY)
+    ) u_http (
+        .clk,
+        .rst,
+        .tick,
+        .settings,
+        .rx_valid,
+        .rx,
+        .tx_valid       (stack_valid),
+        .tx_ready       (stack_ready),
+        .tx             (stack),
+        .lookup,
+        .lookup_reply,
+        .change_taken   (table_change.valid && change_ready),
+        .change_name    (table_change.name),
+        .changed        (table_changed),
+        .call           (http_call),
+        .call_reply     (http_call_reply),
+        .next_valid     (http_next),
+        .next_tag       (http_next_tag),
+        .region_in      (http_in),
+        .region_out     (http_out),
+        .axi_write      (store_write),
+        .axi_write_reply(store_reply),
+        .region_loads,
+        .region_busy,
+        .busy           (http_busy),
+        .requested      (http_requested),
+        .ended          (http_ended)
+    );
+  end else begin : g_no_http
+    logic unused_ports;
+    assign unused_ports = &{1'b0, lookup_reply, http_call_reply, http_next, stack_ready, settings};
+    assign {stack_valid, stack, lookup, http_call, http_busy, http_requested, http_ended} = '0;
+    for (genvar i = 0; i < REGIONS; i++) begin : g_region
+      logic unused_region;
+      assign unused_region = &{1'b0, http_out[i], http_next_tag[i]};
+      assign http_in[i] = '0;
+    end
+  end
+
   // ---- messages ----
-  place_t place;
-  if (MESSAGES) begin : g_messages
+  message_tables_t messages;
+  logic messages_busy, messages_pause, messages_owed, messages_failed;
+  logic [7:0] messages_station;
+  if (MESSAGES != 0) begin : g_messages
     packets_t kernels[REGIONS], replies[REGIONS];
     logic [REGIONS-1:0] off;
     for (genvar i = 0; i < REGIONS; i++) begin : g_port
@@ -571,12 +420,14 @@ module board_shell
       assign off[i] = kernel_in[i].rst || decouple[i];
     end
     board_messages #(
-        .REGIONS(REGIONS)
+        .REGIONS(REGIONS),
+        .NETWORK(MESSAGES)
     ) u_messages (
         .clk,
         .rst,
+        .tick,
         .own_mac(settings.own_mac),
-        .place,
+        .tables (messages),
         .rx_valid,
         .rx,
         .stack_valid,
@@ -593,19 +444,22 @@ module board_shell
         .kernel       (kernels),
         .kernel_reply (replies),
         .busy         (messages_busy),
-        .pause        (messages_pause)
+        .pause        (messages_pause),
+        .owed         (messages_owed),
+        .failed       (messages_failed),
+        .failed_station(messages_station)
     );
   end else begin : g_no_messages
     assign {tx_valid, tx} = {stack_valid, stack};
     assign stack_ready = tx_ready;
-    assign {messages_busy, messages_pause} = '0;
+    assign {messages_busy, messages_pause, messages_owed, messages_failed, messages_station} = '0;
     for (genvar i = 0; i < REGIONS; i++) begin : g_port
       logic unused_port;
       assign unused_port = &{1'b0, kernel_out[i].packets};
       assign kernel_in[i].packets = '0;
     end
-    logic unused_place;
-    assign unused_place = &{1'b0, place};
+    logic unused_messages;
+    assign unused_messages = &{1'b0, messages};
   end
 
   // ---- the host ----
@@ -635,9 +489,17 @@ module board_shell
 
   assign grant_to_host = HOST_CALLS != 0 && grant_tag[T-1];
   assign ended_of_host = HOST_CALLS != 0 && ended_tag[T-1];
-  assign ended_ready = ended_of_host ? host_call.finish_ready : e_finish_ready;
-  assign e_finish_valid = ended_valid && !ended_of_host;
-  assign e_request_ready = asked_ready && !host_call.request_valid;
+  assign ended_ready = ended_of_host ? host_call.finish_ready : http_call.finish_ready;
+  assign http_call_reply = '{
+    request_ready: asked_ready && !host_call.request_valid,
+    grant:         grant && !grant_to_host,
+    grant_tag:     16'(grant_tag[S-1:0]),
+    grant_region:  8'(grant_region),
+    finish_valid:  ended_valid && !ended_of_host,
+    finish_tag:    16'(ended_tag[S-1:0]),
+    finish_region: 8'(finish_region),
+    finish:        finish
+  };
   assign host_call_reply = '{
     request_ready: asked_ready,
     grant:         grant && grant_to_host,
@@ -681,109 +543,7 @@ module board_shell
       .region_kill     (host_kill),
       .region_in       (host_in_streams),
       .region_out      (region_out),
-      .place
-  );
-
-  // ---- HTTP ----
-  localparam int METRICS = 8 + 2 * REGIONS;
-  logic [63:0] metrics[METRICS];
-  logic [31:0] count_requests, count_errors;
-  logic [63:0] count_busy, cycles;  // 32 bits would wrap after 40 s
-
-  always_comb begin
-    count_busy = '0;
-    for (int i = 0; i < REGIONS; i++) count_busy += region_busy[i];
-    metrics[0] = 64'(count_requests);
-    metrics[1] = 64'(count_errors);
-    metrics[2] = count_busy;
-    metrics[3] = 64'(counts.opened);
-    metrics[4] = 64'(counts.open);
-    metrics[5] = 64'(counts.retransmitted);
-    metrics[6] = 64'(counts.reset);
-    metrics[7] = cycles;
-    for (int i = 0; i < REGIONS; i++) begin
-      metrics[8+i] = 64'(region_loads[i]);
-      metrics[8+REGIONS+i] = region_busy[i];
-    end
-  end
-
-  always_ff @(posedge clk) cycles <= rst ? '0 : cycles + 64'd1;
-
-  http_engine #(
-      .SESSIONS(SESSIONS),
-      .REGIONS(REGIONS),
-      .RX_RING_BITS(RX_RING_BITS),
-      .TX_RING_BITS(TX_RING_BITS),
-      .MEMORY_LATENCY(MEMORY_LATENCY),
-      .BODY_BYTES(BODY_BYTES),
-      .METRICS(METRICS),
-      .BINDINGS(KERNEL_MEMORY)
-  ) u_http (
-      .clk,
-      .rst,
-      .api_key(settings.api_key),
-      .opened,
-      .arrived,
-      .arrived_at,
-      .woken,
-      .woken_at,
-      .rcv_of,
-      .rcv_next(RxP'(rcv_next)),
-      .rcv_ended(look_ended),
-      .una_of,
-      .snd_una(TxP'(snd_una)),
-      .dead,
-      .shut,
-      .progress(http_progress),
-      .released(http_release),
-      .working,
-      .mid_request,
-      .yields,
-      .rx_next(http_rx_next),
-      .rx_read(http_rx_read),
-      .rx_read_data,
-      .tx_write(http_tx_write),
-      .fill(fill_in),
-      .fill_ready(fill_in_ready),
-      .fill_waits(fill_in.valid || fill_waits),
-      .find_valid,
-      .find_ready,
-      .find_name,
-      .found_valid,
-      .found,
-      .found_function,
-      .entry_of,
-      .entry,
-      .changed(table_done && table_good),
-      .listing,
-      .slot_of,
-      .slot_word,
-      .slot_used,
-      .slot_name,
-      .request_valid,
-      .request_ready,
-      .request_tag,
-      .request_function,
-      .request_call,
-      .grant(grant && !grant_to_host),
-      .grant_region,
-      .grant_tag(grant_tag[S-1:0]),
-      .next_valid(http_next),
-      .next_tag(http_next_tag),
-      .finish_valid,
-      .finish_ready,
-      .finish_tag,
-      .finish_region,
-      .finish_killed(finish.killed),
-      .finish_code(finish.code),
-      .finish_refused,
-      .finish_fetch,
-      .region_in(http_in),
-      .region_out(http_out),
-      .metrics,
-      .count_requests,
-      .count_errors,
-      .busy(http_busy)
+      .messages
   );
 
 endmodule

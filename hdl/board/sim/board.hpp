@@ -46,7 +46,8 @@ enum class Policy : uint8_t { Fifo, Affinity, Shortest };
 // The host port's registers (hdl/host/README.md).
 enum class Register : uint8_t {
   Magic, Version, Shell, Sizes, Image, Cycles, CyclesUp, Decouple, Policy, LoadCost, PostLow, PostHigh, Ended, Forget,
-  Change, Abort, Name = 16, Entry = 20, Loads = 32, Busy = 48, Held = 16, Place = 32
+  Change, Abort, Name = 16, Entry = 20, Loads = 32, Busy = 48, Held = 16,
+  Address = 32, AddressUp, Ip, Put, Station, OwnIp, OwnStation, Secret, SecretUp, Key
 };
 
 // The host's memory for the board. False: the address is not mapped.
@@ -94,6 +95,7 @@ class Board {
   // A region's kernel exchanges messages, and has had an edge: its inputs and outputs before it, and
   // its outputs after it.
   std::function<void(size_t region, const region_in&, const region_out& before, const region_out& after)> on_rank;
+  bool hold = false;  // no frame leaves
   // Whether descriptors in progress are those of ranks alone, which wait.
   bool ranks_wait = false;
 
@@ -239,9 +241,34 @@ class Board {
   unsigned dropped() const { return top_->rx_dropped; }
 
   bool idle() const { return in_.empty() && messages_in_.empty() && gap_ == 0 && out_.empty() && !top_->busy && (!top_->host_busy || ranks_wait); }
-  // Where a rank is: a region, or another station's address.
-  void place_rank(unsigned rank, unsigned region) { place(rank, region, 0); }
-  void place_rank_at(unsigned rank, uint64_t address) { place(rank, kNetwork, address); }
+
+  // The message door's tables (hdl/host/README.md): the board's own address, station and port;
+  void address_messages(uint32_t ip, unsigned station, uint16_t port) {
+    write_register(Register::OwnIp, ip);
+    write_register(Register::OwnStation, station | static_cast<uint32_t>(port) << 16);
+  }
+  // the secret of TCP, and the job's key;
+  void secure_messages(uint64_t secret, const uint32_t (&key)[4]) {
+    put(Register::Secret, 0, {static_cast<uint32_t>(secret), static_cast<uint32_t>(secret >> 32)});
+    put(Register::Key, 0, {key[0], key[1], key[2], key[3]});
+  }
+  // where a rank is: in a region, or at another station;
+  void place_rank(unsigned rank, unsigned region) { write_register(Register::Put, rank | region << 8); }
+  void place_rank_at(unsigned rank, unsigned station, uint64_t address, uint32_t ip) {
+    put(Register::Address, 0, {static_cast<uint32_t>(address), static_cast<uint32_t>(address >> 32), ip});
+    write_register(Register::Put, rank | kNetwork << 8 | station << 16);
+  }
+  // no rank;
+  void place_none(unsigned rank) { write_register(Register::Put, rank | kNone << 8); }
+  // a station of TCP: 1, this board connects to it, 2, it connects.
+  void place_station(unsigned station, unsigned role, uint32_t ip) {
+    write_register(Register::Ip, ip);
+    write_register(Register::Station, station | role << 8);
+  }
+  bool owes() const { return top_->owed; }
+  // A station whose session has failed.
+  std::optional<int> failed_station() const { return failed_station_; }
+  uint64_t own_mac() const { return top_->own_mac; }
   size_t waiting() const { return in_.size(); }
 
   // A millisecond of the network's time has passed.
@@ -260,10 +287,13 @@ class Board {
     serve_host();
     // The edge of the kernels is the shell's: each side reads the other's outputs from before it.
     [[maybe_unused]] unsigned packet_valid = 0, packet_last = 0, packet_ready = 0;
-    unsigned done = 0, code = 0, ready = 0, valid = 0, last = 0, arvalid = 0, awvalid = 0, wvalid = 0;
+    unsigned awake = 0, done = 0, code = 0, ready = 0, valid = 0, last = 0, arvalid = 0, awvalid = 0, wvalid = 0;
     for (size_t r = 0; r < kRegions; r++) {
       const bool rst = top_->k_rst >> r & 1, start = top_->k_start >> r & 1, loading = top_->decouple >> r & 1;
-      const region_out& out = regions_[r].rests(rst, start, loading, packet_for(r)) ? regions_[r].shown() : tick(r, loading);
+      // The model keeps the outputs of a region that rests.
+      if (regions_[r].rests(rst, start, loading, packet_for(r))) continue;
+      awake |= 1u << r;
+      const region_out& out = tick(r, loading);
 #ifdef BOARD_MESSAGES
       packet_valid |= static_cast<unsigned>(out.packet_valid) << r;
       packet_last |= static_cast<unsigned>(out.packet_last) << r;
@@ -292,6 +322,7 @@ class Board {
     top_->k_arvalid = static_cast<std::decay_t<decltype(top_->k_arvalid)>>(arvalid);
     top_->k_awvalid = static_cast<std::decay_t<decltype(top_->k_awvalid)>>(awvalid);
     top_->k_wvalid = static_cast<std::decay_t<decltype(top_->k_wvalid)>>(wvalid);
+    top_->k_awake = static_cast<std::decay_t<decltype(top_->k_awake)>>(awake);
     top_->k_done = static_cast<std::decay_t<decltype(top_->k_done)>>(done);
     top_->k_code = static_cast<std::decay_t<decltype(top_->k_code)>>(code);
     top_->k_s_ready = static_cast<std::decay_t<decltype(top_->k_s_ready)>>(ready);
@@ -334,9 +365,9 @@ class Board {
   }
 #else
   void serve_line() {
-    if (!ready_) line_busy_--;
+    if (!ready_) line_busy_ -= line_busy_ > 0;
     else if (top_->tx_valid && !top_->rst) take();
-    top_->tx_ready = ready_ = line_busy_ == 0;
+    top_->tx_ready = ready_ = line_busy_ == 0 && !hold;
     drive();
   }
 #endif
@@ -386,12 +417,7 @@ class Board {
     return out;
   }
 
-  static constexpr unsigned kNetwork = 16;
-  void place(unsigned rank, unsigned port, uint64_t address) {
-    write_register(Register::Place, static_cast<uint32_t>(address));
-    write_register(Register::Place, static_cast<uint32_t>(address >> 32), 1);
-    write_register(Register::Place, rank | port << 8, 2);
-  }
+  static constexpr unsigned kNetwork = 16, kNone = 31;
 
   region_in into_region(size_t r) const {
     region_in in;
@@ -431,6 +457,7 @@ class Board {
     if (top_->call_requested) steps.requested = cycles;
     if (top_->call_granted) steps.granted = cycles;
     if (top_->call_ended) steps.ended = cycles;
+    if (top_->failed) failed_station_ = top_->failed_station;
     if (top_->icap_valid) {
       if (!configuring_) steps.configured_from = cycles;
       configuring_ = true;
@@ -553,6 +580,7 @@ class Board {
   };
   std::deque<HostRead> reads_;
   std::deque<Frame> in_, messages_in_;
+  std::optional<int> failed_station_;
   bool message_ = false;  // the frame on the line is one of messages
   size_t at_ = 0;
   int gap_ = 0;

@@ -30,7 +30,8 @@ module board_model
     parameter  int ISLANDS = 4,
     parameter  int QUEUE = 16,
     parameter  bit KERNEL_MEMORY = 1,
-    parameter  bit MESSAGES = 0,
+    parameter  bit HTTP = 1,
+    parameter  int MESSAGES = 0,
     localparam int R = $clog2(REGIONS)
 ) (
     input  logic        port_clk,
@@ -49,6 +50,9 @@ module board_model
     output logic        busy,
     output logic        host_busy,
     output logic        pause,
+    output logic        owed,
+    output logic        failed,
+    output logic [7:0]  failed_station,
     input  logic [31:0] store_ip,
     input  logic [15:0] store_port,
     input  logic [511:0] store_path,
@@ -77,6 +81,7 @@ module board_model
     input  logic [ 7:0]        k_m_keep  [REGIONS],
     input  logic [REGIONS-1:0] k_m_last,
 `include "kernel_memory_ports.svh"
+    input  logic [REGIONS-1:0] k_awake,   // its outputs may have changed
     // Packets of messages, from the kernels and to them.
     input  logic [REGIONS-1:0] k_out_valid,
     output logic [REGIONS-1:0] k_out_ready,
@@ -142,7 +147,7 @@ module board_model
   localparam logic [7:0] LineLength = 8'd15;  // of a kernel's bursts (memory_cache)
 
   for (genvar i = 0; i < REGIONS; i++) begin : g_kernel
-    always_ff @(posedge clk) begin
+    always_ff @(posedge clk) if (k_awake[i]) begin
       kernel_out[i].done <= k_done[i];
       kernel_out[i].code <= k_code[2*i+:2];
       kernel_out[i].streams <= '{
@@ -197,7 +202,7 @@ module board_model
   assign {dma_write_data, dma_write_keep} = {host_out.dma_write_data, host_out.dma_write_keep};
   assign {icap_valid, swap, swap_kernel} = {configuration.valid, configuration.swap, configuration.swap_kernel};
   assign swap_region = configuration.region[R-1:0];
-  assign {busy, host_busy, pause, call_requested, call_granted, call_ended} = events;
+  assign {busy, host_busy, pause, owed, failed, failed_station, call_requested, call_granted, call_ended} = events;
 
   if (PORT == 32) begin : g_port32
     // Its own inputs are already registered.
@@ -262,6 +267,7 @@ module board_model
       .SHORTEST      (SHORTEST),
       .QUEUE         (QUEUE),
       .KERNEL_MEMORY (KERNEL_MEMORY),
+      .HTTP          (HTTP),
       .MESSAGES      (MESSAGES)
   ) u_shell (
       .clk,

@@ -148,6 +148,8 @@ class RegionLogic {
       return out_;
     }
     if (!kernel_) {
+      was_reset_ = in.rst;
+      if (awake_ > 0) awake_--;
       out_ = {};
       return out_;
     }

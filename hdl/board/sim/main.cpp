@@ -340,7 +340,7 @@ int main(int argc, char** argv) {
 #ifdef BOARD_MESSAGES
   std::unique_ptr<MessageDoor> door;
   try {
-    if (!messages.empty()) door = std::make_unique<MessageDoor>(board, *host, messages, mac);
+    if (!messages.empty()) door = std::make_unique<MessageDoor>(board, *host, messages);
   } catch (const std::runtime_error& error) {
     die(error.what());
   }
@@ -358,6 +358,13 @@ int main(int argc, char** argv) {
       to_network.send(frame, now);
     }
   };
+#ifdef BOARD_MESSAGES
+  try {
+    if (door) door->start();
+  } catch (const std::runtime_error& error) {
+    die(error.what());
+  }
+#endif
   if (network) fprintf(stderr, "board on port %u of this host: %zu regions, %d functions\n", network->listening(), Board::kRegions, count);
   else fprintf(stderr, "board %s port %u on %s: %zu regions, %d functions\n", ip_text.c_str(), port, tap.c_str(), Board::kRegions, count);
 
@@ -417,7 +424,7 @@ int main(int argc, char** argv) {
     if (host) host->wait_for(waits);
 #ifdef BOARD_MESSAGES
     if (door) {
-      door->rest();
+      if (door->rests()) door->note();
       door->wait_for(waits);
       waits.push_back({0, POLLIN, 0});
     }

@@ -1,9 +1,26 @@
 // The message door of the live board: kernels of a job in its regions (hdl/messages/sim/ranks.hpp),
-// and the wire to the job's other stations. A file has the configuration, as for the board of
-// messages alone (hdl/messages/sim/board.cpp): the descriptors that it names come from
-// `baltra cluster run`.
+// and the wire to the job's other stations. `baltra cluster run` writes a file with the
+// configuration, and passes the descriptors that it names:
+//
+//   address MAC                        this board's address
+//   ranks N                            in the cluster
+//   kernel RANK REGION LIBRARY [IMAGE]  a kernel of this board: its library, and its program if it is a processor
+//   memory RANK BYTES                  a kernel's off-chip memory, a multiple of 64 bytes, up to 256 MB
+//   probe RANK out|in|both FILE        captures these streams of a kernel to a file
+//   peer RANK MAC SOCKET IP|- [board]  a rank of another station, on a board; raw Ethernet (-) or UDP
+//   udp IP                             this board's address for UDP
+//   tcp IP STATION PORT                this board as a station of TCP; the port is common to all
+//   station N ROLE IP [MAC SOCKET]     1: this board connects to it, 2: it connects; destination of a board's frames
+//   peer RANK STATION                  with TCP: a rank of another station
+//   fault KIND N                       lose, repeat or swap the Nth numbered frame, or vanish at it; loss: N percent of them
+//
+// HUM_WIRE is the descriptor of its socket, HUM_SEGMENT that of the counters that the launcher reads;
+// with TCP, HUM_KEY is the job's key and HUM_LISTEN the descriptor of the socket to which processes
+// connect. The output of kernels has the rank and a colon before each line, "RANK ended CODE" when a
+// kernel has ended. The board ends at the end of its input.
 //
 // A rank is a run in a region like any other: its image is loaded, and the host port starts it.
+// Compiled with BOARD_TCP or BOARD_UDP for these networks, otherwise raw Ethernet.
 #pragma once
 #include <fstream>
 #include <sstream>
@@ -12,18 +29,24 @@
 #include <utility>
 #include <vector>
 
+#ifdef BOARD_TCP
+#include "../../messages/sim/tcp.hpp"
+#else
 #include "../../messages/sim/ethernet.hpp"
+#endif
 #include "../../messages/sim/ranks.hpp"
 #include "board.hpp"
 #include "host_port.hpp"
 
 class MessageDoor {
  public:
-  // Starts the ranks. Throws std::runtime_error with the file's line.
-  MessageDoor(Board& board, HostPort& host, const std::string& path, uint64_t own_mac) : board_(board), host_(host) {
+  // Cycles that are run after the last activity.
+  static constexpr int kAfterglow = 2 * Network::kIdle;
+
+  // Throws std::runtime_error with the file's line.
+  MessageDoor(Board& board, HostPort& host, const std::string& path) : board_(board), host_(host), at_(Board::kRegions), begun_(Board::kRegions) {
     network_.trace.cycles = &board_.cycles;
-    read(path, own_mac);
-    at_.assign(Board::kRegions, nullptr);
+    read(path);
     for (Rank& rank : ranks_.all) {
       if (at_[rank.port] != nullptr) throw std::runtime_error(path + ": region " + std::to_string(rank.port) + " has two kernels");
       at_[rank.port] = &rank;
@@ -34,24 +57,38 @@ class MessageDoor {
       if (in.start) begun_[region] = 1;
       rank->observe(board_.cycles, in, before, after);
     };
-    for (Rank& rank : ranks_.all) start(rank);
-    // Packets for a rank before its run would be discarded: the table comes last.
+  }
+  // Starts the ranks; frames may leave the board from here on.
+  void start() {
+    // Packets for a rank wait for its run (region_packets).
+    for (unsigned rank = 0; rank < 256; rank++) board_.place_none(rank);
     for (const Rank& rank : ranks_.all) board_.place_rank(static_cast<unsigned>(rank.rank), rank.port);
-    for (const auto& [rank, address] : network_.addresses()) board_.place_rank_at(static_cast<unsigned>(rank), address);
+    network_.configure(board_);
     // The bridges clear their tables after reset.
     for (int i = 0; i < kSweep; i++) board_.step();
+    for (Rank& rank : ranks_.all) start(rank);
   }
+
   ~MessageDoor() { board_.on_rank = nullptr; }
   MessageDoor(const MessageDoor&) = delete;
   MessageDoor& operator=(const MessageDoor&) = delete;
 
+  // The address in a configuration file.
+  static uint64_t address(const std::string& path) {
+    std::ifstream file(path);
+    std::string what, text;
+    if (!(file >> what >> text) || what != "address") throw std::runtime_error(path + ": does not begin with an address");
+    return parse_mac(text);
+  }
+
   // A frame that left the board; false: it is not one of messages.
   bool take(const Frame& frame) {
-    if (frame.size() < kHead || frame[12] != kType >> 8 || frame[13] != (kType & 0xff)) return false;
+    if (!Network::is_message(frame)) return false;
     network_.trace.out(frame);
     network_.departed(frame);
     network_.out.push_back(frame);
-    network_.flush();
+    sent_ = network_.flush();  // at once, so that a waiting receiver needs no further cycles
+    board_.hold = network_.out.size() >= Wire::kQueue;
     return true;
   }
 
@@ -63,24 +100,27 @@ class MessageDoor {
       did = true;
     }
     sent_ = network_.flush();
+    board_.hold = network_.out.size() >= Wire::kQueue;
+    did |= network_.pass(board_);
     board_.ranks_wait = ranks_.all_wait() && host_.has_only_ranks();
     return did || !ranks_.all_wait();
   }
 
-  // Before the board waits for its sockets.
-  void rest() {
-    if (sent_ && ranks_.all_wait()) ranks_.note(network_.out_of, network_.in_for);
-  }
+  bool all_wait() const { return ranks_.all_wait(); }
+  // Only a slow receiver can delay this.
+  bool has_sent() const { return sent_; }
+  // Nothing is to be done before a frame arrives: a session with retransmissions in progress has not
+  // ended.
+  bool rests() const { return sent_ && !network_.timed(); }
+  void note() { ranks_.note(network_.out_of, network_.in_for); }
   void wait_for(std::vector<pollfd>& waits) const {
     for (const pollfd& one : network_.waits()) waits.push_back(one);
   }
 
  private:
-  static constexpr size_t kHead = 24;
-  static constexpr unsigned kType = 0x7400;
   static constexpr int kSweep = 4200, kStartMost = 2000000;
 
-  void read(const std::string& path, uint64_t own_mac) {
+  void read(const std::string& path) {
     std::ifstream file(path);
     if (!file) throw std::runtime_error(path + ": cannot be read");
     std::string line, what, text;
@@ -88,7 +128,7 @@ class MessageDoor {
       std::istringstream words(line);
       if (!(words >> what)) continue;
       const auto is_valid = [&] {
-        if (what == "address") return words >> text && parse_mac(text) == own_mac;
+        if (what == "address") return words >> text && parse_mac(text) == board_.own_mac();
         if (what == "fault") {
           uint64_t at = 0;
           return words >> text >> at && network_.fault(text, at);
@@ -100,7 +140,6 @@ class MessageDoor {
   }
 
   void start(Rank& rank) {
-    begun_.resize(Board::kRegions);
     board_.probes[rank.port] = rank.probe;
     host_.start_rank(rank.api, rank.port, static_cast<uint32_t>(rank.rank), ranks_.ranks, rank.memory_bytes, rank.program);
     for (int i = 0; !begun_[rank.port]; i++) {
@@ -115,7 +154,7 @@ class MessageDoor {
   HostPort& host_;
   Ranks ranks_;
   Network network_;
-  std::vector<Rank*> at_;      // by region
+  std::vector<Rank*> at_;       // by region
   std::vector<uint8_t> begun_;
   bool sent_ = true;
 };

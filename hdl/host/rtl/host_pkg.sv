@@ -50,13 +50,23 @@ package host_pkg;
     logic [7:0]  status;
   } report_t;
 
-  // A line of the message door's table: where a rank is.
+  // The message door's tables and own addresses, as the host writes them (host_registers).
   typedef struct packed {
-    logic        valid;
-    logic [7:0]  rank;
-    logic [4:0]  port;     // the region; 16: on another station
-    logic [47:0] address;  // that station's hardware address
-  } place_t;
+    logic         put;          // a rank: where it is
+    logic [7:0]   rank;
+    logic [4:0]   port;         // its region; 16: on another station
+    logic [7:0]   at;           // that station, with TCP
+    logic [47:0]  address;      // its hardware address, without TCP
+    logic [31:0]  ip;           // its IPv4 address, with UDP; that of `station`, with TCP
+    logic         station_put;  // a station, with TCP (msg_tcp)
+    logic [7:0]   station;
+    logic [1:0]   role;
+    logic [31:0]  own_ip;       // the board's address for messages over UDP and TCP
+    logic [7:0]   own_station;
+    logic [15:0]  tcp_port;
+    logic [63:0]  secret;       // of the SYN cookies
+    logic [127:0] job_key;
+  } message_tables_t;
 
   // The host port: register accesses and the bus's side of DMA, and the board's side.
   typedef struct packed {

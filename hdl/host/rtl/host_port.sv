@@ -51,8 +51,8 @@ module host_port
     output logic [REGIONS-1:0] region_kill,
     output streams_in_t  region_in[REGIONS],
     input  streams_out_t region_out[REGIONS],
-    // The table of ranks.
-    output place_t       place
+    // The message door.
+    output message_tables_t messages
 );
 
   localparam int Engines = CALLS + 1;  // the first one carries out copies
@@ -121,7 +121,7 @@ module host_port
       .abort_valid,
       .abort_address,
       .ended    (host_out.ended),
-      .place,
+      .messages,
       .decouple,
       .region_loads,
       .region_busy,
@@ -311,21 +311,33 @@ module host_port
   };
 
   // ---- the regions ----
+  // An engine has at most one, and a region at most one engine: by number, so that the wide streams
+  // are chosen once.
+  localparam int RegionBits = REGIONS > 1 ? $clog2(REGIONS) : 1;
+  localparam int EngineBits = $clog2(Engines + 1);
+  logic [RegionBits-1:0] region_of[Engines];
+  logic [EngineBits-1:0] engine_of[REGIONS];
+
   always_comb begin
     region_on   = '0;
     region_kill = '0;
-    for (int r = 0; r < REGIONS; r++) region_in[r] = '0;
+    for (int r = 0; r < REGIONS; r++) engine_of[r] = '0;
     for (int e = 0; e < Engines; e++) begin
-      engine_out[e] = '0;
+      region_of[e] = '0;
       for (int r = 0; r < REGIONS; r++) begin
         if (e != 0 && on[e][r]) begin
           region_on[r]   = 1'b1;
           region_kill[r] = kill[e];
-          region_in[r]   = region_in[r] | engine_in[e];
-          engine_out[e]  = engine_out[e] | region_out[r];
+          engine_of[r]   = engine_of[r] | EngineBits'(e);
+          region_of[e]   = region_of[e] | RegionBits'(r);
         end
       end
     end
+  end
+
+  always_comb begin
+    for (int r = 0; r < REGIONS; r++) region_in[r] = region_on[r] ? engine_in[engine_of[r]] : '0;
+    for (int e = 0; e < Engines; e++) engine_out[e] = e != 0 && on[e] != '0 ? region_out[region_of[e]] : '0;
   end
 
   for (genvar r = 0; r < REGIONS; r++) begin : g_region

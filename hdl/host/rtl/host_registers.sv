@@ -50,8 +50,8 @@ module host_registers
     output logic        abort_valid,
     output logic [31:0] abort_address,
     input  logic        ended,
-    // The table of ranks (board_messages).
-    output place_t      place,
+    // The message door (board_messages).
+    output message_tables_t messages,
     // The regions.
     input  logic [REGIONS-1:0] decouple,
     input  logic [31:0] region_loads[REGIONS],
@@ -62,6 +62,11 @@ module host_registers
   localparam logic [31:0] Magic = 32'h5048_4C42;  // "BLHP" in memory
   localparam logic [31:0] Version = 32'd1;
   localparam int EntryWords = $bits(entry_t) / 32;
+  // Written, where AtLoads is read: the hardware address, 2 words; the IPv4 address; a rank, its port
+  // from bit 8 on, its station from bit 16 on, which enters the line; a station, its role from bit 8
+  // on, which enters it; the own IPv4 address; the own station, the port from bit 16 on; the secret, 2
+  // words; the job's key, 4 words.
+  localparam logic [5:0] AtMessages = 6'd32, AtPut = 6'd35, AtStation = 6'd36;
 
   typedef enum logic [5:0] {
     AtMagic    = 6'd0,
@@ -85,9 +90,7 @@ module host_registers
     AtAbort    = 6'd15,  // the lower half of a call's descriptor
     AtName     = 6'd16,  // 4 words; reading: of each region the checksum of its image's header
     AtEntry    = 6'd20,  // 11 words
-    AtLoads    = 6'd32,  // of each region, up to 16; writing 32 to 34: a line of the table of ranks:
-                         // the lower half of a hardware address; its upper half; the rank, its port
-                         // from bit 8 on, which enters the line
+    AtLoads    = 6'd32,  // of each region, up to 16; writing 32 to 45: the message door (AtMessages)
     AtBusy     = 6'd48
   } at_t;
 
@@ -143,7 +146,8 @@ module host_registers
       load_cost    <= 32'd65536;
       post_valid   <= 1'b0;
       forget       <= 1'b0;
-      place.valid  <= 1'b0;
+      messages.put <= 1'b0;
+      messages.station_put <= 1'b0;
       abort_valid  <= 1'b0;
       change_valid <= 1'b0;
       changing     <= 1'b0;
@@ -151,7 +155,8 @@ module host_registers
       cycles <= cycles + 1'b1;
       if (ended) count_ended <= count_ended + 1'b1;
       forget <= write && address == AtForget;
-      place.valid <= write && address == AtLoads + 6'd2;
+      messages.put <= write && address == AtPut;
+      messages.station_put <= write && address == AtStation;
       abort_valid <= write && address == AtAbort;
       if (post_ready) post_valid <= 1'b0;
       if (change_ready) change_valid <= 1'b0;
@@ -184,9 +189,22 @@ module host_registers
       if (address == AtPostHigh) post_address[63:32] <= data;
       if (address == AtForget) forget_program <= data[NUMBER_BITS-1:0];
       if (address == AtAbort) abort_address <= data;
-      if (address == AtLoads) place.address[31:0] <= data;
-      if (address == AtLoads + 6'd1) place.address[47:32] <= data[15:0];
-      if (address == AtLoads + 6'd2) {place.port, place.rank} <= data[12:0];
+      case (address)
+        AtMessages:          messages.address[31:0] <= data;
+        AtMessages + 6'd1:   messages.address[47:32] <= data[15:0];
+        AtMessages + 6'd2:   messages.ip <= data;
+        AtPut:               {messages.at, messages.port, messages.rank} <= {data[23:16], data[12:0]};
+        AtStation:           {messages.role, messages.station} <= data[9:0];
+        AtMessages + 6'd5:   messages.own_ip <= data;
+        AtMessages + 6'd6:   {messages.tcp_port, messages.own_station} <= {data[31:16], data[7:0]};
+        AtMessages + 6'd7:   messages.secret[31:0] <= data;
+        AtMessages + 6'd8:   messages.secret[63:32] <= data;
+        AtMessages + 6'd9:   messages.job_key[31:0] <= data;
+        AtMessages + 6'd10:  messages.job_key[63:32] <= data;
+        AtMessages + 6'd11:  messages.job_key[95:64] <= data;
+        AtMessages + 6'd12:  messages.job_key[127:96] <= data;
+        default: ;
+      endcase
       // Data of a pending change of the table does not change.
       if (!changing) begin
         if (address == AtChange) begin

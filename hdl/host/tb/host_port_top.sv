@@ -120,12 +120,12 @@ module host_port_top
     };
   end
 
-  place_t unused_place;
+  message_tables_t unused_messages;
   host_port #(
       .CALLS(3)
   ) u_port (
       .changed(table_changed),
-      .place  (unused_place),
+      .messages(unused_messages),
       .*
   );
 

@@ -1,17 +1,18 @@
-// The frames of raw Ethernet messages among those that a MAC receives, for msg_eth_rx.
+// The frames of messages among those that a MAC receives, for msg_eth_rx: those of their Ethernet type.
 //
 // A MAC cannot wait: frames of messages are stored, and one for which there is no space is dropped
 // whole and counted; its packet is then missing like one that the network has lost. Other frames are
 // ignored.
 //
 // Parameters: DEPTH, beats that are stored, a power of two above FRAME; FRAME, beats of the longest
-// frame. Latency: 4 cycles from the second beat.
+// frame; TYPE, the frames' Ethernet type. Latency: 4 cycles from the second beat.
 module msg_frames
   import hum_envelope_pkg::*;
   import msg_pkg::*;
 #(
     parameter int DEPTH = 1024,
-    parameter int FRAME = 192
+    parameter int FRAME = 192,
+    parameter logic [15:0] TYPE = hum_envelope_pkg::LimitEthertype
 ) (
     input  logic           clk,
     input  logic           rst,
@@ -40,7 +41,7 @@ module msg_frames
   assign pause = !room;
 
   // A beat is stored when the next one has arrived, or at once if it is the last.
-  assign is_message = rx.data[47:32] == {LimitEthertype[7:0], LimitEthertype[15:8]};
+  assign is_message = rx.data[47:32] == {TYPE[7:0], TYPE[15:8]};
   assign put        = held_valid && (held.last || (rx_valid && (state == Keep || (state == Second && is_message && room))));
   assign entry.last = held.last || left == 8'd1;
   for (genvar i = 0; i < 8; i++) begin : g_byte
@@ -75,7 +76,7 @@ module msg_frames
       endcase
     end
     if (rst) begin
-      state      <= Ignore;
+      state      <= First;
       held_valid <= 1'b0;
       dropped    <= '0;
     end

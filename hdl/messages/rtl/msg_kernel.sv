@@ -14,20 +14,10 @@ module msg_kernel
     parameter int MEMORY = 0
 ) (
 `include "msg_load_ports.svh"
-    output logic        text_valid,
-    output logic [7:0]  text,
     output logic        ended,
     output logic [7:0]  code,
-    output logic        still,      // no state changes until a packet arrives
-    output logic [47:0] waits,      // the packets for which it waits: see region_abi.h
-    input  logic [31:0] now,        // the board's clock
-    input  logic [1:0]  probe,      // captured streams: to the router, from the router
-    output logic        note_valid,
-    output logic        note_gap,
-    output logic [31:0] note_at,
-    output logic [7:0]  note_flags, // see region_abi.h
-    output logic [63:0] note_out,
-    output logic [63:0] note_in,
+`include "msg_observed_ports.svh"
+    ,
     input  logic [31:0] memory_address,  // see msg_memory_ports.svh
     input  logic [28:0] memory_bytes,
 `include "msg_word_ports.svh"

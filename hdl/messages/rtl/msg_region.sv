@@ -23,6 +23,8 @@ module msg_region #(
     output logic [1:0]  code,
 `include "msg_region_ports.svh"
     ,
+`include "msg_observed_ports.svh"
+    ,
 `include "msg_axi_ports.svh"
 );
 

@@ -1,5 +1,5 @@
     // Ports of a kernel that exchanges messages, beside those of every kernel: packets to and from
-    // the board's router, and what a simulation observes (region_abi.h).
+    // the board's router.
     output logic        packet_out_valid,
     input  logic        packet_out_ready,
     output logic        packet_out_last,
@@ -7,16 +7,4 @@
     input  logic        packet_in_valid,
     output logic        packet_in_ready,
     input  logic        packet_in_last,
-    input  logic [63:0] packet_in,
-    output logic        text_valid,
-    output logic [7:0]  text,
-    output logic        still,
-    output logic [47:0] waits,
-    input  logic [31:0] now,
-    input  logic [1:0]  probe,
-    output logic        note_valid,
-    output logic        note_gap,
-    output logic [31:0] note_at,
-    output logic [7:0]  note_flags,
-    output logic [63:0] note_out,
-    output logic [63:0] note_in
+    input  logic [63:0] packet_in

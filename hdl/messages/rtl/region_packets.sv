@@ -5,7 +5,8 @@
 // their envelope is replaced, a packet ends with the bytes that its envelope announces (the rest is
 // discarded, what is missing is zeros), and one that announces too many is discarded. From `off`
 // (reset, reconfiguration, a killed run) until the next `start` the kernel's packets are ignored, and
-// packets for it are discarded. After the end of a run its engines still exchange packets.
+// packets for it are discarded, except before the first `start` after `put`: then they wait, as the
+// ranks of a job start one after another. After the end of a run its engines still exchange packets.
 //
 // Latency: 1 cycle to the router, none from it. Throughput: 1 beat per cycle.
 module region_packets
@@ -13,12 +14,7 @@ module region_packets
   import hum_envelope_pkg::*;
   import msg_pkg::*;
 (
-    input  logic       clk,
-    input  logic       rst,
-    input  logic       start,
-    input  logic       off,
-    input  logic       put,           // the region's rank
-    input  logic [7:0] put_rank,
+`include "region_packets_ports.svh"
     // The kernel.
     input  packets_t   kernel,
     output packets_t   kernel_reply,
@@ -38,7 +34,7 @@ module region_packets
     Discard  // and late
   } state_t;
 
-  logic          on;
+  logic          on, expected;   // `expected`: the rank's run has not begun yet
   logic [7:0]    rank;
   state_t        state;
   logic [7:0]    left;       // beats of the packet
@@ -50,6 +46,9 @@ module region_packets
     if (put) rank <= put_rank;
     if (off || rst) on <= 1'b0;
     else if (start) on <= 1'b1;
+    if (put) expected <= 1'b1;
+    else if (start) expected <= 1'b0;
+    if (rst) expected <= 1'b0;
   end
 
   // ---- from the kernel ----
@@ -121,13 +120,14 @@ module region_packets
   );
 
   // ---- to the kernel ----
-  logic inside_packet, discarding, passes;
+  logic inside_packet, discarding, passes, holds;
 
   assign passes = on && (inside_packet ? !discarding : 1'b1);
+  assign holds  = expected && !on && !inside_packet;
   assign kernel_reply.valid = m_valid && passes;
   assign kernel_reply.last  = m_beat.last;
   assign kernel_reply.data  = m_beat.data;
-  assign m_ready = !passes || kernel.ready;
+  assign m_ready = passes ? kernel.ready : !holds;
 
   always_ff @(posedge clk) begin
     if (m_valid && m_ready) begin

@@ -2,17 +2,15 @@
 #pragma once
 #include <poll.h>
 
-#include <functional>
 #include <sstream>
-#include <utility>
+#include <vector>
 
 #include "envelope.h"
 #include "wire.hpp"
 
 class Network : public Wire {
  public:
-  static constexpr int kIdle = 32;   // cycles after which the fabric is idle without input
-  static constexpr int kGap = 0;     // cycles between two frames
+  static constexpr int kIdle = 32;  // cycles after which the board is idle without input
 
   bool line(const std::string& what, std::istringstream& words) {
     std::string mac, path, ip;
@@ -27,15 +25,23 @@ class Network : public Wire {
     return true;
   }
 
-  template <class Top>
-  void start(Top&, const std::function<void()>&) {}
+  // The own address, and the ranks that are not on this board.
+  template <class Board>
+  void configure(Board& board) const {
+    board.address_messages(own_ip_, 0, 0);
+    for (const auto& [rank, peer] : peers_) board.place_rank_at(static_cast<unsigned>(rank), 0, peer.mac, peer.ip);
+  }
 
-  // The table entry of a rank that is not on this board.
-  template <class Top>
-  void put(Top& top, int rank) {
-    top.own_ip = own_ip_;
-    top.put_address = 0;
-    if (peers_.count(rank)) top.put_port = 16, top.put_address = peers_[rank].mac, top.put_ip = peers_[rank].ip;
+  // Whether a frame that leaves the board is one of messages; others are HTTP's.
+  static bool is_message(const Frame& frame) {
+    if (frame.size() < kHead + 8) return false;
+    const unsigned type = static_cast<unsigned>(frame[12]) << 8 | frame[13];
+#ifdef BOARD_UDP
+    constexpr uint8_t kUdp = 17;
+    return type == 0x0800 && frame[23] == kUdp;
+#else
+    return type == HUM_LIMIT_ETHERTYPE;
+#endif
   }
 
   bool receive() {
@@ -72,18 +78,12 @@ class Network : public Wire {
   }
   uint64_t out_of[256] = {}, in_for[256] = {};
 
-  // Called once per burst of cycles. True: time has passed for the fabric.
-  template <class Top>
-  bool pass(Top&) { return false; }
-  bool timed() const { return false; }
-  template <class Top>
-  void look(Top&) {}
-  // The hardware addresses of ranks on other stations.
-  std::vector<std::pair<int, uint64_t>> addresses() const {
-    std::vector<std::pair<int, uint64_t>> all;
-    for (const auto& [rank, peer] : peers_) all.emplace_back(rank, peer.mac);
-    return all;
+  // Called once per burst of cycles. True: time has passed for the board.
+  template <class Board>
+  bool pass(Board&) {
+    return false;
   }
+  bool timed() const { return false; }
   std::vector<pollfd> waits() const { return {{fd, POLLIN, 0}}; }
 
  private:

@@ -1,5 +1,4 @@
-// The ranks of a live board: kernels from libraries, their output, counters and captures. Shared by
-// the board of messages alone (board.cpp) and the board that also has HTTP (hdl/board/sim).
+// The ranks of a live board: kernels from libraries, their output, counters and captures.
 #pragma once
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -99,12 +98,6 @@ struct Rank {
 // The kernels of a configuration file.
 class Ranks {
  public:
-  static constexpr char kUsage[] =
-      "  ranks N                            in the cluster\n"
-      "  kernel RANK PORT LIBRARY [IMAGE]   a kernel of this board: its library, and its program if it is a processor\n"
-      "  memory RANK BYTES                  a kernel's off-chip memory, a multiple of 64 bytes, up to 256 MB\n"
-      "  probe RANK out|in|both FILE        captures these streams of a kernel to a file\n";
-
   Ranks() {
     const int segment = descriptor("HUM_SEGMENT");
     const size_t bytes = kBlocks + kBlockBytes * 256;

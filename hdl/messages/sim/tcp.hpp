@@ -2,18 +2,15 @@
 // port of this host, for which user_net.hpp runs TCP with the board.
 #pragma once
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <sstream>
 
 #include "../../board/sim/user_net.hpp"
-#include "Vmsg_board.h"
 #include "wire.hpp"
 
 class Network : public Wire {
  public:
   static constexpr int kIdle = 256;
-  static constexpr int kGap = 3;
 
   bool line(const std::string& what, std::istringstream& words) {
     std::string text, mac, path;
@@ -42,47 +39,40 @@ class Network : public Wire {
     return false;
   }
 
-  void start(Vmsg_board& top, const std::function<void()>& clock) {
+  // The own address, the job's key, the stations, and the ranks that are not on this board.
+  template <class Board>
+  void configure(Board& board) {
     const char* key = getenv("HUM_KEY");
     if (key == nullptr || strspn(key, "0123456789abcdefABCDEF") != 32 || key[32] != 0) fail("HUM_KEY must be 32 hexadecimal digits");
-    for (int i = 0; i < 16; i++)
-      top.job_key[i / 4] = top.job_key[i / 4] & ~(0xffu << 8 * (i % 4)) | static_cast<uint32_t>(std::stoul(std::string(key + 2 * i, 2), nullptr, 16)) << 8 * (i % 4);
-    top.own_ip = own_ip_;
-    top.own_station = static_cast<uint8_t>(own_station_);
-    top.tcp_port = port_;
-    top.secret = std::random_device()() | static_cast<uint64_t>(std::random_device()()) << 32;
-    for (const auto& [number, station] : stations_) {
-      top.station_put = 1;
-      top.station = static_cast<uint8_t>(number);
-      top.station_role = static_cast<uint8_t>(station.role);
-      top.station_ip = station.ip;
-      clock();
-    }
-    top.station_put = 0;
+    uint32_t words[4] = {};
+    for (int i = 0; i < 16; i++) words[i / 4] |= static_cast<uint32_t>(std::stoul(std::string(key + 2 * i, 2), nullptr, 16)) << 8 * (i % 4);
+    board.address_messages(own_ip_, own_station_, port_);
+    board.secure_messages(std::random_device()() | static_cast<uint64_t>(std::random_device()()) << 32, words);
+    for (const auto& [number, station] : stations_) board.place_station(static_cast<unsigned>(number), static_cast<unsigned>(station.role), station.ip);
+    for (const auto& [rank, station] : ranks_) board.place_rank_at(static_cast<unsigned>(rank), static_cast<unsigned>(station), 0, 0);
     const int listener = inherited("HUM_LISTEN");
     if (listener < 0) return;
     constexpr uint32_t kHostIp = 0x0a630001;  // address of this end of the line, different from the
                                               // boards'
-    network_ = std::make_unique<UserNetwork>(Route{top.own, own_ip_, port_, kHostIp, 0}, listener, [this](Frame frame) {
+    network_ = std::make_unique<UserNetwork>(Route{board.own_mac(), own_ip_, port_, kHostIp, 0}, listener, [this](Frame frame) {
       fill(frame);
       deliver(std::move(frame), true);
     });
     if (trace.on()) network_->read_host = [this](int from, void* data, size_t room) { return trace.receive(from, data, room, MSG_DONTWAIT); };
   }
 
-  void put(Vmsg_board& top, int rank) {
-    top.put_station = 0;
-    const auto station = ranks_.find(rank);
-    if (station != ranks_.end()) top.put_port = 16, top.put_station = static_cast<uint8_t>(station->second);
-  }
+  static bool is_message(const Frame&) { return true; }
 
   // Frames have a MAC's padding.
   void fill(Frame& frame) { frame.resize(std::max<size_t>(frame.size(), 60)); }
 
   bool receive() {
     bool got = network_ && in.size() < kQueue && network_->run(now_ms());
-    for (Frame frame; next(frame); got = true)
-      if (fill(frame), frame.size() <= kFrameBytes) deliver(std::move(frame), frame[12] == 0x08 && frame[13] == 0x00);
+    for (Frame frame; next(frame); got = true) {
+      fill(frame);
+      const bool is_ip = frame[12] == 0x08 && frame[13] == 0x00;
+      if (frame.size() <= kFrameBytes) deliver(std::move(frame), is_ip);
+    }
     return got;
   }
 
@@ -103,26 +93,23 @@ class Network : public Wire {
     return true;
   }
 
-  // A millisecond's tick lasts one cycle. Timers run while data is unacknowledged, and a little
-  // longer, because received data is acknowledged after a delay.
-  bool pass(Vmsg_board& top) {
+  // Timers run while data is unacknowledged, and a little longer, because received data is
+  // acknowledged after a delay.
+  template <class Board>
+  bool pass(Board& board) {
     const uint64_t now = static_cast<uint64_t>(now_ms());
-    top.tick = 0;
-    if (top.owed || !in.empty() || !out.empty()) until_ms_ = now + kLingerMs;
+    if (board.owes() || !in.empty() || !out.empty()) until_ms_ = now + kLingerMs;
     // Ticks that a busy host has missed are not repeated.
-    if (now != ticked_ms_ && now < until_ms_) top.tick = 1;
+    const bool ticks = now != ticked_ms_ && now < until_ms_;
     ticked_ms_ = now;
-    return top.tick;
+    if (ticks) board.tick();
+    if (const auto station = board.failed_station()) fail("the TCP session with station %d was reset, or timed out", *station);
+    return ticks;
   }
 
   // TCP retransmits losses.
   void departed(const Frame&) {}
   const uint64_t out_of[256] = {}, in_for[256] = {};
-
-  void look(Vmsg_board& top) {
-    top.tick = 0;
-    if (top.failed) fail("the TCP session with station %d was reset, or timed out", top.failed_station);
-  }
 
   std::vector<pollfd> waits() const {
     std::vector<pollfd> all = network_ ? network_->waits() : std::vector<pollfd>();
@@ -144,7 +131,7 @@ class Network : public Wire {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
 
-  int own_station_ = 256;
+  unsigned own_station_ = 256;
   uint16_t port_ = 0;
   uint32_t own_ip_ = 0;
   uint64_t ticked_ms_ = 0, until_ms_ = 0;

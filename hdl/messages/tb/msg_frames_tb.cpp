@@ -20,9 +20,6 @@ public:
     Frames() {
         (*this)->rx_valid = (*this)->m_ready = 0;
         reset();
-        gap(3);
-        // The first frame after a reset may have begun before it.
-        send(frame(0x0800, 100));
     }
     Frame frame(unsigned type, size_t bytes) {
         Frame made(bytes);

@@ -35,10 +35,13 @@ public:
         auto &d = *this;
         d->start = d->off = d->put = d->out_valid = d->m_valid = d->in_ready = d->k_ready = 0;
         reset();
-        d->put = 1;
-        d->put_rank = kRank;
+        place();
+    }
+    void place() {
+        (*this)->put = 1;
+        (*this)->put_rank = kRank;
         step();
-        d->put = 0;
+        (*this)->put = 0;
     }
     void start() {
         (*this)->start = 1;
@@ -171,6 +174,7 @@ TEST(a_run_that_is_killed_leaves_a_whole_packet_and_takes_none) {
 TEST(a_kernel_that_starts_in_the_middle_of_a_packet_receives_the_next_one) {
     Boundary boundary;
     for (int turn = 0; turn < 100; turn++) {
+        boundary.start();
         boundary.off();
         boundary.arrived.clear();
         Packet first = {envelope(Eager, 800, 3)};
@@ -183,6 +187,28 @@ TEST(a_kernel_that_starts_in_the_middle_of_a_packet_receives_the_next_one) {
         boundary.drain();
         check(boundary.arrived.size() <= 2 && !boundary.arrived.empty() && boundary.arrived.back() == second, "the next packet is missing");
         if (boundary.arrived.size() == 2) check(boundary.arrived[0] == first, "a part of a packet arrived");
+    }
+}
+
+TEST(packets_wait_for_the_start_of_a_rank) {
+    Boundary boundary;
+    for (int turn = 0; turn < 20; turn++) {
+        std::vector<Packet> given;
+        for (int i = 0; i < 4; i++) {
+            given.push_back(random_packet(boundary.random, true));
+            boundary.incoming.push_back(given.back());
+        }
+        // Its region is loaded meanwhile.
+        boundary.steps(20);
+        boundary.off();
+        boundary.steps(20);
+        check(boundary.incoming.size() == 4, "a packet was taken");
+        boundary.start();
+        boundary.drain();
+        check(boundary.arrived == given, "other packets arrived");
+        boundary.arrived.clear();
+        boundary.off();
+        boundary.place();
     }
 }
 

@@ -3,12 +3,7 @@ module region_packets_top
   import fn_pkg::*;
   import msg_pkg::*;
 (
-    input  logic        clk,
-    input  logic        rst,
-    input  logic        start,
-    input  logic        off,
-    input  logic        put,
-    input  logic [7:0]  put_rank,
+`include "region_packets_ports.svh"
     // The kernel.
     input  logic        out_valid,
     output logic        out_ready,
