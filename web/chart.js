@@ -128,7 +128,7 @@ export class TimeChart {
     this.plot = h(
       'div',
       {
-        class: 'plotbox', role: 'img', tabindex: '0',
+        class: 'plotbox', role: 'img', 'aria-label': label, tabindex: '0',
         pointermove: (event) => this.#point(event),
         pointerdown: (event) => this.#point(event),
         pointerleave: () => this.#leave(),
@@ -345,7 +345,7 @@ export class HeatMap {
     this.label = label;
     this.names = h('ol', { class: 'heatnames' });
     this.surface = new Surface((...place) => this.#draw(...place), 'heat');
-    this.element = h('div', { class: 'heatmap', role: 'img' }, this.names, this.surface.element);
+    this.element = h('div', { class: 'heatmap', role: 'img', 'aria-label': label }, this.names, this.surface.element);
     this.rows = [];
   }
 
@@ -390,7 +390,7 @@ export class HistogramChart {
   constructor({ label }) {
     this.label = label;
     this.surface = new Surface((...place) => this.#draw(...place), 'plot');
-    this.element = h('div', { class: 'chart', role: 'img' }, this.surface.element);
+    this.element = h('div', { class: 'chart', role: 'img', 'aria-label': label }, this.surface.element);
     Object.assign(this, { bars: [], marks: [] });
   }
 

@@ -600,6 +600,24 @@ fn axe_finds_nothing() {
     );
 }
 
+/// A screen reader names a chart that has no values yet.
+#[test]
+fn charts_have_names_before_their_values() {
+    let page = Page::start(hostile_state());
+    let browser = Browser::desktop();
+    browser.open(&page.at("nodes"));
+    browser.until_text("#main h1", "Nodes");
+    let names = browser.script(
+        "return import(new URL('chart.js', document.querySelector('script[type=module]').src)).then((charts) => \
+         ['TimeChart', 'HeatMap', 'HistogramChart'].map((kind) => { \
+           const { element } = new charts[kind]({ label: kind }); \
+           const image = element.matches('[role=img]') ? element : element.querySelector('[role=img]'); \
+           return image.getAttribute('aria-label'); }))",
+        &[],
+    );
+    assert_eq!(names.to_string(), r#"["TimeChart","HeatMap","HistogramChart"]"#);
+}
+
 /// Chooses a range of time; the first chart of the view covers it, read with the keyboard.
 fn choose(browser: &Browser, range: &str, oldest: &str) {
     let choose = "[...document.querySelectorAll('#range button')].find((b) => b.innerText === arguments[0]).click()";
