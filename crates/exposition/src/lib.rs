@@ -4,8 +4,11 @@
 //! OpenMetrics; all others receive text, which every scraper can read.
 #![forbid(unsafe_code)]
 
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::MetricType;
 use std::collections::HashMap;
-use std::fmt::Write;
+use std::fmt::{Error, Write};
 
 /// A format of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,6 +160,26 @@ fn to_open_metrics(page: &str) -> String {
     }
     out.push_str("# EOF\n");
     out
+}
+
+/// Encodes the counters of a program's export of spans.
+pub fn encode_spans(
+    encoder: &mut DescriptorEncoder<'_>,
+    exported: u64,
+    dropped: u64,
+) -> Result<(), Error> {
+    for (name, help, value) in [
+        (
+            "spans_exported",
+            "Spans accepted by the collector",
+            exported,
+        ),
+        ("spans_dropped", "Spans dropped before export", dropped),
+    ] {
+        let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        ConstCounter::new(value).encode(metric)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -263,22 +263,7 @@ impl NodeCollector {
         let Some(counts) = self.0.spans.counts() else {
             return Ok(());
         };
-        for (name, help, value) in [
-            (
-                "spans_exported",
-                "Spans accepted by the collector",
-                counts.exported,
-            ),
-            (
-                "spans_dropped",
-                "Spans dropped before export",
-                counts.dropped,
-            ),
-        ] {
-            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            ConstCounter::new(value).encode(metric)?;
-        }
-        Ok(())
+        exposition::encode_spans(encoder, counts.exported, counts.dropped)
     }
 
     fn encode_devices(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
