@@ -441,10 +441,12 @@ impl Session {
 
     /// How the program is built with argument information.
     fn arg_info(&self, program: &Program) -> ArgInfo {
-        match program.compiles {
-            false => ArgInfo::Left,
-            true if driver::is_own(&self.shared.options.driver) => ArgInfo::Added,
-            true => ArgInfo::Tried,
+        if !program.compiles {
+            ArgInfo::Left
+        } else if driver::is_own(&self.shared.options.driver) {
+            ArgInfo::Added
+        } else {
+            ArgInfo::Tried
         }
     }
 

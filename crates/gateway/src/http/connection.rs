@@ -200,10 +200,12 @@ impl Watch {
 
     fn begin(&self, within: Within) {
         let now = self.clock.now();
-        let begin = |since: &AtomicU32, under_way: bool| match under_way {
-            false => since.store(0, Relaxed),
-            true if since.load(Relaxed) == 0 => since.store(now, Relaxed),
-            true => {}
+        let begin = |since: &AtomicU32, under_way: bool| {
+            if !under_way {
+                since.store(0, Relaxed);
+            } else if since.load(Relaxed) == 0 {
+                since.store(now, Relaxed);
+            }
         };
         begin(&self.head, within == Within::Head);
         begin(&self.body, within == Within::Body);

@@ -108,10 +108,12 @@ impl Log {
         let second = now.saturating_duration_since(self.started).as_secs();
         let before = self.allowance.load(Relaxed);
         let (last, written) = (before >> 32, before & 0xffff_ffff);
-        let next = match last == second {
-            true if written >= CALL_LINES_PER_S => return,
-            true => before + 1,
-            false => second << 32 | 1,
+        let next = if last != second {
+            second << 32 | 1
+        } else if written < CALL_LINES_PER_S {
+            before + 1
+        } else {
+            return;
         };
         // The thread that loses the race drops its line.
         let won = self

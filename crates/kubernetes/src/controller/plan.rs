@@ -151,10 +151,10 @@ pub fn steps(
             Step::Stranded(instance.pending.clone())
         });
     } else if pod.gated {
-        match given == pod.allocated {
-            false => steps.push(Step::Place(given)),
-            true if !blocked => steps.push(Step::Open),
-            true => {}
+        if given != pod.allocated {
+            steps.push(Step::Place(given));
+        } else if !blocked {
+            steps.push(Step::Open);
         }
     } else if given != pod.allocated {
         let to = given.join(", ");

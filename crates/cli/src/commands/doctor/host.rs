@@ -73,18 +73,20 @@ fn huge_pages() -> Finding {
 fn landlock() -> Finding {
     const WHAT: &str = "landlock";
     let modules = text("/sys/kernel/security/lsm").unwrap_or_default();
-    match modules.split(',').any(|m| m == "landlock") {
-        true => Finding::good(WHAT, "executors can access only their own files"),
-        false if modules.is_empty() => Finding::weak(
+    if modules.split(',').any(|m| m == "landlock") {
+        Finding::good(WHAT, "executors can access only their own files")
+    } else if modules.is_empty() {
+        Finding::weak(
             WHAT,
             "unknown: /sys/kernel/security is not mounted",
             "as root: mount -t securityfs none /sys/kernel/security",
-        ),
-        false => Finding::weak(
+        )
+    } else {
+        Finding::weak(
             WHAT,
             "not enabled in this kernel: executors can read all files of the daemon's user",
             "boot with lsm=landlock,… (Linux 5.13 or newer), or run the daemon as a dedicated user",
-        ),
+        )
     }
 }
 
