@@ -21,7 +21,7 @@ use crate::tenants::Tenant;
 use baltra_channel::Channel;
 use baltra_ring::Locked;
 use baltra_wire::executor::{SessionStart, ToExecutor};
-use baltra_wire::{DeviceDescription, SessionFlags};
+use baltra_wire::{opencl, DeviceDescription, SessionFlags};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
@@ -520,7 +520,7 @@ impl Node {
             None => order.target.description.get(),
         };
         let allocation_bytes_max =
-            description.map_or(0, |d| d.number(compatibility::CL_DEVICE_MAX_MEM_ALLOC_SIZE));
+            description.map_or(0, |d| d.number(opencl::DEVICE_MAX_MEM_ALLOC_SIZE));
         let out = ToExecutor::MoveOut {
             session: order.session,
             wait_ms: u32::try_from(order.wait.as_millis()).unwrap_or(u32::MAX),

@@ -1,5 +1,16 @@
 //! What differs between two devices, for a session that moves from one to the other.
 
+use baltra_wire::opencl::{
+    DEVICE_ADDRESS_BITS, DEVICE_DOUBLE_FP_CONFIG, DEVICE_ENDIAN_LITTLE, DEVICE_EXTENSIONS,
+    DEVICE_GLOBAL_MEM_SIZE, DEVICE_IMAGE2D_MAX_HEIGHT, DEVICE_IMAGE2D_MAX_WIDTH,
+    DEVICE_IMAGE3D_MAX_WIDTH, DEVICE_IMAGE_SUPPORT, DEVICE_LOCAL_MEM_SIZE, DEVICE_LOCAL_MEM_TYPE,
+    DEVICE_MAX_COMPUTE_UNITS, DEVICE_MAX_CONSTANT_BUFFER_SIZE, DEVICE_MAX_MEM_ALLOC_SIZE,
+    DEVICE_MAX_PARAMETER_SIZE, DEVICE_MAX_READ_IMAGE_ARGS, DEVICE_MAX_SAMPLERS,
+    DEVICE_MAX_WORK_GROUP_SIZE, DEVICE_MAX_WORK_ITEM_DIMENSIONS, DEVICE_MAX_WORK_ITEM_SIZES,
+    DEVICE_MEM_BASE_ADDR_ALIGN, DEVICE_NAME, DEVICE_OPENCL_C_VERSION,
+    DEVICE_PROFILING_TIMER_RESOLUTION, DEVICE_QUEUE_PROPERTIES, DEVICE_SINGLE_FP_CONFIG,
+    DEVICE_TYPE, DEVICE_TYPE_CPU, DEVICE_VENDOR, DEVICE_VERSION, DRIVER_VERSION,
+};
 use baltra_wire::DeviceDescription;
 
 /// Differences of two devices.
@@ -21,48 +32,75 @@ enum Kind {
     Other,
 }
 
-const CL_DEVICE_TYPE: u32 = 0x1000;
-const CL_DEVICE_TYPE_CPU: u64 = 2;
-const CL_DEVICE_GLOBAL_MEM_SIZE: u32 = 0x101F;
-const CL_DEVICE_ADDRESS_BITS: u32 = 0x100D;
-const CL_DEVICE_ENDIAN_LITTLE: u32 = 0x1026;
-const CL_DEVICE_IMAGE_SUPPORT: u32 = 0x1016;
-/// Bytes.
-pub const CL_DEVICE_MAX_MEM_ALLOC_SIZE: u32 = 0x1010;
-
 /// `cl_device_info` that programs read, by name.
 const FACTS: [(u32, &str, Kind); 27] = [
-    (CL_DEVICE_TYPE, "type", Kind::Number),
-    (0x102B, "name", Kind::Text),
-    (0x102C, "vendor", Kind::Text),
-    (0x102D, "driver version", Kind::Text),
-    (0x102F, "OpenCL version", Kind::Text),
-    (0x103D, "OpenCL C version", Kind::Text),
-    (0x1002, "compute units", Kind::Number),
-    (0x1003, "work-item dimensions", Kind::Number),
-    (0x1004, "work-group size", Kind::Number),
-    (0x1005, "work-item sizes", Kind::Other),
-    (0x101B, "single-precision arithmetic", Kind::Number),
-    (0x1032, "double-precision arithmetic", Kind::Number),
-    (CL_DEVICE_GLOBAL_MEM_SIZE, "memory", Kind::Number),
+    (DEVICE_TYPE, "type", Kind::Number),
+    (DEVICE_NAME, "name", Kind::Text),
+    (DEVICE_VENDOR, "vendor", Kind::Text),
+    (DRIVER_VERSION, "driver version", Kind::Text),
+    (DEVICE_VERSION, "OpenCL version", Kind::Text),
+    (DEVICE_OPENCL_C_VERSION, "OpenCL C version", Kind::Text),
+    (DEVICE_MAX_COMPUTE_UNITS, "compute units", Kind::Number),
     (
-        CL_DEVICE_MAX_MEM_ALLOC_SIZE,
+        DEVICE_MAX_WORK_ITEM_DIMENSIONS,
+        "work-item dimensions",
+        Kind::Number,
+    ),
+    (DEVICE_MAX_WORK_GROUP_SIZE, "work-group size", Kind::Number),
+    (DEVICE_MAX_WORK_ITEM_SIZES, "work-item sizes", Kind::Other),
+    (
+        DEVICE_SINGLE_FP_CONFIG,
+        "single-precision arithmetic",
+        Kind::Number,
+    ),
+    (
+        DEVICE_DOUBLE_FP_CONFIG,
+        "double-precision arithmetic",
+        Kind::Number,
+    ),
+    (DEVICE_GLOBAL_MEM_SIZE, "memory", Kind::Number),
+    (
+        DEVICE_MAX_MEM_ALLOC_SIZE,
         "largest allocation",
         Kind::Number,
     ),
-    (0x1023, "local memory", Kind::Number),
-    (0x1022, "kind of local memory", Kind::Number),
-    (0x1020, "constant memory", Kind::Number),
-    (0x1017, "size of a kernel's arguments", Kind::Number),
-    (0x1019, "alignment of sub-buffers", Kind::Number),
-    (0x1011, "width of 2D images", Kind::Number),
-    (0x1012, "height of 2D images", Kind::Number),
-    (0x1013, "width of 3D images", Kind::Number),
-    (0x100E, "images that a kernel reads", Kind::Number),
-    (0x1018, "samplers of a kernel", Kind::Number),
-    (0x1025, "resolution of the profiling timer", Kind::Number),
-    (0x102A, "queue properties", Kind::Number),
-    (0x1030, "extensions", Kind::Words),
+    (DEVICE_LOCAL_MEM_SIZE, "local memory", Kind::Number),
+    (DEVICE_LOCAL_MEM_TYPE, "kind of local memory", Kind::Number),
+    (
+        DEVICE_MAX_CONSTANT_BUFFER_SIZE,
+        "constant memory",
+        Kind::Number,
+    ),
+    (
+        DEVICE_MAX_PARAMETER_SIZE,
+        "size of a kernel's arguments",
+        Kind::Number,
+    ),
+    (
+        DEVICE_MEM_BASE_ADDR_ALIGN,
+        "alignment of sub-buffers",
+        Kind::Number,
+    ),
+    (DEVICE_IMAGE2D_MAX_WIDTH, "width of 2D images", Kind::Number),
+    (
+        DEVICE_IMAGE2D_MAX_HEIGHT,
+        "height of 2D images",
+        Kind::Number,
+    ),
+    (DEVICE_IMAGE3D_MAX_WIDTH, "width of 3D images", Kind::Number),
+    (
+        DEVICE_MAX_READ_IMAGE_ARGS,
+        "images that a kernel reads",
+        Kind::Number,
+    ),
+    (DEVICE_MAX_SAMPLERS, "samplers of a kernel", Kind::Number),
+    (
+        DEVICE_PROFILING_TIMER_RESOLUTION,
+        "resolution of the profiling timer",
+        Kind::Number,
+    ),
+    (DEVICE_QUEUE_PROPERTIES, "queue properties", Kind::Number),
+    (DEVICE_EXTENSIONS, "extensions", Kind::Words),
 ];
 
 /// What differs on `to` for a program that has begun on `from`.
@@ -75,19 +113,19 @@ pub fn compare(from: &DeviceDescription, to: &DeviceDescription) -> Differences 
             differences.forbidding.push(text);
         }
     };
-    forbid(CL_DEVICE_ADDRESS_BITS, "address size in bits");
-    forbid(CL_DEVICE_ENDIAN_LITTLE, "little-endian byte order");
-    if from.number(CL_DEVICE_IMAGE_SUPPORT) != 0 && to.number(CL_DEVICE_IMAGE_SUPPORT) == 0 {
+    forbid(DEVICE_ADDRESS_BITS, "address size in bits");
+    forbid(DEVICE_ENDIAN_LITTLE, "little-endian byte order");
+    if from.number(DEVICE_IMAGE_SUPPORT) != 0 && to.number(DEVICE_IMAGE_SUPPORT) == 0 {
         differences.facts.push("the device has no images".into());
     }
     // The memory of a processor is the host's, of which drivers report what is free when they are
     // loaded: the same device has another amount each time.
     let is_processor =
-        |device: &DeviceDescription| device.number(CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU != 0;
+        |device: &DeviceDescription| device.number(DEVICE_TYPE) & DEVICE_TYPE_CPU != 0;
     let is_host_memory = is_processor(from) && is_processor(to);
     for (param, name, kind) in FACTS {
         let (own, other) = (from.info(param), to.info(param));
-        let is_amount = [CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_MAX_MEM_ALLOC_SIZE].contains(&param);
+        let is_amount = [DEVICE_GLOBAL_MEM_SIZE, DEVICE_MAX_MEM_ALLOC_SIZE].contains(&param);
         if own == other || is_amount && is_host_memory {
             continue;
         }
@@ -114,15 +152,16 @@ pub fn compare(from: &DeviceDescription, to: &DeviceDescription) -> Differences 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use baltra_wire::opencl;
     use baltra_wire::Info;
 
     fn device(bits: u32, name: &str, extensions: &str) -> DeviceDescription {
         let info = |param, value: Vec<u8>| Info { param, value };
         DeviceDescription {
             device: vec![
-                info(CL_DEVICE_ADDRESS_BITS, bits.to_ne_bytes().to_vec()),
-                info(0x102B, name.as_bytes().to_vec()),
-                info(0x1030, extensions.as_bytes().to_vec()),
+                info(DEVICE_ADDRESS_BITS, bits.to_ne_bytes().to_vec()),
+                info(DEVICE_NAME, name.as_bytes().to_vec()),
+                info(DEVICE_EXTENSIONS, extensions.as_bytes().to_vec()),
             ],
             ..DeviceDescription::default()
         }
@@ -143,14 +182,14 @@ mod tests {
             };
             DeviceDescription {
                 device: vec![
-                    info(CL_DEVICE_TYPE, kind),
-                    info(CL_DEVICE_GLOBAL_MEM_SIZE, bytes),
-                    info(CL_DEVICE_MAX_MEM_ALLOC_SIZE, bytes / 4),
+                    info(DEVICE_TYPE, kind),
+                    info(DEVICE_GLOBAL_MEM_SIZE, bytes),
+                    info(DEVICE_MAX_MEM_ALLOC_SIZE, bytes / 4),
                 ],
                 ..DeviceDescription::default()
             }
         };
-        let (cpu, gpu) = (CL_DEVICE_TYPE_CPU, 4);
+        let (cpu, gpu) = (DEVICE_TYPE_CPU, opencl::DEVICE_TYPE_GPU);
         let facts = |from, to| compare(&device(from, 1 << 30), &device(to, 2 << 30)).facts;
         assert!(facts(cpu, cpu).is_empty());
         assert_eq!(facts(gpu, gpu).len(), 2);
