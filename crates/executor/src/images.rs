@@ -4,7 +4,7 @@
 //! A builder thread sends a request and waits; the process's main loop transfers messages. When the
 //! manager has exited, the last known image is the only one available.
 
-use baltra_ring::Locked;
+use baltra_ring::{Locked, Unpoisoned};
 use baltra_wire::executor::{ToManager, Verdict};
 use rustix::event::{eventfd, EventfdFlags};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -267,7 +267,7 @@ impl Images {
             fetched = state.fetches.get_mut(&call).and_then(Option::take);
             if fetched.is_none() {
                 let waited = self.answered.wait_timeout(state, LOOK);
-                state = waited.expect("no panic under this lock").0;
+                state = waited.unpoisoned().0;
             }
         }
         state.fetches.remove(&call);
@@ -323,7 +323,7 @@ impl Images {
                 return verdict;
             }
             let waited = self.answered.wait_timeout(state, LOOK);
-            state = waited.expect("no panic under this lock").0;
+            state = waited.unpoisoned().0;
         }
         state.questions.remove(&call);
         Verdict::Refused(SESSION_ENDED.into())

@@ -49,7 +49,7 @@ use crate::driver::Code;
 use crate::Shared;
 use arena::Arena;
 use baltra_opencl::*;
-use baltra_ring::{Consumer, EventWriter, Locked, Range, Segment, Waker};
+use baltra_ring::{Consumer, EventWriter, Locked, Range, Segment, Unpoisoned, Waker};
 use baltra_wire::executor::SessionStart;
 use baltra_wire::{Id, Notice, Payload};
 use board::Board;
@@ -446,10 +446,7 @@ impl Session {
         self.board.clear();
         drop(self.objects.take_all());
         self.svm.locked().clear();
-        self.arenas
-            .write()
-            .expect("no panic under this lock")
-            .clear();
+        self.arenas.write().unpoisoned().clear();
         self.reason()
     }
 
@@ -459,7 +456,7 @@ impl Session {
     }
 
     fn arena(&self, arena: u32) -> Result<Arc<Arena>, Code> {
-        let arenas = self.arenas.read().expect("no panic under this lock");
+        let arenas = self.arenas.read().unpoisoned();
         arenas.get(&arena).cloned().ok_or(CL_OUT_OF_RESOURCES)
     }
 
@@ -512,7 +509,7 @@ impl Session {
             }
             let wait = Duration::from_millis(10);
             let waited = self.control_changed.wait_timeout(state, wait);
-            state = waited.expect("no panic under this lock").0;
+            state = waited.unpoisoned().0;
         }
     }
 

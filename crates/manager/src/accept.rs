@@ -5,7 +5,7 @@ use crate::node::{Device, Node, SessionRecord};
 use crate::tenants::{Error as TenantError, Peer, Tenant};
 use baltra_channel::Channel;
 use baltra_ring::peer::Peer as Caller;
-use baltra_ring::{Locked, Segment};
+use baltra_ring::{Locked, Segment, Unpoisoned};
 use baltra_session::handshake::{self, Brought};
 use baltra_wire::executor::{SessionStart, ToExecutor};
 use baltra_wire::{Hello, Purpose, Refusal, SessionFlags, Welcome, VERSION};
@@ -42,7 +42,7 @@ impl Turnstile {
     fn enter(self: &Arc<Self>) -> Ticket {
         let mut inside = self.inside.locked();
         while *inside >= self.max {
-            inside = self.left.wait(inside).expect("no panic under this lock");
+            inside = self.left.wait(inside).unpoisoned();
         }
         *inside += 1;
         Ticket(self.clone())

@@ -5,7 +5,7 @@
 
 use crate::node::Device;
 use crate::options::ImageKind;
-use baltra_ring::{LeaseState, Locked};
+use baltra_ring::{LeaseState, Locked, Unpoisoned};
 use baltra_wire::executor::ToExecutor;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
@@ -229,7 +229,7 @@ impl Configuration {
         };
         let loads = |state: &mut State| begun(state) == Some(own);
         let waited = self.changed.wait_timeout_while(state, time, loads);
-        !waited.expect("no panic under this lock").1.timed_out()
+        !waited.unpoisoned().1.timed_out()
     }
 
     /// Other sessions with programs of an image that `digest` would replace, and their tenants.
@@ -424,7 +424,7 @@ impl Device {
         let mut state = self.configuration.state();
         while state.changing {
             let waited = self.configuration.changed.wait(state);
-            state = waited.expect("no panic under this lock");
+            state = waited.unpoisoned();
         }
         state.held.keep_open(&is_open);
         let decision = decide(&state.held, user.map(|user| user.session), digest);

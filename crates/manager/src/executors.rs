@@ -10,7 +10,7 @@ pub use process::{Launch, Process};
 use crate::accounts::Metered;
 use crate::options::Isolation;
 use crate::tenants::Tenant;
-use baltra_ring::Locked;
+use baltra_ring::{Locked, Unpoisoned};
 use baltra_wire::executor::ToExecutor;
 use baltra_wire::DeviceDescription;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -220,11 +220,7 @@ impl Pool {
                 0 => left.min(pause),
                 _ => left,
             };
-            state = self
-                .changed
-                .wait_timeout(state, patience)
-                .expect("no panic under this lock")
-                .0;
+            state = self.changed.wait_timeout(state, patience).unpoisoned().0;
         };
         state.demand.replace(demand, Demand::default());
         self.changed.notify_all();
@@ -253,7 +249,7 @@ impl Pool {
                 break Err(Error::Slow(self.options.start_timeout));
             }
             let waited = self.changed.wait_timeout(state, left);
-            state = waited.expect("no panic under this lock").0;
+            state = waited.unpoisoned().0;
         };
         state.demand.replace(needed, Demand::default());
         loaded
@@ -283,10 +279,7 @@ impl Pool {
     /// Sleeps until a change or `timeout`; returns whether a session is waiting.
     pub fn wait_change(&self, timeout: Duration) -> bool {
         let state = self.state();
-        let (state, _) = self
-            .changed
-            .wait_timeout(state, timeout)
-            .expect("no panic under this lock");
+        let (state, _) = self.changed.wait_timeout(state, timeout).unpoisoned();
         state.demand.any > 0
     }
 

@@ -19,7 +19,7 @@
 
 use crate::futex::{futex_wait, futex_wake};
 use crate::memory::{create_sealed, Memory};
-use crate::Locked;
+use crate::{Locked, Unpoisoned};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -217,7 +217,7 @@ impl LeaseHolder {
                 users = self
                     .drained
                     .wait_timeout(users, Duration::from_millis(100))
-                    .expect("no panic under this lock")
+                    .unpoisoned()
                     .0;
                 continue;
             }

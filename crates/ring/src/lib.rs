@@ -46,7 +46,7 @@ pub use events::{EventTable, EventWriter, EVENT_SLOT_BYTES};
 pub use futex::{futex_wait, futex_wake};
 #[cfg(not(loom))]
 pub use lease::{LeaseGranter, LeaseHolder, LeaseState, Usage};
-pub use locked::Locked;
+pub use locked::{Locked, Unpoisoned};
 pub use memory::{Memory, Range};
 pub use progress::Progress;
 pub use ring::{

@@ -1,6 +1,6 @@
 //! Locks under which nothing panics.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{LockResult, Mutex, MutexGuard};
 
 /// Takes a lock under which nothing panics, so that no thread leaves the value half-changed.
 pub trait Locked<T: ?Sized> {
@@ -10,6 +10,18 @@ pub trait Locked<T: ?Sized> {
 
 impl<T: ?Sized> Locked<T> for Mutex<T> {
     fn locked(&self) -> MutexGuard<'_, T> {
-        self.lock().expect("no panic under this lock")
+        self.lock().unpoisoned()
+    }
+}
+
+/// What a lock under which nothing panics gives: of a reader, of a writer, after a wait.
+pub trait Unpoisoned<T> {
+    /// The guard.
+    fn unpoisoned(self) -> T;
+}
+
+impl<T> Unpoisoned<T> for LockResult<T> {
+    fn unpoisoned(self) -> T {
+        self.expect("no panic under this lock")
     }
 }

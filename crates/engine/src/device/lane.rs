@@ -27,7 +27,7 @@ use crate::pending::{Outcome, Pending, Traced, Waiter};
 use crate::reply::{CallError, Timing};
 use crate::stats::Stats;
 use baltra_functions::{Call, Step};
-use baltra_ring::Locked;
+use baltra_ring::{Locked, Unpoisoned};
 use baltra_session::client::{Lost, Queue};
 use baltra_wire::opencl::{text_of, DEVICE_NOT_AVAILABLE};
 use baltra_wire::Id;
@@ -546,7 +546,7 @@ impl Lane {
             };
             state.rest = rest;
             let woken = self.called.wait_timeout(state, time);
-            state = woken.expect("no panic under this lock").0;
+            state = woken.unpoisoned().0;
             state.rest = Rest::None;
         }
         state.flights.front().map(|flight| flight.last)

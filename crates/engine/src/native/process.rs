@@ -8,7 +8,7 @@ use crate::options::Options;
 use baltra_functions::manifest::Native;
 use baltra_functions::Function;
 use baltra_native::protocol::{framed, memory_bytes, rings, Start, Started, SOCKET_BYTES_MAX};
-use baltra_ring::{Locked, Memory, Range};
+use baltra_ring::{Locked, Memory, Range, Unpoisoned};
 use baltra_session::fd::send_with_fds;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -205,7 +205,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let child = self.child.get_mut().expect("no panic under this lock");
+        let child = self.child.get_mut().unpoisoned();
         let _ = child.kill();
         // A killed process ends at once.
         let _ = child.wait();

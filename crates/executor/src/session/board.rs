@@ -4,7 +4,7 @@
 use super::notices::Notices;
 use crate::driver::{Code, Event as DriverEvent};
 use baltra_opencl::{CL_COMPLETE, CL_QUEUED};
-use baltra_ring::{EventWriter, Locked, Waker};
+use baltra_ring::{EventWriter, Locked, Unpoisoned, Waker};
 use baltra_wire::{event_generation, event_slot, Completion, Event, Notice};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -187,7 +187,7 @@ impl Board {
                 state => break state,
             }
             let waited = self.changed.wait_timeout(slots, Duration::from_millis(100));
-            slots = waited.expect("no panic under this lock").0;
+            slots = waited.unpoisoned().0;
         };
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         state

@@ -11,7 +11,7 @@ use super::{arena, pixels, Arena, Session, Violation};
 use crate::account::Charge;
 use crate::driver::{self, Code, Device};
 use baltra_opencl::*;
-use baltra_ring::{Consumer, Locked, Position, Range};
+use baltra_ring::{Consumer, Locked, Position, Range, Unpoisoned};
 use baltra_wire::{
     decode, Backing, Call, Control, Id, ImageFormat, ImageShape, Notice, Payload, Query, Reply,
     Request,
@@ -347,7 +347,7 @@ impl Session {
 
     fn drop_arena(&self, arena: u32) {
         // Removed from the list first: a command that finds the arena has been counted as taken.
-        let mut arenas = self.arenas.write().expect("no panic under this lock");
+        let mut arenas = self.arenas.write().unpoisoned();
         let Some(gone) = arenas.remove(&arena) else {
             return;
         };
@@ -463,7 +463,7 @@ impl Session {
         };
         let memory = baltra_ring::Memory::map_part(&fd, offset, len)
             .map_err(|e| Violation::new(format!("cannot map an arena: {e}")))?;
-        let mut arenas = self.arenas.write().expect("no panic under this lock");
+        let mut arenas = self.arenas.write().unpoisoned();
         if arenas.contains_key(&arena) {
             return Err(Violation::new("an arena's id is already in use"));
         }

@@ -6,7 +6,7 @@
 
 use super::queue::{QueueHandle, Worker};
 use super::Session;
-use baltra_ring::Locked;
+use baltra_ring::{Locked, Unpoisoned};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ impl Freeze {
         }
         *waits = true;
         while self.is_frozen() && !stop() {
-            waits = self.changed.wait(waits).expect("no panic under this lock");
+            waits = self.changed.wait(waits).unpoisoned();
         }
         *waits = false;
         true

@@ -32,7 +32,7 @@ use crate::driver::{self, Code};
 use baltra_opencl::*;
 use baltra_ring::budget::{Lead, Member, Peer};
 use baltra_ring::lease::monotonic_ns;
-use baltra_ring::{Locked, Range};
+use baltra_ring::{Locked, Range, Unpoisoned};
 use books::{Books, Number};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -288,7 +288,7 @@ impl Residence {
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let waited = self.changed.wait_timeout(state, LOOK_EVERY);
-        waited.expect("no panic under this lock").0
+        waited.unpoisoned().0
     }
 
     /// Makes the set resident and pins it; the lane has no pins. Waits for objects of commands in

@@ -5,7 +5,7 @@ use super::{Session, Violation};
 use crate::account::Charge;
 use crate::driver::{self, Code};
 use baltra_opencl::*;
-use baltra_ring::{Locked, Memory};
+use baltra_ring::{Locked, Memory, Unpoisoned};
 use baltra_wire::{Payload, Reply};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Svm {
 impl Session {
     /// [`baltra_wire::Request::SvmMap`]
     pub(super) fn svm_map(&self, address: u64, payload: Payload) -> Result<Reply, Code> {
-        let arenas = self.arenas.read().expect("no panic under this lock");
+        let arenas = self.arenas.read().unpoisoned();
         let arena = arenas.get(&payload.arena).ok_or(CL_INVALID_VALUE)?;
         if payload.offset != 0 || payload.len > arena.len() {
             return Err(CL_INVALID_VALUE);

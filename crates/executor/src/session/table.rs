@@ -5,6 +5,7 @@ use super::objects::{Context, Kernel, Memory, Program};
 use super::queue::QueueHandle;
 use crate::driver::{self, Code};
 use baltra_opencl::*;
+use baltra_ring::Unpoisoned;
 use baltra_wire::Id;
 use std::sync::{Arc, RwLock};
 
@@ -61,12 +62,12 @@ impl Objects {
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, IdMap<Object>> {
-        self.map.read().expect("no panic under this lock")
+        self.map.read().unpoisoned()
     }
 
     /// Registers a new object. Over the limit the id stands for a failure; even those are bounded.
     pub fn insert(&self, id: Id, object: Object) -> Result<(), NameTaken> {
-        let mut map = self.map.write().expect("no panic under this lock");
+        let mut map = self.map.write().unpoisoned();
         if id == 0 || map.contains_key(&id) || map.len() >= self.max.saturating_mul(2) {
             return Err(NameTaken);
         }
@@ -110,13 +111,13 @@ impl Objects {
 
     /// Takes a name away.
     pub fn remove(&self, id: Id) -> Option<Object> {
-        let mut map = self.map.write().expect("no panic under this lock");
+        let mut map = self.map.write().unpoisoned();
         map.remove(&id)
     }
 
     /// All objects, which are forgotten here.
     pub fn take_all(&self) -> Vec<Object> {
-        let mut map = self.map.write().expect("no panic under this lock");
+        let mut map = self.map.write().unpoisoned();
         std::mem::take(&mut *map).into_values().collect()
     }
 }

@@ -9,7 +9,7 @@ use crate::core::session::Session;
 use crate::core::svm;
 use crate::core::transfer::PendingReads;
 use baltra_opencl::*;
-use baltra_ring::Locked;
+use baltra_ring::{Locked, Unpoisoned};
 use baltra_session::client::{Block, Client, Queue};
 use baltra_wire::{Control, Direction, Event, Id};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -257,10 +257,7 @@ impl Drop for Context {
             // A lost session has released everything.
             let _ = member.client.release(member.id, None);
         }
-        let jobs = self
-            .destructors
-            .get_mut()
-            .expect("no panic under this lock");
+        let jobs = self.destructors.get_mut().unpoisoned();
         // The registered callback functions are called in the reverse order in which they were
         // registered.
         for job in std::mem::take(jobs).into_iter().rev() {

@@ -12,7 +12,7 @@ use crate::core::lost;
 use crate::core::object::{Class, Object, Ref};
 use crate::core::queue::{Queue, Reach};
 use baltra_opencl::*;
-use baltra_ring::Locked;
+use baltra_ring::{Locked, Unpoisoned};
 use baltra_steps::DevicePart;
 use baltra_wire::{Control, Event as Slot, Reply, Request};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -241,7 +241,7 @@ impl Event {
                 // Woken by the application's call; the timeout is for a session that is lost.
                 let timeout = std::time::Duration::from_millis(100);
                 let woken = self.changed.wait_timeout(waiting, timeout);
-                waiting = woken.expect("no panic under this lock").0;
+                waiting = woken.unpoisoned().0;
             }
         }
         let client = &self.context.members[self.member].client;

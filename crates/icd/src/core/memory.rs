@@ -16,7 +16,7 @@ use crate::core::replica::Coherence;
 use crate::core::svm;
 use crate::core::transfer::Span;
 use baltra_opencl::*;
-use baltra_ring::Locked;
+use baltra_ring::{Locked, Unpoisoned};
 use baltra_session::client::Block;
 use baltra_wire::{Backing, Control, Direction, Id, PipeShape, Request};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -382,10 +382,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let jobs = self
-            .destructors
-            .get_mut()
-            .expect("no panic under this lock");
+        let jobs = self.destructors.get_mut().unpoisoned();
         // The registered callback functions are called in the reverse order in which they were
         // registered, when the memory object's resources are freed: the last replica's end.
         let jobs = std::mem::take(jobs).into_iter().rev().collect::<Vec<_>>();
@@ -416,7 +413,7 @@ struct Finale(Mutex<Vec<Job>>);
 
 impl Drop for Finale {
     fn drop(&mut self) {
-        let jobs = std::mem::take(self.0.get_mut().expect("no panic under this lock"));
+        let jobs = std::mem::take(self.0.get_mut().unpoisoned());
         for job in jobs {
             callback::run(job);
         }

@@ -2,7 +2,7 @@
 //! They are started on demand, one per job, and ended when idle.
 
 use crate::core::process;
-use baltra_ring::Locked;
+use baltra_ring::{Locked, Unpoisoned};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -68,10 +68,7 @@ fn work(workers: &Workers) {
             continue;
         }
         state.idle += 1;
-        let (woken, timeout) = workers
-            .changed
-            .wait_timeout(state, IDLE)
-            .expect("no panic under this lock");
+        let (woken, timeout) = workers.changed.wait_timeout(state, IDLE).unpoisoned();
         state = woken;
         state.idle -= 1;
         if timeout.timed_out() && state.jobs.is_empty() {

@@ -1,7 +1,7 @@
 //! The threads that receive the executor's notices.
 
 use super::{lock, Shared};
-use baltra_ring::{Consumer, Progress, Range, RingError};
+use baltra_ring::{Consumer, Progress, Range, RingError, Unpoisoned};
 use baltra_wire::opencl::DEVICE_NOT_AVAILABLE;
 use baltra_wire::{decode, Notice};
 use std::io;
@@ -66,7 +66,7 @@ impl Shared {
             self.waker.wake();
             let moment = Duration::from_millis(5);
             let waited = printing.changed.wait_timeout(thread, moment);
-            thread = waited.expect("no panic under this lock").0;
+            thread = waited.unpoisoned().0;
         }
     }
 }

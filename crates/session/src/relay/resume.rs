@@ -10,7 +10,7 @@ use crate::fd::{recv_with_fds, send_with_fds};
 use crate::handshake::frame;
 use crate::tcp::stream::Stream;
 use baltra_ring::peer::Peer;
-use baltra_ring::Locked;
+use baltra_ring::{Locked, Unpoisoned};
 use baltra_wire::{Purpose, Refusal, Welcome};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -118,7 +118,7 @@ impl Resumption {
                 return None;
             }
             let waited = self.0.changed.wait_timeout(slot, left);
-            slot = waited.expect("no panic under this lock").0;
+            slot = waited.unpoisoned().0;
         }
     }
 

@@ -24,7 +24,9 @@ use super::reader::{Ended, Reader};
 use super::stream::{Stream, CLOSED};
 use super::GRACE;
 use crate::client::{Peer, Shared};
-use baltra_ring::{EventWriter, Locked, Memory, Producer, Progress, Range, Segment, Waiting};
+use baltra_ring::{
+    EventWriter, Locked, Memory, Producer, Progress, Range, Segment, Unpoisoned, Waiting,
+};
 use baltra_wire::opencl::DEVICE_NOT_AVAILABLE;
 use baltra_wire::{encode, Completion, Event, Hello, Id, Notice, Payload};
 use channel::Channel;
@@ -245,7 +247,7 @@ impl Peer for Tunnel {
     fn wait_for_end(&self) {
         let mut ended = lock(&self.0.ended);
         while !*ended {
-            ended = self.0.over.wait(ended).expect("no panic under this lock");
+            ended = self.0.over.wait(ended).unpoisoned();
         }
     }
 
@@ -369,7 +371,7 @@ impl Inner {
                 }
                 let timeout = Duration::from_secs(1);
                 let waited = self.unstalled.wait_timeout(stalled, timeout);
-                stalled = waited.expect("no panic under this lock").0;
+                stalled = waited.unpoisoned().0;
             }
             *stalled = false;
             drop(stalled);

@@ -6,7 +6,7 @@ use super::{give, give_or_refuse, object, Builtin, Device};
 use crate::driver::cancel;
 use baltra_board::accelerator::PIPE_HEADER_BYTES;
 use baltra_opencl::*;
-use baltra_ring::{Locked, Range};
+use baltra_ring::{Locked, Range, Unpoisoned};
 use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -146,7 +146,7 @@ impl Event {
                 None => {}
             }
             let waited = self.changed.wait_timeout(state, LOOK_EVERY);
-            state = waited.expect("no panic under this lock").0;
+            state = waited.unpoisoned().0;
         }
     }
 }

@@ -18,7 +18,7 @@ use super::polling::kernels_poll;
 use crate::driver::builtin::LogLimit;
 use crate::driver::output::Output;
 use baltra_board::accelerator::manifest::{Channel, Kernel};
-use baltra_ring::Locked;
+use baltra_ring::{Locked, Unpoisoned};
 use failures::Failures;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -296,7 +296,7 @@ impl Simulation {
 
     fn wait<'a>(&self, desk: MutexGuard<'a, Desk>) -> MutexGuard<'a, Desk> {
         let waited = self.changed.wait_timeout(desk, LOOK_EVERY);
-        waited.expect("no panic under this lock").0
+        waited.unpoisoned().0
     }
 
     /// Runs all kernels until the launch with this ticket has ended.

@@ -16,6 +16,7 @@ use crate::account::Account;
 use crate::shared::Shared;
 use baltra_channel::Channel;
 use baltra_ring::lease::monotonic_ns;
+use baltra_ring::Unpoisoned;
 use baltra_wire::executor::SessionStart;
 use baltra_wire::moves::{ArenaState, State, ToSource, ToTarget, FDS_MAX};
 use baltra_wire::{decode, encode};
@@ -228,7 +229,7 @@ impl Source<'_> {
 
     fn send_arenas(&self, pending: Vec<OwnedFd>) -> Result<(), String> {
         let arenas = self.session.arenas.read();
-        let arenas = arenas.expect("no panic under this lock").clone();
+        let arenas = arenas.unpoisoned().clone();
         let arenas: Vec<_> = arenas.into_iter().collect();
         for part in arenas.chunks(FDS_MAX) {
             let states = part.iter().map(|(id, arena)| ArenaState {
