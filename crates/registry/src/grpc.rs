@@ -4,7 +4,7 @@
 use crate::failure::Failure;
 use crate::options::{Options, Role};
 use crate::registry::Registry;
-use crate::{functions, instances, nodes, operators, reconfigure};
+use crate::{functions, instances, nodes, operators, places, reconfigure};
 use baltra_api::registry as proto;
 use baltra_api::registry::functions_server::{Functions, FunctionsServer};
 use baltra_api::registry::instances_server::{Instances, InstancesServer};
@@ -228,6 +228,21 @@ impl Nodes for Doors {
     ) -> Answer<proto::ReconfigurationEndReply> {
         let request = request.into_inner();
         self.blocking(|r| reconfigure::end(r, request)).await
+    }
+
+    async fn session_target(
+        &self,
+        request: Request<proto::SessionTargetRequest>,
+    ) -> Answer<proto::SessionTargetReply> {
+        places::target(&self.registry.state(), &request.into_inner()).map(Response::new)
+    }
+
+    async fn session_placed(
+        &self,
+        request: Request<proto::SessionPlacedRequest>,
+    ) -> Answer<proto::SessionPlacedReply> {
+        let request = request.into_inner();
+        self.blocking(move |r| places::placed(r, &request)).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! Allocation, renewal and release of instances.
 
-use crate::allocate::{Placement, Reason, Refusal, Request};
+use crate::allocate::{Placement, Reason, Refusal, Rejection, Request};
 use crate::check;
 use crate::counters::RefusalLabels;
 use crate::failure::Failure;
@@ -256,6 +256,7 @@ fn adopt(
             node: existing.node.clone(),
             device: existing.name.clone(),
             region: existing.region_for(&query).unwrap_or(0) as u32,
+            live: false,
         });
     }
     if let Some(before) = state.image().instances.get(&wanted.name) {
@@ -362,6 +363,7 @@ pub(crate) fn assignment(placement: &Placement) -> AssignmentRecord {
         node: node.to_owned(),
         device: device.to_owned(),
         region: placement.region.unwrap_or(0) as u32,
+        live: false,
     }
 }
 
@@ -634,6 +636,7 @@ pub(crate) fn assignments(state: &State, devices: &[AssignmentRecord]) -> Vec<pr
             region: a.region,
             silent: found.is_none_or(|(_, l, _)| l.phase == crate::state::Phase::Silent),
             exclusive: found.is_some_and(|(_, _, d)| d.exclusive),
+            live: a.live,
         }
     };
     devices.iter().map(message).collect()
@@ -645,12 +648,7 @@ fn refused(state: &State, refusal: Refusal) -> proto::Refusal {
     let named = refusal.devices.into_iter().take(REJECTIONS_MAX);
     let devices = named.map(|rejection| proto::Rejection {
         filter: filter(&rejection.reason).to_owned(),
-        reason: match (&rejection.reason, state.device(&rejection.device)) {
-            (Reason::State(_), Some((_, live, device))) => state
-                .trouble(live, &device.name)
-                .map_or_else(|| rejection.reason.to_string(), |(_, reason)| reason),
-            (reason, _) => reason.to_string(),
-        },
+        reason: reason(state, &rejection),
         device: rejection.device,
     });
     let devices: Vec<proto::Rejection> = devices.collect();
@@ -683,8 +681,16 @@ fn refused(state: &State, refusal: Refusal) -> proto::Refusal {
     }
 }
 
+/// Why a device was rejected, for display.
+pub(crate) fn reason(state: &State, rejection: &Rejection) -> String {
+    let is_state = matches!(rejection.reason, Reason::State(_));
+    let device = state.device(&rejection.device).filter(|_| is_state);
+    let trouble = device.and_then(|(_, live, device)| state.trouble(live, &device.name));
+    trouble.map_or_else(|| rejection.reason.to_string(), |(_, reason)| reason)
+}
+
 /// The algorithm's filter that a reason belongs to.
-fn filter(reason: &Reason) -> &'static str {
+pub(crate) fn filter(reason: &Reason) -> &'static str {
     match reason {
         Reason::State(_) => "state",
         Reason::Metric { .. } => "metric",

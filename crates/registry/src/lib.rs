@@ -27,6 +27,7 @@ mod moves;
 mod nodes;
 mod operators;
 pub mod options;
+mod places;
 pub mod prometheus;
 mod reconfigure;
 pub mod records;

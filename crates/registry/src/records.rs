@@ -182,6 +182,8 @@ pub struct AssignmentRecord {
     pub device: String,
     /// The region that holds or will hold its accelerator.
     pub region: u32,
+    /// Whether a session of the instance has moved there while its program runs.
+    pub live: bool,
 }
 
 /// A function.

@@ -55,6 +55,7 @@ fn instance(i: u8, places: Vec<(u8, u8)>, lease_s: u32) -> InstanceRecord {
         node: format!("n{n}"),
         device: format!("d{d}"),
         region: 0,
+        live: false,
     };
     InstanceRecord {
         name: format!("i{i}"),
