@@ -358,6 +358,7 @@ fn instance_json(i: &proto::Instance) -> Value {
             json!({
                 "node": a.node, "device": a.device, "endpoints": a.endpoints, "weight": a.weight,
                 "reconfigure": a.reconfigure, "region": a.region, "silent": a.silent,
+                "live": a.live,
             })
         })
         .collect();

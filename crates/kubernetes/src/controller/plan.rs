@@ -156,7 +156,7 @@ pub fn steps(
         } else if !blocked {
             steps.push(Step::Open);
         }
-    } else if given != pod.allocated {
+    } else if given != pod.allocated && !is_there(instance, &pod.allocated) {
         let to = given.join(", ");
         steps.push(Step::Move(format!(
             "the registry moved its instance to {to}"
@@ -172,6 +172,14 @@ pub fn given(instance: &proto::Instance) -> Vec<String> {
     let ids = instance.devices.iter();
     let ids: BTreeSet<String> = ids.map(|a| format!("{}/{}", a.node, a.device)).collect();
     ids.into_iter().collect()
+}
+
+/// Whether the sessions of a Pod have moved to those of its devices that it was not allocated at
+/// first, while it runs.
+fn is_there(instance: &proto::Instance, allocated: &[String]) -> bool {
+    let is_known = |a: &proto::Assignment| allocated.contains(&format!("{}/{}", a.node, a.device));
+    let mut devices = instance.devices.iter();
+    devices.all(|a| a.live || is_known(a)) && instance.devices.iter().any(|a| a.live)
 }
 
 /// Why an instance has to leave one of its devices: a region that it uses will hold another
@@ -335,6 +343,22 @@ mod tests {
             ..running
         };
         assert_eq!(steps(&leaving, Some(&has), None, false), []);
+    }
+
+    #[test]
+    fn test_a_pod_whose_sessions_have_moved_stays() {
+        let live = |mut instance: proto::Instance| {
+            instance.devices[0].live = true;
+            instance
+        };
+        let running = pod(&["n/d"], false);
+        let moved = live(instance("a", "", &["m/e"]));
+        assert_eq!(steps(&running, Some(&moved), None, false), []);
+        let some = live(instance("a", "", &["m/e", "n/d"]));
+        assert_eq!(steps(&running, Some(&some), None, false), []);
+        let other = live(instance("a", "", &["m/e", "n/f"]));
+        let step = &steps(&running, Some(&other), None, false)[..];
+        assert!(matches!(step, [Step::Move(_)]), "{step:?}");
     }
 
     #[test]

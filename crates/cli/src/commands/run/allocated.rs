@@ -231,6 +231,12 @@ impl Owner<'_> {
                     if places(&before) == places(&self.instance.devices) {
                         continue;
                     }
+                    if !are_others(&before, &self.instance.devices) {
+                        let name = self.args.program[0].display();
+                        let devices = names(&self.instance.devices);
+                        eprintln!("baltra: {name} goes on: its sessions are on {devices}");
+                        continue;
+                    }
                     if self.args.restart {
                         self.end(&mut program).await?;
                         return Ok(End::Moved);
@@ -289,6 +295,19 @@ impl Owner<'_> {
 fn places(devices: &[Assignment]) -> Vec<String> {
     let place = |a: &Assignment| format!("{}/{}", a.node, a.device);
     devices.iter().map(place).collect()
+}
+
+/// Whether an instance has other devices than before for which its program has to be started again.
+/// Where its sessions have moved while it runs, it is already.
+fn are_others(before: &[Assignment], now: &[Assignment]) -> bool {
+    let before = places(before);
+    let is_new = |a: &&Assignment| !before.contains(&format!("{}/{}", a.node, a.device));
+    let mut new = now.iter().filter(is_new).peekable();
+    if new.peek().is_some() {
+        new.any(|a| !a.live)
+    } else {
+        now.len() != before.len() && !now.iter().any(|a| a.live)
+    }
 }
 
 /// The devices with their weights.
@@ -351,6 +370,34 @@ mod tests {
         assert_eq!(reachable(&both, true), Some(unix.as_str()));
         assert_eq!(reachable(&both, false), Some("tcp://node-1:7473"));
         assert_eq!(reachable(&["unix:/no/such/socket".to_owned()], true), None);
+    }
+
+    #[test]
+    fn test_a_program_is_not_restarted_for_devices_that_its_sessions_moved_to() {
+        let device = |name: &str, live| Assignment {
+            node: "n".into(),
+            device: name.into(),
+            live,
+            ..Assignment::default()
+        };
+        let (a, b) = (device("a", false), device("b", false));
+        let (live_b, live_c) = (device("b", true), device("c", true));
+        let of = |devices: &[&Assignment]| -> Vec<Assignment> {
+            devices.iter().map(|d| (*d).clone()).collect()
+        };
+        // All of its sessions have moved, some of them, and then the rest.
+        assert!(!are_others(&of(&[&a]), &of(&[&live_b])));
+        assert!(!are_others(&of(&[&a]), &of(&[&a, &live_b])));
+        assert!(!are_others(&of(&[&a, &live_b]), &of(&[&live_b])));
+        assert!(!are_others(&of(&[&live_b]), &of(&[&live_c])));
+        // The registry has allocated another device, or takes one away.
+        assert!(are_others(&of(&[&a]), &of(&[&b])));
+        assert!(are_others(&of(&[&live_b]), &of(&[&a])));
+        assert!(are_others(&of(&[&a]), &of(&[&b, &live_c])));
+        assert!(are_others(&of(&[&a, &b]), &of(&[&a])));
+        assert!(are_others(&of(&[&a]), &[]));
+        // Devices in another order are the same.
+        assert!(!are_others(&of(&[&a, &b]), &of(&[&b, &a])));
     }
 
     #[test]
