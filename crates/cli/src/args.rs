@@ -246,14 +246,17 @@ pub enum Session {
     #[command(after_help = "Examples:
   baltra session move 4294967297 --to gpu1
   baltra session move 4294967297 --to cpu0 --force --json
+  BALTRA_TOKEN=... baltra session move 4294967297 --to node-2/gpu0
   BALTRA_TOKEN=... baltra session move 4294967297 --to tls://node-2:7473/gpu0
 
-The token is one of the other node (`baltra tenant token` there). BALTRA_TLS_CA names a file of
-certificate authorities for TLS.")]
+With NODE/NAME, the registry has the address of the node, and refuses devices that are cordoned or
+that do not fit the query of the program's instance. The token is one of the other node (`baltra
+tenant token` there). BALTRA_TLS_CA names a file of certificate authorities for TLS.")]
     Move {
         /// Its number (`baltra session ls`)
         session: u64,
-        /// The device, by name, or as tcp://HOST:PORT/NAME or tls://HOST:PORT/NAME on another node
+        /// The device, by name; on another node NODE/NAME, as in the pool, or tcp://HOST:PORT/NAME
+        /// or tls://HOST:PORT/NAME
         #[arg(long, value_name = "DEVICE")]
         to: String,
         /// Give the move up if a running command takes longer, milliseconds, at most 10000

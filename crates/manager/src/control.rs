@@ -220,7 +220,7 @@ impl Operator {
         let leases = device.pool.leases();
         let memory = leases.iter().map(|m| m.lease.granter.usage().memory_bytes);
         // Dropped immediately: a device's configuration is locked before the sessions, never after.
-        let own = |s: &&crate::node::SessionRecord| s.device == device.name();
+        let own = |s: &&crate::node::SessionRecord| s.is_on(device.name());
         let open = self.node.sessions().values().filter(own).count();
         proto::Device {
             name: device.name().to_owned(),
@@ -367,19 +367,28 @@ impl Control for Operator {
         let moved = tokio::task::block_in_place(|| match r.remote {
             None => self.node.move_session(r.session, &r.device, wait, r.force),
             Some(node) => {
+                let terms = moves::Terms {
+                    wait,
+                    force: r.force,
+                };
+                if node.endpoint.is_empty() {
+                    let access = (node.token, node.authority.as_str());
+                    return self.node.send_in_pool(r.session, &r.device, access, terms);
+                }
                 let to = Remote {
                     endpoint: node.endpoint,
                     device: r.device,
                     token: node.token,
                 };
-                let terms = moves::Terms {
-                    wait,
-                    force: r.force,
-                };
                 self.node
                     .send_session(r.session, to, &node.authority, terms)
             }
         })?;
+        let link = self.node.registry.as_ref();
+        if let Some(link) = link.filter(|link| link.has_places()) {
+            // The registry's next answers have the session where it is.
+            link.report().await;
+        }
         Ok(Response::new(moved_message(moved)))
     }
 
@@ -444,7 +453,7 @@ impl Control for Operator {
             let sessions = self.node.sessions();
             let open = sessions
                 .values()
-                .filter(|s| s.tenant == tenant && s.device == device)
+                .filter(|s| s.tenant == tenant && s.is_on(&device))
                 .count();
             usage.push(proto::Usage {
                 memory_used_bytes: sum(|u| u.memory_bytes),

@@ -336,7 +336,7 @@ impl NodeCollector {
         let sessions = self.0.sessions();
         for device in devices {
             for transport in ["unix", "tcp", "ivshmem"] {
-                let own = sessions.values().filter(|s| s.device == device.name());
+                let own = sessions.values().filter(|s| s.is_on(device.name()));
                 let count = own.filter(|s| s.transport == transport).count();
                 let labels = [("device", device.name()), ("transport", transport)];
                 let metric = family.encode_family(&labels)?;

@@ -420,18 +420,25 @@ impl Node {
         });
         let is_source_out = reserved.end();
         match moved {
-            Ok(cost) => Ok(Moved {
-                from: match order.record.remote {
-                    Some(remote) => remote,
-                    None => order.source.name().to_owned(),
-                },
-                to: match &order.remote {
-                    Some(found) => found.name.clone(),
-                    None => order.target.name().to_owned(),
-                },
-                took: began.elapsed(),
-                cost,
-            }),
+            Ok(cost) => {
+                let (here, there) = (&order.record.remote, &order.remote);
+                let there = there.as_ref().map(|found| &found.name);
+                if kind != Kind::Suspend {
+                    let to = there.cloned();
+                    let to = to.unwrap_or_else(|| self.pool_name(order.target.name()));
+                    let from = self.place_of(&order.record);
+                    self.report_place(session, &order.record, &from, &to);
+                }
+                let named = |remote: Option<&String>, device: &Device| {
+                    remote.cloned().unwrap_or_else(|| device.name().to_owned())
+                };
+                Ok(Moved {
+                    from: named(here.as_ref(), &order.source),
+                    to: named(there, &order.target),
+                    took: began.elapsed(),
+                    cost,
+                })
+            }
             Err(why) => {
                 if is_source_out {
                     self.forget_session(order.record.executor, session);

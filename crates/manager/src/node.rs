@@ -265,6 +265,13 @@ pub struct SessionRecord {
     pub since: Instant,
 }
 
+impl SessionRecord {
+    /// Whether it is on a device of this node, and not on one of another node.
+    pub fn is_on(&self, device: &str) -> bool {
+        self.device == device && self.remote.is_none()
+    }
+}
+
 /// The state shared by the manager's threads.
 pub struct Node {
     /// The configuration.

@@ -5,6 +5,7 @@ mod link;
 mod moving;
 mod orders;
 mod permission;
+mod places;
 mod report;
 mod sessions;
 

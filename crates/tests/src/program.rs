@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Time limit of a program, generous for a busy machine.
@@ -145,7 +146,9 @@ pub fn check_printed_lines(answer: &Answer, lines: usize) {
 pub struct Running {
     child: Child,
     lines: Receiver<String>,
-    errors: Option<std::thread::JoinHandle<String>>,
+    errors: Option<std::thread::JoinHandle<()>>,
+    /// Its standard error so far.
+    error: Arc<Mutex<String>>,
     seen: Vec<String>,
 }
 
@@ -168,15 +171,21 @@ impl Running {
             }
         });
         let mut err = child.stderr.take().expect("piped");
+        let error = Arc::<Mutex<String>>::default();
+        let text = error.clone();
         let errors = std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            let _ = err.read_to_end(&mut bytes);
-            String::from_utf8_lossy(&bytes).into_owned()
+            let mut bytes = [0; 4096];
+            let mut all = Vec::new();
+            while let Ok(n @ 1..) = err.read(&mut bytes) {
+                all.extend_from_slice(&bytes[..n]);
+                *text.lock().unwrap() = String::from_utf8_lossy(&all).into_owned();
+            }
         });
         Running {
             child,
             lines,
             errors: Some(errors),
+            error,
             seen: Vec::new(),
         }
     }
@@ -204,7 +213,7 @@ impl Running {
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     let _ = self.child.kill();
-                    let errors = self.errors.take().and_then(|e| e.join().ok());
+                    let errors = self.errors();
                     panic!("ended without '{word}': {:#?} {errors:?}", self.seen)
                 }
             }
@@ -243,12 +252,25 @@ impl Running {
             std::thread::sleep(Duration::from_millis(2));
         };
         self.seen.extend(self.lines.iter());
-        let errors = self.errors.take().and_then(|e| e.join().ok());
+        let err = self.errors();
         Answer {
             status,
             out: self.seen.join("\n"),
-            err: errors.unwrap_or_default(),
+            err,
         }
+    }
+
+    /// Its standard error so far.
+    pub fn error(&self) -> String {
+        self.error.lock().unwrap().clone()
+    }
+
+    /// Its standard error, after its end.
+    fn errors(&mut self) -> String {
+        if let Some(thread) = self.errors.take() {
+            let _ = thread.join();
+        }
+        self.error()
     }
 
     /// Starts it and waits for its end.

@@ -46,12 +46,16 @@ pub enum Device {
     /// Cordon the device, move its instances to others, and wait until they have left; exit code 1
     /// if some have not
     ///
-    /// With --live, its sessions move to other devices of the node while their programs run; exit
-    /// code 1 if some stay.
+    /// With --live, its sessions move to other devices while their programs run, those of this node
+    /// first; exit code 1 if some stay.
     #[command(after_help = "Examples:
   baltra device drain node-1/gpu0
   baltra device drain node-1/gpu0 --live
-  baltra device drain gpu0 --live --json")]
+  BALTRA_TOKEN=... baltra device drain node-1/gpu0 --live
+  baltra device drain gpu0 --live --json
+
+With --live and node/name, sessions that no device of this node can continue move to other nodes of
+the pool for which BALTRA_TOKEN is a token.")]
     Drain {
         /// node/name; with --live also a name on this node, which is then not cordoned
         device: String,
@@ -111,8 +115,9 @@ pub struct Live {
     /// Move sessions although facts about the devices differ that programs may have read
     #[arg(long, requires = "live")]
     pub force: bool,
-    /// A device of another node, tcp://HOST:PORT/NAME or tls://HOST:PORT/NAME, for sessions that no
-    /// other device of this node can continue; repeatable. BALTRA_TOKEN is a token there
+    /// A device of another node, NODE/NAME, tcp://HOST:PORT/NAME or tls://HOST:PORT/NAME, for
+    /// sessions that no other device of this node can continue, before others of the pool;
+    /// repeatable. BALTRA_TOKEN is a token there
     #[arg(long, value_name = "DEVICE", requires = "live")]
     pub to: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! `baltra device drain --live`: the sessions of a device of this node move to its other devices
-//! while their programs run.
+//! `baltra device drain --live`: the sessions of a device of this node move to its other devices, or
+//! to other nodes of the pool, while their programs run.
 
 use super::session::{move_session, place};
 use crate::args::{Live, RegistryAt};
@@ -17,6 +17,9 @@ use std::process::ExitCode;
 /// Sessions that come while others move are looked for this often.
 const PASSES_MAX: usize = 3;
 
+/// Most devices of other nodes that a session tries.
+const ELSEWHERE_MAX: usize = 8;
+
 /// The reasons for which a session has stayed: one of the session's own (with an empty name), or one
 /// for each device.
 type Reasons = Vec<(String, String)>;
@@ -30,6 +33,8 @@ struct Moved {
 /// A drain in progress.
 struct Drain<'a> {
     control: Control,
+    /// The node's name and the registry, if the device was named as in the pool.
+    pool: Option<(String, Registry)>,
     device: &'a str,
     options: &'a Live,
     moved: Vec<Moved>,
@@ -63,15 +68,20 @@ pub fn live(
         devices.devices.iter().any(|d| d.name == device),
         "there is no device '{device}' (`baltra devices --local` lists them)"
     );
-    if name != device {
-        let request = registry::CordonRequest {
-            device: name.to_owned(),
-        };
-        let registry = Registry::connect(at, paths)?;
-        registry.call(|mut s| async move { s.operators.cordon(request).await })?;
-    }
+    let pool = match name.split_once('/') {
+        None => None,
+        Some((node, _)) => {
+            let request = registry::CordonRequest {
+                device: name.to_owned(),
+            };
+            let registry = Registry::connect(at, paths)?;
+            registry.call(|mut s| async move { s.operators.cordon(request).await })?;
+            Some((node.to_owned(), registry))
+        }
+    };
     let mut drain = Drain {
         control,
+        pool,
         device,
         options,
         moved: Vec::new(),
@@ -118,7 +128,7 @@ impl Drain<'_> {
     }
 
     /// The node's other devices that serve, those with the fewest sessions first, then those of other
-    /// nodes.
+    /// nodes: those that the caller has named, and those of the pool.
     fn targets(&mut self) -> Result<Vec<String>> {
         let reply = self
             .control
@@ -128,7 +138,30 @@ impl Drain<'_> {
         let mut others: Vec<_> = others.map(|d| (d.sessions, d.name)).collect();
         others.sort();
         let own = others.into_iter().map(|(_, name)| name);
-        Ok(own.chain(self.options.to.iter().cloned()).collect())
+        let mut targets: Vec<String> = own.chain(self.options.to.iter().cloned()).collect();
+        targets.extend(self.elsewhere()?);
+        Ok(targets)
+    }
+
+    /// Devices of the pool's other nodes that accept sessions, those with the fewest ones first.
+    fn elsewhere(&self) -> Result<Vec<String>> {
+        let Some((node, registry)) = &self.pool else {
+            return Ok(Vec::new());
+        };
+        let request = registry::DevicesRequest::default();
+        let reply = registry.call(|mut s| async move { s.operators.devices(request).await })?;
+        let mut devices: Vec<_> = reply
+            .devices
+            .into_iter()
+            .filter(|d| d.node != *node && d.state == "ready" && !d.cordoned && !d.draining)
+            .filter_map(|d| Some((d.sessions, d.node, d.description?)))
+            .filter(|(.., description)| !description.exclusive)
+            .map(|(sessions, node, description)| (sessions, format!("{node}/{}", description.name)))
+            .filter(|(_, name)| !self.options.to.contains(name))
+            .collect();
+        devices.sort();
+        let devices = devices.into_iter().take(ELSEWHERE_MAX);
+        Ok(devices.map(|(_, name)| name).collect())
     }
 
     /// Moves a session to the first device that it can move to.

@@ -57,15 +57,19 @@ pub fn session(paths: &PathOptions, command: Session) -> Result<()> {
 /// The longest move, with the driver that may have to be loaded on another node.
 const MOVE_MAX: Duration = Duration::from_secs(100);
 
-/// The device that a session moves to, and its node if it is another one.
+/// The device that a session moves to, and its node if it is another one. The registry has the
+/// address of a device's node that is named as in the pool, NODE/NAME.
 pub fn place(to: &str) -> Result<(String, Option<proto::RemoteNode>)> {
-    if !to.contains("://") {
+    if !to.contains('/') {
         return Ok((to.to_owned(), None));
     }
-    let (endpoint, device) = to
-        .rsplit_once('/')
-        .filter(|(endpoint, device)| endpoint.contains("://") && !device.is_empty())
-        .with_context(|| format!("'{to}' names no device: use tcp://HOST:PORT/NAME"))?;
+    let (endpoint, device) = if to.contains("://") {
+        to.rsplit_once('/')
+            .filter(|(endpoint, device)| endpoint.contains("://") && !device.is_empty())
+            .with_context(|| format!("'{to}' names no device: use tcp://HOST:PORT/NAME"))?
+    } else {
+        ("", to)
+    };
     let variable = |name| std::env::var(name).unwrap_or_default();
     let authority = match variable("BALTRA_TLS_CA").as_str() {
         "" => String::new(),

@@ -142,6 +142,53 @@ impl Node {
         self.carry_out(reserved, order, began)
     }
 
+    /// Moves a session to a device of the pool, node/name; the registry has the node's address.
+    /// `token`: of a tenant there.
+    pub(crate) fn send_in_pool(
+        self: &Arc<Self>,
+        session: u64,
+        to: &str,
+        (token, authority): (String, &str),
+        terms: Terms,
+    ) -> Result<Moved, Error> {
+        let refused = |why: String| Error::Refused {
+            session,
+            device: to.to_owned(),
+            why,
+        };
+        let named = to.split_once('/');
+        let (node, device) = named.ok_or_else(|| Error::NoDevice(to.to_owned()))?;
+        if node == self.options.node.name {
+            return self.move_session(session, device, terms.wait, terms.force);
+        }
+        let record = self.record(session)?;
+        let link = self.registry.as_ref().ok_or_else(|| {
+            refused(
+                "this node is not in a pool: set 'node.registry', or name the other node's \
+                 address, tls://HOST:PORT/NAME"
+                    .into(),
+            )
+        })?;
+        let endpoints = self.session_target(link, &record, to).map_err(refused)?;
+        let is_remote = |e: &String| e.starts_with("tcp://") || e.starts_with("tls://");
+        let endpoint = endpoints.into_iter().find(is_remote).ok_or_else(|| {
+            refused(format!(
+                "node '{node}' has no endpoint for sessions from other hosts (set 'listen.tcp' or \
+                 'node.advertise' there)"
+            ))
+        })?;
+        let remote = Remote {
+            endpoint,
+            device: device.to_owned(),
+            token,
+        };
+        let moved = self.send_session(session, remote, authority, terms)?;
+        Ok(Moved {
+            to: to.to_owned(),
+            ..moved
+        })
+    }
+
     /// Has a forwarder look for the device of another node.
     fn reach(&self, session: u64, to: Remote, place: &Place) -> Result<DeviceDescription, String> {
         let (answer, found): (_, Receiver<_>) = channel();

@@ -1,6 +1,7 @@
 //! The node's connection to its registry: one task, and calls of other threads.
 
 use super::orders::NodeOrders;
+use super::places::Places;
 use super::report::{self, Meter};
 use super::sessions::{self, Sessions};
 use super::{identity, moving, Identity};
@@ -62,6 +63,8 @@ pub struct Link {
     news: Notify,
     /// What the registry has of the sessions, and their moves.
     pub(super) sessions: Sessions,
+    /// Moves of sessions that the registry has to record.
+    pub(super) places: Places,
     /// Number of changes that callers wait for the registry to have.
     changes: AtomicU64,
     /// How many of them were before the last heartbeat that the registry has.
@@ -98,6 +101,7 @@ impl Link {
             state: Mutex::new(state),
             news: Notify::new(),
             sessions: Sessions::default(),
+            places: Places::default(),
             changes: AtomicU64::new(0),
             reported: watch::Sender::new(0),
         }))
@@ -151,6 +155,11 @@ impl Link {
                 orders.instances.remove(&migration.instance);
             }
         }
+    }
+
+    /// Whether the registry lacks a move of a session.
+    pub(crate) fn has_places(&self) -> bool {
+        self.places.first().is_some()
     }
 
     /// Triggers a heartbeat before the next one is due.
@@ -453,8 +462,20 @@ impl Member {
         }
     }
 
+    /// Reports where sessions have moved.
+    async fn report_places(&mut self) {
+        let places = &self.link.places;
+        while let Some(report) = places.first() {
+            let answer = limited(self.nodes.session_placed(report)).await;
+            if !places.answered(&answer) {
+                return;
+            }
+        }
+    }
+
     async fn heartbeat(&mut self) -> Result<proto::HeartbeatReply, Status> {
         let changes = self.link.changes.load(Ordering::Acquire);
+        self.report_places().await;
         let (node, id) = self.link.node_identity(&self.node);
         let mut devices = self.meter.loads(&self.node);
         for device in &mut devices {

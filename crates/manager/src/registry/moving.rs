@@ -134,6 +134,6 @@ pub(crate) fn sessions_of(node: &Node, device: &str, instance: &str) -> Vec<(u64
     let open = node.sessions();
     let own = open
         .iter()
-        .filter(|(_, s)| s.device == device && super::instance(&s.instance) == Some(instance));
+        .filter(|(_, s)| s.is_on(device) && super::instance(&s.instance) == Some(instance));
     own.map(|(id, s)| (*id, s.tenant.clone())).collect()
 }

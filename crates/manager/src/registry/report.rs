@@ -156,7 +156,7 @@ impl Meter {
         // A device's configuration is locked before the sessions, never after.
         let (regions, loading) = (regions(node, device), device.configuration.loading());
         let sessions = node.sessions();
-        let own = || sessions.values().filter(|s| s.device == device.name());
+        let own = || sessions.values().filter(|s| s.is_on(device.name()));
         let instances: BTreeSet<&str> = own()
             .filter_map(|s| super::instance(&s.instance))
             .take(INSTANCES_MAX)

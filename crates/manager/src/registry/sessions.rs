@@ -65,8 +65,7 @@ impl Sessions {
     pub fn of(&self, node: &Node, device: &str) -> Vec<proto::SessionLoad> {
         let described = self.described.locked();
         let sessions = node.sessions();
-        let own = sessions.iter().filter(|(_, s)| s.device == device);
-        let own = own.filter(|(_, s)| s.remote.is_none());
+        let own = sessions.iter().filter(|(_, s)| s.is_on(device));
         let own = own.filter(|(_, s)| baltra_api::valid_name(&s.tenant));
         let mut all: Vec<_> = own
             .filter_map(|(id, s)| {

@@ -1,6 +1,8 @@
 //! Sessions that move to another node: the program continues with the right bytes, and whatever ends
-//! during the move leaves the session in one place. [`returns`]: the way back, and on to a third node.
+//! during the move leaves the session in one place. [`returns`]: the way back, and on to a third node;
+//! [`pool`]: with a registry.
 
+mod pool;
 mod returns;
 
 use baltra_testkit::{until, Daemon, Options};
@@ -297,7 +299,7 @@ fn test_a_session_stays_if_it_cannot_go_on_there() {
     assert!(error.contains("cannot connect"), "{error}");
     let mut command = nodes.sending(session, "ivshmem:/a", &nodes.token);
     let error = refusal(&command.output().unwrap());
-    assert!(error.contains("no device 'ivshmem:/a'"), "{error}");
+    assert!(error.contains("this node is not in a pool"), "{error}");
     let mut command = nodes.sending(session, "tcp://127.0.0.1:1", &nodes.token);
     let error = refusal(&command.output().unwrap());
     assert!(error.contains("names no device"), "{error}");

@@ -1,0 +1,391 @@
+//! Sessions that move between nodes of a pool: the registry has the address, lets them go there, and
+//! knows where they are afterwards.
+
+use super::{forwarders, only, options, refusal, APART, ENDLESS};
+use baltra_testkit::{until, Daemon, Options, Service};
+use baltra_tests::{
+    baltra, compile, compile_driver, free_port, kill, nothing_panicked, session_count, tenants,
+    terminate, through_with, Cutter, Running,
+};
+use serde_json::Value;
+use std::process::{Command, Output};
+
+/// A registry and two nodes of its pool.
+struct Pool {
+    registry: Service,
+    near: Daemon,
+    far: Daemon,
+    /// Of a tenant of the second node.
+    token: String,
+}
+
+/// A program that the registry has allocated the first node's device.
+struct Instance(Running);
+
+impl Instance {
+    fn start(registry: &Service, near: &Daemon, arguments: &[&str]) -> Instance {
+        let options = [
+            "--registry",
+            registry.url(),
+            "--restart",
+            "--tenant",
+            "red",
+            "--instance",
+            "app",
+            "--device",
+            "name=a*",
+        ];
+        let mut command = through_with(near, &options, compile("moving"));
+        command.args(arguments);
+        let mut running = Running::start(command);
+        running.wait_line("round");
+        Instance(running)
+    }
+
+    fn progresses(&mut self) {
+        self.0.wait_progress();
+    }
+
+    /// Ends it; returns what its launcher has printed.
+    fn end(self) -> String {
+        terminate(self.0.pid());
+        self.0.finish().err
+    }
+}
+
+impl Pool {
+    /// `through`: the port at which the other nodes reach the second one; `keys` of its sections.
+    fn start(arguments: &[&str], port: u16, through: u16, keys: &str) -> (Pool, Instance) {
+        let registry = Service::start(baltra(), "registry", &Options::default()).unwrap();
+        let mut near = options(APART, &["a"], "");
+        near.set = member("near", registry.url());
+        let near = Daemon::start_with(baltra(), &near).unwrap();
+        tenants(&near, &["red"]);
+        joined(&registry, "near/a");
+        // The first node is the only one yet.
+        let instance = Instance::start(&registry, &near, arguments);
+        let listen = format!("[listen]\ntcp = '127.0.0.1:{port}'\n{keys}");
+        let driver = compile_driver("other_driver");
+        let mut far = options(APART, &["a", "b"], &listen);
+        far.config.push_str(&format!(
+            "[[device]]\nname = 'a-odd'\nselect = '0'\ndriver = '{}'\n{APART}\n",
+            driver.display()
+        ));
+        far.set = member("far", registry.url());
+        far.set
+            .push(format!("node.advertise=[\"tcp://127.0.0.1:{through}\"]"));
+        let far = Daemon::start_with(baltra(), &far).unwrap();
+        tenants(&far, &["blue"]);
+        let token = far.text(&["tenant", "token", "blue"]).unwrap();
+        joined(&registry, "far/a");
+        let pool = Pool {
+            registry,
+            near,
+            far,
+            token: token.trim().into(),
+        };
+        (pool, instance)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(baltra());
+        command
+            .args(arguments)
+            .env("BALTRA_RUNTIME_DIR", self.near.runtime_dir())
+            .env("BALTRA_TOKEN", &self.token);
+        command
+    }
+
+    /// Moves the only session of the first node.
+    fn send(&self, to: &str, more: &[&str]) -> Output {
+        let session = only(&self.near).to_string();
+        let mut arguments = vec!["session", "move", &session, "--to", to, "--json"];
+        arguments.extend(more);
+        self.command(&arguments).output().expect("the tool runs")
+    }
+
+    fn must_send(&self, to: &str) -> Value {
+        let output = self.send(to, &[]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        let logs = format!("near:\n{}\nfar:\n{}", self.near.log(), self.far.log());
+        assert!(output.status.success(), "{error}\n{logs}");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// The devices that the registry has for the instance.
+    fn places(&self) -> Vec<String> {
+        let instances = listed(&self.registry, &["instances"]);
+        assert_eq!(instances[0]["name"], "app", "{instances}");
+        let devices = instances[0]["devices"].as_array().expect("a list");
+        let text = |value: &Value| value.as_str().expect("a name").to_owned();
+        let name = |d: &Value| format!("{}/{}", text(&d["node"]), text(&d["device"]));
+        devices.iter().map(name).collect()
+    }
+
+    /// The session is where it was, and nothing of it elsewhere.
+    fn stays(&self, instance: &mut Instance, session: u64) {
+        instance.progresses();
+        assert_eq!(only(&self.near), session);
+        assert_eq!(self.places(), ["near/a"]);
+        until("only its executor serves it", || {
+            forwarders(&self.near).is_empty()
+        })
+        .unwrap();
+    }
+
+    fn is_empty(&self) {
+        for (name, node) in [("near", &self.near), ("far", &self.far)] {
+            until(&format!("no session is left on the {name} node"), || {
+                session_count(node) == 0
+            })
+            .unwrap();
+            nothing_panicked(node);
+        }
+        until("no forwarder is left", || forwarders(&self.near).is_empty()).unwrap();
+    }
+}
+
+fn member(name: &str, registry: &str) -> Vec<String> {
+    vec![
+        format!("node.name={name}"),
+        format!("node.registry={registry}"),
+    ]
+}
+
+fn listed(registry: &Service, arguments: &[&str]) -> Value {
+    let arguments = [arguments, &["--json"]].concat();
+    let text = registry.text(&arguments).expect("the registry answers");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// A device as the registry lists it.
+fn device(registry: &Service, id: &str) -> Option<Value> {
+    let devices = listed(registry, &["devices"]);
+    let (node, name) = id.split_once('/').expect("node/name");
+    let mut devices = devices.as_array().expect("a list").iter();
+    let found = devices.find(|d| d["node"] == node && d["name"] == name);
+    found.cloned()
+}
+
+fn joined(registry: &Service, id: &str) {
+    until("the node has joined the pool", || {
+        device(registry, id).is_some_and(|d| d["state"] == "ready")
+    })
+    .unwrap();
+}
+
+#[test]
+fn test_the_registry_has_the_address_and_the_new_place_of_a_session() {
+    let port = free_port();
+    let (pool, mut instance) = Pool::start(&ENDLESS, port, port, "");
+    let session = only(&pool.near);
+    assert_eq!(pool.places(), ["near/a"]);
+
+    // What the registry knows of a device and its node.
+    let error = refusal(&pool.send("far/b", &[]));
+    assert!(error.contains("instance 'app' (query)"), "{error}");
+    let error = refusal(&pool.send("far/c", &[]));
+    assert!(error.contains("'far/c' not found"), "{error}");
+    // What its driver does.
+    let error = refusal(&pool.send("far/a-odd", &[]));
+    assert!(error.contains("driver version"), "{error}");
+    assert!(error.contains("99.0"), "{error}");
+    pool.registry.text(&["device", "cordon", "far/a"]).unwrap();
+    let error = refusal(&pool.send("far/a", &[]));
+    assert!(error.contains("cordoned"), "{error}");
+    pool.registry
+        .text(&["device", "uncordon", "far/a"])
+        .unwrap();
+    pool.stays(&mut instance, session);
+
+    until("the node's orders let it in", || {
+        let moved = pool.send("far/a", &[]);
+        moved.status.success()
+    })
+    .unwrap();
+    instance.progresses();
+    assert_eq!(pool.places(), ["far/a"]);
+    until("both nodes report where it is", || {
+        let sessions = |id| device(&pool.registry, id).expect("it is listed")["sessions"].clone();
+        sessions("near/a") == 0 && sessions("far/a") == 1
+    })
+    .unwrap();
+    // Moved within the other node, which the first one does not notice, and back.
+    let there = only(&pool.far).to_string();
+    let arguments = ["session", "move", &there, "--to", "a-odd", "--force"];
+    pool.far.text(&arguments).expect("it moves there");
+    instance.progresses();
+    let returned = pool.must_send("near/a");
+    assert_eq!(returned["to"], "a", "{returned}");
+    pool.stays(&mut instance, session);
+
+    // With another device of its own node, a name as in the pool needs no other node.
+    let error = refusal(&pool.send("near/b", &[]));
+    assert!(error.contains("no device 'b'"), "{error}");
+    let moved = pool.must_send("far/a");
+    assert_eq!(
+        (&moved["from"], &moved["to"]),
+        (&"a".into(), &"far/a".into())
+    );
+    // Its launcher follows it, and does not start the program again.
+    instance.progresses();
+    until("its launcher has renewed its lease", || {
+        let error = instance.0.error();
+        error.contains("goes on: its sessions are on far/a")
+    })
+    .unwrap();
+    instance.progresses();
+    let error = instance.end();
+    assert!(!error.contains("restarting"), "{error}");
+    pool.is_empty();
+}
+
+#[test]
+fn test_a_drained_device_sends_its_sessions_to_other_nodes_of_the_pool() {
+    let port = free_port();
+    let (pool, mut instance) = Pool::start(&ENDLESS, port, port, "");
+    // A program that is not an instance may go to any device.
+    let arguments = ["--tenant", "red", "--device", "a"];
+    let mut command = through_with(&pool.near, &arguments, compile("moving"));
+    command.args(ENDLESS);
+    let mut other = Running::start(command);
+    other.wait_line("round");
+    let drain = || {
+        let drain = ["device", "drain", "near/a", "--live", "--force", "--json"];
+        let output = pool.command(&drain).output().expect("the tool runs");
+        let drained: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        (output.status.success(), drained)
+    };
+    // Without a token of the other node, they stay, and the reasons name its devices.
+    let drain_alone = ["device", "drain", "near/a", "--live", "--json"];
+    let mut command = pool.command(&drain_alone);
+    let output = command.env("BALTRA_TOKEN", "").output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let stayed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let reasons = stayed["stayed"][0]["reasons"].as_array().expect("a list");
+    let names: Vec<_> = reasons.iter().map(|r| r["to"].as_str().unwrap()).collect();
+    assert!(names.contains(&"far/a"), "{stayed}");
+    instance.progresses();
+
+    let (has_left, drained) = drain();
+    assert!(has_left, "{drained}");
+    let moved = drained["moved"].as_array().expect("a list");
+    assert_eq!(moved.len(), 2, "{drained}");
+    let is_far = |m: &Value| m["to"].as_str().is_some_and(|to| to.starts_with("far/"));
+    assert!(moved.iter().all(is_far), "{drained}");
+    assert_eq!(device(&pool.registry, "near/a").unwrap()["cordoned"], true);
+    assert!(pool.places()[0].starts_with("far/a"), "{:?}", pool.places());
+    instance.progresses();
+    other.wait_progress();
+    kill(other.pid());
+    other.finish();
+    instance.end();
+    pool.is_empty();
+}
+
+/// A program with enough bytes that its move can be held.
+const LARGE: [&str; 3] = ["0", "4194304", "5"];
+
+/// Bytes after which its move is held.
+const HELD: u64 = 1 << 20;
+
+#[test]
+fn test_a_session_that_is_being_moved_is_not_moved_twice() {
+    let port = free_port();
+    let cutter = Cutter::holding(port, HELD);
+    let (pool, mut instance) = Pool::start(&LARGE, port, cutter.port, "");
+    let session = only(&pool.near);
+    let first = std::thread::scope(|scope| {
+        let first = scope.spawn(|| pool.send("far/a", &[]));
+        until("the first move is under way", || cutter.bytes() >= HELD).unwrap();
+        for to in ["far/a", "near/a"] {
+            let error = refusal(&pool.send(to, &[]));
+            assert!(error.contains("is being moved already"), "{error}");
+        }
+        instance.progresses();
+        cutter.close();
+        first.join().expect("no panic")
+    });
+    let error = refusal(&first);
+    assert!(error.contains("has not moved"), "{error}");
+    pool.stays(&mut instance, session);
+    until("nothing of it is left there", || {
+        session_count(&pool.far) == 0
+    })
+    .unwrap();
+    instance.end();
+    pool.is_empty();
+}
+
+#[test]
+fn test_a_session_stays_if_the_other_node_vanishes() {
+    let port = free_port();
+    let cutter = Cutter::holding(port, HELD);
+    let (mut pool, mut instance) = Pool::start(&LARGE, port, cutter.port, "");
+    let session = only(&pool.near);
+    let output = std::thread::scope(|scope| {
+        let command = |pool: &Pool| {
+            let session = session.to_string();
+            pool.command(&["session", "move", &session, "--to", "far/a"])
+        };
+        let mut command = command(&pool);
+        let moved = scope.spawn(move || command.output().expect("the tool runs"));
+        until("the move is under way", || cutter.bytes() >= HELD).unwrap();
+        // The manager, and its executors and relays, which would outlive it.
+        let rest = pool.far.children();
+        pool.far.kill().expect("the manager ends");
+        rest.into_iter().for_each(kill);
+        cutter.close();
+        moved.join().expect("no panic")
+    });
+    let error = refusal(&output);
+    assert!(error.contains("has not moved"), "{error}");
+    pool.stays(&mut instance, session);
+    // The registry takes it for a member until its lease has expired.
+    until("the registry refuses the node", || {
+        let error = refusal(&pool.send("far/a", &[]));
+        error.contains("sends no heartbeats")
+    })
+    .unwrap();
+    pool.stays(&mut instance, session);
+    instance.end();
+    until("no session is left", || session_count(&pool.near) == 0).unwrap();
+    nothing_panicked(&pool.near);
+}
+
+#[test]
+fn test_a_registry_that_ends_during_a_move_has_its_result_afterwards() {
+    let port = free_port();
+    let (mut pool, mut instance) = Pool::start(&ENDLESS, port, port, "");
+    let session = only(&pool.near);
+    let restarted = |pool: Pool| {
+        let registry = pool.registry.restart(&Options::default());
+        Pool {
+            registry: registry.expect("the registry starts"),
+            ..pool
+        }
+    };
+    // Without the registry there is no address; a move to an address that the caller has needs none.
+    pool.registry.kill().expect("the registry ends");
+    let error = refusal(&pool.send("far/a", &[]));
+    assert!(error.contains("cannot reach the registry"), "{error}");
+    pool.must_send(&format!("tcp://127.0.0.1:{port}/a"));
+    instance.progresses();
+    pool = restarted(pool);
+    until("the registry has the session's place", || {
+        pool.places() == ["far/a"]
+    })
+    .unwrap();
+    // Back, and the registry ends in between.
+    pool.registry.kill().expect("the registry ends");
+    pool.must_send("a");
+    pool = restarted(pool);
+    until("the registry has the session's place", || {
+        pool.places() == ["near/a"]
+    })
+    .unwrap();
+    pool.stays(&mut instance, session);
+    let error = instance.end();
+    assert!(!error.contains("restarting"), "{error}");
+    pool.is_empty();
+}
