@@ -49,7 +49,7 @@ test-kills: ## kills executors, clients, managers and connections during live mo
 		--nocapture no_session_is_lost outlives_its_former_executor dies_while_its_session_moves
 	@BALTRA_KILLS=$${BALTRA_KILLS:-60} $(CARGO) test --locked -p baltra-tests --test nodes -- --test-threads=1 \
 		--nocapture before_it_has_moved dies_while_its_session_moves executor_that_has_it \
-		during_its_return to_which_it_returns
+		during_its_return to_which_it_returns killed_during_a_move
 
 test-messages: ## tests of the message library: shared memory, TCP, faults, hostile bytes
 	@scripts/test.sh messages

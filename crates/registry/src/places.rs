@@ -152,6 +152,9 @@ fn record(state: &State, request: &proto::SessionPlacedRequest) -> Decided<bool>
     if state.demand(before).locality == Locality::Require {
         return Ok((Vec::new(), false));
     }
+    if is_elsewhere_there(before, from.as_deref(), &to) {
+        return Ok((Vec::new(), false));
+    }
     let mut after = before.clone();
     if let Some(from) = from.filter(|from| !request.shared && *from != to) {
         leave(&mut after, &from);
@@ -178,7 +181,16 @@ fn record(state: &State, request: &proto::SessionPlacedRequest) -> Decided<bool>
     Ok((changes, true))
 }
 
-/// Takes a device from an instance. The node that reports a move does not know of moves within the
+/// Whether a report is older than what the instance has: its session has left the former device, and
+/// has moved within the node where it is.
+fn is_elsewhere_there(instance: &InstanceRecord, from: Option<&str>, to: &str) -> bool {
+    let has = |id: &str| instance.devices.iter().any(|a| is_at(a, id));
+    let node = to.split_once('/').map_or(to, |(node, _)| node);
+    let is_there = instance.devices.iter().any(|a| a.live && a.node == node);
+    is_there && !has(to) && !from.is_some_and(has)
+}
+
+/// Takes a device from an instance. The node that reports a move has no report of moves within the
 /// node where the session was, so that this may be another device of that node.
 fn leave(instance: &mut InstanceRecord, from: &str) {
     let has_it = instance.devices.iter().any(|a| is_at(a, from));

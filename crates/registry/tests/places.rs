@@ -151,9 +151,22 @@ async fn a_session_that_has_moved_takes_its_instance_along() {
     place(&c, moved("app", "n2/a", "n1/b")).await.unwrap();
     assert_eq!(places(&instance(&c, "app").await), ["n1/b"]);
 
-    // The node does not know that the session has moved within the other one.
+    // The session has moved within the other node, which nobody has reported.
     place(&c, moved("app", "n1/b", "n2/a")).await.unwrap();
     place(&c, moved("app", "n2/d", "n1/b")).await.unwrap();
+    assert_eq!(places(&instance(&c, "app").await), ["n1/b"]);
+
+    // A manager that has adopted a session on another node reports it again.
+    let again = |to: &str| SessionPlacedRequest {
+        shared: true,
+        ..moved("app", "n1/a", to)
+    };
+    place(&c, moved("app", "n1/b", "n2/a")).await.unwrap();
+    for there in ["n2/a", "n2/d"] {
+        place(&c, again(there)).await.unwrap();
+        assert_eq!(places(&instance(&c, "app").await), ["n2/a"]);
+    }
+    place(&c, moved("app", "n2/a", "n1/b")).await.unwrap();
     assert_eq!(places(&instance(&c, "app").await), ["n1/b"]);
 
     // What a node reports is checked.

@@ -171,6 +171,7 @@ impl Node {
         };
         tracing::info!(device = device.name(), pid, "{what} adopted");
         let number = session.session;
+        self.report_adopted(&record);
         self.sessions().insert(number, record);
         self.serve(&device, id, Arc::new(process), Phase::Keeping);
         device.pool.with(id, |e| {

@@ -2,7 +2,7 @@
 //! move, and a report of the new device after it.
 //!
 //! A report that the registry does not accept now is sent again with the next heartbeats. It is not
-//! stored: a manager that ends before leaves the instance where the registry had it.
+//! stored: the next manager reports the sessions on other nodes that it adopts.
 
 use super::Link;
 use crate::node::{Node, SessionRecord};
@@ -106,12 +106,6 @@ impl Node {
     /// Reports that a session of an instance has moved. Both devices are node/name, or an endpoint
     /// of a node and a name.
     pub(crate) fn report_place(&self, session: u64, record: &SessionRecord, from: &str, to: &str) {
-        let Some(link) = &self.registry else {
-            return;
-        };
-        let Some(instance) = super::instance(&record.instance).filter(|_| from != to) else {
-            return;
-        };
         let is_there = |other: &SessionRecord| {
             other.instance == record.instance
                 && other.tenant == record.tenant
@@ -122,6 +116,23 @@ impl Node {
             .iter()
             .any(|(id, other)| *id != session && is_there(other));
         drop(sessions);
+        self.report_move(record, (from, to), shared);
+    }
+
+    /// Reports where an adopted session is, which its former manager may not have done. Others of
+    /// its instance may be on the former device: they are adopted later.
+    pub(crate) fn report_adopted(&self, record: &SessionRecord) {
+        let (from, to) = (self.pool_name(&record.device), self.place_of(record));
+        self.report_move(record, (&from, &to), true);
+    }
+
+    fn report_move(&self, record: &SessionRecord, (from, to): (&str, &str), shared: bool) {
+        let Some(link) = &self.registry else {
+            return;
+        };
+        let Some(instance) = super::instance(&record.instance).filter(|_| from != to) else {
+            return;
+        };
         let (node, id) = link.node_identity(self);
         link.places.add(proto::SessionPlacedRequest {
             node,
@@ -146,7 +157,7 @@ impl Node {
         format!("{}/{device}", self.options.node.name)
     }
 
-    /// The tenant as which the registry knows a session's tenant.
+    /// The tenant that the registry has for a session.
     fn owner(&self, tenant: &str) -> String {
         let found = self.tenants.get(tenant);
         found.map_or(tenant.to_owned(), |found| found.owner().to_owned())

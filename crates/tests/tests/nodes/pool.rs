@@ -1,20 +1,23 @@
 //! Sessions that move between nodes of a pool: the registry has the address, lets them go there, and
-//! knows where they are afterwards.
+//! has their places afterwards.
 
-use super::{forwarders, only, options, refusal, APART, ENDLESS};
+use super::{forwarders, kills, only, options, refusal, APART, ENDLESS};
 use baltra_testkit::{until, Daemon, Options, Service};
 use baltra_tests::{
-    baltra, compile, compile_driver, free_port, kill, nothing_panicked, session_count, tenants,
-    terminate, through_with, Cutter, Running,
+    baltra, compile, compile_driver, free_port, json, kill, nothing_panicked, session_count,
+    tenants, terminate, through_with, Cutter, Random, Running,
 };
 use serde_json::Value;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 /// A registry and two nodes of its pool.
 struct Pool {
     registry: Service,
     near: Daemon,
     far: Daemon,
+    near_options: Options,
+    far_options: Options,
     /// Of a tenant of the second node.
     token: String,
 }
@@ -57,24 +60,25 @@ impl Pool {
     /// `through`: the port at which the other nodes reach the second one; `keys` of its sections.
     fn start(arguments: &[&str], port: u16, through: u16, keys: &str) -> (Pool, Instance) {
         let registry = Service::start(baltra(), "registry", &Options::default()).unwrap();
-        let mut near = options(APART, &["a"], "");
-        near.set = member("near", registry.url());
-        let near = Daemon::start_with(baltra(), &near).unwrap();
+        let mut near_options = options(APART, &["a"], "");
+        near_options.set = member("near", registry.url());
+        let near = Daemon::start_with(baltra(), &near_options).unwrap();
         tenants(&near, &["red"]);
         joined(&registry, "near/a");
         // The first node is the only one yet.
         let instance = Instance::start(&registry, &near, arguments);
         let listen = format!("[listen]\ntcp = '127.0.0.1:{port}'\n{keys}");
         let driver = compile_driver("other_driver");
-        let mut far = options(APART, &["a", "b"], &listen);
-        far.config.push_str(&format!(
+        let mut far_options = options(APART, &["a", "b"], &listen);
+        far_options.config.push_str(&format!(
             "[[device]]\nname = 'a-odd'\nselect = '0'\ndriver = '{}'\n{APART}\n",
             driver.display()
         ));
-        far.set = member("far", registry.url());
-        far.set
+        far_options.set = member("far", registry.url());
+        far_options
+            .set
             .push(format!("node.advertise=[\"tcp://127.0.0.1:{through}\"]"));
-        let far = Daemon::start_with(baltra(), &far).unwrap();
+        let far = Daemon::start_with(baltra(), &far_options).unwrap();
         tenants(&far, &["blue"]);
         let token = far.text(&["tenant", "token", "blue"]).unwrap();
         joined(&registry, "far/a");
@@ -82,6 +86,8 @@ impl Pool {
             registry,
             near,
             far,
+            near_options,
+            far_options,
             token: token.trim().into(),
         };
         (pool, instance)
@@ -181,12 +187,12 @@ fn test_the_registry_has_the_address_and_the_new_place_of_a_session() {
     let session = only(&pool.near);
     assert_eq!(pool.places(), ["near/a"]);
 
-    // What the registry knows of a device and its node.
+    // Refusals of the registry.
     let error = refusal(&pool.send("far/b", &[]));
     assert!(error.contains("instance 'app' (query)"), "{error}");
     let error = refusal(&pool.send("far/c", &[]));
     assert!(error.contains("'far/c' not found"), "{error}");
-    // What its driver does.
+    // And of the comparison with its driver.
     let error = refusal(&pool.send("far/a-odd", &[]));
     assert!(error.contains("driver version"), "{error}");
     assert!(error.contains("99.0"), "{error}");
@@ -358,20 +364,13 @@ fn test_a_registry_that_ends_during_a_move_has_its_result_afterwards() {
     let port = free_port();
     let (mut pool, mut instance) = Pool::start(&ENDLESS, port, port, "");
     let session = only(&pool.near);
-    let restarted = |pool: Pool| {
-        let registry = pool.registry.restart(&Options::default());
-        Pool {
-            registry: registry.expect("the registry starts"),
-            ..pool
-        }
-    };
     // Without the registry there is no address; a move to an address that the caller has needs none.
     pool.registry.kill().expect("the registry ends");
     let error = refusal(&pool.send("far/a", &[]));
     assert!(error.contains("cannot reach the registry"), "{error}");
     pool.must_send(&format!("tcp://127.0.0.1:{port}/a"));
     instance.progresses();
-    pool = restarted(pool);
+    pool = pool.restarted(Victim::Registry);
     until("the registry has the session's place", || {
         pool.places() == ["far/a"]
     })
@@ -379,7 +378,7 @@ fn test_a_registry_that_ends_during_a_move_has_its_result_afterwards() {
     // Back, and the registry ends in between.
     pool.registry.kill().expect("the registry ends");
     pool.must_send("a");
-    pool = restarted(pool);
+    pool = pool.restarted(Victim::Registry);
     until("the registry has the session's place", || {
         pool.places() == ["near/a"]
     })
@@ -388,4 +387,118 @@ fn test_a_registry_that_ends_during_a_move_has_its_result_afterwards() {
     let error = instance.end();
     assert!(!error.contains("restarting"), "{error}");
     pool.is_empty();
+}
+
+/// A daemon that ends at a random moment of a move.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Victim {
+    Registry,
+    /// The managers of both nodes.
+    Near,
+    Far,
+}
+
+impl Pool {
+    /// Starts a daemon again that was killed.
+    fn restarted(mut self, victim: Victim) -> Pool {
+        match victim {
+            Victim::Registry => {
+                let registry = self.registry.restart(&Options::default());
+                self.registry = registry.expect("a registry starts");
+            }
+            Victim::Near => {
+                let near = self.near.restart(&self.near_options);
+                self.near = near.expect("a manager starts");
+            }
+            Victim::Far => {
+                let far = self.far.restart(&self.far_options);
+                self.far = far.expect("a manager starts");
+            }
+        }
+        self
+    }
+
+    fn kill(&mut self, victim: Victim) {
+        let killed = match victim {
+            Victim::Registry => self.registry.kill(),
+            Victim::Near => self.near.kill(),
+            Victim::Far => self.far.kill(),
+        };
+        killed.expect("it ends");
+    }
+}
+
+/// Kills a daemon at random moments of moves. The program continues, and its session is in one place,
+/// which the registry has.
+fn killed(victim: Victim) {
+    let port = free_port();
+    let (mut pool, mut instance) = Pool::start(&LARGE, port, port, "");
+    let session = only(&pool.near);
+    let mut random = Random::new();
+    let mut took_us = 0;
+    // The driver is loaded there by the first one.
+    for _ in 0..2 {
+        let moved = pool.must_send("far/a");
+        took_us = moved["took_us"].as_u64().expect("a number");
+        pool.must_send("a");
+    }
+    for round in 0..kills() {
+        let wait = Duration::from_micros(random.below(took_us * 5 / 4));
+        let number = session.to_string();
+        let mut command = pool.command(&["session", "move", &number, "--to", "far/a"]);
+        let output = std::thread::scope(|scope| {
+            let moved = scope.spawn(move || command.output().expect("the tool runs"));
+            std::thread::sleep(wait);
+            pool.kill(victim);
+            moved.join().expect("no panic")
+        });
+        let began = Instant::now();
+        instance.progresses();
+        let paused = began.elapsed();
+        println!(
+            "{victim:?} round {round}, {wait:?}: {}, {paused:?}",
+            output.status
+        );
+        pool = pool.restarted(victim);
+        until("its session is in one place", || {
+            let near = json(&pool.near, &["session", "ls"]);
+            let is_away = near[0]["remote"].is_string();
+            near[0]["id"] == session && session_count(&pool.far) == usize::from(is_away)
+        })
+        .unwrap();
+        println!("settled after {:?}", began.elapsed());
+        let is_away = json(&pool.near, &["session", "ls"])[0]["remote"].is_string();
+        assert!(is_away || !output.status.success(), "{output:?}");
+        instance.progresses();
+        let place = if is_away { "far/a" } else { "near/a" };
+        until("the registry has it", || {
+            let places = pool.places();
+            // There may be others on the former device for a manager that has adopted the session.
+            places == [place] || victim == Victim::Near && is_away && places == ["near/a", place]
+        })
+        .unwrap();
+        joined(&pool.registry, "near/a");
+        joined(&pool.registry, "far/a");
+        if is_away {
+            until("it returns", || pool.send("a", &[]).status.success()).unwrap();
+            pool.stays(&mut instance, session);
+        }
+    }
+    instance.end();
+    pool.is_empty();
+}
+
+#[test]
+fn test_a_registry_that_is_killed_during_a_move_has_its_result_later() {
+    killed(Victim::Registry);
+}
+
+#[test]
+fn test_a_session_goes_on_if_its_manager_is_killed_during_a_move() {
+    killed(Victim::Near);
+}
+
+#[test]
+fn test_a_session_goes_on_if_the_other_manager_is_killed_during_a_move() {
+    killed(Victim::Far);
 }
