@@ -256,17 +256,29 @@ impl Moves {
 
     /// The executor has built the session: it starts there, unless the move was given up.
     pub fn built(&self, executor: u64, session: u64, process: &Process) {
-        let moves = self.moves.locked();
-        let own = moves.get(&session).and_then(|own| own.as_ref());
-        let goes = own.is_some_and(|own| own.target == executor && !own.is_source_out);
-        let goes = goes || self.arriving.locked().get(&session) == Some(&executor);
-        let message = if goes {
+        let message = if self.may_start(executor, session) {
             ToExecutor::MoveGo { session }
         } else {
             ToExecutor::MoveDrop { session }
         };
         // If it cannot be sent, the target has ended, and the source continues the session.
         let _ = process.send(&message, &[]);
+    }
+
+    /// Whether a session starts in the executor that has built it. A source that has ended has not
+    /// given the session up: nothing is left of it.
+    fn may_start(&self, executor: u64, session: u64) -> bool {
+        let mut moves = self.moves.locked();
+        let own = moves.get_mut(&session).and_then(|own| own.as_mut());
+        if let Some(own) = own.filter(|own| own.target == executor) {
+            if !own.is_source_out {
+                return true;
+            }
+            // It drops the session without a report.
+            own.is_target_out = true;
+            own.give_up();
+        }
+        self.arriving.locked().get(&session) == Some(&executor)
     }
 
     /// The session has started at the target: its record there, and the way to the caller;
@@ -716,4 +728,59 @@ pub(crate) fn cannot(record: &SessionRecord) -> Option<&'static str> {
         return Some("it is suspended (`baltra session resume` continues it)");
     }
     (record.transport == "ivshmem").then_some("its memory is that of a virtual machine")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A move of session 7 from executor 1 to executor 2, and its result.
+    fn moving(moves: &Moves) -> Receiver<Outcome> {
+        let (sender, result) = channel();
+        let record = SessionRecord {
+            tenant: "red".into(),
+            device: "a".into(),
+            executor: 2,
+            executor_pid: 0,
+            instance: "app".into(),
+            pid: 0,
+            uid: 0,
+            transport: "unix",
+            is_suspended: false,
+            remote: None,
+            description: None,
+            since: Instant::now(),
+        };
+        let began = Move {
+            source: 1,
+            target: 2,
+            record,
+            is_source_out: false,
+            is_target_out: false,
+            result: sender,
+            freed: channel().0,
+        };
+        moves.begin(7, began);
+        result
+    }
+
+    #[test]
+    fn test_a_built_session_starts_while_there_is_a_source() {
+        let moves = Moves::default();
+        let result = moving(&moves);
+        assert!(moves.may_start(2, 7));
+        assert!(!moves.may_start(1, 7) && !moves.may_start(2, 8));
+        assert!(result.try_recv().is_err());
+    }
+
+    #[test]
+    fn test_a_move_ends_if_its_source_ends_before_the_session_is_built() {
+        let moves = Moves::default();
+        let result = moving(&moves);
+        assert!(moves.session_ended(1, 7));
+        assert!(result.try_recv().is_err());
+        assert!(!moves.may_start(2, 7));
+        let why = result.try_recv().expect("a result").unwrap_err();
+        assert_eq!(why, "its executor has ended");
+    }
 }
