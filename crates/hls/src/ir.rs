@@ -459,6 +459,8 @@ pub struct Instruction {
     pub group_end: bool,
     /// The port of a load that may be executed before stores of other work-items (`passes::readers`).
     pub reader: Option<u32>,
+    /// Whether a product's operands fit a multiplier of 18 bits (`passes::products`).
+    pub is_short_product: bool,
 }
 
 impl Instruction {
@@ -472,7 +474,13 @@ impl Instruction {
             independent: false,
             group_end: false,
             reader: None,
+            is_short_product: false,
         }
+    }
+
+    /// Whether it is an operation on a channel.
+    pub fn uses_channel(&self) -> bool {
+        matches!(&self.op, Op::Call(Callee::Engine(call), _) if call.uses_channel())
     }
 }
 

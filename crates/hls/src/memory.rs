@@ -17,6 +17,7 @@ use crate::ir::{
 };
 use crate::passes::align;
 pub use banks::{divide, Banks};
+pub use bits::Bits;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::{Index, Range};
 

@@ -1,12 +1,14 @@
 //! The passes from the IR of the front end to instructions that hardware has.
 
 mod aggregate;
+mod ahead;
 pub mod align;
 mod barriers;
 mod calls;
 pub mod channels;
 mod dead_code;
 mod divisions;
+mod equal_values;
 mod flatten;
 mod intrinsics;
 mod item_stores;
@@ -21,8 +23,12 @@ pub mod loops;
 mod narrow;
 pub mod pipes;
 mod printf;
+mod private_volatile;
+mod products;
 pub mod readers;
+mod recurrence;
 mod ssa;
+mod sums;
 mod uniform;
 mod vector;
 pub mod work_items;
@@ -68,6 +74,7 @@ pub fn run_kernel(
     channels::lower(module, &reached, entry, ordered)?;
     let binding = kernel_arguments::bind(module, entry, local_bytes)?;
     aggregate::split(module, &reached)?;
+    private_volatile::relax(&mut module.functions[entry.0]);
     // Functions that are not reachable may use what this kernel does not have.
     let mut kept = vec![false; module.functions.len()];
     reached.iter().for_each(|f| kept[f.0] = true);
@@ -94,10 +101,15 @@ fn lower(module: &mut Module, reached: &[FunctionId], target: Target) -> Result<
         kernel_end::insert(&mut function);
         flatten::flatten(&mut function, target);
         item_stores::remove(&mut function, &module.globals);
+        equal_values::merge(&mut function);
+        sums::reorder(&mut function);
+        ahead::compute(&mut function);
+        equal_values::merge(&mut function);
         loop_values::copy(&mut function);
         dead_code::remove(&mut function);
         narrow::narrow(&mut function);
         loop_end::compare_early(&mut function);
+        products::mark(&mut function);
         functions.push(function);
     }
     module.functions = functions;

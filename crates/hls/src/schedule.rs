@@ -12,17 +12,20 @@ mod code;
 mod delay;
 mod late;
 mod overlap;
+mod tight;
 
 use crate::ir::{
     BlockId, Callee, EngineCall, Function, FunctionId, Instruction, Op, Value, ValueId,
 };
-use crate::memory::{Memories, MemoryId};
+use crate::memory::{Bits, Memories, MemoryId};
 use crate::units::{unit, unit_uses, units_max, Unit, UNITS_MAX};
 use channels::ChannelSteps;
 pub use code::{blocks, Code, End, Schedule};
-use delay::delay;
 use overlap::distance;
 use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+use tight::Carried;
 
 /// Delays on ECP5 in tenths of a nanosecond. The budget is a clock of 156.25 MHz less a register
 /// and its routing.
@@ -42,7 +45,9 @@ const DECISION: u32 = 8;
 const INTERVAL_MAX: u32 = 48;
 /// Schedules that are tried until operations on channels are near each other, and phis are read in
 /// time.
-const ATTEMPTS: u32 = 4;
+const ATTEMPTS: u32 = 16;
+/// How often the reads of a phi are moved to a later step: more often, they wait for themselves.
+const MOVES_MAX: u32 = 3;
 /// Steps in which a free resource is searched.
 const SEARCH_MAX: u32 = 256;
 
@@ -67,6 +72,7 @@ pub fn function(
     memories: &Memories,
 ) -> Option<()> {
     let uses = Uses::new(function, codes);
+    let bits = Bits::new(function);
     for (own, code) in codes.iter_mut().enumerate() {
         let own = BlockId(own);
         let block = Block {
@@ -76,14 +82,24 @@ pub fn function(
             own,
             memories,
             uses: &uses,
+            bits: &bits,
         };
         let (_, mut best) = block.schedule(Form::default(), &[])?;
         if block.code.loops(own) {
             // As a pipeline, a loop over work-items takes one state also without a shorter interval.
             let end = best.length + u32::from(code.independent);
-            let mut intervals = 1..end.min(INTERVAL_MAX);
-            if let Some((form, pipeline)) = intervals.find_map(|interval| block.pipeline(interval))
-            {
+            let end = end.min(INTERVAL_MAX);
+            let find = |end, carried: &_| (1..end).find_map(|i| block.pipeline(i, carried));
+            let mut found = find(end, &None);
+            let found_interval = |found: &Option<(Form, Schedule)>| {
+                found.as_ref().and_then(|(_, schedule)| schedule.interval)
+            };
+            let end = found_interval(&found).unwrap_or(end);
+            if end > 1 {
+                let carried = Some(Rc::new(block.carried()));
+                found = find(end, &carried).or(found);
+            }
+            if let Some((form, pipeline)) = found {
                 best = block.load_late(&pipeline, form).unwrap_or(pipeline);
             }
         }
@@ -130,6 +146,8 @@ struct Form {
     phis: HashMap<ValueId, u32>,
     /// Whether operations on channels need no order, to find what limits an interval.
     any_order: bool,
+    /// With exact delays, and more time for these values (`tight`).
+    carried: Option<Rc<Carried>>,
 }
 
 /// A block to schedule.
@@ -141,6 +159,7 @@ struct Block<'a> {
     own: BlockId,
     memories: &'a Memories,
     uses: &'a Uses,
+    bits: &'a Bits<'a>,
 }
 
 /// The state of the schedule of a block.
@@ -155,16 +174,24 @@ struct Booking<'a> {
     taken: HashMap<(Resource, u32), u32>,
     /// By value: the step in which it is ready, and its delay in that step.
     ready: HashMap<ValueId, Time>,
+    /// By value of a logic function: the values that its cell reads (`tight`).
+    cells: HashMap<ValueId, Vec<ValueId>>,
     steps: Vec<(u32, u32)>,
-    /// Steps of the last accesses by memory, and of the last call.
-    loads: HashMap<MemoryId, u32>,
-    stores: HashMap<MemoryId, u32>,
+    /// Steps of the last accesses by memory and bank, and of the last call.
+    loads: HashMap<(MemoryId, u32), u32>,
+    stores: HashMap<(MemoryId, u32), u32>,
     called: Option<u32>,
     /// The last step of a load by a reader.
     read: Option<u32>,
     /// Of operations on channels, and of fences.
     channels: ChannelSteps,
     length: u32,
+}
+
+/// The first step after the last accesses to banks of a memory.
+fn after(last: &HashMap<(MemoryId, u32), u32>, memory: MemoryId, banks: Range<u32>) -> u32 {
+    let steps = banks.filter_map(|bank| last.get(&(memory, bank)));
+    steps.max().map_or(0, |step| step + 1)
 }
 
 /// The engine call of an instruction.
@@ -177,10 +204,11 @@ fn engine_call(op: &Op) -> Option<EngineCall> {
 
 impl<'a> Block<'a> {
     /// Schedules the block as a pipeline; `None` if the interval is too short.
-    fn pipeline(self, interval: u32) -> Option<(Form, Schedule)> {
+    fn pipeline(self, interval: u32, carried: &Option<Rc<Carried>>) -> Option<(Form, Schedule)> {
         let with = |repeats| Form {
             interval: Some(interval),
             repeats,
+            carried: carried.clone(),
             ..Form::default()
         };
         let simple = self.schedule(with(false), &[]);
@@ -194,6 +222,7 @@ impl<'a> Block<'a> {
         if form.repeats && !self.may_repeat() {
             return None;
         }
+        let mut moves: HashMap<ValueId, u32> = HashMap::new();
         for _ in 0..ATTEMPTS {
             let mut schedule = self.attempt(&form, earliest)?;
             let Some(interval) = form.interval else {
@@ -204,6 +233,13 @@ impl<'a> Block<'a> {
             let nearness = self.nearness(&schedule, interval)?;
             if early.is_empty() && (nearness.fits || form.any_order) {
                 return Some((form, schedule));
+            }
+            for phi in early.keys() {
+                let count = moves.entry(*phi).or_default();
+                *count += 1;
+                if *count > MOVES_MAX {
+                    return None;
+                }
             }
             form.phis.extend(early);
             form.channels_from = form.channels_from.max(nearness.from);
@@ -226,6 +262,7 @@ impl<'a> Block<'a> {
                 .iter()
                 .map(|(v, s)| (*v, (*s, REGISTER)))
                 .collect(),
+            cells: HashMap::new(),
             steps: Vec::new(),
             loads: HashMap::new(),
             stores: HashMap::new(),
@@ -246,7 +283,8 @@ impl<'a> Block<'a> {
             _ => Vec::new(),
         };
         let (step, late) = b.time(&decides);
-        let decided = step + u32::from(late > BUDGET - DECISION);
+        let late = decides.iter().all(|v| late > b.budget(*v) - DECISION);
+        let decided = step + u32::from(!decides.is_empty() && late);
         let schedule = Schedule {
             from: b.ready.iter().map(|(v, t)| (*v, t.0)).collect(),
             length: b.length.max(decided + 1),
@@ -286,8 +324,7 @@ impl<'a> Block<'a> {
 
     /// Whether the block may have as many units as a loop over work-items.
     fn has_many_units(self) -> bool {
-        let mut calls = self.code.code.iter().filter_map(|i| engine_call(&i.op));
-        self.code.independent || calls.any(EngineCall::uses_channel)
+        self.code.independent || self.code.code.iter().any(Instruction::uses_channel)
     }
 
     /// What prevents an interval shorter than this.
@@ -366,6 +403,7 @@ impl<'a> Block<'a> {
     fn keeps_accesses(self, schedule: &Schedule, interval: u32) -> bool {
         struct Access {
             memory: MemoryId,
+            banks: Range<u32>,
             step: u32,
             place: (Value, u64),
             store: bool,
@@ -387,6 +425,7 @@ impl<'a> Block<'a> {
             if !self.memories[memory].far {
                 accesses.push(Access {
                     memory,
+                    banks: self.memories.banks(self.at, memory, place.0),
                     step: *step,
                     place,
                     store,
@@ -401,6 +440,7 @@ impl<'a> Block<'a> {
             .flat_map(|a| accesses.iter().map(move |b| (a, b)));
         pairs
             .filter(|(a, b)| a.memory == b.memory && (a.store || b.store))
+            .filter(|(a, b)| a.banks.start < b.banks.end && b.banks.start < a.banks.end)
             .filter(|(a, b)| !(a.free && b.free))
             .all(|(first, second)| {
                 let Some(distance) = distance(self.code, self.own, first.place, second.place)
@@ -489,7 +529,7 @@ impl Booking<'_> {
     /// Schedules an instruction; `None` if that is not possible with the interval.
     fn instruction(&mut self, instruction: &Instruction) -> Option<()> {
         let (memories, at) = (self.block.memories, self.block.at);
-        let time = self.time(&instruction.op.uses());
+        let time = self.operands(instruction);
         // The step in which operands are early enough for an input.
         let before = |latest: u32| time.0 + u32::from(time.1 > latest);
         let mut instance = 0;
@@ -511,30 +551,34 @@ impl Booking<'_> {
                     _ => 0,
                 };
                 let effect = match instruction.op {
-                    Op::Store { .. } => self.first_effect(),
-                    _ => 0,
+                    Op::Load(..) if !instruction.volatile => 0,
+                    _ => self.first_effect(),
                 };
                 let step = self.call(before(TO_PORT).max(read).max(effect))?;
                 (step, Some((step + u32::from(memories.pipelined), PORT)))
             }
             Op::Load(from, ..) => {
                 let memory = memories.of(at, *from)?;
-                let stored = self.stores.get(&memory).map_or(0, |s| s + 1);
+                let banks = memories.banks(at, memory, *from);
+                let stored = after(&self.stores, memory, banks.clone());
                 let earliest = self.earliest.get(self.steps.len()).copied().unwrap_or(0);
                 let step = before(BUDGET).max(stored).max(earliest);
                 let step = self.book_banks(memory, *from, step, Resource::Read)?;
-                let last = self.loads.entry(memory).or_insert(step);
-                *last = (*last).max(step);
+                for bank in banks {
+                    let last = self.loads.entry((memory, bank)).or_insert(step);
+                    *last = (*last).max(step);
+                }
                 (step, Some((step + 1, MEMORY)))
             }
             Op::Store { address: to, .. } => {
                 let memory = memories.of(at, *to)?;
-                let stored = self.stores.get(&memory).map_or(0, |s| s + 1);
-                let loaded = self.loads.get(&memory).copied().unwrap_or(0);
+                let banks = memories.banks(at, memory, *to);
+                let stored = after(&self.stores, memory, banks.clone());
+                let loaded = after(&self.loads, memory, banks.clone()).saturating_sub(1);
                 let step = before(BUDGET).max(stored).max(loaded);
                 let step = step.max(self.first_effect());
                 let step = self.book_banks(memory, *to, step, Resource::Write)?;
-                self.stores.insert(memory, step);
+                self.stores.extend(banks.map(|bank| ((memory, bank), step)));
                 (step, None)
             }
             Op::Call(Callee::Engine(EngineCall::Word), _) => (0, Some((0, REGISTER))),
@@ -575,12 +619,8 @@ impl Booking<'_> {
                     (step, Some((step + kind.latency(), REGISTER)))
                 }
                 None => {
-                    let own = delay(self.block.function, instruction);
-                    let (step, late) = match time {
-                        (step, late) if late + own > BUDGET => (step + 1, REGISTER),
-                        time => time,
-                    };
-                    (step, Some((step, late + own)))
+                    let (step, late) = self.end(instruction, time);
+                    (step, Some((step, late)))
                 }
             },
         };

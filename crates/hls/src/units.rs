@@ -1,6 +1,6 @@
 //! Arithmetic units that take more than a clock (`hdl/hls/rtl`): modules, parameters and latencies.
 
-use crate::ir::{BinaryOp, BlockId, Cast, Function, Instruction, Op, Value};
+use crate::ir::{masked, BinaryOp, BlockId, Cast, Function, Instruction, Op, Value};
 use std::collections::HashMap;
 
 /// Units of one kind that a pipeline may have.
@@ -8,12 +8,16 @@ pub const UNITS_MAX: u32 = 4;
 /// The same if its iterations are work-items, and multipliers of 18 bits in all of them.
 const ITEM_UNITS_MAX: u32 = 16;
 const ITEM_MULTIPLIERS_MAX: u32 = 64;
+/// Products of up to 18 bits, which have a multiplier each: four fifths of the largest part's.
+const ITEM_PRODUCTS_MAX: u32 = 128;
 
 /// A kind of unit; each accepts operands every clock, except for division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unit {
     /// Integers of up to N bits.
     Multiply(u32),
+    /// Signed integers of 18 bits, with all bits of the product.
+    Product,
     Divide(u32),
     /// Floats of N bits.
     Fadd(u32),
@@ -30,7 +34,7 @@ impl Unit {
     /// Clocks from operands to result, equal to the module's.
     pub fn latency(self) -> u32 {
         match self {
-            Unit::Multiply(18) => 2,
+            Unit::Multiply(18) | Unit::Product => 2,
             Unit::Multiply(_) => 3,
             Unit::Divide(_) | Unit::Widen => 1,
             Unit::Fadd(_) => 5,
@@ -43,7 +47,7 @@ impl Unit {
     /// Multipliers of 18 bits that it consists of.
     pub fn multipliers(self) -> u32 {
         match self {
-            Unit::Multiply(18) => 1,
+            Unit::Multiply(18) | Unit::Product => 1,
             Unit::Multiply(32) | Unit::Fmul(32) => 4,
             Unit::Multiply(_) | Unit::Fmul(_) => 16,
             _ => 0,
@@ -64,6 +68,7 @@ impl Unit {
         };
         match self {
             Unit::Multiply(w) => ("hls_multiply", vec![("W", w)]),
+            Unit::Product => ("hls_product", Vec::new()),
             Unit::Divide(w) => ("hls_divide", vec![("W", w)]),
             Unit::Fadd(w) => ("hls_fadd", float_parameters(w)),
             Unit::Fmul(w) => ("hls_fmul", float_parameters(w)),
@@ -78,6 +83,7 @@ impl Unit {
     pub fn name(self) -> String {
         match self {
             Unit::Multiply(w) => format!("multiply{w}"),
+            Unit::Product => "product".to_owned(),
             Unit::Divide(w) => format!("divide{w}"),
             Unit::Fadd(w) => format!("fadd{w}"),
             Unit::Fmul(w) => format!("fmul{w}"),
@@ -96,6 +102,7 @@ impl Unit {
     pub fn bits(self) -> (u32, u32) {
         match self {
             Unit::Multiply(w) | Unit::Divide(w) | Unit::Fadd(w) | Unit::Fmul(w) => (w, w),
+            Unit::Product => (18, 36),
             Unit::FromInteger(i, _, w) => (i, w),
             Unit::ToInteger(w, i, _) => (w, i),
             Unit::Widen => (32, 64),
@@ -105,7 +112,9 @@ impl Unit {
 
     pub fn operands(self) -> usize {
         match self {
-            Unit::Multiply(_) | Unit::Divide(_) | Unit::Fadd(_) | Unit::Fmul(_) => 2,
+            Unit::Multiply(_) | Unit::Product | Unit::Divide(_) | Unit::Fadd(_) | Unit::Fmul(_) => {
+                2
+            }
             _ => 1,
         }
     }
@@ -127,13 +136,38 @@ fn integer(bits: u32) -> u32 {
     }
 }
 
+/// A factor as a sum or difference of at most two powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shifts {
+    Zero,
+    One(u32),
+    Sum(u32, u32),
+    /// The first less the second.
+    Difference(u32, u32),
+}
+
+/// A constant factor of a product of this many bits as shifts; `None`: it takes a multiplier.
+pub fn shifts(factor: u64, bits: u32) -> Option<Shifts> {
+    let factor = masked(factor, bits);
+    let low = factor.trailing_zeros();
+    let high = 63_u32.saturating_sub(factor.leading_zeros());
+    let run = factor.checked_shr(low).unwrap_or(0);
+    Some(match factor.count_ones() {
+        0 => Shifts::Zero,
+        1 => Shifts::One(low),
+        2 => Shifts::Sum(high, low),
+        _ if run & run.wrapping_add(1) == 0 && high + 1 < bits => Shifts::Difference(high + 1, low),
+        _ => return None,
+    })
+}
+
 /// The unit that executes an instruction, if any.
 pub fn unit(function: &Function, instruction: &Instruction) -> Option<Unit> {
     let ty = instruction.result.map(|r| &function[r].ty)?;
     let bits = ty.bits()?;
     Some(match &instruction.op {
-        // A product with a power of two is a shift.
-        Op::Binary(BinaryOp::Mul, _, Value::Bits(n)) if n.count_ones() <= 1 => return None,
+        Op::Binary(BinaryOp::Mul, _, Value::Bits(n)) if shifts(*n, bits).is_some() => return None,
+        Op::Binary(BinaryOp::Mul, ..) if instruction.is_short_product => Unit::Product,
         Op::Binary(BinaryOp::Mul, ..) => {
             Unit::Multiply(if bits <= 18 { 18 } else { integer(bits) })
         }
@@ -154,7 +188,9 @@ pub fn unit(function: &Function, instruction: &Instruction) -> Option<Unit> {
 
 /// Units of a kind in a pipeline; `items`: its iterations are work-items.
 pub fn units_max(kind: Unit, items: bool) -> u32 {
-    if items {
+    if items && kind == Unit::Product {
+        ITEM_PRODUCTS_MAX
+    } else if items {
         let all = ITEM_MULTIPLIERS_MAX / kind.multipliers().max(1);
         all.clamp(UNITS_MAX, ITEM_UNITS_MAX)
     } else {
@@ -181,4 +217,32 @@ pub fn units_interval(function: &Function, block: BlockId) -> u32 {
     let uses = unit_uses(function, &function[block].code).into_iter();
     let intervals = uses.map(|(kind, count)| count.div_ceil(units_max(kind, true)));
     intervals.max().unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_factors_with_two_powers_of_two_are_shifts() {
+        assert_eq!(shifts(0, 32), Some(Shifts::Zero));
+        assert_eq!(shifts(1 << 63, 64), Some(Shifts::One(63)));
+        assert_eq!(shifts(10, 32), Some(Shifts::Sum(3, 1)));
+        assert_eq!(shifts(56, 32), Some(Shifts::Difference(6, 3)));
+        // Without the bits above 32.
+        assert_eq!(shifts(0x7_0000_0003, 32), Some(Shifts::Sum(1, 0)));
+        for factor in [11, 0x1001_0001, u64::MAX] {
+            assert_eq!(shifts(factor, 32), None, "{factor}");
+        }
+        for factor in 1..2000_u64 {
+            let value = |by: u32| 1_u64 << by;
+            let found = match shifts(factor, 16) {
+                Some(Shifts::One(a)) => value(a),
+                Some(Shifts::Sum(a, b)) => value(a) + value(b),
+                Some(Shifts::Difference(a, b)) => value(a) - value(b),
+                _ => factor,
+            };
+            assert_eq!(found, factor);
+        }
+    }
 }

@@ -92,6 +92,9 @@ uint64_t to9(double x) {
   return sign | std::min<uint64_t>((static_cast<uint64_t>(exp + 14) << 3) + man, 0x0f8);
 }
 
+// The lower 18 bits as a signed number.
+int64_t signed18(uint64_t a) { return static_cast<int64_t>(a << 46) >> 46; }
+
 struct Unit {
   const char* name;
   int latency;
@@ -130,6 +133,7 @@ int main(int argc, char** argv) {
       {"widen", 1, [](uint64_t a, uint64_t) { return bits(static_cast<double>(f(a))); }, [](const Vdut& t) { return t.widen; }, any},
       {"narrow", 2, [](uint64_t a, uint64_t) { return bits(static_cast<float>(d(a))); }, [](const Vdut& t) { return t.narrow; }, any},
       {"multiply18", 2, [](uint64_t a, uint64_t b) { return a * b & 0x3ffff; }, [](const Vdut& t) { return t.multiply18; }, any},
+      {"product", 2, [](uint64_t a, uint64_t b) { return static_cast<uint64_t>(signed18(a) * signed18(b)) & 0xfffffffff; }, [](const Vdut& t) { return t.product; }, any},
       {"multiply32", 3, [](uint64_t a, uint64_t b) { return a * b & 0xffffffff; }, [](const Vdut& t) { return t.multiply32; }, any},
       {"multiply64", 3, [](uint64_t a, uint64_t b) { return a * b; }, [](const Vdut& t) { return t.multiply64; }, any},
       {"delay3", 3, [](uint64_t a, uint64_t) { return a & 0xffffffff; }, [](const Vdut& t) { return t.delay3; }, any},

@@ -21,6 +21,7 @@ module hls_units_top (
     output logic [63:0] widen,
     output logic [31:0] narrow,
     output logic [17:0] multiply18,
+    output logic [35:0] product,
     output logic [31:0] multiply32,
     output logic [63:0] multiply64,
     output logic [31:0] delay3,
@@ -51,6 +52,7 @@ module hls_units_top (
   hls_widen u_widen (.clk, .enable, .a(a[31:0]), .y(widen));
   hls_narrow u_narrow (.clk, .enable, .a, .y(narrow));
   hls_multiply #(.W(18)) u_multiply18 (.clk, .enable, .a(a[17:0]), .b(b[17:0]), .y(multiply18));
+  hls_product u_product (.clk, .enable, .a(a[17:0]), .b(b[17:0]), .y(product));
   hls_multiply u_multiply32 (.clk, .enable, .a(a[31:0]), .b(b[31:0]), .y(multiply32));
   hls_multiply #(.W(64)) u_multiply64 (.clk, .enable, .a, .b, .y(multiply64));
   hls_delay #(.STEPS(3)) u_delay3 (.clk, .enable, .a(a[31:0]), .y(delay3));

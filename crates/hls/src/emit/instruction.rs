@@ -5,7 +5,7 @@ use crate::ir::{
     BinaryOp, Callee, Cast, EngineCall, FloatOrder, FloatPredicate, IntPredicate, Op, Predicate,
     ScaledIndex, Type, Value,
 };
-use crate::units::{float_parameters, unit, Unit};
+use crate::units::{float_parameters, shifts, unit, Shifts, Unit};
 use crate::verilog::{
     BinaryOperator, Connection, DataType, Declaration, Expression, Instance, Item,
 };
@@ -133,7 +133,9 @@ impl Emitter<'_> {
             };
             let from = self.operand_bits(f, operand, constant);
             let mut view = self.view(spot, operand, from);
-            if from < wide {
+            if kind == Unit::Product {
+                view = view.resized(wide);
+            } else if from < wide {
                 view = if signed { view.signed() } else { view }.resized(wide);
             }
             if i == 1 && matches!(op, Op::Binary(BinaryOp::Fsub, ..)) {
@@ -156,10 +158,10 @@ impl Emitter<'_> {
             Op::Binary(BinaryOp::Urem | BinaryOp::Srem, ..) => format!("{name}_rest"),
             _ => format!("{name}_y"),
         });
-        if result < out {
-            y.resized(result)
-        } else {
-            y
+        match result {
+            _ if result < out => y.resized(result),
+            _ if kind == Unit::Product => y.signed().resized(result),
+            _ => y,
         }
     }
 
@@ -338,13 +340,24 @@ fn binary(op: BinaryOp, x: Expression, y: Expression, bits: u32, b: &Value) -> E
         BinaryOp::Sub => BinaryOperator::Subtract,
         // Products with other factors use a unit.
         BinaryOp::Mul => {
-            return match b {
-                Value::Bits(n) if *n != 0 => {
-                    let by = Expression::Number(u64::from(n.trailing_zeros()));
-                    x.binary(BinaryOperator::ShiftLeft, by)
-                }
+            let shift = |x: Expression, by: u32| {
+                let by = Expression::Number(u64::from(by));
+                x.binary(BinaryOperator::ShiftLeft, by)
+            };
+            let found = match b {
+                Value::Bits(n) => shifts(*n, bits),
+                _ => None,
+            };
+            return match found {
+                Some(Shifts::One(by)) => shift(x, by),
+                Some(Shifts::Sum(a, b)) => shift(x.clone(), a)
+                    .grouped()
+                    .binary(BinaryOperator::Add, shift(x, b).grouped()),
+                Some(Shifts::Difference(a, b)) => shift(x.clone(), a)
+                    .grouped()
+                    .binary(BinaryOperator::Subtract, shift(x, b).grouped()),
                 _ => Expression::Literal(0, bits),
-            }
+            };
         }
         BinaryOp::And => BinaryOperator::And,
         BinaryOp::Or => BinaryOperator::Or,

@@ -4,7 +4,7 @@
 
 use super::bits::Bits;
 use super::{Memories, MemoryId};
-use crate::ir::{BlockId, Function, FunctionId, Module, Op, Value};
+use crate::ir::{BlockId, Function, FunctionId, Instruction, Module, Op, Value};
 use crate::passes::loops::loops as natural_loops;
 use crate::units::units_interval;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ const COUNT_BITS_MAX: u32 = 4;
 /// Assumed iterations of a loop around others.
 const ITERATIONS: u64 = 4;
 /// Bytes of the smallest bank.
-const BYTES_MIN: u64 = 64;
+const BYTES_MIN: u64 = 2;
 
 /// The bits of an address that select a bank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub fn divide(module: &Module, memories: &mut Memories) {
         let bits = Bits::new(function);
         let all = natural_loops(function);
         for block in (0..function.blocks.len()).map(BlockId) {
-            if is_item_loop(function, block) {
+            if is_wide_loop(function, block) {
                 let depth = all.iter().filter(|l| l.blocks.contains(&block)).count() as u32;
                 let own = accesses(function, FunctionId(at), block, &bits, memories);
                 for (memory, accesses) in own {
@@ -112,9 +112,12 @@ pub fn divide(module: &Module, memories: &mut Memories) {
     }
 }
 
-fn is_item_loop(function: &Function, block: BlockId) -> bool {
-    function[block].code.last().is_some_and(|last| {
-        last.independent && matches!(last.op, Op::Branch(_, a, b) if a == block || b == block)
+/// Whether a block is a loop over work-items, or one with operations on channels.
+fn is_wide_loop(function: &Function, block: BlockId) -> bool {
+    let code = &function[block].code;
+    code.last().is_some_and(|last| {
+        let loops = matches!(last.op, Op::Branch(_, a, b) if a == block || b == block);
+        loops && (last.independent || code.iter().any(Instruction::uses_channel))
     })
 }
 

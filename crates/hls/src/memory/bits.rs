@@ -3,6 +3,7 @@
 
 use crate::address::follow;
 use crate::ir::{masked, BinaryOp, Cast, Function, Instruction, Op, ScaledIndex, Value, ValueId};
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 /// Operations that are followed from a value.
@@ -14,6 +15,8 @@ const ADDRESS: u32 = 32;
 pub struct Bits<'a> {
     function: &'a Function,
     definitions: HashMap<ValueId, &'a Instruction>,
+    /// By value: the bits that have been found.
+    found: RefCell<HashMap<ValueId, u64>>,
 }
 
 /// A mask of the bits up to the highest one of `mask`.
@@ -50,6 +53,7 @@ impl<'a> Bits<'a> {
         Bits {
             function,
             definitions: all.filter_map(|i| Some((i.result?, i))).collect(),
+            found: RefCell::default(),
         }
     }
 
@@ -63,6 +67,9 @@ impl<'a> Bits<'a> {
         };
         if let Some(most) = self.function[v].max {
             return filled(most);
+        }
+        if let Some(found) = self.found.borrow().get(&v) {
+            return found & all;
         }
         let definition = self.definitions.get(&v);
         let Some(op) = definition.map(|i| &i.op).filter(|_| depth < DEPTH_MAX) else {
@@ -90,7 +97,14 @@ impl<'a> Bits<'a> {
             },
             _ => all,
         };
+        self.found.borrow_mut().insert(v, found & all);
         found & all
+    }
+
+    /// The width of a value without leading bits that are always zero; `bits`: that of a constant.
+    pub fn width(&self, value: Value, bits: u32) -> u32 {
+        let own = self.function.bits_of(value, bits).min(64);
+        64 - self.of(value, own, 0).leading_zeros()
     }
 
     /// An address as the sum of a constant, relative to the base, and of bits that may be one.

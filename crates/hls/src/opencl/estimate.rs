@@ -30,7 +30,7 @@ const DEVICE_MULTIPLIERS: u64 = 156;
 /// LUTs of a unit.
 fn unit_luts(kind: Unit) -> u64 {
     match kind {
-        Unit::Multiply(18) => 20,
+        Unit::Multiply(18) | Unit::Product => 20,
         Unit::Multiply(32) => 80,
         Unit::Multiply(_) => 400,
         Unit::Divide(w) => u64::from(w) * 9,

@@ -8,7 +8,8 @@
 
 use super::loops::loops;
 use crate::ir::{
-    BinaryOp, BlockId, Callee, Function, Instruction, IntPredicate, Op, Predicate, Type, Value,
+    BinaryOp, BlockId, Callee, EngineCall, Function, Instruction, IntPredicate, Op, Predicate,
+    Type, Value,
 };
 use crate::units::unit;
 use std::collections::HashSet;
@@ -18,9 +19,12 @@ const BRANCH_MAX: usize = 12;
 /// The same for one that makes a loop over work-items one block, and of that block.
 const WORK_ITEM_MAX: usize = 1000;
 
+/// The same for a loop with operations on channels: up to 128 products and what they need.
+const CHANNELS_MAX: usize = 6000;
+
 /// Accesses to memory that are moved for a loop with operations on channels: the loop executes them
 /// in all iterations then.
-const CHANNEL_ACCESSES_MAX: usize = 32;
+const CHANNEL_ACCESSES_MAX: usize = 96;
 
 /// What a function is synthesized for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,8 @@ struct Rules {
     all: bool,
     /// Conditions of which each one leads to the same branch, as `||` and cases have them.
     shared: bool,
+    /// Volatile accesses and fences, which are executed as often as before, and in the same order.
+    volatile: bool,
 }
 
 /// All that may be moved to make a loop one block.
@@ -51,6 +57,7 @@ const WHOLE: Rules = Rules {
     loads: Loads::Conditional,
     all: true,
     shared: false,
+    volatile: false,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,6 +77,7 @@ pub fn flatten(function: &mut Function, target: Target) {
         },
         all: false,
         shared: false,
+        volatile: false,
     };
     let all = |function: &Function| (0..function.blocks.len()).map(BlockId).collect();
     let mut whole = None;
@@ -99,11 +107,16 @@ fn flatten_channels(function: &mut Function) {
         let innermost =
             |l: &super::loops::Loop| l.header == header || !own.blocks.contains(&l.header);
         let code = || own.blocks.iter().flat_map(|b| &function[*b].code);
-        if own.blocks.len() == 1 || !found.iter().all(innermost) || !code().any(uses_channel) {
+        if own.blocks.len() == 1
+            || !found.iter().all(innermost)
+            || !code().any(Instruction::uses_channel)
+        {
             continue;
         }
         let rules = Rules {
             shared: true,
+            volatile: true,
+            length_max: CHANNELS_MAX,
             ..WHOLE
         };
         let mut other = function.clone();
@@ -120,14 +133,10 @@ fn flatten_channels(function: &mut Function) {
             )
         };
         let accesses = whole.iter().filter(conditional).count();
-        if is_pipeline(&other, header) && accesses <= CHANNEL_ACCESSES_MAX {
+        if is_pipeline(&other, header, rules) && accesses <= CHANNEL_ACCESSES_MAX {
             *function = other;
         }
     }
-}
-
-fn uses_channel(instruction: &Instruction) -> bool {
-    matches!(&instruction.op, Op::Call(Callee::Engine(call), _) if call.uses_channel())
 }
 
 /// Flattens blocks; `WHOLE`: until nothing changes.
@@ -141,6 +150,7 @@ fn apply(function: &mut Function, blocks: &HashSet<BlockId>, rules: Rules) {
                 || (rules.all && alternative(function, at, rules))
                 || (rules.shared && (shared(function, at, rules) || two_way(function, at)))
                 || straight(function, at)
+                || (rules.shared && hoist(function, at, rules))
             {
                 changed = true;
             }
@@ -160,21 +170,23 @@ fn pipelines(function: &Function) -> usize {
             .last()
             .is_some_and(|last| last.independent)
     });
-    items.filter(|at| is_pipeline(function, *at)).count()
+    items.filter(|at| is_pipeline(function, *at, WHOLE)).count()
 }
 
 /// Whether a block is a loop, and can be a pipeline.
-fn is_pipeline(function: &Function, at: BlockId) -> bool {
+fn is_pipeline(function: &Function, at: BlockId, rules: Rules) -> bool {
     let fits = |i: &Instruction| match &i.op {
-        Op::Call(Callee::Engine(call), _) => call.is_pure() || call.uses_channel(),
+        Op::Call(Callee::Engine(call), _) => {
+            call.is_pure() || call.uses_channel() || (rules.volatile && *call == EngineCall::Fence)
+        }
         Op::Call(..) => false,
-        _ => !i.volatile && !unit(function, i).is_some_and(|kind| kind.waits()),
+        _ => (rules.volatile || !i.volatile) && !unit(function, i).is_some_and(|kind| kind.waits()),
     };
     let code = &function[at].code;
     let loops = code
         .last()
         .is_some_and(|last| targets(&last.op).contains(&at));
-    loops && code.len() <= WORK_ITEM_MAX && code.iter().all(fits)
+    loops && code.len() <= rules.length_max && code.iter().all(fits)
 }
 
 fn end(function: &Function, block: BlockId) -> Option<&Op> {
@@ -209,12 +221,16 @@ fn before(function: &Function, block: BlockId) -> Vec<BlockId> {
 
 /// Whether an instruction may be moved.
 fn moves(function: &Function, instruction: &Instruction, rules: Rules) -> bool {
+    let may = !instruction.volatile || rules.volatile || !rules.all;
     let plain = match &instruction.op {
-        Op::Load(..) => rules.loads != Loads::Stay && !(rules.all && instruction.volatile),
+        Op::Load(..) => rules.loads != Loads::Stay && may,
         Op::Store {
             condition: Some(_), ..
-        } => rules.all && !instruction.volatile,
-        Op::Call(Callee::Engine(call), _) => rules.all && (call.is_pure() || call.uses_channel()),
+        } => rules.all && may,
+        Op::Call(Callee::Engine(call), _) => {
+            let own = call.is_pure() || call.uses_channel();
+            rules.all && (own || (rules.volatile && *call == EngineCall::Fence))
+        }
         Op::Call(..) | Op::Phi(_) | Op::Local(_) => false,
         _ => true,
     };
@@ -287,7 +303,9 @@ fn restrict(
             Op::Load(_, _, condition) if rules.loads == Loads::Conditional => {
                 *condition = Some(restricted(*condition));
             }
-            Op::Call(Callee::Engine(call), arguments) if call.uses_channel() => {
+            Op::Call(Callee::Engine(call), arguments)
+                if call.uses_channel() || *call == EngineCall::Fence =>
+            {
                 if let Some((_, condition)) = arguments.first_mut() {
                     *condition = restricted(Some(*condition));
                 }
@@ -302,7 +320,8 @@ fn has_condition(body: &[Instruction], rules: Rules) -> bool {
     body.iter().any(|i| match i.op {
         Op::Store { .. } => true,
         Op::Load(..) => rules.loads == Loads::Conditional,
-        _ => uses_channel(i),
+        Op::Call(Callee::Engine(EngineCall::Fence), _) => true,
+        _ => i.uses_channel(),
     })
 }
 
@@ -482,6 +501,49 @@ fn shared(function: &mut Function, at: BlockId, rules: Rules) -> bool {
     true
 }
 
+/// Moves the code of one side of a branch at a block's end, if both have the same end as others:
+/// the branch leads to that end then.
+fn hoist(function: &mut Function, at: BlockId, rules: Rules) -> bool {
+    let Some(&Op::Branch(condition, yes, no)) = end(function, at) else {
+        return false;
+    };
+    let found = [(yes, true), (no, false)]
+        .into_iter()
+        .find_map(|(inside, is_yes)| {
+            let (body, next) = movable(function, at, inside, rules)?;
+            // With an edge of its own, the branch is an `if`.
+            let is_new = next != yes && next != no && !before(function, next).contains(&at);
+            is_new.then_some((body, inside, next, is_yes))
+        });
+    let Some((body, inside, next, is_yes)) = found else {
+        return false;
+    };
+    let Some(mut last) = function[at].code.pop() else {
+        return false;
+    };
+    let mut add = Vec::new();
+    let mut when = condition;
+    if !is_yes && has_condition(&body, rules) {
+        when = opposite(function, condition, &last, &mut add);
+    }
+    restrict(function, body, when, rules, &mut add);
+    last.op = if is_yes {
+        Op::Branch(condition, next, no)
+    } else {
+        Op::Branch(condition, yes, next)
+    };
+    add.push(last);
+    for instruction in &mut function[next].code {
+        if let Op::Phi(from) = &mut instruction.op {
+            let edges = from.iter_mut().filter(|f| f.0 == inside);
+            edges.for_each(|f| f.0 = at);
+        }
+    }
+    function[inside].code.clear();
+    function[at].code.extend(add);
+    true
+}
+
 /// Makes a branch of a `switch` whose cases lead to the same block.
 fn two_way(function: &mut Function, at: BlockId) -> bool {
     let Some(Op::Switch {
@@ -584,7 +646,6 @@ fn compact(function: &mut Function) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::EngineCall;
     use crate::parse::first_function;
 
     fn flattened(then: &str) -> Function {

@@ -25,7 +25,12 @@ const FIXED_BYTES: i64 = 1024;
 /// Assigns ports in the first function, that of all work-items; `barriers`: the kernel has some.
 pub fn assign(module: &mut Module, memories: &Memories, barriers: bool) {
     let is_fence = |i: &Instruction| matches!(i.op, Op::Call(Callee::Engine(EngineCall::Fence), _));
-    let ordered = |f: &Function| f.instructions().any(|i| i.volatile || is_fence(i));
+    // A volatile load uses the cache's port, and keeps its order with others of that port only.
+    let is_load = |i: &Instruction| matches!(i.op, Op::Load(..));
+    let ordered = |f: &Function| {
+        let mut all = f.instructions();
+        all.any(|i| (i.volatile && !is_load(i)) || is_fence(i))
+    };
     if module.functions.iter().any(ordered) {
         return;
     }
@@ -57,7 +62,7 @@ pub fn assign(module: &mut Module, memories: &Memories, barriers: bool) {
             let Op::Load(address, ..) = instruction.op else {
                 continue;
             };
-            if !stored && memories.far(FunctionId(0), address) {
+            if !stored && !instruction.volatile && memories.far(FunctionId(0), address) {
                 loads.push((index, address));
             }
         }

@@ -1,6 +1,7 @@
 //! The combinational delay of instructions on ECP5.
 
 use crate::ir::{BinaryOp, Function, Instruction, Op, Predicate, Value};
+use crate::units::{shifts, Shifts};
 
 /// Combinational delay in tenths of a nanosecond; 0 for wiring.
 pub fn delay(function: &Function, instruction: &Instruction) -> u32 {
@@ -15,6 +16,10 @@ pub fn delay(function: &Function, instruction: &Instruction) -> u32 {
     let constant = |v: &Value| !matches!(v, Value::Local(_));
     match &instruction.op {
         Op::Binary(BinaryOp::Add | BinaryOp::Sub, ..) => 14 + own / 3,
+        Op::Binary(BinaryOp::Mul, _, Value::Bits(n)) => match shifts(*n, own) {
+            Some(Shifts::Sum(..) | Shifts::Difference(..)) => 14 + own / 3,
+            _ => 0,
+        },
         Op::Binary(BinaryOp::And | BinaryOp::Or | BinaryOp::Xor, a, b) => {
             if constant(a) || constant(b) {
                 4

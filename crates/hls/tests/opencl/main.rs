@@ -3,6 +3,7 @@
 mod arguments;
 mod chance;
 mod channels;
+mod counters;
 mod generate;
 mod kernels;
 mod launch;
