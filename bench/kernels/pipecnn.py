@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Runs a layer of a network on PipeCNN's kernels, as they are, on the simulated hardware.
 
-usage: bench/kernels/pipecnn.py PIPECNN [--vec N] [--lanes N] [--size N] [--library FILE MANIFEST]
+usage: bench/kernels/pipecnn.py PIPECNN [--vec N] [--lanes N] [--size N] [--inputs N] [--outputs N]
+       [--no-pool] [--library FILE MANIFEST]
 
 PIPECNN    a checkout of github.com/doonny/PipeCNN; its files are read, not changed
 --vec      VEC_SIZE, elements of a vector (default 4)
 --lanes    LANE_NUM, output channels at a time (default 4)
 --size     width and height of the layer's input, odd (default 13)
+--inputs   channels of the layer's input, a multiple of VEC_SIZE (default 8)
+--outputs  channels of its output, a multiple of both (default 8)
+--no-pool  the convolution with ReLU alone, as in layers that no pooling follows
 --library  a simulation library and its manifest that were built before
 
-The layer is a convolution of 3x3 with 8 inputs and 8 outputs, ReLU, pooling of 3x3 with stride 2,
-and local response normalization. Five kernels, four of them connected by channels and running at
+The layer is a convolution of 3x3, ReLU, pooling of 3x3 with stride 2, and local response normalization. Five kernels, four of them connected by channels and running at
 the same time, compute it. Prints cycles, cycles per packet of data (VEC_SIZE x LANE_NUM products),
 and the part of the time in which the multipliers work. Exit status 1: a byte is wrong, or a kernel
 did not end. BALTRA: the program to measure (default target/release/baltra).
@@ -33,8 +36,10 @@ import run  # noqa: E402
 DEVICE = "project_intel/device"
 MEMORY_BYTES = 256  # EMULATE_MEMORY_BYTES
 CYCLES_MAX = 20_000_000
+# The argument of `memWrite` that says whether pooling follows.
+POOL_ON = 8
 FRAC_W, FRAC_IN, FRAC_OUT = 7, 0, 0
-CHANNELS, KERNEL, GROUP_X, POOL_GROUP_X, POOL, STRIDE = 8, 3, 7, 4, 3, 2
+KERNEL, GROUP_X, POOL_GROUP_X, POOL, STRIDE = 3, 7, 4, 3, 2
 
 
 def parameters(source, vec, lanes):
@@ -169,24 +174,25 @@ def normalization(data, source):
     return np.rint(result * value).astype(np.int8)
 
 
-def launches(size, vec, lanes, buffers):
+def launches(size, vec, lanes, channels, buffers):
     """The kernels of the layer with the arguments that PipeCNN's host computes."""
+    inputs, outputs = channels
     groups = -(-size // GROUP_X)
     window = KERNEL + GROUP_X - 1
     rest = (size % GROUP_X or GROUP_X) * KERNEL
-    whole, taps = CHANNELS // lanes, KERNEL * KERNEL * CHANNELS
+    whole, taps = outputs // lanes, KERNEL * KERNEL * inputs
     side = (size - POOL) // STRIDE + 1
     pool_window = POOL + (POOL_GROUP_X - 1) * STRIDE
     load, back = pool_window * POOL, POOL_GROUP_X * lanes
     bound, windows = max(load, back), -(-side // POOL_GROUP_X)
     data, weights, bias, between, pooled, out = buffers
     area = size * size
-    read = [size, size, area, KERNEL, KERNEL, CHANNELS, whole, KERNEL * KERNEL, taps, size, 1, 1, 0]
-    read += [groups, size, rest, rest * KERNEL * CHANNELS, window, KERNEL, window * KERNEL * CHANNELS]
+    read = [size, size, area, KERNEL, KERNEL, inputs, whole, KERNEL * KERNEL, taps, size, 1, 1, 0]
+    read += [groups, size, rest, rest * KERNEL * inputs, window, KERNEL, window * KERNEL * inputs]
     core = [area * whole, taps // vec, 1, FRAC_W, FRAC_IN, FRAC_OUT]
-    pool = [size, area, side, CHANNELS, side * side, POOL, STRIDE, 0, whole * side, whole]
+    pool = [size, area, side, outputs, side * side, POOL, STRIDE, 0, whole * side, whole]
     pool += [(windows + 1) * bound, bound, load, back, windows, pool_window]
-    write = [size, size, CHANNELS, size, area, 0, 0, 0, 1, POOL, STRIDE]
+    write = [size, size, outputs, size, area, 0, 0, 0, 1, POOL, STRIDE]
     one = [1, 1, 1]
     first = [
         ("memRead", [*read, data, weights, bias], one, one),
@@ -194,7 +200,7 @@ def launches(size, vec, lanes, buffers):
         ("maxPool", [*pool, between, pooled], one, one),
         ("memWrite", [*write, between], one, one),
     ]
-    deep = CHANNELS // vec
+    deep = outputs // vec
     return first, [("lrn", [side, side, FRAC_OUT, pooled, out], [side, side, deep], [1, 1, deep])]
 
 
@@ -204,41 +210,53 @@ def main():
     parser.add_argument("--vec", type=int, default=4)
     parser.add_argument("--lanes", type=int, default=4)
     parser.add_argument("--size", type=int, default=13)
+    parser.add_argument("--inputs", type=int, default=8)
+    parser.add_argument("--outputs", type=int, default=8)
+    parser.add_argument("--no-pool", action="store_true")
     parser.add_argument("--library", nargs=2, type=pathlib.Path)
     arguments = parser.parse_args()
     size, vec, lanes = arguments.size, arguments.vec, arguments.lanes
+    inputs, outputs = arguments.inputs, arguments.outputs
     if arguments.library:
         manifest, path = json.loads(arguments.library[1].read_text()), arguments.library[0]
     else:
         manifest, path = built(arguments.checkout, vec, lanes)
     random = np.random.default_rng(1)
-    data = random.integers(-30, 31, (CHANNELS, size, size)).astype(np.int8)
-    weights = random.integers(-40, 41, (CHANNELS, CHANNELS, KERNEL, KERNEL)).astype(np.int8)
-    bias = random.integers(-60, 61, CHANNELS).astype(np.int8)
+    data = random.integers(-30, 31, (inputs, size, size)).astype(np.int8)
+    weights = random.integers(-40, 41, (outputs, inputs, KERNEL, KERNEL)).astype(np.int8)
+    bias = random.integers(-60, 61, outputs).astype(np.int8)
     # [group of lanes][z / vec][y][x][lane][vec]
-    shaped = weights.reshape(CHANNELS // lanes, lanes, CHANNELS // vec, vec, KERNEL, KERNEL)
+    shaped = weights.reshape(outputs // lanes, lanes, inputs // vec, vec, KERNEL, KERNEL)
     side = (size - POOL) // STRIDE + 1
-    between = np.zeros(CHANNELS * size * size, np.int8)
-    pooled, out = (np.zeros(CHANNELS * side * side, np.int8) for _ in range(2))
+    between = np.zeros(outputs * size * size, np.int8)
+    pooled, out = (np.zeros(outputs * side * side, np.int8) for _ in range(2))
     shaped = shaped.transpose(0, 2, 4, 5, 1, 3).copy()
     buffers = (interleaved(data, vec), shaped, bias, between, pooled, out)
-    first, then = launches(size, vec, lanes, buffers)
+    first, then = launches(size, vec, lanes, (inputs, outputs), buffers)
     kernels = Kernels(manifest, path)
-    cycles = kernels.together(first)
-    cycles |= kernels.together(then)
-    expected = pooling(convolution(data, weights, bias))
-    wrong = int((pooled != interleaved(expected, vec).ravel()).sum())
-    source = (arguments.checkout / DEVICE / "hw_param.cl").read_text()
-    normal = interleaved(normalization(expected, source), vec).ravel()
-    wrong_normal = int((out != normal).sum())
-    packets = size * size * (CHANNELS // lanes) * KERNEL * KERNEL * CHANNELS // vec
+    whole = convolution(data, weights, bias)
+    if arguments.no_pool:
+        read, core, _, write = first
+        write[1][POOL_ON] = 0
+        cycles = kernels.together([read, core, write])
+        wrong = [int((between != interleaved(whole, vec).ravel()).sum())]
+    else:
+        cycles = kernels.together(first)
+        cycles |= kernels.together(then)
+        expected = pooling(whole)
+        source = (arguments.checkout / DEVICE / "hw_param.cl").read_text()
+        normal = interleaved(normalization(expected, source), vec).ravel()
+        wrong = [int((pooled != interleaved(expected, vec).ravel()).sum())]
+        wrong.append(int((out != normal).sum()))
+    packets = size * size * (outputs // lanes) * KERNEL * KERNEL * inputs // vec
     taken = cycles["coreConv"]
-    print(f"{size}x{size}x{CHANNELS}, VEC_SIZE {vec}, LANE_NUM {lanes}: {packets} packets")
+    print(f"{size}x{size}x{inputs} to {outputs}, VEC_SIZE {vec}, LANE_NUM {lanes}: {packets} packets")
     for name, count in cycles.items():
         print(f"  {name:9} {count:9} cycles")
     print(f"  {taken / packets:.1f} cycles per packet, multipliers busy {packets / taken:.1%}")
-    print(f"  pooling: {wrong} of {pooled.size} bytes wrong; normalization: {wrong_normal} wrong")
-    return 1 if wrong or wrong_normal else 0
+    names = ["convolution"] if arguments.no_pool else ["pooling", "normalization"]
+    print("  wrong bytes: " + ", ".join(f"{name} {n}" for name, n in zip(names, wrong)))
+    return 1 if any(wrong) else 0
 
 
 if __name__ == "__main__":

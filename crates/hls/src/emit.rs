@@ -13,6 +13,7 @@ mod emitter;
 mod instruction;
 mod memories;
 mod module;
+mod readers;
 mod selection;
 mod units;
 
@@ -22,6 +23,7 @@ pub use channels::DATA_BITS_MIN;
 pub use emitter::Body;
 use emitter::{Emitter, Marks};
 pub use module::Interface;
+pub use readers::lines as reader_lines;
 
 /// Emits the kernel's module; `sources` are listed in its first line.
 pub fn module(

@@ -459,6 +459,8 @@ pub struct Instruction {
     pub group_end: bool,
     /// The port of a load that may be executed before stores of other work-items (`passes::readers`).
     pub reader: Option<u32>,
+    /// The word of that port, if several loads read words that follow each other by one access.
+    pub reader_word: u32,
     /// Whether a product's operands fit a multiplier of 18 bits (`passes::products`).
     pub is_short_product: bool,
 }
@@ -474,6 +476,7 @@ impl Instruction {
             independent: false,
             group_end: false,
             reader: None,
+            reader_word: 0,
             is_short_product: false,
         }
     }

@@ -120,7 +120,8 @@ impl Uses {
     fn new(function: &Function, codes: &[Code]) -> Uses {
         let all = || codes.iter().flat_map(|code| &code.code);
         let mut readers = HashMap::new();
-        for port in all().filter_map(|instruction| instruction.reader) {
+        let first = all().filter(|instruction| instruction.reader_word == 0);
+        for port in first.filter_map(|instruction| instruction.reader) {
             *readers.entry(port).or_insert(0) += 1;
         }
         Uses {
@@ -181,8 +182,9 @@ struct Booking<'a> {
     loads: HashMap<(MemoryId, u32), u32>,
     stores: HashMap<(MemoryId, u32), u32>,
     called: Option<u32>,
-    /// The last step of a load by a reader.
+    /// The last step of a load by a reader, and by reader.
     read: Option<u32>,
+    words: HashMap<u32, u32>,
     /// Of operations on channels, and of fences.
     channels: ChannelSteps,
     length: u32,
@@ -268,6 +270,7 @@ impl<'a> Block<'a> {
             stores: HashMap::new(),
             called: None,
             read: None,
+            words: HashMap::new(),
             channels: ChannelSteps::default(),
             length: 1,
         };
@@ -341,7 +344,7 @@ impl<'a> Block<'a> {
                 }
             };
             if let Some(port) = instruction.reader {
-                *readers.entry(port).or_insert(0) += 1;
+                *readers.entry(port).or_insert(0) += u32::from(instruction.reader_word == 0);
                 continue;
             }
             let store = matches!(instruction.op, Op::Store { .. });
@@ -536,12 +539,20 @@ impl Booking<'_> {
         let (step, ready) = match &instruction.op {
             Op::Load(..) if instruction.reader.is_some() => {
                 let port = instruction.reader.unwrap_or(0);
+                if instruction.reader_word > 0 {
+                    // With the first word, whose address is the only one.
+                    let step = *self.words.get(&port)?;
+                    self.ready_at(instruction, (step + 1, PORT));
+                    self.steps.push((step, 0));
+                    return Some(());
+                }
                 let latest = match self.block.uses.readers.get(&port) {
                     Some(2..) => TO_PORT - SELECTION,
                     _ => TO_PORT,
                 };
                 let (step, _) = self.book(Resource::Reader(port), before(latest), 1)?;
                 self.read = Some(self.read.map_or(step, |last| last.max(step)));
+                self.words.insert(port, step);
                 (step, Some((step + 1, PORT)))
             }
             Op::Load(address, ..) | Op::Store { address, .. } if memories.far(at, *address) => {
@@ -624,13 +635,20 @@ impl Booking<'_> {
                 }
             },
         };
-        if let (Some(result), Some(ready)) = (instruction.result, ready) {
-            self.ready.insert(result, ready);
-            self.length = self.length.max(ready.0 + 1);
+        if let Some(ready) = ready {
+            self.ready_at(instruction, ready);
         }
         self.length = self.length.max(step + 1);
         self.steps.push((step, instance));
         Some(())
+    }
+
+    /// Notes when an instruction has its result.
+    fn ready_at(&mut self, instruction: &Instruction, ready: Time) {
+        if let Some(result) = instruction.result {
+            self.ready.insert(result, ready);
+            self.length = self.length.max(ready.0 + 1);
+        }
     }
 
     /// The latest time of the operands of a unit. Those of a sum with several uses come from registers:

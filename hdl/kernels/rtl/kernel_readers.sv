@@ -16,11 +16,12 @@ module kernel_readers #(
     input  logic                   clk,
     input  logic                   rst,
     input  logic                   start,
-    input  logic                   step,
+    // By port: a step of the kernel, or of `kernel_words`.
+    input  logic [PORTS-1:0]       port_steps,
     input  logic [PORTS-1:0]       port_reads,
     input  logic [PORTS-1:0][31:0] port_addresses,
     output logic [PORTS-1:0][63:0] port_words,
-    output logic                   readers_ready,
+    output logic [PORTS-1:0]       ports_ready,
 `include "kernel_fetch_ports.svh"
 );
 
@@ -51,7 +52,7 @@ module kernel_readers #(
   logic [25:0]            fill_line;
   logic [7:0]             fill_bytes;
 
-  assign readers_ready = &ready;
+  assign ports_ready = ready;
 
   always_comb begin
     line = '0;
@@ -119,7 +120,7 @@ module kernel_readers #(
         .clk,
         .rst,
         .start,
-        .step,
+        .step         (port_steps[i]),
         .read_valid   (port_reads[i]),
         .read_address (port_addresses[i]),
         .read_word    (port_words[i]),

@@ -27,12 +27,16 @@ module kernel_readers_top (
   logic [63:0] fetch_skews;
   logic [31:0] fetch_address, read_address, checked_address;
 
+  logic [2:0]  ports_ready;
+
+  assign readers_ready  = &ports_ready;
   assign unused_signals = &{1'b0, mem_ready, checked_valid, cache_arready, cache_rvalid, checked_address};
   assign fetch_ready    = (line_ready || fetch_bytes == '0) && !fault;
 
   kernel_readers #(
       .PORTS(3)
   ) u_readers (
+      .port_steps  ({3{step}}),
       .fetched_word(rdata),
       .fetched_last(rlast),
       .*

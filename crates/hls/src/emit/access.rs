@@ -1,7 +1,7 @@
 //! Loads and stores, in memories on the chip and off it.
 
 use super::emitter::{Call, Emitter, Lane, PortRead, Read, Spot, Write};
-use super::module::port_word;
+use super::readers::{port_part, port_word};
 use crate::ir::Value;
 use crate::memory::MemoryId;
 use crate::verilog::{BinaryOperator, Expression};
@@ -249,13 +249,22 @@ impl Emitter<'_> {
         let reads = self.if_condition(spot, when.clone(), condition);
         let word = match self.code(spot.function, spot.block).code[index].reader {
             Some(port) => {
+                let code = self.code(spot.function, spot.block);
+                let own = code.code[index].reader_word;
+                let words = self.port_words(port);
+                if own > 0 {
+                    return port_part(port, own).resized(bits);
+                }
                 let all = self.readers.entry(port).or_default();
                 all.push(PortRead {
                     when,
                     reads,
                     address,
                 });
-                Expression::name(port_word(port))
+                match words {
+                    1 => Expression::name(port_word(port)),
+                    _ => port_part(port, 0),
+                }
             }
             None => {
                 self.calls.push(Call {

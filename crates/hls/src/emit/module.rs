@@ -10,22 +10,8 @@ use std::collections::BTreeSet;
 
 /// Bits of the number of a word of the argument block (`hdl/kernels/rtl/kernel_argument_ports.svh`).
 const INDEX_BITS: u32 = 11;
-/// The name of the word that a port of a load has read.
-pub fn port_word(port: u32) -> String {
-    format!("port_word_{port}")
-}
-
 /// Inputs of the engines.
 const CALL_INPUTS: [&str; 3] = ["call_command", "call_bytes", "call_data"];
-
-/// The outputs of a kernel without readers.
-const READER_OUTPUTS: [&str; 5] = [
-    "fetch_valid",
-    "fetch_buffer",
-    "fetch_line",
-    "read_fault",
-    "read_address",
-];
 
 /// The ports of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +22,7 @@ pub enum Interface {
     Accelerator,
 }
 
-fn logic(bits: u32, names: &[&str]) -> Declaration {
+pub fn logic(bits: u32, names: &[&str]) -> Declaration {
     declaration(DataType::Logic(bits), names)
 }
 
@@ -145,55 +131,6 @@ impl Emitter<'_> {
         if !clocked.is_empty() {
             items.push(Item::Clocked(clocked));
         }
-    }
-
-    /// The ports of loads that may be executed before stores of other work-items.
-    fn readers(&self, items: &mut Vec<Item>) {
-        let Some(ports) = self.readers.keys().max().map(|last| last + 1) else {
-            let set = |name: &str, value| Item::Assign(Expression::name(name), value);
-            items.push(set("readers_ready", Expression::Fill(true)));
-            items.extend(READER_OUTPUTS.map(|output| set(output, Expression::Fill(false))));
-            return;
-        };
-        let vector = |bits: u32, name: &str| Declaration::new(DataType::Vector(bits), name);
-        items.push(Item::Aligned(vec![
-            vector(ports, "port_reads"),
-            vector(ports * 32, "port_addresses"),
-            vector(ports * 64, "port_words"),
-        ]));
-        // A part of a part is not legal in SystemVerilog, so each port's word has a name.
-        for port in 0..ports {
-            let word = port_word(port);
-            items.push(Item::Declaration(logic(64, &[&word])));
-            let part = Expression::name("port_words").slice(port * 64 + 63, port * 64);
-            items.push(Item::Assign(Expression::name(word), part));
-        }
-        items.push(Item::Blank);
-        items.push(Item::Instance(Instance {
-            module: "kernel_readers".to_owned(),
-            parameters: vec![("PORTS", ports)],
-            name: "u_readers".to_owned(),
-            connections: vec![Connection::All],
-        }));
-        items.push(Item::Blank);
-    }
-
-    fn reader_inputs(&mut self, items: &mut Vec<Item>) {
-        if self.readers.is_empty() {
-            return;
-        }
-        let (reads, addresses) = ("port_reads", "port_addresses");
-        let none = |name: &str| (Expression::name(name), Expression::Fill(false));
-        let mut statements = vec![Statement::Aligned(vec![none(reads), none(addresses)])];
-        for (port, uses) in std::mem::take(&mut self.readers) {
-            let low = port * 32;
-            let to = Expression::name(addresses).slice(low + 31, low);
-            let active = selection::any(uses.iter().map(|u| u.reads.clone()));
-            statements.push(Statement::assign(Expression::name(reads).bit(port), active));
-            let choices = uses.into_iter().map(|u| (u.when, u.address));
-            statements.extend(selection::or_any(&to, choices.collect()));
-        }
-        items.push(Item::Combinational(statements));
     }
 
     fn states(&mut self, items: &mut Vec<Item>) {

@@ -2,6 +2,7 @@
 
 use super::clang::SOURCE;
 use super::manifest::{LoopReport, MemoryReport, Report};
+use crate::emit::reader_lines;
 use crate::error::{Error, Result};
 use crate::ir::{Module, Op};
 use crate::memory::{largest, Memories, Memory};
@@ -20,6 +21,8 @@ const FRAME_LUTS: u64 = 180;
 const READER_LUTS: u64 = 700;
 const READERS_LUTS: u64 = 150;
 const READER_BLOCK_RAMS: u64 = 2;
+/// Lines of a port's cache for each of its block RAMs.
+const LINES_PER_BLOCK_RAM: u64 = 16;
 /// Result bits of operations for each LUT: many operations are merged with the next one.
 const BITS_PER_LUT: u64 = 2;
 /// The largest part that kernels are placed on, and what it has.
@@ -93,9 +96,15 @@ pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Repo
             })
             .collect(),
         luts,
-        block_rams: block_rams + readers * READER_BLOCK_RAMS,
+        block_rams: block_rams + readers * reader_block_rams(module, readers),
         multipliers,
     }
+}
+
+/// Block RAMs of the port of a load.
+fn reader_block_rams(module: &Module, readers: u64) -> u64 {
+    let lines = reader_lines(readers as u32, &module.channels);
+    READER_BLOCK_RAMS.max(u64::from(lines) / LINES_PER_BLOCK_RAM)
 }
 
 /// Block RAMs of a memory.

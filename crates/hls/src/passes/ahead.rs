@@ -397,3 +397,76 @@ impl<'a> Ahead<'a> {
         value
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{Callee, EngineCall};
+    use crate::parse::first_function;
+
+    /// A loop whose counter begins again at `n`, with an operation on a channel.
+    fn counter() -> Function {
+        let mut function = first_function(
+            "define void @f(i32 %n, i32 %m) {\nentry:\n  br label %loop\nloop:\n  \
+             %i = phi i32 [ 0, %entry ], [ %j, %loop ]\n  \
+             %k = phi i32 [ 0, %entry ], [ %next, %loop ]\n  call void @hum_port_text(i32 %i)\n  \
+             %last = icmp eq i32 %i, %n\n  %one = zext i1 %last to i32\n  \
+             %k2 = add i32 %k, %one\n  %i1 = add i32 %i, 1\n  \
+             %j = select i1 %last, i32 0, i32 %i1\n  %over = icmp eq i32 %k, %m\n  \
+             %next = select i1 %over, i32 0, i32 %k2\n  \
+             br i1 %over, label %done, label %loop\ndone:\n  ret void\n}\n",
+        );
+        let code = function.blocks.iter_mut().flat_map(|b| &mut b.code);
+        for instruction in code.filter(|i| matches!(i.op, Op::Call(..))) {
+            let always = (Type::Int(1), Value::Bits(1));
+            let call = Callee::Engine(EngineCall::ChannelWrite(0));
+            instruction.op = Op::Call(call, vec![always]);
+        }
+        function
+    }
+
+    fn definition(function: &Function, value: Value) -> &Op {
+        let mut all = function.instructions();
+        let found = all.find(|i| i.result.map(Value::Local) == Some(value));
+        &found.unwrap().op
+    }
+
+    #[test]
+    fn test_the_comparison_of_a_counter_becomes_a_phi() {
+        let mut function = counter();
+        compute(&mut function);
+        let named = |name: &str| {
+            let at = function.values.iter().position(|v| v.name == name);
+            Value::Local(ValueId(at.unwrap()))
+        };
+        let Op::Copy(phi) = definition(&function, named("last")) else {
+            panic!("{:?}", definition(&function, named("last")));
+        };
+        let Op::Phi(from) = definition(&function, *phi) else {
+            panic!("{:?}", definition(&function, *phi));
+        };
+        // Its first value is computed before the loop, the next one selected from two comparisons.
+        let entry = &function.blocks[0].code;
+        let first = entry.iter().find(|i| matches!(i.op, Op::Compare { .. }));
+        assert_eq!(
+            first.and_then(|i| i.result).map(Value::Local),
+            Some(from[0].1)
+        );
+        let Op::Select(condition, a, b) = definition(&function, from[1].1) else {
+            panic!("{:?}", definition(&function, from[1].1));
+        };
+        assert_eq!(*condition, named("last"));
+        for side in [a, b] {
+            assert!(matches!(definition(&function, *side), Op::Compare { .. }));
+        }
+    }
+
+    #[test]
+    fn test_a_counter_that_a_condition_increments_is_selected() {
+        let mut function = counter();
+        compute(&mut function);
+        let k2 = function.values.iter().position(|v| v.name == "k2");
+        let sum = Value::Local(ValueId(k2.unwrap()));
+        assert!(matches!(definition(&function, sum), Op::Select(..)));
+    }
+}

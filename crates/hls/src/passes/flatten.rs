@@ -752,4 +752,30 @@ mod tests {
             "{condition:?}"
         );
     }
+
+    #[test]
+    fn test_branches_that_share_an_end_and_volatile_loads_become_one_block() {
+        let mut function = first_function(
+            "define void @f(i32 %n, i32 %m, ptr %p) {\nentry:\n  br label %loop\nloop:\n  \
+             %i = phi i32 [ 0, %entry ], [ %next, %end ]\n  call void @hum_port_text(i32 %i)\n  \
+             %c = icmp eq i32 %i, %m\n  br i1 %c, label %both, label %other\nother:\n  \
+             %x = load volatile i32, ptr %p, align 4\n  br label %rest\nboth:\n  \
+             %d = icmp ugt i32 %i, 7\n  br i1 %d, label %end, label %rest\nrest:\n  \
+             %y = phi i32 [ %x, %other ], [ 5, %both ]\n  store i32 %y, ptr %p, align 4\n  \
+             br label %end\nend:\n  %z = phi i32 [ %y, %rest ], [ 1, %both ]\n  \
+             %next = add i32 %i, %z\n  %last = icmp eq i32 %next, %n\n  \
+             br i1 %last, label %done, label %loop\ndone:\n  ret void\n}\n",
+        );
+        let text = function.blocks.iter_mut().flat_map(|b| &mut b.code);
+        for instruction in text.filter(|i| matches!(i.op, Op::Call(..))) {
+            let always = (Type::Int(1), Value::Bits(1));
+            let call = Callee::Engine(EngineCall::ChannelWrite(0));
+            instruction.op = Op::Call(call, vec![always]);
+        }
+        flatten(&mut function, Target::Accelerator);
+        assert_eq!(function.blocks.len(), 3);
+        let mut code = function.instructions();
+        let load = code.find(|i| matches!(i.op, Op::Load(_, _, Some(_))));
+        assert!(load.is_some_and(|load| load.volatile));
+    }
 }

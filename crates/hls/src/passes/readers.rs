@@ -10,7 +10,8 @@
 use super::ssa::successors;
 use crate::address::follow;
 use crate::ir::{
-    BlockId, Callee, EngineCall, Function, FunctionId, Instruction, Module, Op, Value, ValueId,
+    Block, BlockId, Callee, EngineCall, Function, FunctionId, Instruction, Module, Op, Value,
+    ValueId,
 };
 use crate::memory::{Memories, MemoryId};
 use crate::units::units_interval;
@@ -18,6 +19,14 @@ use std::collections::HashMap;
 
 /// Ports of a kernel.
 const PORTS_MAX: u32 = 16;
+/// Conditional loads that follow each other and have one port together, at least; words of such a
+/// port, at most.
+const WORDS_MIN: usize = 4;
+const WORDS_MAX: usize = 16;
+/// Ports of several words.
+const WIDE_MAX: u32 = 4;
+/// Bytes of a word.
+const WORD_BYTES: i64 = 8;
 /// Bytes of a line, and half of those in a port's cache (`kernel_reader`).
 const LINE_BYTES: i64 = 128;
 const FIXED_BYTES: i64 = 1024;
@@ -67,19 +76,35 @@ pub fn assign(module: &mut Module, memories: &Memories, barriers: bool) {
             }
         }
         let items = block.code.last().is_some_and(|last| last.independent);
+        if !items {
+            for group in wide(function, block, &mut loads) {
+                let Some(port) = ports.wide() else {
+                    loads.extend(group.into_iter().filter_map(
+                        |index| match block.code[index].op {
+                            Op::Load(address, ..) => Some((index, address)),
+                            _ => None,
+                        },
+                    ));
+                    continue;
+                };
+                let words = group.into_iter().enumerate();
+                assigned.extend(words.map(|(word, index)| (own, index, port, word as u32)));
+            }
+        }
         let shares = if items {
             interval_min(function, BlockId(own), memories)
         } else {
             1
         };
         let found = ports.assign(function, &loads, items, shares);
-        assigned.extend(found.into_iter().map(|(index, port)| (own, index, port)));
+        assigned.extend(found.into_iter().map(|(index, port)| (own, index, port, 0)));
     }
     let Some(function) = module.functions.first_mut() else {
         return;
     };
-    for (own, index, port) in assigned {
-        function.blocks[own].code[index].reader = Some(port);
+    for (own, index, port, word) in assigned {
+        let instruction = &mut function.blocks[own].code[index];
+        (instruction.reader, instruction.reader_word) = (Some(port), word);
     }
 }
 
@@ -108,6 +133,32 @@ fn interval_min(function: &Function, block: BlockId, memories: &Memories) -> u32
     units_interval(function, block).max(most).max(calls)
 }
 
+/// Removes conditional loads of words that follow each other, by index and address; returns them in
+/// groups. A group has one port, which reads its words while the kernel waits.
+fn wide(function: &Function, block: &Block, loads: &mut Vec<(usize, Value)>) -> Vec<Vec<usize>> {
+    let mut groups: Vec<(Stream, Value, i64, Vec<usize>)> = Vec::new();
+    for (index, address) in loads.iter() {
+        let Op::Load(_, 8, Some(condition)) = block.code[*index].op else {
+            continue;
+        };
+        let (stream, offset) = place(function, *address);
+        let group = groups.iter_mut().find(|(own, when, first, words)| {
+            *own == stream
+                && *when == condition
+                && offset == *first + WORD_BYTES * words.len() as i64
+                && words.len() < WORDS_MAX
+        });
+        match group {
+            Some((.., words)) => words.push(*index),
+            None => groups.push((stream, condition, offset, vec![*index])),
+        }
+    }
+    let groups = groups.into_iter().map(|(.., words)| words);
+    let groups: Vec<Vec<usize>> = groups.filter(|words| words.len() >= WORDS_MIN).collect();
+    loads.retain(|(index, _)| !groups.iter().any(|words| words.contains(index)));
+    groups
+}
+
 /// The places that a port reads: a base (for an argument, its word), and indices with their scales.
 type Stream = (Value, Vec<(Value, i64)>);
 
@@ -125,9 +176,32 @@ struct Ports {
     count: u32,
     /// Base of the places that a port reads in loops over work-items.
     bases: Vec<(Value, u32)>,
+    /// Ports of several words, which other loads do not share.
+    wide: Vec<u32>,
 }
 
 impl Ports {
+    /// A port that has no loads yet, or after the last one any.
+    fn next(&mut self) -> u32 {
+        loop {
+            self.count += 1;
+            let port = (self.count - 1) % PORTS_MAX;
+            if !self.wide.contains(&port) {
+                return port;
+            }
+        }
+    }
+
+    /// A port of several words; `None`: there are too few.
+    fn wide(&mut self) -> Option<u32> {
+        if self.wide.len() as u32 >= WIDE_MAX || self.count >= PORTS_MAX {
+            return None;
+        }
+        let port = self.next();
+        self.wide.push(port);
+        Some(port)
+    }
+
     /// Assigns the ports of a block's loads, `(index, address)`. Up to `shares` loads of places near
     /// each other share a port: it can execute as many in an interval, and reads the same lines.
     /// Loops over work-items (`items`) are executed one after another, so that they share ports, too.
@@ -162,10 +236,7 @@ impl Ports {
                 .filter(|(base, _)| items && *base == stream.0);
             let port = match known.map(|(_, port)| *port).find(free) {
                 Some(port) => port,
-                None => {
-                    self.count += 1;
-                    (self.count - 1) % PORTS_MAX
-                }
+                None => self.next(),
             };
             if items {
                 self.bases.push((stream.0, port));
@@ -234,6 +305,33 @@ fn stored_before(
 mod tests {
     use super::*;
     use crate::parse::first_function;
+
+    #[test]
+    fn test_conditional_loads_that_follow_each_other_have_one_port() {
+        let load = |at: usize| {
+            format!(
+                "  %p{at} = getelementptr i8, ptr %q, i64 {}\n  \
+                 %x{at} = load i64, ptr %p{at}, align 8\n",
+                8 * at
+            )
+        };
+        let loads: String = [0, 1, 2, 3, 5].map(load).concat();
+        let mut function = first_function(&format!(
+            "define void @f(ptr %a, i1 %c, i64 %i) {{\n  \
+             %q = getelementptr i64, ptr %a, i64 %i\n{loads}  ret void\n}}\n"
+        ));
+        let mut found = Vec::new();
+        for (index, instruction) in function.blocks[0].code.iter_mut().enumerate() {
+            if let Op::Load(address, _, condition) = &mut instruction.op {
+                *condition = Some(Value::Local(ValueId(1)));
+                found.push((index, *address));
+            }
+        }
+        let all: Vec<usize> = found.iter().map(|(index, _)| *index).collect();
+        let groups = wide(&function, &function.blocks[0], &mut found);
+        assert_eq!(groups, [all[..4].to_vec()]);
+        assert_eq!(found.len(), 1);
+    }
 
     #[test]
     fn test_loads_of_places_near_each_other_share_a_port() {

@@ -4,8 +4,10 @@
 // weights once for each group of columns.
 #pragma OPENCL EXTENSION cl_intel_channels : enable
 
+#ifndef LANES
 #define VECTOR 4
 #define LANES 4
+#endif
 #define TILE 6
 #define DEPTH_MAX 32
 #define PARTIAL_SUMS 3

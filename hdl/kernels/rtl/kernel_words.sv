@@ -1,0 +1,53 @@
+// A load of several words that follow each other, by one port of `kernel_readers`: it reads them one
+// after another while the kernel waits, so that loads that are rarely executed have one port.
+//
+// `read_valid`: the load is executed in this step; its words are valid in the next one, which waits
+// for them (`ready`). The first word is read in the load's step. Latency: WORDS cycles after it, if
+// the lines are there.
+module kernel_words #(
+    parameter int WORDS = 2
+) (
+    input  logic                   clk,
+    input  logic                   rst,
+    input  logic                   start,
+    input  logic                   step,
+    input  logic                   read_valid,
+    input  logic [31:0]            read_address,
+    output logic [WORDS-1:0][63:0] words,
+    output logic                   ready,
+    // The port.
+    output logic                   port_step,
+    output logic                   port_valid,
+    output logic [31:0]            port_address,
+    input  logic [63:0]            port_word,
+    input  logic                   port_ready
+);
+
+  localparam int Bits = $clog2(WORDS + 1);
+
+  logic            active;
+  logic [Bits-1:0] asked;   // words that have been read or are being read
+  logic [31:0]     next;
+  logic            last;
+
+  assign last         = asked == Bits'(WORDS);
+  assign ready        = !active;
+  assign port_step    = active ? port_ready : step;
+  assign port_valid   = active ? !last : read_valid;
+  assign port_address = active ? next : read_address;
+
+  always_ff @(posedge clk) begin
+    if (active && port_ready) begin
+      words  <= {port_word, words[WORDS-1:1]};
+      next   <= next + 32'd8;
+      asked  <= asked + Bits'(1);
+      active <= !last;
+    end else if (!active && step && read_valid) begin
+      active <= 1'b1;
+      asked  <= Bits'(1);
+      next   <= read_address + 32'd8;
+    end
+    if (start || rst) active <= 1'b0;
+  end
+
+endmodule
