@@ -24,7 +24,7 @@ def map_kernel(path, work):
     work.mkdir(parents=True, exist_ok=True)
     search = " ".join(f"-I {HDL}/{room}/rtl -y {HDL}/{room}/rtl" for room in ROOMS)
     read = (
-        f"read_slang --ignore-assertions --libext .sv {search} "
+        f"read_slang --ignore-assertions --unroll-limit 1000000 --libext .sv {search} "
         f"--top {module} {HDL}/kernels/rtl/kernel_calls_pkg.sv {path}"
     )
     # The ports, for the shift registers.

@@ -13,12 +13,14 @@ use std::collections::BTreeSet;
 /// Bytes and bits of width of a block RAM.
 const BLOCK_RAM_BYTES: u64 = 2048;
 const BLOCK_RAM_BITS: u64 = 36;
-/// LUTs of the start, of the memory port and of the text. The estimate is fitted to nine placed kernels
-/// (bench/results/kernels/2026-11-28-placed-6c6dde0a05.md): 11 % below to 9 % above.
+/// LUTs of the start, of the memory port and of the text. The estimate is fitted to nine placed
+/// kernels (bench/results/kernels/2026-11-28-placed-6c6dde0a05.md), 11 % below to 9 % above, and
+/// compared with eleven mapped ones (2026-11-29-mapped-bd6910dcf4.md), 16 % below to 21 % above.
 const FRAME_LUTS: u64 = 180;
-/// LUTs and block RAMs of the port of a load (`kernel_reader`), and LUTs that all ports share
-/// (`kernel_readers`).
-const READER_LUTS: u64 = 700;
+/// LUTs of the port of a load (`kernel_reader`) and of each line of its cache, its block RAMs, and
+/// LUTs that all ports share (`kernel_readers`).
+const READER_LUTS: u64 = 650;
+const LINE_LUTS: u64 = 4;
 const READERS_LUTS: u64 = 150;
 const READER_BLOCK_RAMS: u64 = 2;
 /// Lines of a port's cache for each of its block RAMs.
@@ -70,7 +72,9 @@ pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Repo
     let all = module.functions.iter().flat_map(|f| f.instructions());
     let readers: BTreeSet<u32> = all.filter_map(|i| i.reader).collect();
     let readers = readers.len() as u64;
-    luts += readers * READER_LUTS + if readers > 0 { READERS_LUTS } else { 0 };
+    let lines = u64::from(reader_lines(readers as u32, &module.channels));
+    let reader_luts = READER_LUTS + lines * LINE_LUTS;
+    luts += readers * reader_luts + if readers > 0 { READERS_LUTS } else { 0 };
     let mut multipliers = 0;
     for (&kind, &count) in &hardware.units {
         luts += unit_luts(kind) * u64::from(count);
@@ -96,15 +100,9 @@ pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Repo
             })
             .collect(),
         luts,
-        block_rams: block_rams + readers * reader_block_rams(module, readers),
+        block_rams: block_rams + readers * READER_BLOCK_RAMS.max(lines / LINES_PER_BLOCK_RAM),
         multipliers,
     }
-}
-
-/// Block RAMs of the port of a load.
-fn reader_block_rams(module: &Module, readers: u64) -> u64 {
-    let lines = reader_lines(readers as u32, &module.channels);
-    READER_BLOCK_RAMS.max(u64::from(lines) / LINES_PER_BLOCK_RAM)
 }
 
 /// Block RAMs of a memory.
