@@ -56,7 +56,9 @@ module kernel_reader #(
   } tag_t;
 
   logic [63:0]         words[LINES*16];
+  (* ram_style = "distributed" *)
   tag_t                tags[LINES];
+  (* ram_style = "distributed" *)
   logic [7:0]          limits[LINES];
   logic [LINES-1:0]    held;
   logic [28:0]         skewed;
