@@ -328,7 +328,11 @@ fn boards(
     announced_make(with, "board", &programs, say)?;
     // The Makefile's own target includes what libraries of own modules need.
     let mut targets = vec![OsString::from("base")];
-    targets.extend(models.iter().map(|m| in_target("messages", m).into_os_string()));
+    targets.extend(
+        models
+            .iter()
+            .map(|m| in_target("messages", m).into_os_string()),
+    );
     announced_make(with, "messages", &targets, say)?;
     let folder = folder.canonicalize().context("the boards' folder")?;
     folder

@@ -10,13 +10,13 @@ module board_http
   import functions_pkg::*;
   import net_pkg::*;
 #(
-    parameter  int SESSIONS = 16,
     parameter  int REGIONS = 4,
+    parameter  int SESSIONS = 16,
+    parameter  int MSS = 1460,
     parameter  int RX_RING_BITS = 21,
     parameter  int TX_RING_BITS = 21,
     parameter  int MEMORY_LATENCY = 4,
     parameter  int BODY_BYTES = 1 << (RX_RING_BITS - 1),
-    parameter  int MSS = 1460,
     parameter  bit STORE = 1,
     parameter  int STORE_SLOTS = 8,
     parameter  int STORE_SLOT_BITS = 21,
@@ -28,16 +28,7 @@ module board_http
     localparam int RxP = net_pkg::position_bits(RX_RING_BITS),
     localparam int TxP = net_pkg::position_bits(TX_RING_BITS)
 ) (
-    input  logic             clk,
-    input  logic             rst,
-    input  logic             tick,
-    input  settings_t        settings,
-    // The Ethernet port.
-    input  logic             rx_valid,
-    input  beat_t            rx,
-    output logic             tx_valid,
-    input  logic             tx_ready,
-    output beat_t            tx,
+`include "board_line_ports.svh"
     // The table of functions, and its changes.
     output lookup_t          lookup,
     input  lookup_reply_t    lookup_reply,

@@ -51,16 +51,7 @@ module board_shell
     localparam int S = $clog2(SESSIONS),
     localparam int R = $clog2(REGIONS)
 ) (
-    input  logic        clk,
-    input  logic        rst,
-    input  logic        tick,
-    input  settings_t        settings,
-    // The Ethernet port.
-    input  logic             rx_valid,
-    input  beat_t            rx,
-    output logic             tx_valid,
-    input  logic             tx_ready,
-    output beat_t            tx,
+`include "board_line_ports.svh"
 `include "board_bus_ports.svh"
     // The kernels in the regions, from the cycle after a `swap` on another one, in reset.
     output kernel_in_t       kernel_in [REGIONS],
@@ -107,10 +98,10 @@ module board_shell
       .find_valid(lookup.find_valid),
       .find_ready(lookup_reply.find_ready),
       .find_name(lookup.find_name),
-      .found_valid(lookup_reply.found_valid),
       .found(lookup_reply.found),
       .found_function(lookup_reply.found_function),
       .found_entry (unused_found_entry),
+      .found_valid(lookup_reply.found_valid),
       .change_valid(table_change.valid && !lookup.listing),
       .change_ready(table_ready),
       .change_remove(table_change.remove),

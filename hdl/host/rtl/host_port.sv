@@ -314,7 +314,7 @@ module host_port
   // An engine has at most one, and a region at most one engine: by number, so that the wide streams
   // are chosen once.
   localparam int RegionBits = REGIONS > 1 ? $clog2(REGIONS) : 1;
-  localparam int EngineBits = $clog2(Engines + 1);
+  localparam int EngineBits = Engines > 1 ? $clog2(Engines) : 1;
   logic [RegionBits-1:0] region_of[Engines];
   logic [EngineBits-1:0] engine_of[REGIONS];
 

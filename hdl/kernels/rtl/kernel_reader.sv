@@ -9,12 +9,7 @@
 module kernel_reader #(
     parameter int LINES = 16
 ) (
-    input  logic        clk,
-    input  logic        rst,
-    input  logic        start,          // empties the cache
-    input  logic        step,
-    input  logic        read_valid,
-    input  logic [31:0] read_address,
+`include "kernel_reader_ports.svh"
     output logic [63:0] read_word,
     output logic        ready,
     output logic        fault,

@@ -7,12 +7,7 @@
 module kernel_words #(
     parameter int WORDS = 2
 ) (
-    input  logic                   clk,
-    input  logic                   rst,
-    input  logic                   start,
-    input  logic                   step,
-    input  logic                   read_valid,
-    input  logic [31:0]            read_address,
+`include "kernel_reader_ports.svh"
     output logic [WORDS-1:0][63:0] words,
     output logic                   ready,
     // The port.

@@ -83,26 +83,30 @@ module board_messages
     end
   end
 
-  // ---- the fabric, whose clock is gated while nothing moves in it ----
-  // After a reset it clears its tables; TCP and its timers continue for a while after the last beat.
-  localparam logic [12:0] Linger = NETWORK == 3 ? 13'd512 : 13'd64;
-  logic [12:0] rest;
-  logic        own_clk, moves;
+  // ---- the fabric's clock, gated while nothing moves in it ----
+  // After a reset it clears its tables. The gates of TCP's modules cannot follow another gate.
+  logic own_clk;
+  if (NETWORK == 3) begin : g_no_gate
+    assign own_clk = clk;
+  end else begin : g_gate
+    localparam logic [12:0] Linger = 13'd64;
+    logic [12:0] rest;
+    logic        moves;
 
-  assign moves = rst || tables.put || tables.station_put || k_valid != '0 || m_valid != '0 || out_valid ||
-      (NETWORK == 3 ? tick || rx_valid : frames_wait);
+    assign moves = rst || tables.put || k_valid != '0 || m_valid != '0 || out_valid || frames_wait;
 
-  always_ff @(posedge clk) begin
-    if (rst) rest <= '0;
-    else if (moves && rest > '1 - Linger) rest <= '1 - Linger;
-    else if (rest != '1) rest <= rest + 1'b1;
+    always_ff @(posedge clk) begin
+      if (rst) rest <= '0;
+      else if (moves && rest > '1 - Linger) rest <= '1 - Linger;
+      else if (rest != '1) rest <= rest + 1'b1;
+    end
+
+    clock_gate u_gate (
+        .clk,
+        .wake (moves || rest != '1),
+        .gated(own_clk)
+    );
   end
-
-  clock_gate u_gate (
-      .clk,
-      .wake (moves || rest != '1),
-      .gated(own_clk)
-  );
 
   // A port that the board lacks is that of no rank.
   assign port = tables.port < 5'(REGIONS) || tables.port == 5'(Ports) ? tables.port : '1;

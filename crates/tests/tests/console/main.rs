@@ -615,7 +615,10 @@ fn charts_have_names_before_their_values() {
            return image.getAttribute('aria-label'); }))",
         &[],
     );
-    assert_eq!(names.to_string(), r#"["TimeChart","HeatMap","HistogramChart"]"#);
+    assert_eq!(
+        names.to_string(),
+        r#"["TimeChart","HeatMap","HistogramChart"]"#
+    );
 }
 
 /// Chooses a range of time; the first chart of the view covers it, read with the keyboard.

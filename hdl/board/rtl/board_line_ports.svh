@@ -1,0 +1,10 @@
+    // First ports of the board, and of its HTTP door: clock, settings, and the Ethernet port.
+    input  logic             clk,
+    input  logic             rst,
+    input  logic             tick,
+    input  settings_t        settings,
+    input  logic             rx_valid,
+    input  beat_t            rx,
+    output logic             tx_valid,
+    input  logic             tx_ready,
+    output beat_t            tx,
