@@ -127,7 +127,7 @@ setup() {
 }
 
 # Lanes that make the board's programs take turns.
-make_board() { flock "$logs/board.lock" make -s -C hdl/board "$@"; }
+make_board=(flock "$logs/board.lock" make -s -C hdl/board)
 
 # What one lane makes and others wait for: Baltra and the programs of the tests. The lane holds a lock for as long.
 # A lane that ends has released its locks.
@@ -163,7 +163,7 @@ prepare() {
     run functions make -s -C apps/functions
     run bench-programs make -s -C bench/opencl
     run boards make -s -C hdl/messages
-    run board-programs make_board messages ranks
+    run board-programs "${make_board[@]}" messages ranks
     flock -u 9 2>/dev/null
 }
 built() {
@@ -242,7 +242,7 @@ group() {
         hdl)
             setup base board fabric
             run hdl make -s -C hdl test-units
-            run board-lint make_board all lint
+            run board-lint "${make_board[@]}" all lint
             run messages-lint make -s -C hdl/messages lint
             run board-units make -s -C hdl/board units
             run http-reference target/venv/bin/python hdl/http/tb/reference_test.py

@@ -33,11 +33,10 @@ import flow  # noqa: E402  (the tools' installation)
 WORK = flow.TARGET / "formal"
 RECORD = HERE / "proven"
 # Folders of the modules that harnesses use.
-ROOMS = ["common", "functions", "net"]
+ROOMS = ["common", "functions", "net", "kernels", "messages", "board"]
 INCLUDE = re.compile(r'`include "(\S+)"')
-# Concurrent assertions of the network modules, which the benches check and Yosys' front end
-# refuses.
-CONCURRENT = re.compile(r"^  \w+ : assert property .*?;\n", re.M | re.S)
+# Concurrent assertions of modules, which the benches check and Yosys' front end refuses.
+CONCURRENT = re.compile(r"^  \w+ :\s*assert property .*?;\n", re.M | re.S)
 # Harnesses whose memories and registers are zero at power-on, as on a chip;
 # in the others they are arbitrary.
 CLEARED = ["tcp_lookup_f"]
@@ -45,7 +44,7 @@ CLEARED = ["tcp_lookup_f"]
 CLOCKS = ["fifo_cdc_f"]
 # Harnesses whose assertions all follow from those of the previous cycle, so that no invariants must
 # be found, for which ABC would search long.
-INDUCTIVE = ["tcp_tx_f", "tcp_position_f", "tcp_transmit_f"]
+INDUCTIVE = ["tcp_tx_f", "tcp_position_f", "tcp_transmit_f", "memory_guard_f"]
 # The same with many assertions, for which a single proof by Yosys takes too long:
 # ABC proves each separately.
 EACH = ["tcp_rx_f"]
@@ -73,7 +72,7 @@ def inputs(harness):
         if file.name in texts:
             continue
         text = file.read_text()
-        if file.is_relative_to(HDL / "net"):
+        if file.parent != HERE:
             text = CONCURRENT.sub("", text)
         texts[file.name] = text
         code = re.sub(r"//.*", "", text)
