@@ -6,11 +6,6 @@
 module memory_guard_f (
     input logic        clk,
     input logic        rst,
-    input logic        set_valid,
-    input logic [3:0]  set_buffer,
-    input logic [31:0] set_address,
-    input logic [28:0] set_bytes,
-    input logic        set_writable,
     input logic        mem_valid,
     input logic [31:0] mem_address,
     input logic [7:0]  mem_strobe,
@@ -18,17 +13,16 @@ module memory_guard_f (
     input logic [3:0]  fetch_buffer,
     input logic [21:0] fetch_line,
     input logic        read_fault,
-    input logic [31:0] read_address
+    input logic [31:0] read_address,
+`include "memory_guard_ports.svh"
 );
 
   localparam logic [3:0] Buffer = 4'd5;
 
-  logic        started, faulted, mem_ready, checked_valid, fault, fault_write, writable, reads_first;
+  logic        started, faulted, mem_ready, checked_valid, writable, reads_first;
   logic [31:0] checked_address, fetch_address, address, place;
   logic [7:0]  fetch_bytes;
   logic [63:0] fetch_skews;
-  logic [3:0]  fault_buffer;
-  logic [27:0] fault_offset;
   logic [28:0] bytes;
 
   initial started = 1'b0;

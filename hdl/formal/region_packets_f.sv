@@ -8,12 +8,7 @@ module region_packets_f
   import hum_envelope_pkg::*;
   import msg_pkg::*;
 (
-    input logic       clk,
-    input logic       rst,
-    input logic       start,
-    input logic       off,
-    input logic       put,
-    input logic [7:0] put_rank,
+`include "region_packets_ports.svh"
     input packets_t   kernel,
     input logic       k_ready,
     input logic       m_valid,
