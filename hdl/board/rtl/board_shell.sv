@@ -260,6 +260,11 @@ module board_shell
       .region_image
   );
 
+  // Of the message door.
+  message_tables_t messages;
+  logic messages_busy, messages_pause, messages_owed, messages_failed;
+  logic [7:0] messages_station;
+
   assign events = '{
     busy:           http_busy || messages_busy,
     host_busy:      host_busy,
@@ -399,9 +404,6 @@ module board_shell
   end
 
   // ---- messages ----
-  message_tables_t messages;
-  logic messages_busy, messages_pause, messages_owed, messages_failed;
-  logic [7:0] messages_station;
   if (MESSAGES != 0) begin : g_messages
     packets_t kernels[REGIONS], replies[REGIONS];
     logic [REGIONS-1:0] off;
