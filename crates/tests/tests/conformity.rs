@@ -72,8 +72,10 @@ fn test_the_answers_are_the_same_while_sessions_move_all_the_time() {
     };
     let daemon = Daemon::start_with(baltra(), &options).unwrap();
     let mover = Mover::start(&daemon);
+    // A kernel may end within a session's stop, so that nobody sees it run.
+    let polls = ["test_one_who_polls_"];
     for program in programs() {
-        compare(&daemon, &program, "", &[]);
+        compare(&daemon, &program, "", &polls);
     }
     println!("{} moves", mover.moves());
     assert!(mover.moves() > 0, "{}", daemon.log());
