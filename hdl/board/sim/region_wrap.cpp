@@ -1,27 +1,15 @@
 // A Verilated kernel behind region_abi.h. The name comes with -DKERNEL.
 #include "../../common/sim/verilated_kernel.hpp"
-#include "region_abi.h"
+#include "region_pins.hpp"
 
 namespace {
 
 void tick(void* kernel, const region_in* in, region_out* out) {
   Vkernel& top = VerilatedKernel::of(kernel);
-  top.rst = in->rst;
-  top.start = in->start;
-  for (int i = 0; i < 4; i++) top.params[i] = in->params[i];
-  top.s_valid = in->valid;
-  top.s_data = in->data;
-  top.s_keep = in->keep;
-  top.s_last = in->last;
-  top.m_ready = in->ready;
+  region_pins::set(top, *in);
   VerilatedKernel::clock(top);
-  out->done = top.done;
+  region_pins::get(top, *out);
   out->code = 0;
-  out->ready = top.s_ready;
-  out->valid = top.m_valid;
-  out->data = top.m_data;
-  out->keep = top.m_keep;
-  out->last = top.m_last;
 }
 
 }  // namespace

@@ -1,20 +1,13 @@
 // A Verilated kernel of the message door (msg_region) behind region_abi.h. The name comes with
 // -DNAME.
 #include "../../common/sim/verilated_kernel.hpp"
-#include "region_abi.h"
+#include "region_pins.hpp"
 
 namespace {
 
 void tick(void* kernel, const region_in* in, region_out* out) {
   Vkernel& top = VerilatedKernel::of(kernel);
-  top.rst = in->rst;
-  top.start = in->start;
-  for (int i = 0; i < 4; i++) top.params[i] = in->params[i];
-  top.s_valid = in->valid;
-  top.s_data = in->data;
-  top.s_keep = in->keep;
-  top.s_last = in->last;
-  top.m_ready = in->ready;
+  region_pins::set(top, *in);
   top.arready = in->arready;
   top.rvalid = in->rvalid;
   top.rlast = in->rlast;
@@ -31,13 +24,8 @@ void tick(void* kernel, const region_in* in, region_out* out) {
   top.now = in->now;
   top.probe = in->probe;
   VerilatedKernel::clock(top);
-  out->done = top.done;
+  region_pins::get(top, *out);
   out->code = top.code;
-  out->ready = top.s_ready;
-  out->valid = top.m_valid;
-  out->data = top.m_data;
-  out->keep = top.m_keep;
-  out->last = top.m_last;
   out->arvalid = top.arvalid;
   out->araddr = top.araddr;
   out->awvalid = top.awvalid;
