@@ -7,7 +7,7 @@ usage: scripts/reference.py            writes the pages
 The command line and the metrics come from the built program ($BALTRA, by default
 target/release/baltra), the defaults of the configuration too; the meanings of its keys are the
 comments of the options' fields, and those of errors the comments of their variants. The HTTP API is
-crates/gateway/src/http/openapi.json.
+crates/gateway/src/http/manage/openapi.json.
 """
 
 import difflib
@@ -147,7 +147,7 @@ def command_line(baltra):
 
 
 def http_api(_):
-    api = json.loads((ROOT / "crates/gateway/src/http/openapi.json").read_text())
+    api = json.loads((ROOT / "crates/gateway/src/http/manage/openapi.json").read_text())
     yield (
         "The gateway serves this description as `/openapi.json`. [The HTTP door](../http.md) explains calls, keys and\n"
         "limits.\n"

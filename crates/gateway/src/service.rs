@@ -1,12 +1,14 @@
 //! The lifecycle of a gateway: restores its state, binds its listeners, serves, drains.
 
 use crate::console;
+use crate::http::admission::keys::Keys;
 use crate::http::gateway::Gateway;
 use crate::http::inference::grpc;
-use crate::http::keys::Keys;
 use crate::http::listener::{self, Door, Protocol};
-use crate::http::overview::Overview;
-use crate::http::{pool, router, tls};
+use crate::http::manage::overview::Overview;
+use crate::http::manage::router;
+use crate::http::pool;
+use crate::http::transport::tls;
 use crate::options::Options;
 use anyhow::{anyhow, Context, Result};
 use baltra_engine::Engine;

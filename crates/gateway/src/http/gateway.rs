@@ -1,19 +1,19 @@
 //! The state of a gateway, shared by all listeners and workers.
 
-use crate::http::budget::{Budget, Held};
-use crate::http::containers::Containers;
-use crate::http::delivery::Deliveries;
-use crate::http::deployment::Deployment;
+use crate::http::admission::budget::{Budget, Held};
+use crate::http::admission::keys::{Keys, TenantIndex};
+use crate::http::call::delivery::Deliveries;
+use crate::http::call::queue::Queue;
 use crate::http::failure::Failure;
+use crate::http::function::containers::Containers;
+use crate::http::function::deployment::Deployment;
+use crate::http::function::logs::Logs;
+use crate::http::function::store::{self, Files, Store};
+use crate::http::function::table::{Deployed, Table};
 use crate::http::inference::memory::Regions;
-use crate::http::keys::{Keys, TenantIndex};
-use crate::http::logs::Logs;
-use crate::http::meters::Meters;
 use crate::http::problem::{Problem, Shed};
-use crate::http::queue::Queue;
-use crate::http::store::{self, Files, Store};
-use crate::http::table::{Deployed, Table};
 use crate::http::task::{blocking, now_ms};
+use crate::http::telemetry::meters::Meters;
 use crate::http::text::without_paths;
 use crate::options::Options;
 use anyhow::{Context, Result};

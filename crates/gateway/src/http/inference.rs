@@ -20,17 +20,17 @@ pub(crate) mod message;
 pub(crate) mod protocol;
 pub(crate) mod wire;
 
-use crate::http::budget::Held;
-use crate::http::call::{from, problem_of, Metered};
+use crate::http::admission::budget::Held;
+use crate::http::admission::keys::TenantIndex;
+use crate::http::admission::places::Place;
+use crate::http::call::invocation::{from, problem_of, Metered};
 use crate::http::failure::Failure;
+use crate::http::function::table::Deployed;
 use crate::http::gateway::{Gateway, TOO_MANY};
-use crate::http::keys::TenantIndex;
-use crate::http::meters::{Ending, Meter};
-use crate::http::places::Place;
 use crate::http::problem::Problem;
-use crate::http::spans::{self, Called};
-use crate::http::table::Deployed;
 use crate::http::task::blocking;
+use crate::http::telemetry::meters::{Ending, Meter};
+use crate::http::telemetry::spans::{self, Called};
 use ::http::HeaderMap;
 use baltra_engine::{Timing, Trace};
 use baltra_functions::{Body, Call};
@@ -218,7 +218,7 @@ impl Gateway {
             let status = result.as_ref().map_or_else(|p| p.status.as_u16(), |_| 200);
             let mut text = format!(
                 "infer {status} in {took:.3} ms traceparent={}",
-                crate::http::trace::header(trace)
+                crate::http::telemetry::trace::header(trace)
             );
             if let Err(problem) = &result {
                 text += ": ";

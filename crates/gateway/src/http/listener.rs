@@ -4,14 +4,14 @@
 //! thread with its own runtime: a connection stays with its worker, and only the engine shares
 //! state between threads during a call.
 
-use crate::http::connection::{Clock, Patience, Watch, Watched, TICK};
-use crate::http::dispatch::Worker;
+use crate::http::call::dispatch::Worker;
 use crate::http::gateway::Gateway;
 use crate::http::inference::guard::{self, Sent};
-use crate::http::linger::Linger;
-use crate::http::meters;
-use crate::http::scan::Scanner;
-use crate::http::wakes::Wakes;
+use crate::http::telemetry::meters;
+use crate::http::transport::connection::{Clock, Patience, Watch, Watched, TICK};
+use crate::http::transport::linger::Linger;
+use crate::http::transport::scan::Scanner;
+use crate::http::transport::wakes::Wakes;
 use anyhow::{Context, Result};
 use hyper::body::Incoming;
 use hyper::service::service_fn;

@@ -4,10 +4,10 @@
 //! upload's ([`upload::JSON`]). A registry that is unreachable, or that is being restored after
 //! losing its state, does not remove functions.
 
-use crate::http::forward;
+use crate::http::call::forward;
+use crate::http::function::upload::Form;
 use crate::http::gateway::Gateway;
-use crate::http::trace;
-use crate::http::upload::Form;
+use crate::http::telemetry::trace;
 use baltra_api::client::{self, Functions};
 use baltra_api::registry::{Function, FunctionGetRequest, FunctionsRequest};
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -8,8 +8,8 @@
 //!
 //! If an input is sent as `BYTES`, text outputs (`json: text`) are returned as `BYTES`.
 
+use crate::http::function::table::Deployed;
 use crate::http::problem::Problem;
-use crate::http::table::Deployed;
 use baltra_functions::manifest::JsonForm;
 use baltra_functions::{Body, Tensor, Type};
 

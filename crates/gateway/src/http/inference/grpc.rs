@@ -7,7 +7,7 @@ use super::{model, shape, Data, Inference, Inferred, Input, RequestedOutput, Spa
 use super::{EXTENSIONS, SERVER_NAME};
 use crate::http::gateway::{Gateway, Readiness};
 use crate::http::problem::Problem;
-use crate::http::trace;
+use crate::http::telemetry::trace;
 use crate::proto::grpc_inference_service_server::{
     GrpcInferenceService, GrpcInferenceServiceServer,
 };

@@ -8,11 +8,11 @@
 
 use super::wire::{model_name, Model};
 use super::Slot;
-use crate::http::budget::Held;
-use crate::http::connection::{Progress, Watch};
+use crate::http::admission::budget::Held;
+use crate::http::admission::keys::TenantIndex;
 use crate::http::gateway::Gateway;
-use crate::http::keys::TenantIndex;
 use crate::http::problem::Problem;
+use crate::http::transport::connection::{Progress, Watch};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::{Body as HttpBody, Frame};

@@ -3,15 +3,15 @@
 use super::memory::Description;
 use super::message::{self, read_request, write_response, HEADER_LENGTH};
 use super::{model, protocol, Inferred, EXTENSIONS, SERVER_NAME};
-use crate::http::access::guard;
-use crate::http::body::{collect, whole, Payload};
-use crate::http::coding::Coding;
+use crate::http::admission::body::{collect, whole, Payload};
+use crate::http::admission::coding::Coding;
 use crate::http::failure::Failure;
 use crate::http::gateway::{Gateway, Readiness};
-use crate::http::problem::Problem;
-use crate::http::request::{
+use crate::http::manage::access::guard;
+use crate::http::manage::request::{
     json, media_type, parse_json, read_json, unknown, wrong_method, At, SMALL_BYTES_MAX,
 };
+use crate::http::problem::Problem;
 use crate::http::task::blocking;
 use axum::body::Body;
 use axum::extract::{Request, State};

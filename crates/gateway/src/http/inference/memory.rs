@@ -5,8 +5,8 @@
 //! access to a truncated mapping would kill the gateway.
 
 use super::Span;
+use crate::http::admission::keys::TenantIndex;
 use crate::http::failure::Failure;
-use crate::http::keys::TenantIndex;
 use crate::http::problem::Problem;
 use baltra_functions::Body;
 use rustix::fs::{openat, Mode, OFlags, CWD};

@@ -2,11 +2,11 @@
 
 use super::datatype::{Datatype, Output};
 use super::{shape, Data, Inference, Input, RequestedOutput, Span, DIMENSIONS_MAX, TENSORS_MAX};
-use crate::http::body::Body as Frames;
-use crate::http::budget::Held;
+use crate::http::admission::body::Body as Frames;
+use crate::http::admission::budget::Held;
+use crate::http::function::table::Deployed;
+use crate::http::manage::request::parse_json;
 use crate::http::problem::Problem;
-use crate::http::request::parse_json;
-use crate::http::table::Deployed;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use baltra_functions::{quote_odd_floats, Body as Bodies, Tensor};

@@ -2,10 +2,10 @@
 //! loading and unloading, settings. Shared by HTTP and gRPC.
 
 use crate::http::failure::Failure;
+use crate::http::function::table::Deployed;
 use crate::http::gateway::{DeployRequest, Gateway, Readiness};
-use crate::http::meters::Ending;
 use crate::http::problem::Problem;
-use crate::http::table::Deployed;
+use crate::http::telemetry::meters::Ending;
 use crate::proto::{
     DataType, InferStatistics, ModelConfig, ModelInput, ModelOutput, ModelStatistics,
     StatisticDuration,

@@ -1,8 +1,8 @@
 //! Uploads of functions: a tar archive, JSON, or a single manifest.
 
 use crate::http::failure::Failure;
+use crate::http::function::store::{self, file_name, Error, Files, MANIFEST};
 use crate::http::problem::Problem;
-use crate::http::store::{self, file_name, Error, Files, MANIFEST};
 use base64::Engine as _;
 use bytes::Bytes;
 use serde::Deserialize;

@@ -1,8 +1,8 @@
 //! `/openapi.json`: describes this gateway, including the deployed functions.
 
+use crate::http::function::table::Deployed;
 use crate::http::gateway::Gateway;
-use crate::http::request::json;
-use crate::http::table::Deployed;
+use crate::http::manage::request::json;
 use axum::extract::State;
 use axum::response::Response;
 use baltra_functions::manifest::{Codec, Source};

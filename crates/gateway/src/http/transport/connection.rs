@@ -5,7 +5,7 @@
 //! limits. This keeps ten thousand idle connections cheap.
 
 use crate::http::failure::Failure;
-use crate::http::scan::{Refusal, Scanner, Within};
+use crate::http::transport::scan::{Refusal, Scanner, Within};
 use crate::options::LimitOptions;
 use std::io;
 use std::pin::Pin;

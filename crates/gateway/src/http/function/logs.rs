@@ -2,7 +2,7 @@
 //!
 //! The last lines of each function are kept in memory; followers receive new ones.
 
-use super::rfc3339;
+use crate::http::rfc3339;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -45,7 +45,7 @@ impl Line {
     pub fn json(&self, function: &str) -> String {
         let message = Message {
             name: function,
-            namespace: crate::http::namespace::NAMESPACE,
+            namespace: crate::http::function::namespace::NAMESPACE,
             instance: &self.instance,
             timestamp: rfc3339::format(self.at),
             text: &self.text,

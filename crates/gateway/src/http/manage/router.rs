@@ -1,11 +1,14 @@
 //! Routes other than calls: health, management, inference, metrics, the console.
 
-use crate::http::access::guard;
 use crate::http::failure::Failure;
 use crate::http::gateway::Gateway;
 use crate::http::inference::http as inference;
-use crate::http::request::{unknown, wrong_method};
-use crate::http::{faas, follow, metrics, openapi};
+use crate::http::manage::access::guard;
+use crate::http::manage::faas;
+use crate::http::manage::follow;
+use crate::http::manage::metrics;
+use crate::http::manage::openapi;
+use crate::http::manage::request::{unknown, wrong_method};
 use axum::extract::State;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};

@@ -3,7 +3,7 @@
 //!
 //! Each tenant and host has a lane: a few concurrent callbacks, and a bounded queue.
 
-use crate::http::keys::TenantIndex;
+use crate::http::admission::keys::TenantIndex;
 use crate::http::problem::Problem;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -1,8 +1,9 @@
 //! Callbacks: HTTP requests at the end of asynchronous calls.
 
-use crate::http::body::Body;
+use crate::http::admission::body::Body;
 use crate::http::problem::{Problem, PROBLEM_JSON};
-use crate::http::{tls, trace};
+use crate::http::telemetry::trace;
+use crate::http::transport::tls;
 use baltra_engine::Trace;
 use baltra_functions::Answer;
 use http::header::{CONTENT_TYPE, HOST};

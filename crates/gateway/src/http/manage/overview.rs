@@ -5,9 +5,9 @@ use crate::console::model::{
     State, Tenant,
 };
 use crate::console::{AlertWatch, Pool, Source};
+use crate::http::function::table::Deployed;
 use crate::http::gateway::Gateway;
-use crate::http::meters::{bound_ns, Counts, Ending, BUCKETS};
-use crate::http::table::Deployed;
+use crate::http::telemetry::meters::{bound_ns, Counts, Ending, BUCKETS};
 use anyhow::{Context, Result};
 use baltra_api::client;
 use baltra_engine::placement::Candidate;

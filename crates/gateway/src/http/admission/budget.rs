@@ -3,7 +3,7 @@
 //! A request's first [`FREE_BYTES`] are not counted: the limits on connections and calls bound
 //! them, and small calls thus touch no shared counter.
 
-use crate::http::keys::TenantIndex;
+use crate::http::admission::keys::TenantIndex;
 use crate::http::problem::{Problem, Shed};
 use crate::options::Options;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -5,10 +5,10 @@
 //! makes the registry's controller start a replica. An endpoint is valid for [`VALID`] only; the
 //! controller that stops a container relies on that.
 
+use crate::http::admission::keys::{Keys, TenantIndex};
 use crate::http::failure::Failure;
-use crate::http::keys::{Keys, TenantIndex};
-use crate::http::meters::{Meter, Meters};
 use crate::http::problem::Problem;
+use crate::http::telemetry::meters::{Meter, Meters};
 use arc_swap::ArcSwap;
 use baltra_api::registry::{self as proto, CallCount};
 use http::header::RETRY_AFTER;

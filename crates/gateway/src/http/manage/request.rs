@@ -1,6 +1,6 @@
 //! Requests and responses of the paths that are not calls: parameters, JSON, common errors.
 
-use crate::http::body::whole;
+use crate::http::admission::body::whole;
 use crate::http::failure::Failure;
 use crate::http::problem::Problem;
 use axum::body::Body;

@@ -1,6 +1,6 @@
 //! The status and the limits of asynchronous calls.
 
-use crate::http::places;
+use crate::http::admission::places;
 use crate::http::problem::{Problem, Shed};
 use crate::options::LimitOptions;
 use http::header::HeaderName;

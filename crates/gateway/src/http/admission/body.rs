@@ -1,7 +1,7 @@
 //! Bodies as lists of frames: a request's frames as received, a response's frames as the engine
 //! returns them.
 
-use crate::http::budget::Held;
+use crate::http::admission::budget::Held;
 use crate::http::failure::Failure;
 use crate::http::problem::Problem;
 use bytes::{Bytes, BytesMut};
@@ -265,7 +265,7 @@ fn broken(error: &impl std::fmt::Display) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::budget::Budget;
+    use crate::http::admission::budget::Budget;
     use http_body_util::Full;
 
     #[tokio::test]

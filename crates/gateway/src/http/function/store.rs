@@ -5,7 +5,8 @@
 //! `NAME.NAMESPACE` is a function of the registry ([`crate::http::pool`]). The file `format` has the
 //! number of the directory's format; release 0.1.0 did not write it.
 
-use crate::http::deployment::Deployment;
+use crate::http::disk::{sync, write_atomically};
+use crate::http::function::deployment::Deployment;
 use baltra_functions::manifest::Implementation;
 use baltra_functions::{Function, ManifestError};
 use bytes::Bytes;
@@ -376,23 +377,6 @@ fn check(files: &Files) -> Result<(), Error> {
     } else {
         Err(Error::NoManifest)
     }
-}
-
-/// Flushes a directory's entries to disk.
-fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
-}
-
-/// Replaces a file atomically: it has either the old or the new content after a crash.
-pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new()
-        .prefix(".writing-")
-        .tempfile_in(directory)?;
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    sync(directory)
 }
 
 #[cfg(test)]

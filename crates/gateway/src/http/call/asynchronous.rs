@@ -2,17 +2,17 @@
 //!
 //! They do not survive the gateway: a shutdown waits for running calls and drops the others.
 
-use crate::http::body::{collect, Body, Payload};
-use crate::http::call;
-use crate::http::callback::{Callback, Outcome};
-use crate::http::coding::Coding;
+use crate::http::admission::body::{collect, Body, Payload};
+use crate::http::admission::coding::Coding;
+use crate::http::admission::keys::TenantIndex;
+use crate::http::call::callback::{Callback, Outcome};
+use crate::http::call::invocation;
+use crate::http::call::queue::{Line, State, Status, X_CALL_ID};
+use crate::http::function::table::Deployed;
 use crate::http::gateway::Gateway;
-use crate::http::keys::TenantIndex;
 use crate::http::problem::Problem;
-use crate::http::queue::{Line, State, Status, X_CALL_ID};
-use crate::http::table::Deployed;
 use crate::http::task::now_ms;
-use crate::http::trace;
+use crate::http::telemetry::trace;
 use baltra_engine::Trace;
 use baltra_functions::Request as Asked;
 use http::header::{HeaderName, HeaderValue, LOCATION};
@@ -158,7 +158,8 @@ impl Waiting {
         };
         let (deployed, caller) = (&self.deployed, self.caller);
         let (payload, trace) = (self.payload, &self.trace);
-        let result = call::run(&gateway, deployed, caller, asked, payload, trace, began).await;
+        let result =
+            invocation::run(&gateway, deployed, caller, asked, payload, trace, began).await;
         drop(turn);
         // A slow callback does not delay other calls.
         drop(place);

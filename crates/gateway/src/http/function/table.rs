@@ -1,10 +1,10 @@
 //! The deployed functions: calls read the table without a lock; a change replaces the whole table.
 
-use crate::http::deployment::Deployment;
-use crate::http::keys::{Keys, TenantIndex, ANYONE};
-use crate::http::logs::Log;
-use crate::http::meters::{Meter, Meters};
-use crate::http::namespace::NAMESPACE;
+use crate::http::admission::keys::{Keys, TenantIndex, ANYONE};
+use crate::http::function::deployment::Deployment;
+use crate::http::function::logs::Log;
+use crate::http::function::namespace::NAMESPACE;
+use crate::http::telemetry::meters::{Meter, Meters};
 use arc_swap::ArcSwap;
 use baltra_functions::Function;
 use http::Method;

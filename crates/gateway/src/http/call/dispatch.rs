@@ -4,17 +4,20 @@
 //! second: the table of functions is replaced as a whole, each thread has its own counters, and the
 //! request's header map is reused for the response.
 
-use crate::http::body::{collect, Body};
-use crate::http::budget::Held;
-use crate::http::coding::Coding;
-use crate::http::connection::Watch;
+use crate::http::admission::body::{collect, Body};
+use crate::http::admission::budget::Held;
+use crate::http::admission::coding::Coding;
+use crate::http::admission::places::Place;
+use crate::http::call::asynchronous;
+use crate::http::call::forward;
+use crate::http::call::invocation;
 use crate::http::gateway::{Gateway, TOO_MANY};
-use crate::http::linger::Linger;
-use crate::http::meters::Meter;
-use crate::http::places::Place;
 use crate::http::problem::{Problem, Shed};
+use crate::http::telemetry::meters::Meter;
+use crate::http::telemetry::trace;
 use crate::http::text::Text;
-use crate::http::{asynchronous, call, forward, trace};
+use crate::http::transport::connection::Watch;
+use crate::http::transport::linger::Linger;
 use axum::Router;
 use baltra_engine::{Timing, Trace};
 use baltra_functions::{Answer, Request as FunctionRequest};
@@ -198,7 +201,8 @@ impl Worker {
         } else {
             Instant::now()
         };
-        let done = call::run(gateway, &deployed, caller, asked, payload, trace, began).await?;
+        let done =
+            invocation::run(gateway, &deployed, caller, asked, payload, trace, began).await?;
         Ok(Answered {
             status: StatusCode::OK,
             content: Content::Function(done.answer, done.held),

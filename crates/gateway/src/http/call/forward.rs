@@ -2,16 +2,16 @@
 //!
 //! The body of a waiting call is not read before it can be forwarded.
 
-use crate::http::body::Body;
-use crate::http::call::Metered;
-use crate::http::containers::{Container, InFlight};
+use crate::http::admission::body::Body;
+use crate::http::admission::keys::TenantIndex;
+use crate::http::call::invocation::Metered;
 use crate::http::failure::Failure;
+use crate::http::function::containers::{Container, InFlight};
 use crate::http::gateway::Gateway;
-use crate::http::keys::TenantIndex;
-use crate::http::meters::Ending;
 use crate::http::problem::Problem;
-use crate::http::spans::{self, Called};
-use crate::http::trace;
+use crate::http::telemetry::meters::Ending;
+use crate::http::telemetry::spans::{self, Called};
+use crate::http::telemetry::trace;
 use baltra_api::client::Functions;
 use baltra_api::registry::CallsRequest;
 use baltra_engine::{Timing, Trace};

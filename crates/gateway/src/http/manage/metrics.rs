@@ -1,9 +1,9 @@
 //! Prometheus metrics, read from the counters at each scrape.
 
-use crate::http::containers::Container;
+use crate::http::function::containers::Container;
 use crate::http::gateway::Gateway;
-use crate::http::meters::{bound_ns, Counts, Ending, BUCKETS};
 use crate::http::problem::Shed;
+use crate::http::telemetry::meters::{bound_ns, Counts, Ending, BUCKETS};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use baltra_engine::breaker::Position;

@@ -3,20 +3,22 @@
 //! `image` names a function of this node's store. An upload to the same path, in one of the types
 //! of [`upload`], stores a function and deploys it under its own name.
 
-use crate::http::body::{collect, whole, Payload};
-use crate::http::coding::Coding;
-use crate::http::containers::Container;
+use crate::http::admission::body::{collect, whole, Payload};
+use crate::http::admission::coding::Coding;
 use crate::http::failure::Failure;
+use crate::http::function::containers::Container;
+use crate::http::function::namespace::{check_namespace, NAMESPACE};
+use crate::http::function::table::Deployed;
+use crate::http::function::upload::{self, Form};
 use crate::http::gateway::{DeployRequest, Gateway, Readiness};
-use crate::http::meters::Ending;
-use crate::http::namespace::{check_namespace, NAMESPACE};
+use crate::http::manage::request::{
+    json, media_type, parse_json, read_json, At, Params, SMALL_BYTES_MAX,
+};
 use crate::http::problem::Problem;
-use crate::http::request::{json, media_type, parse_json, read_json, At, Params, SMALL_BYTES_MAX};
 use crate::http::rfc3339;
-use crate::http::table::Deployed;
 use crate::http::task::blocking;
-use crate::http::upload::{self, Form};
-use crate::http::usage;
+use crate::http::telemetry::meters::Ending;
+use crate::http::telemetry::usage;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};

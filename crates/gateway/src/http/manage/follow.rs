@@ -1,12 +1,12 @@
 //! `/system/logs`: the gateway's and the function's log lines, in one stream.
 
+use crate::http::function::logs::{Line, Log};
+use crate::http::function::namespace::check_namespace;
+use crate::http::function::table::Deployed;
 use crate::http::gateway::Gateway;
-use crate::http::logs::{Line, Log};
-use crate::http::namespace::check_namespace;
+use crate::http::manage::request::Params;
 use crate::http::problem::Problem;
-use crate::http::request::Params;
 use crate::http::rfc3339;
-use crate::http::table::Deployed;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};

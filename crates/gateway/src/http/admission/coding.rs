@@ -1,8 +1,8 @@
 //! `Content-Encoding` of requests' bodies: `gzip`, `deflate` and `zstd` are decoded; others are
 //! rejected with 415.
 
-use crate::http::body::{Gathered, Payload};
-use crate::http::budget::Held;
+use crate::http::admission::body::{Gathered, Payload};
+use crate::http::admission::budget::Held;
 use crate::http::failure::Failure;
 use crate::http::problem::Problem;
 use crate::http::task::blocking;
@@ -212,7 +212,7 @@ impl BufRead for Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::budget::Budget;
+    use crate::http::admission::budget::Budget;
     use flate2::write::{GzEncoder, ZlibEncoder};
     use flate2::Compression;
     use http::{HeaderValue, StatusCode};

@@ -6,7 +6,7 @@
 
 use crate::http::problem::{Problem, Shed};
 use crate::http::task::now_ms;
-use crate::http::usage::{Usage, UsageLine};
+use crate::http::telemetry::usage::{Usage, UsageLine};
 use baltra_engine::{Account, Timing};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -313,7 +313,7 @@ impl Meters {
     /// Writes usage atomically.
     pub fn save(&self, path: &Path) -> std::io::Result<()> {
         let text = serde_json::to_vec(&self.usage())?;
-        super::store::write_atomically(path, &text)
+        crate::http::disk::write_atomically(path, &text)
     }
 
     /// Returns the meter of a tenant and function, creating it once.
@@ -465,12 +465,14 @@ mod tests {
             assert_eq!(usage.len(), 1);
             assert_eq!(usage[0].usage.calls, calls);
             assert_eq!(usage[0].usage.device_ns, 7 * calls);
-            assert!(crate::http::usage::csv(&usage).ends_with(&format!(
-                "red,f,{calls},0,{},{},{},0\n",
-                7 * calls,
-                3 * calls,
-                5 * calls
-            )));
+            assert!(
+                crate::http::telemetry::usage::csv(&usage).ends_with(&format!(
+                    "red,f,{calls},0,{},{},{},0\n",
+                    7 * calls,
+                    3 * calls,
+                    5 * calls
+                ))
+            );
         }
     }
 }
