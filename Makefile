@@ -14,8 +14,8 @@ help: ## lists the targets
 demo: setup ## an OpenCL program produces the same picture natively and through Baltra
 	@scripts/demo.sh
 
-test: ## all groups that need no root; the last line counts tests
-	@scripts/test.sh
+test: ## all groups that need no root, and those in ALSO; the last line counts tests
+	@ALSO='$(ALSO)' scripts/test.sh
 
 test-all: ## every group, including board, kubernetes and packages (root)
 	@scripts/test.sh all

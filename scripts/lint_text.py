@@ -2,10 +2,10 @@
 """Checks the text of the tree: line lengths, white space, and phrases that a reader has to decode.
 
 usage: scripts/lint_text.py [PATH …]     default: every tracked text file, and the subjects of
-                                         commits
-                                         that the upstream branch lacks
+                                         commits that the upstream branch lacks
        scripts/lint_text.py --counts     findings per rule and folder instead of lines
-       scripts/lint_text.py --phrases    without line lengths, which older code exceeds
+       scripts/lint_text.py --phrases    line lengths only of lines that the upstream branch lacks,
+                                         because older code exceeds them
 
 A line that has to keep a phrase (a protocol's own word, another program's output) ends with the
 comment `text-ok`. Exit status: 0 clean, 1 findings, 2 usage.
@@ -158,6 +158,26 @@ def subjects():
     return log.stdout.splitlines() if log.returncode == 0 else []
 
 
+def added():
+    """Numbers of the lines that the upstream branch lacks, by file; none without such a branch."""
+    diff = subprocess.run(
+        ["git", "diff", "--unified=0", "--no-color", "--no-ext-diff", "--no-prefix", "@{upstream}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    lines = collections.defaultdict(set)
+    name = ""
+    for line in diff.stdout.splitlines() if diff.returncode == 0 else []:
+        if line.startswith("+++ "):
+            name = line[4:].rstrip("\t")
+        elif hunk := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
+            first, count = int(hunk[1]), int(hunk[2] or 1)
+            lines[name].update(range(first, first + count))
+    return lines
+
+
 def main(arguments):
     if any(a in ("-h", "--help") for a in arguments):
         print(__doc__.strip())
@@ -176,9 +196,10 @@ def main(arguments):
     ]
     table = collections.Counter()
     total = 0
+    new = added() if phrases else {}
     for name in chosen:
         for number, rule, text in findings_in(name, text_of(name)):
-            if phrases and rule == "width":
+            if phrases and rule == "width" and number not in new.get(name, ()):
                 continue
             total += 1
             if counts:

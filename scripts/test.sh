@@ -5,12 +5,14 @@
 # Groups run side by side, in three lanes (below).
 # Other groups, all but the first as root:
 #   messages-boards messages between processes and boards: all collectives, all transports
+#   conformance     the live board with Linux' TCP, curl and malformed frames: a part of live
 #   live            the live board with Linux' TCP
 #   board           live, the same on the lean board, and the boards without clock gates and with two regions
 #   kubernetes-api  chart, webhook and controllers on an API server that is built from source and kept in target/kubernetes
 #   kubernetes      kubernetes-api, and a real node with the tutorial
 #   packages        the packages, installed in a fresh Debian, which is kept in target/packages-test; programs and
 #                   daemons of the previous release, which is kept in target/releases, with those of this one
+# ALSO: groups that run in addition to the named ones.
 # `all` runs every group, and also the proofs that are recorded in hdl/formal/proven.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -19,6 +21,8 @@ export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 groups=("$@")
 tested=(format text crates ports clippy integration unit tutorials loom miri fuzz messages hdl vm deny)
 [[ ${#groups[@]} -gt 0 ]] || groups=("${tested[@]}")
+read -ra also <<<"${ALSO:-}"
+groups+=("${also[@]}")
 all_proofs=
 case ${groups[*]} in
     all) groups=("${tested[@]}" messages-boards board kubernetes packages) all_proofs=yes ;;
@@ -284,10 +288,15 @@ group() {
             fi
             run compatibility env BALTRA_BINARIES="$PWD/target/debug" deploy/packages/tests/compatibility_test.py
             ;;
-        live)
+        conformance)
             setup base board
-            run board-build make -s -C hdl/board all jumbo many trace
-            live board board connections frames tcp http store udp sessions clients storms
+            run board-build make -s -C hdl/board all jumbo
+            live board board connections frames tcp http
+            ;;
+        live)
+            group conformance
+            run board-build-more make -s -C hdl/board many trace
+            live board store udp sessions clients storms
             ;;
         board)
             group live
@@ -301,7 +310,7 @@ group() {
     esac
 }
 
-known=("${tested[@]}" drivers messages-boards live board kubernetes-api kubernetes packages)
+known=("${tested[@]}" drivers messages-boards conformance live board kubernetes-api kubernetes packages)
 for name in "${groups[@]}"; do
     if [[ " ${known[*]} " != *" $name "* ]]; then
         echo "error: no test group '$name' (see the head of $0)" >&2
@@ -341,7 +350,7 @@ if has integration && [[ ${#groups[@]} -gt 1 ]]; then
     wait "${lanes[@]}"
     say "groups of make test: $SECONDS s"
     # The cluster's programs are compiled and wait for each other, beside a model that computes.
-    lane live board &
+    lane conformance live board &
     lanes=($!)
     lane messages-boards kubernetes-api kubernetes packages
     wait "${lanes[@]}"
