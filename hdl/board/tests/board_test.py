@@ -47,13 +47,13 @@ BUILT_IN_FUNCTIONS = [
 def test_ping():
     with Board():
         done = subprocess.run(
-            ["ping", "-c", "200", "-i", "0.002", "-s", "1000", "-q", BOARD_IP],
+            ["ping", "-A", "-c", "200", "-s", "1000", "-q", BOARD_IP],
             capture_output=True,
             text=True,
         )
         assert " 0% packet loss" in done.stdout, done.stdout
         done = subprocess.run(
-            ["ping", "-c", "5", "-i", "0.01", "-s", "1472", "-q", BOARD_IP],
+            ["ping", "-A", "-c", "5", "-s", "1472", "-q", BOARD_IP],
             capture_output=True,
             text=True,
         )
@@ -325,9 +325,7 @@ def test_other_regions_answer_while_some_are_stuck():
         Board("--functions", directory),
     ):
         with concurrent.futures.ThreadPoolExecutor(REGIONS) as pool:
-            stuck = [
-                pool.submit(call, f"stuck{i}", b"for long", "", 60) for i in range(REGIONS - 1)
-            ]
+            stuck = [pool.submit(call, f"stuck{i}", b"for long") for i in range(REGIONS - 1)]
             while cold_starts() < REGIONS - 1:
                 pass
             for i in range(20):  # both share the remaining region
@@ -348,7 +346,7 @@ def test_other_regions_answer_during_a_load():
         with Board("--functions", directory):
             assert call("echo", b"warm") == (200, b"warm")
             with concurrent.futures.ThreadPoolExecutor(1) as pool:
-                cold = pool.submit(call, "large", b"two million cycles", "", 60)
+                cold = pool.submit(call, "large", b"two million cycles")
                 # Two more than there are regions: these calls do not wait for the load.
                 for i in range(20):
                     body = random.Random(i).randbytes(1000)
@@ -468,26 +466,26 @@ def test_user_mode_networking():
         with concurrent.futures.ThreadPoolExecutor(12) as pool:
             assert all(pool.map(client, range(12)))
         # Both directions: the client closes first, the board closes first, the client resets.
-        s = socket.create_connection(("127.0.0.1", board.port), 10)
+        s = socket.create_connection(("127.0.0.1", board.port), PATIENCE_S)
         s.sendall(request(b"half"))
         s.shutdown(socket.SHUT_WR)
         assert b"".join(iter(lambda: s.recv(4096), b"")).endswith(b"half")
-        s = socket.create_connection(("127.0.0.1", board.port), 10)
+        s = socket.create_connection(("127.0.0.1", board.port), PATIENCE_S)
         s.sendall(request(b"close", head="Connection: close\r\n"))
         assert b"".join(iter(lambda: s.recv(4096), b"")).endswith(b"close")
         for i in range(40):
-            s = socket.create_connection(("127.0.0.1", board.port), 10)
+            s = socket.create_connection(("127.0.0.1", board.port), PATIENCE_S)
             s.sendall(request(b"z" * 20000)[: [1, 500, 30000][i % 3]])
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             s.close()
         # A client that does not read blocks no others.
-        s = socket.create_connection(("127.0.0.1", board.port), 10)
+        s = socket.create_connection(("127.0.0.1", board.port), PATIENCE_S)
         body = random.Random(1).randbytes(1 << 20)
         s.sendall(request(body))
         assert curl("-d", "others", f"{board.url}/function/uppercase") == b"OTHERS"
         assert Answers(s).next() == (200, body)
         # More clients than the board has sessions: idle ones are closed for new ones.
-        idle = [socket.create_connection(("127.0.0.1", board.port), 10) for _ in range(16)]
+        idle = [socket.create_connection(("127.0.0.1", board.port), PATIENCE_S) for _ in range(16)]
         for s in idle:
             s.sendall(request(b"x"))
             assert Answers(s).next() == (200, b"x")

@@ -379,7 +379,7 @@ def test_a_body_that_is_too_long():
 def typed(text):
     """The input of a person at a telnet client: a line's characters one by one,
     each in a segment."""
-    s = socket.create_connection((BOARD_IP, 80), 20)
+    s = socket.create_connection((BOARD_IP, 80), PATIENCE_S)
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for byte in text:
         s.sendall(bytes([byte]))

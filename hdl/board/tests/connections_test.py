@@ -311,7 +311,7 @@ def test_bytes_that_trickle_hold_no_session():
                 with concurrent.futures.ThreadPoolExecutor(1) as pool:
                     attack = pool.submit(trickle, first, byte, stop, again)
                     try:
-                        assert stop.begun.wait(30)
+                        assert stop.begun.wait(PATIENCE_S)
                         for _ in range(3):
                             time.sleep(1.5)  # every session may be evicted by now
                             patient(lambda: alive(60))

@@ -111,7 +111,7 @@ def test_refused_ports():
     with Board():
         for port in [1, 22, 79, 81, 443, 65535]:
             s = socket.socket()
-            s.settimeout(2)
+            s.settimeout(PATIENCE_S)
             try:
                 s.connect((BOARD_IP, port))
             except ConnectionRefusedError:

@@ -40,7 +40,7 @@ class Port:
     def __init__(self, path, window=WINDOW):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.connect(str(path))
-        self.socket.settimeout(60)
+        self.socket.settimeout(PATIENCE_S)
         self.id = 0
         self.send(HELLO, bytes=window)
         answer, ancillary, _, _ = self.socket.recvmsg(4096, socket.CMSG_SPACE(4))
@@ -464,7 +464,7 @@ def test_programs_that_talk_nonsense_are_cut_off():
 
         def hangs_up(*packets):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
-                s.settimeout(20)
+                s.settimeout(PATIENCE_S)
                 s.connect(str(running.path))
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     for packet in packets:

@@ -220,7 +220,7 @@ def answered(text):
     got, ended = b"", False
     while True:
         # If the connection is not closed at once, the next request gets a reply.
-        s.settimeout(10 if b"HTTP/" not in got else 1)
+        s.settimeout(PATIENCE_S if b"HTTP/" not in got else 1)
         try:
             part = s.recv(65536)
         except TimeoutError:

@@ -286,7 +286,7 @@ def test_stores_that_answer_anything():
 
 def test_stores_that_are_down_or_silent():
     def silent(s, over):
-        over.wait(60)
+        over.wait(PATIENCE_S)
 
     with rude_store(silent) as mute:
         for name, address in {
@@ -335,7 +335,7 @@ def test_a_slow_store_is_not_idle():
         with Board("--functions", directory, "--store", address, log="store-slow"):
             with concurrent.futures.ThreadPoolExecutor(41) as pool:
                 up = pool.submit(call, "up", b"x")
-                assert requested.wait(10)
+                assert requested.wait(PATIENCE_S)
                 crowd = [pool.submit(want_in) for _ in range(40)]
                 try:
                     assert up.result() == (200, b"X"), up.result()

@@ -9,7 +9,17 @@ import socket
 import sys
 
 from client import alive
-from harness import BOARD_IP, Board, Wire, checksum, enter_namespace, ethernet, ipv4, run
+from harness import (
+    BOARD_IP,
+    PATIENCE_S,
+    Board,
+    Wire,
+    checksum,
+    enter_namespace,
+    ethernet,
+    ipv4,
+    run,
+)
 
 PORT = 7007
 
@@ -48,7 +58,7 @@ def test_echo():
         Board("--udp-echo", PORT, log="udp"),
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s,
     ):
-        s.settimeout(5)
+        s.settimeout(PATIENCE_S)
         s.connect((BOARD_IP, PORT))
         for length in [*range(70), 1000, 1471, 1472, *(draw.randrange(1473) for _ in range(200))]:
             body = draw.randbytes(length)
