@@ -710,9 +710,10 @@ pub struct Executor {
     /// 30,000 if absent
     #[arg(long)]
     pub contended_ms: Option<u64>,
-    /// How many times the device's memory objects may have together
-    #[arg(long, default_value_t = 1)]
-    pub memory_overcommit: u32,
+    /// How many times the device's memory objects may have together; if absent, 4 on a GPU with
+    /// memory of its own or with --memory-bytes, otherwise 1
+    #[arg(long)]
+    pub memory_overcommit: Option<u32>,
     /// Bytes that objects may take on the device, with --memory-overcommit; most of its memory if
     /// absent
     #[arg(long)]

@@ -77,8 +77,8 @@ pub struct Options {
     /// their time limits; zero: unlimited; `None`: 30 s.
     pub contended: Option<Duration>,
     /// How many times the device's memory all objects may have together; above 1, they leave the
-    /// device while others need it.
-    pub memory_overcommit: u32,
+    /// device while others need it. `None`: by the device ([`DeviceDescription::overcommit`]).
+    pub memory_overcommit: Option<u32>,
     /// Bytes that objects may take on the device together, with `memory_overcommit`; `None`: most
     /// of its memory.
     pub memory_bytes: Option<u64>,
@@ -109,7 +109,7 @@ impl Options {
             traces: false,
             orphan: None,
             contended: None,
-            memory_overcommit: 1,
+            memory_overcommit: None,
             memory_bytes: None,
             peer_patience: PEER_PATIENCE,
             slice: Duration::ZERO,
@@ -191,7 +191,7 @@ impl Shared {
         let gpu = device.is_gpu() && !description.host_memory;
         let images = Arc::new(Images::new()?);
         let context = Arc::new(context);
-        let residence = open_residence(&options, device, &context, gpu)?;
+        let residence = open_residence(&options, device, &description, &context, gpu)?;
         let pins = gpu.then(|| context.queue(device, 0).ok()).flatten();
         let pinning = pins.map(|queue| {
             let device_bytes = device.number(CL_DEVICE_GLOBAL_MEM_SIZE as u32);
@@ -236,27 +236,26 @@ impl Shared {
 fn open_residence(
     options: &Options,
     device: Device,
+    description: &DeviceDescription,
     context: &Arc<Context>,
     pins: bool,
 ) -> anyhow::Result<Option<Arc<Residence>>> {
-    if options.memory_overcommit <= 1 {
+    let overcommit =
+        description.overcommit(options.memory_overcommit, options.memory_bytes.is_some());
+    if overcommit <= 1 {
         return Ok(None);
     }
-    let queue = context.queue(device, 0);
-    let queue = queue.map_err(|code| {
-        anyhow::anyhow!("the driver cannot create a queue for swapping (error {code})")
-    })?;
     let device_bytes = device.number(CL_DEVICE_GLOBAL_MEM_SIZE as u32);
     // The rest is for what the driver needs itself: programs, queues, printing.
     let most = device_bytes / 16 * 15;
     let budget = options.memory_bytes.map_or(most, |bytes| bytes.min(most));
-    let room = Room::new(budget, options.memory_overcommit, host_bytes());
+    let room = Room::new(budget, overcommit, host_bytes());
     tracing::info!(
         device_bytes = room.device_bytes,
         total_bytes = room.total_bytes,
         "objects may leave the device's memory"
     );
-    let residence = Residence::new(context, queue, pins, room, options.peer_patience);
+    let residence = Residence::new(context, device, pins, room, options.peer_patience);
     let residence = Arc::new(residence.context("cannot make a page for the memory's budget")?);
     residence
         .serve_peers()

@@ -211,6 +211,20 @@ fn test_an_object_that_was_only_read_is_not_copied_again() {
 }
 
 #[test]
+fn a_buffer_that_an_idle_session_releases_leaves_no_bytes() {
+    let _alone = alone();
+    let mut program = Program::new(0);
+    // More than an idle lane keeps pinned.
+    for _ in 0..300 {
+        let buffer = program.buffer(4096);
+        program.write(buffer, &[1; 64]);
+        program.release(buffer);
+        wait_until("the buffer has not gone", || books() == (0, 0));
+    }
+    program.end();
+}
+
+#[test]
 fn test_parts_and_images_keep_their_bytes() {
     let _alone = alone();
     let mut program = Program::new(0);

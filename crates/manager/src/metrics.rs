@@ -211,7 +211,7 @@ impl NodeCollector {
                 let clamp = |n: u64| n.min(i64::MAX as u64) as i64;
                 *queued.entry(key.clone()).or_insert(0i64) += clamp(usage.queued);
                 *memory.entry(key.clone()).or_insert(0i64) += clamp(usage.memory_bytes);
-                if device.options.memory_overcommit > 1 {
+                if device.overcommits() {
                     *resident.entry(key.clone()).or_insert(0i64) += clamp(usage.resident_bytes);
                     *swapped.entry(key.clone()).or_insert(0i64) += clamp(usage.swapped_bytes);
                 }
@@ -234,7 +234,7 @@ impl NodeCollector {
             ),
             (
                 "resident_memory_bytes",
-                "Memory of objects on a device with memory_overcommit",
+                "Memory of objects on a device whose objects may leave it",
                 resident,
             ),
             (

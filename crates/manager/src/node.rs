@@ -128,7 +128,7 @@ impl Device {
             regions_held: Default::default(),
             launch,
             budget: match options.memory_overcommit {
-                1 => None,
+                Some(1) => None,
                 _ => Some(Budget::new()?),
             },
             slots: AtomicU64::new(slots as u64),
@@ -154,6 +154,15 @@ impl Device {
     pub fn allows(&self, tenant: &str) -> bool {
         let allowed = &self.options.tenants;
         allowed.is_empty() || allowed.iter().any(|t| t == tenant)
+    }
+
+    /// Whether objects may leave its memory for the host's.
+    pub fn overcommits(&self) -> bool {
+        let options = &self.options;
+        let description = self.description.get();
+        description.is_some_and(|device| {
+            device.overcommit(options.memory_overcommit, options.memory_bytes.is_some()) > 1
+        })
     }
 
     /// Time limit of a task without a completed command.

@@ -467,8 +467,10 @@ pub struct DeviceOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub orphan_ms: Option<u64>,
     /// How many times the device's memory the objects of all sessions may have together: above 1,
-    /// those of idle sessions leave the device while others need its memory. 1: none leaves.
-    pub memory_overcommit: u32,
+    /// those of idle sessions leave the device while others need its memory. 1: none leaves. Absent:
+    /// 4 on a GPU with memory of its own or with `memory_bytes`, otherwise 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_overcommit: Option<u32>,
     /// Memory that objects may take on the device together, with `memory_overcommit`; absent: most
     /// of the device's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -504,7 +506,7 @@ impl Default for DeviceOptions {
             task_ms: None,
             contended_ms: None,
             orphan_ms: None,
-            memory_overcommit: 1,
+            memory_overcommit: None,
             memory_bytes: None,
             slice_ms: 0.0,
             tenants: Vec::new(),
@@ -531,13 +533,14 @@ impl DeviceOptions {
     }
 
     fn validate_memory(&self, key: &dyn Fn(&str) -> String) -> Result<(), Invalid> {
-        if !(1..=OVERCOMMIT_MAX).contains(&self.memory_overcommit) {
+        let times = self.memory_overcommit;
+        if times.is_some_and(|times| !(1..=OVERCOMMIT_MAX).contains(&times)) {
             return Err(invalid(
                 key("memory_overcommit"),
                 format!("must lie between 1 and {OVERCOMMIT_MAX}"),
             ));
         }
-        if self.memory_bytes.is_some() && self.memory_overcommit == 1 {
+        if self.memory_bytes.is_some() && times == Some(1) {
             return Err(invalid(
                 key("memory_bytes"),
                 "requires 'memory_overcommit' above 1",

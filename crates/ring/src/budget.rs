@@ -172,7 +172,7 @@ impl Member {
 
     /// Says that an object is used at `now_ns` (`CLOCK_MONOTONIC`).
     pub fn touch(&self, now_ns: u64) {
-        self.own().used_ns.store(now_ns, Ordering::Relaxed);
+        self.own().used_ns.fetch_max(now_ns, Ordering::Relaxed);
     }
 
     /// What the others take.

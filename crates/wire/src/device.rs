@@ -1,6 +1,8 @@
 //! Description of a device for clients, which have no access to it.
 
-use crate::opencl::{DEVICE_TYPE, DEVICE_TYPE_CPU, DEVICE_TYPE_GPU, PLATFORM_NAME};
+use crate::opencl::{
+    DEVICE_HOST_UNIFIED_MEMORY, DEVICE_TYPE, DEVICE_TYPE_CPU, DEVICE_TYPE_GPU, PLATFORM_NAME,
+};
 use serde::{Deserialize, Serialize};
 
 /// The driver's value for a parameter: OpenCL's number and the raw bytes.
@@ -11,6 +13,9 @@ pub struct Info {
     /// The driver's bytes.
     pub value: Vec<u8>,
 }
+
+/// Default of `device.memory_overcommit` on a GPU with memory of its own.
+pub const OVERCOMMIT: u32 = 4;
 
 /// The device's properties that a client reads before its first command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +45,18 @@ impl DeviceDescription {
     /// Whether it is a GPU, according to the driver.
     pub fn is_gpu(&self) -> bool {
         self.number(DEVICE_TYPE) & DEVICE_TYPE_GPU != 0
+    }
+
+    /// How many times the device's memory objects may have together: the configured number, or
+    /// [`OVERCOMMIT`] if their memory on the device is limited (`has_limit`) or is a GPU's own.
+    pub fn overcommit(&self, configured: Option<u32>, has_limit: bool) -> u32 {
+        let has_own_memory = self.is_gpu() && self.number(DEVICE_HOST_UNIFIED_MEMORY) == 0;
+        let by_kind = if has_limit || has_own_memory {
+            OVERCOMMIT
+        } else {
+            1
+        };
+        configured.unwrap_or(by_kind)
     }
 
     /// The value of `CL_PLATFORM_NAME`.
@@ -73,4 +90,32 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .trim_end_matches('\0')
         .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_leave_by_default_where_the_memory_is_a_gpus_own() {
+        let gpu = |is_unified: u32| {
+            let info = |param, value: &[u8]| Info {
+                param,
+                value: value.to_vec(),
+            };
+            DeviceDescription {
+                device: vec![
+                    info(DEVICE_TYPE, &DEVICE_TYPE_GPU.to_ne_bytes()),
+                    info(DEVICE_HOST_UNIFIED_MEMORY, &is_unified.to_ne_bytes()),
+                ],
+                ..Default::default()
+            }
+        };
+        assert_eq!(gpu(0).overcommit(None, false), OVERCOMMIT);
+        assert_eq!(gpu(0).overcommit(Some(1), false), 1);
+        assert_eq!(gpu(1).overcommit(None, false), 1);
+        // A limit without a number would otherwise have no effect.
+        assert_eq!(gpu(1).overcommit(None, true), OVERCOMMIT);
+        assert_eq!(DeviceDescription::default().overcommit(None, false), 1);
+    }
 }

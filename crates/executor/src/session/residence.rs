@@ -5,14 +5,15 @@
 //! working set (the objects that it names, sub-buffers and images of buffers with the buffer) is
 //! made resident: objects of sessions that have been idle for longest leave ([`books`]), then the
 //! set is created again and filled. Objects of commands in flight stay: each lane pins what its
-//! commands use and unpins it when none of them is in flight.
+//! commands use ([`pins`]).
 //!
 //! An object that leaves is read into host memory, unless it was not written since it came. Its
 //! driver object goes to the next one of its size in the same move, or is released. A host copy is
 //! kept for the object's next move while there is host memory for it; it is pinned if the driver
 //! can do that without taking memory of the device ([`crate::driver::HostMemory`]). One thread
 //! moves at a time. A thread that waits for room has no pins, so that threads never wait for each
-//! other; while one waits, lanes with pins submit nothing new ([`Residence::is_wanted`]).
+//! other; while one waits, lanes whose pins are in use submit nothing new
+//! ([`Residence::is_wanted`]).
 //!
 //! Executors of one device share its memory ([`baltra_ring::budget`]): one that needs more asks the
 //! others ([`peers`]).
@@ -23,9 +24,11 @@
 mod books;
 mod object;
 mod peers;
+mod pins;
 
 use object::{HostCopy, Spare};
 pub use object::{Object, Shape, Slice, Transfers};
+pub use pins::Pins;
 
 use crate::account::Account;
 use crate::driver::{self, Code};
@@ -34,6 +37,7 @@ use baltra_ring::budget::{Lead, Member, Peer};
 use baltra_ring::lease::monotonic_ns;
 use baltra_ring::{Locked, Range, Unpoisoned};
 use books::{Books, Number};
+use pins::LanePins;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
@@ -82,14 +86,17 @@ struct State {
 /// The objects of a process that may leave its device.
 pub struct Residence {
     context: Arc<driver::Context>,
-    /// For the copies.
-    queue: Arc<driver::Queue>,
+    device: driver::Device,
+    /// For the copies; made for the first one, because most executors never move an object.
+    queue: Mutex<Option<Arc<driver::Queue>>>,
     /// Pins host copies.
     pins: bool,
     room: Room,
     /// How long other executors may take to free memory without progress.
     patience: Duration,
     state: Mutex<State>,
+    /// What the lanes have pinned. Taken before a lane's pins, and those before `state`.
+    lanes: Mutex<Vec<Weak<LanePins>>>,
     /// This executor's part of the device's memory.
     member: Mutex<Arc<Member>>,
     /// Others that have freed nothing when they were asked, as they were then.
@@ -120,7 +127,7 @@ impl Residence {
     /// without progress.
     pub fn new(
         context: &Arc<driver::Context>,
-        queue: driver::Queue,
+        device: driver::Device,
         pins: bool,
         room: Room,
         patience: Duration,
@@ -128,7 +135,8 @@ impl Residence {
         let member = Member::alone()?;
         Ok(Residence {
             context: context.clone(),
-            queue: Arc::new(queue),
+            device,
+            queue: Mutex::default(),
             pins,
             room,
             patience,
@@ -137,6 +145,7 @@ impl Residence {
                 objects: HashMap::new(),
                 is_moving: false,
             }),
+            lanes: Mutex::default(),
             member: Mutex::new(Arc::new(member)),
             silent: Mutex::default(),
             changed: Condvar::new(),
@@ -149,6 +158,15 @@ impl Residence {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.locked()
+    }
+
+    fn queue(&self) -> Result<Arc<driver::Queue>, Code> {
+        let mut queue = self.queue.locked();
+        if let Some(queue) = &*queue {
+            return Ok(queue.clone());
+        }
+        let made = Arc::new(self.context.queue(self.device, 0)?);
+        Ok(queue.insert(made).clone())
     }
 
     fn number(&self) -> u64 {
@@ -291,6 +309,17 @@ impl Residence {
         waited.unpoisoned().0
     }
 
+    /// Waits for pins in use to be unpinned, for a moment.
+    fn wait_unpinned<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if self.is_wanted.swap(true, Ordering::AcqRel) {
+            return self.wait(state);
+        }
+        // From now on lanes that become idle unpin by themselves; some have just become idle.
+        drop(state);
+        self.unpin_idle();
+        self.state()
+    }
+
     /// Makes the set resident and pins it; the lane has no pins. Waits for objects of commands in
     /// flight if they have to leave.
     pub fn bring(
@@ -300,14 +329,13 @@ impl Residence {
         caller: &Caller<'_>,
     ) -> Result<(), Code> {
         let numbers = distinct(set);
+        pins.unpin();
         let mut lead = None;
         let moved = loop {
             let state = self.begin_move(caller.is_closed)?;
             let moved = self.move_set(state, set, &numbers, caller, lead.as_ref());
             if moved == Ok(true) {
-                for (object, _) in set {
-                    pins.held.insert(object.number, object.clone());
-                }
+                pins.insert(set);
             }
             self.end_move();
             match moved {
@@ -368,6 +396,11 @@ impl Residence {
                 return Err(CL_DEVICE_NOT_AVAILABLE);
             }
             let member = self.member();
+            if state.books.needed(&[number], member.taken().resident) > 0 {
+                drop(state);
+                self.unpin_idle();
+                state = self.state();
+            }
             let others = member.taken().resident;
             let needed = state.books.needed(&[number], others);
             let mut peers = self.willing_peers();
@@ -404,8 +437,7 @@ impl Residence {
                 self.evict_all(victims, Some(caller))?;
                 state = self.state();
             } else if state.books.has_pins(set) {
-                self.is_wanted.store(true, Ordering::Release);
-                state = self.wait(state);
+                state = self.wait_unpinned(state);
             } else {
                 break;
             }
@@ -461,6 +493,7 @@ impl Residence {
         caller: &Caller<'_>,
         lead: Option<&Lead>,
     ) -> Result<bool, Code> {
+        self.unpin_idle();
         let mut state = self.state();
         let victims = state.books.victims(set, bytes);
         let victims = take(&mut state, &victims);
@@ -583,70 +616,6 @@ impl Drop for Fixed {
         let mut state = self.residence.state();
         state.books.unfix(self.bytes);
         self.residence.publish(&state);
-    }
-}
-
-/// The objects that a lane's commands in flight may use.
-pub struct Pins {
-    residence: Arc<Residence>,
-    held: HashMap<Number, Arc<Object>>,
-}
-
-impl Pins {
-    /// None yet.
-    pub fn new(residence: &Arc<Residence>) -> Pins {
-        Pins {
-            residence: residence.clone(),
-            held: HashMap::new(),
-        }
-    }
-
-    /// Pins a set that is resident; false: it is not, or another thread waits for room.
-    pub fn add(&mut self, set: &WorkingSet) -> bool {
-        let is_new = |(object, _): &&(Arc<Object>, bool)| !self.held.contains_key(&object.number);
-        if !set.iter().any(|used| is_new(&used)) {
-            return true;
-        }
-        if self.residence.is_wanted() {
-            return false;
-        }
-        let new: WorkingSet = set.iter().filter(is_new).cloned().collect();
-        let numbers = distinct(&new);
-        let mut state = self.residence.state();
-        if !state.books.are_resident(&numbers) {
-            return false;
-        }
-        state.books.pin(&numbers);
-        self.residence.member().touch(state.books.last_use());
-        drop(state);
-        let new = new.into_iter().map(|(object, _)| (object.number, object));
-        self.held.extend(new);
-        true
-    }
-
-    /// Unpins everything: nothing of the lane is in flight.
-    pub fn release(&mut self) {
-        if self.held.is_empty() {
-            return;
-        }
-        let mut state = self.residence.state();
-        state.books.unpin(self.held.keys().copied());
-        self.residence.member().touch(state.books.last_use());
-        drop(state);
-        self.residence.changed.notify_all();
-        // The objects' own ends take the lock.
-        self.held.clear();
-    }
-
-    /// Whether another thread waits for these objects, among others.
-    pub fn are_wanted(&self) -> bool {
-        !self.held.is_empty() && self.residence.is_wanted()
-    }
-}
-
-impl Drop for Pins {
-    fn drop(&mut self) {
-        self.release();
     }
 }
 

@@ -33,7 +33,7 @@ pub fn options() -> Options {
     let room = bytes.ok().map(|bytes| (16, bytes.parse().unwrap()));
     let (memory_overcommit, memory_bytes) = ROOM.get().copied().or(room).unzip();
     Options {
-        memory_overcommit: memory_overcommit.unwrap_or(1),
+        memory_overcommit,
         memory_bytes,
         peer_patience: Duration::from_secs(5),
         slice: SLICE.get().copied().unwrap_or_default(),

@@ -53,7 +53,7 @@ pub struct Launch {
     pub contended_ms: u64,
     /// How many times the device's memory objects may have together
     /// ([`crate::options::DeviceOptions::memory_overcommit`]).
-    pub memory_overcommit: u32,
+    pub memory_overcommit: Option<u32>,
     /// Memory that objects may take on the device ([`crate::options::DeviceOptions::memory_bytes`]).
     pub memory_bytes: Option<u64>,
     /// Length of the slices of long launches ([`crate::options::DeviceOptions::slice_ms`]).
@@ -104,9 +104,8 @@ impl Launch {
         if let Some(ms) = self.orphan_ms {
             command.arg("--orphan-ms").arg(ms.to_string());
         }
-        if self.memory_overcommit > 1 {
-            let times = self.memory_overcommit.to_string();
-            command.arg("--memory-overcommit").arg(times);
+        if let Some(times) = self.memory_overcommit {
+            command.arg("--memory-overcommit").arg(times.to_string());
         }
         if let Some(bytes) = self.memory_bytes {
             command.arg("--memory-bytes").arg(bytes.to_string());

@@ -51,6 +51,14 @@ fn test_mistakes_name_their_key() {
         ),
         ("[[device]]\nquantum_ms=-1", "device[0].quantum_ms"),
         ("[[device]]\nslice_ms=0.01", "device[0].slice_ms"),
+        (
+            "[[device]]\nmemory_overcommit=0",
+            "device[0].memory_overcommit",
+        ),
+        (
+            "[[device]]\nmemory_overcommit=1\nmemory_bytes=9",
+            "device[0].memory_bytes",
+        ),
         ("[[device]]\nslice_ms=nan", "device[0].slice_ms"),
         ("[[tenant]]\nname='t'\nweight=0", "tenant[0].weight"),
         (

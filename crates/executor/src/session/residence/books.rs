@@ -150,28 +150,33 @@ impl Books {
 
     /// Marks each of them as in use once more.
     pub fn pin(&mut self, set: &[Number]) {
-        self.next_use();
+        let used = self.next_use();
         for number in set {
-            self.touch(*number, |entry| entry.pins += 1);
+            self.touch(*number, used, |entry| entry.pins += 1);
         }
     }
 
     /// Ends one use of each.
     pub fn unpin(&mut self, set: impl Iterator<Item = Number>) {
-        self.next_use();
+        let used = self.next_use();
+        self.unpin_since(set, used);
+    }
+
+    /// Ends one use of each that was over at the time `used`.
+    pub fn unpin_since(&mut self, set: impl Iterator<Item = Number>, used: u64) {
         for number in set {
-            self.touch(number, |entry| entry.pins -= 1);
+            self.touch(number, used, |entry| entry.pins -= 1);
         }
     }
 
-    fn touch(&mut self, number: Number, change: impl FnOnce(&mut Entry)) {
+    fn touch(&mut self, number: Number, used: u64, change: impl FnOnce(&mut Entry)) {
         let Some(entry) = self.entries.get_mut(&number) else {
             return;
         };
         change(entry);
-        entry.used = self.used;
+        entry.used = entry.used.max(used);
         if let Some(owner) = self.owners.get_mut(&entry.owner) {
-            owner.used = self.used;
+            owner.used = owner.used.max(used);
         }
     }
 
@@ -312,6 +317,20 @@ mod tests {
         books.pin(&[2]);
         assert_eq!(books.victims(&[5], 15), [3, 1]);
         assert!(books.idle_since(&[5]) > idle_since);
+    }
+
+    #[test]
+    fn a_use_that_ended_earlier_does_not_delay_a_leave() {
+        let mut books = Books::new(20, 1000);
+        for number in [1, 2] {
+            assert!(books.add(number, number, 10, 0));
+        }
+        books.pin(&[1]);
+        let ended = books.last_use();
+        books.pin(&[2]);
+        books.unpin([2].into_iter());
+        books.unpin_since([1].into_iter(), ended);
+        assert_eq!(books.victims(&[], 20), [1, 2]);
     }
 
     #[test]

@@ -289,7 +289,8 @@ impl Object {
         }
         let residence = &self.residence;
         let pinned = residence.pins.then(|| {
-            HostMemory::new(&residence.context, &residence.queue, self.bytes as usize).ok()
+            let queue = residence.queue().ok()?;
+            HostMemory::new(&residence.context, &queue, self.bytes as usize).ok()
         });
         let memory = match pinned.flatten() {
             Some(memory) => CopyMemory::Pinned(memory),
@@ -396,7 +397,7 @@ impl Object {
         let mut place = self.place.locked();
         if let Some(mem) = place.mem.clone() {
             // It must not leave meanwhile: the lock is held until the copy is complete.
-            let mut transfers = Transfers::new(&self.residence.queue);
+            let mut transfers = Transfers::new(&self.residence.queue()?);
             transfers.add(&mem, &self.shape, false, part, host)?;
             transfers.wait()?;
             self.written();
@@ -422,8 +423,9 @@ impl Object {
     /// # Safety
     /// `host` is valid for the object's bytes.
     unsafe fn copy(&self, mem: &Mem, read: bool, host: *mut u8) -> Result<(), Code> {
+        let queue = self.residence.queue()?;
         // SAFETY: the caller's promise.
-        unsafe { copy_contents(&self.residence.queue, mem, &self.shape, read, host) }
+        unsafe { copy_contents(&queue, mem, &self.shape, read, host) }
     }
 }
 

@@ -150,9 +150,12 @@ impl Residence {
     /// Frees what another executor wants, as far as it may leave.
     fn yield_memory(&self, member: &Member) {
         let never = || false;
-        let Ok(mut state) = self.begin_move(&never) else {
+        let Ok(state) = self.begin_move(&never) else {
             return;
         };
+        drop(state);
+        self.unpin_idle();
+        let mut state = self.state();
         // 0: it has been freed, or is wanted no longer.
         while let wanted @ 1.. = member.wanted() {
             let victims = state.books.victims(&[], wanted);
@@ -163,8 +166,7 @@ impl Residence {
                 if !state.books.has_pins(&[]) {
                     break;
                 }
-                self.is_wanted.store(true, Ordering::Release);
-                state = self.wait(state);
+                state = self.wait_unpinned(state);
                 continue;
             };
             let bytes = first.bytes;
