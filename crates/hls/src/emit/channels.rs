@@ -1,6 +1,6 @@
 //! Operations on channels: the inputs of their handshakes (`hdl/kernels/rtl/kernel_channels.sv`).
 
-use super::emitter::{Emitter, Spot};
+use super::emitter::{ChannelOperation, Emitter, Missing, Spot};
 use crate::ir::{Channel, Channels, EngineCall, Type, Value};
 use crate::verilog::{Connection, DataType, Declaration, Expression, Instance, Item, Statement};
 
@@ -8,24 +8,6 @@ use crate::verilog::{Connection, DataType, Declaration, Expression, Instance, It
 const WORD: u32 = 64;
 /// Bits of all elements together, at least: a model has wide ports as arrays of words.
 pub const DATA_BITS_MIN: u32 = 96;
-
-/// What an operation does without an element or space.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Missing {
-    /// The step lasts longer.
-    Waits,
-    /// The operation does nothing.
-    Passes,
-    /// The iteration of the pipeline begins again.
-    Repeats,
-}
-
-/// An operation of a step: its condition, the words of an element to write.
-pub struct Operation {
-    when: Expression,
-    missing: Missing,
-    words: Vec<Expression>,
-}
 
 /// Bits of an element.
 fn bits(channel: &Channel) -> u32 {
@@ -69,7 +51,7 @@ impl Emitter<'_> {
             words.push(self.view(spot, *word, WORD));
         }
         let begins = self.code(spot.function, spot.block).schedule.entry() == Some(spot.step);
-        let mut operation = Operation {
+        let mut operation = ChannelOperation {
             when,
             missing: if begins {
                 Missing::Repeats

@@ -1,6 +1,5 @@
 //! The state of the emission: names, the values that need registers, and what has been emitted.
 
-use super::channels::Operation;
 use crate::error::Position;
 use crate::ir::{BlockId, Callee, Channels, EngineCall, Function, FunctionId, Op, Value, ValueId};
 use crate::memory::{Memories, MemoryId};
@@ -88,6 +87,24 @@ pub struct PortRead {
     pub address: Expression,
 }
 
+/// What an operation on a channel does without an element or space.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// The step lasts longer.
+    Waits,
+    /// The operation does nothing.
+    Passes,
+    /// The iteration of the pipeline begins again.
+    Repeats,
+}
+
+/// An operation on a channel: the condition of its step, the words of an element to write.
+pub struct ChannelOperation {
+    pub when: Expression,
+    pub missing: Missing,
+    pub words: Vec<Expression>,
+}
+
 /// A register with the lane of the access of the step before.
 pub struct Lane {
     pub name: String,
@@ -121,8 +138,8 @@ pub struct Emitter<'a> {
     /// Loads by their port.
     pub readers: BTreeMap<u32, Vec<PortRead>>,
     /// Operations on channels by the kernel's port.
-    pub channel_reads: BTreeMap<u32, Vec<Operation>>,
-    pub channel_writes: BTreeMap<u32, Vec<Operation>>,
+    pub channel_reads: BTreeMap<u32, Vec<ChannelOperation>>,
+    pub channel_writes: BTreeMap<u32, Vec<ChannelOperation>>,
     /// By unit: the states that wait for it.
     pub waiting: BTreeMap<Unit, Vec<Expression>>,
     pub lanes: Vec<Lane>,

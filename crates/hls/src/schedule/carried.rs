@@ -1,27 +1,9 @@
 //! Values that iterations of a pipeline pass on to later ones: how they reach the registers of phis.
 
-use super::code::{End, Schedule};
+use super::code::{End, Renewal, Schedule};
 use super::Block;
 use crate::ir::{BlockId, Value, ValueId};
 use std::collections::HashMap;
-
-/// The renewal of a phi's register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Renewal {
-    /// The value that is written.
-    pub value: Value,
-    /// The step of an iteration at whose end it is written.
-    pub at: u32,
-    /// The last step in which an iteration finds its own value of the phi in the register.
-    pub until: u32,
-}
-
-impl Renewal {
-    /// The first step in which an iteration finds its own value of the phi in the register.
-    fn first(self, interval: u32) -> u32 {
-        (self.until + 1).saturating_sub(interval)
-    }
-}
 
 /// A phi: its value, and those that it has after a block.
 type Phi = (ValueId, Vec<(BlockId, Value)>);

@@ -1,6 +1,5 @@
 //! The blocks of a function as the schedule divides them: a block ends at a call of a function.
 
-use super::carried::Renewal;
 use crate::error::Position;
 use crate::ir::{BlockId, Callee, Function, FunctionId, Instruction, Op, Value, ValueId};
 use std::collections::HashMap;
@@ -60,6 +59,24 @@ impl Schedule {
     pub fn entry(&self) -> Option<u32> {
         let last = self.interval.map(|interval| interval - 1);
         last.filter(|_| self.repeats)
+    }
+}
+
+/// The renewal of a phi's register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// The value that is written.
+    pub value: Value,
+    /// The step of an iteration at whose end it is written.
+    pub at: u32,
+    /// The last step in which an iteration finds its own value of the phi in the register.
+    pub until: u32,
+}
+
+impl Renewal {
+    /// The first step in which an iteration finds its own value of the phi in the register.
+    pub fn first(self, interval: u32) -> u32 {
+        (self.until + 1).saturating_sub(interval)
     }
 }
 
