@@ -15,6 +15,7 @@
 
 pub mod accelerator;
 pub mod binding;
+mod error;
 pub mod image;
 mod link;
 pub mod packet;

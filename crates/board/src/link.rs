@@ -2,8 +2,8 @@
 //!
 //! One of the waiting threads receives, for all of them; it hands this role on with its own reply.
 
+use crate::error::{malformed, Error};
 use crate::packet::{Op, Reply, Request, REPLY_BYTES};
-use crate::port::{malformed, Error, IsCancelled};
 use baltra_ring::Locked;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::net::{
@@ -22,6 +22,9 @@ use std::time::Duration;
 const OUTSTANDING_MAX: usize = 12;
 /// Between two checks whether a call is still needed.
 const CHECK: Duration = Duration::from_millis(10);
+
+/// Whether a call is no longer needed; checked while it runs.
+pub type IsCancelled<'a> = &'a dyn Fn() -> bool;
 
 /// A reply, and the descriptor that came with it.
 pub type Answer = (Reply, Option<OwnedFd>);

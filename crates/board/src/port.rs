@@ -1,82 +1,18 @@
 //! A connection to a board's host port.
 
+pub use crate::error::Error;
+
 use crate::binding::Binding;
-use crate::image::{self, Description, Image};
-use crate::link::Link;
+use crate::error::malformed;
+use crate::image::{Description, Image};
+use crate::link::{IsCancelled, Link};
 use crate::packet::{Op, Reply, Request, VERSION};
 use baltra_ring::memory::{Memory, Range};
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::net::{socket_with, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
-
-/// Reasons for which a request failed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// No board listens.
-    #[error("no board listens at {path} (is `baltra board --host-port {path}` running?)")]
-    Connect {
-        /// The socket's path.
-        path: PathBuf,
-        /// The reason.
-        #[source]
-        source: io::Error,
-    },
-    /// The board disconnected or violated the protocol.
-    #[error("the board closed its host port")]
-    Lost(#[source] io::Error),
-    /// The board has another protocol version.
-    #[error("the board uses version {0} of the host port's protocol, this program version {VERSION}: install the same release of both")]
-    Version(u32),
-    /// The image is invalid or unsuitable for this board.
-    #[error(transparent)]
-    Image(#[from] image::Error),
-    /// The window is too small.
-    #[error("{0} bytes do not fit into the window shared with the board")]
-    Window(u64),
-    /// The kernel exceeded its time limit, or was cancelled.
-    #[error("the kernel did not end in time, or is no longer needed, and was stopped")]
-    Killed,
-    /// The answer exceeds its buffer; its length in bytes.
-    #[error("the answer has {0} bytes, more than its buffer")]
-    Room(u64),
-    /// The board refused the image while loading it into a region.
-    #[error("the board refused the image while loading it into region {region}: {}", load_result(*result))]
-    Refused {
-        /// The region that the board's scheduler selected.
-        region: u32,
-        /// `load_result_t` of fn_pkg.
-        result: u32,
-    },
-    /// The board's memory is exhausted.
-    #[error("not enough memory on the board: {0}")]
-    Full(String),
-    /// The function or program does not exist.
-    #[error("{0}")]
-    Unknown(String),
-    /// The memory guard refused a kernel's access.
-    #[error("the kernel's {} at offset {offset} of buffer {buffer} was refused", if *is_write { "store" } else { "load" })]
-    Fault {
-        /// From 1 on; 0: none.
-        buffer: u32,
-        /// In the buffer.
-        offset: u64,
-        /// Whether it was a store.
-        is_write: bool,
-    },
-    /// The kernel ended with a status.
-    #[error("the kernel failed with status {0}")]
-    Failed(u32),
-    /// Any other refusal.
-    #[error("the board refused the request with status {status}: {text}")]
-    Wrong {
-        /// `host_status`, or host_pkg::end_t.
-        status: u32,
-        /// The board's text.
-        text: String,
-    },
-}
+use std::path::Path;
 
 /// Result and cost of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,9 +80,6 @@ pub struct Launch<'a> {
     /// Maximum cycles; 0: the board's own limit.
     pub timeout: u32,
 }
-
-/// Whether a call is no longer needed; checked while it runs.
-pub type IsCancelled<'a> = &'a dyn Fn() -> bool;
 
 /// A connection with its shared window, [`Port::window`]. Threads share it: each waits for its own
 /// reply.
@@ -353,7 +286,7 @@ impl Port {
         self.copy(Op::Give, 0, address, 0)
     }
 
-    /// Copies a multiple of [`image::ALIGNMENT`] bytes from the window into board memory.
+    /// Copies a multiple of [`crate::image::ALIGNMENT`] bytes from the window into board memory.
     pub fn put(&self, offset: u64, address: u32, bytes: u64) -> Result<(), Error> {
         self.copy(Op::Put, offset, address, bytes)
     }
@@ -432,10 +365,6 @@ impl Port {
     }
 }
 
-pub(crate) fn malformed(what: &str) -> Error {
-    Error::Lost(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()))
-}
-
 /// What a call or a launch took.
 fn cost(reply: &Reply) -> Done {
     Done {
@@ -444,22 +373,6 @@ fn cost(reply: &Reply) -> Done {
         kernel_cycles: reply.kernel_cycles,
         region: reply.region,
         loaded: reply.loaded,
-    }
-}
-
-/// The meaning of `load_result_t` of fn_pkg.
-fn load_result(result: u32) -> &'static str {
-    match result {
-        1 => "it is not an image",
-        2 => "its format has an unsupported version",
-        3 => "its header is damaged",
-        4 => "it is made for another shell",
-        5 => "it is made for another region",
-        6 => "its length is invalid",
-        7 => "board memory failed",
-        8 => "its body is damaged",
-        9 => "its address is not aligned",
-        _ => "unknown reason",
     }
 }
 
