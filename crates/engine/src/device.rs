@@ -17,13 +17,14 @@ pub mod session;
 mod slot;
 
 use super::backlog::{Backlog, Refused};
+use super::cold_start::ColdStart;
 use super::log::Log;
 use super::options::Options;
 use super::pace::Pace;
 use super::pending::Pending;
 use super::placement::Candidate;
 use super::stats::Stats;
-use baltra_functions::{Buffer, Call, Function};
+use baltra_functions::Function;
 use baltra_ring::Locked;
 use baltra_session::client::Client;
 use baltra_wire::{EXECUTOR_ENDED, TURN_ENDED, WORK_FAULTED};
@@ -47,24 +48,6 @@ const MERGING_LANES_MAX: usize = 2;
 
 /// Time limit of an executor for a request to abort a session.
 const ABORT_MAX: Duration = Duration::from_secs(1);
-
-/// Durations of loading a function.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ColdStart {
-    /// Time to open the session; close to zero for a spare session.
-    pub session: Duration,
-    /// Time to build the program, which depends on the driver's cache.
-    pub program: Duration,
-    /// Time to create the command queues.
-    pub queues: Duration,
-}
-
-impl ColdStart {
-    /// The total time.
-    pub fn total(&self) -> Duration {
-        self.session + self.program + self.queues
-    }
-}
 
 /// Consecutive attempts to start a function whose executors end meanwhile.
 const STARTS_MAX: u32 = 3;
@@ -240,7 +223,7 @@ impl Runner {
         pending: Pending,
         alone: bool,
     ) -> Result<(), (Pending, Refused)> {
-        let aside = input_bytes(&pending.call) > ASIDE_BYTES;
+        let aside = pending.call.input_bytes() > ASIDE_BYTES;
         self.backlog.push(pending)?;
         // Pairs with the fence in `Lane::show`.
         fence(Ordering::SeqCst);
@@ -385,13 +368,4 @@ fn bounds(function: &Function, options: &Options, on_processors: bool) -> (usize
         on_processors,
     };
     (lanes, bounds)
-}
-
-/// Bytes of the call's inputs.
-pub fn input_bytes(call: &Call) -> u64 {
-    let bodies = call.buffers.iter().filter_map(|buffer| match buffer {
-        Buffer::Input(body) | Buffer::InOut(body, _) => Some(body.len()),
-        _ => None,
-    });
-    bodies.sum()
 }

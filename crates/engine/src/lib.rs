@@ -5,7 +5,7 @@
 //! | [`placement`] | devices that functions can run on |
 //! | [`unit`] | a deployed function: choosing a replica for a call |
 //! | [`scale`] | the number of replicas from the demand |
-//! | [`replica`] | a function at one place: loaded, unloaded, loaded again |
+//! | [`replica`], [`cold_start`] | a function at one place, loaded when needed; times of loading |
 //! | [`device`] | a function on an OpenCL device |
 //! | [`native`] | a function in a separate process |
 //! | [`pace`] | number of calls for a thread before another one is woken |
@@ -32,6 +32,7 @@
 
 pub mod backlog;
 pub mod breaker;
+pub mod cold_start;
 mod deadline;
 pub mod device;
 pub mod log;
@@ -378,7 +379,7 @@ impl Engine {
         if let Some(retry_after) = unit.held_for(begun) {
             return Err(CallError::HeldOff { retry_after });
         }
-        let guard = unit.common.stats.begin(device::input_bytes(&call));
+        let guard = unit.common.stats.begin(call.input_bytes());
         let run = self.run(&unit, call, deadline, (trace, caller));
         // One timer covers waiting, loading, running and retries.
         let ended = match tokio::time::timeout_at(deadline.into(), run).await {

@@ -14,8 +14,8 @@ mod lane;
 mod process;
 
 use super::backlog::{Backlog, Refused};
+use super::cold_start::ColdStart;
 use super::device::error::StartError;
-use super::device::ColdStart;
 use super::log::Log;
 use super::options::Options;
 use super::pace::Pace;

@@ -4,8 +4,6 @@ mod registry;
 
 pub use registry::{conflict, Registry};
 
-use super::device::session::hello;
-use super::replica::SLOW_CONNECT;
 use baltra_api::query::{self, Field};
 use baltra_functions::manifest::{DeviceQuery, Implementation};
 use baltra_functions::Function;
@@ -13,13 +11,18 @@ use baltra_ring::Locked;
 use baltra_session::client::Client;
 use baltra_session::{default_runtime_dir, Endpoint};
 use baltra_wire::opencl::{DEVICE_COMPILER_AVAILABLE, DEVICE_NAME, DEVICE_PROFILE, DEVICE_VENDOR};
-use baltra_wire::DeviceDescription;
+use baltra_wire::{DeviceDescription, Hello, PREEMPTIBLE, VERSION};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
+
+/// A connection attempt that takes longer than that is not waited for where there is an alternative,
+/// and counts against the node for each call whose deadline passes meanwhile. Starting an executor
+/// takes about a second on a GPU.
+pub const SLOW_CONNECT: Duration = Duration::from_millis(1500);
 
 /// A device and how to reach it.
 #[derive(Clone, Debug)]
@@ -390,6 +393,24 @@ impl Query {
     /// The previous answer.
     fn last(self) -> Answer {
         self.last.unwrap_or_else(|| Ok(Vec::new()))
+    }
+}
+
+/// A hello for a session of functions, as the registry's instance or for the whole gateway. When
+/// another image needs the device, the engine gives the session up and opens another one.
+pub fn hello(tenant: &str, token: &str, device: &str, instance: Option<&str>) -> Hello {
+    let instance = match instance {
+        Some(name) => name.to_owned(),
+        None => format!("baltra gateway ({})", std::process::id()),
+    };
+    Hello {
+        version: VERSION,
+        tenant: tenant.to_owned(),
+        token: token.to_owned(),
+        instance: instance + PREEMPTIBLE,
+        device: device.to_owned(),
+        resume: None,
+        mirror: false,
     }
 }
 

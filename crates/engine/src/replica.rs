@@ -3,15 +3,16 @@
 
 use super::backlog::{Backlog, Refused};
 use super::breaker::{Breaker, Position};
+use super::cold_start::ColdStart;
 use super::device::binaries::Binaries;
 use super::device::error::StartError;
 use super::device::session::Sessions;
-use super::device::{self, Blame, ColdStart};
+use super::device::{self, Blame};
 use super::log::Log;
 use super::native;
 use super::options::Options;
 use super::pending::Pending;
-use super::placement::Candidate;
+use super::placement::{Candidate, SLOW_CONNECT};
 use super::stats::Stats;
 use arc_swap::ArcSwapOption;
 use baltra_functions::Function;
@@ -23,11 +24,6 @@ use tokio::sync::watch;
 
 /// Time for which a fault of a function is cached, before loading is tried again.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
-
-/// A connection attempt that takes longer than that is not waited for where there is an alternative,
-/// and counts against the node for each call whose deadline passes meanwhile. Starting an executor
-/// takes about a second on a GPU.
-pub const SLOW_CONNECT: Duration = Duration::from_millis(1500);
 
 /// The common data of a function's replicas.
 pub struct Common {

@@ -101,6 +101,15 @@ pub struct Call {
 }
 
 impl Call {
+    /// Bytes of its inputs.
+    pub fn input_bytes(&self) -> u64 {
+        let bodies = self.buffers.iter().filter_map(|buffer| match buffer {
+            Buffer::Input(body) | Buffer::InOut(body, _) => Some(body.len()),
+            _ => None,
+        });
+        bodies.sum()
+    }
+
     /// A copy without buffers and launches, for [`crate::Function::answer`].
     pub fn for_answer(&self) -> Call {
         Call {

@@ -3,10 +3,10 @@
 
 use super::error::StartError;
 use crate::log::Log;
-use crate::placement::Candidate;
+use crate::placement::{hello, Candidate};
 use baltra_ring::Locked;
 use baltra_session::client::{Client, Handler};
-use baltra_wire::{Hello, Id, PREEMPTIBLE, VERSION};
+use baltra_wire::Id;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -29,24 +29,6 @@ impl Session {
         let hello = hello(tenant, &place.token, &place.device.name, instance);
         let client = Client::connect(&place.endpoint, hello, listener.clone())?;
         Ok(Session { client, listener })
-    }
-}
-
-/// A hello for a session of functions, as the registry's instance or for the whole gateway. When
-/// another image needs the device, the engine gives the session up and opens another one.
-pub fn hello(tenant: &str, token: &str, device: &str, instance: Option<&str>) -> Hello {
-    let instance = match instance {
-        Some(name) => name.to_owned(),
-        None => format!("baltra gateway ({})", std::process::id()),
-    };
-    Hello {
-        version: VERSION,
-        tenant: tenant.to_owned(),
-        token: token.to_owned(),
-        instance: instance + PREEMPTIBLE,
-        device: device.to_owned(),
-        resume: None,
-        mirror: false,
     }
 }
 

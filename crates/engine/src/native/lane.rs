@@ -3,7 +3,6 @@
 
 use crate::backlog::Backlog;
 use crate::device::error::StartError;
-use crate::device::input_bytes;
 use crate::pace::Pace;
 use crate::pending::{Outcome, Pending};
 use crate::reply::{CallError, Timing};
@@ -125,7 +124,7 @@ impl Lane {
             .buffers
             .iter()
             .any(|b| matches!(b, Buffer::Constant(_)));
-        constants || input_bytes(call) > LARGE_BYTES
+        constants || call.input_bytes() > LARGE_BYTES
     }
 
     /// Number of calls in flight.
@@ -193,7 +192,7 @@ impl Lane {
             Buffer::Constant(index) => out.constants.contains(index),
             _ => true,
         };
-        input_bytes(call) <= LARGE_BYTES && call.buffers.iter().all(known)
+        call.input_bytes() <= LARGE_BYTES && call.buffers.iter().all(known)
     }
 
     fn push(&self, out: &mut Out, pending: Pending, patient: bool, stop: &dyn Fn() -> bool) {

@@ -1,8 +1,8 @@
 //! Starts a native function's process and detects its end.
 
 use super::lane::RING_BYTES;
+use crate::cold_start::ColdStart;
 use crate::device::error::StartError;
-use crate::device::ColdStart;
 use crate::log::Log;
 use crate::options::Options;
 use baltra_functions::manifest::Native;
