@@ -19,12 +19,16 @@
 //! | [`library`] | a program's simulation library |
 //! | [`program`] | programs |
 //! | [`kernel`] | kernels and their arguments |
+//! | [`block`] | argument blocks |
 //! | [`launch`] | launches |
+//! | [`faults`] | log lines about kernels that have failed |
 //! | [`polling`] | kernels with pipes, which may wait for others |
 //! | [`simulation`] | kernels that run at the same time, and their channels |
 
+pub(in crate::driver) mod block;
 pub(in crate::driver) mod compiler;
 pub(in crate::driver) mod device;
+pub(in crate::driver) mod faults;
 pub(in crate::driver) mod kernel;
 pub(in crate::driver) mod launch;
 pub(in crate::driver) mod library;

@@ -6,10 +6,10 @@ use crate::driver::builtin::memory::{Piece, Twin, UNIT};
 use crate::driver::builtin::transfer::Result;
 use crate::driver::builtin::{chain, may_log};
 use crate::driver::cancel;
-use crate::driver::emulate::kernel::Kernel;
-use crate::driver::emulate::launch::{failed, faulted, Block, Bound};
+use crate::driver::emulate::block::{Block, Bound};
+use crate::driver::emulate::faults::{failed, faulted};
 use crate::driver::output;
-use baltra_board::accelerator::manifest::Manifest;
+use baltra_board::accelerator::manifest::{self, Manifest};
 use baltra_board::port::{self, Buffer, Error, Launch};
 use baltra_opencl::*;
 use baltra_ring::Locked;
@@ -68,7 +68,7 @@ impl Brought {
     }
 
     /// Runs a kernel to its end; the durations are those of the call and of the kernel.
-    pub fn launch(&self, kernel: &Kernel, block: &Block) -> Result<(u64, u64)> {
+    pub fn launch(&self, kernel: &manifest::Kernel, block: &Block) -> Result<(u64, u64)> {
         let refused = |error: Error| {
             if may_log() {
                 tracing::warn!(kernel = kernel.name, %error, "a launch on the board failed");
@@ -109,11 +109,11 @@ impl Brought {
                 is_write,
             }) => {
                 let at = (buffer as usize).wrapping_sub(1);
-                faulted(kernel.about(), block, at, offset, is_write);
+                faulted(kernel, block, at, offset, is_write);
                 Err(CL_OUT_OF_RESOURCES)
             }
             Err(Error::Failed(status)) => {
-                failed(kernel.about(), status);
+                failed(kernel, status);
                 Err(CL_OUT_OF_RESOURCES)
             }
             Err(error) => Err(refused(error)),

@@ -1,5 +1,6 @@
 //! Kernels and their arguments.
 
+use super::block::{local_bytes, Arg};
 use super::device::WORK_GROUP_ITEMS;
 use super::program::{Executable, Program};
 use crate::driver::builtin::objects::{made, release};
@@ -13,19 +14,6 @@ use std::sync::{Arc, Mutex};
 /// A parameter of `clGetKernelArgInfo` that only these devices have: the bytes of a packet, if the
 /// argument is a pipe that the kernel uses.
 pub const PACKET_BYTES: i32 = 0x424C_0001;
-
-/// The value of an argument.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Arg {
-    /// Not set.
-    Nothing,
-    /// A buffer's handle, which the launching code keeps alive; 0: none.
-    Memory(usize),
-    /// Bytes by value.
-    Value(Vec<u8>),
-    /// Local memory of that many bytes.
-    Local(u64),
-}
 
 /// A kernel with its arguments.
 pub struct Kernel {
@@ -271,13 +259,4 @@ pub unsafe fn group_info(
         };
         give_or_refuse(answer, size, value, needed)
     }
-}
-
-/// Local memory of the arguments.
-pub fn local_bytes(args: &[Arg]) -> u64 {
-    let sizes = args.iter().map(|arg| match arg {
-        Arg::Local(bytes) => *bytes,
-        _ => 0,
-    });
-    sizes.sum()
 }
