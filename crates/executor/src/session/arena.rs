@@ -1,54 +1,18 @@
 //! Memory that the client shares.
-//!
-//! On a GPU an arena is pinned ([`super::pinning`]) by its first transfer; a large one once transfers
-//! have moved half its size, because pinning costs about as much as it saves on one transfer of the
-//! whole.
 
-use super::pinning::{PinnedMemory, Pinning};
+use super::pinning::{Pin, PinnedMemory, Pinning};
 use crate::account::Charge;
 use crate::driver::Code;
 use baltra_opencl::CL_INVALID_VALUE;
-use baltra_ring::lease::monotonic_ns;
-use baltra_ring::{Locked, Memory, Range};
+use baltra_ring::{Memory, Range};
 use baltra_wire::Payload;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::{channel, Sender};
-use std::sync::{Arc, LazyLock, Mutex};
-
-/// Arenas up to this size are pinned at the first transfer, which takes up to 1.5 ms.
-const AT_ONCE_BYTES: u64 = 16 << 20;
-
-/// Drops what unmaps or unpins `bytes` in a separate thread if there are many of them: that takes
-/// tens of milliseconds, too long for a command queue's thread.
-pub fn let_go(gone: impl Send + 'static, bytes: u64) {
-    type Gone = Box<dyn Send>;
-    static GONE: LazyLock<Option<Mutex<Sender<Gone>>>> = LazyLock::new(|| {
-        let (sender, gone) = channel::<Gone>();
-        let thread = std::thread::Builder::new().name("arenas".into());
-        let started = thread.spawn(move || gone.iter().for_each(drop));
-        started.is_ok().then(|| Mutex::new(sender))
-    });
-    if bytes <= AT_ONCE_BYTES {
-        return;
-    }
-    if let Some(sender) = &*GONE {
-        let sender = sender.locked();
-        // The thread lives as long as the process.
-        let _ = sender.send(Box::new(gone));
-    }
-}
-
-enum Pin {
-    /// With the bytes that transfers have moved.
-    Without(u64),
-    /// With the time of the last transfer, ns.
-    With(Arc<PinnedMemory>, u64),
-}
+use std::sync::Arc;
 
 /// One arena.
 pub struct Arena {
     /// Let go of before the memory.
-    pin: Mutex<Pin>,
+    pin: Arc<Pin>,
     memory: Memory,
     /// For mapping it a second time ([`super::svm`], [`super::moving`]); `None`: it is not the
     /// client's.
@@ -62,7 +26,7 @@ impl Arena {
     /// Mapped, not pinned.
     pub fn new(memory: Memory, fd: OwnedFd, offset: u64, charge: Charge) -> Arena {
         Arena {
-            pin: Mutex::new(Pin::Without(0)),
+            pin: Arc::default(),
             memory,
             fd,
             offset,
@@ -82,38 +46,8 @@ impl Arena {
     }
 
     /// For a transfer of `bytes`: the pin, which the caller holds until the transfer is complete, if
-    /// the device accesses the arena directly. Pins it when it is due; may wait for another thread's
-    /// pinning.
-    pub fn pinned(self: &Arc<Arena>, pinning: &Pinning, bytes: u64) -> Option<Arc<PinnedMemory>> {
-        let mut pin = self.pin.locked();
-        let moved = match &mut *pin {
-            Pin::With(memory, used_ns) => {
-                *used_ns = monotonic_ns();
-                return Some(memory.clone());
-            }
-            Pin::Without(moved) => moved,
-        };
-        *moved = moved.saturating_add(bytes);
-        if self.len() > AT_ONCE_BYTES && *moved < self.len() / 2 {
-            return None;
-        }
-        let all = self.memory.slice(0, self.len())?;
-        let memory = pinning.pin(all, self)?;
-        *pin = Pin::With(memory.clone(), monotonic_ns());
-        Some(memory)
-    }
-
-    /// Gives up the pin unless a transfer has used it since `since_ns`. Transfers in flight still
-    /// hold it.
-    pub fn unpin(&self, since_ns: u64) -> Option<Arc<PinnedMemory>> {
-        let mut pin = self.pin.locked();
-        match &*pin {
-            Pin::With(_, used_ns) if *used_ns <= since_ns => {}
-            _ => return None,
-        }
-        match std::mem::replace(&mut *pin, Pin::Without(0)) {
-            Pin::With(memory, _) => Some(memory),
-            Pin::Without(_) => None,
-        }
+    /// the device accesses the arena directly.
+    pub fn pinned(&self, pinning: &Pinning, bytes: u64) -> Option<Arc<PinnedMemory>> {
+        self.pin.hold(pinning, &self.memory, bytes)
     }
 }

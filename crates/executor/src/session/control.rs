@@ -7,7 +7,7 @@ use super::objects::{Context, Kernel, MakePart, Memory, Part, Place, Program};
 use super::queue::QueueHandle;
 use super::residence::{Residence, Shape};
 use super::table::{NameTaken, Object};
-use super::{arena, pixels, Arena, Session, Violation};
+use super::{pinning, pixels, Arena, Session, Violation};
 use crate::account::Charge;
 use crate::driver::{self, Code, Device};
 use baltra_opencl::*;
@@ -378,7 +378,7 @@ impl Session {
                 ReleaseTarget::Object(id, notify) => self.release(id, notify),
                 ReleaseTarget::Arena(arena) => {
                     let bytes = arena.len();
-                    arena::let_go(arena, bytes);
+                    pinning::let_go(arena, bytes);
                 }
                 ReleaseTarget::Svm(address) => self.svm_free(address),
             }

@@ -1,4 +1,6 @@
-//! Which arenas are pinned ([`crate::driver::Pinned`]).
+//! Which arenas are pinned ([`crate::driver::Pinned`]): on a GPU, an arena by its first transfer; a
+//! large one once transfers have moved half its size, because pinning costs about as much as it saves
+//! on one transfer of the whole.
 //!
 //! NVIDIA's driver takes as much memory of the device as it pins of the host. Therefore arenas are
 //! pinned for at most [`SHARE`] of the device's memory, only while they are in use, and not at all
@@ -7,16 +9,18 @@
 //! pinned again at once, and further commands of that tenant unpin nothing for a time that doubles
 //! ([`Refusals`]), so that one tenant does not slow down the transfers of all.
 
-use super::arena::{let_go, Arena};
 use super::residence::{Fixed, Residence};
 use crate::driver::{Context, Pinned, Queue};
 use baltra_ring::lease::monotonic_ns;
-use baltra_ring::{Locked, Range};
+use baltra_ring::{Locked, Memory, Range};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::mpsc::{channel, Sender};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+/// Arenas up to this size are pinned at the first transfer, which takes up to 1.5 ms.
+const AT_ONCE_BYTES: u64 = 16 << 20;
 /// The part of the device's memory that pinned arenas may take: one in this number.
 const SHARE: u64 = 8;
 /// An arena that no transfer has used for this long is unpinned, and after a refusal none is pinned
@@ -27,6 +31,63 @@ const TRANSFERS_MAX: Duration = Duration::from_millis(100);
 
 /// Most doublings of the time for which a tenant's refused commands unpin nothing.
 const DOUBLINGS_MAX: u32 = 6;
+
+enum PinState {
+    /// With the bytes that transfers have moved.
+    Without(u64),
+    /// With the time of the last transfer, ns.
+    With(Arc<PinnedMemory>, u64),
+}
+
+/// An arena's pin.
+pub struct Pin(Mutex<PinState>);
+
+impl Default for Pin {
+    fn default() -> Pin {
+        Pin(Mutex::new(PinState::Without(0)))
+    }
+}
+
+impl Pin {
+    /// For a transfer of `bytes` from or to the arena's memory: the pin, if it has one. Pins the
+    /// memory when it is due; may wait for another thread's pinning.
+    pub fn hold(
+        self: &Arc<Pin>,
+        pinning: &Pinning,
+        memory: &Memory,
+        bytes: u64,
+    ) -> Option<Arc<PinnedMemory>> {
+        let mut state = self.0.locked();
+        let moved = match &mut *state {
+            PinState::With(memory, used_ns) => {
+                *used_ns = monotonic_ns();
+                return Some(memory.clone());
+            }
+            PinState::Without(moved) => moved,
+        };
+        *moved = moved.saturating_add(bytes);
+        if memory.len() > AT_ONCE_BYTES && *moved < memory.len() / 2 {
+            return None;
+        }
+        let pinned = pinning.pin(memory.slice(0, memory.len())?, self)?;
+        *state = PinState::With(pinned.clone(), monotonic_ns());
+        Some(pinned)
+    }
+
+    /// Gives up the pin unless a transfer has used it since `since_ns`. Transfers in flight still
+    /// hold it.
+    fn give_up(&self, since_ns: u64) -> Option<Arc<PinnedMemory>> {
+        let mut state = self.0.locked();
+        match &*state {
+            PinState::With(_, used_ns) if *used_ns <= since_ns => {}
+            _ => return None,
+        }
+        match std::mem::replace(&mut *state, PinState::Without(0)) {
+            PinState::With(memory, _) => Some(memory),
+            PinState::Without(_) => None,
+        }
+    }
+}
 
 /// Tenants whose commands the driver refused although nothing was pinned.
 #[derive(Default)]
@@ -74,8 +135,8 @@ pub struct Pinning {
     residence: Option<Arc<Residence>>,
     most_bytes: u64,
     bytes: Arc<AtomicU64>,
-    /// Those that have been pinned.
-    arenas: Mutex<Vec<Weak<Arena>>>,
+    /// Those of arenas that have been pinned.
+    pins: Mutex<Vec<Weak<Pin>>>,
     /// None is pinned before.
     not_before_ns: AtomicU64,
     refusals: Mutex<Refusals>,
@@ -113,19 +174,19 @@ impl Pinning {
             residence,
             most_bytes: device_bytes / SHARE,
             bytes: Arc::default(),
-            arenas: Mutex::default(),
+            pins: Mutex::default(),
             not_before_ns: 0.into(),
             refusals: Mutex::default(),
         }
     }
 
     /// Pins the whole of an arena, if there is room.
-    pub(super) fn pin(&self, all: Range, arena: &Arc<Arena>) -> Option<Arc<PinnedMemory>> {
+    fn pin(&self, all: Range, pin: &Arc<Pin>) -> Option<Arc<PinnedMemory>> {
         let memory = self.pin_range(all)?;
-        let mut arenas = self.arenas.locked();
-        let own = Arc::downgrade(arena);
-        arenas.retain(|known| known.strong_count() > 0 && !known.ptr_eq(&own));
-        arenas.push(own);
+        let mut pins = self.pins.locked();
+        let own = Arc::downgrade(pin);
+        pins.retain(|known| known.strong_count() > 0 && !known.ptr_eq(&own));
+        pins.push(own);
         Some(memory)
     }
 
@@ -216,10 +277,30 @@ impl Pinning {
     }
 
     fn give_up(&self, since_ns: u64) -> Vec<Arc<PinnedMemory>> {
-        // `pin` is called under an arena's lock and takes this one.
-        let known = self.arenas.locked().clone();
-        let arenas = known.iter().filter_map(Weak::upgrade);
-        arenas.filter_map(|arena| arena.unpin(since_ns)).collect()
+        // `Pinning::pin` is called under a pin's lock and takes this one.
+        let known = self.pins.locked().clone();
+        let pins = known.iter().filter_map(Weak::upgrade);
+        pins.filter_map(|pin| pin.give_up(since_ns)).collect()
+    }
+}
+
+/// Drops what unmaps or unpins `bytes` in a separate thread if there are many of them: that takes
+/// tens of milliseconds, too long for a command queue's thread.
+pub fn let_go(gone: impl Send + 'static, bytes: u64) {
+    type Gone = Box<dyn Send>;
+    static GONE: LazyLock<Option<Mutex<Sender<Gone>>>> = LazyLock::new(|| {
+        let (sender, gone) = channel::<Gone>();
+        let thread = std::thread::Builder::new().name("arenas".into());
+        let started = thread.spawn(move || gone.iter().for_each(drop));
+        started.is_ok().then(|| Mutex::new(sender))
+    });
+    if bytes <= AT_ONCE_BYTES {
+        return;
+    }
+    if let Some(sender) = &*GONE {
+        let sender = sender.locked();
+        // The thread lives as long as the process.
+        let _ = sender.send(Box::new(gone));
     }
 }
 
