@@ -100,8 +100,10 @@ impl Session {
         let message = decode::<Control>(record)?;
         let made = Making::of(&message);
         self.carry_out(message, record)?;
-        if let Some(made) = made {
-            self.ledger.add(made, record, &self.objects);
+        // Slots of events belong to no object.
+        let is_made = |made: &Making| made.id == 0 || self.objects.creation(made.id).is_ok();
+        if let Some(made) = made.filter(is_made) {
+            self.ledger.add(made, record);
         }
         Ok(())
     }

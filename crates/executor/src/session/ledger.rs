@@ -7,7 +7,6 @@
 //! that were created after the program that includes them are not kept.
 
 use super::names::{ids, IdMap};
-use super::table::Objects;
 use baltra_opencl::CL_SUCCESS;
 use baltra_ring::Locked;
 use baltra_wire::{Control, Id, Reply, Request};
@@ -146,34 +145,32 @@ pub struct Incomplete;
 
 impl Ledger {
     /// Keeps the record of a creation that has succeeded.
-    pub fn add(&self, made: Making, record: &[u8], objects: &Objects) {
+    pub fn add(&self, made: Making, record: &[u8]) {
         if made.id == 0 {
             self.slots.locked().push(record.into());
-        } else if objects.creation(made.id).is_ok() {
+        } else {
             self.put(made, record, true);
         }
     }
 
-    /// Keeps the record of a request for a program, with this reply.
-    pub fn add_built(&self, made: Making, record: &[u8], reply: &Reply, objects: &Objects) {
+    /// Keeps the record of a request for a program that exists, with this reply.
+    pub fn add_built(&self, made: Making, record: &[u8], reply: &Reply) {
         let succeeded = match reply {
             Reply::Built { code, .. } => *code == CL_SUCCESS,
             Reply::Binaries(codes) => codes.iter().all(|code| *code == CL_SUCCESS),
             Reply::Done => true,
             _ => return,
         };
-        if objects.creation(made.id).is_ok() {
-            self.put(made, record, succeeded);
-        }
+        self.put(made, record, succeeded);
     }
 
     /// As [`Ledger::add_built`], for a request other than the client's.
-    pub fn add_request(&self, request: Request, reply: &Reply, objects: &Objects) {
+    pub fn add_request(&self, request: Request, reply: &Reply) {
         let made = Making::of_request(&request);
         let mut record = Vec::new();
         let encoded = baltra_wire::encode(&Control::Call { call: 0, request }, &mut record);
         if let (Some(made), Ok(())) = (made, encoded) {
-            self.add_built(made, &record, reply, objects);
+            self.add_built(made, &record, reply);
         }
     }
 
@@ -289,22 +286,21 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::table::Object;
 
-    fn add(ledger: &Ledger, objects: &Objects, message: &Control) {
+    fn add(ledger: &Ledger, message: &Control) {
         let mut record = Vec::new();
         baltra_wire::encode(message, &mut record).unwrap();
         let made = Making::of(message).unwrap();
-        ledger.add(made, &record, objects);
+        ledger.add(made, &record);
     }
 
-    fn request(ledger: &Ledger, objects: &Objects, request: Request) {
+    fn request(ledger: &Ledger, request: Request) {
         let built = Reply::Built {
             code: 0,
             devices: Vec::new(),
             kernels: Vec::new(),
         };
-        ledger.add_request(request, &built, objects);
+        ledger.add_request(request, &built);
     }
 
     fn made(ledger: &Ledger) -> Option<Vec<Id>> {
@@ -313,15 +309,10 @@ mod tests {
     }
 
     /// Programs 1 to 3 of context 9.
-    fn programs() -> (Ledger, Objects) {
-        let (ledger, objects) = (Ledger::default(), Objects::new(100));
-        for id in [9, 1, 2, 3, 4] {
-            // `creation` only asks whether it is a failure.
-            objects.insert(id, Object::test()).unwrap();
-        }
+    fn programs() -> Ledger {
+        let ledger = Ledger::default();
         add(
             &ledger,
-            &objects,
             &Control::Context {
                 id: 9,
                 devices: &[],
@@ -333,9 +324,9 @@ mod tests {
                 context: 9,
                 source: b"",
             };
-            add(&ledger, &objects, &source);
+            add(&ledger, &source);
         }
-        (ledger, objects)
+        ledger
     }
 
     fn compile<'a>(program: Id, headers: &'a [u8]) -> Request<'a> {
@@ -351,11 +342,10 @@ mod tests {
 
     #[test]
     fn test_what_an_object_needs_stays_after_its_release() {
-        let (ledger, objects) = programs();
-        request(&ledger, &objects, compile(2, &1u32.to_le_bytes()));
+        let ledger = programs();
+        request(&ledger, compile(2, &1u32.to_le_bytes()));
         add(
             &ledger,
-            &objects,
             &Control::Kernel {
                 id: 4,
                 program: 2,
@@ -372,25 +362,25 @@ mod tests {
 
     #[test]
     fn test_a_build_replaces_the_former_one_and_constants_stay() {
-        let (ledger, objects) = programs();
+        let ledger = programs();
         let constant = Request::SpecializationConstant {
             program: 1,
             id: 0,
             value: &[1],
         };
         let made_constant = Making::of_request(&constant).unwrap();
-        ledger.add_built(made_constant, b"constant", &Reply::Done, &objects);
+        ledger.add_built(made_constant, b"constant", &Reply::Done);
         for _ in 0..3 {
-            request(&ledger, &objects, compile(1, &[]));
+            request(&ledger, compile(1, &[]));
         }
         assert_eq!(made(&ledger), Some(vec![9, 1, 2, 3, 1, 1]));
     }
 
     #[test]
     fn test_a_header_that_is_younger_is_not_kept_and_missed() {
-        let (ledger, objects) = programs();
-        request(&ledger, &objects, compile(1, &2u32.to_le_bytes()));
-        request(&ledger, &objects, compile(2, &1u32.to_le_bytes()));
+        let ledger = programs();
+        request(&ledger, compile(1, &2u32.to_le_bytes()));
+        request(&ledger, compile(2, &1u32.to_le_bytes()));
         assert!(made(&ledger).is_some());
         ledger.remove(2);
         assert_eq!(made(&ledger), None);

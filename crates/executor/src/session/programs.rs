@@ -94,10 +94,17 @@ impl Session {
             let made = Making::of_request(&request);
             let reply = self.build(request);
             if let (Some(made), Ok(built)) = (made, &reply) {
-                self.ledger.add_built(made, &record, built, &self.objects);
+                self.keep_built(made, &record, built);
             }
             self.reply(call, reply);
             self.builder.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Keeps the record of a request for a program, with this reply, if the program exists.
+    pub(super) fn keep_built(&self, made: Making, record: &[u8], reply: &Reply) {
+        if self.objects.creation(made.id).is_ok() {
+            self.ledger.add_built(made, record, reply);
         }
     }
 
@@ -301,7 +308,9 @@ impl Session {
             devices,
             binaries,
         };
-        self.ledger.add_request(request, &reply, &self.objects);
+        if self.objects.creation(id).is_ok() {
+            self.ledger.add_request(request, &reply);
+        }
         Ok(reply)
     }
 

@@ -28,17 +28,6 @@ pub enum Object {
     Kernel(Arc<Kernel>),
     /// Could not be made: every use of it comes to this.
     Failed(Code),
-    /// Nothing.
-    #[cfg(test)]
-    Test,
-}
-
-#[cfg(test)]
-impl Object {
-    /// An object that needs no driver.
-    pub fn test() -> Object {
-        Object::Test
-    }
 }
 
 /// The id is null or in use: a violation of the protocol.

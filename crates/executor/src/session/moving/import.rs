@@ -145,9 +145,7 @@ impl Importer {
                         .map_err(|why| format!("program {} cannot be built: {why}", step.id))?;
                 }
                 if let Ok(reply) = &reply {
-                    session
-                        .ledger
-                        .add_built(made, &step.record, reply, &session.objects);
+                    session.keep_built(made, &step.record, reply);
                 }
             }
             Control::Context { id, .. }
@@ -333,7 +331,7 @@ impl Importer {
         let handle = session.objects.queue(id);
         let handle = handle.map_err(|code| format!("queue {id} cannot be made (error {code})"))?;
         if let Some(made) = made {
-            session.ledger.add(made, &step.record, &session.objects);
+            session.ledger.add(made, &step.record);
         }
         let worker = handle.take_worker(Instant::now());
         let mut worker = worker.ok().flatten().ok_or("a queue has a thread")?;
