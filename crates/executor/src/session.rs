@@ -32,6 +32,7 @@ mod ordered;
 pub mod pinning;
 mod pipes;
 mod pixels;
+mod position;
 mod programs;
 mod queue;
 pub mod residence;
@@ -39,6 +40,7 @@ pub mod slices;
 mod submit;
 mod svm;
 mod table;
+mod tracker;
 mod unordered;
 
 pub use door::SessionMemory;
@@ -59,7 +61,6 @@ use door::Door;
 use freeze::Freeze;
 use inbox::Inbox;
 use ledger::Ledger;
-use moving::Tracker;
 use pinning::PinnedMemory;
 use programs::Builder;
 use queue::QueueHandle;
@@ -71,6 +72,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 use svm::Svm;
 use table::Objects;
+use tracker::Tracker;
 
 /// Commands of a session that was aborted for its deadline end within this, or its executor does.
 const ABORT_MAX: Duration = Duration::from_millis(100);

@@ -1,7 +1,8 @@
 //! The source's end of a move from a keeper.
 
 use super::storing::{Blob, Contents, Stored};
-use crate::session::moving::link::{answer, limit, lost, started, BUILD_MAX, PREPARE_MAX};
+use crate::session::moving::channel::{answer, limit, lost};
+use crate::session::moving::link::{started, BUILD_MAX, PREPARE_MAX};
 use crate::session::moving::stream::Batches;
 use baltra_channel::Channel;
 use baltra_wire::moves::{Part, ToSource, ToTarget};

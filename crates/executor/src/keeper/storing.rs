@@ -2,7 +2,8 @@
 
 use super::storage::{Place, Storage};
 use crate::session::moving::bytes_of;
-use crate::session::moving::link::{limit, lost, receive, Cost, PREPARE_MAX};
+use crate::session::moving::channel::{limit, lost};
+use crate::session::moving::link::{receive, Cost, PREPARE_MAX};
 use baltra_channel::Channel;
 use baltra_ring::Memory;
 use baltra_wire::decode;

@@ -1,5 +1,6 @@
 //! What both kinds of queue have in common: the channel, the task that holds the device, progress.
 
+use super::position::ring_position;
 use super::Session;
 use crate::driver::emulate::kernels_wait;
 use crate::driver::{Code, Event as DriverEvent};
@@ -19,6 +20,16 @@ const PARK_AFTER: Duration = Duration::from_secs(2);
 /// Maximum number of a queue's outstanding calls that belong to traces; further ones are not
 /// reported.
 const TRACED_MAX: usize = 64;
+
+/// Why a queue's thread has stopped to work.
+pub enum Served {
+    /// The queue has ended.
+    Ended,
+    /// It has had nothing to do for long.
+    Idle,
+    /// The session stops.
+    Frozen,
+}
 
 /// Commands that belong to a trace.
 struct Traced {
@@ -242,7 +253,7 @@ impl Base {
     pub fn state(&self, completed: u64, open: Vec<OpenCommand>) -> wire::QueueState {
         wire::QueueState {
             id: self.state.id,
-            position: super::moving::ring_position(self.consumer.position()),
+            position: ring_position(self.consumer.position()),
             completed,
             parks: self.state.parks,
             released: self

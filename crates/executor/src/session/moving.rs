@@ -5,27 +5,25 @@
 //! ([`super::freeze`]) and sends everything else ([`export`]); the target makes it again from the
 //! client's own records ([`import`]) and starts it once the manager has agreed. Contents come
 //! through a [`window`], in a [`stream`]. [`link`] has both ends of the protocol
-//! ([`baltra_wire::moves`]).
+//! ([`baltra_wire::moves`]), [`channel`] what they share.
 //!
 //! After the stop nothing is copied, made or unmapped for an object that was copied before and not
 //! written since.
 
 mod ahead;
+pub(crate) mod channel;
 mod export;
 mod import;
 pub mod link;
 pub(crate) mod stream;
 mod window;
 
-pub(super) use ahead::{track, Tracker};
-
 use super::objects::{Place, Program};
 use super::table::Object;
 use super::Session;
 use crate::driver::emulate::has_channels;
-use baltra_ring::{Locked, Memory, Position};
+use baltra_ring::{Locked, Memory};
 use baltra_wire::executor::SessionFacts;
-use baltra_wire::moves::RingPosition;
 use baltra_wire::Id;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -40,19 +38,6 @@ fn has_variables(program: &Program) -> bool {
 
 /// Maximum size of a plan or a state: sources and binaries of programs.
 const MESSAGE_BYTES_MAX: u64 = 1 << 30;
-
-/// A ring's position, as a message has it.
-pub fn ring_position(position: Position) -> RingPosition {
-    (position.bytes, position.messages, position.peer)
-}
-
-fn position((bytes, messages, peer): RingPosition) -> Position {
-    Position {
-        bytes,
-        messages,
-        peer,
-    }
-}
 
 /// A file of these bytes.
 fn file_of(bytes: &[u8]) -> io::Result<OwnedFd> {

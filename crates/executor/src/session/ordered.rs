@@ -11,9 +11,8 @@
 
 mod slicing;
 
-use super::base::Base;
+use super::base::{Base, Served};
 use super::board::{State, Submitted};
-use super::queue::Served;
 use super::submit::{How, Lane, Outcome};
 use super::Violation;
 use crate::driver::{Code, Enqueue};

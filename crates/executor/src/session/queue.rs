@@ -9,7 +9,7 @@
 //! parked in the [`QueueHandle`], and the client requests a thread when it is needed
 //! ([`baltra_wire::Control::QueueRun`]).
 
-use super::base::{Base, QueueState};
+use super::base::{Base, QueueState, Served};
 use super::ledger::Recipe;
 use super::objects::Context;
 use super::ordered::InOrder;
@@ -245,16 +245,6 @@ pub fn open(
         });
     }
     Ok(handle)
-}
-
-/// Why a queue's thread has stopped to work.
-pub enum Served {
-    /// The queue has ended.
-    Ended,
-    /// It has had nothing to do for long.
-    Idle,
-    /// The session stops.
-    Frozen,
 }
 
 /// State of a queue's thread.

@@ -3,11 +3,11 @@
 use super::board::Submitted;
 use super::checks::{check_pattern, check_pixels, check_range};
 use super::launch::OwnKernels;
-use super::moving::track;
 use super::objects::{Context, Memory};
 use super::pinning::PinnedMemory;
 use super::residence::{Caller, Pins, WorkingSet};
 use super::slices::SecondQueue;
+use super::tracker::{operands, track};
 use super::{pixels, Session};
 use crate::driver::{self, Code, Enqueue, Side, Turn};
 use baltra_opencl::*;
@@ -728,38 +728,6 @@ impl Lane {
             _ => Err(CL_INVALID_OPERATION),
         };
         event.map(Outcome::Driver)
-    }
-}
-
-/// The objects that an operation other than a launch reads and writes.
-pub(super) fn operands(operation: &Operation) -> (Option<Id>, Option<Id>) {
-    match *operation {
-        Operation::Buffer {
-            direction,
-            buffer: object,
-            ..
-        }
-        | Operation::BufferRect {
-            direction,
-            buffer: object,
-            ..
-        }
-        | Operation::Image {
-            direction,
-            image: object,
-            ..
-        } => match direction {
-            Direction::Write => (None, Some(object)),
-            Direction::Read => (Some(object), None),
-        },
-        Operation::CopyBuffer { source, target, .. }
-        | Operation::CopyBufferRect { source, target, .. }
-        | Operation::CopyImage { source, target, .. } => (Some(source), Some(target)),
-        Operation::CopyImageToBuffer { image, buffer, .. } => (Some(image), Some(buffer)),
-        Operation::CopyBufferToImage { buffer, image, .. } => (Some(buffer), Some(image)),
-        Operation::FillBuffer { buffer, .. } => (None, Some(buffer)),
-        Operation::FillImage { image, .. } => (None, Some(image)),
-        _ => (None, None),
     }
 }
 

@@ -1,9 +1,8 @@
 //! The out-of-order queue: commands wait in a list until they are ready for the driver's own
 //! out-of-order queue; completions are reported by callbacks.
 
-use super::base::Base;
+use super::base::{Base, Served};
 use super::board::{Sleeper, State, Submitted};
-use super::queue::Served;
 use super::submit::{How, Lane, Outcome};
 use super::Violation;
 use crate::driver::emulate::kernels_wait;

@@ -1,88 +1,22 @@
 //! Copying contents while the session runs, so that only what was written since is copied while it
 //! is stopped.
 //!
-//! Each command that is handed to the driver notes the objects that it may write ([`Tracker`]). A
-//! copy counts if no command handed over before it was noted is still running, and none was noted
-//! since.
+//! Each command that is handed to the driver notes the objects that it may write
+//! ([`super::super::tracker`]). A copy counts if no command handed over before it was noted is still
+//! running, and none was noted since.
 
-use super::super::launch::OwnKernels;
-use super::super::objects::Context;
-use super::super::submit::operands;
 use super::super::Session;
 use super::export::{self, creations, Root};
 use super::stream::Stream;
 use baltra_ring::Locked;
 use baltra_wire::moves::State;
-use baltra_wire::Operation;
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// How often a queue is looked at whose commands are waited for.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 /// All objects once, then those that were written meanwhile.
 const PASSES: usize = 2;
-
-/// The objects that commands may have written, while that is noted.
-#[derive(Default)]
-pub struct Tracker {
-    is_on: AtomicBool,
-    written: Mutex<HashSet<u64>>,
-}
-
-impl Tracker {
-    /// Whether commands note what they write.
-    pub fn is_on(&self) -> bool {
-        self.is_on.load(Ordering::SeqCst)
-    }
-
-    /// Notes objects ([`super::super::objects::Memory::number`]).
-    pub fn add(&self, written: &[u64]) {
-        self.written.locked().extend(written);
-    }
-
-    fn start(&self) {
-        self.is_on.store(true, Ordering::SeqCst);
-    }
-
-    /// The objects noted since the last call.
-    pub(super) fn take(&self) -> HashSet<u64> {
-        std::mem::take(&mut *self.written.locked())
-    }
-
-    /// Notes nothing any more.
-    pub(super) fn stop(&self) {
-        self.is_on.store(false, Ordering::SeqCst);
-        self.take();
-    }
-}
-
-/// Notes the objects that an operation may write, before it is handed to the driver.
-pub fn track(
-    session: &Session,
-    context: &Context,
-    kernels: &mut OwnKernels,
-    operation: &Operation,
-) {
-    let mut written = Vec::new();
-    if let Operation::Launch {
-        kernel,
-        arg_count,
-        args,
-        ..
-    } = *operation
-    {
-        let args = (arg_count, args);
-        kernels.each_memory(session, context, kernel, args, |memory, writes| {
-            written.extend(writes.then(|| memory.whole().number));
-        });
-    } else if let (_, Some(id)) = operands(operation) {
-        let memory = session.objects.memory(id);
-        written.extend(memory.map(|memory| memory.whole().number));
-    }
-    session.tracker.add(&written);
-}
 
 /// What the target has of the contents.
 #[derive(Default)]
@@ -153,24 +87,5 @@ impl Session {
             }
         }
         true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn test_what_is_written_is_noted_once_until_it_is_taken() {
-        let tracker = Tracker::default();
-        assert!(!tracker.is_on());
-        tracker.start();
-        tracker.add(&[1, 2]);
-        tracker.add(&[2]);
-        assert_eq!(tracker.take(), HashSet::from([1, 2]));
-        assert_eq!(tracker.take(), HashSet::new());
-        tracker.add(&[3]);
-        tracker.stop();
-        assert_eq!((tracker.is_on(), tracker.take()), (false, HashSet::new()));
     }
 }

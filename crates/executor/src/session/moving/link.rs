@@ -7,6 +7,7 @@ use super::super::freeze::Frozen;
 use super::super::residence::Transfers;
 use super::super::Session;
 use super::ahead::Copies;
+use super::channel::{answer, limit, lost};
 use super::export::{largest_slice, Root};
 use super::import::{Importer, Made};
 use super::stream::Stream;
@@ -20,7 +21,6 @@ use baltra_ring::Unpoisoned;
 use baltra_wire::executor::SessionStart;
 use baltra_wire::moves::{ArenaState, State, ToSource, ToTarget, FDS_MAX};
 use baltra_wire::{decode, encode};
-use rustix::net::sockopt::{set_socket_timeout, Timeout};
 use rustix::net::Shutdown;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -37,19 +37,6 @@ const AHEAD_MAX: Duration = Duration::from_secs(40);
 pub(crate) const BUILD_MAX: Duration = Duration::from_secs(15);
 /// Each of both copies may take this long if the target writes them to a disk.
 const DISK_MAX: Duration = Duration::from_secs(240);
-/// The other end reads its messages within this.
-const SEND_MAX: Duration = Duration::from_secs(10);
-
-pub(crate) fn lost(error: std::io::Error) -> String {
-    format!("the connection of the two executors failed: {error}")
-}
-
-pub(crate) fn limit(channel: &Channel, receive: Duration) -> Result<(), String> {
-    let set = |which, time| set_socket_timeout(channel.as_fd(), which, Some(time));
-    set(Timeout::Send, SEND_MAX)
-        .and_then(|()| set(Timeout::Recv, receive))
-        .map_err(|e| lost(e.into()))
-}
 
 /// What the manager allows a move.
 #[derive(Clone, Copy, Debug)]
@@ -271,18 +258,6 @@ pub(crate) fn started(channel: &Channel) -> Result<(), String> {
         ToSource::Started => Ok(()),
         ToSource::Refused(reason) => Err(reason),
         ToSource::Prepared | ToSource::Taken => Err("the other executor broke the protocol".into()),
-    }
-}
-
-/// The target's next message.
-pub(crate) fn answer(channel: &Channel) -> Result<ToSource, String> {
-    match channel.receive() {
-        Ok(Some((message, _))) => Ok(message),
-        Ok(None) => Err("the other executor has ended, or given the session up".into()),
-        Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-            Err("the other executor takes too long".into())
-        }
-        Err(e) => Err(lost(e)),
     }
 }
 

@@ -7,8 +7,8 @@ use super::super::objects::Place;
 use super::super::pinning::Pinning;
 use super::super::residence::{Slice, Transfers};
 use super::super::Session;
+use super::channel::{answer, lost};
 use super::export::Root;
-use super::link::answer;
 use super::window::{transfers, Places, Window};
 use crate::account::Account;
 use baltra_channel::Channel;
@@ -47,7 +47,7 @@ impl<'a> Batches<'a> {
         let (window, fd) = Window::create(pinning, contents, slice)?;
         let message = ToTarget::Window { len: window.len };
         let sent = channel.send(&message, &[fd.as_fd()]);
-        sent.map_err(super::link::lost)?;
+        sent.map_err(lost)?;
         Ok(Batches {
             channel,
             places: Places::new(window.len),
@@ -88,7 +88,7 @@ impl<'a> Batches<'a> {
         self.bytes = 0;
         self.sent.push_back(self.places.end());
         let sent = self.channel.send(&ToTarget::Parts(parts), &[]);
-        sent.map_err(|error| self.refusal().unwrap_or_else(|| super::link::lost(error)))?;
+        sent.map_err(|error| self.refusal().unwrap_or_else(|| lost(error)))?;
         while self.sent.len() >= BATCHES_MAX {
             self.take_answer()?;
         }
