@@ -8,6 +8,7 @@
 pub(crate) mod arena;
 mod notices;
 mod peer;
+mod printing;
 mod queue;
 mod shared;
 
@@ -204,7 +205,7 @@ impl Client {
             stop: false.into(),
             spin: spin(&*peer),
             waker: notices.waker(),
-            printing: notices::Printing::new(&segment.notices())?,
+            printing: printing::Printing::new(&segment.notices())?,
             noticed: 0.into(),
             welcome,
             peer,

@@ -1,52 +1,17 @@
 //! The threads that receive the executor's notices.
 
 use super::{lock, Shared};
-use baltra_ring::{Consumer, Progress, Range, RingError, Unpoisoned};
+use baltra_ring::{Consumer, Unpoisoned};
 use baltra_wire::opencl::DEVICE_NOT_AVAILABLE;
 use baltra_wire::{decode, Notice};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::{self, Builder, ThreadId};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 /// How long to wait for the remaining notices of an executor that has ended.
 const LAST_NOTICES_MAX: Duration = Duration::from_millis(500);
-
-/// Output printed by kernels arrives as notices before the command's completion, but over another
-/// path: after its wait, a thread waits for the announced notices.
-pub(super) struct Printing {
-    /// In the notice ring's header: number of notices of printed text.
-    announced: Progress,
-    /// Number of these notices that have been handled.
-    handled: AtomicU64,
-    /// The thread that handles notices.
-    thread: Mutex<Option<ThreadId>>,
-    changed: Condvar,
-}
-
-impl Printing {
-    /// For the notice ring.
-    pub fn new(ring: &Range) -> Result<Printing, RingError> {
-        Ok(Printing {
-            announced: Progress::new(ring)?,
-            handled: AtomicU64::new(0),
-            thread: Mutex::default(),
-            changed: Condvar::new(),
-        })
-    }
-
-    fn is_behind(&self, announced: u64) -> bool {
-        self.handled.load(Ordering::Acquire) < announced
-    }
-
-    fn count(&self) {
-        let thread = lock(&self.thread);
-        self.handled.fetch_add(1, Ordering::Release);
-        drop(thread);
-        self.changed.notify_all();
-    }
-}
 
 impl Shared {
     /// Waits until the output of complete commands has been delivered.

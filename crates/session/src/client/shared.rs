@@ -1,7 +1,8 @@
 //! The state of a session that its threads and its handles share.
 
+use super::printing::Printing;
 use super::queue::OpenQueue;
-use super::{arena, notices, Block, Handler, Lost, Peer, RECENT};
+use super::{arena, Block, Handler, Lost, Peer, RECENT};
 use baltra_ring::{EventTable, Locked, Memory, Producer, Waker};
 use baltra_wire::opencl::{DEVICE_NOT_AVAILABLE, OUT_OF_HOST_MEMORY, OUT_OF_RESOURCES};
 use baltra_wire::{encode, Call, Completion, Control, Event, Id, Reply, Request, Welcome};
@@ -49,7 +50,7 @@ pub(crate) struct Shared {
     pub(super) stop: AtomicBool,
     pub(super) spin: Duration,
     pub(super) waker: Waker,
-    pub(super) printing: notices::Printing,
+    pub(super) printing: Printing,
     /// Bytes of the notice ring that have been handled.
     pub(super) noticed: AtomicU64,
     pub(super) peer: Box<dyn Peer>,
