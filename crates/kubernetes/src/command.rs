@@ -1,12 +1,10 @@
 //! The subcommands of `baltra kubernetes`.
 
-use crate::registry::RegistryAt;
 use crate::{controller, node, resources, webhook};
 use anyhow::Result;
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use std::future::Future;
 use std::io::Write;
-use std::net::SocketAddr;
 
 /// Run Baltra in a Kubernetes cluster: Pods request accelerators by annotation or claim
 #[derive(Debug, Subcommand)]
@@ -35,25 +33,6 @@ pub enum Command {
 const EXAMPLES: &str = "Examples:
   baltra kubernetes crds | kubectl apply -f -
   kubectl get devices,accelerators,functions";
-
-/// Options of all daemons.
-#[derive(Clone, Debug, Args)]
-pub struct Common {
-    /// The registry.
-    #[command(flatten)]
-    pub registry: RegistryAt,
-    /// Address of /metrics and /healthz over HTTP; port 0 selects a free one; the last option counts
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        default_value = "127.0.0.1:0",
-        overrides_with = "metrics"
-    )]
-    pub metrics: SocketAddr,
-    /// Baltra's own namespace
-    #[arg(long, env = "POD_NAMESPACE", default_value = "baltra")]
-    pub namespace: String,
-}
 
 /// Runs a command; the caller configures logging.
 ///

@@ -16,9 +16,9 @@ mod mirror;
 pub mod plan;
 mod pods;
 
-use crate::command::Common;
 use crate::events::Events;
 use crate::health::{self, Counters};
+use crate::options::Common;
 use crate::registry::Registry;
 use crate::resources::{Accelerator, Device, Function};
 use crate::{lease, watch, INSTANCE};

@@ -21,6 +21,7 @@ mod events;
 mod health;
 mod lease;
 pub mod node;
+mod options;
 mod registry;
 pub mod resources;
 mod watch;

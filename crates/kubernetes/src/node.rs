@@ -18,10 +18,10 @@ mod published;
 pub mod slices;
 
 use crate::annotations;
-use crate::command::Common;
 use crate::controller::plan::View;
 use crate::events::Events;
 use crate::health::{self, Counters};
+use crate::options::Common;
 use crate::registry::Registry;
 use crate::INSTANCE;
 use anyhow::{Context, Result};

@@ -18,8 +18,8 @@ pub mod review;
 pub mod scaling;
 mod server;
 
-use crate::command::Common;
 use crate::health::{self, Counters, Durations};
+use crate::options::Common;
 use crate::registry::Registry;
 use anyhow::{Context, Result};
 use clap::Args;
