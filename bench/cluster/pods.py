@@ -7,7 +7,7 @@ import pathlib
 import sys
 import tempfile
 
-from run import BALTRA, NATIVE, NODES, Functions, Servers, fetch
+from common import NATIVE, NODES, Functions, Servers, fetch
 from uses import ROOT
 
 sys.path.append(str(ROOT / "scripts/kubernetes"))
