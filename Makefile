@@ -20,7 +20,7 @@ test: ## all groups that need no root, and those in ALSO; the last line counts t
 test-all: ## every group, including board, kubernetes and packages (root)
 	@scripts/test.sh all
 
-lint: ## formatting, phrases, lengths, dependencies between crates, port lists, clippy and cargo-deny
+lint: ## formatting, phrases, lengths, dependencies between crates, import cycles, port lists, clippy and cargo-deny
 	@scripts/test.sh format text crates ports clippy deny
 
 unit: crate = $(firstword $(subst ::, ,$(T)))

@@ -179,7 +179,11 @@ built() {
 group() {
     case $1 in
         format) run format cargo fmt --all --check ;;
-        crates) run crates scripts/check_crates.py ;;
+        crates)
+            run crates scripts/check_crates.py
+            run cycles scripts/check_cycles.py
+            run cycles-test scripts/check_cycles_test.py
+            ;;
         ports) run ports scripts/check_ports.py ;;
         text)
             run text scripts/lint_text.py --phrases
