@@ -33,7 +33,6 @@ LIMITS = {
     "ring": 2,
     "session": 4,
     "simulate": 2,
-    "vfun": 3,
 }
 
 TOKEN = re.compile(

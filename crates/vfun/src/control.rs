@@ -74,9 +74,14 @@ pub struct Status {
     pub usage: Usage,
 }
 
+/// The socket, in the daemon's directory.
+pub fn control_socket(runtime: &Path) -> PathBuf {
+    runtime.join("vfun.sock")
+}
+
 /// Sends a request to the daemon whose sockets are in this directory.
 pub fn ask(runtime: &Path, request: &Request) -> Result<Answer> {
-    let path = crate::daemon::control_socket(runtime);
+    let path = control_socket(runtime);
     let socket = UnixStream::connect(&path).with_context(|| {
         format!(
             "cannot connect to `baltra vfun` at {}: start it, or pass its --runtime-dir",

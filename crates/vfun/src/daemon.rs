@@ -1,6 +1,6 @@
 //! `baltra vfun`: the VMs, and the requests that change them.
 
-use crate::control::{self, Answer, Attached, Request, Status};
+use crate::control::{self, control_socket, Answer, Attached, Request, Status};
 use crate::definition::valid_name;
 use crate::vm::{is_worker, load_function, records, Environment, Record, Vm, Workers};
 use anyhow::{bail, Context, Result};
@@ -29,11 +29,6 @@ pub struct Options {
     pub program: PathBuf,
     /// Whether workers are sandboxed.
     pub sandbox: bool,
-}
-
-/// Socket for operators' requests.
-pub fn control_socket(runtime: &Path) -> PathBuf {
-    runtime.join("vfun.sock")
 }
 
 fn directory(path: &Path) -> Result<()> {

@@ -51,6 +51,9 @@ const REPORT_EVERY: Duration = Duration::from_millis(500);
 /// Memory of the process in addition to its calls': libraries, threads' stacks, a compiler.
 const OWN_BYTES: u64 = 1 << 30;
 
+/// A refusal with its text.
+type Refusal = (Reason, String);
+
 /// The subcommand `vfun-worker`: its standard input is the socket to the daemon.
 pub fn main() -> Result<()> {
     let socket = rustix::stdio::stdin().try_clone_to_owned()?;

@@ -5,7 +5,7 @@
 //! The executor holds a lock while it uses the part: on a byte of the region's file, by an open
 //! file description that no other process has. A part whose lock is held is not assigned.
 
-use super::functions::Refusal;
+use super::Refusal;
 use crate::definition::Definition;
 use baltra_ivshmem::region::{Part, PARTS_MAX};
 use baltra_ivshmem::Reason;

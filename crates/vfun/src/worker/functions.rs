@@ -2,6 +2,7 @@
 
 use super::hardware::Hardware;
 use super::native::Native;
+use super::Refusal;
 use crate::definition::Definition;
 use crate::protocol::Start;
 use anyhow::Result;
@@ -12,9 +13,6 @@ use baltra_ring::Locked;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-
-/// A refusal with its text.
-pub(crate) type Refusal = (Reason, String);
 
 /// A loaded function with one implementation.
 pub(crate) struct Loaded {

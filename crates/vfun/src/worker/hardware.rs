@@ -1,7 +1,7 @@
 //! Calls on accelerators, through the gateway's engine, which is an ordinary client of the Device
 //! Manager.
 
-use super::functions::Refusal;
+use super::Refusal;
 use anyhow::Result;
 use baltra_engine::{CallError, Engine, Options, Trace};
 use baltra_functions::{Call, Function};

@@ -1,6 +1,6 @@
 //! Calls of native code, on the caller's own thread.
 
-use super::functions::Refusal;
+use super::Refusal;
 use anyhow::{bail, Result};
 use baltra_functions::manifest::Implementation as Way;
 use baltra_functions::{Argument, Buffer, Call, Function, Launch, Step};

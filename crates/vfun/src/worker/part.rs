@@ -1,9 +1,9 @@
 //! One application: its rings and its handles. Messages are copied, then checked, then used.
 
 use super::bridge::Bridged;
-use super::functions::{Loaded, Refusal, Runner};
+use super::functions::{Loaded, Runner};
 use super::native::{Again, Room};
-use super::{Link, Shared};
+use super::{Link, Refusal, Shared};
 use anyhow::Result;
 use baltra_functions::{Body, Call, Request as HttpRequest};
 use baltra_ivshmem::device::Bell;
