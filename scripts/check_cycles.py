@@ -28,7 +28,7 @@ LIMITS = {
     "gateway": 5,
     "icd": 49,
     "ivshmem": 2,
-    "manager": 20,
+    "manager": 15,
     "registry": 2,
     "ring": 2,
     "session": 4,

@@ -5,7 +5,6 @@ use crate::images::{self, Metadata};
 use crate::moves::{self, Description};
 use crate::node::{Device, Node, SessionRecord};
 use crate::options::{ImageKind, LimitOptions};
-use crate::service::{read_leases, Stop};
 use crate::tenants::{self, Tenant};
 use baltra_api::control::{self as proto, control_server::Control};
 use baltra_ring::{LeaseState, Usage};
@@ -34,6 +33,9 @@ fn held(node: &Node, device: &Device) -> Vec<proto::HeldImage> {
     let regions = crate::registry::regions(node, device).into_iter();
     regions.map(image).collect()
 }
+
+/// Signals the manager's shutdown, and how long running sessions may continue.
+pub(crate) type Stop = tokio::sync::watch::Sender<Option<Duration>>;
 
 /// Serves until the runtime ends.
 pub(crate) async fn serve(node: Arc<Node>, listener: UnixListener, stop: Stop) {
@@ -315,7 +317,7 @@ impl Control for Operator {
     }
 
     async fn devices(&self, _: Request<proto::DevicesRequest>) -> Answer<proto::DevicesReply> {
-        read_leases(&self.node);
+        self.node.read_leases();
         let devices = self.node.devices.iter().map(|d| self.device_message(d));
         Ok(Response::new(proto::DevicesReply {
             devices: devices.collect(),
@@ -428,7 +430,7 @@ impl Control for Operator {
     }
 
     async fn usage(&self, request: Request<proto::UsageRequest>) -> Answer<proto::UsageReply> {
-        read_leases(&self.node);
+        self.node.read_leases();
         let wanted = request.into_inner().tenant;
         let lines = self.node.accounts.lines();
         let mut usage = Vec::new();

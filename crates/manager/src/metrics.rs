@@ -2,7 +2,6 @@
 
 use crate::accounts::Used;
 use crate::node::{Device, Node};
-use crate::service::read_leases;
 use anyhow::{Context, Result};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::HeaderMap;
@@ -54,7 +53,7 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
 
 /// The whole page, in OpenMetrics.
 pub fn render(node: &Arc<Node>) -> String {
-    read_leases(node);
+    node.read_leases();
     let mut registry = Registry::with_prefix("baltra");
     registry.register_collector(Box::new(NodeCollector(node.clone())));
     let mut text = String::new();

@@ -357,6 +357,15 @@ impl Node {
         })
     }
 
+    /// Updates the accounts.
+    pub(crate) fn read_leases(&self) {
+        for device in &self.devices {
+            for metered in device.pool.leases() {
+                self.accounts.read(&metered);
+            }
+        }
+    }
+
     /// A number that is unique on this node, also across restarts.
     pub fn next_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)

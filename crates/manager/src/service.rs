@@ -3,13 +3,14 @@
 
 use crate::accept::{self, Door};
 use crate::accounts::Accounts;
+use crate::control::{self, Stop};
 use crate::executors::leftovers::SWEEP_EVERY;
 use crate::images::Images;
 use crate::node::{Device, Node};
 use crate::options::Options;
 use crate::store::Store;
 use crate::tenants::Tenants;
-use crate::{adoption, control, lock, metrics, registry, relay};
+use crate::{adoption, lock, metrics, registry, relay};
 use anyhow::{Context, Result};
 use baltra_trace::Spans;
 use sd_notify::NotifyState;
@@ -30,9 +31,6 @@ pub struct Service {
 
 /// Maximum time until the manager reports to systemd that it serves, although a driver is still loading.
 const PROBED_MAX: Duration = Duration::from_secs(60);
-
-/// Signals the manager's shutdown, and how long running sessions may continue.
-pub(crate) type Stop = tokio::sync::watch::Sender<Option<Duration>>;
 
 /// Tries the system calls without which no session is possible.
 fn check_kernel() -> Result<()> {
@@ -249,7 +247,7 @@ async fn keep_books(node: Arc<Node>) {
     loop {
         tick.tick().await;
         count += 1;
-        read_leases(&node);
+        node.read_leases();
         let node = node.clone();
         let synced = count.is_multiple_of(30);
         if synced {
@@ -258,15 +256,6 @@ async fn keep_books(node: Arc<Node>) {
         let flushed = tokio::task::spawn_blocking(move || node.accounts.flush(synced)).await;
         if let Ok(Err(error)) = flushed {
             tracing::error!(%error, "cannot record usage");
-        }
-    }
-}
-
-/// Updates the accounts.
-pub(crate) fn read_leases(node: &Node) {
-    for device in &node.devices {
-        for metered in device.pool.leases() {
-            node.accounts.read(&metered);
         }
     }
 }

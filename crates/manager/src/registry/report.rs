@@ -5,7 +5,6 @@ use crate::gate_thread::{silence_max, TaskLimit};
 use crate::images::Metadata;
 use crate::node::{Device, Node, SessionRecord};
 use crate::options::ImageKind;
-use crate::service::read_leases;
 use baltra_api::registry as proto;
 use baltra_ring::lease::monotonic_ns;
 use baltra_ring::LeaseState;
@@ -127,7 +126,7 @@ pub(super) struct Meter {
 impl Meter {
     /// Load of every device since the last call.
     pub(super) fn loads(&mut self, node: &Node) -> Vec<proto::DeviceLoad> {
-        read_leases(node);
+        node.read_leases();
         let at_ns = monotonic_ns();
         let mut samples: BTreeMap<String, Sample> = BTreeMap::new();
         for (_, device, used, latency) in node.accounts.lines() {
