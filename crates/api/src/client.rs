@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn test_options_that_cannot_work_are_refused() {
+    async fn options_that_cannot_work_are_refused() {
         for url in ["", "nowhere", "ftp://x", "127.0.0.1:7480", "http://"] {
             let error = connect(&options(url)).unwrap_err();
             assert!(matches!(error, Error::Url(_)), "{url}: {error}");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn test_a_registry_that_is_away_is_unavailable() {
+    async fn a_registry_that_is_away_is_unavailable() {
         let address = {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             listener.local_addr().unwrap()
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn test_pauses_grow_to_their_bound() {
+    fn pauses_grow_to_their_bound() {
         let (first, last) = (Duration::from_millis(100), Duration::from_millis(450));
         let mut backoff = Backoff::new(first, last);
         for whole in [100, 200, 400, 450, 450] {

@@ -227,12 +227,12 @@ mod tests {
     }
 
     #[test]
-    fn test_an_image_is_read_as_written() {
+    fn an_image_is_read_as_written() {
         assert_eq!(Image::parse(&image().to_bytes()), Ok(image()));
     }
 
     #[test]
-    fn test_any_damage_is_detected() {
+    fn any_damage_is_detected() {
         let file = image().to_bytes();
         for at in 0..file.len() {
             let mut damaged = file.clone();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_refusal_names_its_reason() {
+    fn a_refusal_names_its_reason() {
         let file = image().to_bytes();
         assert_eq!(Image::parse(b"BLRG"), Err(Error::Foreign));
         let mut newer = file.clone();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn test_file_names_stay_in_their_directory() {
+    fn file_names_stay_in_their_directory() {
         for name in ["../x", "/etc/passwd", "", ".."] {
             let mut image = image();
             image.files[0].0 = name.into();

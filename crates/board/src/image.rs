@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_image_and_its_description_are_read() {
+    fn an_image_and_its_description_are_read() {
         let file = image(&[7; 1000], 1, ANY_REGION, true);
         let read = Image::parse(&file).unwrap();
         assert_eq!(read.bytes.len(), 1280);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn test_any_damage_is_seen() {
+    fn any_damage_is_seen() {
         let file = image(&[1, 2, 3, 4, 5, 6, 7, 8], 1, ANY_REGION, true);
         // Only the padding between body and description is not covered by a check.
         for at in (0..40).chain(256..324) {

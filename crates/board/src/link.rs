@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn test_each_thread_gets_its_own_reply_in_any_order() {
+    fn each_thread_gets_its_own_reply_in_any_order() {
         let (link, board) = pair();
         const THREADS: u32 = 20;
         const ROUNDS: u32 = 50;
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_call_that_is_not_needed_is_cancelled_once() {
+    fn a_call_that_is_not_needed_is_cancelled_once() {
         let (link, board) = pair();
         let is_cancelled = AtomicBool::new(false);
         let check = || is_cancelled.load(Ordering::Acquire);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn test_no_more_requests_wait_than_the_board_reads() {
+    fn no_more_requests_wait_than_the_board_reads() {
         let (link, board) = pair();
         let is_cancelled = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn test_all_threads_notice_a_lost_board() {
+    fn all_threads_notice_a_lost_board() {
         let (link, board) = pair();
         thread::scope(|scope| {
             let calls = (0..4)

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_fields_stand_where_the_other_side_has_them() {
+    fn fields_stand_where_the_other_side_has_them() {
         let request = Request {
             id: 7,
             offset: 8,

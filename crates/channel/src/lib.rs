@@ -152,7 +152,7 @@ mod tests {
     use std::io::{Read, Write};
 
     #[test]
-    fn test_messages_and_descriptors_arrive_together() {
+    fn messages_and_descriptors_arrive_together() {
         let (a, b) = Channel::pair().unwrap();
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         let message = ToExecutor::Session(SessionStart {
@@ -177,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn test_a_closed_end_is_no_error() {
+    fn a_closed_end_is_no_error() {
         let (a, b) = Channel::pair().unwrap();
         drop(a);
         assert!(b.receive::<ToExecutor>().unwrap().is_none());
     }
 
     #[test]
-    fn test_the_last_message_of_an_end_that_was_closed_with_unread_ones_arrives() {
+    fn the_last_message_of_an_end_that_was_closed_with_unread_ones_arrives() {
         let (a, b) = Channel::pair().unwrap();
         b.send(&ToExecutor::Exit, &[]).unwrap();
         a.send(&ToExecutor::Exit, &[]).unwrap();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn test_garbage_is_an_error() {
+    fn garbage_is_an_error() {
         let (a, b) = Channel::pair().unwrap();
         a.send(&[0xffu8; 32], &[]).unwrap();
         let error = b.receive::<ToExecutor>().unwrap_err();

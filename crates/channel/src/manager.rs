@@ -105,7 +105,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn test_a_wait_finds_messages_and_the_end_of_either_peer() {
+    fn a_wait_finds_messages_and_the_end_of_either_peer() {
         let (theirs, ours) = Channel::pair().unwrap();
         let mut manager = Manager::new(ours, None);
         let (client, socket) = UnixStream::pair().unwrap();

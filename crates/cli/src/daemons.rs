@@ -393,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_what_listens_everywhere_is_asked_on_loopback() {
+    fn what_listens_everywhere_is_asked_on_loopback() {
         let of = |text: &str, tls| url(text.parse().unwrap(), tls);
         assert_eq!(of("0.0.0.0:80", false), "http://127.0.0.1:80");
         assert_eq!(of("[::]:80", true), "https://[::1]:80");
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_announcement_counts_while_its_daemon_lives() {
+    fn an_announcement_counts_while_its_daemon_lives() {
         let dir = tempfile::tempdir().unwrap();
         let paths = PathOptions {
             runtime: dir.path().join("run"),

@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_refusals_are_said_in_the_gateways_words() {
+    fn refusals_are_said_in_the_gateways_words() {
         let said = |body: &str| refusal(StatusCode::NOT_FOUND, body.as_bytes()).to_string();
         assert_eq!(said("no such function\n"), "no such function (404)");
         assert_eq!(said("{\"error\": \"no\"}"), "no (404)");
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn test_texts_become_parts_of_a_path() {
+    fn texts_become_parts_of_a_path() {
         assert_eq!(escaped("a-b_c.d~1"), "a-b_c.d~1");
         assert_eq!(escaped("a b/ü"), "a%20b%2F%C3%BC");
     }

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_sizes_are_read_as_they_are_meant() {
+    fn sizes_are_read_as_they_are_meant() {
         for (text, n) in [
             ("0", 0),
             ("17", 17),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn test_columns_line_up() {
+    fn columns_line_up() {
         let mut table = Table::new(&["NAME", ">N"]);
         table.row(["long-name".into(), "1".into()]);
         table.row(["x".into(), "100".into()]);

@@ -118,7 +118,7 @@ fn pool() -> (Service, Daemon) {
 }
 
 #[test]
-fn test_names_of_the_daemons_are_offered() {
+fn names_of_the_daemons_are_offered() {
     let (registry, daemon) = pool();
     let runtime = daemon.runtime_dir();
     assert_eq!(names(&runtime, &["tenant", "rm", "r"]), ["red", "rose"]);
@@ -146,7 +146,7 @@ fn test_names_of_the_daemons_are_offered() {
 }
 
 #[test]
-fn test_failures_are_silent() {
+fn failures_are_silent() {
     let home = tempfile::tempdir().unwrap();
     for words in [
         &["tenant", "rm", ""][..],
@@ -175,7 +175,7 @@ fn test_failures_are_silent() {
 
 /// A daemon that accepts and never answers does not hold the shell.
 #[test]
-fn test_a_daemon_that_does_not_answer_is_not_waited_for() {
+fn a_daemon_that_does_not_answer_is_not_waited_for() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let home = tempfile::tempdir().unwrap();

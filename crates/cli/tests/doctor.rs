@@ -35,7 +35,7 @@ fn files(archive: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn test_a_bundle_has_state_and_logs_without_secrets() {
+fn a_bundle_has_state_and_logs_without_secrets() {
     let hash = "5".repeat(64);
     let options = Options {
         set: vec!["node.registry_token=spoken-by-the-node".into()],
@@ -70,7 +70,7 @@ fn test_a_bundle_has_state_and_logs_without_secrets() {
 }
 
 #[test]
-fn test_without_a_daemon_a_bundle_has_the_errors() {
+fn without_a_daemon_a_bundle_has_the_errors() {
     let home = tempfile::tempdir().unwrap();
     let archive = home.path().join("report.tar.gz");
     let output = doctor(home.path(), &["--bundle", archive.to_str().unwrap()]);
@@ -93,7 +93,7 @@ fn old_kernel(home: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn test_an_unsupported_kernel_is_named_with_the_remedy() {
+fn an_unsupported_kernel_is_named_with_the_remedy() {
     let home = tempfile::tempdir().unwrap();
     let old = old_kernel(home.path());
     let run = |arguments: &[&str]| {

@@ -92,7 +92,7 @@ fn expect(daemon: &Daemon, expected: &[(&str, &str)]) {
 }
 
 #[test]
-fn test_without_configuration_every_device_of_every_driver_is_served_once() {
+fn without_configuration_every_device_of_every_driver_is_served_once() {
     let host = Host::new();
     let daemon = host.start("").unwrap();
     expect(
@@ -107,7 +107,7 @@ fn test_without_configuration_every_device_of_every_driver_is_served_once() {
 }
 
 #[test]
-fn test_a_number_selects_by_place_and_not_by_name() {
+fn a_number_selects_by_place_and_not_by_name() {
     let host = Host::new();
     let gpus = host.gpus();
     let entry = |name: &str, driver: &str, select: &str| {
@@ -130,7 +130,7 @@ fn test_a_number_selects_by_place_and_not_by_name() {
 }
 
 #[test]
-fn test_two_entries_that_are_one_device_are_refused() {
+fn two_entries_that_are_one_device_are_refused() {
     let host = Host::new();
     for (one, other) in [
         ("1", "1"),
@@ -154,7 +154,7 @@ fn test_two_entries_that_are_one_device_are_refused() {
 }
 
 #[test]
-fn test_the_doctor_says_what_is_served_and_why_not() {
+fn the_doctor_says_what_is_served_and_why_not() {
     let host = Host::new();
     let vendors = host.vendors().display().to_string();
     let doctor = |runtime: &Path| {
@@ -216,7 +216,7 @@ fn test_the_doctor_says_what_is_served_and_why_not() {
 }
 
 #[test]
-fn test_up_on_a_host_without_a_device_names_the_reason() {
+fn up_on_a_host_without_a_device_names_the_reason() {
     let host = Host::new();
     for name in ["b-gpus", "c-again", "e-pocl"] {
         std::fs::remove_file(host.vendors().join(format!("{name}.icd"))).unwrap();

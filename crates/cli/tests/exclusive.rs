@@ -41,7 +41,7 @@ fn daemon() -> Daemon {
 }
 
 #[test]
-fn test_an_exclusive_device_changes_its_image_when_nobody_uses_it() {
+fn an_exclusive_device_changes_its_image_when_nobody_uses_it() {
     let daemon = daemon();
     let maker = Tenant::new(&daemon, "red", "maker");
     let (one, other) = (maker.binary(&source("one")), maker.binary(&source("other")));
@@ -105,7 +105,7 @@ fn test_an_exclusive_device_changes_its_image_when_nobody_uses_it() {
 }
 
 #[test]
-fn test_a_refused_build_says_why_and_its_kernels_do_not_run() {
+fn a_refused_build_says_why_and_its_kernels_do_not_run() {
     let daemon = daemon();
     let red = Tenant::new(&daemon, "red", "fpga0");
     let (_, built) = red.source_program(&source("one"));
@@ -133,7 +133,7 @@ fn test_a_refused_build_says_why_and_its_kernels_do_not_run() {
 }
 
 #[test]
-fn test_without_a_manager_the_image_that_is_there_is_the_only_one() {
+fn without_a_manager_the_image_that_is_there_is_the_only_one() {
     let mut daemon = daemon();
     let maker = Tenant::new(&daemon, "red", "maker");
     let (one, other) = (maker.binary(&source("one")), maker.binary(&source("other")));

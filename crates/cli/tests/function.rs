@@ -66,7 +66,7 @@ fn build(dir: &Path) {
 }
 
 #[test]
-fn test_a_function_is_begun_deployed_called_and_removed() {
+fn a_function_is_begun_deployed_called_and_removed() {
     let gateway = gateway();
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("shout");

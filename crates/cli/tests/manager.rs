@@ -28,7 +28,7 @@ fn refused(daemon: &Daemon, bytes: &[u8]) -> Result<Refusal> {
 }
 
 #[test]
-fn test_bad_hellos_are_answered_and_disturb_nobody() {
+fn bad_hellos_are_answered_and_disturb_nobody() {
     let daemon = daemon();
     let open = daemon.connect().unwrap();
     let (welcome, segment) = handshake::hello(&open, &hello("device0")).unwrap();
@@ -73,7 +73,7 @@ fn test_bad_hellos_are_answered_and_disturb_nobody() {
 }
 
 #[test]
-fn test_a_truncated_or_silent_hello_ends_with_its_time() {
+fn a_truncated_or_silent_hello_ends_with_its_time() {
     let daemon = Daemon::start_with(
         BALTRA,
         &Options {
@@ -101,7 +101,7 @@ fn test_a_truncated_or_silent_hello_ends_with_its_time() {
 }
 
 #[test]
-fn test_many_connections_and_sessions_leave_nothing_behind() {
+fn many_connections_and_sessions_leave_nothing_behind() {
     let daemon = daemon();
     let session = || {
         let stream = daemon.connect().unwrap();
@@ -132,7 +132,7 @@ fn test_many_connections_and_sessions_leave_nothing_behind() {
 }
 
 #[test]
-fn test_a_second_manager_on_the_same_directory_is_refused() {
+fn a_second_manager_on_the_same_directory_is_refused() {
     let daemon = daemon();
     let run = daemon.runtime_dir();
     let output = std::process::Command::new(BALTRA)
@@ -150,7 +150,7 @@ fn test_a_second_manager_on_the_same_directory_is_refused() {
 }
 
 #[test]
-fn test_down_ends_sessions_and_leaves_nothing() {
+fn down_ends_sessions_and_leaves_nothing() {
     let mut daemon = daemon();
     let mut stream = daemon.connect().unwrap();
     let (welcome, _) = handshake::hello(&stream, &hello("device0")).unwrap();
@@ -174,7 +174,7 @@ fn test_down_ends_sessions_and_leaves_nothing() {
 }
 
 #[test]
-fn test_a_killed_executor_is_noticed_and_replaced() {
+fn a_killed_executor_is_noticed_and_replaced() {
     let daemon = daemon();
     let mut stream = daemon.connect().unwrap();
     let (welcome, _) = handshake::hello(&stream, &hello("device0")).unwrap();
@@ -196,7 +196,7 @@ fn test_a_killed_executor_is_noticed_and_replaced() {
 }
 
 #[test]
-fn test_tenants_tokens_and_usage_survive_a_restart() {
+fn tenants_tokens_and_usage_survive_a_restart() {
     let daemon = daemon();
     daemon
         .text(&["tenant", "add", "red", "--weight", "3", "--sessions", "1"])
@@ -225,7 +225,7 @@ fn test_tenants_tokens_and_usage_survive_a_restart() {
 }
 
 #[test]
-fn test_an_image_that_the_driver_refuses_is_not_loaded() {
+fn an_image_that_the_driver_refuses_is_not_loaded() {
     let config = "[[device]]\nname = 'fpga0'\nimage = 'exclusive'\n";
     let options = Options {
         config: config.into(),
@@ -253,7 +253,7 @@ fn test_an_image_that_the_driver_refuses_is_not_loaded() {
 }
 
 #[test]
-fn test_a_driver_that_cannot_be_loaded_is_said() {
+fn a_driver_that_cannot_be_loaded_is_said() {
     let options = Options {
         set: vec!["device.driver=libnothing-of-the-kind.so".into()],
         ..Options::default()
@@ -267,7 +267,7 @@ fn test_a_driver_that_cannot_be_loaded_is_said() {
 }
 
 #[test]
-fn test_sessions_outlive_their_manager_and_are_adopted() {
+fn sessions_outlive_their_manager_and_are_adopted() {
     let mut daemon = daemon();
     let stream = daemon.connect().unwrap();
     let mut own = hello("device0");
@@ -301,7 +301,7 @@ fn test_sessions_outlive_their_manager_and_are_adopted() {
 }
 
 #[test]
-fn test_daemons_report_to_systemd_when_they_can_be_used() {
+fn daemons_report_to_systemd_when_they_can_be_used() {
     for (name, more) in [
         ("manager", &["--set", "metrics.address="][..]),
         ("registry", &["--set", "registry.address=127.0.0.1:0"]),

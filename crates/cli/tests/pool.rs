@@ -39,7 +39,7 @@ fn lines(file: &Path) -> Vec<String> {
 }
 
 #[test]
-fn test_nodes_appear_by_themselves_and_a_program_gets_a_device_by_query() {
+fn nodes_appear_by_themselves_and_a_program_gets_a_device_by_query() {
     let registry = registry();
     let east = node("east", &registry, "[[device]]\nlabels = { zone = 'a' }\n");
     let west = node("west", &registry, "[[device]]\nlabels = { zone = 'b' }\n");
@@ -125,7 +125,7 @@ fn test_nodes_appear_by_themselves_and_a_program_gets_a_device_by_query() {
 }
 
 #[test]
-fn test_a_registry_that_is_killed_and_comes_back_disturbs_nobody() {
+fn a_registry_that_is_killed_and_comes_back_disturbs_nobody() {
     let mut registry = registry();
     let east = node("east", &registry, "");
     let out = registry.state_dir().join("out");
@@ -160,7 +160,7 @@ fn test_a_registry_that_is_killed_and_comes_back_disturbs_nobody() {
 }
 
 #[test]
-fn test_a_node_that_falls_silent_leaves_the_pool_and_may_come_back() {
+fn a_node_that_falls_silent_leaves_the_pool_and_may_come_back() {
     let registry = registry();
     let mut east = node("east", &registry, "");
     let _west = node("west", &registry, "");
@@ -185,7 +185,7 @@ fn test_a_node_that_falls_silent_leaves_the_pool_and_may_come_back() {
 }
 
 #[test]
-fn test_the_pool_shows_versions_uptimes_and_executors_that_died() {
+fn the_pool_shows_versions_uptimes_and_executors_that_died() {
     let registry = registry();
     let east = node("east", &registry, "");
     let reported = || device(&registry, "east/").unwrap();
@@ -203,7 +203,7 @@ fn test_the_pool_shows_versions_uptimes_and_executors_that_died() {
 }
 
 #[test]
-fn test_a_node_s_name_is_its_own() {
+fn a_node_s_name_is_its_own() {
     let registry = registry();
     let _east = node("east", &registry, "");
     let options = node_options("east", registry.url(), "");
@@ -216,7 +216,7 @@ fn test_a_node_s_name_is_its_own() {
 }
 
 #[test]
-fn test_a_cordoned_device_takes_nobody_new_and_a_drained_one_is_left() {
+fn a_cordoned_device_takes_nobody_new_and_a_drained_one_is_left() {
     let registry = registry();
     let east = node("east", &registry, "");
     let west = node("west", &registry, "");
@@ -301,7 +301,7 @@ fn test_a_cordoned_device_takes_nobody_new_and_a_drained_one_is_left() {
 }
 
 #[test]
-fn test_a_device_that_is_drained_live_is_cordoned_and_takes_no_session_back() {
+fn a_device_that_is_drained_live_is_cordoned_and_takes_no_session_back() {
     let registry = registry();
     let devices = "[[device]]\nname = 'a'\nselect = '0'\n[[device]]\nname = 'b'\nselect = '1'\n";
     let east = node("east", &registry, devices);
@@ -335,7 +335,7 @@ fn test_a_device_that_is_drained_live_is_cordoned_and_takes_no_session_back() {
 }
 
 #[test]
-fn test_pools_are_made_listed_and_removed() {
+fn pools_are_made_listed_and_removed() {
     let registry = registry();
     let _east = node("east", &registry, "");
     let made = registry
@@ -348,7 +348,7 @@ fn test_pools_are_made_listed_and_removed() {
 }
 
 #[test]
-fn test_a_registry_with_a_token_lets_in_who_has_it() {
+fn a_registry_with_a_token_lets_in_who_has_it() {
     let mut options = registry_options();
     options.set.push("registry.token=sesame".into());
     let registry = baltra_testkit::Service::start(BALTRA, "registry", &options).unwrap();

@@ -118,7 +118,7 @@ fn waits_for_instance(daemon: &Daemon, instance: &str) {
 }
 
 #[test]
-fn test_an_instance_loads_its_image_on_its_own_device_only() {
+fn an_instance_loads_its_image_on_its_own_device_only() {
     let registry = registry();
     let daemon = node("east", &registry, CONFIG);
     tenants(&daemon);
@@ -187,7 +187,7 @@ fn test_an_instance_loads_its_image_on_its_own_device_only() {
 }
 
 #[test]
-fn test_an_image_runs_where_its_target_is() {
+fn an_image_runs_where_its_target_is() {
     let registry = registry();
     let daemon = node("east", &registry, CONFIG);
     tenants(&daemon);
@@ -239,7 +239,7 @@ fn test_an_image_runs_where_its_target_is() {
 }
 
 #[test]
-fn test_an_idle_session_makes_way_and_its_instance_has_another_device() {
+fn an_idle_session_makes_way_and_its_instance_has_another_device() {
     let registry = registry();
     let daemon = node("east", &registry, CONFIG);
     tenants(&daemon);
@@ -284,7 +284,7 @@ fn test_an_idle_session_makes_way_and_its_instance_has_another_device() {
 }
 
 #[test]
-fn test_a_busy_program_stays_where_it_is() {
+fn a_busy_program_stays_where_it_is() {
     let registry = registry();
     // A port that was free a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -341,7 +341,7 @@ fn test_a_busy_program_stays_where_it_is() {
 }
 
 #[test]
-fn test_a_session_of_no_instance_is_nobodys_to_end() {
+fn a_session_of_no_instance_is_nobodys_to_end() {
     let registry = registry();
     let daemon = node("east", &registry, CONFIG);
     tenants(&daemon);
@@ -367,7 +367,7 @@ fn test_a_session_of_no_instance_is_nobodys_to_end() {
 }
 
 #[test]
-fn test_another_tenant_s_instance_is_of_no_use() {
+fn another_tenant_s_instance_is_of_no_use() {
     let mut registry = registry();
     let daemon = node("east", &registry, CONFIG);
     tenants(&daemon);
@@ -396,7 +396,7 @@ fn test_another_tenant_s_instance_is_of_no_use() {
 }
 
 #[test]
-fn test_without_its_registry_a_node_decides_by_its_last_orders() {
+fn without_its_registry_a_node_decides_by_its_last_orders() {
     let mut registry = registry();
     let daemon = node("east", &registry, CONFIG);
     tenants(&daemon);

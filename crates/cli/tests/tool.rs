@@ -22,7 +22,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn test_without_a_daemon_every_command_says_how_to_start_one() {
+fn without_a_daemon_every_command_says_how_to_start_one() {
     for arguments in [
         &["status"][..],
         &["devices"],
@@ -45,7 +45,7 @@ fn test_without_a_daemon_every_command_says_how_to_start_one() {
 }
 
 #[test]
-fn test_a_relative_runtime_directory_starts_where_it_is_given() {
+fn a_relative_runtime_directory_starts_where_it_is_given() {
     let daemon = Daemon::start(BALTRA).unwrap();
     let runtime = daemon.runtime_dir();
     let run = |set: &mut dyn FnMut(&mut Command)| {
@@ -69,14 +69,14 @@ fn test_a_relative_runtime_directory_starts_where_it_is_given() {
 }
 
 #[test]
-fn test_usage_errors_and_failures_have_different_codes() {
+fn usage_errors_and_failures_have_different_codes() {
     assert_eq!(baltra(&["frobnicate"]).status.code(), Some(2));
     assert_eq!(baltra(&["run"]).status.code(), Some(2));
     assert_eq!(baltra(&["tenant", "add"]).status.code(), Some(2));
 }
 
 #[test]
-fn test_every_subcommand_has_help_with_an_example() {
+fn every_subcommand_has_help_with_an_example() {
     for command in [
         &["up"][..],
         &["down"],
@@ -134,7 +134,7 @@ functions: [{name: f, service_ms: {constant: 1}, load: {arrivals: constant, rate
 ";
 
 #[test]
-fn test_output_that_nobody_reads_ends_the_tool_in_silence() {
+fn output_that_nobody_reads_ends_the_tool_in_silence() {
     let dir = tempfile::tempdir().unwrap();
     let scenario = dir.path().join("scenario.yaml");
     std::fs::write(&scenario, ONE_BOARD).unwrap();
@@ -172,7 +172,7 @@ fn test_output_that_nobody_reads_ends_the_tool_in_silence() {
 }
 
 #[test]
-fn test_the_configuration_is_dumped_and_checked_before_anything_starts() {
+fn the_configuration_is_dumped_and_checked_before_anything_starts() {
     let output = baltra(&["up", "--dump-config", "--set", "executors.prestart=7"]);
     let dump = text(&output.stdout);
     assert!(dump.contains("prestart = 7"), "{dump}");
@@ -184,7 +184,7 @@ fn test_the_configuration_is_dumped_and_checked_before_anything_starts() {
 }
 
 #[test]
-fn test_doctor_says_what_is_there_for_people_and_machines() {
+fn doctor_says_what_is_there_for_people_and_machines() {
     let output = baltra(&["doctor", "--json"]);
     let message = text(&output.stdout);
     for what in [
@@ -200,7 +200,7 @@ fn test_doctor_says_what_is_there_for_people_and_machines() {
 }
 
 #[test]
-fn test_up_and_down_print_what_they_did() {
+fn up_and_down_print_what_they_did() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run");
     let baltra = |arguments: &[&str]| {
@@ -237,7 +237,7 @@ fn test_up_and_down_print_what_they_did() {
 }
 
 #[test]
-fn test_a_remote_client_needs_a_token() {
+fn a_remote_client_needs_a_token() {
     // A port that was free a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -266,7 +266,7 @@ fn test_a_remote_client_needs_a_token() {
 }
 
 #[test]
-fn test_metrics_have_the_names_that_a_dashboard_expects() {
+fn metrics_have_the_names_that_a_dashboard_expects() {
     use std::io::{Read, Write};
     // A port that was free a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -109,7 +109,7 @@ fn pids(status: &Value) -> Vec<u64> {
 }
 
 #[test]
-fn test_up_starts_everything_and_down_leaves_nothing() {
+fn up_starts_everything_and_down_leaves_nothing() {
     let home = Home::new();
     let up = home.up(&[]);
     let message = text(&up.stdout);
@@ -168,7 +168,7 @@ fn test_up_starts_everything_and_down_leaves_nothing() {
 }
 
 #[test]
-fn test_a_daemon_that_does_not_come_up_leaves_none() {
+fn a_daemon_that_does_not_come_up_leaves_none() {
     let home = Home::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -188,7 +188,7 @@ fn test_a_daemon_that_does_not_come_up_leaves_none() {
 }
 
 #[test]
-fn test_every_section_is_checked_before_anything_starts() {
+fn every_section_is_checked_before_anything_starts() {
     let home = Home::new();
     for (set, part) in [
         ("gateway.adress=x", "adress"),
@@ -206,7 +206,7 @@ fn test_every_section_is_checked_before_anything_starts() {
 }
 
 #[test]
-fn test_who_belongs_to_the_registry_shows_its_token() {
+fn who_belongs_to_the_registry_shows_its_token() {
     for tokens in [
         "registry.token=sesame",
         "registry.tokens={ operator = 'o', node = 'n', application = 'a' }",
@@ -227,7 +227,7 @@ fn test_who_belongs_to_the_registry_shows_its_token() {
 }
 
 #[test]
-fn test_what_is_switched_off_is_not_started() {
+fn what_is_switched_off_is_not_started() {
     let home = Home::new();
     let up = home.up(&[
         "--set",
@@ -252,7 +252,7 @@ fn test_what_is_switched_off_is_not_started() {
 }
 
 #[test]
-fn test_a_dump_of_all_sections_loads_again() {
+fn a_dump_of_all_sections_loads_again() {
     let home = Home::new();
     let dump = text(
         &home
@@ -269,7 +269,7 @@ fn test_a_dump_of_all_sections_loads_again() {
 }
 
 #[test]
-fn test_in_the_foreground_all_end_with_the_first_to_end() {
+fn in_the_foreground_all_end_with_the_first_to_end() {
     let home = Home::new();
     let mut command = Command::new(BALTRA);
     command.arg("--runtime-dir").arg(home.runtime());
@@ -325,7 +325,7 @@ limits: {{ timeout_ms: 60000 }}
 }
 
 #[test]
-fn test_functions_take_turns_on_devices_that_hold_one_image() {
+fn functions_take_turns_on_devices_that_hold_one_image() {
     let mut home = Home::new();
     home.pocl_devices = "pthread pthread";
     let config = home.dir.path().join("config.toml");

@@ -168,7 +168,7 @@ fn call(client: &mut Client, function: baltra_vguest::Function, arguments: &str)
 }
 
 #[test]
-fn test_the_four_phases() {
+fn the_four_phases() {
     let daemon = Daemon::start(&[]);
     let device = daemon.attach("web", &["--functions", "fibonacci,uppercase"]);
     let mut client = Client::open(&device).unwrap();
@@ -212,7 +212,7 @@ fn test_the_four_phases() {
 }
 
 #[test]
-fn test_bodies_larger_than_anything_between() {
+fn bodies_larger_than_anything_between() {
     let daemon = Daemon::start(&[]);
     let device = daemon.attach("web", &["--functions", "uppercase", "--parts", "4"]);
     let mut client = Client::open(&device).unwrap();
@@ -241,7 +241,7 @@ fn test_bodies_larger_than_anything_between() {
 }
 
 #[test]
-fn test_applications_have_parts_of_their_own() {
+fn applications_have_parts_of_their_own() {
     let daemon = Daemon::start(&[]);
     let device = daemon.attach("web", &["--functions", "fibonacci", "--parts", "2"]);
     let mut one = Client::open(&device).unwrap();
@@ -260,7 +260,7 @@ fn test_applications_have_parts_of_their_own() {
 }
 
 #[test]
-fn test_no_more_than_the_quotas() {
+fn no_more_than_the_quotas() {
     let daemon = Daemon::start(&[]);
     let functions = "repeated-fibonacci,fibonacci,uppercase";
     let quotas = [
@@ -318,7 +318,7 @@ fn test_no_more_than_the_quotas() {
 }
 
 #[test]
-fn test_a_daemon_that_comes_back_finds_its_vms() {
+fn a_daemon_that_comes_back_finds_its_vms() {
     let mut daemon = Daemon::start(&[]);
     let device = daemon.attach("web", &["--functions", "fibonacci"]);
     let mut client = Client::open(&device).unwrap();
@@ -348,7 +348,7 @@ fn test_a_daemon_that_comes_back_finds_its_vms() {
 }
 
 #[test]
-fn test_what_is_given_back_is_forgotten() {
+fn what_is_given_back_is_forgotten() {
     let daemon = Daemon::start(&[]);
     let device = daemon.attach("web", &["--functions", "fibonacci"]);
     let client = Client::open(&device).unwrap();
@@ -393,7 +393,7 @@ fn raw_region(parts: u32) -> Region {
 }
 
 #[test]
-fn test_a_protocol_violation_ends_only_its_application() {
+fn a_protocol_violation_ends_only_its_application() {
     let mut daemon = Daemon::start(&[]);
     let device = daemon.attach("web", &["--functions", "fibonacci", "--parts", "3"]);
     let mut hostile = Client::open(&device).unwrap();
@@ -454,7 +454,7 @@ const WAYS_OUT: &str = r#"
 "#;
 
 #[test]
-fn test_a_library_has_no_way_out() {
+fn a_library_has_no_way_out() {
     let mut daemon = Daemon::start(&[]);
     daemon.kill();
     let own = tempfile::tempdir().unwrap();
@@ -490,7 +490,7 @@ implementations: [{native: {library: ways.so, symbol: ways_out}}]
 }
 
 #[test]
-fn test_functions_on_a_device() {
+fn functions_on_a_device() {
     let manager = Manager::start(BALTRA).unwrap();
     let endpoint = format!("unix:{}", manager.socket().display());
     let functions = functions_with_a_long_time_limit(&["sobel", "matmul", "factorial"]);

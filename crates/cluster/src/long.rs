@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_finds_numbers_that_are_long() {
+    fn finds_numbers_that_are_long() {
         let found = |text: &str| first_number(text);
         let text = "# 1 \"a.c\"\nx = 5 + 0xFFul + 7LL;\ny = 1L << 40;";
         assert_eq!(found(text), Some((1, "0xFFul".to_owned())));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn test_finds_longs_and_leaves_long_longs() {
+    fn finds_longs_and_leaves_long_longs() {
         let found = |text: &str| first(text, Path::new("/h/humboldt")).map(|f| (f.1, f.2));
         assert_eq!(found("# 3 \"a.c\"\nint a;\nlong b;"), Some((4, "long")));
         assert_eq!(

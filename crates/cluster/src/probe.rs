@@ -399,7 +399,7 @@ mod tests {
     const TAKEN: u64 = VALID | READY;
 
     #[test]
-    fn test_packets_are_listed_with_their_waits() {
+    fn packets_are_listed_with_their_waits() {
         let notes = [
             (10, VALID, EAGER, 0),
             (13, TAKEN, EAGER, 0),
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_was_not_noted_makes_no_packets() {
+    fn what_was_not_noted_makes_no_packets() {
         // The middle of a packet, a whole packet, a packet without its end, and a packet after the
         // gap.
         let notes = [
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_waveform_is_read_again_as_it_was_noted() {
+    fn a_waveform_is_read_again_as_it_was_noted() {
         let notes = [
             (2, TAKEN | 1 << 6, EAGER, 0),
             (3, TAKEN << IN, 0, CLEAR),
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn test_files_that_no_board_wrote_are_refused() {
+    fn files_that_no_board_wrote_are_refused() {
         let whole = file(2, 1, &[(1, 0, 0, 0)]);
         let bytes = fs::read(whole.path()).unwrap();
         let with = |at: usize, value: u64| {

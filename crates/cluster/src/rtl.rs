@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn test_comments_and_parts_of_words_are_no_names() {
+    fn comments_and_parts_of_words_are_no_names() {
         let source = source("a / b // clk\n/* rst */ in_tdata, // x");
         assert!(source.has("a") && source.has("b") && source.has("in_tdata"));
         assert!(!source.has("clk") && !source.has("rst") && !source.has("tdata"));
@@ -279,14 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn test_parameters_and_ports_are_distinguished() {
+    fn parameters_and_ports_are_distinguished() {
         let source = source("module k #(parameter int A = 1, parameter B = A) (input [7:0] C);");
         assert!(source.is_parameter("A") && source.is_parameter("B"));
         assert!(!source.is_parameter("C"));
     }
 
     #[test]
-    fn test_signals_of_both_spellings_are_found() {
+    fn signals_of_both_spellings_are_found() {
         let source = source("input s_TVALID, input t_tvalid");
         assert_eq!(source.signal("s", "tvalid").as_deref(), Some("s_TVALID"));
         assert_eq!(source.signal("t", "tvalid").as_deref(), Some("t_tvalid"));

@@ -64,7 +64,7 @@ const PAPER_MAP: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
 "#;
 
 #[test]
-fn test_the_papers_files() {
+fn the_papers_files() {
     let cluster = parse(PAPER_LOGICAL, PAPER_MAP).unwrap();
     assert_eq!(cluster.size(), 17);
     let core = &cluster.logical.kernels[0];
@@ -93,7 +93,7 @@ fn test_the_papers_files() {
 }
 
 #[test]
-fn test_memory_off_the_chip_is_behind_an_m_axi() {
+fn memory_off_the_chip_is_behind_an_m_axi() {
     let map = "node: {type: hw, kernel: 0}";
     let with = |port: &str| {
         let cluster = parse(&format!("kernel: {{name: k, num: 0, m_axi: {port}}}"), map);
@@ -116,7 +116,7 @@ fn test_memory_off_the_chip_is_behind_an_m_axi() {
 }
 
 #[test]
-fn test_the_dialect_of_2019_and_its_json() {
+fn the_dialect_of_2019_and_its_json() {
     let xml = parse(
         "<cluster><packet><data> 64 </data></packet><kernel> fifo <vendor> x </vendor><num> 0 </num><rep> 6 </rep>
          <s_axis><scope> global </scope><name> RXD </name></s_axis><s_axi><scope> local </scope><name> S </name></s_axi></kernel>
@@ -144,7 +144,7 @@ fn test_the_dialect_of_2019_and_its_json() {
 }
 
 #[test]
-fn test_the_dialect_of_2025() {
+fn the_dialect_of_2025() {
     let cluster = parse(
         "<cluster><clusterNumber> 1 </clusterNumber><userIpPath>/ip</userIpPath>
          <kernel> core <type> open </type><num> 2 </num><control> False </control><control_type> both </control_type>
@@ -165,7 +165,7 @@ fn test_the_dialect_of_2025() {
 }
 
 #[test]
-fn test_yaml() {
+fn yaml() {
     let cluster = parse(
         "kernel:\n  - name: coordinator\n    num: 0\n    source: fork.c\n    args: 10 20\n  - {name: worker, num: 1, rep: 3, source: [fork.c, more.c]}\n",
         "node:\n  - type: sw\n    comm: shm\n    kernel: 0-3\n",
@@ -180,7 +180,7 @@ fn test_yaml() {
 }
 
 #[test]
-fn test_the_canonical_form_is_stable_and_says_the_same() {
+fn the_canonical_form_is_stable_and_says_the_same() {
     for text in [PAPER_LOGICAL, PAPER_MAP] {
         let once = formatted_text(Path::new("f"), text).unwrap();
         assert_eq!(formatted_text(Path::new("f"), &once).unwrap(), once);
@@ -241,7 +241,7 @@ const LOGICAL: &str =
 const MAP: &str = "<cluster><node><type> sw </type><kernel> 0 </kernel></node></cluster>";
 
 #[test]
-fn test_each_wrong_file_is_refused_with_its_line() {
+fn each_wrong_file_is_refused_with_its_line() {
     let mut silent = Vec::new();
     for (name, logical, map, expected) in WRONG {
         let problems = parse(logical, map).expect_err(name).to_string();
@@ -253,7 +253,7 @@ fn test_each_wrong_file_is_refused_with_its_line() {
 }
 
 #[test]
-fn test_deep_and_large_files_are_refused_soon() {
+fn deep_and_large_files_are_refused_soon() {
     let deep = "<a>".repeat(1_000_000);
     assert!(parse(&deep, MAP)
         .unwrap_err()
@@ -332,7 +332,7 @@ proptest! {
 
     /// Any contents of the files give a result, and every problem names a file.
     #[test]
-    fn test_files_of_chance(words in prop::collection::vec(word(), 0..60), other in prop::collection::vec(word(), 0..60)) {
+    fn files_of_chance(words in prop::collection::vec(word(), 0..60), other in prop::collection::vec(word(), 0..60)) {
         let (logical, map) = (words.concat(), other.concat());
         if let Err(problems) = parse(&logical, &map) {
             prop_assert!(!problems.0.is_empty());
@@ -345,7 +345,7 @@ proptest! {
 
     /// Well-formed files with some bytes changed.
     #[test]
-    fn test_damaged_files(at in prop::collection::vec((0..1200_usize, any::<u8>()), 1..8), which in any::<bool>()) {
+    fn damaged_files(at in prop::collection::vec((0..1200_usize, any::<u8>()), 1..8), which in any::<bool>()) {
         let mut bytes = if which { PAPER_LOGICAL } else { PAPER_MAP }.as_bytes().to_vec();
         for (place, byte) in at {
             let place = place % bytes.len();
@@ -358,7 +358,7 @@ proptest! {
     /// Generated clusters are unchanged after they have been written in the canonical form and read
     /// again.
     #[test]
-    fn test_written_and_read_again(reps in prop::collection::vec(1..5_u32, 1..8), nodes in 1..5_usize) {
+    fn written_and_read_again(reps in prop::collection::vec(1..5_u32, 1..8), nodes in 1..5_usize) {
         let mut logical = String::from("<cluster>");
         let mut next = 0;
         for (i, rep) in reps.iter().enumerate() {

@@ -143,7 +143,7 @@ int main(int argc, char **argv)
 "#;
 
 #[test]
-fn test_messages_that_are_not_waited_for_are_the_same_on_boards() {
+fn messages_that_are_not_waited_for_are_the_same_on_boards() {
     let logical = "kernel: {name: p, num: 0, rep: 3}";
     let bench = Bench::new(&[("logical.yaml", logical), ("p.c", AT_ONCE)]);
     let printed = |map: &str| {
@@ -165,7 +165,7 @@ fn test_messages_that_are_not_waited_for_are_the_same_on_boards() {
 }
 
 #[test]
-fn test_one_source_gives_the_same_answers_in_software_on_boards_and_half_and_half() {
+fn one_source_gives_the_same_answers_in_software_on_boards_and_half_and_half() {
     let bench = bench();
     let maps = [
         SOFTWARE.to_owned(),
@@ -219,7 +219,7 @@ fn test_one_source_gives_the_same_answers_in_software_on_boards_and_half_and_hal
 
 /// The example of the tree, with the map file that places half of it on a board.
 #[test]
-fn test_the_papers_example_runs_half_on_a_board() {
+fn the_papers_example_runs_half_on_a_board() {
     let fork = common::tree().join("apps/messages/fork");
     let bench = bench();
     let cluster = Cluster::read(&fork.join("logical-4.xml"), &fork.join("map-boards.xml"));
@@ -234,7 +234,7 @@ fn test_the_papers_example_runs_half_on_a_board() {
 }
 
 #[test]
-fn test_a_kernel_in_rtl_answers_a_process() {
+fn a_kernel_in_rtl_answers_a_process() {
     let program = r#"
 #include <humboldt.h>
 #include <stdio.h>
@@ -278,7 +278,7 @@ fn faulty(fault: &str) -> Vec<String> {
 }
 
 #[test]
-fn test_lost_and_reordered_frames_are_reported() {
+fn lost_and_reordered_frames_are_reported() {
     for fault in ["lose 4", "lose 6", "swap 5"] {
         let lines = faulty(fault);
         assert!(
@@ -289,7 +289,7 @@ fn test_lost_and_reordered_frames_are_reported() {
 }
 
 #[test]
-fn test_lost_datagrams_are_reported() {
+fn lost_datagrams_are_reported() {
     // A kernel on a board detects the loss by the next packet, a process by a query.
     for (first, fault) in [("sw", "lose 4"), ("hw", "lose 2")] {
         let hurt = udp("hw", 2, "2-3").replace('}', &format!(", fault: {fault}}}"));
@@ -304,7 +304,7 @@ fn test_lost_datagrams_are_reported() {
 }
 
 #[test]
-fn test_a_frame_that_comes_twice_does_no_harm() {
+fn a_frame_that_comes_twice_does_no_harm() {
     let twice = board(2, "2-3").replace('}', ", fault: repeat 5}");
     let map = format!("node: [{}, {twice}]", host("0-1"));
     let (outcome, lines) = bench().run(&map, &Options::default()).unwrap();
@@ -313,7 +313,7 @@ fn test_a_frame_that_comes_twice_does_no_harm() {
 
 /// Faults of frames in transit to both boards.
 #[test]
-fn test_over_tcp_what_is_lost_repeated_or_reordered_is_mended() {
+fn over_tcp_what_is_lost_repeated_or_reordered_is_mended() {
     for fault in ["lose 6", "repeat 6", "swap 6", "loss 5"] {
         let hurt =
             |ip, kernels| tcp("hw", ip, kernels).replace('}', &format!(", fault: {fault}}}"));
@@ -326,7 +326,7 @@ fn test_over_tcp_what_is_lost_repeated_or_reordered_is_mended() {
 }
 
 #[test]
-fn test_a_board_that_vanishes_stops_all_over_tcp() {
+fn a_board_that_vanishes_stops_all_over_tcp() {
     let gone = tcp("hw", 2, "2-3").replace('}', ", fault: vanish 9}");
     let map = format!("node: [{}, {gone}]", tcp("sw", 1, "0-1"));
     let (outcome, lines) = bench().run(&map, &Options::default()).unwrap();
@@ -341,7 +341,7 @@ fn test_a_board_that_vanishes_stops_all_over_tcp() {
 
 /// The example of the tree: 16 processors on each of six boards.
 #[test]
-fn test_96_kernels_on_six_boards_answer_as_96_processes() {
+fn kernels_on_six_boards_answer_as_96_processes() {
     let fork = common::tree().join("apps/messages/fork");
     let bench = bench();
     let run = |map: &std::path::Path| {
@@ -368,7 +368,7 @@ fn test_96_kernels_on_six_boards_answer_as_96_processes() {
 }
 
 #[test]
-fn test_a_board_that_vanishes_stops_all() {
+fn a_board_that_vanishes_stops_all() {
     let lines = faulty("vanish 6");
     assert!(
         lines
@@ -379,7 +379,7 @@ fn test_a_board_that_vanishes_stops_all() {
 }
 
 #[test]
-fn test_faults_of_a_kernel_on_a_board_are_said_with_rank_peer_and_tag() {
+fn faults_of_a_kernel_on_a_board_are_said_with_rank_peer_and_tag() {
     let cases = [
         (
             "HUM_Send(data, 4, MPI_INT, 99, 7, MPI_COMM_WORLD);",
@@ -425,7 +425,7 @@ fn test_faults_of_a_kernel_on_a_board_are_said_with_rank_peer_and_tag() {
 }
 
 #[test]
-fn test_what_a_board_cannot_be_is_refused() {
+fn what_a_board_cannot_be_is_refused() {
     let bench = bench();
     let message = bench
         .run("node: [{type: hw, comm: tcp, ip: '::1', kernel: 0-1}, {type: sw, comm: tcp, ip: 127.0.0.1, kernel: 2-3}]", &Options::default())
@@ -449,7 +449,7 @@ fn test_what_a_board_cannot_be_is_refused() {
 
 /// Captured kernels, one in each form, and the sent and received counters of each.
 #[test]
-fn test_a_capture_core_notes_every_packet_of_its_streams() {
+fn a_capture_core_notes_every_packet_of_its_streams() {
     let program = r#"
 #include <humboldt.h>
 #include <string.h>

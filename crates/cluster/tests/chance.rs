@@ -18,7 +18,7 @@ fn printed(bench: &Bench, map: &str) -> Vec<String> {
 
 /// The environment variables FORMS_SEED and FORMS_ROUNDS set the seed and the number of programs.
 #[test]
-fn test_programs_of_chance_give_what_processes_give() {
+fn programs_of_chance_give_what_processes_give() {
     let number = |name: &str, other: u64| {
         std::env::var(name)
             .ok()

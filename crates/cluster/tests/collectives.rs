@@ -146,7 +146,7 @@ fn answers(bench: &Bench, map: &str) -> Vec<String> {
 /// Placements: all ranks in software, the first or the last ranks on a board, all ranks on two
 /// boards; on processors and as hardware synthesized from the C source.
 #[test]
-fn test_collectives_with_ranks_on_boards_give_what_software_gives() {
+fn collectives_with_ranks_on_boards_give_what_software_gives() {
     let plain = bench(&program(ALL), "");
     let expected = answers(&plain, "node: {type: sw, comm: shm, kernel: 0-4}");
     assert_eq!(expected.len(), 5 * (2 * 5 + 3 + 6) + 2 * 5, "{expected:?}");
@@ -174,7 +174,7 @@ fn test_collectives_with_ranks_on_boards_give_what_software_gives() {
 }
 
 #[test]
-fn test_parts_of_different_lengths_are_the_same_on_boards() {
+fn parts_of_different_lengths_are_the_same_on_boards() {
     let lines = [3 * (1 + 5) + 5 * (2 + 1), 5 * 3];
     for (body, lines) in [PARTS, REDUCTIONS].into_iter().zip(lines) {
         let bench = bench(&program(body), "");
@@ -193,7 +193,7 @@ fn test_parts_of_different_lengths_are_the_same_on_boards() {
 
 /// Each side reports which rank lacks the function and why, and no rank hangs.
 #[test]
-fn test_collectives_that_boards_lack_are_refused_with_rank_and_reason() {
+fn collectives_that_boards_lack_are_refused_with_rank_and_reason() {
     let cases = [
         (
             "MPI_Scan(a, b, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);",

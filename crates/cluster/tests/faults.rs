@@ -30,7 +30,7 @@ fn run_lines(process: &str, one: &str, two: &str) -> Vec<String> {
 }
 
 #[test]
-fn test_a_process_and_a_kernel_that_send_to_each_other_are_a_deadlock() {
+fn a_process_and_a_kernel_that_send_to_each_other_are_a_deadlock() {
     let send = |to: u8, tag: u8| format!("MPI_Send(&x, 1, MPI_INT, {to}, {tag}, MPI_COMM_WORLD);");
     let receive = |from: u8, tag: u8| {
         format!("MPI_Recv(&y, 1, MPI_INT, {from}, {tag}, MPI_COMM_WORLD, MPI_STATUS_IGNORE);")
@@ -66,7 +66,7 @@ fn alone(forms: [&str; 2], one: &str, two: &str, fault: &str) -> Vec<String> {
 }
 
 #[test]
-fn test_kernels_that_wait_for_one_another_alone_are_a_deadlock() {
+fn kernels_that_wait_for_one_another_alone_are_a_deadlock() {
     let expected = "deadlock: rank 0 is in HUM_Send and waits for rank 1, tag 7; rank 1 is in HUM_Send and waits for rank 0, tag 8";
     let lines = alone(
         ["core", "hls"],
@@ -78,7 +78,7 @@ fn test_kernels_that_wait_for_one_another_alone_are_a_deadlock() {
 }
 
 #[test]
-fn test_kernels_that_wait_for_one_another_while_a_process_waits_for_them_are_a_deadlock() {
+fn kernels_that_wait_for_one_another_while_a_process_waits_for_them_are_a_deadlock() {
     let receive = |from: u8| {
         format!("MPI_Recv(&x, 1, MPI_INT, {from}, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);")
     };
@@ -88,7 +88,7 @@ fn test_kernels_that_wait_for_one_another_while_a_process_waits_for_them_are_a_d
 }
 
 #[test]
-fn test_a_last_packet_that_is_lost_between_boards_ends_the_run() {
+fn a_last_packet_that_is_lost_between_boards_ends_the_run() {
     // The second board receives an envelope, data and done; its second frame is the data.
     let lines = alone(
         ["core", "core"],
@@ -101,7 +101,7 @@ fn test_a_last_packet_that_is_lost_between_boards_ends_the_run() {
 }
 
 #[test]
-fn test_a_kernel_whose_receive_queue_is_full_refuses() {
+fn a_kernel_whose_receive_queue_is_full_refuses() {
     // Eager messages that the other kernel does not receive: four are queued.
     let flood = "for (int i = 0; i < 8; i++) MPI_Rsend(&x, 1, MPI_INT, 2, i, MPI_COMM_WORLD);";
     let lines = run_lines(
@@ -119,7 +119,7 @@ fn test_a_kernel_whose_receive_queue_is_full_refuses() {
 }
 
 #[test]
-fn test_a_process_that_dies_while_kernels_wait_for_it_ends_the_run() {
+fn a_process_that_dies_while_kernels_wait_for_it_ends_the_run() {
     let wait = "MPI_Recv(&x, 1, MPI_INT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);";
     let lines = run_lines("raise(SIGKILL);", wait, wait);
     assert!(
@@ -133,7 +133,7 @@ fn test_a_process_that_dies_while_kernels_wait_for_it_ends_the_run() {
 /// Processes end while a board still answers their queries about waits; the board must not report a
 /// failure.
 #[test]
-fn test_processes_leave_a_board_that_still_runs() {
+fn processes_leave_a_board_that_still_runs() {
     let kernel = r#"
 #include <mpi.h>
 #include <stdio.h>

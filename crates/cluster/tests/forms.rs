@@ -27,7 +27,7 @@ fn printed(bench: &Bench, map: &str) -> Vec<String> {
 }
 
 #[test]
-fn test_the_papers_example_gives_the_same_answers_in_each_form() {
+fn the_papers_example_gives_the_same_answers_in_each_form() {
     let fork = fs::read_to_string(tree().join("apps/messages/fork/fork.c")).unwrap();
     let logical = "kernel: [{name: coordinator, num: 0, source: fork.c}, {name: worker, num: 1, rep: 3, source: fork.c}]";
     let bench = Bench::new(&[("logical.yaml", logical), ("fork.c", &fork)]);
@@ -44,7 +44,7 @@ fn test_the_papers_example_gives_the_same_answers_in_each_form() {
 }
 
 #[test]
-fn test_an_ordinary_mpi_program_gives_the_same_plate_with_a_rank_on_a_board() {
+fn an_ordinary_mpi_program_gives_the_same_plate_with_a_rank_on_a_board() {
     let heat = fs::read_to_string(tree().join("apps/messages/heat/heat.c")).unwrap();
     let logical = "kernel: {name: heat, num: 0, rep: 3, source: heat.c, type: core, args: '32 10', m_axi: {name: memory, bytes: 1M}}";
     let bench = Bench::new(&[("logical.yaml", logical), ("heat.c", &heat)]);
@@ -100,7 +100,7 @@ int main(int argc, char **argv)
 "#;
 
 #[test]
-fn test_an_echo_is_the_same_in_rtl_synthesised_and_in_software() {
+fn an_echo_is_the_same_in_rtl_synthesised_and_in_software() {
     let logical = "kernel: [{name: asks, num: 0}, {name: echo, num: 1, source: echo.c}]";
     let bench = Bench::new(&[
         ("logical.yaml", logical),
@@ -162,7 +162,7 @@ int main(int argc, char **argv)
 "#;
 
 #[test]
-fn test_arrays_off_the_chip_are_the_same_in_each_form() {
+fn arrays_off_the_chip_are_the_same_in_each_form() {
     let kernel = |port: &str| format!("kernel: {{name: large, num: 0, rep: 2{port}}}");
     let files = |port| Bench::new(&[("logical.yaml", kernel(port).as_str()), ("large.c", LARGE)]);
     let bench = files(", m_axi: {name: memory, bytes: 2M}");
@@ -198,7 +198,7 @@ int main(int argc, char **argv)
 "#;
 
 #[test]
-fn test_a_kernel_that_leaves_its_memory_ends_alone() {
+fn a_kernel_that_leaves_its_memory_ends_alone() {
     let logical = "kernel: {name: astray, num: 0, m_axi: {name: memory, bytes: 64K}}";
     let bench = Bench::new(&[("logical.yaml", logical), ("astray.c", ASTRAY)]);
     let (outcome, lines) = bench
@@ -239,7 +239,7 @@ int main(int argc, char **argv)
 "#;
 
 #[test]
-fn test_streams_go_through_kernels_of_each_form() {
+fn streams_go_through_kernels_of_each_form() {
     let logical = "kernel: [{name: a, num: 0, source: s.c}, {name: b, num: 1, source: s.c}, {name: c, num: 2, source: s.c}]";
     let bench = Bench::new(&[("logical.yaml", logical), ("s.c", STREAM)]);
     let software = printed(&bench, "node: {type: sw, comm: shm, kernel: 0-2}");
@@ -254,7 +254,7 @@ fn test_streams_go_through_kernels_of_each_form() {
 }
 
 #[test]
-fn test_what_cannot_be_synthesised_says_why_and_where_and_goes_on_a_processor() {
+fn what_cannot_be_synthesised_says_why_and_where_and_goes_on_a_processor() {
     let cases = [
         (
             "volatile char *p = malloc((size_t)argc); p[0] = 7; printf(\"%d\\n\", p[0]);",
@@ -354,7 +354,7 @@ static void run(int argc) {
 ];
 
 #[test]
-fn test_addresses_in_structures_and_types_of_the_hosts_are_right_in_fabric() {
+fn addresses_in_structures_and_types_of_the_hosts_are_right_in_fabric() {
     let program = |text: &str| {
         format!("#include <mpi.h>\n#include <stdio.h>\n#include <stddef.h>\n{text}\nint main(int argc, char **argv) {{ MPI_Init(&argc, &argv); run(argc); MPI_Finalize(); return 0; }}\n")
     };
@@ -384,7 +384,7 @@ fn test_addresses_in_structures_and_types_of_the_hosts_are_right_in_fabric() {
 }
 
 #[test]
-fn test_a_processor_has_the_hosts_chars_and_its_own_longs_on_request() {
+fn a_processor_has_the_hosts_chars_and_its_own_longs_on_request() {
     let program = |what: &str| {
         format!("#include <humboldt.h>\n#include <stdio.h>\nint main(int argc, char **argv)\n{{\n    HUM_Init(&argc, &argv);\n    {what}\n    HUM_Finalize();\n    return 0;\n}}\n")
     };
@@ -430,7 +430,7 @@ int main(int argc, char **argv)
 "#;
 
 #[test]
-fn test_longs_between_forms_have_eight_bytes_or_the_error_says_why() {
+fn longs_between_forms_have_eight_bytes_or_the_error_says_why() {
     let map = |form: &str| {
         format!("node: [{{type: sw, comm: eth, mac: '02:00:00:00:00:01', kernel: 0}}, {{type: hw, comm: eth, mac: '02:00:00:00:00:02', kernel: {{num: 1, type: {form}}}}}]")
     };

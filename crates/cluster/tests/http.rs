@@ -122,7 +122,7 @@ fn calls(port: u16, end: &Path) {
 }
 
 #[test]
-fn test_ranks_exchange_messages_while_functions_are_called_over_http() {
+fn ranks_exchange_messages_while_functions_are_called_over_http() {
     let bench = Bench::new(&[("first.c", FIRST), ("worker.c", WORKER)]);
     let end = bench.dir.path().join("end");
     fs::write(bench.dir.path().join("logical.yaml"), logical(&end)).unwrap();

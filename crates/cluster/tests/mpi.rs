@@ -103,7 +103,7 @@ fn by(mpi: &str) -> Options {
 }
 
 #[test]
-fn test_processes_of_mpich_and_open_mpi_work_with_kernels_on_boards() {
+fn processes_of_mpich_and_open_mpi_work_with_kernels_on_boards() {
     let bench = bench(PROGRAM, PROGRAM);
     let mut expected = Vec::new();
     for rank in 0..3 {
@@ -146,7 +146,7 @@ fn test_processes_of_mpich_and_open_mpi_work_with_kernels_on_boards() {
 
 /// No rank hangs, and the message has rank, peer and tag.
 #[test]
-fn test_faults_under_another_mpi_end_the_job() {
+fn faults_under_another_mpi_end_the_job() {
     const IDLE: &str = "#include <mpi.h>\nstatic int x;\nint main(int argc, char **argv) { MPI_Init(&argc, &argv); MPI_Recv(&x, 1, MPI_INT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE); MPI_Finalize(); return 0; }\n";
     let cases = [
         // A rank that does not exist.
@@ -187,7 +187,7 @@ fn test_faults_under_another_mpi_end_the_job() {
 }
 
 #[test]
-fn test_processes_are_the_first_ranks() {
+fn processes_are_the_first_ranks() {
     let bench = bench(PROGRAM, PROGRAM);
     let wrong = map("eth")
         .replace("0-2", "2-4")

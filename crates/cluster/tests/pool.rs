@@ -211,7 +211,7 @@ fn take(bench: &Bench, url: &str) -> Result<pool::Boards, String> {
 }
 
 #[test]
-fn test_a_run_has_its_boards_alone_and_gives_them_back() {
+fn a_run_has_its_boards_alone_and_gives_them_back() {
     let (bench, registry) = (bench(), Registry::new(two()));
     let (code, out) = run(&bench, &registry).unwrap();
     assert_eq!(
@@ -235,7 +235,7 @@ fn test_a_run_has_its_boards_alone_and_gives_them_back() {
 }
 
 #[test]
-fn test_what_the_pool_has_not_is_said() {
+fn what_the_pool_has_not_is_said() {
     let bench = bench();
     let one = Registry::new(two()[..1].to_vec());
     let message = run(&bench, &one).unwrap_err();
@@ -261,7 +261,7 @@ fn test_what_the_pool_has_not_is_said() {
 
 /// Not a test: the launcher process that the next test kills.
 #[test]
-#[ignore = "started by test_boards_of_a_launcher_that_dies_are_free_again"]
+#[ignore = "started by boards_of_a_launcher_that_dies_are_free_again"]
 fn launcher() {
     let Ok(url) = std::env::var("POOL_TEST_URL") else {
         return;
@@ -272,7 +272,7 @@ fn launcher() {
 }
 
 #[test]
-fn test_boards_of_a_launcher_that_dies_are_free_again() {
+fn boards_of_a_launcher_that_dies_are_free_again() {
     let registry = Registry::new(two());
     let program = std::env::current_exe().unwrap();
     let mut launcher = Process::new(Path::new(&program))

@@ -31,7 +31,7 @@ int main(int argc, char **argv) {
 "#;
 
 #[test]
-fn test_a_word_in_the_map_file_changes_the_way_and_not_the_answer() {
+fn a_word_in_the_map_file_changes_the_way_and_not_the_answer() {
     let bench = Bench::new(&[
         ("logical.yaml", LOGICAL),
         ("sum.c", SUM),
@@ -55,7 +55,7 @@ fn test_a_word_in_the_map_file_changes_the_way_and_not_the_answer() {
 }
 
 #[test]
-fn test_only_what_changed_is_compiled() {
+fn only_what_changed_is_compiled() {
     let bench = Bench::new(&[
         ("logical.yaml", LOGICAL),
         ("sum.c", SUM),
@@ -73,7 +73,7 @@ fn test_only_what_changed_is_compiled() {
 }
 
 #[test]
-fn test_what_cannot_be_built_is_refused_with_its_line() {
+fn what_cannot_be_built_is_refused_with_its_line() {
     let bench = Bench::new(&[
         ("logical.yaml", "kernel:\n  - {name: a, num: 0}\n"),
         ("b.c", "int main(void) { return 0; }"),
@@ -98,7 +98,7 @@ fn test_what_cannot_be_built_is_refused_with_its_line() {
 }
 
 #[test]
-fn test_one_that_fails_stops_all() {
+fn one_that_fails_stops_all() {
     let program = r#"
 #include <humboldt.h>
 #include <stdlib.h>
@@ -129,7 +129,7 @@ int main(int argc, char **argv) {
 }
 
 #[test]
-fn test_a_process_that_a_rank_leaves_behind_keeps_nobody() {
+fn a_process_that_a_rank_leaves_behind_keeps_nobody() {
     let program = r#"
 #include <humboldt.h>
 #include <stdio.h>
@@ -158,7 +158,7 @@ int main(int argc, char **argv) {
 }
 
 #[test]
-fn test_ranks_that_cannot_be_started() {
+fn ranks_that_cannot_be_started() {
     let bench = Bench::new(&[
         ("logical.yaml", LOGICAL),
         ("sum.c", SUM),
@@ -186,7 +186,7 @@ fn test_ranks_that_cannot_be_started() {
 
 /// The same program with raw Ethernet and with UDP between the nodes.
 #[test]
-fn test_software_nodes_speak_raw_ethernet_and_udp() {
+fn software_nodes_speak_raw_ethernet_and_udp() {
     let program = r#"
 #include "HUMBoldt.h"
 #include <stdio.h>
@@ -235,7 +235,7 @@ int main(int argc, char **argv) {
 
 /// A separate launcher starts each node's ranks, as on two hosts.
 #[test]
-fn test_nodes_are_started_apart() {
+fn nodes_are_started_apart() {
     let bench = Bench::new(&[
         ("logical.yaml", LOGICAL),
         ("sum.c", SUM),
@@ -292,7 +292,7 @@ fn test_nodes_are_started_apart() {
 }
 
 #[test]
-fn test_rank_0_reads_what_the_launcher_is_given_and_others_read_nothing() {
+fn rank_0_reads_what_the_launcher_is_given_and_others_read_nothing() {
     let reads = r#"
 #include <mpi.h>
 #include <stdio.h>

@@ -153,7 +153,7 @@ fn expected(rank: usize) -> Vec<String> {
 }
 
 #[test]
-fn test_streams_go_from_kernel_to_kernel_and_to_and_from_processes() {
+fn streams_go_from_kernel_to_kernel_and_to_and_from_processes() {
     let bench = bench(LOGICAL);
     for map in [
         "node:\n- {type: sw, comm: eth, mac: '02:00:00:00:00:01', kernel: [0, 3]}\n- {type: hw, comm: eth, mac: '02:00:00:00:00:02', kernel: [1, 2]}",
@@ -167,7 +167,7 @@ fn test_streams_go_from_kernel_to_kernel_and_to_and_from_processes() {
 }
 
 #[test]
-fn test_kernels_in_c_on_a_board_send_to_streams_and_receive_from_them() {
+fn kernels_in_c_on_a_board_send_to_streams_and_receive_from_them() {
     let bench = bench(LOGICAL);
     for form in ["core", "hls"] {
         let map = format!(
@@ -181,7 +181,7 @@ fn test_kernels_in_c_on_a_board_send_to_streams_and_receive_from_them() {
 }
 
 #[test]
-fn test_a_kernel_of_ones_own_sends_and_receives_by_engines() {
+fn a_kernel_of_ones_own_sends_and_receives_by_engines() {
     let echo = fs::read_to_string(tree().join("hdl/messages/rtl/msg_echo.sv")).unwrap();
     let mirror = echo.replace("module msg_echo", "module mirror");
     let asks = r#"
@@ -210,7 +210,7 @@ int main(int argc, char **argv)
 }
 
 #[test]
-fn test_what_a_stream_has_not_is_said_with_its_place() {
+fn what_a_stream_has_not_is_said_with_its_place() {
     let map = "node: {type: hw, kernel: 0-3}";
     for (was, is, message) in [
         (
@@ -266,7 +266,7 @@ fn failed(bench: &Bench, map: &str) -> String {
 }
 
 #[test]
-fn test_a_stream_to_nobody_a_lost_packet_and_a_collective_end_the_job() {
+fn a_stream_to_nobody_a_lost_packet_and_a_collective_end_the_job() {
     let map = |fault: &str| {
         format!("node:\n- {{type: sw, comm: eth, mac: '02:00:00:00:00:01', kernel: [0, 3]}}\n- {{type: hw, comm: eth, mac: '02:00:00:00:00:02', kernel: [1, 2]{fault}}}")
     };

@@ -335,7 +335,7 @@ implementations: [{opencl: {source: f.cl, kernel: f, global: [n]}}]
     }
 
     #[test]
-    fn test_tenants_take_turns_however_many_calls_one_has() {
+    fn tenants_take_turns_however_many_calls_one_has() {
         let (backlog, mut kept) = (Backlog::new(1000, 3), Vec::new());
         assert_eq!(push(&backlog, 0, 100, &mut kept), 100);
         assert_eq!(push(&backlog, 1, 3, &mut kept), 3);
@@ -348,7 +348,7 @@ implementations: [{opencl: {source: f.cl, kernel: f, global: [n]}}]
     }
 
     #[test]
-    fn test_a_tenant_that_floods_leaves_room_for_others() {
+    fn a_tenant_that_floods_leaves_room_for_others() {
         let (backlog, mut kept) = (Backlog::new(64, 3), Vec::new());
         assert_eq!(push(&backlog, 0, 1000, &mut kept), 48);
         let second = push(&backlog, 1, 1000, &mut kept);
@@ -371,7 +371,7 @@ implementations: [{opencl: {source: f.cl, kernel: f, global: [n]}}]
     }
 
     #[test]
-    fn test_a_call_that_would_wait_past_its_deadline_is_refused_on_arrival() {
+    fn a_call_that_would_wait_past_its_deadline_is_refused_on_arrival() {
         let mut kept = Vec::new();
         let backlog = measured(2, &mut kept);
         let waits = backlog.drain_time().unwrap();
@@ -389,7 +389,7 @@ implementations: [{opencl: {source: f.cl, kernel: f, global: [n]}}]
     }
 
     #[test]
-    fn test_a_call_without_enough_time_left_is_not_started() {
+    fn a_call_without_enough_time_left_is_not_started() {
         let backlog = Backlog::new(10, 1);
         backlog.ran(50_000_000);
         let push = |left| {

@@ -121,7 +121,7 @@ mod tests {
     const OPEN: Duration = Duration::from_secs(1);
 
     #[test]
-    fn test_it_opens_after_failures_in_a_row_only() {
+    fn it_opens_after_failures_in_a_row_only() {
         let breaker = Breaker::new(3, OPEN);
         let now = Instant::now();
         for _ in 0..5 {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn test_one_call_goes_to_see_and_decides() {
+    fn one_call_goes_to_see_and_decides() {
         let breaker = Breaker::new(1, OPEN);
         let now = Instant::now();
         breaker.failed(now);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_probe_that_never_comes_back_is_followed_by_another() {
+    fn a_probe_that_never_comes_back_is_followed_by_another() {
         let breaker = Breaker::new(1, OPEN);
         let now = Instant::now();
         breaker.failed(now);

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_call_past_its_time_is_late_and_not_before() {
+    fn a_call_past_its_time_is_late_and_not_before() {
         let start = Instant::now();
         let mut deadlines = Deadlines::default();
         let endless = [running(1, "a", start, 2)];
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn test_who_waits_behind_an_older_call_of_the_device_is_not_late() {
+    fn who_waits_behind_an_older_call_of_the_device_is_not_late() {
         let start = Instant::now();
         let mut deadlines = Deadlines::default();
         let long = running(1, "a", start, 30);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn test_two_endless_calls_are_late_one_after_the_other_or_together() {
+    fn two_endless_calls_are_late_one_after_the_other_or_together() {
         let start = Instant::now();
         let mut deadlines = Deadlines::default();
         let both = [running(1, "a", start, 2), running(2, "a", start, 2)];
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_call_that_waits_past_its_limit_is_reported_until_it_has_the_device() {
+    fn a_call_that_waits_past_its_limit_is_reported_until_it_has_the_device() {
         let start = Instant::now();
         let mut deadlines = Deadlines::default();
         let endless = running(1, "a", start, 3600);

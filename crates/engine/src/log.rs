@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_pieces_become_lines_and_old_ones_go() {
+    fn pieces_become_lines_and_old_ones_go() {
         let log = Log::default();
         log.print("node", b"a");
         log.print("node", b"b\nc\nd");
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_line_without_an_end_is_bounded() {
+    fn a_line_without_an_end_is_bounded() {
         let log = Log::default();
         log.print("node", &vec![b'x'; 3 * LINE_BYTES_MAX]);
         assert!(log.since(0).iter().all(|l| l.text.len() == LINE_BYTES_MAX));

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_nodes_own_token_comes_first() {
+    fn a_nodes_own_token_comes_first() {
         let text = "token = \"all\"\n[tokens]\nnode1 = \"one\"\n";
         let options: Options = toml::from_str(text).unwrap();
         assert_eq!(options.token_of("node1"), "one");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn test_defaults_are_allowed_and_nonsense_is_not() {
+    fn defaults_are_allowed_and_nonsense_is_not() {
         assert_eq!(Options::default().check(), Ok(()));
         let wrong = |change: fn(&mut Options)| {
             let mut options = Options::default();

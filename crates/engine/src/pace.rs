@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_long_calls_wait_for_their_turn_outside_the_device() {
+    fn long_calls_wait_for_their_turn_outside_the_device() {
         let pace = Pace::default();
         assert_eq!(pace.depth(32), 32);
         pace.ran(100_000);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn test_the_driver_limits_calls_that_are_known_to_be_short() {
+    fn the_driver_limits_calls_that_are_known_to_be_short() {
         let pace = Pace::default();
         assert!(!pace.is_short());
         pace.ran(30_000);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn test_short_calls_share_a_thread_and_long_ones_do_not() {
+    fn short_calls_share_a_thread_and_long_ones_do_not() {
         let pace = Pace::default();
         assert_eq!(pace.fill(), 1);
         pace.ran(1_000);

@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_query_holds_for_parts_of_names() {
+    fn a_query_holds_for_parts_of_names() {
         let place = place("NVIDIA Corporation", "NVIDIA CUDA", "NVIDIA H200");
         let query = |vendor: &str, platform: &str, name: &str| {
             let set = |text: &str| (!text.is_empty()).then(|| text.to_owned());

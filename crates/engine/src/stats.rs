@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_every_call_ends_once() {
+    fn every_call_ends_once() {
         let stats = Stats::default();
         stats.begin(5).done(Duration::from_micros(10), 7, 3);
         stats.begin(5).done(Duration::from_micros(11), 7, 3);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn test_values_beyond_all_bounds_have_a_bucket() {
+    fn values_beyond_all_bounds_have_a_bucket() {
         let stats = Stats::default();
         stats.ran(1);
         stats.ran(3);

@@ -102,7 +102,7 @@ fn connections(listener: &TcpListener) -> Vec<std::net::TcpStream> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn test_calls_leave_a_node_that_never_answers() {
+async fn calls_leave_a_node_that_never_answers() {
     let (hole, other) = (silent(), silent());
     let (engine, excepted) = engine(vec![candidate("hole", &hole), candidate("other", &other)]);
     let function = function();
@@ -134,7 +134,7 @@ async fn test_calls_leave_a_node_that_never_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn test_calls_that_share_a_failed_attempt_count_as_one_failure() {
+async fn calls_that_share_a_failed_attempt_count_as_one_failure() {
     let closing = silent();
     let (engine, excepted) = engine(vec![candidate("closing", &closing)]);
     let function = function();
@@ -172,7 +172,7 @@ async fn test_calls_that_share_a_failed_attempt_count_as_one_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn test_a_manager_that_never_answers_is_queried_once_at_a_time() {
+async fn a_manager_that_never_answers_is_queried_once_at_a_time() {
     let hole = silent();
     let options = Options {
         endpoints: vec![format!("tcp://{}", hole.local_addr().unwrap())],

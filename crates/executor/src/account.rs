@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_no_more_than_the_limit_is_ever_charged() {
+    fn no_more_than_the_limit_is_ever_charged() {
         let (page, bell) = baltra_ring::lease::create().unwrap();
         let lease = LeaseHolder::new(&page, bell).unwrap();
         let account = Arc::new(Account::new(lease, 100));

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_binary_is_found_by_its_digest_and_checked() {
+    fn a_binary_is_found_by_its_digest_and_checked() {
         let dir = tempfile::tempdir().unwrap();
         let binaries = Binaries::default();
         let (key, other) = (digest(b"abc"), digest(b"other"));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn test_the_oldest_binary_makes_room() {
+    fn the_oldest_binary_makes_room() {
         let dir = tempfile::tempdir().unwrap();
         let sparse = |name: &str, len: u64, age_s: u64| {
             let file = fs::File::create(dir.path().join(name)).unwrap();

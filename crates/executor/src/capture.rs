@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn test_each_gets_what_it_printed_and_no_more() {
+    fn each_gets_what_it_printed_and_no_more() {
         let (capture, mut kernel_end) = capture();
         for text in ["one", "", "three", &"long ".repeat(500_000), "short"] {
             let mut got = Vec::new();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn test_lines_of_many_threads_stay_lines() {
+    fn lines_of_many_threads_stay_lines() {
         let (capture, kernel_end) = capture();
         let mut got = Vec::new();
         let block = |thread: u8| [&[b'a' + thread; 99][..], b"\n"].concat().repeat(200);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_kernel_that_prints_without_end_is_cut() {
+    fn a_kernel_that_prints_without_end_is_cut() {
         let (capture, mut kernel_end) = capture();
         let mut got = 0;
         capture.during(

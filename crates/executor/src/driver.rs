@@ -452,7 +452,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_missing_library_is_named() {
+    fn a_missing_library_is_named() {
         let error = Device::open("libno-such-driver.so.9", "")
             .err()
             .expect("there is no such library");
@@ -460,13 +460,13 @@ mod tests {
     }
 
     #[test]
-    fn test_a_library_that_is_no_driver_is_refused() {
+    fn a_library_that_is_no_driver_is_refused() {
         let error = Device::open("libc.so.6", "").err();
         assert!(matches!(error, Some(LoadError::NoDriver { .. })));
     }
 
     #[test]
-    fn test_a_driver_of_a_python_package_reads_the_other_packages() {
+    fn a_driver_of_a_python_package_reads_the_other_packages() {
         let packages = "/venv/lib/python3.11/site-packages";
         assert_eq!(
             readable(&format!("{packages}/one/.libs/libone.so")),
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn test_older_drivers_get_shorter_tables() {
+    fn older_drivers_get_shorter_tables() {
         let old = prefix("OpenCL 1.2 Vendor");
         let middle = prefix("OpenCL 2.1 x");
         assert!(old < middle && middle < prefix("OpenCL 3.0 CUDA 12.4"));

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_codes_of_opencl_and_its_extensions_are_known() {
+    fn codes_of_opencl_and_its_extensions_are_known() {
         for code in [-1, -5, -36, -72, -1000, -1001, -1057, -1092] {
             assert!(!is_unknown(code), "{code}");
         }

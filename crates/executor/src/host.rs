@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_the_available_memory_is_read_in_bytes() {
+    fn the_available_memory_is_read_in_bytes() {
         let text = "MemTotal:       65 kB\nMemFree: 1 kB\nMemAvailable:   12 kB\n";
         assert_eq!(available_of(text), Some(12 << 10));
         assert_eq!(available_of("MemAvailable: much\n"), None);
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn test_only_a_group_of_the_unified_hierarchy_counts() {
+    fn only_a_group_of_the_unified_hierarchy_counts() {
         assert_eq!(group_of("1:memory:/x\n0::/a/b\n"), Some("a/b"));
         assert_eq!(group_of("1:memory:/x\n"), None);
     }

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn test_missing_bytes_are_sent_and_the_last_use_is_reported() {
+    fn missing_bytes_are_sent_and_the_last_use_is_reported() {
         let images = Arc::new(Images::new().unwrap());
         images.set_held(None);
         images.connect();
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_image_of_the_store_is_read_or_the_reason_is_reported() {
+    fn an_image_of_the_store_is_read_or_the_reason_is_reported() {
         let images = Arc::new(Images::new().unwrap());
         let fetch = |images: &Images| images.fetch(7, "sobel", &|| false);
         assert_eq!(fetch(&images).unwrap_err(), NO_MANAGER);
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn test_without_a_manager_the_last_known_image_is_the_only_one() {
+    fn without_a_manager_the_last_known_image_is_the_only_one() {
         let images = Arc::new(Images::new().unwrap());
         images.set_held(Some(digest(b"abc")));
         images.connect();
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_manager_that_dies_leaves_nobody_waiting() {
+    fn a_manager_that_dies_leaves_nobody_waiting() {
         let images = Arc::new(Images::new().unwrap());
         images.set_held(None);
         images.connect();

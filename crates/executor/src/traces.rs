@@ -69,7 +69,7 @@ mod tests {
     use rustix::event::{eventfd, EventfdFlags};
 
     #[test]
-    fn test_what_waits_is_bounded_and_fits_a_packet() {
+    fn what_waits_is_bounded_and_fits_a_packet() {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         let traces = Traces::new(true, wake);
         assert_eq!(traces.take(), None);

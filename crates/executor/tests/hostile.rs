@@ -61,7 +61,7 @@ impl Neighbour {
 }
 
 #[test]
-fn test_random_bytes_in_the_rings_end_one_session() {
+fn random_bytes_in_the_rings_end_one_session() {
     let mut neighbour = Neighbour::new();
     for seed in 1..40u64 {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -292,7 +292,7 @@ fn is_bearable(bytes: &[u8]) -> bool {
 }
 
 #[test]
-fn test_mutated_messages_end_one_session() {
+fn mutated_messages_end_one_session() {
     let mut neighbour = Neighbour::new();
     let from = common::env_us("SEED", 1);
     for seed in from..from + common::env_us("SEEDS", 150) {
@@ -336,7 +336,7 @@ fn test_mutated_messages_end_one_session() {
 }
 
 #[test]
-fn test_violations_of_the_protocol_are_reported_and_end_the_session() {
+fn violations_of_the_protocol_are_reported_and_end_the_session() {
     let mut peer = Peer::new();
     let context = peer.context();
     peer.control(&Control::Context {
@@ -353,7 +353,7 @@ fn test_violations_of_the_protocol_are_reported_and_end_the_session() {
 }
 
 #[test]
-fn test_an_announced_arena_that_does_not_come_ends_the_session() {
+fn an_announced_arena_that_does_not_come_ends_the_session() {
     let mut peer = Peer::new();
     peer.control(&Control::ArenaAdd {
         arena: 9,
@@ -365,7 +365,7 @@ fn test_an_announced_arena_that_does_not_come_ends_the_session() {
 }
 
 #[test]
-fn test_a_file_that_is_no_sealed_memory_is_refused() {
+fn a_file_that_is_no_sealed_memory_is_refused() {
     let mut peer = Peer::new();
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     peer.send_fd(&file);
@@ -378,7 +378,7 @@ fn test_a_file_that_is_no_sealed_memory_is_refused() {
 }
 
 #[test]
-fn test_a_flood_of_names_stops_at_the_limit() {
+fn a_flood_of_names_stops_at_the_limit() {
     let limits = baltra_wire::Limits {
         objects: 50,
         ..Default::default()

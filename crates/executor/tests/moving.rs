@@ -59,7 +59,7 @@ fn fill(peer: &mut Peer, queue: &mut Queue, buffer: Id, payload: Payload, seed: 
 }
 
 #[test]
-fn test_a_stop_touches_only_what_is_written() {
+fn a_stop_touches_only_what_is_written() {
     let mut peer = Peer::new();
     let context = peer.context();
     let mut queue = peer.queue(context, 0);

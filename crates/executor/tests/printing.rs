@@ -7,7 +7,7 @@ use common::{Peer, CAPTURES};
 use std::sync::atomic::Ordering;
 
 #[test]
-fn test_what_a_kernel_prints_arrives_before_it_is_complete() {
+fn what_a_kernel_prints_arrives_before_it_is_complete() {
     CAPTURES.store(true, Ordering::Relaxed);
     let mut peer = Peer::new();
     let context = peer.context();

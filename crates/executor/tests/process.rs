@@ -118,7 +118,7 @@ fn run_a_kernel(client: &mut Client, source: &str) -> i32 {
 }
 
 #[test]
-fn test_kernels_are_compiled_and_run_inside_the_sandbox() {
+fn kernels_are_compiled_and_run_inside_the_sandbox() {
     let mut executor = Executor::start("sandbox");
     executor.assign();
     let mut client = executor.session(1);
@@ -140,7 +140,7 @@ fn test_kernels_are_compiled_and_run_inside_the_sandbox() {
 }
 
 #[test]
-fn test_a_kernel_that_faults_ends_its_own_executor_only() {
+fn a_kernel_that_faults_ends_its_own_executor_only() {
     let mut other = Peer::new();
     let executor = Executor::start("fault");
     let mut client = executor.session(1);
@@ -164,7 +164,7 @@ fn test_a_kernel_that_faults_ends_its_own_executor_only() {
 }
 
 #[test]
-fn test_sessions_outlive_their_manager_and_the_executor_does_not_outlive_them() {
+fn sessions_outlive_their_manager_and_the_executor_does_not_outlive_them() {
     let mut executor = Executor::start("orphan");
     let mut client = executor.session(1);
     assert_eq!(run_a_kernel(&mut client, "kernel void work() {}"), 0);
@@ -176,7 +176,7 @@ fn test_sessions_outlive_their_manager_and_the_executor_does_not_outlive_them() 
 }
 
 #[test]
-fn test_a_draining_executor_ends_with_its_last_session() {
+fn a_draining_executor_ends_with_its_last_session() {
     let mut executor = Executor::start("drain");
     let mut client = executor.session(1);
     executor.channel.send(&ToExecutor::Drain, &[]).unwrap();
@@ -186,7 +186,7 @@ fn test_a_draining_executor_ends_with_its_last_session() {
 }
 
 #[test]
-fn test_an_orphan_reports_to_the_next_manager() {
+fn an_orphan_reports_to_the_next_manager() {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
     let mut executor = Executor::start("adopted");
     executor.assign();

@@ -162,7 +162,7 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[test]
-fn test_sessions_together_hold_more_than_the_device() {
+fn sessions_together_hold_more_than_the_device() {
     let _alone = alone();
     let words = 5 * MIB / 4;
     let mut programs: Vec<_> = (0..4)
@@ -192,7 +192,7 @@ fn test_sessions_together_hold_more_than_the_device() {
 }
 
 #[test]
-fn test_an_object_that_was_only_read_is_not_copied_again() {
+fn an_object_that_was_only_read_is_not_copied_again() {
     let _alone = alone();
     let mut program = Program::new(0);
     let [weights, table, result, other] = [4, 1, 1, 6].map(|n| program.buffer(n * MIB));
@@ -225,7 +225,7 @@ fn a_buffer_that_an_idle_session_releases_leaves_no_bytes() {
 }
 
 #[test]
-fn test_parts_and_images_keep_their_bytes() {
+fn parts_and_images_keep_their_bytes() {
     let _alone = alone();
     let mut program = Program::new(0);
     let whole = program.buffer(4 * MIB);
@@ -302,7 +302,7 @@ fn test_parts_and_images_keep_their_bytes() {
 }
 
 #[test]
-fn test_the_limits_are_errors_at_the_allocation_and_of_its_tenant_only() {
+fn the_limits_are_errors_at_the_allocation_and_of_its_tenant_only() {
     let _alone = alone();
     let mut program = Program::new(0);
     let first = program.buffer(12 * MIB);
@@ -339,7 +339,7 @@ fn test_the_limits_are_errors_at_the_allocation_and_of_its_tenant_only() {
 }
 
 #[test]
-fn test_contents_given_at_creation_arrive_without_room_on_the_device() {
+fn contents_given_at_creation_arrive_without_room_on_the_device() {
     let _alone = alone();
     let mut program = Program::new(0);
     let busy = program.buffer(8 * MIB);
@@ -367,7 +367,7 @@ fn test_contents_given_at_creation_arrive_without_room_on_the_device() {
 }
 
 #[test]
-fn test_a_client_that_dies_while_its_buffers_are_swapped_leaves_nothing() {
+fn a_client_that_dies_while_its_buffers_are_swapped_leaves_nothing() {
     let _alone = alone();
     let mut survivor = Program::new(0);
     let kept = survivor.buffer(6 * MIB);
@@ -391,7 +391,7 @@ fn test_a_client_that_dies_while_its_buffers_are_swapped_leaves_nothing() {
 }
 
 #[test]
-fn test_a_full_host_fails_the_command_and_loses_no_byte() {
+fn a_full_host_fails_the_command_and_loses_no_byte() {
     let _alone = alone();
     let large = 3 * DEVICE_BYTES / 2;
     let mut program = Program::new(0);
@@ -542,7 +542,7 @@ fn run_at_random(seed: u64, properties: u64, steps: u64) {
 }
 
 #[test]
-fn test_random_programs_that_exceed_the_device_compute_the_right_bytes() {
+fn random_programs_that_exceed_the_device_compute_the_right_bytes() {
     let _alone = alone();
     std::thread::scope(|scope| {
         for (seed, properties) in [(1, 0), (2, UNORDERED), (3, 0), (4, UNORDERED)] {
@@ -589,7 +589,7 @@ fn wanted(other: &Member) -> u64 {
 }
 
 #[test]
-fn test_another_executor_is_asked_for_memory() {
+fn another_executor_is_asked_for_memory() {
     let _alone = alone();
     let neighbour = Neighbour::new();
     let other = &neighbour.member;
@@ -663,7 +663,7 @@ fn test_another_executor_is_asked_for_memory() {
 }
 
 #[test]
-fn test_host_copies_are_given_up_for_another_executor() {
+fn host_copies_are_given_up_for_another_executor() {
     let _alone = alone();
     let neighbour = Neighbour::new();
     let other = &neighbour.member;
@@ -684,7 +684,7 @@ fn test_host_copies_are_given_up_for_another_executor() {
 }
 
 #[test]
-fn test_random_programs_yield_memory_to_another_executor() {
+fn random_programs_yield_memory_to_another_executor() {
     let _alone = alone();
     let neighbour = Neighbour::new();
     let other = &neighbour.member;
@@ -726,7 +726,7 @@ fn test_random_programs_yield_memory_to_another_executor() {
 }
 
 #[test]
-fn test_a_hostile_client_harms_nobody_else() {
+fn a_hostile_client_harms_nobody_else() {
     let _alone = alone();
     std::thread::scope(|scope| {
         scope.spawn(|| run_at_random(9, 0, 200));

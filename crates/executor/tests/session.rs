@@ -23,7 +23,7 @@ fn ints(bytes: &mut [u8]) -> &mut [i32] {
 }
 
 #[test]
-fn test_vectors_are_added_in_the_clients_own_memory() {
+fn vectors_are_added_in_the_clients_own_memory() {
     let mut peer = Peer::new();
     let context = peer.context();
     let mut queue = peer.queue(context, 0);
@@ -58,7 +58,7 @@ fn test_vectors_are_added_in_the_clients_own_memory() {
 }
 
 #[test]
-fn test_device_memory_is_written_computed_and_read_back() {
+fn device_memory_is_written_computed_and_read_back() {
     let mut peer = Peer::new();
     let context = peer.context();
     let mut queue = peer.queue(context, 0);
@@ -81,7 +81,7 @@ fn test_device_memory_is_written_computed_and_read_back() {
 }
 
 #[test]
-fn test_a_thousand_launches_run_in_order() {
+fn a_thousand_launches_run_in_order() {
     let mut peer = Peer::new();
     let context = peer.context();
     let mut queue = peer.queue(context, 0);
@@ -101,7 +101,7 @@ fn test_a_thousand_launches_run_in_order() {
 }
 
 #[test]
-fn test_a_chain_over_queues_keeps_its_order() {
+fn a_chain_over_queues_keeps_its_order() {
     for properties in [0, UNORDERED, CL_QUEUE_PROFILING_ENABLE as u64] {
         let mut peer = Peer::new();
         let context = peer.context();
@@ -141,7 +141,7 @@ fn test_a_chain_over_queues_keeps_its_order() {
 }
 
 #[test]
-fn test_a_user_event_holds_its_commands_and_not_the_device() {
+fn a_user_event_holds_its_commands_and_not_the_device() {
     for properties in [0, UNORDERED] {
         let mut peer = Peer::new();
         let context = peer.context();
@@ -172,7 +172,7 @@ fn test_a_user_event_holds_its_commands_and_not_the_device() {
 }
 
 #[test]
-fn test_a_command_that_the_end_of_its_session_drops_does_not_count_as_carried_out() {
+fn a_command_that_the_end_of_its_session_drops_does_not_count_as_carried_out() {
     let mut peer = Peer::new();
     let context = peer.context();
     let mut queue = peer.queue(context, 0);
@@ -200,7 +200,7 @@ fn test_a_command_that_the_end_of_its_session_drops_does_not_count_as_carried_ou
 }
 
 #[test]
-fn test_an_unordered_queue_overtakes_and_its_barrier_does_not() {
+fn an_unordered_queue_overtakes_and_its_barrier_does_not() {
     let mut peer = Peer::new();
     let context = peer.context();
     let mut queue = peer.queue(context, UNORDERED);
@@ -226,7 +226,7 @@ fn test_an_unordered_queue_overtakes_and_its_barrier_does_not() {
 }
 
 #[test]
-fn test_a_failing_build_brings_its_log() {
+fn a_failing_build_brings_its_log() {
     let mut peer = Peer::new();
     let context = peer.context();
     let program = peer.program(context, "kernel void broken() { this is not C; }");
@@ -247,7 +247,7 @@ fn test_a_failing_build_brings_its_log() {
 }
 
 #[test]
-fn test_kernels_are_described_with_their_argument_sizes() {
+fn kernels_are_described_with_their_argument_sizes() {
     let mut peer = Peer::new();
     let context = peer.context();
     let source = "typedef struct { int x; float4 y; char z; } thing;
@@ -273,7 +273,7 @@ fn test_kernels_are_described_with_their_argument_sizes() {
 }
 
 #[test]
-fn test_unknown_names_fail_the_command_and_nothing_else() {
+fn unknown_names_fail_the_command_and_nothing_else() {
     let mut peer = Peer::new();
     let context = peer.context();
     let mut queue = peer.queue(context, 0);
@@ -297,7 +297,7 @@ fn test_unknown_names_fail_the_command_and_nothing_else() {
 }
 
 #[test]
-fn test_ranges_outside_a_buffer_or_an_arena_fail_the_command() {
+fn ranges_outside_a_buffer_or_an_arena_fail_the_command() {
     let mut peer = Peer::new();
     let context = peer.context();
     let mut queue = peer.queue(context, 0);
@@ -330,7 +330,7 @@ fn test_ranges_outside_a_buffer_or_an_arena_fail_the_command() {
 }
 
 #[test]
-fn test_released_memory_is_freed_after_the_commands_that_use_it() {
+fn released_memory_is_freed_after_the_commands_that_use_it() {
     let mut peer = Peer::new();
     let context = peer.context();
     let mut queue = peer.queue(context, 0);
@@ -371,7 +371,7 @@ fn test_released_memory_is_freed_after_the_commands_that_use_it() {
 }
 
 #[test]
-fn test_limits_are_errors_and_memory_comes_back() {
+fn limits_are_errors_and_memory_comes_back() {
     let limits = baltra_wire::Limits {
         memory_bytes: common::ARENA_BYTES + (1 << 20),
         ..Default::default()
@@ -399,7 +399,7 @@ fn test_limits_are_errors_and_memory_comes_back() {
 }
 
 #[test]
-fn test_a_lost_client_frees_everything() {
+fn a_lost_client_frees_everything() {
     let peers: Vec<_> = (0..3)
         .map(|_| {
             let mut peer = Peer::new();
@@ -424,7 +424,7 @@ fn test_a_lost_client_frees_everything() {
 }
 
 #[test]
-fn test_watched_events_are_reported_and_mirrored_sessions_get_all_events() {
+fn watched_events_are_reported_and_mirrored_sessions_get_all_events() {
     let flags = baltra_wire::SessionFlags { mirror: true };
     let mut peer = Peer::with(Default::default(), flags);
     let context = peer.context();
@@ -456,7 +456,7 @@ fn test_watched_events_are_reported_and_mirrored_sessions_get_all_events() {
 }
 
 #[test]
-fn test_images_boxes_and_fills_carry_the_right_bytes() {
+fn images_boxes_and_fills_carry_the_right_bytes() {
     let mut peer = Peer::new();
     let context = peer.context();
     let mut queue = peer.queue(context, 0);
@@ -544,7 +544,7 @@ fn test_images_boxes_and_fills_carry_the_right_bytes() {
 }
 
 #[test]
-fn test_programs_are_linked_and_come_back_from_their_binary() {
+fn programs_are_linked_and_come_back_from_their_binary() {
     let mut peer = Peer::new();
     let context = peer.context();
     let mut queue = peer.queue(context, 0);
@@ -629,7 +629,7 @@ fn test_programs_are_linked_and_come_back_from_their_binary() {
 }
 
 #[test]
-fn test_sub_devices_have_contexts_and_queues_of_their_own() {
+fn sub_devices_have_contexts_and_queues_of_their_own() {
     let mut peer = Peer::new();
     let properties: Vec<u8> = [CL_DEVICE_PARTITION_EQUALLY as u64, 1, 0]
         .iter()
@@ -674,7 +674,7 @@ fn test_sub_devices_have_contexts_and_queues_of_their_own() {
 }
 
 #[test]
-fn test_shared_virtual_memory_has_one_address_on_both_sides() {
+fn shared_virtual_memory_has_one_address_on_both_sides() {
     let mut peer = Peer::new();
     let context = peer.context();
     let mut queue = peer.queue(context, 0);

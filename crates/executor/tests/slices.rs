@@ -113,7 +113,7 @@ fn interrupt(peer: &Peer, event: Event) -> u32 {
 }
 
 #[test]
-fn test_the_device_is_given_up_between_slices_and_each_item_runs_once() {
+fn the_device_is_given_up_between_slices_and_each_item_runs_once() {
     let mut peer = peer();
     let context = peer.context();
     let mut queue = peer.queue(context, 0);
@@ -138,7 +138,7 @@ fn test_the_device_is_given_up_between_slices_and_each_item_runs_once() {
 }
 
 #[test]
-fn test_a_slice_sees_the_whole_launch() {
+fn a_slice_sees_the_whole_launch() {
     let mut peer = peer();
     let context = peer.context();
     let mut queue = peer.queue(context, 0);
@@ -203,7 +203,7 @@ fn test_a_slice_sees_the_whole_launch() {
 }
 
 #[test]
-fn test_a_launch_with_an_error_in_its_slices_ends_with_it() {
+fn a_launch_with_an_error_in_its_slices_ends_with_it() {
     let mut peer = peer();
     let context = peer.context();
     let mut queue = peer.queue(context, 0);
@@ -221,7 +221,7 @@ fn test_a_launch_with_an_error_in_its_slices_ends_with_it() {
 }
 
 #[test]
-fn test_a_session_that_ends_in_the_middle_of_a_launch_gives_the_device_up() {
+fn a_session_that_ends_in_the_middle_of_a_launch_gives_the_device_up() {
     let mut peer = peer();
     let context = peer.context();
     let mut queue = peer.queue(context, 0);

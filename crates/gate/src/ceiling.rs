@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn test_over_a_long_time_a_tenant_has_its_ceiling_and_no_more() {
+    fn over_a_long_time_a_tenant_has_its_ceiling_and_no_more() {
         for (ceiling, count, task_ns) in [
             (30, 1, 1_000_000u64),
             (30, 2, 95_000_000),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_is_not_used_is_not_saved_up() {
+    fn what_is_not_used_is_not_saved_up() {
         let mut ceilings = Ceilings::default();
         ceilings.add(1, &share(50), 0);
         ceilings.fill(3_600_000_000_000, slots(1));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn test_leaving_forgives_no_debt() {
+    fn leaving_forgives_no_debt() {
         let mut ceilings = Ceilings::default();
         ceilings.add(1, &share(10), 0);
         ceilings.charge(1, 1_000_000_000);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn test_who_has_no_ceiling_is_never_held_up() {
+    fn who_has_no_ceiling_is_never_held_up() {
         let mut ceilings = Ceilings::default();
         for all in [0, 100] {
             ceilings.add(1, &share(all), 0);

@@ -242,7 +242,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn test_slots_are_neither_exceeded_nor_left_free_while_somebody_waits(
+    fn slots_are_neither_exceeded_nor_left_free_while_somebody_waits(
         loads in any_loads(), slots in 1usize..4, policy in any_policy(),
     ) {
         let mut world = World::new(policy, slots, &loads);
@@ -251,7 +251,7 @@ proptest! {
     }
 
     #[test]
-    fn test_nobody_starves_under_fair_and_fifo(
+    fn nobody_starves_under_fair_and_fifo(
         loads in any_loads(), slots in 1usize..3, fair in any::<bool>(),
     ) {
         let policy = if fair { PolicyKind::Fair } else { PolicyKind::Fifo };
@@ -264,7 +264,7 @@ proptest! {
     }
 
     #[test]
-    fn test_the_device_is_shared_by_weight(
+    fn the_device_is_shared_by_weight(
         weights in prop::collection::vec((1u32..6, 10u64..3_000), 2..6),
     ) {
         let loads: Vec<_> = weights.iter().map(|(w, t)| load(*w, 0, *t, 0)).collect();
@@ -280,7 +280,7 @@ proptest! {
 }
 
 #[test]
-fn test_short_tasks_beside_long_ones_get_half_and_wait_for_one_task() {
+fn short_tasks_beside_long_ones_get_half_and_wait_for_one_task() {
     // Blocking 26 µs tasks with pauses of 20 µs, concurrently with 95 ms tasks without pauses.
     let loads = [load(1, 0, 26, 20), load(1, 0, 95_000, 0)];
     let mut world = World::new(PolicyKind::Fair, 1, &loads);
@@ -292,7 +292,7 @@ fn test_short_tasks_beside_long_ones_get_half_and_wait_for_one_task() {
 }
 
 #[test]
-fn test_the_higher_priority_goes_first_at_every_task_boundary() {
+fn the_higher_priority_goes_first_at_every_task_boundary() {
     let loads = [
         load(1, 5, 26, 400),
         load(1, 0, 2_000, 0),
@@ -306,7 +306,7 @@ fn test_the_higher_priority_goes_first_at_every_task_boundary() {
 }
 
 #[test]
-fn test_a_sole_user_is_left_alone() {
+fn a_sole_user_is_left_alone() {
     let mut world = World::new(PolicyKind::Fair, 1, &[load(1, 0, 30, 500)]);
     world.run(100 * MS);
     assert_eq!(world.scheduler.deadline_ns(world.now_ns), None);
@@ -315,7 +315,7 @@ fn test_a_sole_user_is_left_alone() {
 }
 
 #[test]
-fn test_sleep_saves_up_no_device_time() {
+fn sleep_saves_up_no_device_time() {
     let loads = [load(1, 0, 500, 0), load(1, 0, 500, 0)];
     let mut world = World::new(PolicyKind::Fair, 1, &loads);
     world.clients.get_mut(&2).unwrap().until_ns = 5_000 * MS;
@@ -327,7 +327,7 @@ fn test_sleep_saves_up_no_device_time() {
 }
 
 #[test]
-fn test_tenants_that_come_back_together_do_not_keep_others_waiting() {
+fn tenants_that_come_back_together_do_not_keep_others_waiting() {
     let mut world = World::new(PolicyKind::Fair, 1, &vec![load(1, 0, 26, 20); 8]);
     for id in 5..=8 {
         world.clients.get_mut(&id).unwrap().until_ns = 4_000 * MS;
@@ -349,7 +349,7 @@ fn test_tenants_that_come_back_together_do_not_keep_others_waiting() {
 }
 
 #[test]
-fn test_a_client_that_vanishes_frees_its_slot() {
+fn a_client_that_vanishes_frees_its_slot() {
     let loads = [load(1, 0, 1_000_000, 0), load(1, 0, 10, 0)];
     let mut world = World::new(PolicyKind::Fair, 1, &loads);
     world.run(10 * MS);
@@ -360,7 +360,7 @@ fn test_a_client_that_vanishes_frees_its_slot() {
 }
 
 #[test]
-fn test_two_clients_of_one_tenant_take_turns_and_share_one_entitlement() {
+fn two_clients_of_one_tenant_take_turns_and_share_one_entitlement() {
     let mut scheduler = Scheduler::new(options(PolicyKind::Fair, 1));
     let share = |tenant: &str| Share {
         tenant: tenant.into(),
@@ -376,7 +376,7 @@ fn test_two_clients_of_one_tenant_take_turns_and_share_one_entitlement() {
 }
 
 #[test]
-fn test_time_held_while_nobody_waited_is_not_charged() {
+fn time_held_while_nobody_waited_is_not_charged() {
     let mut scheduler = Scheduler::new(options(PolicyKind::Fair, 1));
     for id in [1, 2] {
         let share = Share {
@@ -425,7 +425,7 @@ fn contended() -> Scheduler {
 const US: u64 = 1_000;
 
 #[test]
-fn test_who_waited_is_left_the_device_until_it_comes_for_it_or_a_quantum_is_over() {
+fn who_waited_is_left_the_device_until_it_comes_for_it_or_a_quantum_is_over() {
     let mut scheduler = contended();
     scheduler.observe(1, LeaseState::Idle, Work::default(), 0);
     let later = 900 * US;
@@ -437,7 +437,7 @@ fn test_who_waited_is_left_the_device_until_it_comes_for_it_or_a_quantum_is_over
 }
 
 #[test]
-fn test_who_comes_back_quickly_is_waited_for_longer_than_who_does_not() {
+fn who_comes_back_quickly_is_waited_for_longer_than_who_does_not() {
     for (gap_us, awaited) in [(10, true), (60, false)] {
         let mut scheduler = contended();
         scheduler.observe(1, LeaseState::Busy, Work::default(), 0);
@@ -456,7 +456,7 @@ fn test_who_comes_back_quickly_is_waited_for_longer_than_who_does_not() {
 }
 
 #[test]
-fn test_an_idle_place_is_not_kept_from_who_waits_for_a_task_to_end() {
+fn an_idle_place_is_not_kept_from_who_waits_for_a_task_to_end() {
     let mut scheduler = Scheduler::new(options(PolicyKind::Fair, 2));
     for id in [1, 2, 3] {
         let share = Share {
@@ -491,7 +491,7 @@ fn test_an_idle_place_is_not_kept_from_who_waits_for_a_task_to_end() {
 }
 
 #[test]
-fn test_where_processors_are_the_device_their_time_is_what_counts() {
+fn where_processors_are_the_device_their_time_is_what_counts() {
     let mut scheduler = Scheduler::new(options(PolicyKind::Fair, 2));
     for id in [1, 2, 3] {
         let share = Share {
@@ -518,7 +518,7 @@ fn test_where_processors_are_the_device_their_time_is_what_counts() {
 }
 
 #[test]
-fn test_a_floor_holds_whoever_else_wants_the_device() {
+fn a_floor_holds_whoever_else_wants_the_device() {
     for (task_us, slots) in [(300, 1), (5_000, 1), (300, 2)] {
         let mut loads = vec![bounded(30, 0, task_us, 0)];
         loads.extend((0..8).map(|n| load(1 + n, 0, 100 * u64::from(n) + 50, 0)));
@@ -538,7 +538,7 @@ fn test_a_floor_holds_whoever_else_wants_the_device() {
 }
 
 #[test]
-fn test_floors_of_several_hold_together() {
+fn floors_of_several_hold_together() {
     let loads = [
         bounded(30, 0, 400, 0),
         bounded(30, 0, 1_000, 0),
@@ -555,7 +555,7 @@ fn test_floors_of_several_hold_together() {
 }
 
 #[test]
-fn test_a_floor_takes_nothing_from_whom_it_serves() {
+fn a_floor_takes_nothing_from_whom_it_serves() {
     // One of two clients has half by its weight already.
     let mut world = World::new(
         PolicyKind::Fair,
@@ -567,7 +567,7 @@ fn test_a_floor_takes_nothing_from_whom_it_serves() {
 }
 
 #[test]
-fn test_a_ceiling_holds_even_alone() {
+fn a_ceiling_holds_even_alone() {
     for (task_us, think_us, slots) in [
         (300, 0, 1),
         (5_000, 0, 1),
@@ -589,7 +589,7 @@ fn test_a_ceiling_holds_even_alone() {
 }
 
 #[test]
-fn test_a_ceiling_and_a_floor_hold_among_others() {
+fn a_ceiling_and_a_floor_hold_among_others() {
     let mut loads = vec![bounded(30, 30, 400, 0)];
     loads.extend((0..4).map(|_| load(1, 0, 700, 0)));
     let mut world = World::new(PolicyKind::Fair, 1, &loads);
@@ -601,7 +601,7 @@ fn test_a_ceiling_and_a_floor_hold_among_others() {
 }
 
 #[test]
-fn test_where_processors_are_the_device_a_ceiling_is_of_their_time() {
+fn where_processors_are_the_device_a_ceiling_is_of_their_time() {
     // (length of a task, number of processors that it uses, slots) for a device of two processors.
     for (task_us, processors, slots) in [
         (300, 2, 1),
@@ -627,7 +627,7 @@ fn test_where_processors_are_the_device_a_ceiling_is_of_their_time() {
 }
 
 #[test]
-fn test_where_processors_are_the_device_what_is_used_without_holding_it_counts() {
+fn where_processors_are_the_device_what_is_used_without_holding_it_counts() {
     let mut scheduler = Scheduler::new(options(PolicyKind::Fair, 1));
     scheduler.set_processors(2);
     let share = Share {
@@ -650,7 +650,7 @@ fn test_where_processors_are_the_device_what_is_used_without_holding_it_counts()
 }
 
 #[test]
-fn test_where_processors_are_not_counted_a_slot_is_its_part_of_them() {
+fn where_processors_are_not_counted_a_slot_is_its_part_of_them() {
     let mut world = World::on_processors(2, 1, &[bounded(0, 30, 300, 0)]);
     world.counts = false;
     world.run(60_000 * MS);
@@ -659,7 +659,7 @@ fn test_where_processors_are_not_counted_a_slot_is_its_part_of_them() {
 }
 
 #[test]
-fn test_where_processors_are_the_device_a_share_that_is_both_holds_among_others() {
+fn where_processors_are_the_device_a_share_that_is_both_holds_among_others() {
     let two = |load: Load| Load {
         processors: 2,
         ..load

@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_an_answer_that_does_not_fit_is_refused_and_a_size_can_be_queried_alone() {
+    fn an_answer_that_does_not_fit_is_refused_and_a_size_can_be_queried_alone() {
         // SAFETY: the pointers below are valid or null.
         let caller = unsafe { Caller::new() };
         let (mut value, mut size) = (0u32, 0usize);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn test_half_a_list_is_refused() {
+    fn half_a_list_is_refused() {
         // SAFETY: the pointers below are valid or null.
         let caller = unsafe { Caller::new() };
         assert_eq!(caller.list::<u8>(1, std::ptr::null(), -30), Err(-30));

@@ -28,7 +28,7 @@ fn status(d: &mut Driver, event: cl_event) -> cl_int {
 }
 
 #[test]
-fn test_transfers_of_nothing_are_done() {
+fn transfers_of_nothing_are_done() {
     compare(|d| {
         let (q, b) = (d.queue, plain_buffer(d, 4096));
         let mut bytes = [7u8; 64];
@@ -58,7 +58,7 @@ fn test_transfers_of_nothing_are_done() {
 }
 
 #[test]
-fn test_samplers_are_made_where_the_driver_makes_them() {
+fn samplers_are_made_where_the_driver_makes_them() {
     compare(|d| {
         for normalized in [0, 1] {
             for addressing in CL_ADDRESS_NONE..=CL_ADDRESS_MIRRORED_REPEAT {
@@ -78,7 +78,7 @@ fn test_samplers_are_made_where_the_driver_makes_them() {
 }
 
 #[test]
-fn test_buffers_are_made_where_the_driver_makes_them() {
+fn buffers_are_made_where_the_driver_makes_them() {
     compare(|d| {
         let mut bytes = [0u8; 256];
         let place: *mut c_void = bytes.as_mut_ptr().cast();
@@ -121,7 +121,7 @@ fn test_buffers_are_made_where_the_driver_makes_them() {
 }
 
 #[test]
-fn test_groups_run_where_the_driver_runs_them() {
+fn groups_run_where_the_driver_runs_them() {
     const SOURCE: &str = "
         kernel void bump(global int *a) { a[get_global_id(0)] += 1; }
         kernel __attribute__((reqd_work_group_size(64, 1, 1)))
@@ -163,7 +163,7 @@ fn test_groups_run_where_the_driver_runs_them() {
 }
 
 #[test]
-fn test_a_group_that_is_refused_behind_a_user_event_fails_in_its_event() {
+fn a_group_that_is_refused_behind_a_user_event_fails_in_its_event() {
     compare(|d| {
         let program = d.build("kernel void bump(global int *a) { a[0] = 1; }", "");
         let kernel = d.kernel(program, "bump");
@@ -203,7 +203,7 @@ fn test_a_group_that_is_refused_behind_a_user_event_fails_in_its_event() {
 }
 
 #[test]
-fn test_a_wait_list_may_be_very_long() {
+fn a_wait_list_may_be_very_long() {
     compare(|d| {
         let buffer = plain_buffer(d, 64);
         let mut code = -1;
@@ -245,7 +245,7 @@ fn test_a_wait_list_may_be_very_long() {
 /// Every marker stands behind all commands before it, and what each of these stands behind is not
 /// to be counted again for every marker.
 #[test]
-fn test_a_chain_of_many_markers_ends() {
+fn a_chain_of_many_markers_ends() {
     compare(|d| {
         let program = d.build("kernel void bump(global int *a) { a[0] += 1; }", "");
         let kernel = d.kernel(program, "bump");
@@ -296,7 +296,7 @@ fn test_a_chain_of_many_markers_ends() {
 }
 
 #[test]
-fn test_one_who_polls_sees_a_command_run() {
+fn one_who_polls_sees_a_command_run() {
     const SOURCE: &str = "
         kernel void spin(global int *a, int n) {
             int x = a[0];
@@ -343,7 +343,7 @@ fn test_one_who_polls_sees_a_command_run() {
 }
 
 #[test]
-fn test_pointers_that_a_kernel_reaches_can_be_unset() {
+fn pointers_that_a_kernel_reaches_can_be_unset() {
     compare(|d| {
         let program = d.build("kernel void bump(global int *a) { a[0] = 1; }", "");
         let kernel = d.kernel(program, "bump");

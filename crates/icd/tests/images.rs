@@ -102,7 +102,7 @@ fn digest(bytes: &[u8]) -> u64 {
 }
 
 #[test]
-fn test_regions_are_written_and_read_with_any_pitch() {
+fn regions_are_written_and_read_with_any_pitch() {
     compare(|d| {
         let shapes = [
             (CL_MEM_OBJECT_IMAGE1D, [64, 0, 0], 0, [64, 1, 1]),
@@ -154,7 +154,7 @@ fn test_regions_are_written_and_read_with_any_pitch() {
 }
 
 #[test]
-fn test_images_copy_fill_and_change_into_buffers() {
+fn images_copy_fill_and_change_into_buffers() {
     compare(|d| {
         let shape = desc(CL_MEM_OBJECT_IMAGE2D, [16, 16, 0], 0);
         let mut pixels = pattern(16 * 16 * 4);
@@ -292,7 +292,7 @@ fn map(d: &mut Driver, image: cl_mem, flags: i32, p: &Part) -> (cl_int, *mut u8,
 }
 
 #[test]
-fn test_mapped_pixels_are_the_images() {
+fn mapped_pixels_are_the_images() {
     compare(|d| {
         let shape = desc(CL_MEM_OBJECT_IMAGE2D, [16, 16, 0], 0);
         let mut pixels = pattern(1024);
@@ -354,7 +354,7 @@ kernel void turn(read_only image2d_t in, write_only image2d_t out, sampler_t s) 
 ";
 
 #[test]
-fn test_kernels_sample_images() {
+fn kernels_sample_images() {
     compare(|d| {
         let program = d.build(SOURCE, "-cl-kernel-arg-info");
         let turn = d.kernel(program, "turn");
@@ -402,7 +402,7 @@ fn test_kernels_sample_images() {
 }
 
 #[test]
-fn test_images_match_native_ones() {
+fn images_match_native_ones() {
     compare(|d| {
         let shapes = [
             (CL_MEM_OBJECT_IMAGE1D, [64, 0, 0], 0),

@@ -44,7 +44,7 @@ fn text(d: &mut Driver, kernel: cl_kernel, index: u32, param: i32) -> String {
 }
 
 #[test]
-fn test_programs_match_native_ones() {
+fn programs_match_native_ones() {
     compare(|d| {
         let program = d.program(SOURCE);
         let mut kernels = 0usize;
@@ -115,7 +115,7 @@ fn test_programs_match_native_ones() {
 }
 
 #[test]
-fn test_a_program_that_does_not_compile_says_why() {
+fn a_program_that_does_not_compile_says_why() {
     compare(|d| {
         let program = d.build("kernel void broken( {", "");
         let mut status = 0i32;
@@ -146,7 +146,7 @@ unsafe extern "C" fn built(_program: cl_program, count: *mut c_void) {
 }
 
 #[test]
-fn test_a_build_with_a_callback_calls_it_once() {
+fn a_build_with_a_callback_calls_it_once() {
     compare(|d| {
         let program = d.program(SOURCE);
         CALLED.store(0, Ordering::Release);
@@ -167,7 +167,7 @@ fn test_a_build_with_a_callback_calls_it_once() {
 }
 
 #[test]
-fn test_a_binary_runs_as_its_program_did() {
+fn a_binary_runs_as_its_program_did() {
     compare(|d| {
         let program = d.build(SOURCE, "");
         let mut size = 0usize;
@@ -241,7 +241,7 @@ fn run_add(d: &mut Driver, program: cl_program) {
 }
 
 #[test]
-fn test_compiled_parts_link() {
+fn compiled_parts_link() {
     compare(|d| {
         let header = d.program("int twice(int a);\n");
         let main = d.program(
@@ -321,7 +321,7 @@ fn test_compiled_parts_link() {
 }
 
 #[test]
-fn test_headers_are_found_in_files() {
+fn headers_are_found_in_files() {
     let home = std::env::temp_dir().join(format!("baltra-headers-{}", std::process::id()));
     std::fs::create_dir_all(home.join("sub")).unwrap();
     std::fs::write(
@@ -418,7 +418,7 @@ const INCLUDES: [(&str, &str); 19] = [
 ];
 
 #[test]
-fn test_headers_are_found_however_they_are_named() {
+fn headers_are_found_however_they_are_named() {
     let home = std::env::temp_dir().join(format!("baltra-named-{}", std::process::id()));
     std::fs::create_dir_all(home.join("a")).unwrap();
     for (name, text) in [
@@ -455,7 +455,7 @@ fn test_headers_are_found_however_they_are_named() {
 }
 
 #[test]
-fn test_an_empty_source_is_a_program_without_kernels() {
+fn an_empty_source_is_a_program_without_kernels() {
     compare(|d| {
         // The later programs find the memory of the earlier ones, full of text.
         for text in [
@@ -487,7 +487,7 @@ fn test_an_empty_source_is_a_program_without_kernels() {
 }
 
 #[test]
-fn test_kernels_match_native_ones() {
+fn kernels_match_native_ones() {
     compare(|d| {
         let program = d.build(SOURCE, "-cl-kernel-arg-info");
         for name in ["add", "ids", "fours", "nothing"] {
@@ -556,7 +556,7 @@ fn test_kernels_match_native_ones() {
 }
 
 #[test]
-fn test_wrong_arguments_are_refused_as_natively() {
+fn wrong_arguments_are_refused_as_natively() {
     compare(|d| {
         let program = d.build(SOURCE, "-cl-kernel-arg-info");
         let (add, fours) = (d.kernel(program, "add"), d.kernel(program, "fours"));
@@ -618,7 +618,7 @@ fn test_wrong_arguments_are_refused_as_natively() {
 }
 
 #[test]
-fn test_launches_cover_their_index_space() {
+fn launches_cover_their_index_space() {
     compare(|d| {
         let program = d.build(SOURCE, "");
         let ids = d.kernel(program, "ids");
@@ -660,7 +660,7 @@ fn test_launches_cover_their_index_space() {
 }
 
 #[test]
-fn test_a_task_waits_for_its_events() {
+fn a_task_waits_for_its_events() {
     compare(|d| {
         let program = d.build(SOURCE, "");
         let kernel = d.kernel(program, "nothing");
@@ -688,7 +688,7 @@ fn test_a_task_waits_for_its_events() {
 }
 
 #[test]
-fn test_a_cloned_kernel_has_its_own_arguments() {
+fn a_cloned_kernel_has_its_own_arguments() {
     compare(|d| {
         let program = d.build(SOURCE, "");
         let add = d.kernel(program, "add");
@@ -714,7 +714,7 @@ fn test_a_cloned_kernel_has_its_own_arguments() {
 }
 
 #[test]
-fn test_a_program_of_several_strings_is_one_source() {
+fn a_program_of_several_strings_is_one_source() {
     compare(|d| {
         let parts = ["kernel void k(global int *o) ", "{ o[0] = X; }junk"];
         let mut strings = parts.map(|p| p.as_ptr().cast());

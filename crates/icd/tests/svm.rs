@@ -15,7 +15,7 @@ kernel void chain(global ulong *head, ulong steps) {
 ";
 
 #[test]
-fn test_pointers_mean_the_same_on_both_sides() {
+fn pointers_mean_the_same_on_both_sides() {
     compare(|d| {
         let mut caps = 0u64;
         let pointer = (&mut caps as *mut u64).cast();

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_directories_are_read_in_all_spellings_and_taken_out() {
+    fn directories_are_read_in_all_spellings_and_taken_out() {
         let options = read("-I a -Ib -w -I \"c d\" -DX=\"e f\" -I");
         assert_eq!(options.directories, ["a", "b", "c d"].map(PathBuf::from));
         assert_eq!(options.rest, "-w -DX=\"e f\" -I");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn test_macros_are_read_in_order() {
+    fn macros_are_read_in_order() {
         let options = read(r#"-DA -D B=2 -UA -DS=\"s\" -D "F(x)=x+1""#);
         let macros: Vec<_> = options
             .macros

@@ -57,7 +57,7 @@ fn seen(text: &str, options: &str, files: &Tree) -> String {
 const M: &[(&str, &str)] = &[("/d/m.h", "m"), ("/d/a/x.h", "x"), ("/here/w.h", "w")];
 
 #[test]
-fn test_every_way_to_write_a_name_is_followed() {
+fn every_way_to_write_a_name_is_followed() {
     let files = tree(M);
     for (text, options) in [
         ("#include \"m.h\"", "-I/d"),
@@ -107,7 +107,7 @@ fn test_every_way_to_write_a_name_is_followed() {
 }
 
 #[test]
-fn test_names_start_at_the_working_directory_and_at_the_includer() {
+fn names_start_at_the_working_directory_and_at_the_includer() {
     let files = tree(&[
         ("/here/a/b.h", "#include \"c.h\"\n#include <c.h>"),
         ("/here/a/c.h", "beside"),
@@ -120,7 +120,7 @@ fn test_names_start_at_the_working_directory_and_at_the_includer() {
 }
 
 #[test]
-fn test_lines_stay_where_they_are_and_other_text_as_it_is() {
+fn lines_stay_where_they_are_and_other_text_as_it_is() {
     let text = "a\n#include \\\n \"m.h\" /* x\n y */\nb \\\n#include \"m.h\"\n\"#include <m.h>\"\n";
     let resolved = resolved(text, "-I/d", &tree(M));
     let made = String::from_utf8(resolved.text.unwrap()).unwrap();
@@ -131,7 +131,7 @@ fn test_lines_stay_where_they_are_and_other_text_as_it_is() {
 }
 
 #[test]
-fn test_conditions_decide() {
+fn conditions_decide() {
     let files = tree(M);
     let of = |condition: &str, options: &str| {
         let text = format!("#if {condition}\n#include \"m.h\"\n#else\n#include \"w.h\"\n#endif");
@@ -165,7 +165,7 @@ fn test_conditions_decide() {
 }
 
 #[test]
-fn test_macros_of_the_compiler_alone_leave_both_branches() {
+fn macros_of_the_compiler_alone_leave_both_branches() {
     let files = tree(M);
     let both = "#ifdef __NV_CL_C_VERSION\n#include \"m.h\"\n#else\n#include \"w.h\"\n#endif";
     assert_eq!(seen(both, "-I/d", &files), "m;w;");
@@ -198,7 +198,7 @@ fn test_macros_of_the_compiler_alone_leave_both_branches() {
 }
 
 #[test]
-fn test_files_are_included_as_often_as_they_say() {
+fn files_are_included_as_often_as_they_say() {
     let files = tree(&[
         (
             "/d/guard.h",
@@ -224,7 +224,7 @@ fn test_files_are_included_as_often_as_they_say() {
 }
 
 #[test]
-fn test_a_text_that_means_two_files_becomes_two() {
+fn a_text_that_means_two_files_becomes_two() {
     let files = tree(&[
         ("/d/by.h", "#include HERE"),
         ("/d/1.h", "one"),
@@ -236,7 +236,7 @@ fn test_a_text_that_means_two_files_becomes_two() {
 }
 
 #[test]
-fn test_the_next_directory_is_found() {
+fn the_next_directory_is_found() {
     let files = tree(&[
         ("/1/a.h", "1\n#include_next <a.h>"),
         ("/2/a.h", "2\n#include_next <a.h>"),
@@ -246,7 +246,7 @@ fn test_the_next_directory_is_found() {
 }
 
 #[test]
-fn test_headers_of_the_programs_own_come_first() {
+fn headers_of_the_programs_own_come_first() {
     let files = tree(&[("/d/a.h", "file"), ("/d/b.h", "b")]);
     let embedded: [(&str, &[u8]); 2] = [
         ("a.h", b"own\n#include \"b.h\"\n#include \"s/c.h\""),
@@ -264,7 +264,7 @@ fn test_headers_of_the_programs_own_come_first() {
 }
 
 #[test]
-fn test_what_is_not_found_is_left_to_the_compiler() {
+fn what_is_not_found_is_left_to_the_compiler() {
     let files = tree(M);
     for text in [
         "#include \"none.h\"",
@@ -289,7 +289,7 @@ fn test_what_is_not_found_is_left_to_the_compiler() {
 }
 
 #[test]
-fn test_what_would_never_end_is_an_error() {
+fn what_would_never_end_is_an_error() {
     let endless = "#ifdef __X\n#include \"e.h\"\n#include \"e.h\"\n#endif\nint x;";
     let files = tree(&[("/d/e.h", endless)]);
     let of = |text: &str| {
@@ -321,7 +321,7 @@ fn test_what_would_never_end_is_an_error() {
 }
 
 #[test]
-fn test_any_bytes_come_to_an_end() {
+fn any_bytes_come_to_an_end() {
     let mut state = 7u64;
     let mut random = move || {
         state = state

@@ -153,7 +153,7 @@ fn preprocessed(directory: &Path, options: &[String]) -> String {
 }
 
 #[test]
-fn test_a_compiler_sees_the_same_text() {
+fn a_compiler_sees_the_same_text() {
     let home = std::env::temp_dir().join(format!("baltra-include-{}", std::process::id()));
     let mut included = 0;
     for seed in 0..TREES {

@@ -341,7 +341,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn test_requests_are_read_as_written() {
+    fn requests_are_read_as_written() {
         let request = Request {
             choice: 2,
             body_codec: 3,
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn test_answers_are_read_as_written() {
+    fn answers_are_read_as_written() {
         let request = Request::new(Kind::Activate, 3, 4);
         let answer = Answer {
             reason: Some(Reason::Quota),
@@ -376,7 +376,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn test_any_bytes_are_a_message_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_a_message_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut again = Vec::new();
             if let Some((request, text, body)) = Request::decode(&bytes) {
                 request.encode(text, body, &mut again);

@@ -270,7 +270,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn test_parts_lie_apart_and_inside() {
+    fn parts_lie_apart_and_inside() {
         let layout = Layout::new(4 << 20, 5, 0).unwrap();
         let memory = Memory::anonymous(4 << 20).unwrap();
         let region = Region::new(&memory, layout).unwrap();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_layout_is_read_as_written() {
+    fn a_layout_is_read_as_written() {
         let memory = Memory::anonymous(2 << 20).unwrap();
         let start = memory.slice(0, 4096).unwrap();
         assert_eq!(Layout::read(&start, 2 << 20), Err(LayoutError::Magic));
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn test_impossible_sizes_are_refused() {
+    fn impossible_sizes_are_refused() {
         for (bytes, parts) in [
             (0, 1),
             (3 << 20, 1),
@@ -316,7 +316,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn test_any_header_makes_a_region_inside_its_mapping_or_none(
+        fn any_header_makes_a_region_inside_its_mapping_or_none(
             bytes in proptest::collection::vec(any::<u8>(), 40),
             sane in any::<bool>(),
         ) {

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn test_frames_arrive_whole() {
+    fn frames_arrive_whole() {
         let (mut guest, mut host, _) = pair();
         assert!(greeted(&mut guest, &mut host, 7).is_empty());
         let rest: Vec<u8> = (0..100_000u32).map(|i| i as u8).collect();
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn test_two_that_both_say_much_get_on() {
+    fn two_that_both_say_much_get_on() {
         let (mut guest, mut host, _) = pair();
         greeted(&mut guest, &mut host, 1);
         let much = vec![3; 1 << 20];
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn test_who_is_cut_off_in_a_piece_is_forgotten_by_the_next() {
+    fn who_is_cut_off_in_a_piece_is_forgotten_by_the_next() {
         let (mut guest, mut host, mut raw) = pair();
         greeted(&mut guest, &mut host, 1);
         raw.write_all(&[PIECE, DATA, 0, 16, 9, 9, 9]).unwrap();
@@ -393,7 +393,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn test_whatever_was_said_before_an_application_begins_is_passed_over(
+        fn whatever_was_said_before_an_application_begins_is_passed_over(
             bytes in proptest::collection::vec(any::<u8>(), 0..6000),
         ) {
             let (mut guest, mut host, mut raw) = pair();

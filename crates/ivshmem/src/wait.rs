@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_guess_follows_what_is_quicker_at_once() {
+    fn a_guess_follows_what_is_quicker_at_once() {
         let mut guess = Guess::default();
         let us = Duration::from_micros;
         guess.learn(us(800));

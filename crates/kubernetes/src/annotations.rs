@@ -211,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn test_a_pod_that_asks_for_nothing_is_left_alone() {
+    fn a_pod_that_asks_for_nothing_is_left_alone() {
         assert_eq!(parsed(&[]).unwrap(), None);
         assert_eq!(parsed(&[("example.org/device", "x")]).unwrap(), None);
     }
 
     #[test]
-    fn test_the_thesis_s_spellings_mean_the_same() {
+    fn the_thesis_s_spellings_mean_the_same() {
         let thesis = parsed(&[
             ("blastfunction.io/vendor", "altera"),
             ("blastfunction.io/device", "de5a net e1"),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_device_is_a_query_an_id_or_a_model() {
+    fn a_device_is_a_query_an_id_or_a_model() {
         for (value, query) in [
             (
                 "vendor=Intel*,accelerator=sobel",
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_makes_no_sense_is_named() {
+    fn what_makes_no_sense_is_named() {
         for (pairs, word) in [
             (vec![("baltra.io/devise", "x")], "baltra.io/devise"),
             (
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn test_memory_is_bytes_as_the_cluster_writes_them() {
+    fn memory_is_bytes_as_the_cluster_writes_them() {
         let device_request = parsed(&[("baltra.io/memory", "512Mi")]).unwrap().unwrap();
         assert_eq!(device_request.memory_bytes, Some(512 << 20));
         for (text, number) in [("0", 0), ("100", 100), ("1Ki", 1024), ("3G", 3_000_000_000)] {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn test_shares_are_percent() {
+    fn shares_are_percent() {
         let device_request = parsed(&[("baltra.io/share", "30%"), ("baltra.io/limit", "40")]);
         let share = device_request.unwrap().unwrap().share;
         assert_eq!(

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_namespace_narrows_what_its_pods_get() {
+    fn a_namespace_narrows_what_its_pods_get() {
         let query = |text: &str| text.parse::<Query>().unwrap().to_string();
         assert_eq!(
             narrowed("vendor=Intel*", "accelerator=sobel").unwrap(),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_namespace_whose_policy_makes_no_sense_gets_nothing() {
+    fn a_namespace_whose_policy_makes_no_sense_gets_nothing() {
         assert!(policy(&[(NAMESPACE_DEVICES, "colour=red")]).is_err());
         assert!(policy(&[(NAMESPACE_INSTANCES, "many")]).is_err());
         assert_eq!(
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_no_device_is_is_refused_and_what_is_busy_is_waited_for() {
+    fn what_no_device_is_is_refused_and_what_is_busy_is_waited_for() {
         let refused = |filters: &[&str]| {
             let rejection = |f: &&str| Rejection {
                 filter: f.to_string(),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_instance_s_name_is_a_label_s_value() {
+    fn an_instance_s_name_is_a_label_s_value() {
         let name = instance_name(&"n".repeat(63)).unwrap();
         assert!(name.len() <= 63 && baltra_api::valid_name(&name));
         assert_ne!(name, instance_name(&"n".repeat(63)).unwrap());

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_counters_are_in_prometheus_form() {
+    fn counters_are_in_prometheus_form() {
         let counters = Counters::new([("moves", "Pods moved"), ("refusals", "Pods refused")]);
         counters.count(1);
         let text = counters.text();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn test_durations_are_counted_below_their_bounds() {
+    fn durations_are_counted_below_their_bounds() {
         let durations = Durations::new("admission", "How long");
         for ms in [1, 5, 6, 10_000] {
             durations.count(Duration::from_millis(ms));

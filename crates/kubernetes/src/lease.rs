@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn test_another_s_lease_is_taken_only_when_it_was_not_renewed_for_its_duration() {
+    fn another_s_lease_is_taken_only_when_it_was_not_renewed_for_its_duration() {
         let mut seen = Seen::default();
         let start = Instant::now();
         // The time in the Lease is ignored: that host's clock may be wrong.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn test_ones_own_and_nobody_s_are_taken_at_once() {
+    fn ones_own_and_nobody_s_are_taken_at_once() {
         let mut seen = Seen::default();
         assert!(seen.may_take(&spec("own", 0), "own", Instant::now()));
         assert!(seen.may_take(&spec("", 0), "own", Instant::now()));

@@ -291,7 +291,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn test_a_pod_is_known_by_the_devices_of_its_own_node() {
+    fn a_pod_is_known_by_the_devices_of_its_own_node() {
         let pod = |allocated: &str, phase: &str| -> Pod {
             serde_json::from_value(json!({
                 "metadata": {"name": "p", "namespace": "red", "labels": {INSTANCE: "red.1"},

@@ -230,14 +230,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_device_s_object_has_a_name_that_the_cluster_takes() {
+    fn a_device_s_object_has_a_name_that_the_cluster_takes() {
         assert_eq!(device_name("node-1/fpga0"), "node-1.fpga0");
         assert_eq!(device_name("Node_1.site/GPU 0_"), "node-1.site.gpu-0");
         assert_eq!(device_name("n/-"), "n");
     }
 
     #[test]
-    fn test_definitions_are_structural() {
+    fn definitions_are_structural() {
         for crd in definitions() {
             let text = serde_json::to_string(&crd).unwrap();
             assert!(!text.contains("\"$ref\""), "{text}");

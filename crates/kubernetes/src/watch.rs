@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_it_is_tried_again_soon_however_often_it_failed() {
+    fn it_is_tried_again_soon_however_often_it_failed() {
         let ms = |again: &mut Again, n: usize| -> Vec<u128> {
             again.take(n).map(|pause| pause.as_millis()).collect()
         };

@@ -42,7 +42,7 @@ fn compare(schema: &Value, values: &Value, path: &str, compared: &mut usize) {
 }
 
 #[test]
-fn test_the_schema_names_the_values_and_no_others() {
+fn the_schema_names_the_values_and_no_others() {
     let text = fs::read_to_string(chart().join("values.yaml")).unwrap();
     let values: Value = serde_saphyr::from_str(&text).unwrap();
     let mut compared = 0;
@@ -51,7 +51,7 @@ fn test_the_schema_names_the_values_and_no_others() {
 }
 
 #[test]
-fn test_what_templates_use_is_in_the_schema() {
+fn what_templates_use_is_in_the_schema() {
     let (schema, mut used) = (schema(), 0);
     for file in fs::read_dir(chart().join("templates")).unwrap() {
         let text = fs::read_to_string(file.unwrap().path()).unwrap();

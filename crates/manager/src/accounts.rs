@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_only_what_can_be_true_is_counted() {
+    fn only_what_can_be_true_is_counted() {
         let old = Usage {
             busy_ns: 100,
             tasks: 10,
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn test_totals_survive_a_restart() {
+    fn totals_survive_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         {

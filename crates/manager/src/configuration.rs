@@ -520,14 +520,14 @@ mod tests {
     }
 
     #[test]
-    fn test_a_blank_or_unused_device_takes_any_image() {
+    fn a_blank_or_unused_device_takes_any_image() {
         assert_eq!(decide(&held("", &[]), Some(1), "a"), Decision::Change);
         assert_eq!(decide(&held("a", &[]), Some(1), "b"), Decision::Change);
         assert_eq!(decide(&held("a", &[]), None, "b"), Decision::Change);
     }
 
     #[test]
-    fn test_the_image_that_is_there_is_everybodys() {
+    fn the_image_that_is_there_is_everybodys() {
         let used = held("a", &[(1, "red"), (2, "blue")]);
         for session in [Some(1), Some(3), None] {
             assert_eq!(decide(&used, session, "a"), Decision::Held);
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_image_in_use_stays_and_its_users_are_named_once() {
+    fn an_image_in_use_stays_and_its_users_are_named_once() {
         let used = held("a", &[(1, "red"), (2, "blue"), (3, "red")]);
         let named =
             |tenants: &[&str]| Decision::InUse(tenants.iter().map(|t| t.to_string()).collect());
@@ -545,13 +545,13 @@ mod tests {
     }
 
     #[test]
-    fn test_a_session_may_replace_the_image_that_only_it_uses() {
+    fn a_session_may_replace_the_image_that_only_it_uses() {
         let used = held("a", &[(1, "red")]);
         assert_eq!(decide(&used, Some(1), "b"), Decision::Change);
     }
 
     #[test]
-    fn test_images_wait_in_the_order_of_their_first_request() {
+    fn images_wait_in_the_order_of_their_first_request() {
         let configuration = Configuration::default();
         assert_eq!(configuration.held_for(), Duration::MAX);
         assert!(configuration.is_next("a"));
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn test_nobody_joins_an_image_whose_turn_is_over() {
+    fn nobody_joins_an_image_whose_turn_is_over() {
         let configuration = Configuration::default();
         assert!(configuration.adopt(1, "red", "a"));
         let place = configuration.queue("b");
@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn test_users_that_have_ended_do_not_keep_an_image() {
+    fn users_that_have_ended_do_not_keep_an_image() {
         let mut used = held("a", &[(1, "red"), (2, "blue")]);
         used.keep_open(|session| session != 1);
         assert!(
@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_image_is_loaded_once_its_driver_says_so() {
+    fn an_image_is_loaded_once_its_driver_says_so() {
         let configuration = loading(1, "a");
         assert_eq!(configuration.loaded(), None);
         assert_eq!(configuration.loading().as_deref(), Some("a"));
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_image_is_unknown_if_its_load_does_not_end() {
+    fn an_image_is_unknown_if_its_load_does_not_end() {
         let configuration = loading(1, "a");
         assert!(configuration.join(2, "blue", "a"));
         assert_eq!(configuration.forget(3), None);
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn test_users_come_and_go_with_their_image() {
+    fn users_come_and_go_with_their_image() {
         let configuration = Configuration::default();
         assert!(!configuration.join(1, "red", "a"));
         assert!(configuration.adopt(1, "red", "a"));

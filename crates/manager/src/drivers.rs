@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_drivers_that_are_not_ours_are_announced_in_order() {
+    fn drivers_that_are_not_ours_are_announced_in_order() {
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
         assert_eq!(announced(dir.path()), []);

@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_task_may_take_any_time_until_another_client_waits() {
+    fn a_task_may_take_any_time_until_another_client_waits() {
         let gate = one_task_at_a_time();
         let (killed, kills) = std::sync::mpsc::channel();
         let limit = Duration::from_millis(100);
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_operator_ends_only_the_named_task() {
+    fn an_operator_ends_only_the_named_task() {
         let gate = one_task_at_a_time();
         let (killed, kills) = std::sync::mpsc::channel();
         let lease = Arc::new(Lease::new(1, "red").unwrap());
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_holder_that_goes_idle_within_its_quantum_makes_way() {
+    fn a_holder_that_goes_idle_within_its_quantum_makes_way() {
         let options = GateOptions {
             slots: 1,
             policy: PolicyKind::Fair,

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_a_client_brings_is_checked_and_bounded() {
+    fn what_a_client_brings_is_checked_and_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let images = Images::open(dir.path()).unwrap();
         let pushed = push(&images, "pushed", b"operator's").unwrap();
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_image_is_found_by_name_digest_and_prefix() {
+    fn an_image_is_found_by_name_digest_and_prefix() {
         let dir = tempfile::tempdir().unwrap();
         let images = Images::open(dir.path()).unwrap();
         let sobel = push(&images, "sobel", b"abc").unwrap();
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_image_runs_only_where_its_target_is() {
+    fn an_image_runs_only_where_its_target_is() {
         let dir = tempfile::tempdir().unwrap();
         let images = Images::open(dir.path()).unwrap();
         let push = |name: &str, target: &str| {
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn test_equal_bytes_are_stored_once() {
+    fn equal_bytes_are_stored_once() {
         let dir = tempfile::tempdir().unwrap();
         let images = Images::open(dir.path()).unwrap();
         push(&images, "a", b"abc").unwrap();
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_unfinished_upload_leaves_nothing() {
+    fn an_unfinished_upload_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let images = Images::open(dir.path()).unwrap();
         let mut upload = images.upload().unwrap();

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_load_ends_with_its_executor_s_report_or_exit() {
+    fn a_load_ends_with_its_executor_s_report_or_exit() {
         let loads = Loads::default();
         let (sender, result) = channel();
         loads.begin(1, 7, sender);

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_second_manager_is_refused_with_the_firsts_process_id() {
+    fn a_second_manager_is_refused_with_the_firsts_process_id() {
         let dir = tempfile::tempdir().unwrap();
         let paths = paths(dir.path());
         assert_eq!(holder(&paths), None);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_directory_that_others_can_write_is_refused() {
+    fn a_directory_that_others_can_write_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let paths = paths(dir.path());
         std::fs::create_dir(&paths.runtime).unwrap();

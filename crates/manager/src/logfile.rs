@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_the_old_log_is_kept_once() {
+    fn the_old_log_is_kept_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         std::fs::write(&path, "old").unwrap();

@@ -765,7 +765,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_built_session_starts_while_there_is_a_source() {
+    fn a_built_session_starts_while_there_is_a_source() {
         let moves = Moves::default();
         let result = moving(&moves);
         assert!(moves.may_start(2, 7));
@@ -774,7 +774,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_move_ends_if_its_source_ends_before_the_session_is_built() {
+    fn a_move_ends_if_its_source_ends_before_the_session_is_built() {
         let moves = Moves::default();
         let result = moving(&moves);
         assert!(moves.session_ended(1, 7));

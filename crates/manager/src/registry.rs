@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_an_instance_is_distinguished_from_free_text() {
+    fn an_instance_is_distinguished_from_free_text() {
         for marked in ["web-1", "web-1 (restarts)", "web-1 (preemptible)"] {
             assert_eq!(instance(marked), Some("web-1"));
         }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_session_ends_when_its_description_allows_it() {
+    fn a_session_ends_when_its_description_allows_it() {
         assert_eq!(Ending::of("web-1"), Ending::Idle);
         assert_eq!(Ending::of("web-1 (restarts)"), Ending::Moved);
         assert_eq!(Ending::of("web-1 (preemptible)"), Ending::Turn);

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_tenants_and_usage_survive_reopening() {
+    fn tenants_and_usage_survive_reopening() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.redb");
         let used = Used {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_second_manager_is_refused() {
+    fn a_second_manager_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.redb");
         let _first = Store::open(&path).unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_later_format_is_refused() {
+    fn a_later_format_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.redb");
         let store = Store::open(&path).unwrap();

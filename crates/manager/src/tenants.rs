@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn test_each_user_is_its_own_tenant_by_default() {
+    fn each_user_is_its_own_tenant_by_default() {
         let (_dir, t) = tenants(&[]);
         assert_eq!(t.identify(Peer::User(7), "", "").unwrap().name, "uid-7");
         assert_eq!(
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn test_root_and_the_daemons_user_may_be_anybody() {
+    fn root_and_the_daemons_user_may_be_anybody() {
         let (_dir, t) = tenants(&[]);
         assert_eq!(t.identify(Peer::User(0), "red", "").unwrap().name, "red");
         assert_eq!(
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_listed_user_is_that_tenant() {
+    fn a_listed_user_is_that_tenant() {
         let (_dir, t) = tenants(&[]);
         let red = Tenant {
             users: vec![7],
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn test_only_the_newest_token_counts() {
+    fn only_the_newest_token_counts() {
         let (_dir, t) = tenants(&[]);
         t.add(Tenant::named("red")).unwrap();
         assert!(t.identify(Peer::Remote, "red", "").is_err());
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn test_configured_tenants_are_changed_in_the_configuration() {
+    fn configured_tenants_are_changed_in_the_configuration() {
         let options: TenantOptions = toml::from_str("name = 'red'\nweight = 3").unwrap();
         let (_dir, t) = tenants(&[options]);
         assert!(matches!(t.remove("red"), Err(Error::Fixed(_))));

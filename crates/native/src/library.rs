@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_what_comes_back_into_view_is_zero() {
+    fn what_comes_back_into_view_is_zero() {
         let mut aligned = Aligned::of(&[1; 40]);
         assert!((aligned.bytes().as_ptr() as usize).is_multiple_of(16));
         aligned.resize(5);
@@ -379,7 +379,7 @@ mod tests {
     "#;
 
     #[test]
-    fn test_a_function_gets_its_buffers_and_numbers() {
+    fn a_function_gets_its_buffers_and_numbers() {
         let (_dir, path) = compiled(SOURCE);
         let symbols = ["scale".to_owned(), "refuse".to_owned()];
         let library = Library::open(&path, &symbols).unwrap();
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_cannot_be_loaded_is_named() {
+    fn what_cannot_be_loaded_is_named() {
         let missing = Library::open(Path::new("/nonexistent.so"), &[]);
         assert!(missing.err().unwrap().to_string().contains("nonexistent"));
         let (_dir, path) = compiled(SOURCE);

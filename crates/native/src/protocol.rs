@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_lanes_have_rings_of_their_own() {
+    fn lanes_have_rings_of_their_own() {
         let data = 1 << 16;
         let memory = Memory::anonymous(memory_bytes(3, data)).unwrap();
         let mut starts = Vec::new();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_answers_head_is_read_as_written() {
+    fn an_answers_head_is_read_as_written() {
         let mut answer = vec![0; 40];
         let head = AnswerHead {
             id: 7,

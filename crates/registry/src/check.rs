@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_names_and_texts_are_bounded() {
+    fn names_and_texts_are_bounded() {
         name("node", "a-1_b.c").unwrap();
         for bad in ["", "a/b", "a b", "ä", &"x".repeat(129)] {
             assert!(name("node", bad).is_err(), "{bad}");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_message_shows_the_start_of_a_long_text_only() {
+    fn a_message_shows_the_start_of_a_long_text_only() {
         assert_eq!(shown("a\u{7}b"), "a?b");
         assert_eq!(shown(&"x".repeat(1_000)).chars().count(), 65);
     }

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_leap_counts_as_one_step() {
+    fn a_leap_counts_as_one_step() {
         let second = Duration::from_secs(1);
         let mut clock = LeaseClock::new(100 * second, 2 * second);
         assert_eq!(clock.advance(101 * second), second);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn test_it_never_goes_back() {
+    fn it_never_goes_back() {
         let second = Duration::from_secs(1);
         let mut clock = LeaseClock::new(100 * second, 2 * second);
         clock.advance(101 * second);

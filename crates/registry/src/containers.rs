@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_call_starts_it_and_idleness_stops_it() {
+    fn a_call_starts_it_and_idleness_stops_it() {
         let mut all = Containers::new(0);
         assert_eq!(update(&mut all, s(0), &[]).state, "idle");
         // Idle from the beginning: the controller ensures that it is stopped.
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn test_it_is_not_stopped_under_a_call() {
+    fn it_is_not_stopped_under_a_call() {
         let mut all = Containers::new(0);
         update(&mut all, s(0), &["10.0.0.1:80"]);
         let (seen, _) = report(&mut all, s(0), 0, 0);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_silent_gateway_is_waited_for() {
+    fn a_silent_gateway_is_waited_for() {
         let mut all = Containers::new(0);
         update(&mut all, s(0), &["10.0.0.1:80"]);
         report(&mut all, s(0), 0, 0);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_registry_that_has_just_started_stops_nothing() {
+    fn a_registry_that_has_just_started_stops_nothing() {
         let mut all = Containers::new(0);
         let at = Duration::from_secs;
         update(&mut all, at(0), &["10.0.0.1:80"]);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_is_beyond_bounds_is_refused() {
+    fn what_is_beyond_bounds_is_refused() {
         let mut all = Containers::new(0);
         let container = proto::Container {
             name: NAME.into(),

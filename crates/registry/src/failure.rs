@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_failures_have_the_numbers_of_grpc() {
+    fn failures_have_the_numbers_of_grpc() {
         for (failure, code) in [
             (Failure::InvalidArgument, Code::InvalidArgument),
             (Failure::NotFound, Code::NotFound),

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_second_registry_gets_the_first_ones_process_id() {
+    fn a_second_registry_gets_the_first_ones_process_id() {
         let dir = tempfile::tempdir().unwrap();
         let first = Lock::take(&dir.path().join("registry")).unwrap();
         let error = Lock::take(&dir.path().join("registry")).unwrap_err();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_directory_that_cannot_be_made_is_named() {
+    fn a_directory_that_cannot_be_made_is_named() {
         let error = Lock::take(Path::new("/proc/nowhere")).unwrap_err();
         assert!(error.to_string().contains("/proc/nowhere"), "{error}");
     }

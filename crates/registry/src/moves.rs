@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_order_is_repeated_until_its_result_is_reported() {
+    fn an_order_is_repeated_until_its_result_is_reported() {
         let mut moves = Moves::default();
         let now = Duration::from_secs(1);
         let order = moves.order(7, ("a", "b"), now).unwrap();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn test_orders_are_bounded_and_expire() {
+    fn orders_are_bounded_and_expire() {
         let mut moves = Moves::default();
         let now = Duration::from_secs(1);
         let there = moves.order(1, ("a", "a"), now).unwrap_err();

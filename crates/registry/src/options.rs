@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn test_defaults_are_loopback_and_valid() {
+    fn defaults_are_loopback_and_valid() {
         let options = Options::default().validate().unwrap();
         assert!(options.address.ip().is_loopback());
         assert_eq!(parsed("").unwrap(), options);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_wrong_configuration_names_its_key() {
+    fn a_wrong_configuration_names_its_key() {
         for (text, word) in [
             ("addres = '127.0.0.1:1'", "addres"),
             ("address = '0.0.0.0:7480'", "registry.token"),
@@ -451,14 +451,14 @@ mod tests {
     }
 
     #[test]
-    fn test_an_open_address_wants_a_token_or_the_word() {
+    fn an_open_address_wants_a_token_or_the_word() {
         parsed("address = '0.0.0.0:7480'\ntoken = 'secret'").unwrap();
         parsed("address = '0.0.0.0:7480'\nopen = true").unwrap();
         parsed("address = '[::1]:7480'").unwrap();
     }
 
     #[test]
-    fn test_the_token_may_come_from_a_file() {
+    fn the_token_may_come_from_a_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "abc\nrest\n").unwrap();
         let text = format!("token_file = '{}'", file.path().display());
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_role_s_token_is_its_own_or_the_one_for_all() {
+    fn a_role_s_token_is_its_own_or_the_one_for_all() {
         let options = parsed("token = 'all'\ntokens = { operator = 'o' }").unwrap();
         let tokens = Role::ALL.map(|role| options.token_of(role));
         assert_eq!(tokens, ["o", "all", "all"]);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_query_makes_its_metric_known() {
+    fn a_query_makes_its_metric_known() {
         let text = "prometheus = 'http://127.0.0.1:9090'\norder = ['heat']\nqueries = { heat = 'temperature' }";
         parsed(text).unwrap();
     }

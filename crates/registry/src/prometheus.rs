@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn test_labels_name_the_device() {
+    fn labels_name_the_device() {
         let devices = [
             named("a", "gpu", "10.0.0.1:9464"),
             named("b", "gpu", "10.0.0.2:9464"),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_is_no_number_is_no_value() {
+    fn what_is_no_number_is_no_value() {
         let devices = [named("a", "gpu", "")];
         for text in ["NaN", "+Inf", "", "high"] {
             assert!(assign(&[sample(&[("device", "gpu")], text)], &devices).is_empty());
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn test_queries_survive_the_url() {
+    fn queries_survive_the_url() {
         assert_eq!(
             encoded("a{b=\"c d\"}[5m]+é"),
             "a%7Bb%3D%22c%20d%22%7D%5B5m%5D%2B%C3%A9"
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn test_a_server_that_is_not_there_is_named() {
+    async fn a_server_that_is_not_there_is_named() {
         let url = {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             format!("http://{}", listener.local_addr().unwrap())

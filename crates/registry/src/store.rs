@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn test_memory_and_disk_agree_after_every_change() {
+    fn memory_and_disk_agree_after_every_change() {
         let dir = tempfile::tempdir().unwrap();
         let (store, mut image) = Store::open(dir.path()).unwrap();
         assert_eq!(image.generation, 1);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_second_registry_is_refused() {
+    fn a_second_registry_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let _first = Store::open(dir.path()).unwrap();
         let error = Store::open(dir.path()).unwrap_err();
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_later_format_is_refused() {
+    fn a_later_format_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(dir.path()).unwrap();
         store
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_damaged_row_is_named() {
+    fn a_damaged_row_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(dir.path()).unwrap();
         store
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_file_that_is_no_store_is_refused_and_kept() {
+    fn a_file_that_is_no_store_is_refused_and_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("registry.redb");
         std::fs::write(&path, b"something else, long enough to be looked at").unwrap();
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_failed_write_leaves_the_store_usable() {
+    fn a_failed_write_leaves_the_store_usable() {
         let dir = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(dir.path()).unwrap();
         store.commit(&changes()).unwrap();

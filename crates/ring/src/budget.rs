@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn test_each_sees_what_the_others_take() {
+    fn each_sees_what_the_others_take() {
         let (budget, [a, b, c]) = members();
         a.publish(10, 4, 20, 7);
         b.publish(5, 5, 6, 1);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn test_one_leads_until_it_ends_or_its_slot_is_cleared() {
+    fn one_leads_until_it_ends_or_its_slot_is_cleared() {
         let (budget, [a, b]) = members();
         let lead = a.lead().unwrap();
         assert!(b.lead().is_none());
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_request_is_answered() {
+    fn a_request_is_answered() {
         let (_, [a, b]) = members();
         assert_eq!(b.wait_wanted(SOON), 0);
         std::thread::scope(|scope| {
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn test_of_two_that_grow_at_the_same_time_one_sees_the_other() {
+    fn of_two_that_grow_at_the_same_time_one_sees_the_other() {
         for _ in 0..500 {
             let (_, [a, b]) = members();
             let grow = |member: &Arc<Member>| {

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_completed_event_shows_its_times() {
+    fn a_completed_event_shows_its_times() {
         let (table, writer) = table();
         let event = table.alloc().unwrap();
         assert_eq!(table.status(event), QUEUED);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_late_write_to_an_older_generation_is_not_seen() {
+    fn a_late_write_to_an_older_generation_is_not_seen() {
         let (table, writer) = table();
         let old = table.alloc().unwrap();
         writer.set(old, 0, [0; 4]);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_waiter_is_woken_by_completion_and_by_loss() {
+    fn a_waiter_is_woken_by_completion_and_by_loss() {
         let (table, writer) = table();
         let (a, b) = (table.alloc().unwrap(), table.alloc().unwrap());
         std::thread::scope(|s| {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn test_the_table_doubles_when_it_is_full() {
+    fn the_table_doubles_when_it_is_full() {
         let (table, writer) = table();
         for _ in 0..EVENT_SLOTS_FIRST {
             table.alloc().unwrap();
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn test_slots_outside_the_table_are_ignored() {
+    fn slots_outside_the_table_are_ignored() {
         let (table, writer) = table();
         writer.set(u64::MAX, 0, [0; 4]);
         writer.set(u64::from(EVENT_SLOTS_FIRST) | 1 << 32, 0, [0; 4]);

@@ -145,7 +145,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn test_shared_and_private_parts_arrive_in_order() {
+    fn shared_and_private_parts_arrive_in_order() {
         let memory = Memory::anonymous(4096).unwrap();
         let (from, into) = (memory.slice(0, 8).unwrap(), memory.slice(64, 6).unwrap());
         from.copy_in(0, b"-shared!");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn test_without_other_bytes_all_of_the_range_is_awaited() {
+    fn without_other_bytes_all_of_the_range_is_awaited() {
         let memory = Memory::anonymous(4096).unwrap();
         let into = memory.slice(0, 8).unwrap();
         let (a, b) = UnixStream::pair().unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_full_socket_would_block() {
+    fn a_full_socket_would_block() {
         let (a, _b) = UnixStream::pair().unwrap();
         let bytes = vec![0; 1 << 20];
         let error = loop {

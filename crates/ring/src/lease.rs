@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_holder_waits_for_its_grant() {
+    fn a_holder_waits_for_its_grant() {
         let (holder, granter) = pair();
         let thread = std::thread::spawn({
             let holder = holder.clone();
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_revoked_lease_comes_back_at_the_end_of_the_task() {
+    fn a_revoked_lease_comes_back_at_the_end_of_the_task() {
         let (holder, granter) = pair();
         granter.grant();
         holder.acquire();
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn test_nobody_joins_a_revoked_lease() {
+    fn nobody_joins_a_revoked_lease() {
         let (holder, granter) = pair();
         granter.grant();
         holder.acquire();
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_task_joins_a_revoked_lease_if_the_running_one_waits_for_it() {
+    fn a_task_joins_a_revoked_lease_if_the_running_one_waits_for_it() {
         let (holder, granter) = pair();
         granter.grant();
         holder.acquire();
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn test_without_a_manager_everybody_passes() {
+    fn without_a_manager_everybody_passes() {
         let (holder, granter) = pair();
         let thread = std::thread::spawn({
             let holder = holder.clone();
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn test_usage_counts_busy_time_and_latency() {
+    fn usage_counts_busy_time_and_latency() {
         let (holder, granter) = pair();
         granter.grant();
         holder.acquire();

@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore)]
-    fn test_both_mappings_show_the_same_bytes() {
+    fn both_mappings_show_the_same_bytes() {
         let (a, fd) = Memory::create("test", 10).unwrap();
         let b = Memory::map(&fd, 10).unwrap();
         // SAFETY: both pointers are valid for a page.
@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore)]
-    fn test_unsealed_or_short_files_are_refused() {
+    fn unsealed_or_short_files_are_refused() {
         // SAFETY: the descriptor is new and owned here.
         let fd = unsafe {
             OwnedFd::from_raw_fd(libc::memfd_create(c"t".as_ptr(), libc::MFD_ALLOW_SEALING))
@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore)]
-    fn test_a_part_begins_where_it_was_asked_for_and_ends_inside() {
+    fn a_part_begins_where_it_was_asked_for_and_ends_inside() {
         let (whole, fd) = Memory::create("t", 16384).unwrap();
         whole.slice(8192, 1).unwrap().copy_in(0, &[7]);
         let part = Memory::map_part(&fd, 8192, 8192).unwrap();
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore)]
-    fn test_populated_memory_keeps_its_contents() {
+    fn populated_memory_keeps_its_contents() {
         for len in [1, 4096, 3 << 20] {
             let (memory, _fd) = Memory::create("t", len).unwrap();
             let last = memory.slice(len - 1, 1).unwrap();
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn test_borrowed_memory_stays_its_owners() {
+    fn borrowed_memory_stays_its_owners() {
         let mut bytes = vec![7u8; 100];
         // SAFETY: `bytes` outlives every access below.
         let memory = unsafe { Memory::borrowed(bytes.as_mut_ptr(), bytes.len()) };
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn test_words_lie_in_the_range_and_aligned() {
+    fn words_lie_in_the_range_and_aligned() {
         let memory = Memory::anonymous(4096).unwrap();
         let range = memory.slice(8, 16).unwrap();
         let word = range.word(12).unwrap();
@@ -469,14 +469,14 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore)]
-    fn test_only_a_devices_memory_is_mapped_unsealed() {
+    fn only_a_devices_memory_is_mapped_unsealed() {
         let file = tempfile_of(4096);
         assert!(Memory::map_device(&file, 4096).is_err());
     }
 
     #[test]
     #[cfg_attr(miri, ignore)]
-    fn test_a_locked_byte_is_free_again_when_its_holder_is_gone() {
+    fn a_locked_byte_is_free_again_when_its_holder_is_gone() {
         let file = tempfile_of(4096);
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let again = || {
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn test_slices_never_leave_the_mapping() {
+    fn slices_never_leave_the_mapping() {
         let memory = Memory::anonymous(4096).unwrap();
         assert!(memory.slice(0, 4096).is_some());
         assert!(memory.slice(1, 4096).is_none());

@@ -55,7 +55,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn test_a_peer_is_who_it_is() {
+    fn a_peer_is_who_it_is() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let peer = Peer::of(&ours).unwrap();
         assert_eq!(peer.pid, Some(std::process::id()));

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_spinning_in_vain_grows_rare_and_recovers() {
+    fn spinning_in_vain_grows_rare_and_recovers() {
         let spin = Spin::default();
         let mut looks = 0;
         let mut in_vain = |times: u32| {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn test_no_limit_means_no_spin() {
+    fn no_limit_means_no_spin() {
         let never = || panic!("looked");
         assert!(!Spin::default().until(Duration::ZERO, never));
     }

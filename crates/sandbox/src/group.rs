@@ -188,7 +188,7 @@ mod tests {
 ";
 
     #[test]
-    fn test_a_group_is_found_below_its_mount() {
+    fn a_group_is_found_below_its_mount() {
         let groups = "4:memory:/a\n0::/system.slice/baltra.service\n";
         let dir = directory(HYBRID, groups).unwrap();
         let expected = "/sys/fs/cgroup/unified/system.slice/baltra.service";
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_mount_of_a_part_shows_that_part_alone() {
+    fn a_mount_of_a_part_shows_that_part_alone() {
         let mounts = "1 2 0:3 /pod /sys/fs/cgroup ro - cgroup2 none ro\n";
         let dir = directory(mounts, "0::/pod/a").unwrap();
         assert_eq!(dir, Path::new("/sys/fs/cgroup/a"));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn test_without_cgroup_v2_there_is_no_group() {
+    fn without_cgroup_v2_there_is_no_group() {
         assert_eq!(directory("1 2 0:3 / / rw - ext4 a rw\n", "0::/"), None);
         assert_eq!(directory(HYBRID, "4:memory:/a\n"), None);
     }

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_endpoints_print_as_they_parse() {
+    fn endpoints_print_as_they_parse() {
         for text in [
             "unix:/run/baltra.sock",
             "tcp://node-1:7000",
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn test_other_texts_are_refused() {
+    fn other_texts_are_refused() {
         for text in ["", "unix:relative", "http://x", "tcp://", "tcp://x:y"] {
             assert!(text.parse::<Endpoint>().is_err(), "{text}");
         }

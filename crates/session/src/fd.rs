@@ -74,7 +74,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn test_descriptors_arrive_with_their_bytes() {
+    fn descriptors_arrive_with_their_bytes() {
         let (a, b) = UnixStream::pair().unwrap();
         let (x, y) = UnixStream::pair().unwrap();
         send_with_fds(&a, b"hi", &[x.as_fd(), y.as_fd()]).unwrap();

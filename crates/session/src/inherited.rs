@@ -136,7 +136,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn test_a_socket_is_remembered_as_long_as_it_lives() {
+    fn a_socket_is_remembered_as_long_as_it_lives() {
         // The descriptor stays open, so that no other test gets its number.
         let (socket, _other) = UnixStream::pair().unwrap();
         let socket = OwnedFd::from(socket);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_number_that_became_anothers_is_left_alone() {
+    fn a_number_that_became_anothers_is_left_alone() {
         let (socket, _other) = UnixStream::pair().unwrap();
         let socket = Socket::new(socket.into());
         let file = std::fs::File::open("/dev/null").unwrap();

@@ -86,7 +86,7 @@ fn commands(daemon: &Daemon) -> u64 {
 }
 
 #[test]
-fn test_lent_memory_travels_whether_the_device_shares_it_or_not() {
+fn lent_memory_travels_whether_the_device_shares_it_or_not() {
     for (host_memory, executor_sees) in [(false, true), (true, false)] {
         let daemon = daemon_of(host_memory, |_| {});
         let (client, _) = connect(daemon.port);
@@ -103,7 +103,7 @@ fn test_lent_memory_travels_whether_the_device_shares_it_or_not() {
 }
 
 #[test]
-fn test_a_small_write_goes_to_the_executor_unless_the_relay_did_what_was_before() {
+fn a_small_write_goes_to_the_executor_unless_the_relay_did_what_was_before() {
     let daemon = daemon_of(true, |_| {});
     let (client, _) = connect(daemon.port);
     let queue = client.open_queue(0, 0, 0).unwrap();
@@ -122,7 +122,7 @@ fn test_a_small_write_goes_to_the_executor_unless_the_relay_did_what_was_before(
 }
 
 #[test]
-fn test_a_broken_path_is_resumed_in_the_middle_of_both_directions() {
+fn a_broken_path_is_resumed_in_the_middle_of_both_directions() {
     for host_memory in [false, true] {
         let daemon = daemon_of(host_memory, |_| {});
         let path = Path::ending_after(daemon.port, 5_300_017);
@@ -146,7 +146,7 @@ fn test_a_broken_path_is_resumed_in_the_middle_of_both_directions() {
 }
 
 #[test]
-fn test_what_changes_a_buffer_behind_a_transfer_changes_no_byte_of_it() {
+fn what_changes_a_buffer_behind_a_transfer_changes_no_byte_of_it() {
     let daemon = daemon_of(true, |_| {});
     let path = Path::ending_after(daemon.port, 3_700_003);
     let (client, _) = connect(path.port);
@@ -171,7 +171,7 @@ fn test_what_changes_a_buffer_behind_a_transfer_changes_no_byte_of_it() {
 }
 
 #[test]
-fn test_memory_of_a_lost_session_is_left_alone() {
+fn memory_of_a_lost_session_is_left_alone() {
     for direction in [Direction::Read, Direction::Write] {
         let daemon = daemon_of(true, |_| {});
         for pause_us in [0, 300, 1000, 3000] {
@@ -193,7 +193,7 @@ fn test_memory_of_a_lost_session_is_left_alone() {
 }
 
 #[test]
-fn test_failures_are_those_of_the_right_commands() {
+fn failures_are_those_of_the_right_commands() {
     let daemon = daemon_of(true, |_| {});
     let (client, _) = connect(daemon.port);
     let queue = client.open_queue(0, 0, 0).unwrap();
@@ -216,7 +216,7 @@ fn test_failures_are_those_of_the_right_commands() {
 }
 
 #[test]
-fn test_other_queues_see_transfers_of_the_relay() {
+fn other_queues_see_transfers_of_the_relay() {
     let daemon = daemon_of(true, |_| {});
     let (client, _) = connect(daemon.port);
     let (first, second) = (client.open_queue(0, 0, 0), client.open_queue(0, 0, 0));
@@ -247,7 +247,7 @@ fn test_other_queues_see_transfers_of_the_relay() {
 }
 
 #[test]
-fn test_parts_and_first_contents_lie_in_place_too() {
+fn parts_and_first_contents_lie_in_place_too() {
     let daemon = daemon_of(true, |_| {});
     let (client, _) = connect(daemon.port);
     let queue = client.open_queue(0, 0, 0).unwrap();
@@ -288,7 +288,7 @@ fn test_parts_and_first_contents_lie_in_place_too() {
 }
 
 #[test]
-fn test_a_buffer_that_cannot_be_made_takes_no_bytes() {
+fn a_buffer_that_cannot_be_made_takes_no_bytes() {
     let daemon = daemon_of(true, |_| {});
     let (client, _) = connect(daemon.port);
     let queue = client.open_queue(0, 0, 0).unwrap();
@@ -303,7 +303,7 @@ fn test_a_buffer_that_cannot_be_made_takes_no_bytes() {
 }
 
 #[test]
-fn test_a_loan_that_is_not_enqueued_leaves_nothing() {
+fn a_loan_that_is_not_enqueued_leaves_nothing() {
     let daemon = daemon(|_| {});
     let (client, _): (Arc<Client>, _) = connect(daemon.port);
     let queue = client.open_queue(0, 0, 0).unwrap();

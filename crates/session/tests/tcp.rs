@@ -66,7 +66,7 @@ fn round_trip(client: &Arc<Client>, queue: &Queue, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn test_small_and_large_transfers_arrive_whole_and_in_pieces() {
+fn small_and_large_transfers_arrive_whole_and_in_pieces() {
     let daemon = daemon(|_| {});
     let (client, _) = connect(daemon.port);
     assert!(!client.host_memory());
@@ -80,7 +80,7 @@ fn test_small_and_large_transfers_arrive_whole_and_in_pieces() {
 }
 
 #[test]
-fn test_many_commands_complete_in_order() {
+fn many_commands_complete_in_order() {
     let daemon = daemon(|_| {});
     let (client, _) = connect(daemon.port);
     let queue = client.open_queue(0, 0, 0).unwrap();
@@ -93,7 +93,7 @@ fn test_many_commands_complete_in_order() {
 }
 
 #[test]
-fn test_events_carry_status_and_times_and_reach_watchers() {
+fn events_carry_status_and_times_and_reach_watchers() {
     let daemon = daemon(|_| {});
     let (client, _) = connect(daemon.port);
     let queue = client.open_queue(0, 0, 0).unwrap();
@@ -121,7 +121,7 @@ fn test_events_carry_status_and_times_and_reach_watchers() {
 }
 
 #[test]
-fn test_errors_reach_the_event_or_the_waiter_of_the_right_command() {
+fn errors_reach_the_event_or_the_waiter_of_the_right_command() {
     let daemon = daemon(|_| {});
     let (client, _) = connect(daemon.port);
     let queue = client.open_queue(0, 0, 0).unwrap();
@@ -139,7 +139,7 @@ fn test_errors_reach_the_event_or_the_waiter_of_the_right_command() {
 }
 
 #[test]
-fn test_a_blocked_queue_with_much_payload_holds_up_nobody() {
+fn a_blocked_queue_with_much_payload_holds_up_nobody() {
     let daemon = daemon(|_| {});
     let (client, _) = connect(daemon.port);
     let (first, second) = (client.open_queue(0, 0, 0), client.open_queue(0, 0, 0));
@@ -164,7 +164,7 @@ fn test_a_blocked_queue_with_much_payload_holds_up_nobody() {
 }
 
 #[test]
-fn test_out_of_order_transfers_wait_for_what_they_name() {
+fn out_of_order_transfers_wait_for_what_they_name() {
     let daemon = daemon(|_| {});
     let (client, _) = connect(daemon.port);
     let queue = client.open_queue(0, 0, 1).unwrap();
@@ -187,7 +187,7 @@ fn test_out_of_order_transfers_wait_for_what_they_name() {
 }
 
 #[test]
-fn test_first_contents_and_large_requests_travel() {
+fn first_contents_and_large_requests_travel() {
     let daemon = daemon(|_| {});
     let (client, _) = connect(daemon.port);
     let queue = client.open_queue(0, 0, 0).unwrap();
@@ -222,7 +222,7 @@ fn test_first_contents_and_large_requests_travel() {
 }
 
 #[test]
-fn test_a_broken_path_is_resumed_with_every_byte_and_nothing_twice() {
+fn a_broken_path_is_resumed_with_every_byte_and_nothing_twice() {
     let daemon = daemon(|_| {});
     let path = Path::ending_after(daemon.port, 5_300_017);
     let (client, losses) = connect(path.port);
@@ -244,7 +244,7 @@ fn test_a_broken_path_is_resumed_with_every_byte_and_nothing_twice() {
 }
 
 #[test]
-fn test_an_executor_that_ends_takes_its_session_along() {
+fn an_executor_that_ends_takes_its_session_along() {
     let daemon = daemon(|_| {});
     let (client, losses) = connect(daemon.port);
     let queue = client.open_queue(0, 0, 0).unwrap();
@@ -280,7 +280,7 @@ fn test_an_executor_that_ends_takes_its_session_along() {
 }
 
 #[test]
-fn test_a_session_that_nobody_resumes_ends() {
+fn a_session_that_nobody_resumes_ends() {
     let daemon = daemon(|o| o.grace = Duration::from_millis(100));
     let socket = raw(daemon.port);
     // A path that ends without a farewell or a reset of the client.
@@ -293,7 +293,7 @@ fn test_a_session_that_nobody_resumes_ends() {
 }
 
 #[test]
-fn test_a_client_that_ends_frees_its_session() {
+fn a_client_that_ends_frees_its_session() {
     let daemon = daemon(|_| {});
     let (client, _) = connect(daemon.port);
     drop(client);
@@ -307,7 +307,7 @@ fn test_a_client_that_ends_frees_its_session() {
 }
 
 #[test]
-fn test_without_the_right_token_the_refusal_says_why() {
+fn without_the_right_token_the_refusal_says_why() {
     let daemon = daemon(|_| {});
     let endpoint: Endpoint = format!("tcp://127.0.0.1:{}", daemon.port).parse().unwrap();
     for (token, says) in [("", "BALTRA_TOKEN"), ("wrong", "no such token")] {
@@ -323,7 +323,7 @@ fn test_without_the_right_token_the_refusal_says_why() {
 }
 
 #[test]
-fn test_an_executor_that_is_slow_to_start_is_waited_for() {
+fn an_executor_that_is_slow_to_start_is_waited_for() {
     let daemon = daemon(|_| {});
     let (client, _) = connect_to(daemon.port, SLOW);
     assert_eq!(client.device().name, "fake");
@@ -346,7 +346,7 @@ fn head<const N: usize>(words: [u32; N]) -> Vec<u8> {
 }
 
 #[test]
-fn test_garbage_ends_its_own_session_and_no_other() {
+fn garbage_ends_its_own_session_and_no_other() {
     let daemon = daemon(|_| {});
     let (client, _) = connect(daemon.port);
     let queue = client.open_queue(0, 0, 0).unwrap();
@@ -384,7 +384,7 @@ fn test_garbage_ends_its_own_session_and_no_other() {
 }
 
 #[test]
-fn test_first_words_that_are_no_hello_are_refused() {
+fn first_words_that_are_no_hello_are_refused() {
     let daemon = daemon(|_| {});
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 64], &[255; 64]] {
         let mut socket = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();

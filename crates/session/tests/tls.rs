@@ -92,7 +92,7 @@ fn write_and_read(client: &Arc<Client>, queue: &Queue, len: u64) -> Result<(), L
 }
 
 #[test]
-fn test_a_trusted_daemon_serves_small_and_large_transfers() {
+fn a_trusted_daemon_serves_small_and_large_transfers() {
     let daemon = secure(&authority().files);
     let client = connect("tls", "localhost", daemon.port).unwrap();
     let queue = client.open_queue(0, 0, 0).unwrap();
@@ -102,7 +102,7 @@ fn test_a_trusted_daemon_serves_small_and_large_transfers() {
 }
 
 #[test]
-fn test_a_stranger_and_another_name_are_not_trusted() {
+fn a_stranger_and_another_name_are_not_trusted() {
     assert!(authority().dir.path().exists());
     let stranger = secure(&authority().stranger);
     assert!(connect("tls", "localhost", stranger.port).is_err());
@@ -111,7 +111,7 @@ fn test_a_stranger_and_another_name_are_not_trusted() {
 }
 
 #[test]
-fn test_plain_and_encrypted_ends_do_not_talk() {
+fn plain_and_encrypted_ends_do_not_talk() {
     let daemon = secure(&authority().files);
     assert!(connect("tcp", "localhost", daemon.port).is_err());
     let plain = fake::daemon(|_| {});
@@ -119,7 +119,7 @@ fn test_plain_and_encrypted_ends_do_not_talk() {
 }
 
 #[test]
-fn test_a_broken_path_is_resumed_through_another_relay() {
+fn a_broken_path_is_resumed_through_another_relay() {
     let daemon = secure(&authority().files);
     let path = Path::ending_after(daemon.port, 5_300_017);
     let client = connect("tls", "localhost", path.port).unwrap();

@@ -44,7 +44,7 @@ mod order {
     }
 
     #[test]
-    fn test_steps_that_come_late_run_in_the_order_of_their_commands() {
+    fn steps_that_come_late_run_in_the_order_of_their_commands() {
         let (steps, ran) = (Steps::new(true), ran());
         let (first, second) = (part(3), part(3));
         // Two threads have enqueued concurrently: the later command's step is stored first.
@@ -60,7 +60,7 @@ mod order {
     }
 
     #[test]
-    fn test_out_of_order_only_complete_commands_are_run() {
+    fn out_of_order_only_complete_commands_are_run() {
         let (steps, ran) = (Steps::new(false), ran());
         steps.keep(1, part(3), ran.step(1));
         steps.keep(2, part(0), ran.step(2));
@@ -70,7 +70,7 @@ mod order {
     }
 
     #[test]
-    fn test_in_order_a_status_that_comes_late_is_waited_for() {
+    fn in_order_a_status_that_comes_late_is_waited_for() {
         let (steps, ran) = (Steps::new(true), ran());
         let late = part(3);
         steps.keep(1, late.clone(), ran.step(1));
@@ -82,7 +82,7 @@ mod order {
     }
 
     #[test]
-    fn test_a_commands_slot_is_kept_until_its_step_has_run() {
+    fn a_commands_slot_is_kept_until_its_step_has_run() {
         let (steps, ran) = (Steps::new(false), ran());
         let held = part(0);
         steps.keep(1, held.clone(), ran.step(1));

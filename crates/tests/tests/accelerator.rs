@@ -107,7 +107,7 @@ fn cached(daemon: &Daemon, tenant: &str) -> Vec<(PathBuf, u64)> {
 }
 
 #[test]
-fn test_applications_give_the_same_bytes_as_on_pocl_and_are_compiled_once() {
+fn applications_give_the_same_bytes_as_on_pocl_and_are_compiled_once() {
     let daemon = daemon_with(&[]);
     tenants(&daemon, &["red"]);
     let home = tempfile::tempdir().unwrap();
@@ -137,7 +137,7 @@ fn test_applications_give_the_same_bytes_as_on_pocl_and_are_compiled_once() {
 }
 
 #[test]
-fn test_global_offset_and_local_size_are_exact() {
+fn global_offset_and_local_size_are_exact() {
     let answer = run(&daemon_with(&[]), &["places"]);
     for dimensions in 1..=3 {
         let line = format!("places {dimensions} wrong 0");
@@ -146,14 +146,14 @@ fn test_global_offset_and_local_size_are_exact() {
 }
 
 #[test]
-fn test_the_device_keeps_what_it_claims() {
+fn the_device_keeps_what_it_claims() {
     let daemon = daemon_with(&[]);
     let answer = Running::run(through(&daemon, "", compile("claims"))).ok();
     assert_eq!(answer.number("wrong"), Some(0), "{answer:?}");
 }
 
 #[test]
-fn test_a_stray_store_fails_alone_and_is_logged_with_its_argument() {
+fn a_stray_store_fails_alone_and_is_logged_with_its_argument() {
     let daemon = daemon_with(&[]);
     let answer = run(&daemon, &["stray"]);
     for n in 0..4 {
@@ -171,7 +171,7 @@ fn test_a_stray_store_fails_alone_and_is_logged_with_its_argument() {
 }
 
 #[test]
-fn test_a_barrier_that_not_all_work_items_reach_fails_alone_and_is_logged() {
+fn a_barrier_that_not_all_work_items_reach_fails_alone_and_is_logged() {
     let daemon = daemon_with(&[]);
     let answer = run(&daemon, &["diverge"]);
     let status = answer.number("diverge 0 status");
@@ -183,7 +183,7 @@ fn test_a_barrier_that_not_all_work_items_reach_fails_alone_and_is_logged() {
 }
 
 #[test]
-fn test_tenants_that_share_an_executor_never_see_each_others_bytes() {
+fn tenants_that_share_an_executor_never_see_each_others_bytes() {
     let daemon = daemon_with(&["device.isolation=device"]);
     tenants(&daemon, &["red", "blue"]);
     let rounds = ["watch", "40"];
@@ -196,7 +196,7 @@ fn test_tenants_that_share_an_executor_never_see_each_others_bytes() {
 }
 
 #[test]
-fn test_an_endless_kernel_ends_with_its_session_or_at_its_limit() {
+fn an_endless_kernel_ends_with_its_session_or_at_its_limit() {
     let daemon = daemon_with(&["device.isolation=device"]);
     tenants(&daemon, &["red", "blue"]);
     let mut leaving = Running::start(accelerator(&daemon, "red", &["endless"]));
@@ -233,7 +233,7 @@ fn assert_queues(answer: &Answer, times: usize) {
 }
 
 #[test]
-fn test_kernels_with_channels_run_at_the_same_time() {
+fn kernels_with_channels_run_at_the_same_time() {
     let daemon = daemon_with(&[]);
     // Another program of the same tenant begins with empty channels.
     let answer = Running::run(channels(&daemon, "", &["queues"])).ok();
@@ -247,7 +247,7 @@ fn test_kernels_with_channels_run_at_the_same_time() {
 }
 
 #[test]
-fn test_kernels_exchange_packets_of_pipes() {
+fn kernels_exchange_packets_of_pipes() {
     let daemon = daemon_with(&[]);
     let modes = ["describes", "in_order", "queues", "out_of_order", "errors"];
     let mut command = through(&daemon, "", compile("pipes"));
@@ -272,7 +272,7 @@ fn test_kernels_exchange_packets_of_pipes() {
 }
 
 #[test]
-fn test_a_failed_kernel_ends_those_that_wait_for_its_channels() {
+fn a_failed_kernel_ends_those_that_wait_for_its_channels() {
     let daemon = daemon_with(&[]);
     let answer = Running::run(channels(&daemon, "", &["fails"])).ok();
     let failed = answer.out.lines().filter(|l| *l == "failed 3").count();
@@ -285,7 +285,7 @@ fn test_a_failed_kernel_ends_those_that_wait_for_its_channels() {
 }
 
 #[test]
-fn test_a_kernel_without_its_peer_ends_with_its_session_or_at_its_limit() {
+fn a_kernel_without_its_peer_ends_with_its_session_or_at_its_limit() {
     let daemon = daemon_with(&["device.isolation=device"]);
     tenants(&daemon, &["red", "blue"]);
     let mut leaving = Running::start(channels(&daemon, "red", &["alone"]));
@@ -315,7 +315,7 @@ fn test_a_kernel_without_its_peer_ends_with_its_session_or_at_its_limit() {
 }
 
 #[test]
-fn test_kernels_with_channels_join_a_task_that_others_wait_for() {
+fn kernels_with_channels_join_a_task_that_others_wait_for() {
     // Each tenant has an executor of its own, and the device is requested back all the time.
     let daemon = daemon_with(&[]);
     tenants(&daemon, &["red", "blue"]);
@@ -333,7 +333,7 @@ fn test_kernels_with_channels_join_a_task_that_others_wait_for() {
 }
 
 #[test]
-fn test_kernels_with_pipes_join_a_task_that_others_wait_for() {
+fn kernels_with_pipes_join_a_task_that_others_wait_for() {
     let daemon = daemon_with(&[]);
     tenants(&daemon, &["red", "blue"]);
     let running = ["red", "blue"].map(|tenant| {
@@ -351,7 +351,7 @@ fn test_kernels_with_pipes_join_a_task_that_others_wait_for() {
 }
 
 #[test]
-fn test_a_session_with_a_pipe_stays() {
+fn a_session_with_a_pipe_stays() {
     let daemon = daemon_with(&[]);
     let mut command = through(&daemon, "", compile("pipes"));
     command.args(["emulated", "keeps"]);
@@ -365,7 +365,7 @@ fn test_a_session_with_a_pipe_stays() {
 }
 
 #[test]
-fn test_an_image_comes_back_and_a_damaged_one_is_refused() {
+fn an_image_comes_back_and_a_damaged_one_is_refused() {
     let answer = run(&daemon_with(&[]), &["image"]);
     assert_eq!(answer.number("same"), Some(1), "{answer:?}");
     assert_eq!(answer.number("kernels"), Some(5), "{answer:?}");
@@ -376,7 +376,7 @@ fn test_an_image_comes_back_and_a_damaged_one_is_refused() {
 }
 
 #[test]
-fn test_the_operator_learns_why_an_image_does_not_load() {
+fn the_operator_learns_why_an_image_does_not_load() {
     let daemon = daemon_with(&["device.image=exclusive"]);
     let file = std::fs::read(image()).unwrap();
     let mut damaged = file.clone();
@@ -411,7 +411,7 @@ fn test_the_operator_learns_why_an_image_does_not_load() {
 }
 
 #[test]
-fn test_a_failed_compilation_returns_clangs_log() {
+fn a_failed_compilation_returns_clangs_log() {
     let daemon = daemon_with(&[]);
     let answer = Running::run(through(&daemon, "", compile("build_log"))).ok();
     assert_eq!(answer.number("build"), Some(-11), "{answer:?}");
@@ -421,7 +421,7 @@ fn test_a_failed_compilation_returns_clangs_log() {
 }
 
 #[test]
-fn test_programs_are_compiled_apart_and_linked_as_on_pocl() {
+fn programs_are_compiled_apart_and_linked_as_on_pocl() {
     let daemon = daemon_with(&[]);
     let there = Running::run(through(&daemon, "", compile("links"))).ok();
     let logs = there.out.split("log of ");
@@ -468,7 +468,7 @@ fn test_programs_are_compiled_apart_and_linked_as_on_pocl() {
 }
 
 #[test]
-fn test_the_command_line_compiles_and_links_sources_objects_and_libraries() {
+fn the_command_line_compiles_and_links_sources_objects_and_libraries() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let write = |name: &str, text: &str| std::fs::write(path(name), text).unwrap();
@@ -538,7 +538,7 @@ fn compile_with(tree: &Path, source: &Path) {
 }
 
 #[test]
-fn test_what_is_compiled_once_is_used_only_if_the_compiler_can() {
+fn what_is_compiled_once_is_used_only_if_the_compiler_can() {
     let dir = tempfile::tempdir_in(root().join("target")).unwrap();
     let tree = fresh_tree(dir.path());
     let sources = [1, 2].map(|n| {
@@ -577,7 +577,7 @@ fn test_what_is_compiled_once_is_used_only_if_the_compiler_can() {
 }
 
 #[test]
-fn test_only_known_parts_are_placed_on_and_objects_are_not_placed() {
+fn only_known_parts_are_placed_on_and_objects_are_not_placed() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(
         dir.path().join("k.cl"),
@@ -592,7 +592,7 @@ fn test_only_known_parts_are_placed_on_and_objects_are_not_placed() {
 
 #[test]
 #[ignore = "installs Yosys and nextpnr, and places for minutes"]
-fn test_a_kernel_is_placed_and_its_report_has_area_and_clock() {
+fn a_kernel_is_placed_and_its_report_has_area_and_clock() {
     let dir = tempfile::tempdir().unwrap();
     let source = "kernel void k(global const int *a, global int *o, int n) {\n \
                   o[get_global_id(0)] = a[get_global_id(0)] * n; }\n";
@@ -623,7 +623,7 @@ fn child(parent: u32, word: &str) -> Option<u32> {
 }
 
 #[test]
-fn test_a_killed_compiler_fails_its_build_alone() {
+fn a_killed_compiler_fails_its_build_alone() {
     let daemon = daemon_with(&[]);
     tenants(&daemon, &["red"]);
     let dir = tempfile::tempdir().unwrap();
@@ -694,7 +694,7 @@ fn refused(limits: &[&str], text: &str) -> (ExitStatus, String) {
 }
 
 #[test]
-fn test_hostile_source_is_bounded_in_time_and_memory() {
+fn hostile_source_is_bounded_in_time_and_memory() {
     let (_, log) = refused(&["--as=1073741824"], BOMB);
     assert!(log.contains("clang-16 has exhausted its memory"), "{log}");
     assert!(!log.contains("Stack dump"), "{log}");
@@ -722,7 +722,7 @@ fn test_hostile_source_is_bounded_in_time_and_memory() {
 }
 
 #[test]
-fn test_hostile_source_reads_no_file_of_the_host() {
+fn hostile_source_reads_no_file_of_the_host() {
     let secret = tempfile::NamedTempFile::new_in(root().join("target")).unwrap();
     std::fs::write(secret.path(), "secret_of_the_host\n").unwrap();
     let dir = tempfile::tempdir().unwrap();

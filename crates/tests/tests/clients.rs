@@ -46,7 +46,7 @@ fn assert_done(answer: &Answer) {
 }
 
 #[test]
-fn test_threads_on_one_queue_neither_hang_nor_see_old_bytes() {
+fn threads_on_one_queue_neither_hang_nor_see_old_bytes() {
     let both = Both::start();
     for threads in ["1", "2", "5"] {
         for answer in both.run("threads", &[threads, "150"]) {
@@ -57,7 +57,7 @@ fn test_threads_on_one_queue_neither_hang_nor_see_old_bytes() {
 }
 
 #[test]
-fn test_commands_of_an_out_of_order_queue_follow_their_wait_lists_only() {
+fn commands_of_an_out_of_order_queue_follow_their_wait_lists_only() {
     let both = Both::start();
     for answer in both.run("gated", &[]) {
         assert_done(&answer);
@@ -66,7 +66,7 @@ fn test_commands_of_an_out_of_order_queue_follow_their_wait_lists_only() {
 }
 
 #[test]
-fn test_a_command_has_times_once_a_command_that_waited_for_it_is_complete() {
+fn a_command_has_times_once_a_command_that_waited_for_it_is_complete() {
     let both = Both::start();
     for answer in both.run("profiled", &[]) {
         assert_eq!(answer.number("missing"), Some(0), "{answer:#?}");
@@ -76,7 +76,7 @@ fn test_a_command_has_times_once_a_command_that_waited_for_it_is_complete() {
 }
 
 #[test]
-fn test_the_table_of_events_grows_while_several_threads_enqueue() {
+fn the_table_of_events_grows_while_several_threads_enqueue() {
     let both = Both::start();
     for answer in both.run("many_events", &["6", "6000"]) {
         assert_done(&answer);
@@ -85,7 +85,7 @@ fn test_the_table_of_events_grows_while_several_threads_enqueue() {
 }
 
 #[test]
-fn test_thousands_of_queues_are_had_and_used() {
+fn thousands_of_queues_are_had_and_used() {
     let both = Both::start();
     // The pause exceeds the idle timeout of a queue's thread.
     for answer in both.run("queues", &["2000", "300", "2500"]) {
@@ -96,7 +96,7 @@ fn test_thousands_of_queues_are_had_and_used() {
 }
 
 #[test]
-fn test_one_queue_too_many_is_an_opencl_error_and_the_session_goes_on() {
+fn one_queue_too_many_is_an_opencl_error_and_the_session_goes_on() {
     let both = Both::start();
     let limit = ["tenant", "add", "small", "--objects", "300"];
     both.daemon.text(&limit).unwrap();
@@ -111,7 +111,7 @@ fn test_one_queue_too_many_is_an_opencl_error_and_the_session_goes_on() {
 }
 
 #[test]
-fn test_a_forked_child_has_its_own_session_and_its_parent_goes_on() {
+fn a_forked_child_has_its_own_session_and_its_parent_goes_on() {
     let both = Both::start();
     for answer in both.run("fork", &[]) {
         for line in answer.out.lines().filter(|line| *line != "done") {
@@ -130,7 +130,7 @@ fn test_a_forked_child_has_its_own_session_and_its_parent_goes_on() {
 }
 
 #[test]
-fn test_pythons_processes_have_sessions_of_their_own() {
+fn pythons_processes_have_sessions_of_their_own() {
     let python = root().join("target/venv/bin/python");
     assert!(python.exists(), "run scripts/setup.sh test");
     let both = Both::start();
@@ -149,7 +149,7 @@ fn test_pythons_processes_have_sessions_of_their_own() {
 }
 
 #[test]
-fn test_devices_of_one_context_see_what_others_left_in_a_buffer() {
+fn devices_of_one_context_see_what_others_left_in_a_buffer() {
     let endpoint = format!("127.0.0.1:{}", free_port());
     let options = Options {
         set: vec![format!("listen.tcp={endpoint}")],
@@ -173,7 +173,7 @@ fn test_devices_of_one_context_see_what_others_left_in_a_buffer() {
 }
 
 #[test]
-fn test_a_buffer_over_shared_virtual_memory_has_its_storage() {
+fn a_buffer_over_shared_virtual_memory_has_its_storage() {
     let both = Both::start();
     let expected = Running::run(native(compile("svm_buffer"))).ok();
     for answer in both.run("svm_buffer", &[]) {

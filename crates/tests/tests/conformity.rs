@@ -53,7 +53,7 @@ fn compare(daemon: &Daemon, program: &Path, pool: &str, skipped: &[&str]) {
 }
 
 #[test]
-fn test_what_the_library_answers_is_what_the_driver_answers() {
+fn what_the_library_answers_is_what_the_driver_answers() {
     let daemon = daemon();
     let programs = programs();
     assert_eq!(programs.len(), PROGRAMS.len(), "{programs:?}");
@@ -64,7 +64,7 @@ fn test_what_the_library_answers_is_what_the_driver_answers() {
 
 /// Shared virtual memory does not move.
 #[test]
-fn test_the_answers_are_the_same_while_sessions_move_all_the_time() {
+fn the_answers_are_the_same_while_sessions_move_all_the_time() {
     let options = Options {
         config: "[[device]]\nname = 'a'\nselect = '0'\n[[device]]\nname = 'b'\nselect = '1'\n"
             .into(),
@@ -83,7 +83,7 @@ fn test_the_answers_are_the_same_while_sessions_move_all_the_time() {
 
 /// Two devices as one answer as one of them, except for shared virtual memory, which a pool lacks.
 #[test]
-fn test_a_pool_answers_as_its_devices_do() {
+fn a_pool_answers_as_its_devices_do() {
     let options = Options {
         config: "[[device]]\nname = 'a'\nselect = '0'\n[[device]]\nname = 'b'\nselect = '1'\n"
             .into(),

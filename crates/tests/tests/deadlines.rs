@@ -59,7 +59,7 @@ fn faults(daemon: &Daemon, tenant: &str, cause: &str) -> u64 {
 }
 
 #[test]
-fn test_an_orphans_endless_kernel_ends_although_its_tenant_has_other_sessions() {
+fn an_orphans_endless_kernel_ends_although_its_tenant_has_other_sessions() {
     let daemon = daemon();
     tenants(&daemon, &["red", "blue"]);
     let mut neighbour = working(&daemon, "blue");
@@ -75,7 +75,7 @@ fn test_an_orphans_endless_kernel_ends_although_its_tenant_has_other_sessions() 
 }
 
 #[test]
-fn test_with_device_isolation_an_orphans_endless_kernel_costs_others_one_session() {
+fn with_device_isolation_an_orphans_endless_kernel_costs_others_one_session() {
     let daemon = daemon_with(&["device.isolation=device"]);
     tenants(&daemon, &["red", "blue"]);
     let neighbour = working(&daemon, "blue");
@@ -93,7 +93,7 @@ fn test_with_device_isolation_an_orphans_endless_kernel_costs_others_one_session
 }
 
 #[test]
-fn test_with_device_isolation_who_faults_again_is_set_apart() {
+fn with_device_isolation_who_faults_again_is_set_apart() {
     let daemon = daemon_with(&["device.isolation=device", "device.orphan_ms=300"]);
     tenants(&daemon, &["red", "blue"]);
     for count in 1..=2 {
@@ -120,7 +120,7 @@ fn test_with_device_isolation_who_faults_again_is_set_apart() {
 }
 
 #[test]
-fn test_an_open_programs_endless_kernel_does_not_keep_an_accelerator_from_other_tenants() {
+fn an_open_programs_endless_kernel_does_not_keep_an_accelerator_from_other_tenants() {
     let driver = compile_driver("accelerator_driver");
     let daemon = daemon_with(&[
         &format!("device.driver={}", driver.display()),
@@ -150,7 +150,7 @@ fn sticky(isolation: &str) -> Daemon {
 }
 
 #[test]
-fn test_a_load_that_never_ends_does_not_keep_the_device() {
+fn a_load_that_never_ends_does_not_keep_the_device() {
     let driver = compile_driver("stuck_driver");
     let daemon = daemon_with(&[
         &format!("device.driver={}", driver.display()),
@@ -181,7 +181,7 @@ fn is_lost(answer: &Answer) {
 }
 
 #[test]
-fn test_a_lost_context_ends_its_tenants_sessions_and_new_ones_work() {
+fn a_lost_context_ends_its_tenants_sessions_and_new_ones_work() {
     let daemon = sticky("tenant");
     tenants(&daemon, &["red", "blue"]);
     let mut neighbour = working(&daemon, "blue");
@@ -197,7 +197,7 @@ fn test_a_lost_context_ends_its_tenants_sessions_and_new_ones_work() {
 }
 
 #[test]
-fn test_with_session_isolation_a_lost_context_ends_one_session() {
+fn with_session_isolation_a_lost_context_ends_one_session() {
     let daemon = sticky("session");
     tenants(&daemon, &["red"]);
     let mut sibling = working(&daemon, "red");
@@ -207,7 +207,7 @@ fn test_with_session_isolation_a_lost_context_ends_one_session() {
 }
 
 #[test]
-fn test_with_device_isolation_a_lost_context_costs_others_one_session() {
+fn with_device_isolation_a_lost_context_costs_others_one_session() {
     let daemon = sticky("device");
     tenants(&daemon, &["red", "blue"]);
     let neighbour = working(&daemon, "blue");
@@ -351,7 +351,7 @@ async fn endless_calls_do_not_stop_others(engine: Engine) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_two_endless_calls_do_not_stop_other_functions() {
+async fn two_endless_calls_do_not_stop_other_functions() {
     let daemon = daemon();
     endless_calls_do_not_stop_others(engine(&daemon.endpoint())).await;
     let executor_faults = faults(&daemon, "", "overdue");
@@ -359,7 +359,7 @@ async fn test_two_endless_calls_do_not_stop_other_functions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_with_device_isolation_two_endless_calls_do_not_stop_other_functions() {
+async fn with_device_isolation_two_endless_calls_do_not_stop_other_functions() {
     let daemon = daemon_with(&["device.isolation=device"]);
     endless_calls_do_not_stop_others(engine(&daemon.endpoint())).await;
 }
@@ -380,7 +380,7 @@ async fn calls_outlast_a_kernel(engine: &Engine, copy: &Arc<Function>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_an_open_programs_endless_kernel_does_not_stop_functions_of_its_tenant() {
+async fn an_open_programs_endless_kernel_does_not_stop_functions_of_its_tenant() {
     let daemon = daemon_with(&["device.contended_ms=1000"]);
     let engine = engine(&daemon.endpoint());
     let copy = function(&manifest("copy", "copy"), &[("k.cl", KERNELS)]);
@@ -430,17 +430,17 @@ async fn an_endless_call_ends(head_start: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_an_endless_call_with_a_long_time_limit_does_not_stop_other_functions() {
+async fn an_endless_call_with_a_long_time_limit_does_not_stop_other_functions() {
     an_endless_call_ends(Duration::ZERO).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_calls_that_arrive_long_after_an_endless_call_do_not_wait_for_its_limit() {
+async fn calls_that_arrive_long_after_an_endless_call_do_not_wait_for_its_limit() {
     an_endless_call_ends(Duration::from_secs(3)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_a_function_whose_calls_never_end_is_held_off() {
+async fn a_function_whose_calls_never_end_is_held_off() {
     let daemon = daemon();
     let engine = engine(&daemon.endpoint());
     let spin = function(&manifest("spin", "spin"), &[("k.cl", KERNELS)]);
@@ -450,7 +450,7 @@ async fn test_a_function_whose_calls_never_end_is_held_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_a_deadline_that_is_handled_after_the_work_was_ended_is_no_failure_of_the_device() {
+async fn a_deadline_that_is_handled_after_the_work_was_ended_is_no_failure_of_the_device() {
     let daemon = daemon();
     let engine = engine(&daemon.endpoint());
     let spin = function(&manifest("spin", "spin"), &[("k.cl", KERNELS)]);
@@ -489,7 +489,7 @@ async fn is_held_off(engine: &Engine, spin: &Arc<Function>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_a_caller_that_leaves_and_a_removed_function_leave_nothing_behind() {
+async fn a_caller_that_leaves_and_a_removed_function_leave_nothing_behind() {
     let daemon = daemon();
     let engine = engine(&daemon.endpoint());
     let copy = function(&manifest("copy", "copy"), &[("k.cl", KERNELS)]);
@@ -511,7 +511,7 @@ async fn test_a_caller_that_leaves_and_a_removed_function_leave_nothing_behind()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_a_lost_context_is_retried_once_and_others_go_on() {
+async fn a_lost_context_is_retried_once_and_others_go_on() {
     let daemon = sticky("tenant");
     let engine = engine(&daemon.endpoint());
     let copy = function(&manifest("copy", "copy"), &[("k.cl", KERNELS)]);

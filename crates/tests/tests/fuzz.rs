@@ -124,7 +124,7 @@ fn commands() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn test_commands_of_any_bytes_decode_or_are_refused() {
+fn commands_of_any_bytes_decode_or_are_refused() {
     fuzz("commands", &commands(), |bytes, _| {
         if let Ok(command) = decode::<Command>(bytes) {
             assert!(command.waits.iter().len() * 8 <= bytes.len());
@@ -133,7 +133,7 @@ fn test_commands_of_any_bytes_decode_or_are_refused() {
 }
 
 #[test]
-fn test_control_messages_and_notices_of_any_bytes_decode_or_are_refused() {
+fn control_messages_and_notices_of_any_bytes_decode_or_are_refused() {
     let payload = Payload {
         arena: 0,
         offset: 0,
@@ -177,7 +177,7 @@ fn test_control_messages_and_notices_of_any_bytes_decode_or_are_refused() {
 }
 
 #[test]
-fn test_a_ring_of_any_bytes_gives_bounded_messages_or_an_error() {
+fn a_ring_of_any_bytes_gives_bounded_messages_or_an_error() {
     let data_bytes = 1024;
     let bytes = ring_bytes(data_bytes) as u64;
     let memory = Memory::anonymous(bytes).expect("memory");
@@ -211,7 +211,7 @@ fn test_a_ring_of_any_bytes_gives_bounded_messages_or_an_error() {
 }
 
 #[test]
-fn test_a_hello_of_any_bytes_is_read_or_refused_in_time() {
+fn a_hello_of_any_bytes_is_read_or_refused_in_time() {
     let hello = Hello {
         version: baltra_wire::VERSION,
         tenant: "t".into(),

@@ -88,7 +88,7 @@ fn processes(group: &Path) -> Vec<String> {
 }
 
 #[test]
-fn test_what_an_executor_started_ends_with_it() {
+fn what_an_executor_started_ends_with_it() {
     let Some(delegated) = Delegated::make() else {
         eprintln!("passed over: no cgroup v2 that this test may write to");
         return;
@@ -136,7 +136,7 @@ fn test_what_an_executor_started_ends_with_it() {
 }
 
 #[test]
-fn test_an_executor_beyond_its_memory_ends_alone() {
+fn an_executor_beyond_its_memory_ends_alone() {
     let Some(delegated) = Delegated::make().filter(|group| group.has("memory")) else {
         eprintln!("passed over: no cgroup v2 with memory that this test may write to");
         return;

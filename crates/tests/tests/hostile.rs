@@ -129,7 +129,7 @@ fn answer(stream: &mut UnixStream) -> Result<Welcome, Refusal> {
 }
 
 #[test]
-fn test_malformed_truncated_and_oversized_hellos_are_refused_with_the_reason() {
+fn malformed_truncated_and_oversized_hellos_are_refused_with_the_reason() {
     let daemon = daemon_with(&["listen.hello_timeout_ms=300"]);
     let mut neighbour = Neighbour::beside(&daemon);
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
@@ -170,7 +170,7 @@ fn test_malformed_truncated_and_oversized_hellos_are_refused_with_the_reason() {
 }
 
 #[test]
-fn test_another_major_version_is_refused_with_both_named() {
+fn another_major_version_is_refused_with_both_named() {
     let daemon = daemon();
     let mut other = hello("device0");
     other.version = Version {
@@ -185,7 +185,7 @@ fn test_another_major_version_is_refused_with_both_named() {
 }
 
 #[test]
-fn test_a_library_of_another_minor_version_works() {
+fn a_library_of_another_minor_version_works() {
     /// A hello of a later library version: more fields at the end.
     #[derive(serde::Serialize)]
     struct LaterHello {
@@ -214,7 +214,7 @@ fn test_a_library_of_another_minor_version_works() {
 }
 
 #[test]
-fn test_random_bytes_over_shared_memory_while_running_end_one_session() {
+fn random_bytes_over_shared_memory_while_running_end_one_session() {
     let daemon = daemon();
     let mut neighbour = Neighbour::beside(&daemon);
     tenants(&daemon, &["scribbler"]);
@@ -245,7 +245,7 @@ fn test_random_bytes_over_shared_memory_while_running_end_one_session() {
 }
 
 #[test]
-fn test_random_bytes_over_the_control_ring_reach_nobody_of_the_same_executor() {
+fn random_bytes_over_the_control_ring_reach_nobody_of_the_same_executor() {
     let daemon = daemon_with(&["device.isolation=device"]);
     let mut neighbour = Neighbour::beside(&daemon);
     let mut random = 0x2545_f491_4f6c_dd1du64;
@@ -283,7 +283,7 @@ fn test_random_bytes_over_the_control_ring_reach_nobody_of_the_same_executor() {
 }
 
 #[test]
-fn test_ids_of_another_session_name_nothing() {
+fn ids_of_another_session_name_nothing() {
     for isolation in ["tenant", "device"] {
         let daemon = daemon_with(&[&format!("device.isolation={isolation}")]);
         tenants(&daemon, &["red", "blue"]);

@@ -82,7 +82,7 @@ fn python(name: &str) -> PathBuf {
 }
 
 #[test]
-fn test_triton_s_client_infers_over_http_and_grpc() {
+fn triton_s_client_infers_over_http_and_grpc() {
     let gateway = gateway();
     let mut command = Command::new(python("python"));
     command
@@ -154,7 +154,7 @@ fn trusted(home: &Path, certificate: &str, key: &str, trust: &str) -> [Result<St
 }
 
 #[test]
-fn test_the_documented_certificates_work_and_an_authority_s_own_is_explained() {
+fn the_documented_certificates_work_and_an_authority_s_own_is_explained() {
     let home = tempfile::tempdir().unwrap();
     let commands = documented("### Certificates", &["openssl", "printf"]);
     assert_eq!(commands.len(), 5, "{commands:#?}");
@@ -188,7 +188,7 @@ implementations: [{opencl: {source: copy.cl, kernel: copy, global: [n]}}]
 ";
 
 #[test]
-fn test_a_kernel_that_cannot_be_built_is_refused_at_deployment() {
+fn a_kernel_that_cannot_be_built_is_refused_at_deployment() {
     let registry = Service::start(baltra(), "registry", &Options::default()).unwrap();
     let _node = daemon_with(&[&format!("node.registry={}", registry.url())]);
     let options = Options {
@@ -252,7 +252,7 @@ fn faas_cli() -> Option<PathBuf> {
 }
 
 #[test]
-fn test_faas_cli_deploys_lists_invokes_logs_and_removes() {
+fn faas_cli_deploys_lists_invokes_logs_and_removes() {
     let Some(faas_cli) = faas_cli() else {
         eprintln!("skipped: faas-cli is not installed; BALTRA_FAAS_CLI names it");
         return;
@@ -346,7 +346,7 @@ const CHECKS: &str = "not_a_server_error,content_type_conformance,\
     response_headers_conformance,status_code_conformance,response_schema_conformance";
 
 #[test]
-fn test_schemathesis_finds_no_server_error_and_no_lie_in_the_description() {
+fn schemathesis_finds_no_server_error_and_no_lie_in_the_description() {
     let gateway = gateway();
     let home = tempfile::tempdir().unwrap();
     // No time limit: the program ends by itself.

@@ -38,7 +38,7 @@ fn is_ended(answer: &Answer) {
 }
 
 #[test]
-fn test_a_segfault_ends_its_tenants_sessions_alone() {
+fn a_segfault_ends_its_tenants_sessions_alone() {
     let daemon = daemon();
     tenants(&daemon, &["red", "blue"]);
     let mut neighbour = working(&daemon, "blue");
@@ -53,7 +53,7 @@ fn test_a_segfault_ends_its_tenants_sessions_alone() {
 }
 
 #[test]
-fn test_with_session_isolation_a_segfault_ends_one_session() {
+fn with_session_isolation_a_segfault_ends_one_session() {
     let daemon = daemon_with(&["device.isolation=session"]);
     tenants(&daemon, &["red"]);
     let mut sibling = working(&daemon, "red");
@@ -62,7 +62,7 @@ fn test_with_session_isolation_a_segfault_ends_one_session() {
 }
 
 #[test]
-fn test_with_device_isolation_a_segfault_ends_the_devices_sessions_and_new_ones_work() {
+fn with_device_isolation_a_segfault_ends_the_devices_sessions_and_new_ones_work() {
     let daemon = daemon_with(&["device.isolation=device"]);
     tenants(&daemon, &["red", "blue"]);
     let neighbour = working(&daemon, "blue");
@@ -77,7 +77,7 @@ fn test_with_device_isolation_a_segfault_ends_the_devices_sessions_and_new_ones_
 // here are long enough for a busy machine.
 
 #[test]
-fn test_an_endless_kernel_is_killed_after_its_tenants_time() {
+fn an_endless_kernel_is_killed_after_its_tenants_time() {
     let daemon = daemon();
     tenants(&daemon, &["blue"]);
     daemon
@@ -96,7 +96,7 @@ fn test_an_endless_kernel_is_killed_after_its_tenants_time() {
 }
 
 #[test]
-fn test_an_endless_kernel_is_killed_after_the_devices_time() {
+fn an_endless_kernel_is_killed_after_the_devices_time() {
     let daemon = daemon_with(&["device.task_ms=3000"]);
     tenants(&daemon, &["red"]);
     is_ended(&harm(&daemon, "red", &["endless"]));
@@ -104,7 +104,7 @@ fn test_an_endless_kernel_is_killed_after_the_devices_time() {
 }
 
 #[test]
-fn test_an_endless_kernel_ends_with_its_client() {
+fn an_endless_kernel_ends_with_its_client() {
     let daemon = daemon();
     tenants(&daemon, &["red"]);
     let mut command = through(&daemon, "red", compile("harm"));
@@ -138,7 +138,7 @@ fn idle(pid: u32) -> bool {
 }
 
 #[test]
-fn test_a_stray_store_leaves_the_neighbours_memory_alone() {
+fn a_stray_store_leaves_the_neighbours_memory_alone() {
     let daemon = daemon();
     tenants(&daemon, &["red", "blue"]);
     let mut neighbour = working(&daemon, "blue");
@@ -152,7 +152,7 @@ fn test_a_stray_store_leaves_the_neighbours_memory_alone() {
 }
 
 #[test]
-fn test_a_failed_compilation_returns_the_drivers_log() {
+fn a_failed_compilation_returns_the_drivers_log() {
     let daemon = daemon();
     let log = |answer: Answer| {
         let answer = answer.ok();

@@ -37,7 +37,7 @@ fn count(answer: &Answer) -> usize {
 }
 
 #[test]
-fn test_a_memory_quota_is_an_opencl_error_and_what_is_released_can_be_had_again() {
+fn a_memory_quota_is_an_opencl_error_and_what_is_released_can_be_had_again() {
     let daemon = daemon();
     let bytes = (8 << 20).to_string();
     let answer = limited(&daemon, &["--memory", "64M"], &["memory", &bytes]);
@@ -46,7 +46,7 @@ fn test_a_memory_quota_is_an_opencl_error_and_what_is_released_can_be_had_again(
 }
 
 #[test]
-fn test_a_memory_quota_holds_for_a_tenants_sessions_together() {
+fn a_memory_quota_holds_for_a_tenants_sessions_together() {
     let daemon = daemon();
     tenants(&daemon, &["large"]);
     daemon
@@ -75,7 +75,7 @@ fn test_a_memory_quota_holds_for_a_tenants_sessions_together() {
 }
 
 #[test]
-fn test_a_full_arena_is_an_opencl_error() {
+fn a_full_arena_is_an_opencl_error() {
     let daemon = daemon();
     let bytes = (8 << 20).to_string();
     let answer = limited(&daemon, &["--arena", "48M"], &["memory", &bytes]);
@@ -84,14 +84,14 @@ fn test_a_full_arena_is_an_opencl_error() {
 }
 
 #[test]
-fn test_too_many_objects_are_an_opencl_error() {
+fn too_many_objects_are_an_opencl_error() {
     let daemon = daemon();
     let answer = limited(&daemon, &["--objects", "50"], &["objects", "1000"]);
     assert!((10..=50).contains(&count(&answer)), "{answer:?}");
 }
 
 #[test]
-fn test_too_many_queued_commands_are_an_opencl_error_and_the_queued_ones_run() {
+fn too_many_queued_commands_are_an_opencl_error_and_the_queued_ones_run() {
     let daemon = daemon();
     let quota = ["--queued", "5000"];
     let answer = limited(&daemon, &quota, &["commands", "100000"]);
@@ -127,7 +127,7 @@ fn session(daemon: &Daemon, tenant: &str) -> Arc<Client> {
 }
 
 #[test]
-fn test_a_thousand_sessions_opened_and_dropped_leave_nothing() {
+fn a_thousand_sessions_opened_and_dropped_leave_nothing() {
     let daemon = daemon();
     tenants(&daemon, &["red"]);
     let kept = session(&daemon, "red");

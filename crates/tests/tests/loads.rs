@@ -114,7 +114,7 @@ fn allocate(registry: &Service, instance: &str) {
 }
 
 #[test]
-fn test_an_executor_that_dies_in_a_load_leaves_the_image_unknown() {
+fn an_executor_that_dies_in_a_load_leaves_the_image_unknown() {
     let (registry, daemon) = pool();
     let [one, other] = images(&daemon);
     let red = load(Tenant::new(&daemon, "red", "fpga0"), &one);
@@ -151,7 +151,7 @@ fn test_an_executor_that_dies_in_a_load_leaves_the_image_unknown() {
 }
 
 #[test]
-fn test_a_session_s_load_that_never_ends_does_not_keep_the_device() {
+fn a_session_s_load_that_never_ends_does_not_keep_the_device() {
     let daemon = start(&options(&[], "load_ms = 300"));
     let [one, other] = images(&daemon);
     let (_, loaded) = load(Tenant::new(&daemon, "red", "fpga0"), &one)
@@ -168,7 +168,7 @@ fn test_a_session_s_load_that_never_ends_does_not_keep_the_device() {
 }
 
 #[test]
-fn test_a_turn_does_not_end_while_the_driver_loads_its_image() {
+fn a_turn_does_not_end_while_the_driver_loads_its_image() {
     let daemon = start(&options(&[], "turn_ms = 1"));
     let [one, other] = images(&daemon);
     let function = |tenant, instance| Tenant::instance(&daemon, tenant, "fpga0", Some(instance));
@@ -188,7 +188,7 @@ fn test_a_turn_does_not_end_while_the_driver_loads_its_image() {
 }
 
 #[test]
-fn test_an_image_waits_no_longer_for_its_turn_than_the_operator_allows() {
+fn an_image_waits_no_longer_for_its_turn_than_the_operator_allows() {
     let turns = "turn_ms = 600000\nturn_min_ms = 600000\nturn_wait_ms = 300";
     let daemon = start(&options(&[], turns));
     let [one, other] = images(&daemon);
@@ -208,7 +208,7 @@ fn test_an_image_waits_no_longer_for_its_turn_than_the_operator_allows() {
 }
 
 #[test]
-fn test_a_registry_that_dies_in_a_reconfiguration_finds_its_result() {
+fn a_registry_that_dies_in_a_reconfiguration_finds_its_result() {
     let (mut registry, daemon) = pool();
     let [one, other] = images(&daemon);
     allocate(&registry, "web-1");
@@ -274,7 +274,7 @@ fn operators_executor(daemon: &Daemon) -> u32 {
 }
 
 #[test]
-fn test_a_device_is_not_drained_while_its_driver_loads() {
+fn a_device_is_not_drained_while_its_driver_loads() {
     let (registry, daemon) = pool();
     let [one, other] = images(&daemon);
     let drain = |wait: &str| {
@@ -343,7 +343,7 @@ limits: {{ timeout_ms: 60000 }}
 }
 
 #[test]
-fn test_functions_of_two_gateways_take_turns_on_one_device() {
+fn functions_of_two_gateways_take_turns_on_one_device() {
     let registry = Service::start(baltra(), "registry", &Options::default()).unwrap();
     let config = "[[device]]\nname = 'fpga0'\nimage = 'exclusive'\nturn_ms = 100\n";
     let options = Options {

@@ -105,29 +105,29 @@ fn back_and_forth(keys: &str, arguments: &[&str], moves: usize) {
 }
 
 #[test]
-fn test_a_program_with_buffers_in_its_own_memory_moves() {
+fn a_program_with_buffers_in_its_own_memory_moves() {
     back_and_forth("", &["0", "65536", "20"], 8);
 }
 
 #[test]
-fn test_a_program_with_buffers_on_the_device_moves() {
+fn a_program_with_buffers_on_the_device_moves() {
     back_and_forth("host_memory = false", &["0", "1048576", "20"], 8);
 }
 
 #[test]
-fn test_a_program_whose_buffers_are_swapped_moves() {
+fn a_program_whose_buffers_are_swapped_moves() {
     let keys = "host_memory = false\nisolation = 'device'\nmemory_overcommit = 64\n\
                 memory_bytes = 100000";
     back_and_forth(keys, &["0", "65536", "20"], 8);
 }
 
 #[test]
-fn test_a_program_without_pauses_moves() {
+fn a_program_without_pauses_moves() {
     back_and_forth("host_memory = false", &["0", "16384", "0"], 16);
 }
 
 #[test]
-fn test_a_program_whose_launches_run_in_slices_moves() {
+fn a_program_whose_launches_run_in_slices_moves() {
     let daemon = two("host_memory = false\nslots = 1\nquantum_ms = 1\nslice_ms = 0.2");
     let on_a = |program: &str, arguments: &[&str]| {
         let mut command = through_with(
@@ -152,7 +152,7 @@ fn test_a_program_whose_launches_run_in_slices_moves() {
 }
 
 #[test]
-fn test_a_move_reports_what_it_has_cost_and_where_the_session_is() {
+fn a_move_reports_what_it_has_cost_and_where_the_session_is() {
     let daemon = two("host_memory = false");
     let mut program = moving(&daemon, &["0", "4194304", "1"]);
     let (session, device) = only(&daemon);
@@ -215,7 +215,7 @@ fn stop_of(count: usize, keys: &str) -> (u64, u64) {
 }
 
 #[test]
-fn test_the_work_of_a_stop_does_not_depend_on_what_the_program_does_not_write() {
+fn the_work_of_a_stop_does_not_depend_on_what_the_program_does_not_write() {
     let few = stop_of(4, "host_memory = false");
     let many = stop_of(96, "host_memory = false");
     for (bytes, objects) in [few, many] {
@@ -225,7 +225,7 @@ fn test_the_work_of_a_stop_does_not_depend_on_what_the_program_does_not_write() 
 }
 
 #[test]
-fn test_idle_queues_of_a_moved_session_have_no_threads() {
+fn idle_queues_of_a_moved_session_have_no_threads() {
     let daemon = two("host_memory = false");
     let program = compile("resident");
     let mut command = through_with(&daemon, &["--tenant", "red", "--device", "a"], program);
@@ -245,7 +245,7 @@ fn test_idle_queues_of_a_moved_session_have_no_threads() {
 }
 
 #[test]
-fn test_contents_that_are_swapped_move_in_parts() {
+fn contents_that_are_swapped_move_in_parts() {
     let keys = "host_memory = false\nisolation = 'device'\nmemory_overcommit = 64\n\
                 memory_bytes = 8000000";
     let (bytes, _) = stop_of(12, keys);
@@ -253,7 +253,7 @@ fn test_contents_that_are_swapped_move_in_parts() {
 }
 
 #[test]
-fn test_a_device_that_cannot_build_the_program_refuses_the_session_which_continues() {
+fn a_device_that_cannot_build_the_program_refuses_the_session_which_continues() {
     let driver = compile_driver("refusing_driver");
     let refusing = format!("driver = '{}'", driver.display());
     let daemon = two_of(["", &refusing]);
@@ -269,7 +269,7 @@ fn test_a_device_that_cannot_build_the_program_refuses_the_session_which_continu
 }
 
 #[test]
-fn test_a_move_waits_for_a_long_kernel_or_gives_up() {
+fn a_move_waits_for_a_long_kernel_or_gives_up() {
     let daemon = two("");
     let mut program = moving(&daemon, &["0", "65536", "1", "1500"]);
     let (session, _) = only(&daemon);
@@ -304,7 +304,7 @@ fn test_a_move_waits_for_a_long_kernel_or_gives_up() {
 }
 
 #[test]
-fn test_of_two_moves_of_one_session_the_second_is_refused() {
+fn of_two_moves_of_one_session_the_second_is_refused() {
     let daemon = two("");
     let mut program = moving(&daemon, &["0", "65536", "1", "1500"]);
     let (session, _) = only(&daemon);
@@ -323,7 +323,7 @@ fn test_of_two_moves_of_one_session_the_second_is_refused() {
 }
 
 #[test]
-fn test_facts_that_differ_need_force() {
+fn facts_that_differ_need_force() {
     let daemon = two_of(["", "host_memory = false"]);
     let mut program = moving(&daemon, &["0", "65536", "1"]);
     let (session, _) = only(&daemon);
@@ -334,7 +334,7 @@ fn test_facts_that_differ_need_force() {
 }
 
 #[test]
-fn test_shared_virtual_memory_stays() {
+fn shared_virtual_memory_stays() {
     let daemon = two("");
     let program = compile("svm_stays");
     let command = through_with(&daemon, &["--tenant", "red", "--device", "a"], program);
@@ -350,7 +350,7 @@ fn test_shared_virtual_memory_stays() {
 }
 
 #[test]
-fn test_a_program_with_variables_of_its_own_stays() {
+fn a_program_with_variables_of_its_own_stays() {
     let driver = compile_driver("variables_driver");
     let keys = format!("driver = '{}'", driver.display());
     let daemon = two(&keys);
@@ -374,7 +374,7 @@ fn drain(daemon: &Daemon, device: &str) -> (Option<i32>, serde_json::Value) {
 }
 
 #[test]
-fn test_a_drained_device_keeps_only_sessions_that_cannot_move_and_names_the_reason() {
+fn a_drained_device_keeps_only_sessions_that_cannot_move_and_names_the_reason() {
     let daemon = two("");
     let mut first = moving(&daemon, &["0", "65536", "1"]);
     let mut second = moving(&daemon, &["0", "65536", "1"]);
@@ -412,7 +412,7 @@ fn test_a_drained_device_keeps_only_sessions_that_cannot_move_and_names_the_reas
 }
 
 #[test]
-fn test_the_only_device_of_a_node_keeps_its_sessions() {
+fn the_only_device_of_a_node_keeps_its_sessions() {
     let daemon = Daemon::start_with(baltra(), &Options::default()).expect("a daemon starts");
     tenants(&daemon, &["red"]);
     let mut command = through_with(&daemon, &["--tenant", "red"], compile("moving"));
@@ -455,12 +455,12 @@ fn manager_killed(times: usize) {
 }
 
 #[test]
-fn test_no_session_is_lost_or_doubled_with_a_manager_that_is_killed_during_a_move() {
+fn no_session_is_lost_or_doubled_with_a_manager_that_is_killed_during_a_move() {
     manager_killed(kills());
 }
 
 #[test]
-fn test_a_session_over_tcp_moves() {
+fn a_session_over_tcp_moves() {
     let port = free_port();
     let mut options = options(["host_memory = false"; 2]);
     options.config += &format!("[listen]\ntcp = '127.0.0.1:{port}'\n");
@@ -485,7 +485,7 @@ fn test_a_session_over_tcp_moves() {
 }
 
 #[test]
-fn test_programs_give_the_native_answers_while_their_sessions_move_all_the_time() {
+fn programs_give_the_native_answers_while_their_sessions_move_all_the_time() {
     let daemon = two("host_memory = false");
     let mover = Mover::start(&daemon);
     let runs: [(&str, &[&str]); 3] = [
@@ -508,7 +508,7 @@ fn test_programs_give_the_native_answers_while_their_sessions_move_all_the_time(
 }
 
 #[test]
-fn test_first_transfers_of_several_threads_leave_no_queue_behind_that_a_move_would_run() {
+fn first_transfers_of_several_threads_leave_no_queue_behind_that_a_move_would_run() {
     const THREADS: u64 = 6;
     let daemon = two("host_memory = false");
     let program = compile("first_transfers");
@@ -617,17 +617,17 @@ fn killed(victim: Victim, times: usize) {
 }
 
 #[test]
-fn test_no_session_is_lost_with_the_executor_that_it_moves_to() {
+fn no_session_is_lost_with_the_executor_that_it_moves_to() {
     killed(Victim::Target, kills());
 }
 
 #[test]
-fn test_a_session_that_has_moved_outlives_its_former_executor() {
+fn a_session_that_has_moved_outlives_its_former_executor() {
     killed(Victim::Source, kills());
 }
 
 #[test]
-fn test_nothing_is_left_of_a_client_that_dies_while_its_session_moves() {
+fn nothing_is_left_of_a_client_that_dies_while_its_session_moves() {
     killed(Victim::Client, kills());
 }
 
@@ -676,7 +676,7 @@ fn earlier_executor() {
 }
 
 #[test]
-fn test_a_session_of_an_earlier_releases_executor_stays_with_the_reason() {
+fn a_session_of_an_earlier_releases_executor_stays_with_the_reason() {
     let daemon = two("");
     // Both drivers are loaded.
     for device in ["a", "b"] {

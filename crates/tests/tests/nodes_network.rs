@@ -142,7 +142,7 @@ impl Nodes {
 }
 
 #[test]
-fn test_a_session_moves_over_a_network_under_load() {
+fn a_session_moves_over_a_network_under_load() {
     let Some(nodes) = Nodes::start() else {
         return;
     };
@@ -172,7 +172,7 @@ fn test_a_session_moves_over_a_network_under_load() {
 }
 
 #[test]
-fn test_a_session_stays_if_the_link_fails_during_its_move() {
+fn a_session_stays_if_the_link_fails_during_its_move() {
     let Some(nodes) = Nodes::start() else {
         return;
     };
@@ -217,7 +217,7 @@ fn test_a_session_stays_if_the_link_fails_during_its_move() {
 }
 
 #[test]
-fn test_a_session_stays_on_the_other_node_if_the_link_fails_during_its_return() {
+fn a_session_stays_on_the_other_node_if_the_link_fails_during_its_return() {
     let Some(nodes) = Nodes::start() else {
         return;
     };
@@ -260,7 +260,7 @@ fn test_a_session_stays_on_the_other_node_if_the_link_fails_during_its_return() 
 }
 
 #[test]
-fn test_a_session_that_has_moved_outlives_a_short_failure_of_the_link_only() {
+fn a_session_that_has_moved_outlives_a_short_failure_of_the_link_only() {
     let Some(nodes) = Nodes::start() else {
         return;
     };

@@ -125,7 +125,7 @@ impl Pool {
 }
 
 #[test]
-fn test_a_node_that_is_cut_off_leaves_the_pool_and_comes_back_with_its_allocations() {
+fn a_node_that_is_cut_off_leaves_the_pool_and_comes_back_with_its_allocations() {
     let Some(network) = Network::new(DOOR, &NODES) else {
         return;
     };

@@ -58,7 +58,7 @@ fn run(registry: &Service, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn test_a_program_sees_its_allocated_devices() {
+fn a_program_sees_its_allocated_devices() {
     let options = Options {
         set: vec!["node.name=east".into()],
         config: TWO.into(),
@@ -90,7 +90,7 @@ fn test_a_program_sees_its_allocated_devices() {
 }
 
 #[test]
-fn test_a_query_gives_a_program_its_devices_over_any_transport() {
+fn a_query_gives_a_program_its_devices_over_any_transport() {
     let registry = registry();
     let _east = node("east", &registry, TWO, &[]);
     let port = free_port();
@@ -121,7 +121,7 @@ fn test_a_query_gives_a_program_its_devices_over_any_transport() {
 /// Buffers in one context change on two devices in turn: small ones, which move whole, and large
 /// ones, which move in pieces.
 #[test]
-fn test_buffers_follow_kernels_from_device_to_device() {
+fn buffers_follow_kernels_from_device_to_device() {
     let sizes = [
         "--sizes",
         "4K,4M,9M,33M",

@@ -39,7 +39,7 @@ fn tasks(daemon: &Daemon) -> [u64; 2] {
 }
 
 #[test]
-fn test_a_pool_is_one_device_with_what_holds_on_each_of_its_devices() {
+fn a_pool_is_one_device_with_what_holds_on_each_of_its_devices() {
     let daemon = two(&[], "");
     let alone = pooled(&daemon, "1", &["facts"]).ok();
     let pool = pooled(&daemon, "2", &["facts"]).ok();
@@ -67,7 +67,7 @@ fn test_a_pool_is_one_device_with_what_holds_on_each_of_its_devices() {
 }
 
 #[test]
-fn test_objects_of_every_kind_go_from_queue_to_queue_of_a_pool() {
+fn objects_of_every_kind_go_from_queue_to_queue_of_a_pool() {
     for each in ["host_memory = true", "host_memory = false"] {
         let daemon = two(&[], each);
         let answer = pooled(&daemon, "2", &["queues", "4"]).ok();
@@ -81,7 +81,7 @@ fn test_objects_of_every_kind_go_from_queue_to_queue_of_a_pool() {
 
 /// One device over shared memory, one over TCP: nodes that the program reaches differently.
 #[test]
-fn test_a_pool_spans_nodes() {
+fn a_pool_spans_nodes() {
     let port = free_port();
     let listen = format!("listen.tcp=127.0.0.1:{port}");
     let start = |set: &[&str]| {
@@ -113,7 +113,7 @@ fn test_a_pool_spans_nodes() {
 }
 
 #[test]
-fn test_queues_are_spread_by_weight() {
+fn queues_are_spread_by_weight() {
     let daemon = two(&[], "");
     let mut before = tasks(&daemon);
     for (pool, used) in [
@@ -132,7 +132,7 @@ fn test_queues_are_spread_by_weight() {
 }
 
 #[test]
-fn test_a_pool_that_cannot_be_formed_is_an_error_with_its_reason() {
+fn a_pool_that_cannot_be_formed_is_an_error_with_its_reason() {
     let daemon = two(&[], "");
     for (pool, reason) in [
         ("3", "3 devices are requested, 2 are there"),
@@ -153,7 +153,7 @@ fn test_a_pool_that_cannot_be_formed_is_an_error_with_its_reason() {
 }
 
 #[test]
-fn test_the_rest_of_a_pool_works_on_after_the_loss_of_a_device() {
+fn the_rest_of_a_pool_works_on_after_the_loss_of_a_device() {
     for gone in ["a", "b"] {
         let daemon = two(&[], "");
         let directory = tempfile::tempdir().unwrap();
@@ -188,7 +188,7 @@ fn test_the_rest_of_a_pool_works_on_after_the_loss_of_a_device() {
 }
 
 #[test]
-fn test_the_registry_allocates_a_pool_and_its_weights() {
+fn the_registry_allocates_a_pool_and_its_weights() {
     let registry = Service::start(baltra(), "registry", &Options::default()).unwrap();
     let node = format!("node.registry={}", registry.url());
     let east = two(&["node.name=east", &node], "");

@@ -22,7 +22,7 @@ fn with(mut command: Command, arguments: &[&str]) -> Answer {
 }
 
 #[test]
-fn test_clinfo_shows_the_device_through_the_loader() {
+fn clinfo_shows_the_device_through_the_loader() {
     let daemon = daemon();
     let list = with(by_variables(&daemon.endpoint(), "clinfo"), &["-l"]);
     assert!(list.out.contains("Platform #0: Baltra"), "{}", list.out);
@@ -43,7 +43,7 @@ fn test_clinfo_shows_the_device_through_the_loader() {
 }
 
 #[test]
-fn test_a_link_on_the_library_path_takes_the_loaders_place() {
+fn a_link_on_the_library_path_takes_the_loaders_place() {
     let daemon = daemon();
     let directory = tempfile::tempdir().unwrap();
     let link = directory.path().join("libOpenCL.so.1");
@@ -60,7 +60,7 @@ fn test_a_link_on_the_library_path_takes_the_loaders_place() {
 }
 
 #[test]
-fn test_the_distributions_loader_stays_in_place_and_says_nothing() {
+fn the_distributions_loader_stays_in_place_and_says_nothing() {
     let daemon = daemon();
     let mut command = through(&daemon, "", compile("work"));
     // The loader of the dynamic linker, not one in a path of the tests.
@@ -71,7 +71,7 @@ fn test_the_distributions_loader_stays_in_place_and_says_nothing() {
 }
 
 #[test]
-fn test_a_loader_without_the_variable_is_replaced() {
+fn a_loader_without_the_variable_is_replaced() {
     let daemon = daemon();
     let directory = tempfile::tempdir().unwrap();
     let loader = with(Command::new("cc"), &["-print-file-name=libOpenCL.so.1"]);
@@ -90,7 +90,7 @@ fn test_a_loader_without_the_variable_is_replaced() {
 }
 
 #[test]
-fn test_a_statically_linked_program_runs() {
+fn a_statically_linked_program_runs() {
     let daemon = daemon();
     let mut command = Command::new(compile_static("work"));
     command
@@ -102,7 +102,7 @@ fn test_a_statically_linked_program_runs() {
 }
 
 #[test]
-fn test_pyopencl_is_a_client() {
+fn pyopencl_is_a_client() {
     let python = root().join("target/venv/bin/python");
     assert!(python.exists(), "run scripts/setup.sh test");
     let daemon = daemon();
@@ -119,7 +119,7 @@ fn test_pyopencl_is_a_client() {
 }
 
 #[test]
-fn test_sobel_makes_the_native_picture() {
+fn sobel_makes_the_native_picture() {
     let daemon = daemon();
     let photo = root().join("target/demo/photo.ppm");
     let directory = tempfile::tempdir().unwrap();
@@ -138,7 +138,7 @@ fn test_sobel_makes_the_native_picture() {
 }
 
 #[test]
-fn test_matmul_gives_the_native_product() {
+fn matmul_gives_the_native_product() {
     let daemon = daemon();
     for n in ["64", "100", "257"] {
         let arguments = ["--n", n, "--check", "--json"];
@@ -149,7 +149,7 @@ fn test_matmul_gives_the_native_product() {
 }
 
 #[test]
-fn test_cnn_gives_the_native_scores() {
+fn cnn_gives_the_native_scores() {
     let daemon = daemon();
     let here = with(native(app("cnn")), &["--json"]);
     let there = with(through(&daemon, "", app("cnn")), &["--json", "--check"]);
@@ -157,7 +157,7 @@ fn test_cnn_gives_the_native_scores() {
 }
 
 #[test]
-fn test_bandwidth_reads_what_it_wrote() {
+fn bandwidth_reads_what_it_wrote() {
     let daemon = daemon();
     let sizes = ["--sizes", "1K,100000,1M,7M,64M", "--repeat", "3", "--check"];
     with(through(&daemon, "", app("bandwidth")), &sizes);
@@ -167,7 +167,7 @@ fn test_bandwidth_reads_what_it_wrote() {
 }
 
 #[test]
-fn test_what_kernels_print_is_there_when_the_wait_for_them_is_over() {
+fn what_kernels_print_is_there_when_the_wait_for_them_is_over() {
     let daemon = daemon();
     let prints = compile("prints");
     let native = with(native(&prints), &[]).out;
@@ -177,7 +177,7 @@ fn test_what_kernels_print_is_there_when_the_wait_for_them_is_over() {
 }
 
 #[test]
-fn test_what_kernels_print_at_length_is_whole() {
+fn what_kernels_print_at_length_is_whole() {
     let daemon = daemon();
     let program = compile("prints_lines");
     // Fewer bytes than a notice, more than half of the notice ring, and more than the ring.
@@ -188,7 +188,7 @@ fn test_what_kernels_print_at_length_is_whole() {
 }
 
 #[test]
-fn test_standalone_brings_its_own_daemon_and_takes_it_away() {
+fn standalone_brings_its_own_daemon_and_takes_it_away() {
     let home = tempfile::tempdir().unwrap();
     let mut command = Command::new(baltra());
     command
@@ -211,7 +211,7 @@ fn test_standalone_brings_its_own_daemon_and_takes_it_away() {
 }
 
 #[test]
-fn test_run_returns_the_programs_exit_status() {
+fn run_returns_the_programs_exit_status() {
     let daemon = daemon();
     let status = |program: &str, arguments: &[&str]| {
         let mut command = through(&daemon, "", Path::new(program));
@@ -228,7 +228,7 @@ fn test_run_returns_the_programs_exit_status() {
 }
 
 #[test]
-fn test_four_tenants_at_once_get_their_own_results() {
+fn four_tenants_at_once_get_their_own_results() {
     let daemon = daemon();
     let names = ["ada", "bea", "cleo", "dora"];
     tenants(&daemon, &names);

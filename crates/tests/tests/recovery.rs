@@ -26,7 +26,7 @@ fn works_again(daemon: &Daemon, tenant: &str) {
 }
 
 #[test]
-fn test_a_client_killed_in_the_middle_of_transfers_leaves_nothing() {
+fn a_client_killed_in_the_middle_of_transfers_leaves_nothing() {
     let daemon = daemon();
     tenants(&daemon, &["red"]);
     // Keeps the executor, whose resources are compared, alive.
@@ -67,7 +67,7 @@ fn test_a_client_killed_in_the_middle_of_transfers_leaves_nothing() {
 }
 
 #[test]
-fn test_a_killed_executor_ends_its_sessions_alone_and_is_replaced() {
+fn a_killed_executor_ends_its_sessions_alone_and_is_replaced() {
     let daemon = daemon();
     tenants(&daemon, &["red", "blue"]);
     let victim = working(&daemon, "red", &["0"]);
@@ -82,7 +82,7 @@ fn test_a_killed_executor_ends_its_sessions_alone_and_is_replaced() {
 }
 
 #[test]
-fn test_sessions_run_on_while_the_manager_is_killed_and_restarted() {
+fn sessions_run_on_while_the_manager_is_killed_and_restarted() {
     let mut daemon = daemon();
     tenants(&daemon, &["red", "blue"]);
     let mut red = working(&daemon, "red", &["0"]);
@@ -144,7 +144,7 @@ fn executor_dirs(daemon: &Daemon) -> Vec<String> {
 }
 
 #[test]
-fn test_directories_of_executors_end_with_them_although_the_manager_was_killed() {
+fn directories_of_executors_end_with_them_although_the_manager_was_killed() {
     let mut daemon = daemon();
     tenants(&daemon, &["red"]);
     for _ in 0..3 {
@@ -185,7 +185,7 @@ impl Home {
 }
 
 #[test]
-fn test_down_leaves_no_process() {
+fn down_leaves_no_process() {
     let home = Home(tempfile::tempdir().unwrap());
     let state = home.0.path().join("state");
     let state = state.to_str().unwrap();
@@ -209,7 +209,7 @@ fn test_down_leaves_no_process() {
 }
 
 #[test]
-fn test_sigterm_lets_running_sessions_finish_and_takes_no_new_ones() {
+fn sigterm_lets_running_sessions_finish_and_takes_no_new_ones() {
     let daemon = baltra_tests::daemon_with(&["executors.drain_ms=60000"]);
     let first = working(&daemon, "", &["150", "4096", "10"]);
     let children = daemon.children();
@@ -233,7 +233,7 @@ fn test_sigterm_lets_running_sessions_finish_and_takes_no_new_ones() {
 }
 
 #[test]
-fn test_a_client_that_comes_and_goes_leaves_no_threads() {
+fn a_client_that_comes_and_goes_leaves_no_threads() {
     let daemon = daemon();
     tenants(&daemon, &["red"]);
     let mut sibling = working(&daemon, "red", &["0", "4096", "5"]);

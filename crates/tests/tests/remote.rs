@@ -41,7 +41,7 @@ impl Remote {
 }
 
 #[test]
-fn test_programs_over_tcp_give_the_native_bytes() {
+fn programs_over_tcp_give_the_native_bytes() {
     let remote = Remote::start(&[]);
     let checksum = |mut command: Command| {
         command.args(["--json", "--n", "200", "--check", "--repeat", "3"]);
@@ -64,7 +64,7 @@ fn test_programs_over_tcp_give_the_native_bytes() {
 }
 
 #[test]
-fn test_without_the_right_token_there_is_no_device_and_the_reason_is_said() {
+fn without_the_right_token_there_is_no_device_and_the_reason_is_said() {
     let remote = Remote::start(&[]);
     for token in ["", "baltra_of_somebody_else"] {
         let mut command = remote.client(remote.port, compile("work"));
@@ -76,7 +76,7 @@ fn test_without_the_right_token_there_is_no_device_and_the_reason_is_said() {
 }
 
 #[test]
-fn test_a_remote_client_killed_leaves_nothing() {
+fn a_remote_client_killed_leaves_nothing() {
     let remote = Remote::start(&[]);
     let children = remote.daemon.children().len();
     for _ in 0..3 {
@@ -101,7 +101,7 @@ fn test_a_remote_client_killed_leaves_nothing() {
 }
 
 #[test]
-fn test_tls_is_checked_against_the_authority_and_carries_the_bytes() {
+fn tls_is_checked_against_the_authority_and_carries_the_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     let certificate = directory.path().join("cert.pem");
@@ -128,7 +128,7 @@ fn test_tls_is_checked_against_the_authority_and_carries_the_bytes() {
 }
 
 #[test]
-fn test_random_frames_end_their_own_connection() {
+fn random_frames_end_their_own_connection() {
     let remote = Remote::start(&[]);
     let mut command = remote.client(remote.port, compile("work"));
     command.arg("0");
@@ -178,7 +178,7 @@ fn test_random_frames_end_their_own_connection() {
 }
 
 #[test]
-fn test_a_binary_travels_only_if_the_node_lacks_it() {
+fn a_binary_travels_only_if_the_node_lacks_it() {
     let remote = Remote::start(&[]);
     let cutter = Cutter::to(remote.port);
     let folder = tempfile::tempdir().unwrap();
@@ -225,7 +225,7 @@ fn find(folder: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {
 }
 
 #[test]
-fn test_a_session_goes_on_after_its_connection_broke() {
+fn a_session_goes_on_after_its_connection_broke() {
     let remote = Remote::start(&[]);
     let cutter = Cutter::to(remote.port);
     let mut command = remote.client(cutter.port, compile("work"));
@@ -241,7 +241,7 @@ fn test_a_session_goes_on_after_its_connection_broke() {
 }
 
 #[test]
-fn test_large_transfers_survive_their_connection_byte_for_byte() {
+fn large_transfers_survive_their_connection_byte_for_byte() {
     let remote = Remote::start(&[]);
     let cutter = Cutter::to(remote.port);
     let mut command = remote.client(cutter.port, app("bandwidth"));
@@ -259,7 +259,7 @@ fn test_large_transfers_survive_their_connection_byte_for_byte() {
 }
 
 #[test]
-fn test_a_client_killed_in_a_large_transfer_leaves_nothing() {
+fn a_client_killed_in_a_large_transfer_leaves_nothing() {
     let remote = Remote::start(&[]);
     let children = remote.daemon.children().len();
     for pause_ms in [150, 250, 400] {

@@ -26,7 +26,7 @@ fn side_by_side(set: &[&str]) -> [u64; 2] {
 }
 
 #[test]
-fn test_a_tenant_with_small_tasks_and_one_with_large_both_get_on() {
+fn a_tenant_with_small_tasks_and_one_with_large_both_get_on() {
     for policy in ["fair", "fifo"] {
         let policy = format!("device.policy={policy}");
         let [heavy, light] = side_by_side(&[&policy, "device.slots=1"]);
@@ -36,13 +36,13 @@ fn test_a_tenant_with_small_tasks_and_one_with_large_both_get_on() {
 }
 
 #[test]
-fn test_with_device_isolation_both_get_on() {
+fn with_device_isolation_both_get_on() {
     let [heavy, light] = side_by_side(&["device.isolation=device"]);
     assert!(heavy > 5 && light > 20, "{heavy}, {light}");
 }
 
 #[test]
-fn test_the_priority_policy_serves_the_higher_and_lets_the_lower_in() {
+fn the_priority_policy_serves_the_higher_and_lets_the_lower_in() {
     let daemon = daemon_with(&["device.policy=priority", "device.slots=1"]);
     daemon
         .text(&["tenant", "add", "urgent", "--priority", "5"])
@@ -65,7 +65,7 @@ fn test_the_priority_policy_serves_the_higher_and_lets_the_lower_in() {
 }
 
 #[test]
-fn test_usage_is_booked_to_who_used_the_device() {
+fn usage_is_booked_to_who_used_the_device() {
     let daemon = daemon_with(&[]);
     tenants(&daemon, &["busy", "quiet"]);
     let mut command = through(&daemon, "busy", app("matmul"));
@@ -85,7 +85,7 @@ fn test_usage_is_booked_to_who_used_the_device() {
 }
 
 #[test]
-fn test_programs_on_one_executor_allocate_shared_virtual_memory_one_at_a_time() {
+fn programs_on_one_executor_allocate_shared_virtual_memory_one_at_a_time() {
     let driver = compile_driver("one_svm_driver");
     let daemon = daemon_with(&[
         &format!("device.driver={}", driver.display()),
@@ -100,7 +100,7 @@ fn test_programs_on_one_executor_allocate_shared_virtual_memory_one_at_a_time() 
 }
 
 #[test]
-fn test_pinned_arenas_make_room_for_kernels() {
+fn pinned_arenas_make_room_for_kernels() {
     let driver = compile_driver("pinning_driver");
     let daemon = daemon_with(&[
         &format!("device.driver={}", driver.display()),

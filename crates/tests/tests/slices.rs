@@ -13,7 +13,7 @@ fn sliced(more: &[&str]) -> Daemon {
 }
 
 #[test]
-fn test_a_tenant_works_while_another_one_s_launch_runs() {
+fn a_tenant_works_while_another_one_s_launch_runs() {
     for isolation in ["device.isolation=tenant", "device.isolation=device"] {
         let daemon = sliced(&[isolation]);
         // The first launch shows what launches take. Without slices each task would wait for one of
@@ -30,7 +30,7 @@ fn test_a_tenant_works_while_another_one_s_launch_runs() {
 }
 
 #[test]
-fn test_programs_in_slices_have_the_native_results() {
+fn programs_in_slices_have_the_native_results() {
     let daemon = sliced(&["device.slice_ms=0.5"]);
     let mut beside = through(&daemon, "blue", compile("work"));
     beside.args(["0", "4096", "1"]);

@@ -122,7 +122,7 @@ fn end(daemon: &Daemon, program: Running) {
 }
 
 #[test]
-fn test_a_program_waits_while_its_session_is_on_the_disk() {
+fn a_program_waits_while_its_session_is_on_the_disk() {
     let daemon = start(&options("", ""));
     let mut program = moving(&daemon, &["0", "4194304", "1"]);
     let number = only(&daemon)["id"].to_string();
@@ -158,7 +158,7 @@ fn test_a_program_waits_while_its_session_is_on_the_disk() {
 }
 
 #[test]
-fn test_of_two_suspensions_of_one_session_one_is_refused() {
+fn of_two_suspensions_of_one_session_one_is_refused() {
     let daemon = start(&options("", ""));
     let mut program = moving(&daemon, &["0", "4194304", "1"]);
     let number = only(&daemon)["id"].to_string();
@@ -211,7 +211,7 @@ fn to_disk_and_back(daemon: &Daemon) -> usize {
 }
 
 #[test]
-fn test_programs_give_the_native_answers_while_their_sessions_are_suspended_all_the_time() {
+fn programs_give_the_native_answers_while_their_sessions_are_suspended_all_the_time() {
     let daemon = start(&options("", ""));
     let runs: [(&str, &[&str]); 2] = [("threads", &["5", "150"]), ("transfers", &["untimed"])];
     let mut suspensions = 0;
@@ -232,7 +232,7 @@ fn test_programs_give_the_native_answers_while_their_sessions_are_suspended_all_
 }
 
 #[test]
-fn test_a_session_over_tcp_waits_on_the_disk() {
+fn a_session_over_tcp_waits_on_the_disk() {
     let port = free_port();
     let listen = format!("[listen]\ntcp = '127.0.0.1:{port}'");
     let daemon = start(&options("", &listen));
@@ -277,7 +277,7 @@ fn cannot_be_stored(daemon: &Daemon, mut program: Running, reason: &str) {
 }
 
 #[test]
-fn test_a_full_disk_leaves_the_session_as_it_was() {
+fn a_full_disk_leaves_the_session_as_it_was() {
     let daemon = start(&options("", ""));
     let program = moving(&daemon, &["0", "4194304", "1"]);
     // Files of processes that start from now on, such as keepers, end here.
@@ -294,7 +294,7 @@ fn mount(arguments: &[&str]) {
 }
 
 #[test]
-fn test_a_file_system_without_space_leaves_the_session_as_it_was() {
+fn a_file_system_without_space_leaves_the_session_as_it_was() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("passed over: a file system of its own needs root");
         return;
@@ -319,14 +319,14 @@ fn test_a_file_system_without_space_leaves_the_session_as_it_was() {
 }
 
 #[test]
-fn test_a_session_that_exceeds_the_limit_of_files_stays() {
+fn a_session_that_exceeds_the_limit_of_files_stays() {
     let daemon = start(&options("", "[executors]\nsuspended_bytes = 1000000"));
     let program = moving(&daemon, &["0", "4194304", "1"]);
     cannot_be_stored(&daemon, program, "'executors.suspended_bytes'");
 }
 
 #[test]
-fn test_a_damaged_file_is_refused_and_the_session_stays_suspended() {
+fn a_damaged_file_is_refused_and_the_session_stays_suspended() {
     let daemon = start(&options("", ""));
     let mut program = moving(&daemon, &["0", "4194304", "1"]);
     let number = only(&daemon)["id"].to_string();
@@ -356,7 +356,7 @@ fn test_a_damaged_file_is_refused_and_the_session_stays_suspended() {
 }
 
 #[test]
-fn test_nothing_is_left_of_a_client_or_a_keeper_that_dies() {
+fn nothing_is_left_of_a_client_or_a_keeper_that_dies() {
     let daemon = start(&options("", ""));
     for is_client in [true, false] {
         let mut program = moving(&daemon, &["0", "1048576", "1"]);
@@ -491,22 +491,22 @@ fn killed_at_the_end(victim: Victim) {
 }
 
 #[test]
-fn test_a_session_stays_on_the_disk_if_the_executor_dies_that_resumes_it() {
+fn a_session_stays_on_the_disk_if_the_executor_dies_that_resumes_it() {
     killed_at_the_end(Victim::Executor);
 }
 
 #[test]
-fn test_a_session_is_in_its_executor_or_over_if_its_keeper_dies_while_it_is_resumed() {
+fn a_session_is_in_its_executor_or_over_if_its_keeper_dies_while_it_is_resumed() {
     killed_at_the_end(Victim::Keeper);
 }
 
 #[test]
-fn test_nothing_is_left_of_a_client_that_dies_while_its_session_is_resumed() {
+fn nothing_is_left_of_a_client_that_dies_while_its_session_is_resumed() {
     killed_at_the_end(Victim::Client);
 }
 
 #[test]
-fn test_a_suspended_session_ends_with_the_daemon() {
+fn a_suspended_session_ends_with_the_daemon() {
     let daemon = start(&options("", ""));
     let mut program = moving(&daemon, &["0", "1048576", "1"]);
     let number = only(&daemon)["id"].to_string();
@@ -519,22 +519,22 @@ fn test_a_suspended_session_ends_with_the_daemon() {
 }
 
 #[test]
-fn test_a_suspended_session_outlives_its_former_executor() {
+fn a_suspended_session_outlives_its_former_executor() {
     killed(Victim::Executor);
 }
 
 #[test]
-fn test_a_session_continues_where_it_was_if_its_keeper_dies_early() {
+fn a_session_continues_where_it_was_if_its_keeper_dies_early() {
     killed(Victim::Keeper);
 }
 
 #[test]
-fn test_nothing_is_left_of_a_client_that_dies_while_its_session_is_stored() {
+fn nothing_is_left_of_a_client_that_dies_while_its_session_is_stored() {
     killed(Victim::Client);
 }
 
 #[test]
-fn test_a_suspended_session_outlives_its_manager() {
+fn a_suspended_session_outlives_its_manager() {
     let options = options("", "");
     let mut daemon = start(&options);
     let mut program = moving(&daemon, &["0", "1048576", "1"]);
@@ -560,7 +560,7 @@ fn test_a_suspended_session_outlives_its_manager() {
 }
 
 #[test]
-fn test_sessions_that_cannot_be_suspended_stay_with_the_reason() {
+fn sessions_that_cannot_be_suspended_stay_with_the_reason() {
     let daemon = start(&options("", ""));
     let program = compile("svm_stays");
     let command = through_with(&daemon, &["--tenant", "red", "--device", "a"], program);
@@ -664,17 +664,17 @@ fn eight_programs(isolation: &str) {
 }
 
 #[test]
-fn test_eight_programs_continue_with_a_driver_that_was_loaded_anew() {
+fn eight_programs_continue_with_a_driver_that_was_loaded_anew() {
     eight_programs("tenant");
 }
 
 #[test]
-fn test_eight_programs_of_one_executor_continue_with_a_driver_that_was_loaded_anew() {
+fn eight_programs_of_one_executor_continue_with_a_driver_that_was_loaded_anew() {
     eight_programs("device");
 }
 
 #[test]
-fn test_sessions_stay_suspended_until_a_faulty_driver_is_replaced() {
+fn sessions_stay_suspended_until_a_faulty_driver_is_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let driver = dir.path().join("libdriver.so");
     install(&compile_driver("slow_driver"), &driver);
@@ -702,7 +702,7 @@ fn test_sessions_stay_suspended_until_a_faulty_driver_is_replaced() {
 }
 
 #[test]
-fn test_a_faulty_driver_is_reported_for_a_device_without_sessions() {
+fn a_faulty_driver_is_reported_for_a_device_without_sessions() {
     let dir = tempfile::tempdir().unwrap();
     let driver = dir.path().join("libdriver.so");
     install(&compile_driver("slow_driver"), &driver);

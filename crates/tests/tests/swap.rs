@@ -64,7 +64,7 @@ fn usage(daemon: &Daemon, tenant: &str, key: &str) -> u64 {
 }
 
 #[test]
-fn test_programs_that_swap_at_each_turn_have_the_native_results() {
+fn programs_that_swap_at_each_turn_have_the_native_results() {
     let address = format!("127.0.0.1:{}", baltra_tests::free_port());
     let daemon = swapping(16 * MIB, &[&format!("metrics.address={address}")]);
     tenants(&daemon, &["red", "blue"]);
@@ -99,7 +99,7 @@ fn test_programs_that_swap_at_each_turn_have_the_native_results() {
 }
 
 #[test]
-fn test_a_device_that_fails_while_it_swaps_ends_its_sessions_and_new_ones_work() {
+fn a_device_that_fails_while_it_swaps_ends_its_sessions_and_new_ones_work() {
     let driver = compile_driver("sticky_driver");
     let driver = format!("device.driver={}", driver.display());
     let daemon = swapping(3 * MIB, &[&driver]);
@@ -131,7 +131,7 @@ fn resident(daemon: &Daemon) -> u64 {
 }
 
 #[test]
-fn test_executors_of_a_device_share_its_memory() {
+fn executors_of_a_device_share_its_memory() {
     let (daemon, _) = swapping_apart(16 * MIB);
     tenants(&daemon, &["red", "blue", "green"]);
     let matmul = ["--n", "800", "--check", "--json"];
@@ -168,7 +168,7 @@ fn test_executors_of_a_device_share_its_memory() {
 }
 
 #[test]
-fn test_executors_share_memory_after_a_new_manager_has_come() {
+fn executors_share_memory_after_a_new_manager_has_come() {
     let (mut daemon, options) = swapping_apart(16 * MIB);
     tenants(&daemon, &["red", "blue"]);
     let mut beside = [
@@ -191,7 +191,7 @@ fn test_executors_share_memory_after_a_new_manager_has_come() {
 }
 
 #[test]
-fn test_idle_tenants_leave_the_device_to_the_active_one() {
+fn idle_tenants_leave_the_device_to_the_active_one() {
     let (daemon, _) = swapping_apart(16 * MIB);
     tenants(&daemon, &["red", "blue"]);
     // Idle after its first round.

@@ -20,26 +20,26 @@ fn passes(command: Command) {
 }
 
 #[test]
-fn test_transfers_are_right_natively() {
+fn transfers_are_right_natively() {
     passes(native(compile("transfers")));
 }
 
 #[test]
-fn test_transfers_are_right_where_the_device_has_memory_of_its_own() {
+fn transfers_are_right_where_the_device_has_memory_of_its_own() {
     let daemon = daemon_with(&["device.host_memory=false"]);
     passes(through(&daemon, "", compile("transfers")));
     nothing_panicked(&daemon);
 }
 
 #[test]
-fn test_transfers_are_right_where_it_works_in_host_memory() {
+fn transfers_are_right_where_it_works_in_host_memory() {
     let daemon = daemon_with(&[]);
     passes(through(&daemon, "", compile("transfers")));
     nothing_panicked(&daemon);
 }
 
 #[test]
-fn test_transfers_are_right_over_tcp() {
+fn transfers_are_right_over_tcp() {
     let port = free_port();
     let listen = format!("listen.tcp=127.0.0.1:{port}");
     let daemon = daemon_with(&["device.host_memory=false", &listen]);
@@ -56,7 +56,7 @@ fn test_transfers_are_right_over_tcp() {
 }
 
 #[test]
-fn test_transfers_are_right_where_memory_for_them_is_short() {
+fn transfers_are_right_where_memory_for_them_is_short() {
     // Memory for the largest mapped block and a few pieces, but not for the blocks that buffers
     // keep.
     let daemon = daemon_with(&["device.host_memory=false", "limits.arena_bytes=134217728"]);
@@ -65,7 +65,7 @@ fn test_transfers_are_right_where_memory_for_them_is_short() {
 }
 
 #[test]
-fn test_the_script_for_gpu_hosts_compares_verdicts() {
+fn the_script_for_gpu_hosts_compares_verdicts() {
     let kit = tempfile::tempdir().unwrap();
     let script = |mode: &str, arguments: &[&str]| {
         let mut command = Command::new(root().join("bench/opencl/gpu.sh"));

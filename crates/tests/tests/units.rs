@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn test_units_are_well_formed_and_start_what_there_is() {
+fn units_are_well_formed_and_start_what_there_is() {
     let scratch = tempfile::tempdir().unwrap();
     let installed = "/usr/local/bin/baltra";
     let mut seen = 0;

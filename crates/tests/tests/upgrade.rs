@@ -139,7 +139,7 @@ fn opens_the_state_of(release: &str) {
 }
 
 #[test]
-fn test_the_state_of_release_0_1_0_is_opened() {
+fn the_state_of_release_0_1_0_is_opened() {
     opens_the_state_of("0.1.0");
 }
 
@@ -163,7 +163,7 @@ fn forward(mut client: UnixStream, manager: &PathBuf, major: u8) -> std::io::Res
 /// A program whose library has another major version than the manager gets no device, and its user
 /// reads both versions and the remedy.
 #[test]
-fn test_a_program_with_another_release_s_library_is_refused_with_the_remedy() {
+fn a_program_with_another_release_s_library_is_refused_with_the_remedy() {
     let daemon = daemon();
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("forwarded.sock");

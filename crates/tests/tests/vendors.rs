@@ -133,7 +133,7 @@ fn check_parts(program: &str, skipped: &[&str], deviates: impl Fn(&str, &str, &s
 }
 
 #[test]
-fn test_programs_of_every_origin_answer_as_natively_on_each_vendors_driver() {
+fn programs_of_every_origin_answer_as_natively_on_each_vendors_driver() {
     // Drivers disagree on programs that are not executable or have no kernels: whether they have an
     // empty list of kernels or none, and which error a query returns.
     let differs = ["unbuilt source", "broken source", "source without kernels"];
@@ -148,12 +148,12 @@ fn test_programs_of_every_origin_answer_as_natively_on_each_vendors_driver() {
 }
 
 #[test]
-fn test_launches_beyond_limits_end_as_natively_on_each_vendors_driver() {
+fn launches_beyond_limits_end_as_natively_on_each_vendors_driver() {
     check_parts("shapes", &[], |_, _, _| false);
 }
 
 #[test]
-fn test_verdicts_are_the_native_ones_on_each_vendors_driver() {
+fn verdicts_are_the_native_ones_on_each_vendors_driver() {
     let cases = compile("cases");
     for served in vendors().into_iter().map(Served::start) {
         let name = served.vendor.name;
@@ -172,7 +172,7 @@ fn test_verdicts_are_the_native_ones_on_each_vendors_driver() {
 }
 
 #[test]
-fn test_what_kernels_print_is_whole_on_each_vendors_driver() {
+fn what_kernels_print_is_whole_on_each_vendors_driver() {
     let program = compile("prints_lines");
     for served in vendors().into_iter().map(Served::start) {
         // A simulator is slow.
@@ -197,7 +197,7 @@ fn xilinx() -> Option<Vendor> {
 }
 
 #[test]
-fn test_images_of_xilinx_s_runtime_are_loaded_replaced_and_refused() {
+fn images_of_xilinx_s_runtime_are_loaded_replaced_and_refused() {
     let Some(vendor) = xilinx() else {
         return;
     };
@@ -263,7 +263,7 @@ implementations:
 ";
 
 #[test]
-fn test_operators_and_functions_load_images_of_xilinx_s_runtime() {
+fn operators_and_functions_load_images_of_xilinx_s_runtime() {
     let Some(vendor) = xilinx() else {
         return;
     };

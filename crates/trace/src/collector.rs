@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_malformed_messages_are_refused() {
+    fn malformed_messages_are_refused() {
         let message = framed(b"abc").unwrap();
         assert_eq!(unframed(message.clone()).unwrap(), &b"abc"[..]);
         assert_eq!(unframed(Bytes::new()).unwrap(), &b""[..]);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_status_other_than_zero_is_a_failure() {
+    fn a_status_other_than_zero_is_a_failure() {
         let check = |status: &str, message: &str| {
             let mut headers = HeaderMap::new();
             headers.insert("grpc-status", status.parse().unwrap());

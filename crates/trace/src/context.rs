@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_is_written_is_read() {
+    fn what_is_written_is_read() {
         let context = parse(GIVEN).unwrap();
         assert_eq!(context.to_string(), GIVEN);
         let other = Context {
@@ -126,13 +126,13 @@ mod tests {
     }
 
     #[test]
-    fn test_a_later_version_is_understood_as_far_as_it_is_the_same() {
+    fn a_later_version_is_understood_as_far_as_it_is_the_same() {
         let later = format!("cc{}-what", &GIVEN[2..]);
         assert_eq!(parse(&later), parse(GIVEN));
     }
 
     #[test]
-    fn test_what_is_wrong_is_none() {
+    fn what_is_wrong_is_none() {
         let zeros = "0".repeat(32);
         for wrong in [
             "",

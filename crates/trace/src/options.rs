@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn test_without_an_endpoint_nothing_is_exported() {
+    fn without_an_endpoint_nothing_is_exported() {
         assert_eq!(read(&[]).unwrap(), None);
         assert_eq!(read(&[(ENDPOINT, " ")]).unwrap(), None);
         let on = (ENDPOINT, "http://c:4318");
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn test_the_path_is_added_to_the_common_endpoint_alone() {
+    fn the_path_is_added_to_the_common_endpoint_alone() {
         let options = read(&[(ENDPOINT, "http://c:4318/")]).unwrap().unwrap();
         assert_eq!(options.endpoint, "http://c:4318/v1/traces");
         let whole = (TRACES_ENDPOINT, "http://d/x");
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn test_grpc_has_no_path_and_certificates_need_tls() {
+    fn grpc_has_no_path_and_certificates_need_tls() {
         let grpc = (PROTOCOL[1], "grpc");
         let options = read(&[(ENDPOINT, "https://c:4317"), grpc])
             .unwrap()
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn test_headers_of_a_file_are_added_and_not_shown() {
+    fn headers_of_a_file_are_added_and_not_shown() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_str().unwrap();
         let on = [
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn test_the_exporting_service_is_named() {
+    fn the_exporting_service_is_named() {
         let on = (ENDPOINT, "http://c:4318");
         let name = |options: Options| {
             let mut names = options.resource.into_iter();
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn test_invalid_variables_are_named() {
+    fn invalid_variables_are_named() {
         let on = (ENDPOINT, "http://c:4318");
         for (pair, word) in [
             ((TRACES_ENDPOINT, "collector"), "http://"),
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn test_the_parent_decides_if_the_sampler_is_parent_based() {
+    fn the_parent_decides_if_the_sampler_is_parent_based() {
         let on = (ENDPOINT, "http://c:4318");
         let sampler = |text| {
             let options = read(&[on, ("OTEL_TRACES_SAMPLER", text)]);

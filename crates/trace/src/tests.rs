@@ -65,7 +65,7 @@ fn span(name: &str) -> Span {
 }
 
 #[tokio::test]
-async fn test_the_collector_receives_the_spans() {
+async fn the_collector_receives_the_spans() {
     let collector = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let key = ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b");
     let spans = Spans::start(options(&collector, &[key])).unwrap();
@@ -114,7 +114,7 @@ async fn test_the_collector_receives_the_spans() {
 }
 
 #[tokio::test]
-async fn test_rejected_spans_are_counted() {
+async fn rejected_spans_are_counted() {
     let collector = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let few = ("OTEL_BSP_MAX_QUEUE_SIZE", "2");
     let spans = Spans::start(options(&collector, &[few])).unwrap();
@@ -133,7 +133,7 @@ async fn test_rejected_spans_are_counted() {
 }
 
 #[tokio::test]
-async fn test_nothing_is_exported_by_default() {
+async fn nothing_is_exported_by_default() {
     let spans = Spans::default();
     assert!(!spans.is_on() && !spans.takes(&[1; 16], Some(true)));
     spans.export(span("none"));
@@ -142,7 +142,7 @@ async fn test_nothing_is_exported_by_default() {
 }
 
 #[test]
-fn test_instants_before_and_after_the_sample_keep_their_order() {
+fn instants_before_and_after_the_sample_keep_their_order() {
     let before = Instant::now();
     let clock = Clock::now();
     let after = clock.at + Duration::from_nanos(5);

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_names_are_safe_in_paths() {
+    fn names_are_safe_in_paths() {
         for good in ["web", "vm-1", "a.b_c", "0"] {
             assert!(valid_name(good), "{good}");
         }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_definition_that_cannot_work_is_refused() {
+    fn a_definition_that_cannot_work_is_refused() {
         let good = || Definition::new("web", vec!["fibonacci".into()]);
         good().check().unwrap();
         let wrong: [fn(&mut Definition); 5] = [

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_region_is_found_at_its_holder_only() {
+    fn a_region_is_found_at_its_holder_only() {
         let memory = baltra_ring::memory::create_sealed(MEMFD_NAME, 1 << 20).unwrap();
         let pid = std::process::id();
         let holder = Holder {

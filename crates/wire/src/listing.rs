@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_number_is_an_ordinal_and_not_a_part_of_a_name() {
+    fn a_number_is_an_ordinal_and_not_a_part_of_a_name() {
         let devices = [listed(0, "H100 1"), listed(1, "H100 0")];
         for n in 0..2 {
             let selector = Selector::parse(&n.to_string());
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn test_selectors_are_distinguished() {
+    fn selectors_are_distinguished() {
         let uuid = Uuid(*b"\x0f123456789abcdef");
         let text = uuid.to_string();
         for text in [
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn test_the_lasting_selector_names_one_device() {
+    fn the_lasting_selector_names_one_device() {
         let mut devices = [
             listed(0, "a"),
             listed(1, "a"),

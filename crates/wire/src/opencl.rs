@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn test_parameters_are_those_of_the_headers() {
+    fn parameters_are_those_of_the_headers() {
         same! {
             PLATFORM_NAME = CL_PLATFORM_NAME,
             DEVICE_TYPE = CL_DEVICE_TYPE,
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn test_bits_are_those_of_the_headers() {
+    fn bits_are_those_of_the_headers() {
         let bits = [
             (DEVICE_TYPE_CPU, baltra_opencl::CL_DEVICE_TYPE_CPU),
             (DEVICE_TYPE_GPU, baltra_opencl::CL_DEVICE_TYPE_GPU),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn test_errors_are_those_of_the_headers() {
+    fn errors_are_those_of_the_headers() {
         let errors = [
             (SUCCESS, baltra_opencl::CL_SUCCESS),
             (DEVICE_NOT_FOUND, baltra_opencl::CL_DEVICE_NOT_FOUND),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn test_errors_are_named_where_they_have_a_name() {
+    fn errors_are_named_where_they_have_a_name() {
         assert_eq!(text_of(-54), "CL_INVALID_WORK_GROUP_SIZE (-54)");
         assert_eq!(text_of(-9999), "OpenCL error -9999");
     }

@@ -19,7 +19,7 @@ fn launch<'a>(waits: &'a [u8], args: &'a [u8]) -> Command<'a> {
 }
 
 #[test]
-fn test_a_command_survives_the_round_trip() {
+fn a_command_survives_the_round_trip() {
     let waits = event(1, 1).to_le_bytes();
     let mut args = Vec::new();
     encode(&Arg::Memory(9), &mut args).unwrap();
@@ -36,7 +36,7 @@ fn test_a_command_survives_the_round_trip() {
 }
 
 #[test]
-fn test_truncated_messages_are_errors() {
+fn truncated_messages_are_errors() {
     let mut bytes = Vec::new();
     encode(&launch(&[0; 16], &[1, 2, 3]), &mut bytes).unwrap();
     for len in 0..bytes.len() {
@@ -45,7 +45,7 @@ fn test_truncated_messages_are_errors() {
 }
 
 #[test]
-fn test_random_bytes_never_panic() {
+fn random_bytes_never_panic() {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     for _ in 0..20_000 {
         let mut bytes = [0u8; 48];
@@ -63,7 +63,7 @@ fn test_random_bytes_never_panic() {
 }
 
 #[test]
-fn test_an_adoption_may_lack_the_executors_version() {
+fn an_adoption_may_lack_the_executors_version() {
     use executor::{Adoption, ToManager};
     let message = ToManager::Unused {
         session: 1,
@@ -81,7 +81,7 @@ fn test_an_adoption_may_lack_the_executors_version() {
 }
 
 #[test]
-fn test_a_hello_may_lack_its_purpose() {
+fn a_hello_may_lack_its_purpose() {
     let hello = Hello {
         version: VERSION,
         token: "t".into(),
@@ -99,7 +99,7 @@ fn test_a_hello_may_lack_its_purpose() {
 }
 
 #[test]
-fn test_a_token_is_not_printed() {
+fn a_token_is_not_printed() {
     let remote = executor::Remote {
         endpoint: "tls://node-2:7473".into(),
         device: "gpu0".into(),
@@ -109,7 +109,7 @@ fn test_a_token_is_not_printed() {
 }
 
 #[test]
-fn test_an_event_keeps_its_slot_and_generation() {
+fn an_event_keeps_its_slot_and_generation() {
     let e = event(u32::MAX, 5);
     assert_eq!((event_slot(e), event_generation(e)), (u32::MAX, 5));
 }

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_manifest_is_read_as_written() {
+    fn a_manifest_is_read_as_written() {
         let arguments = vec![
             argument(Address::Global, 8, 1),
             argument(Address::Private, 16, 2),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn test_arguments_that_cannot_be_passed_are_refused() {
+    fn arguments_that_cannot_be_passed_are_refused() {
         for (arguments, text) in [
             (vec![argument(Address::Global, 8, 1); 16], "16 pointers"),
             (vec![argument(Address::Private, 8, u64::MAX)], "words"),

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_an_object_is_read_as_written_and_damage_is_detected() {
+    fn an_object_is_read_as_written_and_damage_is_detected() {
         for kind in [Kind::Object, Kind::Library] {
             let object = Object {
                 kind,

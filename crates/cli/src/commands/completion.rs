@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn test_arguments_with_names_of_daemons_are_found() {
+    fn arguments_with_names_of_daemons_are_found() {
         for (line, expected) in [
             ("baltra tenant rm ", Kind::Tenants),
             ("baltra tenant usage --json re", Kind::Tenants),

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_the_newest_lines_are_whole() {
+    fn the_newest_lines_are_whole() {
         let log = b"a\nb\nc\n";
         assert_eq!(newest(log, 2), b"b\nc\n");
         assert_eq!(newest(log, 9), log);

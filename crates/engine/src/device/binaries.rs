@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_what_is_kept_is_bounded() {
+    fn what_is_kept_is_bounded() {
         let binaries = Binaries::default();
         binaries.put("none".into(), Vec::new());
         binaries.put("huge".into(), vec![0; BINARY_BYTES_MAX + 1]);

@@ -413,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_conditions_become_a_query_that_the_registry_reads() {
+    fn conditions_become_a_query_that_the_registry_reads() {
         let query = DeviceQuery {
             vendor: Some("Intel, \"Inc\"".into()),
             platform: None,
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn test_host_names_become_plain() {
+    fn host_names_become_plain() {
         assert_eq!(plain("node_1.example"), "node-1-example");
     }
 }

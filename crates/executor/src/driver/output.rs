@@ -47,7 +47,7 @@ mod tests {
     use std::sync::Mutex;
 
     #[test]
-    fn test_each_thread_has_its_output() {
+    fn each_thread_has_its_output() {
         let printed = ["one", "two"].map(|name| {
             let text = Arc::new(Mutex::new(Vec::new()));
             let own = text.clone();

@@ -115,7 +115,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     #[test]
-    fn test_nobody_is_in_another_s_turn_and_everybody_gets_one() {
+    fn nobody_is_in_another_s_turn_and_everybody_gets_one() {
         let turns = Turns::new(true);
         let (inside, count) = (AtomicU32::new(0), AtomicU64::new(0));
         std::thread::scope(|s| {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_turn_that_is_dropped_is_over() {
+    fn a_turn_that_is_dropped_is_over() {
         let turns = Turns::new(true);
         let mut first = Turn::new(&turns);
         first.begin();

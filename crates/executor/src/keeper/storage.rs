@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_part_that_is_written_again_takes_no_more_room() {
+    fn a_part_that_is_written_again_takes_no_more_room() {
         let mut storage = storage(100);
         let first = storage.write(b"abcd", None).unwrap();
         let second = storage.write(b"12", None).unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_file_has_a_limit() {
+    fn a_file_has_a_limit() {
         let mut storage = storage(5);
         storage.write(b"abcd", None).unwrap();
         let error = storage.write(b"ef", None).unwrap_err();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_damaged_part_is_refused() {
+    fn a_damaged_part_is_refused() {
         let mut storage = storage(100);
         let place = storage.write(b"abcd", None).unwrap();
         storage.file.write_all_at(b"x", 2).unwrap();

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn test_who_waits_behind_a_living_sessions_command_is_not_to_blame() {
+    fn who_waits_behind_a_living_sessions_command_is_not_to_blame() {
         let certain = |all: &[Running]| find(all, None, 100);
         assert_eq!(certain(&[]), None);
         let all = [running(1, 1, Open), running(2, 3, Overdue)];
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_open_sessions_command_blocks_ended_sessions_for_a_limited_time() {
+    fn an_open_sessions_command_blocks_ended_sessions_for_a_limited_time() {
         let all = [
             running(1, 5, Open),
             running(2, 1, Open),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn test_calls_past_their_limits_wait_for_a_limited_time_and_are_not_to_blame() {
+    fn calls_past_their_limits_wait_for_a_limited_time_and_are_not_to_blame() {
         let late = Late {
             allowed_ns: 2 * SECOND,
         };
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_call_that_nothing_here_blocks_has_its_time_limit_from_then_on() {
+    fn a_call_that_nothing_here_blocks_has_its_time_limit_from_then_on() {
         let late = Late {
             allowed_ns: 2 * SECOND,
         };

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_older_generation_counts_as_done_and_a_newer_one_as_pending() {
+    fn an_older_generation_counts_as_done_and_a_newer_one_as_pending() {
         let (board, _) = board(false);
         board.complete(event(3, 2), 0, [0; 4]);
         assert!(matches!(board.state(event(3, 1)), State::Done(0)));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_watcher_is_notified_once() {
+    fn a_watcher_is_notified_once() {
         let (board, mut consumer) = board(false);
         let mut record = Vec::new();
         board.watch(event(1, 1));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn test_closing_ends_a_wait() {
+    fn closing_ends_a_wait() {
         let (board, _) = board(false);
         std::thread::scope(|s| {
             let waiter = s.spawn(|| board.wait(event(0, 1), || false));

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_small_launches_are_one_group() {
+    fn small_launches_are_one_group() {
         let gpu = OneGroup {
             most: 128,
             sides: [1024, 1024, 64],

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_headers_stay_in_their_directory_and_go_with_it() {
+    fn headers_stay_in_their_directory_and_go_with_it() {
         let headers = Headers::lay_out(&[
             ("a/b.h", b"int b;"),
             ("../escaped.h", b"no"),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn test_no_headers_change_no_options() {
+    fn no_headers_change_no_options() {
         assert_eq!(Headers::lay_out(&[]).unwrap().options("-w"), "-w");
     }
 }

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_types_have_the_sizes_of_the_specification() {
+    fn types_have_the_sizes_of_the_specification() {
         assert_eq!(type_bytes("float"), Some(4));
         assert_eq!(type_bytes("uchar3"), Some(4));
         assert_eq!(type_bytes("double16"), Some(128));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn test_address_spaces_of_every_driver_are_those_of_the_specification() {
+    fn address_spaces_of_every_driver_are_those_of_the_specification() {
         let of = |value: i32| address(value as u64, "int") as i32;
         assert_eq!(
             of(CL_KERNEL_ARG_ADDRESS_GLOBAL),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn test_printf_is_found_anywhere() {
+    fn printf_is_found_anywhere() {
         assert!(mentions_printf(b"kernel void f() { printf(\"x\"); }"));
         assert!(!mentions_printf(b"kernel void print() {}"));
         assert!(!mentions_printf(b"prin"));

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_an_object_needs_stays_after_its_release() {
+    fn what_an_object_needs_stays_after_its_release() {
         let ledger = programs();
         request(&ledger, compile(2, &1u32.to_le_bytes()));
         add(
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_build_replaces_the_former_one_and_constants_stay() {
+    fn a_build_replaces_the_former_one_and_constants_stay() {
         let ledger = programs();
         let constant = Request::SpecializationConstant {
             program: 1,
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_header_that_is_younger_is_not_kept_and_missed() {
+    fn a_header_that_is_younger_is_not_kept_and_missed() {
         let ledger = programs();
         request(&ledger, compile(1, &2u32.to_le_bytes()));
         request(&ledger, compile(2, &1u32.to_le_bytes()));

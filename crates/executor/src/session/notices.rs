@@ -246,7 +246,7 @@ mod tests {
     use baltra_wire::{decode, Reply};
 
     #[test]
-    fn test_a_reply_larger_than_the_ring_arrives_and_keeps_its_place() {
+    fn a_reply_larger_than_the_ring_arrives_and_keeps_its_place() {
         let bytes = ring_bytes(4096) as u64;
         let memory = Memory::anonymous(bytes).unwrap();
         let range = memory.slice(0, bytes).unwrap();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn test_printed_text_is_announced_before_there_is_room_for_it() {
+    fn printed_text_is_announced_before_there_is_room_for_it() {
         let bytes = ring_bytes(256 << 10) as u64;
         let memory = Memory::anonymous(bytes).unwrap();
         let range = memory.slice(0, bytes).unwrap();

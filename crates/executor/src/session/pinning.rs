@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_tenant_whose_commands_are_always_refused_unpins_ever_more_seldom() {
+    fn a_tenant_whose_commands_are_always_refused_unpins_ever_more_seldom() {
         let mut refusals = Refusals::default();
         let (mut now_ns, mut unpinned) = (0, 0);
         // Its commands are refused all the time, for 100 minutes.
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn test_tenants_that_have_left_are_forgotten() {
+    fn tenants_that_have_left_are_forgotten() {
         let mut refusals = Refusals::default();
         for tenant in 0..1000u64 {
             refusals.record(&tenant.to_string(), false, tenant * 10 * IDLE_NS);

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_boxes_never_leave_their_buffer() {
+    fn boxes_never_leave_their_buffer() {
         let region = Region {
             origin: [4, 1, 1],
             size: [8, 2, 2],
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn test_contents_never_overflow() {
+    fn contents_never_overflow() {
         let shape = ImageShape {
             kind: CL_MEM_OBJECT_IMAGE3D as u32,
             width: 1 << 40,
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn test_formats_have_the_sizes_of_the_specification() {
+    fn formats_have_the_sizes_of_the_specification() {
         let bytes = |order, kind| {
             pixel_bytes(ImageFormat {
                 order: order as u32,

@@ -707,7 +707,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_failed_build_is_repeated_only_if_the_added_option_may_be_the_cause() {
+    fn a_failed_build_is_repeated_only_if_the_added_option_may_be_the_cause() {
         let builds = |info, options| {
             let mut seen = Vec::new();
             let code = with_arg_info(options, info, |options: &str| {

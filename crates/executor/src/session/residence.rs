@@ -624,7 +624,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_the_host_bounds_what_exceeds_the_device() {
+    fn the_host_bounds_what_exceeds_the_device() {
         let room = Room::new(80, 4, 1000);
         assert_eq!((room.total_bytes, room.host_bytes), (320, 240));
         let room = Room::new(80, 4, 100);

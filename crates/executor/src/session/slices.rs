@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn test_slices_cover_the_launch_once_in_multiples_of_a_group() {
+    fn slices_cover_the_launch_once_in_multiples_of_a_group() {
         let mut random = 1u64;
         let mut below = |n: u64| {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn test_short_launches_and_those_that_cannot_be_divided_stay_whole() {
+    fn short_launches_and_those_that_cannot_be_divided_stay_whole() {
         let launch = geometry(1, 0, [1 << 20, 0, 0], [64, 0, 0]);
         let of = |text, pace, launch| Division::of(&CPU, text, pace, launch);
         assert!(of(PLAIN, known(1.0), launch).is_none(), "1 ms");
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn test_the_first_slice_is_small_and_the_next_ones_take_half_the_length() {
+    fn the_first_slice_is_small_and_the_next_ones_take_half_the_length() {
         let launch = geometry(1, 0, [1 << 20, 0, 0], [64, 0, 0]);
         let mut pace = Pace::default();
         let mut division = Division::of(&CPU, PLAIN, pace, launch).unwrap();

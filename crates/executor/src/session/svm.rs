@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_ranges_outside_the_allocations_are_refused() {
+    fn ranges_outside_the_allocations_are_refused() {
         let mut svm = Svm::default();
         let memory = Memory::anonymous(4096).unwrap();
         svm.allocations.insert(

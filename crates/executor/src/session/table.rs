@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_names_are_given_once_and_bounded() {
+    fn names_are_given_once_and_bounded() {
         let objects = Objects::new(2);
         assert!(objects.insert(0, Object::Failed(-5)).is_err());
         objects.insert(1, Object::Failed(-5)).unwrap();

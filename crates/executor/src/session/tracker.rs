@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_what_is_written_is_noted_once_until_it_is_taken() {
+    fn what_is_written_is_noted_once_until_it_is_taken() {
         let tracker = Tracker::default();
         assert!(!tracker.is_on());
         tracker.start();

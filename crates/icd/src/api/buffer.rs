@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_contradicting_flags_are_refused() {
+    fn contradicting_flags_are_refused() {
         let flags = |f: i32| check_flags(f as u64);
         assert_eq!(flags(0), Ok(CL_MEM_READ_WRITE as u64));
         assert!(flags(CL_MEM_READ_ONLY | CL_MEM_WRITE_ONLY).is_err());
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_sub_buffer_may_not_widen_its_parents_access() {
+    fn a_sub_buffer_may_not_widen_its_parents_access() {
         let inherit = |own: i32, parent: i32| inherit(own as u64, parent as u64);
         assert!(inherit(CL_MEM_READ_WRITE, CL_MEM_READ_ONLY).is_err());
         let narrowed = inherit(CL_MEM_READ_ONLY, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn test_ranges_that_wrap_around_are_outside() {
+    fn ranges_that_wrap_around_are_outside() {
         assert!(inside(16, 8, 8).is_ok());
         assert!(inside(16, usize::MAX, 2).is_err());
         assert!(inside(16, 9, 8).is_err());

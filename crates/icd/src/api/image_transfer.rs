@@ -427,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_parts_overlap_only_where_all_directions_do() {
+    fn parts_overlap_only_where_all_directions_do() {
         let part = |origin| Part {
             origin,
             size: [4, 4, 1],

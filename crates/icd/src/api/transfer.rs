@@ -499,14 +499,14 @@ mod tests {
     };
 
     #[test]
-    fn test_a_box_that_ends_behind_the_buffer_is_refused() {
+    fn a_box_that_ends_behind_the_buffer_is_refused() {
         assert!(box_inside(&at(0, 0, 8, 16), SMALL, 12).is_ok());
         assert!(box_inside(&at(0, 0, 8, 16), SMALL, 11).is_err());
         assert!(box_inside(&at(usize::MAX, 0, 8, 16), SMALL, 11).is_err());
     }
 
     #[test]
-    fn test_boxes_side_by_side_do_not_overlap() {
+    fn boxes_side_by_side_do_not_overlap() {
         let b = |x, y| at(x, y, 16, 64);
         assert!(!overlap(&b(0, 0), &b(4, 0), SMALL, (0, 0)));
         assert!(!overlap(&b(0, 0), &b(0, 2), SMALL, (0, 0)));

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn test_arguments_set_in_any_order_come_out_in_theirs() {
+    fn arguments_set_in_any_order_come_out_in_theirs() {
         let mut table = ArgTable::new(3);
         table.set(2, &Arg::Local(1 << 20));
         assert!(table.encoded().is_none(), "two are not set");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_longer_or_shorter_value_leaves_its_neighbours_whole() {
+    fn a_longer_or_shorter_value_leaves_its_neighbours_whole() {
         let mut table = ArgTable::new(3);
         for index in 0..3 {
             table.set(index, &Arg::Memory(index as u32));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_kernel_without_arguments_is_always_ready() {
+    fn a_kernel_without_arguments_is_always_ready() {
         assert_eq!(ArgTable::new(0).encoded(), Some(&[][..]));
     }
 }

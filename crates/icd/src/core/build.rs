@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_build_that_says_nothing_of_a_device_failed_for_it() {
+    fn a_build_that_says_nothing_of_a_device_failed_for_it() {
         let mut build = Build::begun("-w");
         build.settle();
         assert_eq!(build.status, CL_BUILD_ERROR);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn test_options_are_the_callers_own_words() {
+    fn options_are_the_callers_own_words() {
         let mut build = Build::begun("-DN=4");
         build.answered(
             CL_BUILD_SUCCESS,
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn test_the_first_error_is_the_outcome() {
+    fn the_first_error_is_the_outcome() {
         let gathering = Gathering {
             replies: vec![
                 (0, Reply::Done),

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_large_copies_are_whole() {
+    fn large_copies_are_whole() {
         for len in [
             0,
             1,
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn test_bytes_past_the_caches_are_where_they_belong() {
+    fn bytes_past_the_caches_are_where_they_belong() {
         let source: Vec<u8> = (0..1000).map(|i| (i * 11) as u8).collect();
         for (from, to, len) in [
             (0, 0, 1000),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn test_threads_share_a_copy_without_gaps() {
+    fn threads_share_a_copy_without_gaps() {
         let source: Vec<u8> = (0..3 * SHARED_BYTES + 77).map(|i| (i * 13) as u8).collect();
         let mut target = vec![0; source.len()];
         let shared = Shared {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn test_several_threads_copy_at_once() {
+    fn several_threads_copy_at_once() {
         std::thread::scope(|scope| {
             for n in 0..4u8 {
                 scope.spawn(move || {

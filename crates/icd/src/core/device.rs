@@ -415,14 +415,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_versions_are_read_from_the_texts_beginning() {
+    fn versions_are_read_from_the_texts_beginning() {
         assert_eq!(parse_version("OpenCL 3.0 PoCL HSTR: cpu"), (3, 0));
         assert_eq!(parse_version("OpenCL 1.2 CUDA"), (1, 2));
         assert_eq!(parse_version(""), (1, 0));
     }
 
     #[test]
-    fn test_extensions_that_need_entry_points_are_left_out() {
+    fn extensions_that_need_entry_points_are_left_out() {
         assert!(passes("cl_khr_fp64"));
         assert!(!passes("cl_khr_gl_sharing"));
         let mut bytes = Vec::new();

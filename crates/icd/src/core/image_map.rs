@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_only_layers_and_slices_have_a_slice_pitch() {
+    fn only_layers_and_slices_have_a_slice_pitch() {
         let pitch = Pitch {
             row: 64,
             slice: 640,

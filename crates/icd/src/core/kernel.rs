@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn test_kinds_follow_the_drivers_description() {
+    fn kinds_follow_the_drivers_description() {
         let none = CL_KERNEL_ARG_ACCESS_NONE;
         let kind = |address, access, name| ArgKind::of(&arg(address, access, name));
         assert_eq!(

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_space_without_groups_leaves_them_to_the_driver() {
+    fn a_space_without_groups_leaves_them_to_the_driver() {
         let space = Space::new(Some(&[8]), &[100], None, &BOUNDS).unwrap();
         assert_eq!(space.global, [100, 1, 1]);
         assert_eq!(space.offset, [8, 0, 0]);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_goes_beyond_the_drivers_description_is_the_drivers_to_refuse() {
+    fn what_goes_beyond_the_drivers_description_is_the_drivers_to_refuse() {
         let doubtful = |global: &[usize], local: &[usize]| doubtful(global, Some(local), &BOUNDS);
         assert!(!doubtful(&[64, 64], &[16, 16]));
         assert!(doubtful(&[64, 64], &[32, 16]));
@@ -315,21 +315,21 @@ mod tests {
     }
 
     #[test]
-    fn test_a_group_that_has_run_evenly_may_still_be_refused_unevenly() {
+    fn a_group_that_has_run_evenly_may_still_be_refused_unevenly() {
         let doubt = |global| with_local(&[global], &[512], &BOUNDS).unwrap().doubt;
         assert_eq!(doubt(512), doubt(1024));
         assert_ne!(doubt(1024), doubt(1000));
     }
 
     #[test]
-    fn test_a_group_of_nothing_is_refused_and_zeros_alone_are_none_given() {
+    fn a_group_of_nothing_is_refused_and_zeros_alone_are_none_given() {
         let empty = with_local(&[64, 64], &[8, 0], &BOUNDS);
         assert_eq!(empty, Err(CL_INVALID_WORK_GROUP_SIZE));
         assert_eq!(with_local(&[64], &[0], &BOUNDS).unwrap().local, [0; 3]);
     }
 
     #[test]
-    fn test_a_demanded_group_that_is_not_given_is_the_drivers_to_take() {
+    fn a_demanded_group_that_is_not_given_is_the_drivers_to_take() {
         let bounds = Bounds {
             group_demanded: [8, 4, 1],
             ..BOUNDS
@@ -344,13 +344,13 @@ mod tests {
     }
 
     #[test]
-    fn test_a_launch_of_no_work_items_is_the_drivers_to_take() {
+    fn a_launch_of_no_work_items_is_the_drivers_to_take() {
         assert!(doubtful(&[8, 0], None, &BOUNDS));
         assert!(doubtful(&[0], Some(&[4]), &BOUNDS));
     }
 
     #[test]
-    fn test_ids_stay_inside_the_devices_addresses() {
+    fn ids_stay_inside_the_devices_addresses() {
         let bounds = Bounds {
             address_bits: 32,
             ..BOUNDS

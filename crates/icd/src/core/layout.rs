@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn test_layers_count_as_the_last_direction() {
+    fn layers_count_as_the_last_direction() {
         let layout = |kind, size, layers| {
             Layout::new(RGBA8, &desc(kind, size, layers), Ground::Own).unwrap()
         };
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn test_pitches_need_a_host_pointer() {
+    fn pitches_need_a_host_pointer() {
         let mut d = desc(CL_MEM_OBJECT_IMAGE2D, [8, 4, 0], 0);
         d.image_row_pitch = 40;
         assert_eq!(
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_image_over_a_buffer_fits_into_it() {
+    fn an_image_over_a_buffer_fits_into_it() {
         let mut d = desc(CL_MEM_OBJECT_IMAGE2D, [8, 4, 0], 0);
         d.image_row_pitch = 64;
         assert!(Layout::new(RGBA8, &d, Ground::Buffer(256)).is_ok());
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn test_regions_outside_the_image_are_refused() {
+    fn regions_outside_the_image_are_refused() {
         let d = desc(CL_MEM_OBJECT_IMAGE2D, [8, 4, 0], 0);
         let layout = Layout::new(RGBA8, &d, Ground::Own).unwrap();
         assert!(layout.check([0, 0, 0], [8, 4, 1]).is_ok());
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn test_the_slice_pitch_of_a_1d_array_separates_its_layers() {
+    fn the_slice_pitch_of_a_1d_array_separates_its_layers() {
         let d = desc(CL_MEM_OBJECT_IMAGE1D_ARRAY, [8, 0, 0], 5);
         let layout = Layout::new(RGBA8, &d, Ground::Own).unwrap();
         let pitch = layout.host_pitch([8, 5, 1], 0, 40).unwrap();
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_flat_image_takes_no_slice_pitch() {
+    fn a_flat_image_takes_no_slice_pitch() {
         let d = desc(CL_MEM_OBJECT_IMAGE2D, [8, 4, 0], 0);
         let layout = Layout::new(RGBA8, &d, Ground::Own).unwrap();
         assert_eq!(layout.host_pitch([8, 4, 1], 0, 512), Err(CL_INVALID_VALUE));

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_only_live_handles_are_known() {
+    fn only_live_handles_are_known() {
         let handles = Handles::default();
         handles.add(0x7000);
         assert!(handles.has(0x7000) && !handles.has(0x7008));

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_handle_of_another_kind_is_refused() {
+    fn a_handle_of_another_kind_is_refused() {
         let raw = Object::new(Left).give();
         // SAFETY: a live handle of ours, or null.
         unsafe {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn test_the_librarys_reference_outlives_the_applications() {
+    fn the_librarys_reference_outlives_the_applications() {
         let ours = Object::new(Left);
         let raw = ours.give();
         assert_eq!((ours.references(), Arc::strong_count(&ours)), (1, 2));

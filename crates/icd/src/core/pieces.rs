@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_pieces_cover_a_transfer_without_gaps() {
+    fn pieces_cover_a_transfer_without_gaps() {
         for len in [
             1,
             FIRST_BYTES,

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn test_pixels_have_the_sizes_of_the_tables() {
+    fn pixels_have_the_sizes_of_the_tables() {
         assert_eq!(pixel_bytes(format(CL_RGBA, CL_UNORM_INT8)), Some(4));
         assert_eq!(pixel_bytes(format(CL_RGBA, CL_FLOAT)), Some(16));
         assert_eq!(pixel_bytes(format(CL_RG, CL_HALF_FLOAT)), Some(4));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn test_pairs_outside_the_tables_are_recognized_and_have_sizes() {
+    fn pairs_outside_the_tables_are_recognized_and_have_sizes() {
         let odd = [
             (CL_RGB, CL_FLOAT, 12),
             (CL_BGRA, CL_FLOAT, 16),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_box_keeps_its_bytes_from_pitched_to_tight_and_back() {
+    fn a_box_keeps_its_bytes_from_pitched_to_tight_and_back() {
         let b = Box3 {
             row: 3,
             rows: 2,

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_pool_is_chosen_by_number_or_by_names() {
+    fn a_pool_is_chosen_by_number_or_by_names() {
         let units = [units(8), units(4)];
         let unit = |at: usize| [(CL_DEVICE_MAX_COMPUTE_UNITS, &units[at][..])];
         let all = [
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn test_queues_are_spread_by_weight() {
+    fn queues_are_spread_by_weight() {
         let spread = |weights: &[f64], absent: usize, count: usize| {
             let mut queues = vec![0; weights.len()];
             for _ in 0..count {
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn test_devices_that_no_program_can_take_for_one_are_refused() {
+    fn devices_that_no_program_can_take_for_one_are_refused() {
         let number = |n: u32| n.to_ne_bytes();
         let (little, big, bits64, bits32) = (number(1), number(0), number(64), number(32));
         let (cpu, gpu) = (2u64.to_ne_bytes(), 4u64.to_ne_bytes());
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn test_facts_hold_on_every_device() {
+    fn facts_hold_on_every_device() {
         let words = |a: u64, b: u64| [a, b].map(|n| n.to_ne_bytes().to_vec());
         let number = |param, a, b| combine(param, &words(a, b)).map(|v| word(&v));
         assert_eq!(number(CL_DEVICE_MAX_MEM_ALLOC_SIZE, 8, 4), Some(4));
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_kernel_s_facts_hold_in_every_session() {
+    fn a_kernel_s_facts_hold_in_every_session() {
         let words = |a: u64, b: u64| [a, b].map(|n| n.to_ne_bytes().to_vec());
         let number =
             |param: i32, a, b| combine_kernel(param as u32, &words(a, b)).map(|v| word(&v));

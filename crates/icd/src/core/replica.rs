@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_writes_land_in_the_order_of_their_moves() {
+    fn writes_land_in_the_order_of_their_moves() {
         let arrivals = Arrivals::default();
         let landed = Arc::new(Mutex::new(Vec::new()));
         let land = |arrival: Slot| {

@@ -284,7 +284,7 @@ mod tests {
     use super::wanted;
 
     #[test]
-    fn test_a_device_is_meant_by_its_name_anywhere_or_at_its_node() {
+    fn a_device_is_meant_by_its_name_anywhere_or_at_its_node() {
         assert!(wanted("", "east", "cpu0") && wanted(" ", "east", "cpu0"));
         assert!(wanted("cpu0", "east", "cpu0") && !wanted("cpu0", "east", "cpu1"));
         assert!(wanted("west/cpu0, east/cpu0", "east", "cpu0"));

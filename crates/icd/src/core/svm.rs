@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_addresses_stay_in_their_sessions_share_and_differ() {
+    fn addresses_stay_in_their_sessions_share_and_differ() {
         let share = FIRST_ADDRESS + 7 * SHARE_BYTES..FIRST_ADDRESS + 8 * SHARE_BYTES;
         let mut last = 0;
         for len in [PAGE_BYTES, 1 << 20, 3 << 30, PAGE_BYTES] {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_address_is_reserved_once() {
+    fn an_address_is_reserved_once() {
         let address = FIRST_ADDRESS + 511 * SHARE_BYTES;
         let view = reserve(address, PAGE_BYTES).expect("nobody is there");
         assert!(reserve(address, PAGE_BYTES).is_none());

@@ -569,7 +569,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_spans_that_touch_do_not_overlap() {
+    fn spans_that_touch_do_not_overlap() {
         let span = |start, len| Span { start, len };
         assert!(span(0, 8).overlaps(span(7, 1)));
         assert!(!span(0, 8).overlaps(span(8, 4)));

@@ -84,7 +84,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn test_every_job_runs_however_many_there_are() {
+    fn every_job_runs_however_many_there_are() {
         let (sender, done) = channel();
         for n in 0..10 * WORKERS_MAX {
             let sender = sender.clone();
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn test_jobs_run_side_by_side() {
+    fn jobs_run_side_by_side() {
         // Each waits for the other: a single thread would never end.
         let (to_first, first) = channel();
         let (to_second, second) = channel();

@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_container_is_checked_and_has_defaults() {
+    fn a_container_is_checked_and_has_defaults() {
         assert!(container(&FunctionSpec::default()).unwrap().is_none());
         let spec = |text: &str| -> FunctionSpec { serde_json::from_str(text).unwrap() };
         let given = container(&spec(r#"{"container": {"deployment": "edges"}}"#));
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn test_only_ready_endpoints_are_called() {
+    fn only_ready_endpoints_are_called() {
         let slice = |ports: &str| -> EndpointSlice {
             serde_json::from_str(&format!(
                 r#"{{"addressType": "IPv4", "ports": {ports}, "endpoints": [

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn test_files_are_packed_as_a_gateway_reads_them() {
+    fn files_are_packed_as_a_gateway_reads_them() {
         assert!(content("id", &FunctionSpec::default()).unwrap().is_empty());
         let mut spec = files("id");
         let packed = content("id", &spec).unwrap();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_is_wrong_with_files_is_said() {
+    fn what_is_wrong_with_files_is_said() {
         let said = |spec: &FunctionSpec| format!("{:#}", content("id", spec).unwrap_err());
         assert!(said(&files("other")).contains("'other'"));
         let mut spec = files("id");
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_object_is_the_registry_s_function_of_its_namespace() {
+    fn an_object_is_the_registry_s_function_of_its_namespace() {
         let mut object = Function::new("sobel", FunctionSpec::default());
         object.metadata.namespace = Some("red".into());
         let wanted = wanted(&object);

@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_device_s_status_says_what_it_holds_and_will() {
+    fn a_device_s_status_says_what_it_holds_and_will() {
         let region = |name: &str| proto::Region {
             name: name.into(),
             ..proto::Region::default()
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_condition_keeps_its_time_while_it_holds() {
+    fn a_condition_keeps_its_time_while_it_holds() {
         let first = condition(&[], "Ready", true, "ready", "");
         let mut old = first.clone();
         old.last_transition_time = Time(Timestamp::from_second(7).unwrap());

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_waiting_pod_retries_and_a_running_one_is_reported() {
+    fn a_waiting_pod_retries_and_a_running_one_is_reported() {
         assert_eq!(steps(&pod(&[], true), None, None, false), [Step::Allocate]);
         assert_eq!(
             steps(&pod(&["n/d"], false), None, None, false),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_instance_lives_as_long_as_its_pod() {
+    fn an_instance_lives_as_long_as_its_pod() {
         let mut leased = instance("a", "", &["n/d"]);
         leased.lease_s = 60;
         assert_eq!(
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_gate_opens_when_nobody_is_in_the_way() {
+    fn a_gate_opens_when_nobody_is_in_the_way() {
         let has = instance("a", "", &["n/d"]);
         assert_eq!(steps(&pod(&["n/d"], true), Some(&has), None, true), []);
         assert_eq!(
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn test_whose_device_is_another_now_is_moved() {
+    fn whose_device_is_another_now_is_moved() {
         let has = instance("a", "", &["n/e"]);
         let running = pod(&["n/d"], false);
         let moved = steps(&running, Some(&has), None, false);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_pod_whose_sessions_have_moved_stays() {
+    fn a_pod_whose_sessions_have_moved_stays() {
         let live = |mut instance: proto::Instance| {
             instance.devices[0].live = true;
             instance
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn test_only_who_wants_another_accelerator_is_in_the_way() {
+    fn only_who_wants_another_accelerator_is_in_the_way() {
         let devices = [device("n/d", "sobel")];
         let in_the_way = |query: &str| in_the_way(&instance("a", query, &["n/d"]), &devices);
         assert_eq!(in_the_way("accelerator=sobel"), None);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn test_no_more_go_than_are_replaced() {
+    fn no_more_go_than_are_replaced() {
         assert_eq!(spare(50, 50), 0);
         assert_eq!(spare(50, 55), 5);
         assert_eq!(spare(50, 20), 0);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_pod_that_was_taken_out_serves_in_its_set_no_more() {
+    fn a_pod_that_was_taken_out_serves_in_its_set_no_more() {
         let pod = View {
             namespace: "red".into(),
             controller: Some(("ReplicaSet".into(), "app-1".into())),

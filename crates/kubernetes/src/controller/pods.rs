@@ -478,7 +478,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_who_has_gone_is_known_as_long_as_its_lease_runs() {
+    fn who_has_gone_is_known_as_long_as_its_lease_runs() {
         let gone = Gone::default();
         let start = Instant::now();
         let lease = Duration::from_secs(LEASE_S.into());

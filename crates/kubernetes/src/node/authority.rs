@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_the_authority_is_replaced_and_nothing_else() {
+    fn the_authority_is_replaced_and_nothing_else() {
         // RFC 7541, C.3.1 and C.4.1, with a path instead: method, scheme and path indexed, the
         // authority a literal.
         let head = [0x82, 0x86, 0x84];
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_is_cut_off_is_left_to_the_server() {
+    fn what_is_cut_off_is_left_to_the_server() {
         for block in [
             &b"\x41"[..],
             b"\x41\x05abc",
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn test_frames_go_through_whole() {
+    async fn frames_go_through_whole() {
         let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         let mut wanted = sent.clone();
         let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];

@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_claim_is_worth_what_the_scheduler_counted() {
+    fn a_claim_is_worth_what_the_scheduler_counted() {
         let claim = claim(json!({"share": "30", "memory": "2Gi"}), configuration(40));
         let results = allocated(&claim, "n1");
         assert_eq!(results.len(), 1);
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_configuration_that_makes_no_sense_is_refused() {
+    fn a_configuration_that_makes_no_sense_is_refused() {
         assert!(limit(&claim(json!({}), configuration(101))).is_err());
         assert!(limit(&claim(json!({}), json!({"kind": "DeviceConfig"}))).is_err());
         let typo = json!({"apiVersion": "baltra.io/v1alpha1", "kind": "DeviceConfig", "limitt": 3});
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_uid_makes_no_path() {
+    fn a_uid_makes_no_path() {
         let claim = |uid: &str| dra::Claim {
             uid: uid.into(),
             namespace: "red".into(),
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_container_gets_the_claim_s_directory_read_only() {
+    fn a_container_gets_the_claim_s_directory_read_only() {
         let cdi = cdi("u-1", "red.1", Path::new("/run/baltra/instances/red.1"));
         assert_eq!(cdi["kind"], "baltra.io/device");
         let edits = &cdi["devices"][0]["containerEdits"];

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn test_a_name_that_leads_elsewhere_is_refused() {
+    async fn a_name_that_leads_elsewhere_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let instances = instances(dir.path());
         for name in ["", "..", ".", "a/b", "../x", ".hidden"] {
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn test_a_new_manager_s_socket_takes_the_old_one_s_place() {
+    async fn a_new_manager_s_socket_takes_the_old_one_s_place() {
         let dir = tempfile::tempdir().unwrap();
         let instances = instances(dir.path());
         let own = dir.path().join("instances/a");
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn test_the_library_is_one_file_in_all_directories_and_follows_a_new_release() {
+    async fn the_library_is_one_file_in_all_directories_and_follows_a_new_release() {
         let dir = tempfile::tempdir().unwrap();
         let instances = instances(dir.path());
         let own = dir.path().join("instances/a");
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_the_library_reads_says_who_it_is() {
+    fn what_the_library_reads_says_who_it_is() {
         let identity = Identity {
             instance: "red.1".into(),
             devices: vec!["a".into(), "b".into()],

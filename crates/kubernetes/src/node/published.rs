@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn test_what_others_delete_or_change_comes_back() {
+    async fn what_others_delete_or_change_comes_back() {
         let mut cluster = Cluster::new();
         let ready = [device("ready")];
         // Without a Node, there is nothing to do.
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn test_each_change_of_the_devices_is_a_generation_of_the_pool() {
+    async fn each_change_of_the_devices_is_a_generation_of_the_pool() {
         let mut cluster = Cluster::new();
         cluster.change(|s| s.register(json!({})));
         let generation =

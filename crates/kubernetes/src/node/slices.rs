@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn test_only_what_can_be_used_can_be_claimed() {
+    fn only_what_can_be_used_can_be_claimed() {
         let all = devices(
             &[
                 managed("b", "ready"),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_claim_that_says_nothing_gets_a_tenth() {
+    fn a_claim_that_says_nothing_gets_a_tenth() {
         let device = &devices(&[managed("a", "ready")], &[])[0];
         let capacity = device.capacity.as_ref().unwrap();
         let default = |key: &str| {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_device_that_changes_is_tainted() {
+    fn a_device_that_changes_is_tainted() {
         let mut pooled = Pooled::default();
         assert!(taint(&pooled).is_none());
         pooled.pending.push(baltra_api::registry::Region::default());

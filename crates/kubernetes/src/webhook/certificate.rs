@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_certificate_is_trusted_by_its_own_bundle_and_the_next_one() {
+    fn a_certificate_is_trusted_by_its_own_bundle_and_the_next_one() {
         let options = options();
         let first = make(&options, None).unwrap();
         assert!(trusts(
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_secret_keeps_it_and_one_that_is_damaged_counts_as_none() {
+    fn a_secret_keeps_it_and_one_that_is_damaged_counts_as_none() {
         let options = options();
         let made = make(&options, None).unwrap();
         let mut kept = secret(&options, &made);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn test_only_stale_bundles_are_written() {
+    fn only_stale_bundles_are_written() {
         let (old, new) = (ByteString(b"old".to_vec()), ByteString(b"new".to_vec()));
         let hooks = [("a", Some(&new)), ("b", Some(&old)), ("c", None)];
         let hooks = hooks.map(|(name, known)| (name.to_owned(), known.cloned()));

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_pod_gets_a_place_a_volume_and_an_environment() {
+    fn a_pod_gets_a_place_a_volume_and_an_environment() {
         let pod = change(&plain(), &DeviceRequest::default(), &grant()).unwrap();
         assert_eq!(pod["metadata"]["labels"][INSTANCE], "red.00ff");
         assert_eq!(pod["metadata"]["annotations"][ALLOCATED], "n1/fpga0");
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn test_one_that_waits_has_a_gate_and_no_node() {
+    fn one_that_waits_has_a_gate_and_no_node() {
         let waits = Grant {
             devices: Vec::new(),
             node: String::new(),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn test_only_named_containers_get_it() {
+    fn only_named_containers_get_it() {
         let wanted = DeviceRequest {
             containers: vec!["d".into()],
             ..DeviceRequest::default()
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_is_in_the_way_is_named() {
+    fn what_is_in_the_way_is_named() {
         let mut pod = plain();
         pod["spec"]["volumes"] = json!([{"name": "baltra"}]);
         assert_eq!(
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_pod_s_node_is_found_wherever_it_stands() {
+    fn a_pod_s_node_is_found_wherever_it_stands() {
         for spec in [
             json!({"nodeName": "n1"}),
             json!({"nodeSelector": {HOSTNAME: "n1"}}),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_workload_s_annotations_are_its_template_s() {
+    fn a_workload_s_annotations_are_its_template_s() {
         let deployment = json!({"spec": {"template": {"metadata": {"annotations": {"baltra.io/vendor": "own"}},
             "spec": {"containers": [{"name": "c"}]}}}});
         let asking = [

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn test_who_a_pod_is_cannot_be_changed() {
+    fn who_a_pod_is_cannot_be_changed() {
         let own = object(json!({INSTANCE: "a.1"}), json!({ALLOCATED: "n/d"}));
         let other = object(json!({INSTANCE: "b.1"}), json!({ALLOCATED: "n/d"}));
         let bare = object(json!({}), json!({}));

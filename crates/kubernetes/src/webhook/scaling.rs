@@ -187,7 +187,7 @@ mod tests {
     const BASE: &str = "/apis/external.metrics.k8s.io/v1beta1";
 
     #[test]
-    fn test_what_is_asked_is_checked() {
+    fn what_is_asked_is_checked() {
         assert_eq!(parse(BASE, None).unwrap(), MetricsRequest::Resources);
         let path = format!("{BASE}/namespaces/red/baltra_function_replicas_desired");
         let request = |query| parse(&path, query);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn test_only_functions_of_the_namespace_are_listed() {
+    fn only_functions_of_the_namespace_are_listed() {
         let signal = |function: &str| Signal {
             function: function.into(),
             replicas: 2,
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn test_percent_signs_are_taken_away() {
+    fn percent_signs_are_taken_away() {
         assert_eq!(decoded("a%3Db+c"), "a=b c");
         assert_eq!(decoded("%"), "%");
         assert_eq!(decoded("%zz%4"), "%zz%4");

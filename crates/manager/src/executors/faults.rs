@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_pauses_double_up_to_a_bound_and_are_forgotten() {
+    fn pauses_double_up_to_a_bound_and_are_forgotten() {
         let mut faults = Faults::default();
         let now = Instant::now();
         assert_eq!(faults.pause("red", now), Duration::ZERO);

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn test_only_directories_that_no_process_uses_are_removed() {
+    fn only_directories_that_no_process_uses_are_removed() {
         let work = tempfile::tempdir().unwrap();
         let dir = |number: u64| work.path().join(number.to_string());
         let earlier = |number: u64| 3 << 32 | number;

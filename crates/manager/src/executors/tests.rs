@@ -25,7 +25,7 @@ fn warm(pool: &Pool, id: u64) -> Channel {
 }
 
 #[test]
-fn test_sessions_of_a_tenant_share_an_executor_and_tenants_do_not() {
+fn sessions_of_a_tenant_share_an_executor_and_tenants_do_not() {
     let pool = pool(Isolation::Tenant, 2);
     let _ends = [warm(&pool, 1), warm(&pool, 2)];
     let first = pool.place("red", 10).unwrap();
@@ -38,7 +38,7 @@ fn test_sessions_of_a_tenant_share_an_executor_and_tenants_do_not() {
 }
 
 #[test]
-fn test_each_session_has_its_own_executor_where_asked_for() {
+fn each_session_has_its_own_executor_where_asked_for() {
     let pool = pool(Isolation::Session, 1);
     let ends = [warm(&pool, 1), warm(&pool, 2)];
     let first = pool.place("red", 10).unwrap();
@@ -50,7 +50,7 @@ fn test_each_session_has_its_own_executor_where_asked_for() {
 }
 
 #[test]
-fn test_all_share_one_executor_where_asked_for() {
+fn all_share_one_executor_where_asked_for() {
     let pool = pool(Isolation::Device, 2);
     assert_eq!(pool.lacking(), 1);
     let _end = warm(&pool, 1);
@@ -62,7 +62,7 @@ fn test_all_share_one_executor_where_asked_for() {
 }
 
 #[test]
-fn test_a_driver_that_fails_is_said_and_tried_again_later() {
+fn a_driver_that_fails_is_said_and_tried_again_later() {
     let pool = pool(Isolation::Tenant, 2);
     let _end = starting(&pool, 1);
     pool.remove(1, Some("no such library".into()), "exit status: 1");
@@ -72,7 +72,7 @@ fn test_a_driver_that_fails_is_said_and_tried_again_later() {
 }
 
 #[test]
-fn test_executors_killed_while_they_start_are_replaced_at_once_but_not_for_ever() {
+fn executors_killed_while_they_start_are_replaced_at_once_but_not_for_ever() {
     let pool = pool(Isolation::Tenant, 2);
     for id in 1..SILENT_DEATHS_MAX.into() {
         let _end = starting(&pool, id);
@@ -85,7 +85,7 @@ fn test_executors_killed_while_they_start_are_replaced_at_once_but_not_for_ever(
 }
 
 #[test]
-fn test_a_full_pool_and_a_slow_driver_are_distinguished() {
+fn a_full_pool_and_a_slow_driver_are_distinguished() {
     let full = pool(Isolation::Tenant, 1);
     let _ends: Vec<_> = (0..3).map(|id| warm(&full, id)).collect();
     for name in ["a", "b", "c"] {
@@ -97,7 +97,7 @@ fn test_a_full_pool_and_a_slow_driver_are_distinguished() {
 }
 
 #[test]
-fn test_an_idle_executor_is_ended_and_gets_no_more_sessions() {
+fn an_idle_executor_is_ended_and_gets_no_more_sessions() {
     let pool = pool(Isolation::Tenant, 0);
     let end = warm(&pool, 1);
     pool.place("red", 10).unwrap();
@@ -111,7 +111,7 @@ fn test_an_idle_executor_is_ended_and_gets_no_more_sessions() {
 }
 
 #[test]
-fn test_who_faults_again_waits_and_shares_no_executor_any_more() {
+fn who_faults_again_waits_and_shares_no_executor_any_more() {
     let pool = pool(Isolation::Device, 1);
     let _first = warm(&pool, 1);
     pool.place("red", 10).unwrap();
@@ -143,7 +143,7 @@ fn sleeps() -> u64 {
 }
 
 #[test]
-fn test_sessions_that_wait_do_not_wake_each_other() {
+fn sessions_that_wait_do_not_wake_each_other() {
     let pool = pool(Isolation::Tenant, 0);
     let _end = starting(&pool, 1);
     let waiting = |session| {

@@ -168,13 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn test_equal_devices_differ_in_nothing() {
+    fn equal_devices_differ_in_nothing() {
         let own = device(64, "a", "x y");
         assert_eq!(compare(&own, &own), Differences::default());
     }
 
     #[test]
-    fn test_the_amount_of_the_host_s_memory_is_no_difference() {
+    fn the_amount_of_the_host_s_memory_is_no_difference() {
         let device = |kind: u64, bytes: u64| {
             let info = |param, value: u64| Info {
                 param,
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn test_facts_are_not_what_forbids_a_move() {
+    fn facts_are_not_what_forbids_a_move() {
         let differences = compare(&device(64, "a", "x y"), &device(32, "b", "y z"));
         assert_eq!(differences.forbidding, ["address size in bits: 32, not 64"]);
         assert_eq!(

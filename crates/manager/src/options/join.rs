@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_registry_is_an_address_or_nothing() {
+    fn a_registry_is_an_address_or_nothing() {
         for text in ["", "http://h:7480", "http://[::1]:7480/"] {
             assert_eq!(node(text).validate(), Ok(()), "{text}");
         }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_socket_is_advertised_only_where_it_can_be_reached() {
+    fn a_socket_is_advertised_only_where_it_can_be_reached() {
         let mut listen = ListenOptions::default();
         for local in ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"] {
             let endpoints = node(local).endpoints(&paths(), &listen);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_is_advertised_is_said_as_it_stands() {
+    fn what_is_advertised_is_said_as_it_stands() {
         let mut node = node("http://127.0.0.1:1");
         node.advertise = vec!["tls://node-1:7473".into()];
         assert_eq!(node.validate(), Ok(()));

@@ -8,18 +8,18 @@ fn with(layer: &str) -> anyhow::Result<Options> {
 }
 
 #[test]
-fn test_the_embedded_configuration_is_the_default() {
+fn the_embedded_configuration_is_the_default() {
     assert_eq!(Loader::new().finish().unwrap(), Options::default());
 }
 
 #[test]
-fn test_a_dump_loads_to_the_same_options() {
+fn a_dump_loads_to_the_same_options() {
     let options = with("[[device]]\nname='a'\nquantum_ms=2\n[[tenant]]\nname='t'\n").unwrap();
     assert_eq!(with(&options.dump()).unwrap(), options);
 }
 
 #[test]
-fn test_later_layers_win() {
+fn later_layers_win() {
     let env = [
         ("BALTRA_NODE__NAME".to_owned(), "east".to_owned()),
         ("BALTRA_EXECUTORS__PRESTART".to_owned(), "5".to_owned()),
@@ -39,7 +39,7 @@ fn test_later_layers_win() {
 }
 
 #[test]
-fn test_mistakes_name_their_key() {
+fn mistakes_name_their_key() {
     for (layer, key) in [
         ("[listen]\nunix_mode='9'", "listen.unix_mode"),
         ("[listen]\ntls_cert='/a'", "listen.tls_cert"),
@@ -78,7 +78,7 @@ fn test_mistakes_name_their_key() {
 }
 
 #[test]
-fn test_other_daemons_sections_are_layered_and_left_to_them() {
+fn other_daemons_sections_are_layered_and_left_to_them() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("c.toml");
     std::fs::write(
@@ -111,14 +111,14 @@ fn test_other_daemons_sections_are_layered_and_left_to_them() {
 }
 
 #[test]
-fn test_a_runtime_directory_too_long_for_a_socket_is_refused() {
+fn a_runtime_directory_too_long_for_a_socket_is_refused() {
     let mut options = Options::default();
     options.paths.runtime = format!("/tmp/{}", "x".repeat(100)).into();
     assert_eq!(options.validate().unwrap_err().key, "paths.runtime");
 }
 
 #[test]
-fn test_absent_limits_come_from_the_base() {
+fn absent_limits_come_from_the_base() {
     let own = LimitOptions {
         objects: Some(5),
         ..LimitOptions::default()
@@ -133,7 +133,7 @@ fn test_absent_limits_come_from_the_base() {
 }
 
 #[test]
-fn test_relative_directories_are_made_absolute() {
+fn relative_directories_are_made_absolute() {
     let paths = with("[paths]\nruntime='run'\nstate='./state'")
         .unwrap()
         .paths;
@@ -145,7 +145,7 @@ fn test_relative_directories_are_made_absolute() {
 }
 
 #[test]
-fn test_an_ordinal_needs_no_quotes() {
+fn an_ordinal_needs_no_quotes() {
     let select = |text: &str| Some(with(text).ok()?.devices[0].select.clone());
     assert_eq!(select("[[device]]\nselect=1").as_deref(), Some("1"));
     assert_eq!(select("[[device]]\nselect='1'").as_deref(), Some("1"));

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_turns_are_shortened_until_the_last_image_waits_no_longer_than_it_may() {
+    fn turns_are_shortened_until_the_last_image_waits_no_longer_than_it_may() {
         let ms = Duration::from_millis;
         let mut options = DeviceOptions {
             turn_ms: 400,

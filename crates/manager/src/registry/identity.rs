@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_node_stays_who_it_is() {
+    fn a_node_stays_who_it_is() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("node.json");
         let first = Identity::load(&path).unwrap();

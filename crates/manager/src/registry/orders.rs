@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_cordoned_device_keeps_those_it_has_and_takes_nobody_new() {
+    fn a_cordoned_device_keeps_those_it_has_and_takes_nobody_new() {
         let known = known(false, true, &["x"]);
         assert_eq!(known.refusal("a", Some("x"), "t"), None);
         let refused = known.refusal("a", Some("y"), "t").unwrap();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn test_only_a_drained_device_s_instances_move() {
+    fn only_a_drained_device_s_instances_move() {
         let before = known(false, false, &["x", "y"]);
         assert!(known(false, false, &["x"]).moved(&before).is_empty());
         let moved = known(true, true, &["x"]).moved(&before);
@@ -129,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn test_an_allocation_is_of_one_device() {
+    fn an_allocation_is_of_one_device() {
         let known = known(false, false, &["x"]);
         assert!(known.is_allocated("a", "x", "t"));
         assert!(!known.is_allocated("b", "x", "t") && !known.is_allocated("a", "y", "t"));
     }
 
     #[test]
-    fn test_an_instance_s_name_is_of_use_to_its_tenant_alone() {
+    fn an_instance_s_name_is_of_use_to_its_tenant_alone() {
         let known = known(false, true, &["x", "owned"]);
         assert!(known.is_allocated("a", "owned", "red"));
         assert!(!known.is_allocated("a", "owned", "blue"));

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_report_is_repeated_until_the_registry_answers() {
+    fn a_report_is_repeated_until_the_registry_answers() {
         let places = Places::default();
         places.add(report("a"));
         places.add(report("b"));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn test_reports_of_unknown_devices_and_too_many_reports_are_given_up() {
+    fn reports_of_unknown_devices_and_too_many_reports_are_given_up() {
         let places = Places::default();
         places.add(report("a"));
         let unknown: Result<(), Status> = Err(Status::not_found("no such device"));

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn test_utilization_is_of_the_time_and_the_slots_between() {
+    fn utilization_is_of_the_time_and_the_slots_between() {
         let (old, new) = (sample(1000, 100, 0, 0), sample(2000, 600, 0, 0));
         assert_eq!(between(old, new, 1).0, 0.5);
         assert_eq!(between(old, new, 2).0, 0.25);
@@ -279,14 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn test_what_is_no_device_time_was_waiting() {
+    fn what_is_no_device_time_was_waiting() {
         let (old, new) = (sample(0, 0, 10, 50), sample(1000, 100, 20, 350));
         assert_eq!(between(old, new, 1).1, 20.0);
         assert_eq!(between(old, sample(1000, 400, 20, 350), 1).1, 0.0);
     }
 
     #[test]
-    fn test_unbounded_slots_are_one() {
+    fn unbounded_slots_are_one() {
         assert_eq!(bounded_slots(SLOTS_UNBOUNDED), 1);
         assert_eq!(bounded_slots(4), 4);
         assert_eq!(bounded_slots(0), 1);

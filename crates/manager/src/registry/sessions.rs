@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_each_order_is_carried_out_once() {
+    fn each_order_is_carried_out_once() {
         let mut orders = Orders::default();
         assert!(orders.begin("a"));
         assert!(!orders.begin("a"), "it runs");

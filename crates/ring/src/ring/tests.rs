@@ -15,7 +15,7 @@ mod plain {
     }
 
     #[test]
-    fn test_messages_arrive_whole_and_in_order() {
+    fn messages_arrive_whole_and_in_order() {
         let (mut producer, mut consumer, _) = pair(256);
         let mut got = Vec::new();
         for round in 0..100u8 {
@@ -30,7 +30,7 @@ mod plain {
     }
 
     #[test]
-    fn test_a_full_ring_refuses_and_recovers() {
+    fn a_full_ring_refuses_and_recovers() {
         let (mut producer, mut consumer, _) = pair(256);
         let mut pushed = 0;
         while producer.try_push(&[1; 24]).is_ok() {
@@ -45,7 +45,7 @@ mod plain {
     }
 
     #[test]
-    fn test_a_message_beyond_the_limit_is_corrupt() {
+    fn a_message_beyond_the_limit_is_corrupt() {
         let (mut producer, consumer, _) = pair(1024);
         let mut consumer = consumer.limit_messages(100);
         let mut got = Vec::new();
@@ -57,7 +57,7 @@ mod plain {
     }
 
     #[test]
-    fn test_a_message_larger_than_the_ring_passes_in_pieces() {
+    fn a_message_larger_than_the_ring_passes_in_pieces() {
         let (mut producer, mut consumer, _) = pair(1024);
         let sent: Vec<u8> = (0..20_000u32).map(|i| (i * 7) as u8).collect();
         let expected = sent.clone();
@@ -78,7 +78,7 @@ mod plain {
     }
 
     #[test]
-    fn test_both_ends_continue_elsewhere() {
+    fn both_ends_continue_elsewhere() {
         let (mut producer, mut consumer, range) = pair(256);
         let mut got = Vec::new();
         for round in 0..50u8 {
@@ -102,7 +102,7 @@ mod plain {
     }
 
     #[test]
-    fn test_bad_layouts_are_refused() {
+    fn bad_layouts_are_refused() {
         let memory = Memory::anonymous(8192).unwrap();
         for (offset, len) in [(0, 600), (8, 512 + 256), (0, 512 + 255), (0, 100), (0, 0)] {
             let range = memory.slice(offset, len).unwrap();
@@ -111,7 +111,7 @@ mod plain {
     }
 
     #[test]
-    fn test_a_sleeping_consumer_is_woken() {
+    fn a_sleeping_consumer_is_woken() {
         let (mut producer, mut consumer, _) = pair(256);
         let reader = std::thread::spawn(move || {
             let mut got = Vec::new();
@@ -127,7 +127,7 @@ mod plain {
     }
 
     #[test]
-    fn test_a_producer_sees_a_consumer_that_left() {
+    fn a_producer_sees_a_consumer_that_left() {
         let (mut producer, consumer, _) = pair(256);
         let mut push = || {
             producer.try_push(b"message").unwrap();
@@ -144,7 +144,7 @@ mod plain {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
         #[test]
-        fn test_hostile_bytes_never_escape_the_ring(
+        fn hostile_bytes_never_escape_the_ring(
             words in prop::collection::vec(any::<u64>(), 96),
             tail in any::<u64>(),
             pops in 1..20usize,
@@ -170,7 +170,7 @@ mod plain {
         }
 
         #[test]
-        fn test_a_hostile_head_never_frees_what_is_unread(head in any::<u64>()) {
+        fn a_hostile_head_never_frees_what_is_unread(head in any::<u64>()) {
             let (mut producer, consumer, _) = pair(256);
             producer.try_push(&[1; 100]).unwrap();
             producer.publish();
@@ -180,7 +180,7 @@ mod plain {
         }
 
         #[test]
-        fn test_any_sequence_behaves_as_a_queue(ops in prop::collection::vec(prop::option::of(0..120usize), 1..200)) {
+        fn any_sequence_behaves_as_a_queue(ops in prop::collection::vec(prop::option::of(0..120usize), 1..200)) {
             let (mut producer, mut consumer, _) = pair(512);
             let mut model = std::collections::VecDeque::new();
             let mut got = Vec::new();

@@ -378,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_parts_given_back_join_their_neighbours() {
+    fn parts_given_back_join_their_neighbours() {
         let mut free = BTreeMap::from([(0, 1024)]);
         let parts: Vec<u64> = (0..4).map(|_| take(&mut free, 256, 128).unwrap()).collect();
         assert_eq!(parts, [0, 256, 512, 768]);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn test_alignment_leaves_the_gap_free() {
+    fn alignment_leaves_the_gap_free() {
         let mut free = BTreeMap::from([(0, 8192)]);
         assert_eq!(take(&mut free, 128, 128), Some(0));
         assert_eq!(take(&mut free, 128, 4096), Some(4096));

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_heads_survive_the_round_trip() {
+    fn heads_survive_the_round_trip() {
         for kind in KINDS {
             let head = Head {
                 kind,
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn test_oversized_and_unknown_frames_are_refused() {
+    fn oversized_and_unknown_frames_are_refused() {
         let head = |kind, message, payload| Head {
             kind,
             queue: 0,

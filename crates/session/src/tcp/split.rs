@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_rectangle_keeps_every_byte_in_order() {
+    fn a_rectangle_keeps_every_byte_in_order() {
         let (operation, payload) = rect([6, 5, 4], 120);
         let whole = bytes(&operation, payload, 120);
         for max in 1..120 {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_buffer_is_cut_evenly() {
+    fn a_buffer_is_cut_evenly() {
         let payload = Payload { len: 25, ..WHOLE };
         let operation = Operation::Buffer {
             direction: Direction::Read,
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn test_small_empty_and_senseless_transfers_stay_whole() {
+    fn small_empty_and_senseless_transfers_stay_whole() {
         let (small, payload) = rect([2, 2, 2], 8);
         assert_eq!(pieces(&small, payload, 8).count(), 1);
         let (empty, payload) = rect([0, 0, 0], 0);

@@ -6,7 +6,7 @@ use baltra_tests::{kill, suspend};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_an_executor_that_is_killed_costs_a_clear_error_or_nothing() {
+async fn an_executor_that_is_killed_costs_a_clear_error_or_nothing() {
     let daemon = daemon();
     let engine = engine(options(&[&daemon]));
     let function = add();
@@ -58,7 +58,7 @@ async fn test_an_executor_that_is_killed_costs_a_clear_error_or_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_calls_leave_a_node_that_stops_answering_and_its_spare_session() {
+async fn calls_leave_a_node_that_stops_answering_and_its_spare_session() {
     let (stops, other) = (daemon(), daemon());
     let engine = engine(options(&[&stops, &other]));
     let function = add();
@@ -87,7 +87,7 @@ async fn test_calls_leave_a_node_that_stops_answering_and_its_spare_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_functions_run_on_without_the_manager() {
+async fn functions_run_on_without_the_manager() {
     let mut daemon = daemon();
     let engine = engine(options(&[&daemon]));
     let function = add();
@@ -149,20 +149,20 @@ kernel void slow(global const int *a, global int *b, int by) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_a_manager_killed_in_a_call_costs_a_clear_error_or_nothing() {
+async fn a_manager_killed_in_a_call_costs_a_clear_error_or_nothing() {
     let daemon = daemon();
     let options = options(&[&daemon]);
     killed_in_a_call(daemon, options).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_a_remote_manager_killed_in_a_call_costs_a_clear_error_or_nothing() {
+async fn a_remote_manager_killed_in_a_call_costs_a_clear_error_or_nothing() {
     let (daemon, options) = remote();
     killed_in_a_call(daemon, options).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_a_node_that_is_gone_is_replaced_by_another() {
+async fn a_node_that_is_gone_is_replaced_by_another() {
     let mut first = daemon();
     let second = daemon();
     let engine = engine(options(&[&first, &second]));

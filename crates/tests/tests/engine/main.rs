@@ -157,7 +157,7 @@ fn ints(of: impl IntoIterator<Item = i32>) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_the_same_function_gives_the_same_bytes_on_a_device_and_natively() {
+async fn the_same_function_gives_the_same_bytes_on_a_device_and_natively() {
     let daemon = daemon();
     let engine = engine(options(&[&daemon]));
     for (name, body) in [
@@ -181,7 +181,7 @@ async fn test_the_same_function_gives_the_same_bytes_on_a_device_and_natively() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_many_callers_at_once_get_each_their_own_answer() {
+async fn many_callers_at_once_get_each_their_own_answer() {
     let daemon = daemon();
     for kind in ["opencl", "native"] {
         let engine = engine(options(&[&daemon]));
@@ -208,7 +208,7 @@ async fn test_many_callers_at_once_get_each_their_own_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_calls_that_come_while_the_device_is_busy_become_one() {
+async fn calls_that_come_while_the_device_is_busy_become_one() {
     let daemon = daemon();
     let engine = engine(options(&[&daemon]));
     let function = example("uppercase", "opencl");
@@ -239,7 +239,7 @@ async fn test_calls_that_come_while_the_device_is_busy_become_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_a_failed_launch_is_reported_to_its_caller_only() {
+async fn a_failed_launch_is_reported_to_its_caller_only() {
     let daemon = daemon();
     let engine = engine(options(&[&daemon]));
     let function = add();
@@ -278,7 +278,7 @@ async fn test_a_failed_launch_is_reported_to_its_caller_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_what_is_wrong_with_a_kernel_is_said() {
+async fn what_is_wrong_with_a_kernel_is_said() {
     let daemon = daemon();
     let engine = engine(options(&[&daemon]));
     let broken = function(
@@ -313,7 +313,7 @@ async fn test_what_is_wrong_with_a_kernel_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_steps_share_scratch_memory_and_constants() {
+async fn steps_share_scratch_memory_and_constants() {
     let manifest = r#"
 name: steps
 inputs:
@@ -349,7 +349,7 @@ kernel void negate(global const int *c, global int *b) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_large_bodies_arrive_whole() {
+async fn large_bodies_arrive_whole() {
     let daemon = daemon();
     let engine = engine(options(&[&daemon]));
     for kind in ["opencl", "native"] {
@@ -390,7 +390,7 @@ async fn mixed_calls(engine: &Engine, function: &Arc<Function>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_a_device_with_memory_of_its_own_gives_the_same() {
+async fn a_device_with_memory_of_its_own_gives_the_same() {
     for set in [&[][..], &["device.host_memory=false"]] {
         let daemon = daemon_with(set);
         let engine = engine(options(&[&daemon]));
@@ -404,7 +404,7 @@ async fn test_a_device_with_memory_of_its_own_gives_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_a_device_over_tcp_gives_the_same() {
+async fn a_device_over_tcp_gives_the_same() {
     let (_daemon, options) = remote();
     let engine = engine(options);
     let function = add();
@@ -427,7 +427,7 @@ fn remote() -> (Daemon, Options) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_an_idle_function_is_unloaded_and_comes_back() {
+async fn an_idle_function_is_unloaded_and_comes_back() {
     let daemon = daemon();
     let engine = engine(options(&[&daemon]));
     let manifest = format!("{ADD}idle_s: 1\n");
@@ -483,7 +483,7 @@ kernel void slow(global volatile int *b, int rounds) {
 }";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_full_queues_refuse_and_late_calls_are_not_run() {
+async fn full_queues_refuse_and_late_calls_are_not_run() {
     let daemon = daemon();
     let options = Options {
         queue_calls_max: 1,
@@ -539,7 +539,7 @@ async fn test_full_queues_refuse_and_late_calls_are_not_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_a_caller_that_leaves_takes_its_waiting_call_along() {
+async fn a_caller_that_leaves_takes_its_waiting_call_along() {
     let daemon = daemon();
     let engine = engine(options(&[&daemon]));
     let function = function(SLOW, &[("slow.cl", SLOW_SOURCE)]);
@@ -579,7 +579,7 @@ async fn test_a_caller_that_leaves_takes_its_waiting_call_along() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_what_kernels_print_is_in_the_log() {
+async fn what_kernels_print_is_in_the_log() {
     let daemon = daemon();
     let engine = engine(options(&[&daemon]));
     let source = b"
@@ -631,7 +631,7 @@ int32_t moody(const baltra_argument *a, uint32_t count, char *error, uint64_t er
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_native_code_that_breaks_breaks_its_own_process_only() {
+async fn native_code_that_breaks_breaks_its_own_process_only() {
     let engine = engine(options(&[]));
     let library = library_of(MOODY_SOURCE);
     let function = function(MOODY, &[("moody.so", &library)]);
@@ -663,7 +663,7 @@ async fn test_native_code_that_breaks_breaks_its_own_process_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_native_code_stands_in_where_there_is_no_device() {
+async fn native_code_stands_in_where_there_is_no_device() {
     let options = Options {
         endpoints: vec!["unix:/nonexistent/baltra.sock".into()],
         ..options(&[])

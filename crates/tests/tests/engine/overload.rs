@@ -27,7 +27,7 @@ async fn call(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_a_tenant_that_floods_delays_others_by_a_few_calls_and_late_calls_are_refused() {
+async fn a_tenant_that_floods_delays_others_by_a_few_calls_and_late_calls_are_refused() {
     const FLOOD: usize = 200;
     let long = Duration::from_secs(600);
     let daemon = daemon();

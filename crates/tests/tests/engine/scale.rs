@@ -44,7 +44,7 @@ fn scaled(registry: &Service) -> Engine {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_devices_come_with_the_load_and_go_with_it() {
+async fn devices_come_with_the_load_and_go_with_it() {
     let (registry, _nodes) = pool();
     let engine = scaled(&registry);
     let manifest = format!("{ADD}scale: {{max: 2, target: 1, type: capacity}}\n");
@@ -91,7 +91,7 @@ async fn test_devices_come_with_the_load_and_go_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_an_idle_function_gives_its_last_device_back() {
+async fn an_idle_function_gives_its_last_device_back() {
     let (registry, _nodes) = pool();
     let engine = scaled(&registry);
     let manifest = format!("{ADD}idle_s: 1\nscale: {{zero: true}}\n");

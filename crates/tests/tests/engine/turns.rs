@@ -96,7 +96,7 @@ async fn demand(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_twelve_accelerators_on_three_devices_take_turns() {
+async fn twelve_accelerators_on_three_devices_take_turns() {
     let (registry, daemon) = pool();
     let engine = engine(Options {
         registry: registry.url().to_owned(),

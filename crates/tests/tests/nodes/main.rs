@@ -185,7 +185,7 @@ const APART: &str = "host_memory = false";
 const ENDLESS: [&str; 3] = ["0", "1048576", "5"];
 
 #[test]
-fn test_a_program_goes_on_after_its_session_has_moved_to_another_node() {
+fn a_program_goes_on_after_its_session_has_moved_to_another_node() {
     let nodes = Nodes::start(APART);
     // Larger than a piece of a transfer.
     let mut program = nodes.program("moving", &["0", "3000000", "20"]);
@@ -221,7 +221,7 @@ fn test_a_program_goes_on_after_its_session_has_moved_to_another_node() {
 }
 
 #[test]
-fn test_a_drained_node_sends_its_sessions_to_another() {
+fn a_drained_node_sends_its_sessions_to_another() {
     let nodes = Nodes::start(APART);
     let programs = [(); 2].map(|()| nodes.program("moving", &ENDLESS));
     let to = format!("tcp://127.0.0.1:{}/b", nodes.port);
@@ -247,7 +247,7 @@ fn test_a_drained_node_sends_its_sessions_to_another() {
 }
 
 #[test]
-fn test_programs_give_the_native_answers_from_another_node() {
+fn programs_give_the_native_answers_from_another_node() {
     let nodes = Nodes::start(APART);
     let runs: [(&str, &[&str]); 3] = [
         ("threads", &["5", "150"]),
@@ -282,7 +282,7 @@ fn test_programs_give_the_native_answers_from_another_node() {
 }
 
 #[test]
-fn test_a_session_stays_if_it_cannot_go_on_there() {
+fn a_session_stays_if_it_cannot_go_on_there() {
     let nodes = Nodes::start(APART);
     let mut program = nodes.program("moving", &ENDLESS);
     let session = only(&nodes.near);
@@ -323,7 +323,7 @@ fn test_a_session_stays_if_it_cannot_go_on_there() {
 }
 
 #[test]
-fn test_a_program_with_buffers_in_its_own_memory_stays() {
+fn a_program_with_buffers_in_its_own_memory_stays() {
     let nodes = Nodes::start("");
     let mut program = nodes.program("moving", &ENDLESS);
     let session = only(&nodes.near);
@@ -335,7 +335,7 @@ fn test_a_program_with_buffers_in_its_own_memory_stays() {
 }
 
 #[test]
-fn test_a_session_moves_over_tls() {
+fn a_session_moves_over_tls() {
     let directory = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     let certificate = directory.path().join("cert.pem");
@@ -368,7 +368,7 @@ fn test_a_session_moves_over_tls() {
 }
 
 #[test]
-fn test_a_session_goes_on_after_the_connection_of_the_nodes_broke() {
+fn a_session_goes_on_after_the_connection_of_the_nodes_broke() {
     let nodes = Nodes::start(APART);
     let cutter = Cutter::to(nodes.port);
     let mut program = nodes.program("moving", &ENDLESS);
@@ -383,7 +383,7 @@ fn test_a_session_goes_on_after_the_connection_of_the_nodes_broke() {
 }
 
 #[test]
-fn test_a_session_on_another_node_outlives_both_managers() {
+fn a_session_on_another_node_outlives_both_managers() {
     let mut nodes = Nodes::start(APART);
     let mut program = nodes.program("moving", &ENDLESS);
     nodes.must_send(nodes.port);
@@ -421,7 +421,7 @@ fn test_a_session_on_another_node_outlives_both_managers() {
 }
 
 #[test]
-fn test_a_session_that_does_not_arrive_within_the_time_limit_stays() {
+fn a_session_that_does_not_arrive_within_the_time_limit_stays() {
     let nodes = Nodes::start_with(APART, "arrival_timeout_ms = 1500");
     let bytes = 4 << 20;
     let mut program = nodes.program("moving", &["0", &bytes.to_string(), "5"]);
@@ -554,32 +554,32 @@ fn ended(victim: Victim) {
 }
 
 #[test]
-fn test_a_session_lives_with_the_executor_that_has_it_when_it_moves_to_another_node() {
+fn a_session_lives_with_the_executor_that_has_it_when_it_moves_to_another_node() {
     ended(Victim::Source);
 }
 
 #[test]
-fn test_a_session_stays_if_its_forwarder_ends_before_it_has_moved() {
+fn a_session_stays_if_its_forwarder_ends_before_it_has_moved() {
     ended(Victim::Forwarder);
 }
 
 #[test]
-fn test_nothing_is_left_of_a_client_that_dies_while_its_session_moves_to_another_node() {
+fn nothing_is_left_of_a_client_that_dies_while_its_session_moves_to_another_node() {
     ended(Victim::Client);
 }
 
 #[test]
-fn test_a_session_stays_if_the_other_nodes_executor_ends_before_it_has_moved() {
+fn a_session_stays_if_the_other_nodes_executor_ends_before_it_has_moved() {
     ended(Victim::Target);
 }
 
 #[test]
-fn test_a_session_stays_if_its_relay_ends_before_it_has_moved() {
+fn a_session_stays_if_its_relay_ends_before_it_has_moved() {
     ended(Victim::Relays);
 }
 
 #[test]
-fn test_a_session_stays_if_the_connection_breaks_before_it_has_moved() {
+fn a_session_stays_if_the_connection_breaks_before_it_has_moved() {
     ended(Victim::Connection);
 }
 
@@ -617,7 +617,7 @@ fn hostile() -> Vec<FromSource> {
 }
 
 #[test]
-fn test_a_hostile_node_ends_its_own_connection_only() {
+fn a_hostile_node_ends_its_own_connection_only() {
     let nodes = Nodes::start(APART);
     let options = ["--tenant", "green", "--device", "a"];
     tenants(&nodes.far, &["green"]);

@@ -181,7 +181,7 @@ fn joined(registry: &Service, id: &str) {
 }
 
 #[test]
-fn test_the_registry_has_the_address_and_the_new_place_of_a_session() {
+fn the_registry_has_the_address_and_the_new_place_of_a_session() {
     let port = free_port();
     let (pool, mut instance) = Pool::start(&ENDLESS, port, port, "");
     let session = only(&pool.near);
@@ -247,7 +247,7 @@ fn test_the_registry_has_the_address_and_the_new_place_of_a_session() {
 }
 
 #[test]
-fn test_a_drained_device_sends_its_sessions_to_other_nodes_of_the_pool() {
+fn a_drained_device_sends_its_sessions_to_other_nodes_of_the_pool() {
     let port = free_port();
     let (pool, mut instance) = Pool::start(&ENDLESS, port, port, "");
     // A program that is not an instance may go to any device.
@@ -296,7 +296,7 @@ const LARGE: [&str; 3] = ["0", "4194304", "5"];
 const HELD: u64 = 1 << 20;
 
 #[test]
-fn test_a_session_that_is_being_moved_is_not_moved_twice() {
+fn a_session_that_is_being_moved_is_not_moved_twice() {
     let port = free_port();
     let cutter = Cutter::holding(port, HELD);
     let (pool, mut instance) = Pool::start(&LARGE, port, cutter.port, "");
@@ -324,7 +324,7 @@ fn test_a_session_that_is_being_moved_is_not_moved_twice() {
 }
 
 #[test]
-fn test_a_session_stays_if_the_other_node_vanishes() {
+fn a_session_stays_if_the_other_node_vanishes() {
     let port = free_port();
     let cutter = Cutter::holding(port, HELD);
     let (mut pool, mut instance) = Pool::start(&LARGE, port, cutter.port, "");
@@ -360,7 +360,7 @@ fn test_a_session_stays_if_the_other_node_vanishes() {
 }
 
 #[test]
-fn test_a_registry_that_ends_during_a_move_has_its_result_afterwards() {
+fn a_registry_that_ends_during_a_move_has_its_result_afterwards() {
     let port = free_port();
     let (mut pool, mut instance) = Pool::start(&ENDLESS, port, port, "");
     let session = only(&pool.near);
@@ -489,16 +489,16 @@ fn killed(victim: Victim) {
 }
 
 #[test]
-fn test_a_registry_that_is_killed_during_a_move_has_its_result_later() {
+fn a_registry_that_is_killed_during_a_move_has_its_result_later() {
     killed(Victim::Registry);
 }
 
 #[test]
-fn test_a_session_goes_on_if_its_manager_is_killed_during_a_move() {
+fn a_session_goes_on_if_its_manager_is_killed_during_a_move() {
     killed(Victim::Near);
 }
 
 #[test]
-fn test_a_session_goes_on_if_the_other_manager_is_killed_during_a_move() {
+fn a_session_goes_on_if_the_other_manager_is_killed_during_a_move() {
     killed(Victim::Far);
 }

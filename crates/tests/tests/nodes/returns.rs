@@ -11,7 +11,7 @@ use baltra_tests::{
 use std::time::Duration;
 
 #[test]
-fn test_a_session_returns_from_another_node() {
+fn a_session_returns_from_another_node() {
     let nodes = Nodes::start(APART);
     let mut program = nodes.program("moving", &["0", "3000000", "20"]);
     let session = only(&nodes.near);
@@ -50,7 +50,7 @@ fn test_a_session_returns_from_another_node() {
 }
 
 #[test]
-fn test_a_session_goes_on_from_another_node_to_a_third() {
+fn a_session_goes_on_from_another_node_to_a_third() {
     let nodes = Nodes::start(APART);
     let port = free_port();
     let third = Daemon::start_with(baltra(), &far_options(APART, port, "")).unwrap();
@@ -82,7 +82,7 @@ fn test_a_session_goes_on_from_another_node_to_a_third() {
 }
 
 #[test]
-fn test_a_session_of_a_program_over_tcp_returns() {
+fn a_session_of_a_program_over_tcp_returns() {
     let port = free_port();
     let nodes = Nodes::start_listening(APART, port);
     let token = nodes.near.text(&["tenant", "token", "red"]).unwrap();
@@ -105,7 +105,7 @@ fn test_a_session_of_a_program_over_tcp_returns() {
 }
 
 #[test]
-fn test_a_session_stays_on_another_node_if_it_cannot_return() {
+fn a_session_stays_on_another_node_if_it_cannot_return() {
     let nodes = Nodes::start(APART);
     let mut program = nodes.program("moving", &ENDLESS);
     let session = only(&nodes.near);
@@ -179,17 +179,17 @@ fn ended_returning(victim: Victim) {
 }
 
 #[test]
-fn test_a_session_stays_on_another_node_if_the_executor_ends_to_which_it_returns() {
+fn a_session_stays_on_another_node_if_the_executor_ends_to_which_it_returns() {
     ended_returning(Victim::Target);
 }
 
 #[test]
-fn test_a_session_outlives_a_connection_that_breaks_during_its_return() {
+fn a_session_outlives_a_connection_that_breaks_during_its_return() {
     ended_returning(Victim::Connection);
 }
 
 #[test]
-fn test_a_session_ends_with_what_has_it_during_its_return() {
+fn a_session_ends_with_what_has_it_during_its_return() {
     for victim in [
         Victim::Source,
         Victim::Forwarder,
@@ -201,7 +201,7 @@ fn test_a_session_ends_with_what_has_it_during_its_return() {
 }
 
 #[test]
-fn test_programs_give_the_native_answers_while_their_sessions_go_there_and_back() {
+fn programs_give_the_native_answers_while_their_sessions_go_there_and_back() {
     let nodes = Nodes::start(APART);
     let runs: [(&str, &[&str]); 3] = [
         ("threads", &["5", "150"]),

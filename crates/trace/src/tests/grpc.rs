@@ -104,7 +104,7 @@ async fn export_two(pairs: &[(&str, &str)]) -> Counts {
 }
 
 #[tokio::test]
-async fn test_a_grpc_collector_receives_the_spans() {
+async fn a_grpc_collector_receives_the_spans() {
     let collecting = Collecting::default();
     let port = serve(collecting.clone(), None).await;
     let url = format!("http://127.0.0.1:{port}");
@@ -128,7 +128,7 @@ async fn test_a_grpc_collector_receives_the_spans() {
 }
 
 #[tokio::test]
-async fn test_a_collector_s_certificate_is_checked() {
+async fn a_collector_s_certificate_is_checked() {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let identity = Identity::from_pem(made.cert.pem(), made.signing_key.serialize_pem());
     let collecting = Collecting::default();
@@ -163,7 +163,7 @@ async fn test_a_collector_s_certificate_is_checked() {
 
 /// The same certificate, with protobuf in an HTTP/1 request.
 #[tokio::test]
-async fn test_http_with_tls_reaches_the_collector() {
+async fn http_with_tls_reaches_the_collector() {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let files = tempfile::tempdir().unwrap();
     let authority = files.path().join("ca.pem");

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_results_are_read_by_kernel() {
+    fn results_are_read_by_kernel() {
         let manifest = r#"{"kernels": [
             {"name": "a", "report": {"luts": 9}},
             {"name": "b", "report": {"placed": {"part": "X", "luts": 5, "flip_flops": 4,

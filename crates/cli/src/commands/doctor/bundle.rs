@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_secrets_are_removed_and_the_rest_stays() {
+    fn secrets_are_removed_and_the_rest_stays() {
         let secrets = Secrets::new().unwrap();
         for (text, expected) in [
             ("token = \"a b\\\"c\"", "token = [removed]"),

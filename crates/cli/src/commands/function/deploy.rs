@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_directory_s_functions_are_found_in_their_order() {
+    fn a_directory_s_functions_are_found_in_their_order() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["b", "a", "more/c", ".hidden"] {
             let function = dir.path().join(name);

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_every_template_is_a_function_that_can_be_deployed() {
+    fn every_template_is_a_function_that_can_be_deployed() {
         let dir = tempfile::tempdir().unwrap();
         for template in &TEMPLATES {
             let name = format!("my-{}", template.name);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn test_names_and_templates_that_cannot_be_are_refused() {
+    fn names_and_templates_that_cannot_be_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["", "A", "a_b", "-a", "a-", "../a"] {
             assert!(init(name, None, Some(dir.path())).is_err(), "{name}");

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_body_is_a_text_or_a_file() {
+    fn a_body_is_a_text_or_a_file() {
         assert_eq!(body(Some("abc"), false).unwrap().unwrap(), b"abc");
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "def").unwrap();

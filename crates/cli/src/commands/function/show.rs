@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_log_lines_are_shown_as_people_read_them() {
+    fn log_lines_are_shown_as_people_read_them() {
         let line =
             br#"{"name":"a","namespace":"","instance":"n/d","timestamp":"T","text":"hello\n"}"#;
         assert_eq!(shown(line), "T n/d hello");

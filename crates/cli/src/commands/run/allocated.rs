@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_another_host_s_socket_is_not_taken_for_this_one_s() {
+    fn another_host_s_socket_is_not_taken_for_this_one_s() {
         let socket = tempfile::NamedTempFile::new().unwrap();
         let unix = format!("unix:{}", socket.path().display());
         let both = [unix.clone(), "tcp://node-1:7473".to_owned()];
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_program_is_not_restarted_for_devices_that_its_sessions_moved_to() {
+    fn a_program_is_not_restarted_for_devices_that_its_sessions_moved_to() {
         let device = |name: &str, live| Assignment {
             node: "n".into(),
             device: name.into(),
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_refusal_names_devices_and_what_they_lack() {
+    fn a_refusal_names_devices_and_what_they_lack() {
         let device = baltra_api::registry::Rejection {
             device: "a/gpu0".into(),
             filter: "metric".into(),

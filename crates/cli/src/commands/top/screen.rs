@@ -109,7 +109,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     #[test]
-    fn test_a_screen_of_any_size_is_drawn() {
+    fn a_screen_of_any_size_is_drawn() {
         let device = proto::Device {
             name: "cpu".into(),
             state: "ready".into(),

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn test_utilization_is_busy_time_over_time() {
+    fn utilization_is_busy_time_over_time() {
         let view = View::between(&sample(0, 0, 0), &sample(1_000_000_000, 250_000_000, 40));
         assert_eq!(view.devices[0].utilization, 0.25);
         assert_eq!(view.devices[0].tasks_per_s, 40.0);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn test_two_looks_at_one_instant_divide_by_nothing() {
+    fn two_looks_at_one_instant_divide_by_nothing() {
         let view = View::between(&sample(7, 9, 9), &sample(7, 9, 9));
         assert_eq!(view.devices[0].utilization, 0.0);
     }

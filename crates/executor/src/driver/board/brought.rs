@@ -257,7 +257,7 @@ mod tests {
     use baltra_board::accelerator::manifest::{Channel, Kernel};
 
     #[test]
-    fn test_kernels_with_channels_are_refused_with_their_names() {
+    fn kernels_with_channels_are_refused_with_their_names() {
         let mut manifest = Manifest {
             kernels: vec![Kernel {
                 name: "send".to_owned(),

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_pieces_never_overlap_and_gaps_are_used_again() {
+    fn pieces_never_overlap_and_gaps_are_used_again() {
         let mut space = Space::new(10 * UNIT);
         let places: Vec<u64> = (0..5).map(|_| space.take(2 * UNIT - 1).unwrap()).collect();
         assert_eq!(places, [0, 2, 4, 6, 8].map(|n| n * UNIT));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_piece_does_not_hold_an_earlier_users_bytes() {
+    fn a_piece_does_not_hold_an_earlier_users_bytes() {
         let bytes = 4 * PAGE_BYTES as u64;
         let shared = Memory::anonymous(bytes).unwrap().slice(0, bytes).unwrap();
         for memory in [

@@ -485,7 +485,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_pipes_are_refused_beyond_their_limits() {
+    fn pipes_are_refused_beyond_their_limits() {
         let memory = DeviceMemory::private(1 << 20).unwrap();
         let make = |bytes, packets| pipe(&memory, Some(1 << 19), bytes, packets);
         for (bytes, packets) in [(0, 1), (1, 0), (PACKET_BYTES_MAX + 1, 1)] {

@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_rectangles_stay_inside() {
+    fn rectangles_stay_inside() {
         let rect = Rect {
             origin: [1, 1, 0],
             row: 10,

@@ -296,14 +296,14 @@ mod tests {
     }
 
     #[test]
-    fn test_unused_dimensions_have_one_item_and_no_offset() {
+    fn unused_dimensions_have_one_item_and_no_offset() {
         let range = range(2, [12, 8, 0], [4, 2, 0]).unwrap();
         let words: Vec<u64> = range.words().collect();
         assert_eq!(words, [12, 8, 1, 5, 6, 0, 4, 2, 1, 2]);
     }
 
     #[test]
-    fn test_a_chosen_group_divides_the_range() {
+    fn a_chosen_group_divides_the_range() {
         for global in [[640, 480, 0], [7, 13, 0], [1021, 3, 0], [1, 1, 0]] {
             let range = range(2, global, NONE).unwrap();
             assert!(range.local.iter().product::<usize>() <= ITEMS);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn test_sizes_are_refused_as_the_specification_requires() {
+    fn sizes_are_refused_as_the_specification_requires() {
         let refused = [
             (range(1, [0, 0, 0], NONE), CL_INVALID_GLOBAL_WORK_SIZE),
             (
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn test_values_fill_as_many_words_as_they_need() {
+    fn values_fill_as_many_words_as_they_need() {
         let bytes: Vec<u8> = (1..=12).collect();
         let words: Vec<u64> = words(&bytes, 2).collect();
         assert_eq!(words, [0x0807_0605_0403_0201, 0x0C0B_0A09]);

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_a_kernel_counts_as_waiting_after_a_while_until_it_ends() {
+    fn a_kernel_counts_as_waiting_after_a_while_until_it_ends() {
         let all = Beginnings(Mutex::default());
         let waits = |now: u64| all.any_waits(|| now);
         assert!(!waits(u64::MAX));

@@ -144,14 +144,14 @@ mod tests {
     use std::collections::VecDeque;
 
     #[test]
-    fn test_a_window_is_small_unless_a_slice_is_large() {
+    fn a_window_is_small_unless_a_slice_is_large() {
         assert_eq!(window_bytes(1, 1), BYTES_MIN);
         assert_eq!(window_bytes(10 << 30, 1 << 20), BYTES_MAX);
         assert_eq!(window_bytes(10 << 30, 1 << 30), 1 << 30);
     }
 
     #[test]
-    fn test_a_window_that_the_host_has_no_memory_for_is_refused() {
+    fn a_window_that_the_host_has_no_memory_for_is_refused() {
         assert!(check_host(BYTES_MAX, None).is_ok());
         assert!(check_host(BYTES_MAX, Some(BYTES_MAX + SPARE_BYTES)).is_ok());
         let error = check_host(BYTES_MAX, Some(BYTES_MAX)).unwrap_err();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn test_parts_in_use_never_overlap() {
+    fn parts_in_use_never_overlap() {
         const LEN: u64 = 4096;
         for seed in 0..100u64 {
             let mut state = seed;

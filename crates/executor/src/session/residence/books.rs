@@ -302,7 +302,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn test_objects_of_the_longest_idle_session_leave_first() {
+    fn objects_of_the_longest_idle_session_leave_first() {
         let mut books = Books::new(40, 1000);
         for (number, owner) in [(1, 7), (2, 8), (3, 7), (4, 8)] {
             assert!(books.add(number, owner, 10, 0));
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn test_objects_in_use_do_not_leave() {
+    fn objects_in_use_do_not_leave() {
         let mut books = Books::new(20, 1000);
         assert!(books.add(1, 1, 20, 0));
         assert!(!books.add(2, 2, 30, 0));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn test_other_executors_take_of_the_budget() {
+    fn other_executors_take_of_the_budget() {
         let mut books = Books::new(20, 30);
         assert!(books.add(1, 1, 10, 5));
         assert!(!books.add(2, 1, 10, 5));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn test_no_more_than_the_total_is_reserved() {
+    fn no_more_than_the_total_is_reserved() {
         let mut books = Books::new(10, 30);
         assert!(books.reserve(30, 0));
         assert!(!books.reserve(1, 0));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn test_the_books_agree_with_a_model_and_keep_objects_in_use() {
+    fn the_books_agree_with_a_model_and_keep_objects_in_use() {
         const BUDGET: u64 = 100;
         for seed in 0..200 {
             let mut random = Random(seed);

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn test_what_a_slice_cannot_compute_is_found() {
+    fn what_a_slice_cannot_compute_is_found() {
         let plain = divides("__kernel void k(__global int *a) { a[get_global_id(0)] = 1; }");
         let expected = Text {
             divides: true,

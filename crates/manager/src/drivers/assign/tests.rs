@@ -80,7 +80,7 @@ fn expect(served: &[Served], expected: &[(&str, &str, usize)]) {
 }
 
 #[test]
-fn test_without_configuration_every_device_of_every_driver_is_served_gpus_first() {
+fn without_configuration_every_device_of_every_driver_is_served_gpus_first() {
     let empty = library("libempty.so", Vec::new());
     let broken = Probed {
         library: "libbroken.so".into(),
@@ -103,7 +103,7 @@ fn test_without_configuration_every_device_of_every_driver_is_served_gpus_first(
 }
 
 #[test]
-fn test_an_ordinal_is_not_a_part_of_a_name() {
+fn an_ordinal_is_not_a_part_of_a_name() {
     let inventory = Inventory::new(vec![gpus(), pocl()]);
     for driver in [AUTO, "libgpu.so"] {
         let entries = [entry("b", driver, "1"), entry("a", driver, "0")];
@@ -113,7 +113,7 @@ fn test_an_ordinal_is_not_a_part_of_a_name() {
 }
 
 #[test]
-fn test_uuid_and_position_select_one_device() {
+fn uuid_and_position_select_one_device() {
     let inventory = Inventory::new(vec![gpus()]);
     for select in ["GPU-02020202-0202-0202-0202-020202020202", "65:00.0"] {
         let served = assign(&[entry("x", AUTO, select)], &inventory, &[]).unwrap();
@@ -122,7 +122,7 @@ fn test_uuid_and_position_select_one_device() {
 }
 
 #[test]
-fn test_a_part_of_a_name_selects_every_device_of_that_name() {
+fn a_part_of_a_name_selects_every_device_of_that_name() {
     let inventory = Inventory::new(vec![gpus(), pocl()]);
     let entries = [entry("gpu", AUTO, "H100"), DeviceOptions::default()];
     let served = assign(&entries, &inventory, &[]).unwrap();
@@ -137,7 +137,7 @@ fn test_a_part_of_a_name_selects_every_device_of_that_name() {
 }
 
 #[test]
-fn test_two_entries_that_are_one_device_are_refused() {
+fn two_entries_that_are_one_device_are_refused() {
     let inventory = Inventory::new(vec![gpus()]);
     let pairs = [
         ("1", "1"),
@@ -173,7 +173,7 @@ fn test_two_entries_that_are_one_device_are_refused() {
 }
 
 #[test]
-fn test_one_gpu_through_two_drivers_is_served_once_and_one_cpu_twice() {
+fn one_gpu_through_two_drivers_is_served_once_and_one_cpu_twice() {
     let mesa = library("libmesa.so", vec![at(device(0, "same", GPU), 9, 0x65)]);
     let again = Probed {
         library: "/usr/lib/libpocl.so.2".into(),
@@ -197,7 +197,7 @@ fn test_one_gpu_through_two_drivers_is_served_once_and_one_cpu_twice() {
 }
 
 #[test]
-fn test_a_driver_that_fails_is_left_to_its_executors() {
+fn a_driver_that_fails_is_left_to_its_executors() {
     let broken = Probed {
         library: "libbroken.so".into(),
         listing: Err("cannot load it".into()),
@@ -210,7 +210,7 @@ fn test_a_driver_that_fails_is_left_to_its_executors() {
 }
 
 #[test]
-fn test_nothing_to_serve_is_an_error_with_the_reasons() {
+fn nothing_to_serve_is_an_error_with_the_reasons() {
     let inventory = Inventory::new(vec![library("libempty.so", Vec::new())]);
     let error = assign(&[DeviceOptions::default()], &inventory, &[]).unwrap_err();
     assert!(error.to_string().contains("libempty.so: it has no device"));
@@ -221,7 +221,7 @@ fn test_nothing_to_serve_is_an_error_with_the_reasons() {
 }
 
 #[test]
-fn test_given_names_stay_unique() {
+fn given_names_stay_unique() {
     let inventory = Inventory::new(vec![gpus(), pocl()]);
     let entries = [DeviceOptions::default(), entry("device0", AUTO, "2")];
     let served = assign(&entries, &inventory, &[]).unwrap();

@@ -34,7 +34,7 @@ fn frame(stream: &Stream) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn test_frames_arrive_in_order_with_their_payload() {
+fn frames_arrive_in_order_with_their_payload() {
     let (near, far) = pair();
     let link = Link::new(near);
     push(&link, b"one", None);
@@ -50,7 +50,7 @@ fn test_frames_arrive_in_order_with_their_payload() {
 }
 
 #[test]
-fn test_after_a_break_only_what_was_not_received_goes_again() {
+fn after_a_break_only_what_was_not_received_goes_again() {
     // For any progress of the peer, and any earlier acknowledgement.
     for received in 0..=5u64 {
         for acked in 0..=received {
@@ -82,7 +82,7 @@ fn test_after_a_break_only_what_was_not_received_goes_again() {
 }
 
 #[test]
-fn test_impossible_counts_are_violations() {
+fn impossible_counts_are_violations() {
     let (near, _far) = pair();
     let link = Link::new(near.clone());
     push(&link, b"1", None);
@@ -95,7 +95,7 @@ fn test_impossible_counts_are_violations() {
 }
 
 #[test]
-fn test_payloads_that_were_never_sent_cannot_be_acknowledged() {
+fn payloads_that_were_never_sent_cannot_be_acknowledged() {
     let (near, _far) = pair();
     let link = Link::new(near);
     push(&link, b"1", None);
@@ -109,7 +109,7 @@ fn test_payloads_that_were_never_sent_cannot_be_acknowledged() {
 }
 
 #[test]
-fn test_nothing_is_sent_after_the_end() {
+fn nothing_is_sent_after_the_end() {
     let (near, far) = pair();
     let link = Link::new(near);
     push(&link, b"1", Some(b"payload"));
@@ -122,7 +122,7 @@ fn test_nothing_is_sent_after_the_end() {
 }
 
 #[test]
-fn test_acknowledged_frames_are_let_go() {
+fn acknowledged_frames_are_let_go() {
     let (near, far) = pair();
     let link = Link::new(near);
     let payload = vec![7; 100_000];

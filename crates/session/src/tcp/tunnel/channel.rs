@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn test_no_write_is_complete_before_its_bytes_have_arrived() {
+    fn no_write_is_complete_before_its_bytes_have_arrived() {
         let mut account = Account::default();
         account.send(lent(7), None);
         assert!(account.end_loans(1, 6, false).is_err());
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn test_nothing_is_received_for_a_read_that_is_complete() {
+    fn nothing_is_received_for_a_read_that_is_complete() {
         let mut account = Account::default();
         for _ in 0..4 {
             account.send(lent(0), Some(memory()));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn test_pieces_complete_their_command_together() {
+    fn pieces_complete_their_command_together() {
         let mut account = Account::default();
         account.send(piece(10, false), None);
         account.send(piece(10, true), None);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn test_the_window_lets_one_payload_through_and_no_second_beyond_it() {
+    fn the_window_lets_one_payload_through_and_no_second_beyond_it() {
         let mut account = Account::default();
         assert!(account.has_room(64, 2 * WINDOW_BYTES));
         account.send(piece(WINDOW_BYTES, true), None);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn test_the_ring_never_overflows() {
+    fn the_ring_never_overflows() {
         let mut account = Account::default();
         while account.has_room(40, 0) {
             let ring_bytes = record_bytes(40);

@@ -33,7 +33,7 @@ mod tests {
     use baltra_wire::Reply;
 
     #[test]
-    fn test_a_relays_call_comes_back_with_its_number() {
+    fn a_relays_call_comes_back_with_its_number() {
         let reply = |call| {
             let mut bytes = Vec::new();
             let reply = Reply::Done;

@@ -233,7 +233,7 @@ fn peer_failed(channel: &str, peer: &str) -> End {
 }
 
 #[test]
-fn test_kernels_end_in_whatever_order_they_are_launched() {
+fn kernels_end_in_whatever_order_they_are_launched() {
     let stage = Stage::new();
     for order in ORDERS {
         let ends = stage.run_all(order, passing(40));
@@ -242,7 +242,7 @@ fn test_kernels_end_in_whatever_order_they_are_launched() {
 }
 
 #[test]
-fn test_elements_stay_for_a_later_launch() {
+fn elements_stay_for_a_later_launch() {
     let stage = Stage::new();
     for (name, steps) in ["produce", "multiply", "consume"].iter().zip(passing(4)) {
         assert!(is_done(&stage.run(name, &steps)), "{name}");
@@ -250,7 +250,7 @@ fn test_elements_stay_for_a_later_launch() {
 }
 
 #[test]
-fn test_a_failure_ends_those_that_wait_for_it_and_no_later_launch() {
+fn a_failure_ends_those_that_wait_for_it_and_no_later_launch() {
     let stage = Stage::new();
     for order in ORDERS {
         let mut steps = passing(100);
@@ -268,7 +268,7 @@ fn test_a_failure_ends_those_that_wait_for_it_and_no_later_launch() {
 }
 
 #[test]
-fn test_a_failure_ends_kernels_that_are_launched_after_it() {
+fn a_failure_ends_kernels_that_are_launched_after_it() {
     let stage = Stage::new();
     for _ in 0..2 {
         let failed = stage.run("produce", &[Write("numbers"), Fault]);
@@ -284,7 +284,7 @@ fn test_a_failure_ends_kernels_that_are_launched_after_it() {
 }
 
 #[test]
-fn test_a_kernel_with_channels_is_one_circuit() {
+fn a_kernel_with_channels_is_one_circuit() {
     let stage = Stage::new();
     std::thread::scope(|scope| {
         let first = scope.spawn(|| {
@@ -304,7 +304,7 @@ fn test_a_kernel_with_channels_is_one_circuit() {
 }
 
 #[test]
-fn test_a_cancelled_kernel_ends_and_the_others_continue() {
+fn a_cancelled_kernel_ends_and_the_others_continue() {
     let stage = Stage::new();
     let (leaves, ended) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -334,7 +334,7 @@ fn test_a_cancelled_kernel_ends_and_the_others_continue() {
 }
 
 #[test]
-fn test_kernels_that_only_wait_are_reported_until_one_joins() {
+fn kernels_that_only_wait_are_reported_until_one_joins() {
     let stage = Stage::new();
     std::thread::scope(|scope| {
         let consume = scope.spawn(|| stage.run("consume", &[Read("products")]));
@@ -347,7 +347,7 @@ fn test_kernels_that_only_wait_are_reported_until_one_joins() {
 }
 
 #[test]
-fn test_text_arrives_before_the_end_and_within_its_limit() {
+fn text_arrives_before_the_end_and_within_its_limit() {
     let stage = Stage::new();
     let steps = [Print("one\n"), Work, Print("two")];
     assert!(is_done(&stage.run("alone", &steps)));
