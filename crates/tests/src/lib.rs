@@ -27,7 +27,7 @@ pub use random::Random;
 use baltra_testkit::{Daemon, Options};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// The root of the repository.
 pub fn root() -> PathBuf {
@@ -168,6 +168,18 @@ pub fn executor_of(daemon: &Daemon, tenant: &str) -> u32 {
     let own: Vec<u32> = all.iter().filter(|e| e.0 == tenant).map(|e| e.1).collect();
     assert_eq!(own.len(), 1, "sessions of {tenant}: {all:?}");
     own[0]
+}
+
+/// The output of a command that moves or suspends a session, repeated while it is refused because
+/// the program builds a kernel, which takes as long as a busy host makes it.
+pub fn once_built(mut run: impl FnMut() -> Output) -> Output {
+    loop {
+        let output = run();
+        let error = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() || !error.contains("a build takes longer than") {
+            return output;
+        }
+    }
 }
 
 /// Number of open sessions.

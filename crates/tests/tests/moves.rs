@@ -6,7 +6,7 @@ use baltra_session::client::Client;
 use baltra_testkit::{until, Daemon, Options};
 use baltra_tests::{
     baltra, by_variables, compile, compile_driver, free_port, json, kill, nothing_panicked,
-    session_count, suspend, tenants, threads, through_with, Mover, Random, Running,
+    once_built, session_count, suspend, tenants, threads, through_with, Mover, Random, Running,
 };
 use baltra_wire::executor::{SessionStart, ToExecutor, ToManager};
 use baltra_wire::{Hello, Limits, SessionFlags, VERSION};
@@ -63,7 +63,7 @@ fn move_with(daemon: &Daemon, session: u64, device: &str, more: &[&str]) -> Outp
     let number = session.to_string();
     let mut arguments = vec!["session", "move", &number, "--to", device];
     arguments.extend(more);
-    daemon.baltra(&arguments).expect("the tool runs")
+    once_built(|| daemon.baltra(&arguments).expect("the tool runs"))
 }
 
 fn other(device: &str) -> &'static str {

@@ -5,8 +5,8 @@
 
 use baltra_testkit::{until, Daemon, Options};
 use baltra_tests::{
-    baltra, compile, json, kill, nothing_panicked, processes_with, session_count, tenants,
-    through_with, Network, Running,
+    baltra, compile, json, kill, nothing_panicked, once_built, processes_with, session_count,
+    tenants, through_with, Network, Running,
 };
 use serde_json::Value;
 use std::path::PathBuf;
@@ -103,14 +103,14 @@ impl Nodes {
             .env("BALTRA_RUNTIME_DIR", self.near.runtime_dir())
             .env("BALTRA_TOKEN", &self.token)
             .env("BALTRA_TLS_CA", self.authority());
-        command.output().expect("the tool runs")
+        once_built(|| command.output().expect("the tool runs"))
     }
 
     /// Moves that session back to the first node.
     fn back(&self) -> Output {
         let session = self.session()["id"].to_string();
         let arguments = ["session", "move", &session, "--to", "a"];
-        self.near.baltra(&arguments).expect("the tool runs")
+        once_built(|| self.near.baltra(&arguments).expect("the tool runs"))
     }
 
     fn must_send(&self) -> Value {

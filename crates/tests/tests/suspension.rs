@@ -4,7 +4,7 @@
 use baltra_testkit::{children, until, Daemon, Options};
 use baltra_tests::{
     baltra, by_variables, compile, compile_driver, ended, free_port, json, kill, nothing_panicked,
-    session_count, tenants, through_with, Running,
+    once_built, session_count, tenants, through_with, Running,
 };
 use rustix::thread::{unshare_unsafe, UnshareFlags};
 use serde_json::Value;
@@ -57,7 +57,7 @@ fn only(daemon: &Daemon) -> Value {
 fn session(daemon: &Daemon, what: &str, number: &str, more: &[&str]) -> Output {
     let mut arguments = vec!["session", what, number];
     arguments.extend(more);
-    daemon.baltra(&arguments).expect("the tool runs")
+    once_built(|| daemon.baltra(&arguments).expect("the tool runs"))
 }
 
 fn must(output: &Output, daemon: &Daemon) {

@@ -7,8 +7,8 @@ mod returns;
 
 use baltra_testkit::{until, Daemon, Options};
 use baltra_tests::{
-    baltra, compile, executors, free_port, json, kill, nothing_panicked, processes_with,
-    session_count, tenants, through_with, Cutter, Random, Running,
+    baltra, compile, executors, free_port, json, kill, nothing_panicked, once_built,
+    processes_with, session_count, tenants, through_with, Cutter, Random, Running,
 };
 use baltra_wire::moves::{Part, Plan, State};
 use baltra_wire::transit::{FromSource, Rest};
@@ -102,7 +102,7 @@ impl Nodes {
     fn send(&self, session: u64, port: u16, device: &str, token: &str) -> Output {
         let to = format!("tcp://127.0.0.1:{port}/{device}");
         let mut command = self.sending(session, &to, token);
-        command.output().expect("the tool runs")
+        once_built(|| command.output().expect("the tool runs"))
     }
 
     /// Moves the only session of the first node to the second.
@@ -117,7 +117,7 @@ impl Nodes {
     fn returning(&self, session: u64) -> Output {
         let session = session.to_string();
         let arguments = ["session", "move", &session, "--to", "a", "--json"];
-        self.near.baltra(&arguments).expect("the tool runs")
+        once_built(|| self.near.baltra(&arguments).expect("the tool runs"))
     }
 
     /// Moves a session of the first node back from the second.

@@ -4,8 +4,8 @@
 use super::{forwarders, kills, only, options, refusal, APART, ENDLESS};
 use baltra_testkit::{until, Daemon, Options, Service};
 use baltra_tests::{
-    baltra, compile, compile_driver, free_port, json, kill, nothing_panicked, session_count,
-    tenants, terminate, through_with, Cutter, Random, Running,
+    baltra, compile, compile_driver, free_port, json, kill, nothing_panicked, once_built,
+    session_count, tenants, terminate, through_with, Cutter, Random, Running,
 };
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -107,7 +107,7 @@ impl Pool {
         let session = only(&self.near).to_string();
         let mut arguments = vec!["session", "move", &session, "--to", to, "--json"];
         arguments.extend(more);
-        self.command(&arguments).output().expect("the tool runs")
+        once_built(|| self.command(&arguments).output().expect("the tool runs"))
     }
 
     fn must_send(&self, to: &str) -> Value {
