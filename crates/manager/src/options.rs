@@ -467,8 +467,8 @@ pub struct DeviceOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub orphan_ms: Option<u64>,
     /// How many times the device's memory the objects of all sessions may have together: above 1,
-    /// those of idle sessions leave the device while others need its memory. 1: none leaves. Absent:
-    /// 4 on a GPU with memory of its own or with `memory_bytes`, otherwise 1.
+    /// those of idle sessions leave the device while others need its memory. 1: none leaves.
+    /// Absent: 4 on a GPU with memory of its own or with `memory_bytes`, otherwise 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_overcommit: Option<u32>,
     /// Memory that objects may take on the device together, with `memory_overcommit`; absent: most
