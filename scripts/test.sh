@@ -260,6 +260,7 @@ group() {
             run board-host hdl/board/tests/host_test.py
             compile
             run board-device hdl/board/tests/device_test.py
+            run kernel-placement hdl/syn/kernel_test.py
             run board-launch hdl/board/tests/launch_test.py
             run board-bind hdl/board/tests/bind_test.py
             ;;

@@ -19,7 +19,6 @@ mod units;
 
 use crate::ir::Channels;
 use crate::memory::Memories;
-pub use channels::DATA_BITS_MIN;
 pub use emitter::Body;
 use emitter::{Emitter, Marks};
 pub use module::Interface;

@@ -667,6 +667,12 @@ pub struct Channels {
     pub written: Vec<Channel>,
 }
 
+impl Channels {
+    pub fn is_empty(&self) -> bool {
+        self.read.is_empty() && self.written.is_empty()
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Module {
     pub globals: Vec<Global>,

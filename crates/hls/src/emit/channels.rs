@@ -7,7 +7,7 @@ use crate::verilog::{Connection, DataType, Declaration, Expression, Instance, It
 /// Bits of a word of an element.
 const WORD: u32 = 64;
 /// Bits of all elements together, at least: a model has wide ports as arrays of words.
-pub const DATA_BITS_MIN: u32 = 96;
+const DATA_BITS_MIN: u32 = 96;
 
 /// Bits of an element.
 fn bits(channel: &Channel) -> u32 {
@@ -29,8 +29,24 @@ fn places(channels: &[Channel]) -> (Vec<u32>, u32) {
 impl Emitter<'_> {
     /// The channels of the kernel, if it has any.
     fn used_channels(&self) -> Option<&Channels> {
-        let used = !self.channels.read.is_empty() || !self.channels.written.is_empty();
-        used.then_some(self.channels)
+        Some(self.channels).filter(|channels| !channels.is_empty())
+    }
+
+    /// Definitions of the kernel's ports (`hdl/kernels/rtl/kernel_channel_ports.svh`).
+    pub fn channel_defines(&self) -> Vec<String> {
+        let Some(channels) = self.used_channels() else {
+            return Vec::new();
+        };
+        let side = |direction: &str, channels: &[Channel]| {
+            [
+                format!("CHANNELS_{direction} {}", channels.len().max(1)),
+                format!("CHANNEL_{direction}_BITS {}", places(channels).1),
+            ]
+        };
+        let mut defines = vec!["KERNEL_CHANNELS".to_owned()];
+        defines.extend(side("IN", &channels.read));
+        defines.extend(side("OUT", &channels.written));
+        defines
     }
 
     /// Adds an operation on a channel, and returns its result, if any.

@@ -93,6 +93,7 @@ impl Emitter<'_> {
                     .to_owned(),
                 "give the source line of each state.".to_owned(),
             ],
+            defines: self.channel_defines(),
             name: name.to_owned(),
             imports: imports.iter().map(|name| (*name).to_owned()).collect(),
             ports: ports.to_owned(),

@@ -1,7 +1,6 @@
 //! The channels of a program: each has one kernel that writes it, and one that reads it.
 
 use super::manifest::{ChannelUse, KernelInfo};
-use crate::emit::DATA_BITS_MIN;
 use crate::error::{Error, Position, Result};
 use crate::ir::{Channel, Channels};
 use std::collections::HashMap;
@@ -75,25 +74,6 @@ pub fn ports(number: usize, kernel: &KernelInfo, all: &[&ChannelUse]) -> String 
         list("in", false),
         list("out", true)
     )
-}
-
-/// Definitions for the ports of a kernel's modules (`hdl/kernels/rtl/kernel_channel_ports.svh`).
-pub fn defines(kernel: &KernelInfo) -> Vec<String> {
-    if kernel.channels.is_empty() {
-        return Vec::new();
-    }
-    let side = |name: &str, bits: &str, writes| {
-        let all = || of(kernel, writes);
-        let sum: u64 = all().map(|c| 32 * words(c)).sum();
-        [
-            format!("+define+{name}={}", all().count().max(1)),
-            format!("+define+{bits}={}", sum.max(u64::from(DATA_BITS_MIN))),
-        ]
-    };
-    let mut defines = vec!["+define+KERNEL_CHANNELS".to_owned()];
-    defines.extend(side("CHANNELS_IN", "CHANNEL_IN_BITS", false));
-    defines.extend(side("CHANNELS_OUT", "CHANNEL_OUT_BITS", true));
-    defines
 }
 
 /// By channel and direction: its use, and the kernel.

@@ -151,7 +151,6 @@ impl Build<'_> {
                 SPLIT,
             ])
             .arg(format!("+define+KERNEL={module}"))
-            .args(channels::defines(kernel))
             .args(["--top-module", "region_call", "--prefix"])
             .arg(format!("Vkernel_{number}"))
             .arg("--Mdir")
@@ -163,6 +162,7 @@ impl Build<'_> {
                 "+incdir+messages/rtl",
                 "+incdir+common/rtl",
             ])
+            // Before the files with the kernel's ports, whose channels it defines.
             .arg(self.work.join(format!("{module}.sv")))
             .args(["kernels/rtl/kernel_frame.sv", "kernels/rtl/region_frame.sv"])
             .arg("kernels/rtl/region_call.sv"))?;

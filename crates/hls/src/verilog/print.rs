@@ -17,6 +17,9 @@ impl Display for Module {
         for line in &self.comment {
             writeln!(f, "{}", format!("// {line}").trim_end())?;
         }
+        for define in &self.defines {
+            writeln!(f, "`define {define}")?;
+        }
         writeln!(f, "module {}", self.name)?;
         for package in &self.imports {
             writeln!(f, "  import {package}::*;")?;

@@ -5,6 +5,8 @@
 pub struct Module {
     /// Lines of the comment before the module.
     pub comment: Vec<String>,
+    /// Definitions of the file with the ports.
+    pub defines: Vec<String>,
     pub name: String,
     /// Packages whose names are all imported.
     pub imports: Vec<String>,
