@@ -22,7 +22,7 @@ use crate::units::{unit, unit_uses, units_max, Unit, UNITS_MAX};
 use channels::ChannelSteps;
 pub use code::{blocks, Code, End, Schedule};
 use overlap::distance;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::rc::Rc;
 use tight::Carried;
@@ -39,6 +39,12 @@ const TO_PORT: u32 = 34;
 const TO_UNIT: u32 = 40;
 /// Delay of the multiplexer before a port of loads with several uses.
 const SELECTION: u32 = 16;
+/// Steps after a load by a port of its own until its word is there, in a register: that of a load of
+/// several words, before which the kernel waits, and of others (`hdl/kernels/rtl/kernel_reader.sv`).
+const WORDS_STEPS: u32 = 1;
+/// The same for loads by the port of all accesses (`hdl/kernels/rtl/kernel_calls.sv`).
+const LOAD_STEPS: u32 = 3;
+const READER_STEPS: u32 = 2;
 /// Delay of the selection of the next state.
 const DECISION: u32 = 8;
 /// Largest interval that is tried.
@@ -114,6 +120,8 @@ pub fn function(
 struct Uses {
     units: HashMap<Unit, u32>,
     readers: HashMap<u32, u32>,
+    /// Ports whose loads are of several words.
+    words: HashSet<u32>,
 }
 
 impl Uses {
@@ -124,9 +132,13 @@ impl Uses {
         for port in first.filter_map(|instruction| instruction.reader) {
             *readers.entry(port).or_insert(0) += 1;
         }
+        let further = all().filter(|instruction| instruction.reader_word > 0);
         Uses {
             units: unit_uses(function, all()),
             readers,
+            words: further
+                .filter_map(|instruction| instruction.reader)
+                .collect(),
         }
     }
 }
@@ -522,6 +534,12 @@ impl Booking<'_> {
         self.called.map_or(0, |c| c + 1)
     }
 
+    /// The first step in which all words of loads by ports of their own are there: until then a port
+    /// may read the memory.
+    fn after_read(&self) -> u32 {
+        self.read.map_or(0, |last| last + READER_STEPS)
+    }
+
     /// Reserves the message engines for a call, in order.
     fn call(&mut self, step: u32) -> Option<u32> {
         let (step, _) = self.book(Resource::Port, step.max(self.after_call()), 1)?;
@@ -542,7 +560,7 @@ impl Booking<'_> {
                 if instruction.reader_word > 0 {
                     // With the first word, whose address is the only one.
                     let step = *self.words.get(&port)?;
-                    self.ready_at(instruction, (step + 1, PORT));
+                    self.ready_at(instruction, (step + WORDS_STEPS, REGISTER));
                     self.steps.push((step, 0));
                     return Some(());
                 }
@@ -553,12 +571,16 @@ impl Booking<'_> {
                 let (step, _) = self.book(Resource::Reader(port), before(latest), 1)?;
                 self.read = Some(self.read.map_or(step, |last| last.max(step)));
                 self.words.insert(port, step);
-                (step, Some((step + 1, PORT)))
+                let own = match self.block.uses.words.contains(&port) {
+                    true => WORDS_STEPS,
+                    false => READER_STEPS,
+                };
+                (step, Some((step + own, REGISTER)))
             }
             Op::Load(address, ..) | Op::Store { address, .. } if memories.far(at, *address) => {
                 // A store follows the reads before it, which may be of the same place.
                 let read = match instruction.op {
-                    Op::Store { .. } => self.read.map_or(0, |last| last + 1),
+                    Op::Store { .. } => self.after_read(),
                     _ => 0,
                 };
                 let effect = match instruction.op {
@@ -566,7 +588,11 @@ impl Booking<'_> {
                     _ => self.first_effect(),
                 };
                 let step = self.call(before(TO_PORT).max(read).max(effect))?;
-                (step, Some((step + u32::from(memories.pipelined), PORT)))
+                let ready = match memories.pipelined {
+                    true => (step + LOAD_STEPS, REGISTER),
+                    false => (step, PORT),
+                };
+                (step, Some(ready))
             }
             Op::Load(from, ..) => {
                 let memory = memories.of(at, *from)?;
@@ -597,8 +623,10 @@ impl Booking<'_> {
                 let step = self.channels.of_port.get(port).copied().unwrap_or(0);
                 (step, Some((step, PORT)))
             }
-            Op::Call(Callee::Engine(call), _) if call.uses_channel() => {
-                let step = self.channel(*call, before(TO_PORT))?;
+            Op::Call(Callee::Engine(call), arguments) if call.uses_channel() => {
+                let (from, late) = self.time(&[arguments.first().map_or(Value::Undef, |a| a.1)]);
+                let from = from + u32::from(late > REGISTER);
+                let step = self.channel(*call, before(TO_PORT), from)?;
                 (step, Some((step, PORT)))
             }
             Op::Call(Callee::Engine(call), _) => {

@@ -1,11 +1,13 @@
 // A port of `kernel_readers`: one load of the kernel, which may read a word in every step, with a
 // cache of its own (direct-mapped, read-only) and the requests of the lines after the current one.
 //
-// `read_valid`: the load is executed in this step; its word is valid in the next step, which waits
-// for it (`ready`). The port requests the line of an access that misses; if accesses proceed to the
-// next line, it requests lines ahead. If two streams have the same number of lines, as rows of a tile
-// have, it requests no lines behind those of the next ones. A read behind its buffer's end waits
-// forever, with `fault`.
+// `read_valid`: the load is executed in this step; its word is valid in the second step after it,
+// which waits for it (`ready`). Both come from registers, so that the comparison of a tag is not on
+// the path to the kernel's enables. The port requests the line of an access that misses; if accesses
+// proceed to the next line, it requests lines ahead. If two streams have the same number of lines, as
+// rows of a tile have, it requests no lines behind those of the next ones. A read behind its buffer's
+// end waits forever, with `fault`. After reset, all lines are marked as empty, one in each cycle;
+// until then, accesses miss.
 module kernel_reader #(
     parameter int LINES = 16
 ) (
@@ -13,7 +15,7 @@ module kernel_reader #(
     output logic [63:0] read_word,
     output logic        ready,
     output logic        fault,
-    output logic [31:0] fault_address,
+    output logic [31:0] fault_place,    // the address, from the buffer's first line on
     input  logic [63:0] fetch_skews,
     // The next line to request: buffer and line. `taken`: it has been requested.
     output logic        want,
@@ -43,26 +45,29 @@ module kernel_reader #(
     logic [6:0] offset;   // in bytes
   } place_t;
 
-  // A line without the bits that are its index in the cache. The comparison of a tag decides whether
-  // the kernel proceeds, so it has only the bits that it needs.
+  // What is known of a line of the cache; of its number, the bits that are not its index.
   typedef struct packed {
+    logic                 held;
     logic [3:0]           buffer;
     logic [21-LineBits:0] upper;
-  } tag_t;
+    logic [7:0]           bytes;   // that belong to the buffer
+  } entry_t;
 
   logic [63:0]         words[LINES*16];
-  (* ram_style = "distributed" *)
-  tag_t                tags[LINES];
-  (* ram_style = "distributed" *)
-  logic [7:0]          limits[LINES];
-  logic [LINES-1:0]    held;
+  (* ram_style = LINES > 16 ? "block" : "distributed" *)
+  entry_t              entries[LINES];
+  logic [LineBits-1:0] cleared;
+  logic                clears, stale;   // in this cycle; or when `entry` was read
   logic [28:0]         skewed;
-  place_t              asked, current, look;
-  logic [31:0]         address;
-  logic                looked, found, hit, retries;
+  // The accesses of the last two steps, and the one that has been looked up in the cycle before.
+  place_t              asked, newer, older, look, seen;
+  logic                newer_valid, seen_valid;
+  logic                missing;        // the older one's word is not there
+  logic                of_older;       // it is the one that has been looked up
+  logic [63:0]         word;
+  entry_t              entry;
+  logic                looked, hit, good, retries;
   line_t               target;
-  tag_t                tag, own;
-  logic [7:0]          limit;
 
   // Requested lines: `run` lines before `next`, at most seven.
   line_t       next;
@@ -78,32 +83,70 @@ module kernel_reader #(
   assign skewed = {1'b0, read_address[27:0]} + {22'd0, fetch_skews[4*read_address[31:28]+:4], 3'd0};
   assign asked  = {read_address[31:28], skewed};
 
-  // While the line of an access is not there, it is looked up in each cycle.
-  assign own       = '{current.line.buffer, current.line.number[21:LineBits]};
-  assign hit       = looked && found && tag == own;
-  assign retries   = looked && !hit;
-  assign look      = retries ? current : asked;
-  assign ready     = !looked || (hit && !fault);
-  assign fault     = hit && {1'b0, current.offset} >= limit;
+  assign hit      = entry.held && entry.buffer == seen.line.buffer &&
+      entry.upper == seen.line.number[21:LineBits] && !stale;
+  assign good     = hit && {1'b0, seen.offset} < entry.bytes;
+  // While the older access has no word it is looked up in each cycle, then the newer one again. The
+  // comparison of a tag is not on the path to the cache's address.
+  always_comb begin
+    if (step) look = asked;
+    else if (missing) look = older;
+    else look = newer;
+  end
 
-  assign fault_address = address;
-  assign target        = fill_line;
+  assign fault_place = {older.line.buffer, older[27:0]};
+  assign target      = fill_line;
 
   always_ff @(posedge clk) begin
-    if (step || retries) begin
-      read_word <= words[{look.line.number[LineBits-1:0], look.offset[6:3]}];
-      tag       <= tags[look.line.number[LineBits-1:0]];
-      limit     <= limits[look.line.number[LineBits-1:0]];
-    end
+    word  <= words[{look.line.number[LineBits-1:0], look.offset[6:3]}];
+    entry <= entries[look.line.number[LineBits-1:0]];
     if (fill) words[{target.number[LineBits-1:0], fill_beat}] <= fill_word;
-    if (filled) begin
-      tags[target.number[LineBits-1:0]]   <= '{target.buffer, target.number[21:LineBits]};
-      limits[target.number[LineBits-1:0]] <= fill_bytes;
+    if (clears) entries[cleared] <= '0;
+    else if (fill || filled)
+      entries[target.number[LineBits-1:0]] <=
+          '{filled, target.buffer, target.number[21:LineBits], fill_bytes};
+  end
+
+  always_ff @(posedge clk) begin
+    seen <= look;
+    if (step || missing) read_word <= word;
+    fault <= of_older && hit && !good;
+    if (step) begin
+      newer       <= asked;
+      newer_valid <= read_valid;
+      older       <= newer;
+      seen_valid  <= read_valid;
+      missing     <= newer_valid && !good;
+      of_older    <= 1'b0;
+      ready       <= !newer_valid || good;
+    end else begin
+      seen_valid <= missing || newer_valid;
+      of_older   <= missing;
+      ready      <= !missing;
+      if (of_older && good) missing <= 1'b0;
+    end
+    cleared <= cleared + 1'b1;
+    stale   <= clears;
+    if (cleared == '1) clears <= 1'b0;
+    if (rst) begin
+      cleared     <= '0;
+      clears      <= 1'b1;
+      stale       <= 1'b1;
+      newer_valid <= 1'b0;
+      seen_valid  <= 1'b0;
+      missing     <= 1'b0;
+      of_older    <= 1'b0;
+      ready       <= 1'b1;
+      fault       <= 1'b0;
+      seen        <= '0;
     end
   end
 
-  assign distance   = next.number - current.line.number;
-  assign same       = streams && next.buffer == current.line.buffer && distance <= 22'd7;
+  // A newer access is not considered while the older one misses.
+  assign looked     = seen_valid && (of_older || !missing) && !stale;
+  assign retries    = looked && !hit;
+  assign distance   = next.number - seen.line.number;
+  assign same       = streams && next.buffer == seen.line.buffer && distance <= 22'd7;
   assign covered    = same && distance != '0 && distance[2:0] <= run;
   // A line may be replaced by one that was requested for an access before and arrives later.
   assign lost       = retries && !busy && quiet;
@@ -118,21 +161,13 @@ module kernel_reader #(
     want <= wants && !taken;
     // The line of a miss has been looked up since the last one arrived.
     quiet <= retries && !busy;
-    if (step || retries) found <= held[look.line.number[LineBits-1:0]];
-    if (step) begin
-      looked <= read_valid;
-      if (read_valid) begin
-        current <= asked;
-        address <= read_address;
-      end
-    end
     // Accesses proceed: the line is not the first one of the stream. The address of the access is not
     // compared in its own cycle, which has little time left.
     if (looked && same && distance[2:0] < run) depth <= Ahead;
     if (first_miss) begin
       // The first access, or one that does not follow the ones before: a stream may begin.
       streams <= 1'b1;
-      next    <= current.line;
+      next    <= seen.line;
       run     <= '0;
       depth   <= !streams || depth == Ahead ? 3'd1 : 3'd0;
       passed  <= '0;
@@ -149,18 +184,11 @@ module kernel_reader #(
       // This row is longer.
       if (place > last) rows <= 1'b0;
     end
-    if (taken) held[next.number[LineBits-1:0]] <= 1'b0;
-    if (fill) held[target.number[LineBits-1:0]] <= 1'b0;
-    if (filled) held[target.number[LineBits-1:0]] <= 1'b1;
-    if (start || rst) begin
-      held    <= '0;
-      looked  <= 1'b0;
+    if (rst) begin
       want    <= 1'b0;
       quiet   <= 1'b0;
-      found   <= 1'b0;
       streams <= 1'b0;
     end
-    if (rst) current <= '0;
   end
 
 endmodule

@@ -1,7 +1,6 @@
     // First ports of a port of loads: a read, by its address, in the cycles with `step`.
     input  logic        clk,
     input  logic        rst,
-    input  logic        start,          // empties the cache
     input  logic        step,
     input  logic        read_valid,
     input  logic [31:0] read_address,

@@ -3,19 +3,21 @@
 // the kernel writes meanwhile may be seen or not.
 //
 // Ports that want the same line share its request. A request is chosen in one cycle and compared with
-// those in flight in the next, because both take about half of a cycle of 100 MHz. The guard gives the number of bytes of a line
-// that belong to the buffer; a line without any is not read. A kernel begins with empty ports.
+// those in flight in the next, because both take about half of a cycle of 100 MHz. The guard gives the
+// number of bytes of a line that belong to the buffer; a line without any is not read. A kernel begins
+// with empty ports, because it is in reset before each launch, while no line is on its way.
 //
-// Parameters: PORTS; LINES of each port; FETCHES, lines that are requested at a time.
+// Parameters: PORTS; LINES of each port, except for those of SMALL, which have 16; FETCHES, lines that
+// are requested at a time.
 // Throughput: a word per port and cycle; a request of a line per cycle.
 module kernel_readers #(
     parameter int PORTS = 1,
     parameter int LINES = 16,
+    parameter logic [PORTS-1:0] SMALL = '0,
     parameter int FETCHES = 8
 ) (
     input  logic                   clk,
     input  logic                   rst,
-    input  logic                   start,
     // By port: a step of the kernel, or of `kernel_words`.
     input  logic [PORTS-1:0]       port_steps,
     input  logic [PORTS-1:0]       port_reads,
@@ -35,7 +37,7 @@ module kernel_readers #(
 
   logic [PORTS-1:0]       ready, faults, wants, same, taken, busy, fills, filled;
   logic [PORTS-1:0][25:0] wanted;
-  logic [PORTS-1:0][31:0] fault_addresses;
+  logic [PORTS-1:0][31:0] fault_places;
   fetch_t                 fetches[FETCHES];
   logic [Bits-1:0]        first, next;
   logic [Bits:0]          count;
@@ -51,6 +53,8 @@ module kernel_readers #(
   logic [Bits-1:0]        which;
   logic [25:0]            fill_line;
   logic [7:0]             fill_bytes;
+  logic [31:0]            fault_place;
+  logic [3:0]             fault_skew;
 
   assign ports_ready = ready;
 
@@ -69,11 +73,13 @@ module kernel_readers #(
       end
     busy = chosen.ports;
     for (int i = 0; i < FETCHES; i++) busy |= fetches[i].ports;
-    read_address = '0;
-    for (int i = PORTS - 1; i >= 0; i--) if (faults[i]) read_address = fault_addresses[i];
+    fault_place = '0;
+    for (int i = PORTS - 1; i >= 0; i--) if (faults[i]) fault_place = fault_places[i];
   end
 
   assign read_fault   = |faults;
+  assign fault_skew   = fetch_skews[4*fault_place[31:28]+:4];
+  assign read_address = {fault_place[31:28], fault_place[27:0] - {21'd0, fault_skew, 3'd0}};
   assign {fetch_buffer, fetch_line} = chosen.line;
   assign fetch_valid  = |chosen.ports && !under_way && (count != (Bits + 1)'(FETCHES));
   assign asks         = fetch_valid && fetch_ready && fetch_bytes != '0;
@@ -100,12 +106,9 @@ module kernel_readers #(
       fetches[first].ports <= '0;
     end
     count <= count + (Bits + 1)'(asks) - (Bits + 1)'(fetched_valid && fetched_last);
-    // Lines of the execution before.
-    if (start || rst) begin
+    if (rst) begin
       chosen.ports <= '0;
       for (int i = 0; i < FETCHES; i++) fetches[i].ports <= '0;
-    end
-    if (rst) begin
       first <= '0;
       next  <= '0;
       count <= '0;
@@ -115,18 +118,17 @@ module kernel_readers #(
 
   for (genvar i = 0; i < PORTS; i++) begin : g_ports
     kernel_reader #(
-        .LINES(LINES)
+        .LINES(SMALL[i] ? 16 : LINES)
     ) u_reader (
         .clk,
         .rst,
-        .start,
         .step         (port_steps[i]),
         .read_valid   (port_reads[i]),
         .read_address (port_addresses[i]),
         .read_word    (port_words[i]),
         .ready        (ready[i]),
         .fault        (faults[i]),
-        .fault_address(fault_addresses[i]),
+        .fault_place  (fault_places[i]),
         .fetch_skews,
         .want         (wants[i]),
         .wanted       (wanted[i]),

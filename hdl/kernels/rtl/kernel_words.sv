@@ -2,8 +2,8 @@
 // after another while the kernel waits, so that loads that are rarely executed have one port.
 //
 // `read_valid`: the load is executed in this step; its words are valid in the next one, which waits
-// for them (`ready`). The first word is read in the load's step. Latency: WORDS cycles after it, if
-// the lines are there.
+// for them (`ready`). The first word is read in the load's step. Latency: WORDS + 2 cycles, if the
+// lines are there.
 module kernel_words #(
     parameter int WORDS = 2
 ) (
@@ -18,17 +18,17 @@ module kernel_words #(
     input  logic                   port_ready
 );
 
-  localparam int Bits = $clog2(WORDS + 1);
+  localparam int Bits = $clog2(WORDS + 2);
 
   logic            active;
-  logic [Bits-1:0] asked;   // words that have been read or are being read
+  logic [Bits-1:0] asked;   // steps of the port, of which a word is there in the second one after it
   logic [31:0]     next;
-  logic            last;
+  logic            reads;
 
-  assign last         = asked == Bits'(WORDS);
+  assign reads        = asked < Bits'(WORDS);
   assign ready        = !active;
   assign port_step    = active ? port_ready : step;
-  assign port_valid   = active ? !last : read_valid;
+  assign port_valid   = active ? reads : read_valid;
   assign port_address = active ? next : read_address;
 
   always_ff @(posedge clk) begin
@@ -36,13 +36,13 @@ module kernel_words #(
       words  <= {port_word, words[WORDS-1:1]};
       next   <= next + 32'd8;
       asked  <= asked + Bits'(1);
-      active <= !last;
+      active <= asked != Bits'(WORDS + 1);
     end else if (!active && step && read_valid) begin
       active <= 1'b1;
       asked  <= Bits'(1);
       next   <= read_address + 32'd8;
     end
-    if (start || rst) active <= 1'b0;
+    if (rst) active <= 1'b0;
   end
 
 endmodule

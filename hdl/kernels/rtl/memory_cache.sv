@@ -3,9 +3,8 @@
 // A request is a read of a 64-bit word, or a write of bytes of a word. The kernel offers it with
 // `mem_valid`; it is accepted in a cycle in which `mem_ready` and `mem_go` are high. The word of a
 // read is there from the next cycle on at the earliest, with `mem_answer`, until `mem_go` is high.
-// `mem_go` is high only if the kernel has an answer that it waits for, and its request can be
-// accepted; it depends on `mem_ready` and `mem_answer`, which do not depend on it. So a read that
-// hits the cache takes a cycle, and a request may follow in every cycle.
+// `mem_ready` and `mem_answer` do not depend on `mem_go`. So a read that hits the cache takes a cycle,
+// and a request may follow in every cycle.
 //
 // A write that misses fetches no line: the line is `open`, with a mask of the bytes that have been
 // written. A line of which all bytes have been written is written back at once, while further

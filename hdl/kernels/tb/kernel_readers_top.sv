@@ -36,6 +36,7 @@ module kernel_readers_top (
   kernel_readers #(
       .PORTS(3)
   ) u_readers (
+      .rst         (rst || start),
       .port_steps  ({3{step}}),
       .fetched_word(rdata),
       .fetched_last(rlast),
@@ -53,7 +54,7 @@ module kernel_readers_top (
   memory_reads u_reads (
       .cache_arvalid(1'b0),
       .cache_araddr ('0),
-      .line_valid   (fetch_valid && fetch_bytes != '0 && !fault),
+      .line_valid   (fetch_valid && fetch_bytes != '0 && !fault && !start),
       .*
   );
 

@@ -91,17 +91,25 @@ impl Emitter<'_> {
         }
     }
 
-    /// A register that holds a value until the step after an access, the instruction at `index`.
+    /// A register that holds a value until the step in which the word of an access is there, the
+    /// instruction at `index`.
     fn hold(&mut self, spot: Spot, index: usize, bits: u32, value: Expression) -> Expression {
-        let result = self.code(spot.function, spot.block).code[index].result;
-        let value_name = result.map_or("", |v| self.value_name(spot.function, v));
-        let name = format!("{value_name}_lane");
-        self.lanes.push(Lane {
-            name: name.clone(),
-            bits,
-            value,
-        });
-        Expression::name(name)
+        let code = self.code(spot.function, spot.block);
+        let Some(result) = code.code[index].result else {
+            return value;
+        };
+        let from = code.schedule.from.get(&result).copied().unwrap_or(0);
+        let value_name = self.value_name(spot.function, result).to_owned();
+        let mut held = value;
+        for step in spot.step + 1..=from {
+            let name = match from - step {
+                0 => format!("{value_name}_lane"),
+                before => format!("{value_name}_lane_before{before}"),
+            };
+            let value = std::mem::replace(&mut held, Expression::name(&name));
+            self.lanes.push(Lane { name, bits, value });
+        }
+        held
     }
 
     pub fn load(

@@ -140,8 +140,8 @@ pub struct Emitter<'a> {
     /// Operations on channels by the kernel's port.
     pub channel_reads: BTreeMap<u32, Vec<ChannelOperation>>,
     pub channel_writes: BTreeMap<u32, Vec<ChannelOperation>>,
-    /// By unit: the states that wait for it.
-    pub waiting: BTreeMap<Unit, Vec<Expression>>,
+    /// Units whose results the step after their start waits for.
+    pub waiting: BTreeSet<Unit>,
     pub lanes: Vec<Lane>,
     /// Words of the argument block that are used.
     pub words: BTreeSet<u64>,
@@ -283,7 +283,7 @@ impl<'a> Emitter<'a> {
             readers: BTreeMap::new(),
             channel_reads: BTreeMap::new(),
             channel_writes: BTreeMap::new(),
-            waiting: BTreeMap::new(),
+            waiting: BTreeSet::new(),
             lanes: Vec::new(),
             words: BTreeSet::new(),
             steps: Vec::new(),

@@ -144,8 +144,7 @@ impl Emitter<'_> {
             operands.push(view);
         }
         if kind.waits() {
-            let next = self.state(f, spot.block, spot.step + 1);
-            self.waiting.entry(kind).or_default().push(next);
+            self.waiting.insert(kind);
         }
         let when = self.when(spot);
         self.units.entry((kind, instance)).or_default().push(Use {

@@ -55,7 +55,7 @@ impl Emitter<'_> {
         self.units(&mut items);
         items.append(&mut self.wires);
         items.push(Item::Blank);
-        let rest = self.step();
+        let rest = self.step(interface);
         match self.channels_ready() {
             None => items.push(Item::Assign(Expression::name("step"), rest)),
             Some(ready) => {
@@ -173,17 +173,18 @@ impl Emitter<'_> {
         }
     }
 
-    /// The condition under which the state machine proceeds: no unit and no engine waits.
-    fn step(&self) -> Expression {
-        let ready = |state: &Expression| Expression::name("state").equals(state.clone());
-        let waits = self.waiting.iter().filter_map(|(unit, states)| {
-            let any = states.iter().map(ready).reduce(Expression::or)?;
-            let done = Expression::name(format!("{}_done", unit_name(*unit, 0)));
-            Some(any.grouped().and(done.negated()).negated())
-        });
-        let all = waits.chain([Expression::name("port_ready")]);
-        all.reduce(Expression::and)
-            .unwrap_or(Expression::Fill(true))
+    /// The condition under which the state machine proceeds, except for operations on channels: no
+    /// unit, engine or port waits.
+    fn step(&self, interface: Interface) -> Expression {
+        let units = self.waiting.iter();
+        let units = units.map(|unit| format!("{}_done", unit_name(*unit, 0)));
+        let ports: &[&str] = match interface {
+            Interface::Messages => &["port_ready"],
+            Interface::Accelerator => &["port_ready", "readers_ready"],
+        };
+        let all = units.chain(ports.iter().map(|port| (*port).to_owned()));
+        let all = all.map(Expression::name).reduce(Expression::and);
+        all.unwrap_or(Expression::Fill(true))
     }
 
     fn call_inputs(&mut self, items: &mut Vec<Item>) {

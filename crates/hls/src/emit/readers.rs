@@ -17,10 +17,10 @@ const READER_OUTPUTS: [&str; 5] = [
 
 /// Block RAMs of the caches of ports in a kernel with channels, whose loops read more than a line at a
 /// time; block RAMs of a line of the cache of 128 bytes, as a divisor; lines of a cache.
-const BLOCK_RAMS: u32 = 48;
+const BLOCK_RAMS: u32 = 64;
 const LINES_PER_BLOCK_RAM: u32 = 16;
 const LINES_MIN: u32 = 16;
-const LINES_MAX: u32 = 256;
+const LINES_MAX: u32 = 512;
 
 /// The signal of a port's word, or of its words.
 pub fn port_word(port: u32) -> String {
@@ -32,9 +32,10 @@ pub fn port_part(port: u32, word: u32) -> Expression {
     Expression::name(port_word(port)).slice(word * 64 + 63, word * 64)
 }
 
-/// Lines of the cache of each port.
+/// Lines of the cache of each of the ports whose loads are of one word. Ports of several words have
+/// [`LINES_MIN`], because they read words once, one after another.
 pub fn lines(ports: u32, channels: &Channels) -> u32 {
-    if channels.read.is_empty() && channels.written.is_empty() {
+    if channels.is_empty() {
         return LINES_MIN;
     }
     let most = BLOCK_RAMS * LINES_PER_BLOCK_RAM / ports.max(1);
@@ -90,9 +91,11 @@ impl Emitter<'_> {
         ));
         items.push(Item::Blank);
         let mut parameters = vec![("PORTS", ports)];
-        let lines = lines(ports, self.channels);
+        let small = (0..ports).filter(|port| self.port_words(*port) > 1);
+        let lines = lines(ports - small.clone().count() as u32, self.channels);
         if lines != LINES_MIN {
             parameters.push(("LINES", lines));
+            parameters.push(("SMALL", small.map(|port| 1 << port).sum()));
         }
         items.push(Item::Instance(Instance {
             module: "kernel_readers".to_owned(),
@@ -130,7 +133,6 @@ impl Emitter<'_> {
             connections: vec![
                 Connection::Same("clk"),
                 Connection::Same("rst"),
-                Connection::Same("start"),
                 Connection::Same("step"),
                 Connection::Port("read_valid", signal(port, "words_read")),
                 Connection::Port("read_address", signal(port, "words_address")),

@@ -52,8 +52,9 @@ impl Booking<'_> {
         }
     }
 
-    /// Reserves a channel for an operation.
-    pub fn channel(&mut self, call: EngineCall, step: u32) -> Option<u32> {
+    /// Reserves a channel for an operation. `condition`: the step in which a register has its condition,
+    /// on which depends whether the kernel waits. An iteration that begins with a read does not.
+    pub fn channel(&mut self, call: EngineCall, step: u32, condition: u32) -> Option<u32> {
         let (port, writes) = match call {
             EngineCall::ChannelWrite(port) | EngineCall::ChannelTryWrite(port) => (port, true),
             EngineCall::ChannelRead(port) | EngineCall::ChannelTryRead(port) => (port, false),
@@ -69,7 +70,7 @@ impl Booking<'_> {
         } else {
             last.read.unwrap_or(0).max(after(last.written))
         };
-        let step = step.max(earliest).max(after(last.fenced));
+        let step = step.max(condition).max(earliest).max(after(last.fenced));
         let step = step.max(self.form.channels_from).max(self.first_effect());
         let (step, _) = self.book(Resource::Channel(port, writes), step, 1)?;
         if writes {
@@ -99,8 +100,7 @@ impl Booking<'_> {
     /// Reserves the port to memory for a fence.
     pub fn fence(&mut self, step: u32) -> Option<u32> {
         let last = self.channels.read.max(self.channels.written);
-        let read = after(self.read);
-        let step = self.call(step.max(after(last)).max(read))?;
+        let step = self.call(step.max(after(last)).max(self.after_read()))?;
         self.channels.fenced = Some(step);
         Some(step)
     }
