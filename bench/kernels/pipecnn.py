@@ -1,26 +1,35 @@
 #!/usr/bin/env python3
-"""Runs a layer of a network on PipeCNN's kernels, as they are, on the simulated hardware.
+"""Runs layers of a network on PipeCNN's kernels, as they are, on the simulated hardware.
 
 usage: bench/kernels/pipecnn.py PIPECNN [--vec N] [--lanes N] [--size N] [--inputs N] [--outputs N]
-       [--no-pool] [--library FILE MANIFEST]
+       [--kernel N] [--stride N] [--padding N] [--split] [--no-pool] [--alexnet]
+       [--library FILE MANIFEST]
 
 PIPECNN    a checkout of github.com/doonny/PipeCNN; its files are read, not changed
 --vec      VEC_SIZE, elements of a vector (default 4)
 --lanes    LANE_NUM, output channels at a time (default 4)
---size     width and height of the layer's input, odd (default 13)
---inputs   channels of the layer's input, a multiple of VEC_SIZE (default 8)
---outputs  channels of its output, a multiple of both (default 8)
+--size     width and height of the layer's input (default 13)
+--inputs   channels of an output's input (default 8), which zeroes extend to a multiple of VEC_SIZE
+--outputs  channels of the layer's output, a multiple of both (default 8)
+--kernel   width and height of the convolution's window (default 3)
+--stride   of the convolution (default 1)
+--padding  zeroes around the input (default 1)
+--split    the layer has two halves of outputs, each of its own inputs
 --no-pool  the convolution with ReLU alone, as in layers that no pooling follows
+--alexnet  the five layers of convolution of AlexNet, one after another, without pooling
 --library  a simulation library and its manifest that were built before
 
-The layer is a convolution of 3x3, ReLU, pooling of 3x3 with stride 2, and local response normalization. Five kernels, four of them connected by channels and running at
-the same time, compute it. Prints cycles, cycles per packet of data (VEC_SIZE x LANE_NUM products),
-and the part of the time in which the multipliers work. Exit status 1: a byte is wrong, or a kernel
-did not end. BALTRA: the program to measure (default target/release/baltra).
+The layer is a convolution, ReLU, pooling of 3x3 with stride 2, and local response normalization. Five
+kernels, four of them connected by channels and running at the same time, compute it. Prints cycles,
+cycles per packet of data (VEC_SIZE x LANE_NUM products), the part of the time in which the
+multipliers work, and the layer's products per cycle (without those of zeroes that extend the inputs).
+Exit status 1: a byte is wrong, or a kernel did not end. BALTRA: the program to measure (default
+target/release/baltra).
 """
 
 import argparse
 import ctypes
+import dataclasses
 import json
 import pathlib
 import re
@@ -35,11 +44,42 @@ import run  # noqa: E402
 
 DEVICE = "project_intel/device"
 MEMORY_BYTES = 256  # EMULATE_MEMORY_BYTES
-CYCLES_MAX = 20_000_000
+CYCLES_MAX = 50_000_000
 # The argument of `memWrite` that says whether pooling follows.
 POOL_ON = 8
 FRAC_W, FRAC_IN, FRAC_OUT = 7, 0, 0
-KERNEL, GROUP_X, POOL_GROUP_X, POOL, STRIDE = 3, 7, 4, 3, 2
+GROUP_X, POOL_GROUP_X, POOL, STRIDE = 7, 4, 3, 2
+
+
+@dataclasses.dataclass
+class Layer:
+    """A convolution."""
+
+    size: int
+    inputs: int  # of an output
+    outputs: int
+    kernel: int
+    stride: int
+    padding: int
+    split: bool
+
+    @property
+    def side(self):
+        """Width and height of its output."""
+        return (self.size + 2 * self.padding - self.kernel) // self.stride + 1
+
+    @property
+    def products(self):
+        return self.side**2 * self.outputs * self.kernel**2 * self.inputs
+
+
+ALEXNET = [
+    Layer(227, 3, 96, 11, 4, 0, False),
+    Layer(27, 48, 256, 5, 1, 2, True),
+    Layer(13, 256, 384, 3, 1, 1, False),
+    Layer(13, 192, 384, 3, 1, 1, True),
+    Layer(13, 192, 256, 3, 1, 1, True),
+]
 
 
 def parameters(source, vec, lanes):
@@ -130,16 +170,23 @@ def interleaved(values, vec):
     return values.reshape(depth // vec, vec, height, width).transpose(0, 2, 3, 1).copy()
 
 
-def convolution(data, weights, bias):
+def convolution(layer, data, weights, bias):
     """As `coreConv` rounds it."""
-    padded = np.pad(data.astype(np.int64), ((0, 0), (1, 1), (1, 1)))
-    size = data.shape[1]
-    total = np.zeros((weights.shape[0], size, size), np.int64)
-    for z in range(data.shape[0]):
-        for y in range(KERNEL):
-            for x in range(KERNEL):
-                part = padded[z, y : y + size, x : x + size]
-                total += weights[:, z, y, x].astype(np.int64)[:, None, None] * part
+    around = (layer.padding, layer.padding)
+    padded = np.pad(data.astype(np.int64), ((0, 0), around, around))
+    side, step = layer.side, layer.stride
+    total = np.zeros((layer.outputs, side, side), np.int64)
+    parts = 2 if layer.split else 1
+    of_part = layer.outputs // parts
+    reach = (side - 1) * step + 1
+    for part in range(parts):
+        own = slice(part * of_part, (part + 1) * of_part)
+        for z in range(layer.inputs):
+            plane = padded[part * layer.inputs + z]
+            for y in range(layer.kernel):
+                for x in range(layer.kernel):
+                    factors = weights[own, z, y, x].astype(np.int64)[:, None, None]
+                    total[own] += factors * plane[y : y + reach : step, x : x + reach : step]
     rounded = (total >> (FRAC_W + FRAC_IN - FRAC_OUT - 1)) + 1
     added = (rounded & 0x1FE) + (bias.astype(np.int64) >> (FRAC_W - FRAC_OUT - 1))[:, None, None] + 1
     added = np.where(rounded >= 256, 0xFE, np.where(rounded < -256, 0x100, added))
@@ -174,25 +221,27 @@ def normalization(data, source):
     return np.rint(result * value).astype(np.int8)
 
 
-def launches(size, vec, lanes, channels, buffers):
+def launches(layer, vec, lanes, buffers):
     """The kernels of the layer with the arguments that PipeCNN's host computes."""
-    inputs, outputs = channels
-    groups = -(-size // GROUP_X)
-    window = KERNEL + GROUP_X - 1
-    rest = (size % GROUP_X or GROUP_X) * KERNEL
-    whole, taps = outputs // lanes, KERNEL * KERNEL * inputs
-    side = (size - POOL) // STRIDE + 1
+    kernel, conv, outputs = layer.kernel, layer.side, layer.outputs
+    inputs = -(-layer.inputs // vec) * vec
+    groups = -(-conv // GROUP_X)
+    window = kernel + (GROUP_X - 1) * layer.stride
+    rest = (conv % GROUP_X or GROUP_X) * kernel
+    whole, taps = outputs // lanes, kernel * kernel * inputs
+    side = (conv - POOL) // STRIDE + 1
     pool_window = POOL + (POOL_GROUP_X - 1) * STRIDE
     load, back = pool_window * POOL, POOL_GROUP_X * lanes
     bound, windows = max(load, back), -(-side // POOL_GROUP_X)
     data, weights, bias, between, pooled, out = buffers
-    area = size * size
-    read = [size, size, area, KERNEL, KERNEL, inputs, whole, KERNEL * KERNEL, taps, size, 1, 1, 0]
-    read += [groups, size, rest, rest * KERNEL * inputs, window, KERNEL, window * KERNEL * inputs]
-    core = [area * whole, taps // vec, 1, FRAC_W, FRAC_IN, FRAC_OUT]
-    pool = [size, area, side, outputs, side * side, POOL, STRIDE, 0, whole * side, whole]
+    area, conv_area = layer.size**2, conv * conv
+    read = [layer.size, layer.size, area, kernel, kernel, inputs, whole, kernel * kernel, taps, conv]
+    read += [layer.stride, layer.padding, int(layer.split), groups, conv, rest, rest * kernel * inputs]
+    read += [window, kernel, window * kernel * inputs]
+    core = [conv_area * whole, taps // vec, 1, FRAC_W, FRAC_IN, FRAC_OUT]
+    pool = [conv, conv_area, side, outputs, side * side, POOL, STRIDE, 0, whole * side, whole]
     pool += [(windows + 1) * bound, bound, load, back, windows, pool_window]
-    write = [size, size, outputs, size, area, 0, 0, 0, 1, POOL, STRIDE]
+    write = [conv, conv, outputs, conv, conv_area, 0, 0, 0, 1, POOL, STRIDE]
     one = [1, 1, 1]
     first = [
         ("memRead", [*read, data, weights, bias], one, one),
@@ -204,59 +253,92 @@ def launches(size, vec, lanes, channels, buffers):
     return first, [("lrn", [side, side, FRAC_OUT, pooled, out], [side, side, deep], [1, 1, deep])]
 
 
-def main():
-    parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("checkout", type=pathlib.Path)
-    parser.add_argument("--vec", type=int, default=4)
-    parser.add_argument("--lanes", type=int, default=4)
-    parser.add_argument("--size", type=int, default=13)
-    parser.add_argument("--inputs", type=int, default=8)
-    parser.add_argument("--outputs", type=int, default=8)
-    parser.add_argument("--no-pool", action="store_true")
-    parser.add_argument("--library", nargs=2, type=pathlib.Path)
-    arguments = parser.parse_args()
-    size, vec, lanes = arguments.size, arguments.vec, arguments.lanes
-    inputs, outputs = arguments.inputs, arguments.outputs
-    if arguments.library:
-        manifest, path = json.loads(arguments.library[1].read_text()), arguments.library[0]
-    else:
-        manifest, path = built(arguments.checkout, vec, lanes)
+def extended(values, axis, vec):
+    """With zeroes up to a multiple of `vec` channels."""
+    missing = [(0, 0)] * values.ndim
+    missing[axis] = (0, -values.shape[axis] % vec)
+    return np.pad(values, missing)
+
+
+def run_layer(kernels, layer, arguments):
+    """Runs a layer and prints its figures; returns its cycles, and whether a byte is wrong."""
+    vec, lanes, kernel = arguments.vec, arguments.lanes, layer.kernel
+    outputs, conv = layer.outputs, layer.side
     random = np.random.default_rng(1)
-    data = random.integers(-30, 31, (inputs, size, size)).astype(np.int8)
-    weights = random.integers(-40, 41, (outputs, inputs, KERNEL, KERNEL)).astype(np.int8)
+    channels = layer.inputs * (2 if layer.split else 1)
+    data = random.integers(-30, 31, (channels, layer.size, layer.size)).astype(np.int8)
+    shape = (outputs, layer.inputs, kernel, kernel)
+    weights = random.integers(-40, 41, shape).astype(np.int8)
     bias = random.integers(-60, 61, outputs).astype(np.int8)
     # [group of lanes][z / vec][y][x][lane][vec]
-    shaped = weights.reshape(outputs // lanes, lanes, inputs // vec, vec, KERNEL, KERNEL)
-    side = (size - POOL) // STRIDE + 1
-    between = np.zeros(outputs * size * size, np.int8)
-    pooled, out = (np.zeros(outputs * side * side, np.int8) for _ in range(2))
+    shaped = extended(weights, 1, vec)
+    inputs = shaped.shape[1]
+    shaped = shaped.reshape(outputs // lanes, lanes, inputs // vec, vec, kernel, kernel)
     shaped = shaped.transpose(0, 2, 4, 5, 1, 3).copy()
-    buffers = (interleaved(data, vec), shaped, bias, between, pooled, out)
-    first, then = launches(size, vec, lanes, (inputs, outputs), buffers)
-    kernels = Kernels(manifest, path)
-    whole = convolution(data, weights, bias)
+    side = (conv - POOL) // STRIDE + 1
+    between = np.zeros(outputs * conv * conv, np.int8)
+    pooled, out = (np.zeros(outputs * side * side, np.int8) for _ in range(2))
+    buffers = (interleaved(extended(data, 0, vec), vec), shaped, bias, between, pooled, out)
+    first, then = launches(layer, vec, lanes, buffers)
+    whole = convolution(layer, data, weights, bias)
     if arguments.no_pool:
         read, core, _, write = first
         write[1][POOL_ON] = 0
         cycles = kernels.together([read, core, write])
-        wrong = [int((between != interleaved(whole, vec).ravel()).sum())]
+        wrong = {"convolution": int((between != interleaved(whole, vec).ravel()).sum())}
     else:
         cycles = kernels.together(first)
         cycles |= kernels.together(then)
         expected = pooling(whole)
         source = (arguments.checkout / DEVICE / "hw_param.cl").read_text()
         normal = interleaved(normalization(expected, source), vec).ravel()
-        wrong = [int((pooled != interleaved(expected, vec).ravel()).sum())]
-        wrong.append(int((out != normal).sum()))
-    packets = size * size * (outputs // lanes) * KERNEL * KERNEL * inputs // vec
+        wrong = {"pooling": int((pooled != interleaved(expected, vec).ravel()).sum())}
+        wrong["normalization"] = int((out != normal).sum())
+    packets = conv * conv * (outputs // lanes) * kernel * kernel * inputs // vec
     taken = cycles["coreConv"]
-    print(f"{size}x{size}x{inputs} to {outputs}, VEC_SIZE {vec}, LANE_NUM {lanes}: {packets} packets")
+    print(
+        f"{layer.size}x{layer.size}x{channels} to {outputs}, {kernel}x{kernel}, stride "
+        f"{layer.stride}{', split' if layer.split else ''}, VEC_SIZE {vec}, LANE_NUM {lanes}: "
+        f"{packets} packets"
+    )
     for name, count in cycles.items():
         print(f"  {name:9} {count:9} cycles")
-    print(f"  {taken / packets:.1f} cycles per packet, multipliers busy {packets / taken:.1%}")
-    names = ["convolution"] if arguments.no_pool else ["pooling", "normalization"]
-    print("  wrong bytes: " + ", ".join(f"{name} {n}" for name, n in zip(names, wrong)))
-    return 1 if any(wrong) else 0
+    print(
+        f"  {taken / packets:.1f} cycles per packet, multipliers busy {packets / taken:.1%}, "
+        f"{layer.products / taken:.1f} products of the layer per cycle"
+    )
+    names = ", ".join(f"{name} {count}" for name, count in wrong.items())
+    print(f"  wrong bytes: {names}", flush=True)
+    return max(cycles.values()), any(wrong.values())
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("checkout", type=pathlib.Path)
+    sizes = dict(vec=4, lanes=4, size=13, inputs=8, outputs=8, kernel=3, stride=1, padding=1)
+    for name, default in sizes.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    for flag in ["--split", "--no-pool", "--alexnet"]:
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("--library", nargs=2, type=pathlib.Path)
+    arguments = parser.parse_args()
+    if arguments.library:
+        manifest, path = json.loads(arguments.library[1].read_text()), arguments.library[0]
+    else:
+        manifest, path = built(arguments.checkout, arguments.vec, arguments.lanes)
+    kernels = Kernels(manifest, path)
+    layers = ALEXNET
+    if arguments.alexnet:
+        arguments.no_pool = True
+    else:
+        fields = [field.name for field in dataclasses.fields(Layer)]
+        layers = [Layer(**{name: getattr(arguments, name) for name in fields})]
+    results = [run_layer(kernels, layer, arguments) for layer in layers]
+    if arguments.alexnet:
+        cycles = sum(cycles for cycles, _ in results)
+        products = sum(layer.products for layer in layers)
+        print(f"all layers: {cycles} cycles, {products / cycles:.1f} products per cycle")
+    return 1 if any(wrong for _, wrong in results) else 0
 
 
 if __name__ == "__main__":

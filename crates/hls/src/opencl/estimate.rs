@@ -17,10 +17,9 @@ const BLOCK_RAM_BITS: u64 = 36;
 /// kernels (bench/results/kernels/2026-11-28-placed-6c6dde0a05.md), 11 % below to 9 % above, and
 /// compared with eleven mapped ones (2026-11-29-mapped-bd6910dcf4.md), 16 % below to 21 % above.
 const FRAME_LUTS: u64 = 180;
-/// LUTs of the port of a load (`kernel_reader`) and of each line of its cache, its block RAMs, and
-/// LUTs that all ports share (`kernel_readers`).
-const READER_LUTS: u64 = 650;
-const LINE_LUTS: u64 = 4;
+/// LUTs of the port of a load (`kernel_reader`) and its block RAMs (a larger cache has those of its
+/// lines and one), and LUTs that all ports share (`kernel_readers`).
+const READER_LUTS: u64 = 700;
 const READERS_LUTS: u64 = 150;
 const READER_BLOCK_RAMS: u64 = 2;
 /// Lines of a port's cache for each of its block RAMs.
@@ -69,12 +68,8 @@ pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Repo
         }
     }
     luts += result_bits / BITS_PER_LUT;
-    let all = module.functions.iter().flat_map(|f| f.instructions());
-    let readers: BTreeSet<u32> = all.filter_map(|i| i.reader).collect();
-    let readers = readers.len() as u64;
-    let lines = u64::from(reader_lines(readers as u32, &module.channels));
-    let reader_luts = READER_LUTS + lines * LINE_LUTS;
-    luts += readers * reader_luts + if readers > 0 { READERS_LUTS } else { 0 };
+    let (readers, reader_block_rams) = readers(module);
+    luts += readers * READER_LUTS + if readers > 0 { READERS_LUTS } else { 0 };
     let mut multipliers = 0;
     for (&kind, &count) in &hardware.units {
         luts += unit_luts(kind) * u64::from(count);
@@ -100,9 +95,27 @@ pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Repo
             })
             .collect(),
         luts,
-        block_rams: block_rams + readers * READER_BLOCK_RAMS.max(lines / LINES_PER_BLOCK_RAM),
+        block_rams: block_rams + reader_block_rams,
         multipliers,
     }
+}
+
+/// The ports of loads, and their block RAMs.
+fn readers(module: &Module) -> (u64, u64) {
+    let all = || module.functions.iter().flat_map(|f| f.instructions());
+    let ports: BTreeSet<u32> = all().filter_map(|i| i.reader).collect();
+    let of_words = all().filter(|i| i.reader_word > 0);
+    let of_words: BTreeSet<u32> = of_words.filter_map(|i| i.reader).collect();
+    let (ports, small) = (ports.len() as u64, of_words.len() as u64);
+    let lines = u64::from(reader_lines((ports - small) as u32, &module.channels));
+    let block_rams = match lines / LINES_PER_BLOCK_RAM {
+        0..=1 => READER_BLOCK_RAMS,
+        large => large.max(READER_BLOCK_RAMS) + 1,
+    };
+    (
+        ports,
+        small * READER_BLOCK_RAMS + (ports - small) * block_rams,
+    )
 }
 
 /// Block RAMs of a memory.

@@ -96,7 +96,8 @@ pub fn assign(module: &mut Module, memories: &Memories, barriers: bool) {
         } else {
             1
         };
-        let found = ports.assign(function, &loads, items, shares);
+        let keeps = items || !module.channels.is_empty();
+        let found = ports.assign(function, &loads, keeps, shares);
         assigned.extend(found.into_iter().map(|(index, port)| (own, index, port, 0)));
     }
     let Some(function) = module.functions.first_mut() else {
@@ -174,7 +175,7 @@ struct Group {
 #[derive(Default)]
 struct Ports {
     count: u32,
-    /// Base of the places that a port reads in loops over work-items.
+    /// Base of the places that a port reads in blocks that share ports.
     bases: Vec<(Value, u32)>,
     /// Ports of several words, which other loads do not share.
     wide: Vec<u32>,
@@ -204,12 +205,13 @@ impl Ports {
 
     /// Assigns the ports of a block's loads, `(index, address)`. Up to `shares` loads of places near
     /// each other share a port: it can execute as many in an interval, and reads the same lines.
-    /// Loops over work-items (`items`) are executed one after another, so that they share ports, too.
+    /// Blocks that are executed one after another share ports, too (`keeps`): loops over work-items, and
+    /// all blocks of a kernel with channels, whose ports hold more lines than those of one stream.
     fn assign(
         &mut self,
         function: &Function,
         loads: &[(usize, Value)],
-        items: bool,
+        keeps: bool,
         shares: u32,
     ) -> Vec<(usize, u32)> {
         let mut groups: Vec<Group> = Vec::new();
@@ -233,12 +235,12 @@ impl Ports {
             let known = self
                 .bases
                 .iter()
-                .filter(|(base, _)| items && *base == stream.0);
+                .filter(|(base, _)| keeps && *base == stream.0);
             let port = match known.map(|(_, port)| *port).find(free) {
                 Some(port) => port,
                 None => self.next(),
             };
-            if items {
+            if keeps {
                 self.bases.push((stream.0, port));
             }
             out.push((*index, port));
