@@ -22,7 +22,7 @@ use crate::units::{unit, unit_uses, units_max, Unit, UNITS_MAX};
 use channels::ChannelSteps;
 pub use code::{blocks, Code, End, Schedule};
 use overlap::distance;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::rc::Rc;
 use tight::Carried;
@@ -70,12 +70,14 @@ enum Resource {
     Unit(Unit),
 }
 
-/// Schedules all blocks of a function; `at`: its index in the module.
+/// Schedules all blocks of a function; `at`: its index in the module; `registered`: the kinds of units
+/// whose operands come from registers.
 pub fn function(
     function: &Function,
     at: FunctionId,
     codes: &mut [Code],
     memories: &Memories,
+    registered: &BTreeSet<Unit>,
 ) -> Option<()> {
     let uses = Uses::new(function, codes);
     let bits = Bits::new(function);
@@ -88,6 +90,7 @@ pub fn function(
             own,
             memories,
             uses: &uses,
+            registered,
             bits: &bits,
         };
         let (_, mut best) = block.schedule(Form::default(), &[])?;
@@ -172,6 +175,7 @@ struct Block<'a> {
     own: BlockId,
     memories: &'a Memories,
     uses: &'a Uses,
+    registered: &'a BTreeSet<Unit>,
     bits: &'a Bits<'a>,
 }
 
@@ -571,9 +575,10 @@ impl Booking<'_> {
                 let (step, _) = self.book(Resource::Reader(port), before(latest), 1)?;
                 self.read = Some(self.read.map_or(step, |last| last.max(step)));
                 self.words.insert(port, step);
-                let own = match self.block.uses.words.contains(&port) {
-                    true => WORDS_STEPS,
-                    false => READER_STEPS,
+                let own = if self.block.uses.words.contains(&port) {
+                    WORDS_STEPS
+                } else {
+                    READER_STEPS
                 };
                 (step, Some((step + own, REGISTER)))
             }
@@ -588,9 +593,10 @@ impl Booking<'_> {
                     _ => self.first_effect(),
                 };
                 let step = self.call(before(TO_PORT).max(read).max(effect))?;
-                let ready = match memories.pipelined {
-                    true => (step + LOAD_STEPS, REGISTER),
-                    false => (step, PORT),
+                let ready = if memories.pipelined {
+                    (step + LOAD_STEPS, REGISTER)
+                } else {
+                    (step, PORT)
                 };
                 (step, Some(ready))
             }
@@ -655,7 +661,8 @@ impl Booking<'_> {
                     let step;
                     let first = before(self.to_unit(kind, count));
                     (step, instance) = self.book(Resource::Unit(kind), first, count)?;
-                    (step, Some((step + kind.latency(), REGISTER)))
+                    let selection = u32::from(self.block.registered.contains(&kind));
+                    (step, Some((step + selection + kind.latency(), REGISTER)))
                 }
                 None => {
                     let (step, late) = self.end(instruction, time);
@@ -686,7 +693,7 @@ impl Booking<'_> {
     fn to_unit(&self, kind: Unit, count: u32) -> u32 {
         let uses = self.block.uses.units.get(&kind).copied().unwrap_or(1);
         match kind {
-            Unit::Fadd(_) if uses > count => REGISTER,
+            Unit::Fadd(_) if uses > count && !self.block.registered.contains(&kind) => REGISTER,
             _ => TO_UNIT,
         }
     }

@@ -5,7 +5,7 @@ use crate::emit::{self, Body, Interface};
 use crate::error::{Error, Position, Result};
 use crate::ir::{FunctionId, Module};
 use crate::memory::{self, Memories};
-use crate::units::{unit, Unit};
+use crate::units::{registered, unit, Unit};
 use crate::{parse, passes, schedule};
 use std::collections::BTreeMap;
 
@@ -81,10 +81,12 @@ pub fn hardware(
     sources: &str,
     interface: Interface,
 ) -> Result<Hardware> {
+    let registered = registered(&module.functions);
     let mut bodies = Vec::new();
     for (at, function) in module.functions.iter().enumerate() {
         let mut codes = schedule::blocks(function);
-        let schedule = schedule::function(function, FunctionId(at), &mut codes, memories);
+        let schedule =
+            schedule::function(function, FunctionId(at), &mut codes, memories, &registered);
         schedule.ok_or_else(|| {
             Error::internal(format!("function '{}' has no schedule", function.name))
                 .at(&function.position)

@@ -1,7 +1,7 @@
 //! Arithmetic units that take more than a clock (`hdl/hls/rtl`): modules, parameters and latencies.
 
 use crate::ir::{masked, BinaryOp, BlockId, Cast, Function, Instruction, Op, Value};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Units of one kind that a pipeline may have.
 pub const UNITS_MAX: u32 = 4;
@@ -159,6 +159,24 @@ pub fn shifts(factor: u64, bits: u32) -> Option<Shifts> {
         _ if run & run.wrapping_add(1) == 0 && high + 1 < bits => Shifts::Difference(high + 1, low),
         _ => return None,
     })
+}
+
+/// Uses of a kind of unit from which on its operands come from registers.
+const REGISTERED_USES_MIN: u32 = 32;
+
+/// The kinds of units of floats with many uses. Their operands are selected from values that are far
+/// apart on the chip, so that the selection takes a clock of its own.
+pub fn registered<'a>(functions: impl IntoIterator<Item = &'a Function>) -> BTreeSet<Unit> {
+    let mut uses = BTreeMap::new();
+    for function in functions {
+        for instruction in function.instructions() {
+            if let Some(kind @ (Unit::Fadd(_) | Unit::Fmul(_))) = unit(function, instruction) {
+                *uses.entry(kind).or_insert(0) += 1;
+            }
+        }
+    }
+    let many = |(kind, count)| (count >= REGISTERED_USES_MIN).then_some(kind);
+    uses.into_iter().filter_map(many).collect()
 }
 
 /// The unit that executes an instruction, if any.

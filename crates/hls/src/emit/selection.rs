@@ -32,6 +32,10 @@ pub fn or_any(target: &Expression, mut choices: Vec<Choice>) -> Vec<Statement> {
     let value = match choices.len() {
         1 => choices.remove(0).1,
         2 => {
+            // A pipeline's bit is a register; a comparison with the state would come first.
+            if matches!(choices[0].0, Expression::Index(..)) {
+                choices.swap(0, 1);
+            }
             let (when, second) = choices.remove(1);
             when.select(second, choices.remove(0).1)
         }

@@ -2,7 +2,7 @@
 
 use super::emitter::{unit_name, Emitter, Use};
 use super::selection;
-use crate::units::Unit;
+use crate::units::{registered, Unit};
 use crate::verilog::{Connection, DataType, Declaration, Expression, Instance, Item, Statement};
 
 /// Ports of the operands.
@@ -10,13 +10,15 @@ const OPERANDS: [&str; 2] = ["a", "b"];
 
 impl Emitter<'_> {
     pub fn units(&self, out: &mut Vec<Item>) {
+        let registered = registered(self.bodies.iter().map(|body| body.function));
         for ((kind, instance), uses) in &self.units {
-            unit(*kind, *instance, uses, out);
+            unit(*kind, *instance, uses, registered.contains(kind), out);
         }
     }
 }
 
-fn unit(kind: Unit, instance: u32, uses: &[Use], out: &mut Vec<Item>) {
+/// An instance of a unit; `is_registered`: its operands come from registers.
+fn unit(kind: Unit, instance: u32, uses: &[Use], is_registered: bool, out: &mut Vec<Item>) {
     let name = unit_name(kind, instance);
     let (wide, result) = kind.bits();
     let operands = &OPERANDS[..kind.operands()];
@@ -51,6 +53,19 @@ fn unit(kind: Unit, instance: u32, uses: &[Use], out: &mut Vec<Item>) {
         inputs.push(Statement::assign(signal("signed"), signed));
     }
     out.push(Item::Combinational(inputs));
+    let mut ports = operands.iter().map(|o| signal(o)).collect::<Vec<_>>();
+    if is_registered {
+        out.push(Item::Blank);
+        let mut registers = Vec::new();
+        for (operand, port) in operands.iter().zip(&mut ports) {
+            let register = format!("{operand}_q");
+            out.push(declare(wide, &register));
+            let selected = std::mem::replace(port, signal(&register));
+            registers.push(Statement::register(port.clone(), selected));
+        }
+        let held = Statement::when(Expression::name("step"), registers);
+        out.push(Item::Clocked(vec![held]));
+    }
     let mut connections = vec![Connection::Same("clk")];
     if kind.waits() {
         connections.push(Connection::Same("rst"));
@@ -61,7 +76,8 @@ fn unit(kind: Unit, instance: u32, uses: &[Use], out: &mut Vec<Item>) {
     } else {
         connections.push(Connection::Port("enable", Expression::name("step")));
     }
-    connections.extend(operands.iter().map(|o| Connection::Port(o, signal(o))));
+    let operands = operands.iter().zip(ports);
+    connections.extend(operands.map(|(operand, port)| Connection::Port(operand, port)));
     connections.push(Connection::Port("y", signal("y")));
     let (module, parameters) = kind.module();
     out.push(Item::Blank);
