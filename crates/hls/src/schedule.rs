@@ -39,12 +39,13 @@ const TO_PORT: u32 = 34;
 const TO_UNIT: u32 = 40;
 /// Delay of the multiplexer before a port of loads with several uses.
 const SELECTION: u32 = 16;
-/// Steps after a load by a port of its own until its word is there, in a register: that of a load of
-/// several words, before which the kernel waits, and of others (`hdl/kernels/rtl/kernel_reader.sv`).
-const WORDS_STEPS: u32 = 1;
-/// The same for loads by the port of all accesses (`hdl/kernels/rtl/kernel_calls.sv`).
-const LOAD_STEPS: u32 = 3;
+/// Steps after a load by a port of its own until its word is there, in a register
+/// (`hdl/kernels/rtl/kernel_reader.sv`).
 const READER_STEPS: u32 = 2;
+/// The same for a load of several words, before which the kernel waits (`kernel_words.sv`), and for
+/// loads by the port of all accesses (`kernel_calls.sv`).
+const WORDS_STEPS: u32 = 1;
+const LOAD_STEPS: u32 = 3;
 /// Delay of the selection of the next state.
 const DECISION: u32 = 8;
 /// Largest interval that is tried.
