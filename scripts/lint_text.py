@@ -30,6 +30,7 @@ PHRASES = [
         r"(?! (?:longer|more|less|fewer|later|earlier|greater|larger|smaller|worse|better|such)\b)",
         "'is not a' (but 'there is no' is fine)",
     ),
+    ("test-name", r"\bfn test_", "name the property, without 'test_'"),
     ("for-ever", r"\bfor ever\b", "forever, indefinitely"),
     ("in-vain", r"\bin vain\b", "without success"),
     ("so-long-as", r"\bso long as\b", "while, if"),

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_names_of_overloaded_functions_are_plain() {
+    fn names_of_overloaded_functions_are_plain() {
         for (mangled, name) in [("_Z4fmodff", "fmod"), ("rand", "rand"), ("_Z9", "_Z9")] {
             let error = Error::undefined_function(mangled);
             assert!(error.message.contains(&format!("'{name}'")), "{error}");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn test_displays_position_message_and_remedy() {
+    fn displays_position_message_and_remedy() {
         let position = |line| Position {
             file: "k.c".to_owned(),
             line,

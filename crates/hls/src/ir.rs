@@ -727,7 +727,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_instructions_without_a_position_have_the_last_one() {
+    fn instructions_without_a_position_have_the_last_one() {
         let at = |line| Position {
             file: "k.cl".to_owned(),
             line,

@@ -635,7 +635,7 @@ mod tests {
     use crate::parse;
 
     #[test]
-    fn test_the_largest_parts_come_first() {
+    fn the_largest_parts_come_first() {
         let parts = ["a", "b", "c", "d", "e", "f"]
             .into_iter()
             .zip([1, 9, 0, 9, 2, 3]);
@@ -656,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn test_objects_of_one_pointer_share_a_memory() {
+    fn objects_of_one_pointer_share_a_memory() {
         let apart = "  %x = load i32, ptr @a, align 4\n  store i8 1, ptr @b, align 1\n  ret i32 %x";
         let widths = |m: &Memories| m.all.iter().map(|m| m.width).collect::<Vec<_>>();
         assert_eq!(widths(&analyzed(apart).unwrap()), [4, 1]);
@@ -669,7 +669,7 @@ mod tests {
     }
 
     #[test]
-    fn test_rejects_addresses_that_are_computed_from_numbers() {
+    fn rejects_addresses_that_are_computed_from_numbers() {
         let body = "  %n2 = mul i32 %n, 3\n  %p = inttoptr i32 %n2 to ptr\n  \
                     %x = load i32, ptr %p, align 4\n  ret i32 %x";
         let error = analyzed(body).err().map(|e| e.to_string());

@@ -427,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_names_are_unique_and_legal() {
+    fn names_are_unique_and_legal() {
         let mut names = Names::new();
         for (like, name) in [
             ("x", "x"),

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_objects_are_limited_alone_and_together() {
+    fn objects_are_limited_alone_and_together() {
         let mut globals = Vec::new();
         let error = add(&mut globals, "a".to_owned(), BYTES_MAX + 1).unwrap_err();
         assert!(error.message.contains("'a' has 16777217 bytes"), "{error}");

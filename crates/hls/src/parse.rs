@@ -83,7 +83,7 @@ mod tests {
     use crate::ir::{IntPredicate, Op, Predicate};
 
     #[test]
-    fn test_reads_blocks_and_typed_instructions() {
+    fn reads_blocks_and_typed_instructions() {
         let text = "@a = internal global [2 x i16] [i16 1, i16 -1], align 2\n\
                     define i1 @f(i32 %x) {\nentry:\n  br label %next\nnext:\n  \
                     %less = icmp slt i32 %x, 7\n  ret i1 %less\n}\n";
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn test_errors_of_globals_have_the_line_of_the_ir() {
+    fn errors_of_globals_have_the_line_of_the_ir() {
         let error = module("\n@a = internal global x86_fp80 0, align 16\n").unwrap_err();
         assert!(error.to_string().starts_with("LLVM IR:2: "), "{error}");
     }

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_reasons_follow_the_messages() {
+    fn reasons_follow_the_messages() {
         let status = ExitStatus::from_raw;
         assert_eq!(
             failure("clang", status(1 << 8), "a.cl:1: x\n"),

@@ -51,7 +51,7 @@ fn interval(body: &str) -> u32 {
 }
 
 #[test]
-fn test_pipelines_have_the_smallest_interval() {
+fn pipelines_have_the_smallest_interval() {
     let address = "  %p = getelementptr inbounds [100 x i32], ptr @a, i32 0, i32 %i\n";
     // Iterations access different elements.
     assert_eq!(
@@ -84,7 +84,7 @@ fn test_pipelines_have_the_smallest_interval() {
 }
 
 #[test]
-fn test_large_arrays_are_off_the_chip() {
+fn large_arrays_are_off_the_chip() {
     let large = "@large = internal global [200000 x i32] zeroinitializer, align 4\n";
     let body = turns(
         r#"  %p = getelementptr inbounds [200000 x i32], ptr @large, i32 0, i32 %i
@@ -108,7 +108,7 @@ fn test_large_arrays_are_off_the_chip() {
 }
 
 #[test]
-fn test_interval_of_a_float_sum_is_its_latency() {
+fn interval_of_a_float_sum_is_its_latency() {
     let body = r#"entry:
   br label %loop
 loop:
@@ -127,7 +127,7 @@ done:
 }
 
 #[test]
-fn test_a_sum_of_several_iterations_before_has_their_intervals() {
+fn a_sum_of_several_iterations_before_has_their_intervals() {
     let interval = |first: [&str; 3]| {
         let body = format!(
             r#"entry:
@@ -158,7 +158,7 @@ done:
 }
 
 #[test]
-fn test_branches_in_loops_are_flattened() {
+fn branches_in_loops_are_flattened() {
     let body = r#"entry:
   br label %loop
 loop:
@@ -185,7 +185,7 @@ done:
 }
 
 #[test]
-fn test_rejects_unsupported_code_with_its_line() {
+fn rejects_unsupported_code_with_its_line() {
     let error = |body: &str| made(body).unwrap_err().to_string();
     assert_eq!(
         error("entry:\n  %x = call i32 @rand(), !dbg !8\n  ret i32 %x, !dbg !7"),
@@ -236,7 +236,7 @@ fn pointers(body: &str, more: &str) -> Result<Hardware> {
 }
 
 #[test]
-fn test_addresses_copied_as_integers_keep_their_memory() {
+fn addresses_copied_as_integers_keep_their_memory() {
     for tag in ["", ", !tbaa !24"] {
         let body = format!(
             r#"entry:
@@ -286,7 +286,7 @@ entry:
 }
 
 #[test]
-fn test_rejects_addresses_without_an_object_with_their_line() {
+fn rejects_addresses_without_an_object_with_their_line() {
     let error = |body: &str| pointers(body, "").unwrap_err().to_string();
     let number = "k.c:8: access through an address that is computed from a number";
     // Received in a message; loaded from an object of an arithmetic type.
@@ -310,7 +310,7 @@ fn test_rejects_addresses_without_an_object_with_their_line() {
 }
 
 #[test]
-fn test_indices_have_the_width_of_addresses() {
+fn indices_have_the_width_of_addresses() {
     let body = turns(
         r#"  %wide = sext i32 %i to i64
   %more = add i64 %wide, 1
@@ -329,7 +329,7 @@ fn test_indices_have_the_width_of_addresses() {
 }
 
 #[test]
-fn test_counters_of_64_bits_pipeline_as_those_of_32() {
+fn counters_of_64_bits_pipeline_as_those_of_32() {
     for end in ["100", "%n"] {
         let body = format!(
             r#"entry:

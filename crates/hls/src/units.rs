@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_factors_with_two_powers_of_two_are_shifts() {
+    fn factors_with_two_powers_of_two_are_shifts() {
         assert_eq!(shifts(0, 32), Some(Shifts::Zero));
         assert_eq!(shifts(1 << 63, 64), Some(Shifts::One(63)));
         assert_eq!(shifts(10, 32), Some(Shifts::Sum(3, 1)));

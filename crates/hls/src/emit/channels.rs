@@ -204,7 +204,7 @@ mod tests {
     use crate::error::Position;
 
     #[test]
-    fn test_elements_begin_at_multiples_of_words_of_32_bits() {
+    fn elements_begin_at_multiples_of_words_of_32_bits() {
         let channel = |bytes| Channel {
             name: String::new(),
             bytes,

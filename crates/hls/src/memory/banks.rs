@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_addresses_are_divided_among_banks() {
+    fn addresses_are_divided_among_banks() {
         let banks = Banks { shift: 3, bits: 2 };
         assert_eq!(banks.split(0b1_1011_0101), (2, 0b110_1101));
         let mut all: Vec<_> = (0..256).map(|a| banks.split(a)).collect();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_bank_is_constant_only_if_no_sum_carries_into_its_bits() {
+    fn a_bank_is_constant_only_if_no_sum_carries_into_its_bits() {
         let banks = Banks { shift: 3, bits: 2 };
         assert_eq!(banks.fixed(0x48, !0x1f), Some(1));
         assert_eq!(banks.fixed(0x4a, 0x60 | 1), Some(1));

@@ -167,7 +167,7 @@ mod tests {
     use crate::parse::first_function;
 
     #[test]
-    fn test_bits_of_sums_and_products() {
+    fn bits_of_sums_and_products() {
         assert_eq!(sum(0b0011, 0b1100), 0b1111);
         assert_eq!(sum(0b0110, 0b0010), 0b1110);
         assert_eq!(product(0b11, 64), 0b1100_0000);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn test_addresses_have_a_constant_and_the_bits_of_indices() {
+    fn addresses_have_a_constant_and_the_bits_of_indices() {
         let mut function = first_function(
             "@p = internal global [512 x i32] zeroinitializer\ndefine i32 @f(i32 %x, i32 %y) {\n  \
              %row = shl i32 %y, 5\n  %sum = or i32 %row, 3\n  \

@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_passes_definitions_and_rejects_unknown_options() {
+    fn passes_definitions_and_rejects_unknown_options() {
         let options = |text: &str| {
             let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
             arguments(&words).map(|found| found.1)

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_reads_arguments_and_attributes() {
+    fn reads_arguments_and_attributes() {
         let ir = "define dso_local spir_kernel void @f(ptr addrspace(1) %a, i32 %n) #0 \
                   !kernel_arg_addr_space !1 !kernel_arg_access_qual !2 !kernel_arg_type !3 \
                   !kernel_arg_type_qual !4 !kernel_arg_name !5 !reqd_work_group_size !6 {\n\

@@ -152,7 +152,7 @@ mod tests {
     use crate::parse;
 
     #[test]
-    fn test_string_constants_have_backslashes_and_codes() {
+    fn string_constants_have_backslashes_and_codes() {
         let text = "@s = constant [6 x i8] c\"a\\\\5C\\5C\\00\"\n\
                     define void @f() {\n  ret void\n}\n";
         let module = parse::module(text).unwrap();

@@ -459,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_float_predicates_differ_in_their_result_for_nan() {
+    fn float_predicates_differ_in_their_result_for_nan() {
         for (name, order, unordered) in [
             ("olt", FloatOrder::Less, false),
             ("ult", FloatOrder::Less, true),

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_inlined_library_code_has_the_position_of_its_call() {
+    fn inlined_library_code_has_the_position_of_its_call() {
         let mut metadata = Metadata::default();
         for node in [
             "1 = !DIFile(filename: \"k.c\", directory: \"/\")",

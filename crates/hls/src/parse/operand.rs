@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn test_reads_numbers_as_their_bits() {
+    fn reads_numbers_as_their_bits() {
         for (text, bits) in [
             ("i8 -1", 0xff),
             ("i1 true", 1),
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn test_evaluates_constant_addresses() {
+    fn evaluates_constant_addresses() {
         let element =
             "ptr getelementptr inbounds ([4 x { i32, i16 }], ptr @a, i64 0, i64 2, i32 1)";
         assert_eq!(

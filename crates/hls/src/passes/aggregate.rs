@@ -435,7 +435,7 @@ mod tests {
     use crate::parse;
 
     #[test]
-    fn test_structures_become_a_value_for_each_member() {
+    fn structures_become_a_value_for_each_member() {
         let text = "define { i32, ptr } @f(i32 %x, { i32, ptr } %s) {\n  \
                     %t = insertvalue { i32, ptr } %s, i32 %x, 0\n  ret { i32, ptr } %t\n}\n";
         let mut module = parse::module(text).unwrap();
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn test_vectors_are_loaded_and_stored_in_words() {
+    fn vectors_are_loaded_and_stored_in_words() {
         for (ty, expected) in [
             ("<4 x i8>", vec![4]),
             ("<4 x float>", vec![8, 8]),

@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn test_the_comparison_of_a_counter_becomes_a_phi() {
+    fn the_comparison_of_a_counter_becomes_a_phi() {
         let mut function = counter();
         compute(&mut function);
         let named = |name: &str| {
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_counter_that_a_condition_increments_is_selected() {
+    fn a_counter_that_a_condition_increments_is_selected() {
         let mut function = counter();
         compute(&mut function);
         let k2 = function.values.iter().position(|v| v.name == "k2");

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn test_splits_accesses_that_may_be_unaligned() {
+    fn splits_accesses_that_may_be_unaligned() {
         let load = |scale: &str| {
             format!(
                 "  %p = getelementptr {scale}, ptr @a, i32 %i\n  %x = load i32, ptr %p, align 1"

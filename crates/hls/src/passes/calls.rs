@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn test_lists_reachable_functions_callees_first() {
+    fn lists_reachable_functions_callees_first() {
         let text = "define void @unused() {\n  ret void\n}\n\
                     define void @hum_main() {\n  call void @f()\n  ret void\n}\n\
                     define void @f() {\n  %x = call i32 @hum_port_rank()\n  ret void\n}\n";
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn test_rejects_recursion_and_undefined_functions() {
+    fn rejects_recursion_and_undefined_functions() {
         let error = resolved("define void @hum_main() {\n  call void @hum_main()\n  ret void\n}\n");
         assert!(error.unwrap_err().message.contains("calls itself"));
         let error = resolved("define void @hum_main() {\n  call void @exec()\n  ret void\n}\n");

@@ -43,7 +43,7 @@ mod tests {
     use crate::parse::first_function;
 
     #[test]
-    fn test_unused_values_are_removed_and_calls_stay() {
+    fn unused_values_are_removed_and_calls_stay() {
         let mut function = first_function(
             "define void @f(i32 %x) {\n  %a = add i32 %x, 1\n  %b = mul i32 %a, 3\n  \
              %c = call i32 @g()\n  ret void\n}\n",

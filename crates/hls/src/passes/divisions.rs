@@ -69,7 +69,7 @@ mod tests {
     use crate::parse::first_function;
 
     #[test]
-    fn test_signed_divisions_by_powers_of_two_are_shifts() {
+    fn signed_divisions_by_powers_of_two_are_shifts() {
         let mut function = first_function(
             "define i32 @f(i32 %x) {\n  %a = sdiv i32 %x, 8\n  %b = srem i32 %a, 4\n  \
              %c = sdiv i32 %b, 7\n  %d = sdiv i32 %c, 1\n  %e = sdiv i32 %d, -2147483648\n  \

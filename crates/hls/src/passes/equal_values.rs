@@ -106,7 +106,7 @@ mod tests {
     use crate::parse::first_function;
 
     #[test]
-    fn test_equal_values_are_computed_once() {
+    fn equal_values_are_computed_once() {
         let mut function = first_function(
             "define i32 @f(i16 %x, i32 %n, i1 %c) {\nentry:\n  br label %loop\nloop:\n  \
              %i = phi i32 [ 0, %entry ], [ %next, %loop ]\n  %a = zext i16 %x to i32\n  \
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn test_nested_selections_by_one_condition_become_one() {
+    fn nested_selections_by_one_condition_become_one() {
         let mut function = first_function(
             "define i32 @f(i32 %x, i32 %y, i32 %n, i1 %c) {\nentry:\n  br label %loop\nloop:\n  \
              %i = phi i32 [ 0, %entry ], [ %next, %loop ]\n  \

@@ -659,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn test_stores_of_a_branch_get_its_condition() {
+    fn stores_of_a_branch_get_its_condition() {
         let function = flattened("  store i32 7, ptr %p, align 4");
         assert_eq!(function.blocks.len(), 1);
         let conditions: Vec<_> = function
@@ -676,13 +676,13 @@ mod tests {
     }
 
     #[test]
-    fn test_branches_with_calls_stay() {
+    fn branches_with_calls_stay() {
         let function = flattened("  call void @hum_port_text(i32 7)");
         assert_eq!(function.blocks.len(), 3);
     }
 
     #[test]
-    fn test_a_loop_over_work_items_becomes_one_block() {
+    fn a_loop_over_work_items_becomes_one_block() {
         let with = |call: &str| {
             let mut function = first_function(&format!(
                 "define void @f(i1 %c, ptr %p, i32 %n) {{\nentry:\n  br label %loop\nloop:\n  \
@@ -718,7 +718,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_loop_with_channels_becomes_one_block() {
+    fn a_loop_with_channels_becomes_one_block() {
         let mut function = first_function(
             "define void @f(i32 %n, i32 %m) {\nentry:\n  br label %loop\nloop:\n  \
              %i = phi i32 [ 0, %entry ], [ %next, %end ]\n  %c = icmp eq i32 %i, %m\n  \
@@ -754,7 +754,7 @@ mod tests {
     }
 
     #[test]
-    fn test_branches_that_share_an_end_and_volatile_loads_become_one_block() {
+    fn branches_that_share_an_end_and_volatile_loads_become_one_block() {
         let mut function = first_function(
             "define void @f(i32 %n, i32 %m, ptr %p) {\nentry:\n  br label %loop\nloop:\n  \
              %i = phi i32 [ 0, %entry ], [ %next, %end ]\n  call void @hum_port_text(i32 %i)\n  \

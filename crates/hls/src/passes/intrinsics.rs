@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn test_all_loads_of_a_copy_precede_its_stores() {
+    fn all_loads_of_a_copy_precede_its_stores() {
         let call = "call void @llvm.memmove.p0.p0.i64(ptr %a, ptr %b, i64 13, i1 false)";
         let function = expanded(call).unwrap();
         let accesses = function.instructions().filter_map(|i| match i.op {
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn test_rejects_moves_of_variable_or_large_size() {
+    fn rejects_moves_of_variable_or_large_size() {
         for (length, why) in [("%n", "not a constant"), ("257", "257 bytes")] {
             let call =
                 format!("call void @llvm.memmove.p0.p0.i64(ptr %a, ptr %b, i64 {length}, i1 0)");

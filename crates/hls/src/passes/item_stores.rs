@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_value_is_not_stored_where_it_was_loaded() {
+    fn a_value_is_not_stored_where_it_was_loaded() {
         let load = "  %v = load i32, ptr %p\n";
         let store = "  store i32 %v, ptr %p\n";
         assert_eq!(stores(&format!("{load}{store}")), []);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn test_stores_on_both_sides_of_a_branch_are_one() {
+    fn stores_on_both_sides_of_a_branch_are_one() {
         let store = "  store i32 %x, ptr %p\n";
         assert_eq!(stores(&format!("{store}{store}")), [None]);
         let other = "  store i32 %x, ptr %q\n";

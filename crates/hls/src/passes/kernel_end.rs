@@ -34,7 +34,7 @@ mod tests {
     use crate::parse::first_function;
 
     #[test]
-    fn test_the_entry_ends_the_kernel_with_its_status() {
+    fn the_entry_ends_the_kernel_with_its_status() {
         let mut function = first_function("define i32 @hum_main() {\n  ret i32 7\n}\n");
         insert(&mut function);
         let code = &function.blocks[0].code;
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn test_other_functions_end_the_kernel_only_where_code_is_unreachable() {
+    fn other_functions_end_the_kernel_only_where_code_is_unreachable() {
         for (end, count) in [("ret void", 1), ("unreachable", 2)] {
             let mut function = first_function(&format!("define void @f() {{\n  {end}\n}}\n"));
             insert(&mut function);

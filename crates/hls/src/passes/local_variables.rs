@@ -30,7 +30,7 @@ mod tests {
     use crate::parse::first_function;
 
     #[test]
-    fn test_local_variables_become_objects_of_memory() {
+    fn local_variables_become_objects_of_memory() {
         let mut function =
             first_function("define void @f() {\n  %x = alloca [3 x i32], align 4\n  ret void\n}\n");
         let mut globals = Vec::new();

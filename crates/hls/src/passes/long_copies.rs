@@ -150,7 +150,7 @@ mod tests {
     use crate::parse::first_function;
 
     #[test]
-    fn test_long_copies_become_loops() {
+    fn long_copies_become_loops() {
         for (call, size, blocks) in [
             ("memcpy.p0.p0.i64(ptr %a, ptr %b, i64 1000, i1 0)", 8, 6),
             ("memcpy.p0.p0.i64(ptr %a, ptr %b, i64 %n, i1 0)", 1, 6),

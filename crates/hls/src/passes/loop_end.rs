@@ -173,7 +173,7 @@ mod tests {
     use crate::parse::first_function;
 
     #[test]
-    fn test_wide_counters_are_compared_before_their_increment() {
+    fn wide_counters_are_compared_before_their_increment() {
         let mut function = first_function(
             "define void @f() {\nentry:\n  br label %loop\nloop:\n  \
              %i = phi i64 [ 0, %entry ], [ %next, %loop ]\n  %next = add i64 %i, 1\n  \
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn test_an_order_is_compared_with_a_counter_that_is_a_step_ahead() {
+    fn an_order_is_compared_with_a_counter_that_is_a_step_ahead() {
         let mut function = first_function(
             "define void @f(i32 %n, i32 %first) {\nentry:\n  br label %loop\nloop:\n  \
              %i = phi i32 [ %first, %entry ], [ %next, %loop ]\n  %next = add i32 %i, 3\n  \

@@ -63,7 +63,7 @@ mod tests {
     use crate::parse::first_function;
 
     #[test]
-    fn test_phis_that_are_used_after_their_loop_are_copied() {
+    fn phis_that_are_used_after_their_loop_are_copied() {
         let mut function = first_function(
             "define i32 @f() {\nentry:\n  br label %loop\nloop:\n  \
              %i = phi i32 [ 0, %entry ], [ %next, %loop ]\n  %next = add i32 %i, 1\n  \

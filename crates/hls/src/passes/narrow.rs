@@ -163,7 +163,7 @@ mod tests {
     use crate::parse::first_function;
 
     #[test]
-    fn test_indices_have_32_bits_unless_all_bits_are_used() {
+    fn indices_have_32_bits_unless_all_bits_are_used() {
         let body = |last: &str| {
             format!(
                 "define void @f(i32 %i, ptr %p) {{\n  %wide = sext i32 %i to i64\n  \

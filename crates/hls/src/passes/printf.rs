@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn test_each_item_of_a_format_is_a_call() {
+    fn each_item_of_a_format_is_a_call() {
         let arguments = [int(7), (Type::Ptr, Value::Null)];
         let calls = printed("100%% of %3d: %s", &arguments).unwrap();
         let items = ["text", "number", "text", "string"];
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn test_rejects_unsupported_conversions_and_missing_arguments() {
+    fn rejects_unsupported_conversions_and_missing_arguments() {
         for (format, why) in [("%e", "'%e'"), ("%#x", "'#'"), ("%d %d", "fewer arguments")] {
             let error = printed(format, &[int(7)]).unwrap_err();
             assert!(error.message.contains(why), "{error}");

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn test_variables_without_a_load_are_removed() {
+    fn variables_without_a_load_are_removed() {
         let store = "  %q = getelementptr i32, ptr %x, i32 %i\n  \
                      store volatile i32 1, ptr %q, align 4\n";
         assert_eq!(relaxed(store), (0, 0));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn test_accesses_through_pointers_stay_volatile() {
+    fn accesses_through_pointers_stay_volatile() {
         let escapes = "  store volatile i32 1, ptr %x, align 4\n  store ptr %x, ptr %p, align 8\n";
         assert_eq!(relaxed(escapes), (2, 1));
         let other = "  store volatile i32 1, ptr %p, align 4\n";

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn test_products_of_short_operands_fit_a_multiplier() {
+    fn products_of_short_operands_fit_a_multiplier() {
         assert!(fits(
             "  %x = sext i8 %a to i32\n  %y = zext i16 %b to i32\n  %p = mul i32 %x, %y\n"
         ));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn test_products_of_longer_operands_do_not() {
+    fn products_of_longer_operands_do_not() {
         assert!(!fits("  %x = lshr i32 %c, 14\n  %p = mul i32 %x, %x\n"));
         assert!(!fits(
             "  %x = zext i8 %a to i32\n  %p = mul i32 %x, 131072\n"

@@ -309,7 +309,7 @@ mod tests {
     use crate::parse::first_function;
 
     #[test]
-    fn test_conditional_loads_that_follow_each_other_have_one_port() {
+    fn conditional_loads_that_follow_each_other_have_one_port() {
         let load = |at: usize| {
             format!(
                 "  %p{at} = getelementptr i8, ptr %q, i64 {}\n  \
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn test_loads_of_places_near_each_other_share_a_port() {
+    fn loads_of_places_near_each_other_share_a_port() {
         let function = first_function(
             "define void @f(ptr %a, ptr %b, i64 %i, i64 %j) {\n  \
              %p = getelementptr i8, ptr %a, i64 %i\n  \

@@ -300,7 +300,7 @@ mod tests {
     use crate::parse::first_function;
 
     #[test]
-    fn test_values_with_several_definitions_get_phis() {
+    fn values_with_several_definitions_get_phis() {
         let mut function = first_function(
             "define i32 @f(i1 %c) {\nentry:\n  %x = add i32 1, 2\n  br i1 %c, label %a, label %b\n\
              a:\n  %y = add i32 %x, 3\n  br label %b\nb:\n  ret i32 %x\n}\n",

@@ -124,7 +124,7 @@ mod tests {
     use crate::parse::first_function;
 
     #[test]
-    fn test_the_value_of_an_earlier_iteration_is_added_last() {
+    fn the_value_of_an_earlier_iteration_is_added_last() {
         let mut function = first_function(
             "define i32 @f(i32 %a, i32 %b, i32 %c, i32 %n) {\nentry:\n  br label %loop\nloop:\n  \
              %i = phi i32 [ 0, %entry ], [ %next, %loop ]\n  \

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn test_counters_of_loops_with_a_common_end_are_uniform() {
+    fn counters_of_loops_with_a_common_end_are_uniform() {
         let (function, found) = analyzed(
             "entry:\n  %x = call i32 @__baltra_local_id(i32 0)\n  br label %loop\nloop:\n  \
              %i = phi i32 [ 0, %entry ], [ %next, %join ]\n  \
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn test_loops_that_work_items_leave_at_different_times_vary() {
+    fn loops_that_work_items_leave_at_different_times_vary() {
         let (function, found) = analyzed(
             "entry:\n  %x = call i32 @__baltra_local_id(i32 0)\n  br label %loop\nloop:\n  \
              %i = phi i32 [ 0, %entry ], [ %next, %loop ]\n  %next = add i32 %i, 1\n  \
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn test_a_value_from_memory_varies() {
+    fn a_value_from_memory_varies() {
         let (function, found) = analyzed(
             "entry:\n  %v = load i32, ptr %p, align 4\n  %w = add i32 %n, 3\n  \
              %c = icmp eq i32 %v, 0\n  br i1 %c, label %a, label %b\na:\n  br label %b\nb:\n  \

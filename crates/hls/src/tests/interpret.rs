@@ -398,7 +398,7 @@ fn run(source: &Path, work: &Path) -> String {
 
 /// `FORMS_SEED` and `FORMS_ROUNDS` select the first seed and the number of programs.
 #[test]
-fn test_random_programs_print_the_same_as_processes() {
+fn random_programs_print_the_same_as_processes() {
     let number = |name: &str, other: u64| {
         let text = std::env::var(name).ok();
         text.and_then(|n| n.parse().ok()).unwrap_or(other)

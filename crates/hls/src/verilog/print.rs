@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn test_parentheses_follow_precedence() {
+    fn parentheses_follow_precedence() {
         let sum = |a, b| Expression::binary(a, BinaryOperator::Add, b);
         let shift = |a, b| Expression::binary(a, BinaryOperator::ShiftLeft, b);
         for (expression, text) in [
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn test_literals_have_their_width() {
+    fn literals_have_their_width() {
         for (expression, text) in [
             (Expression::Literal(3, 1), "1'b1"),
             (Expression::Literal(u64::MAX, 8), "8'd255"),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn test_statements_are_indented() {
+    fn statements_are_indented() {
         let set = |to: &str| Statement::register(name("state"), name(to));
         let item = Item::Clocked(vec![Statement::Case {
             subject: name("x"),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn test_bits_are_selected_of_signals_and_elements() {
+    fn bits_are_selected_of_signals_and_elements() {
         let element = || name("a").index(name("i"));
         for (expression, text) in [
             (name("a").slice(15, 8), "a[15:8]"),

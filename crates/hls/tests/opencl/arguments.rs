@@ -4,7 +4,7 @@ use super::kernels::{random, Bytes};
 use super::launch::{Argument::Buffer, Argument::Word, End, Program};
 
 #[test]
-fn test_arguments_have_as_many_bytes_as_the_device_claims() {
+fn arguments_have_as_many_bytes_as_the_device_claims() {
     // 8 + 1,016 bytes: a structure whose elements are selected, and arguments of a byte each.
     let bytes = (0..1016).map(|i| format!(", uchar c{i}"));
     let source = format!(

@@ -35,6 +35,6 @@ fn compare(seed: u64) -> Option<String> {
 
 /// `KERNELS_SEED` and `KERNELS_ROUNDS` select the first seed and the number of kernels.
 #[test]
-fn test_random_kernels_have_the_results_of_this_processor() {
+fn random_kernels_have_the_results_of_this_processor() {
     all(4, 1, compare);
 }

@@ -29,7 +29,7 @@ fn print_cycles(name: &str, elements: usize, outcomes: &[Outcome]) {
 }
 
 #[test]
-fn test_elements_of_all_types_arrive_in_order() {
+fn elements_of_all_types_arrive_in_order() {
     const COUNT: usize = 500;
     let input: Vec<i32> = (0..COUNT as i32).map(|i| i * 7919 % 10_007).collect();
     let (sent, count) = (bytes(&input), Argument::Word(COUNT as u64));
@@ -80,7 +80,7 @@ fn test_elements_of_all_types_arrive_in_order() {
 }
 
 #[test]
-fn test_kernels_that_depend_on_each_others_elements_make_progress() {
+fn kernels_that_depend_on_each_others_elements_make_progress() {
     const COUNT: usize = 40;
     let mut out = vec![0; 4 * COUNT];
     let count = || Argument::Word(COUNT as u64);
@@ -102,7 +102,7 @@ fn test_kernels_that_depend_on_each_others_elements_make_progress() {
 }
 
 #[test]
-fn test_elements_stay_until_they_are_read_by_a_later_launch() {
+fn elements_stay_until_they_are_read_by_a_later_launch() {
     let (mut accepted, mut out) = (vec![0; 4], vec![0; 4 * 9]);
     let mut offer = [Argument::Buffer(&mut accepted), Argument::Word(30)];
     let mut poll = [Argument::Buffer(&mut out), Argument::Word(8)];
@@ -119,7 +119,7 @@ fn test_elements_stay_until_they_are_read_by_a_later_launch() {
 }
 
 #[test]
-fn test_attempts_fail_while_a_channel_is_empty() {
+fn attempts_fail_while_a_channel_is_empty() {
     let (mut accepted, mut out) = (vec![0; 4], vec![0; 4 * 6]);
     let mut poll = [Argument::Buffer(&mut out), Argument::Word(5)];
     let mut offer = [Argument::Buffer(&mut accepted), Argument::Word(5)];
@@ -131,7 +131,7 @@ fn test_attempts_fail_while_a_channel_is_empty() {
 }
 
 #[test]
-fn test_a_kernel_without_its_peer_waits_and_names_the_channel() {
+fn a_kernel_without_its_peer_waits_and_names_the_channel() {
     let mut arguments = [Argument::Word(5)];
     let outcomes = program().run_together(2_000, vec![launch("answer", &mut arguments)]);
     assert_eq!(outcomes[0].end, End::Running);
@@ -147,7 +147,7 @@ fn test_a_kernel_without_its_peer_waits_and_names_the_channel() {
 }
 
 #[test]
-fn test_a_fence_shows_what_was_written_before_an_element() {
+fn a_fence_shows_what_was_written_before_an_element() {
     const COUNT: usize = 200;
     let (mut data, mut out) = (vec![0; 4 * COUNT], vec![0; 4 * COUNT / 10]);
     let same = data.clone();
@@ -172,7 +172,7 @@ fn test_a_fence_shows_what_was_written_before_an_element() {
 }
 
 #[test]
-fn test_a_filter_between_channels_needs_about_a_cycle_per_element() {
+fn a_filter_between_channels_needs_about_a_cycle_per_element() {
     const COUNT: usize = 1000;
     let mut out = vec![0; 4];
     let count = |n: usize| Argument::Word(n as u64);
@@ -209,7 +209,7 @@ fn test_a_filter_between_channels_needs_about_a_cycle_per_element() {
 }
 
 #[test]
-fn test_work_items_with_channels_are_pipelines() {
+fn work_items_with_channels_are_pipelines() {
     const COUNT: usize = 2000;
     let input: Vec<i32> = (0..COUNT as i32).map(|i| (i * 31) ^ 77).collect();
     let (sent, mut out) = (bytes(&input), vec![0; 4 * COUNT]);
@@ -242,7 +242,7 @@ fn test_work_items_with_channels_are_pipelines() {
 }
 
 #[test]
-fn test_two_elements_of_a_channel_in_an_iteration_limit_a_pipeline() {
+fn two_elements_of_a_channel_in_an_iteration_limit_a_pipeline() {
     const COUNT: usize = 1000;
     let mut out = vec![0; 4 * COUNT];
     let count = || Argument::Word(COUNT as u64);

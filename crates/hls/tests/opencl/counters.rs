@@ -113,7 +113,7 @@ fn interval(program: &Program, name: &str) -> Option<u64> {
 }
 
 #[test]
-fn test_loops_whose_counters_depend_on_each_other_are_pipelines() {
+fn loops_whose_counters_depend_on_each_other_are_pipelines() {
     let program = Program::new(include_str!("counters.cl"), &[]);
     let intervals = ["feed", "multiply", "collect"].map(|name| interval(&program, name));
     assert_eq!(intervals, [Some(1), Some(1), Some(5)]);
@@ -133,7 +133,7 @@ fn test_loops_whose_counters_depend_on_each_other_are_pipelines() {
 }
 
 #[test]
-fn test_conditional_loads_of_many_words_do_not_limit_a_pipeline() {
+fn conditional_loads_of_many_words_do_not_limit_a_pipeline() {
     let options = ["-DVECTOR=8", "-DLANES=8"];
     let program = Program::new(include_str!("counters.cl"), &options);
     let intervals = ["feed", "multiply"].map(|name| interval(&program, name));

@@ -62,7 +62,7 @@ pub fn done(name: &str, items: u64, outcome: &Outcome) {
 }
 
 #[test]
-fn test_vector_add() {
+fn vector_add() {
     let n = 1000;
     let a: Vec<f32> = (0..n).map(|i| i as f32 * 1.25).collect();
     let b: Vec<f32> = (0..n).map(|i| 7.5 - i as f32).collect();
@@ -76,7 +76,7 @@ fn test_vector_add() {
 }
 
 #[test]
-fn test_an_access_outside_of_a_buffer_ends_the_kernel_with_a_fault() {
+fn an_access_outside_of_a_buffer_ends_the_kernel_with_a_fault() {
     let mut out = vec![0; 40];
     let run = |far: i64, out: &mut Vec<u8>| {
         let mut arguments = [Buffer(out), Word(far as u64)];
@@ -102,7 +102,7 @@ fn test_an_access_outside_of_a_buffer_ends_the_kernel_with_a_fault() {
 }
 
 #[test]
-fn test_identifiers_with_offset_and_groups() {
+fn identifiers_with_offset_and_groups() {
     let (global, local, offset) = ([6_u32, 4, 2], [3_u32, 2, 1], [5_u32, 1, 0]);
     let mut expected = Vec::new();
     for _z in 0..global[2] {
@@ -131,7 +131,7 @@ fn test_identifiers_with_offset_and_groups() {
 }
 
 #[test]
-fn test_identifiers_of_a_variable_dimension() {
+fn identifiers_of_a_variable_dimension() {
     let (global, local, offset) = ([4_u32, 2, 1], [2_u32, 2, 1], [3_u32, 0, 5]);
     let mut expected = Vec::new();
     for y in 0..global[1] {
@@ -155,7 +155,7 @@ fn test_identifiers_of_a_variable_dimension() {
 }
 
 #[test]
-fn test_histogram_with_atomics_and_local_memory() {
+fn histogram_with_atomics_and_local_memory() {
     let n = 500;
     let input: Vec<u8> = random(512).iter().map(|r| *r as u8).collect();
     let mut expected = [0_u32; 64];
@@ -182,7 +182,7 @@ fn test_histogram_with_atomics_and_local_memory() {
 }
 
 #[test]
-fn test_prefix_sums_within_groups() {
+fn prefix_sums_within_groups() {
     let input: Vec<i32> = random(128).iter().map(|r| *r as i32 % 1000).collect();
     let mut expected = Vec::new();
     for group in input.chunks(32) {
@@ -200,7 +200,7 @@ fn test_prefix_sums_within_groups() {
 }
 
 #[test]
-fn test_reduction_with_a_required_group_size() {
+fn reduction_with_a_required_group_size() {
     let input: Vec<f32> = random(96)
         .iter()
         .map(|r| (r % 4096) as f32 * 0.25)
@@ -218,7 +218,7 @@ fn test_reduction_with_a_required_group_size() {
 }
 
 #[test]
-fn test_sparse_matrix_times_vector() {
+fn sparse_matrix_times_vector() {
     let n = 40;
     let numbers = random(2000);
     let (mut rows, mut columns, mut values) = (vec![0_i32], Vec::new(), Vec::new());
@@ -251,7 +251,7 @@ fn test_sparse_matrix_times_vector() {
 }
 
 #[test]
-fn test_nearest_centers_with_a_structure_by_value() {
+fn nearest_centers_with_a_structure_by_value() {
     let n = 30;
     let points: Vec<f32> = random(60)
         .iter()
@@ -313,7 +313,7 @@ fn test_nearest_centers_with_a_structure_by_value() {
 }
 
 #[test]
-fn test_integers_of_all_sizes() {
+fn integers_of_all_sizes() {
     let n = 60;
     let numbers = random(4 * n);
     let a: Vec<i8> = numbers[..n].iter().map(|r| *r as i8).collect();
@@ -349,7 +349,7 @@ fn test_integers_of_all_sizes() {
 }
 
 #[test]
-fn test_vectors() {
+fn vectors() {
     let n = 20;
     let input: Vec<u8> = random(4 * n).iter().map(|r| *r as u8).collect();
     let old: Vec<i32> = random(3 * n).iter().map(|r| *r as i32 % 1000).collect();
@@ -394,7 +394,7 @@ fn ulps(a: f32, b: f32) -> u32 {
 }
 
 #[test]
-fn test_functions_of_floats() {
+fn functions_of_floats() {
     let special = [
         0.0,
         -0.0,
@@ -464,7 +464,7 @@ fn test_functions_of_floats() {
 }
 
 #[test]
-fn test_transcendental_functions_are_within_their_bounds() {
+fn transcendental_functions_are_within_their_bounds() {
     let program = Program::new(include_str!("transcendental.cl"), &[]);
     let special = [
         0.0,
@@ -544,7 +544,7 @@ fn test_transcendental_functions_are_within_their_bounds() {
 }
 
 #[test]
-fn test_printf() {
+fn printf() {
     let input = bytes(&[7_i32, -300, 65535]);
     let mut arguments = [ReadOnly(&input), Word(u64::from(0.75_f32.to_bits()))];
     let outcome = corpus().run("report", [3, 1, 1], [1; 3], &mut arguments);
@@ -556,7 +556,7 @@ fn test_printf() {
 }
 
 #[test]
-fn test_a_barrier_that_not_all_work_items_reach_ends_the_kernel_with_a_status() {
+fn a_barrier_that_not_all_work_items_reach_ends_the_kernel_with_a_status() {
     let mut out = vec![0; 32];
     let mut run = |n: u64| {
         let mut arguments = [Buffer(&mut out), Word(n)];
@@ -570,7 +570,7 @@ fn test_a_barrier_that_not_all_work_items_reach_ends_the_kernel_with_a_status() 
 }
 
 #[test]
-fn test_private_values_across_barriers() {
+fn private_values_across_barriers() {
     let input: Vec<i32> = random(48).iter().map(|r| *r as i32 >> 8).collect();
     let (width, rounds) = (12, 7);
     let mut expected = vec![0; 48];
@@ -602,7 +602,7 @@ fn test_private_values_across_barriers() {
 }
 
 #[test]
-fn test_structures_that_work_items_change() {
+fn structures_that_work_items_change() {
     let mut expected = Vec::new();
     for group in 0..2 {
         let mut values: Vec<i32> = (0..4).map(|i| 5 + group * 4 + i).collect();
@@ -625,7 +625,7 @@ fn test_structures_that_work_items_change() {
 }
 
 #[test]
-fn test_sobel_of_the_example_application() {
+fn sobel_of_the_example_application() {
     let program = application("sobel", &[]);
     let (width, height) = (24, 10);
     let input: Vec<u8> = random(4 * width * height)
@@ -661,7 +661,7 @@ fn test_sobel_of_the_example_application() {
 }
 
 #[test]
-fn test_matrix_multiplication_of_the_example_application() {
+fn matrix_multiplication_of_the_example_application() {
     let program = application("matmul", &["-DTILE=8"]);
     let n = 20_usize;
     let a: Vec<f32> = random(n * n).iter().map(|r| *r as f32 * 1e-9).collect();
@@ -711,7 +711,7 @@ fn close(name: &str, got: &[f32], expected: &[f32], bound: f32) {
 
 #[test]
 #[ignore = "the build of the network's kernels takes a minute"]
-fn test_neural_network_of_the_example_application() {
+fn neural_network_of_the_example_application() {
     let program = application("cnn", &[]);
     let value = |i: usize| (random(1)[0].rotate_left(i as u32 % 31) as i32 >> 8) as f32 * 1e-7;
     let some = |n: usize| (0..n).map(|i| value(i * 7 + n)).collect::<Vec<f32>>();

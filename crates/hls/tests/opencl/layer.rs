@@ -56,7 +56,7 @@ fn convolution(image: &[u8], weights: &[u8], biases: &[u8]) -> Vec<i8> {
 }
 
 #[test]
-fn test_kernels_of_a_convolution_are_pipelines() {
+fn kernels_of_a_convolution_are_pipelines() {
     const NEIGHBORS: usize = 2;
     let image = small(SIZE * SIZE * VECTORS * VECTOR);
     let weights = small(GROUPS * TAPS * LANES * VECTOR);
@@ -111,7 +111,7 @@ fn test_kernels_of_a_convolution_are_pipelines() {
 }
 
 #[test]
-fn test_a_pipeline_reports_in_each_cycle_that_it_waits() {
+fn a_pipeline_reports_in_each_cycle_that_it_waits() {
     let kernels = &program().accelerator.manifest.kernels;
     let reduce = kernels.iter().find(|k| k.name == "reduce").unwrap();
     // An iteration begins again in every second cycle.

@@ -38,7 +38,7 @@ fn check(option: &[&str]) {
 }
 
 #[test]
-fn test_functions_are_within_their_bounds() {
+fn functions_are_within_their_bounds() {
     check(&[]);
     // Constants of the library stay doubles.
     check(&["-cl-single-precision-constant"]);

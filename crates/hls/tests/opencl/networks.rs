@@ -408,7 +408,7 @@ fn compare(seed: u64) -> Option<Option<String>> {
 
 /// `NETWORKS_SEED` and `NETWORKS_ROUNDS` select the first seed and the number of networks.
 #[test]
-fn test_random_networks_of_kernels_have_the_results_of_a_model() {
+fn random_networks_of_kernels_have_the_results_of_a_model() {
     let number = |name: &str, other: u64| {
         let text = std::env::var(name).ok();
         text.and_then(|n| n.parse().ok()).unwrap_or(other)

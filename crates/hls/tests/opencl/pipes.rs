@@ -43,7 +43,7 @@ fn run<'b>(
 }
 
 #[test]
-fn test_packets_stay_until_a_later_launch_reads_them() {
+fn packets_stay_until_a_later_launch_reads_them() {
     const COUNT: usize = 100;
     let input: Vec<i32> = (0..COUNT as i32).map(|i| i * 7919 % 10_007).collect();
     for (packets, fits) in [(128, 100), (100, 100), (37, 37), (1, 1)] {
@@ -83,7 +83,7 @@ fn test_packets_stay_until_a_later_launch_reads_them() {
 }
 
 #[test]
-fn test_kernels_that_run_at_the_same_time_wait_for_each_other() {
+fn kernels_that_run_at_the_same_time_wait_for_each_other() {
     const COUNT: usize = 500;
     let input: Vec<i32> = (0..COUNT as i32).map(|i| i * 7919 % 10_007).collect();
     for packets in [1, 2, 7, 64, 600] {
@@ -119,7 +119,7 @@ fn test_kernels_that_run_at_the_same_time_wait_for_each_other() {
 }
 
 #[test]
-fn test_a_kernel_publishes_its_packets_before_it_waits_for_another_pipe() {
+fn a_kernel_publishes_its_packets_before_it_waits_for_another_pipe() {
     const COUNT: usize = 40;
     let (mut questions, mut answers) = (pipe(4, 1), pipe(3, 32));
     let (same_questions, same_answers) = (questions.clone(), answers.clone());
@@ -159,7 +159,7 @@ fn test_a_kernel_publishes_its_packets_before_it_waits_for_another_pipe() {
 }
 
 #[test]
-fn test_large_packets_arrive_byte_by_byte() {
+fn large_packets_arrive_byte_by_byte() {
     const COUNT: usize = 5;
     let sent: Vec<u8> = (0..300 * COUNT).map(|i| (i * 31 % 251) as u8).collect();
     let mut memory = pipe(COUNT as u32, 300);
@@ -183,7 +183,7 @@ fn test_large_packets_arrive_byte_by_byte() {
 }
 
 #[test]
-fn test_reservations_become_visible_in_their_order_when_all_are_committed() {
+fn reservations_become_visible_in_their_order_when_all_are_committed() {
     let mut memory = pipe(8, 4);
     let same = memory.clone();
     let (mut out, mut taken) = (vec![0; 4 * 6], vec![0; 4 * 8]);
@@ -207,7 +207,7 @@ fn test_reservations_become_visible_in_their_order_when_all_are_committed() {
 }
 
 #[test]
-fn test_a_work_group_shares_a_reservation() {
+fn a_work_group_shares_a_reservation() {
     const COUNT: usize = 24;
     let input: Vec<i32> = (0..COUNT as i32).map(|i| i * i).collect();
     let (sent, mut memory) = (bytes(&input), pipe(20, 4));
@@ -235,7 +235,7 @@ fn test_a_work_group_shares_a_reservation() {
 }
 
 #[test]
-fn test_the_manifest_has_the_packets_sizes() {
+fn the_manifest_has_the_packets_sizes() {
     let kernels = &program().accelerator.manifest.kernels;
     let ask = kernels.iter().find(|k| k.name == "ask").unwrap();
     let sizes = ask.arguments.iter().map(|a| (a.is_pipe(), a.packet_bytes));

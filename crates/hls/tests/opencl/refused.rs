@@ -10,7 +10,7 @@ fn log(source: &str) -> String {
 }
 
 #[test]
-fn test_constructs_that_hardware_lacks_are_refused_with_their_line() {
+fn constructs_that_hardware_lacks_are_refused_with_their_line() {
     for (source, line, reason) in [
         (
             "int f(int n) {\n return n < 2 ? n : f(n - 1) + f(n - 2); }\n\
@@ -142,7 +142,7 @@ fn test_constructs_that_hardware_lacks_are_refused_with_their_line() {
 }
 
 #[test]
-fn test_assembly_outside_of_functions_is_refused_with_its_text() {
+fn assembly_outside_of_functions_is_refused_with_its_text() {
     let log = log("__asm__(\".incbin \\\"/etc/passwd\\\"\");\n\
                    kernel void k(global int *o) { o[0] = 1; }\n");
     for part in ["assembly outside of functions", "incbin"] {
@@ -151,7 +151,7 @@ fn test_assembly_outside_of_functions_is_refused_with_its_text() {
 }
 
 #[test]
-fn test_unknown_build_options_are_refused() {
+fn unknown_build_options_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options {
         defines_and_flags: vec!["-o/tmp/x".to_owned()],
@@ -170,7 +170,7 @@ fn channels(source: &str) -> String {
 }
 
 #[test]
-fn test_channels_that_hardware_lacks_are_refused_with_their_line() {
+fn channels_that_hardware_lacks_are_refused_with_their_line() {
     for (source, line, reason) in [
         (
             "channel int c;\nkernel void a() {\n write_channel_intel(c, 1); }\n\
@@ -230,7 +230,7 @@ fn test_channels_that_hardware_lacks_are_refused_with_their_line() {
 }
 
 #[test]
-fn test_uses_of_pipes_are_refused_with_their_line() {
+fn uses_of_pipes_are_refused_with_their_line() {
     let options = Options {
         defines_and_flags: vec!["-cl-std=CL2.0".to_owned()],
         ..Options::default()

@@ -34,7 +34,7 @@ fn grey(input: &[u8], width: usize, height: usize) -> Vec<u8> {
 
 /// Verilator accepts a part of a part (`a[63:0][7:0]`), Yosys' front end does not.
 #[test]
-fn test_no_part_of_a_part_is_selected() {
+fn no_part_of_a_part_is_selected() {
     let files = &program().accelerator.files;
     let has_parts = |text: &String| text.contains("port_word_0[");
     assert!(files.iter().any(|(_, text)| has_parts(text)));
@@ -49,7 +49,7 @@ fn test_no_part_of_a_part_is_selected() {
 }
 
 #[test]
-fn test_a_filter_needs_about_a_cycle_per_pixel() {
+fn a_filter_needs_about_a_cycle_per_pixel() {
     for (width, height, most) in [(1, 1, 600), (37, 5, 1200), (640, 6, 5000)] {
         let input: Vec<u8> = random(width * height).iter().map(|r| *r as u8).collect();
         let mut out = vec![0; input.len()];
@@ -76,7 +76,7 @@ fn test_a_filter_needs_about_a_cycle_per_pixel() {
 }
 
 #[test]
-fn test_work_items_see_their_own_stores_through_another_argument() {
+fn work_items_see_their_own_stores_through_another_argument() {
     let n = 300;
     let (mut a, mut c) = (vec![0; 4 * n], vec![0; 4 * n]);
     let mut arguments = [Buffer(&mut a), same(0), Buffer(&mut c)];
@@ -93,7 +93,7 @@ fn test_work_items_see_their_own_stores_through_another_argument() {
 }
 
 #[test]
-fn test_loads_precede_the_stores_of_their_work_item() {
+fn loads_precede_the_stores_of_their_work_item() {
     for n in [1_usize, 31, 33, 1001] {
         let numbers = |by: i32| (0..n as i32).map(|i| i * by - 9).collect::<Vec<_>>();
         let (x, y) = (numbers(3), numbers(-5));
@@ -113,7 +113,7 @@ fn test_loads_precede_the_stores_of_their_work_item() {
 }
 
 #[test]
-fn test_accesses_whose_condition_does_not_hold_are_not_executed() {
+fn accesses_whose_condition_does_not_hold_are_not_executed() {
     let n = 500;
     let which: Vec<i32> = random(n).iter().map(|r| (r % 12) as i32).collect();
     let (few, table) = ([10, -20, 30, -40], random(50));
@@ -140,7 +140,7 @@ fn test_accesses_whose_condition_does_not_hold_are_not_executed() {
 }
 
 #[test]
-fn test_a_read_behind_a_buffer_ends_a_stream_with_a_fault() {
+fn a_read_behind_a_buffer_ends_a_stream_with_a_fault() {
     let input: Vec<i32> = (0..200).collect();
     let input = bytes(&input);
     for (by, n, first) in [
@@ -186,7 +186,7 @@ fn test_a_read_behind_a_buffer_ends_a_stream_with_a_fault() {
 }
 
 #[test]
-fn test_stores_of_parts_of_lines_keep_the_other_bytes() {
+fn stores_of_parts_of_lines_keep_the_other_bytes() {
     let n = 700;
     let numbers = random(2 * n);
     let input: Vec<i64> = (numbers.chunks(2))
@@ -208,7 +208,7 @@ fn test_stores_of_parts_of_lines_keep_the_other_bytes() {
 
 #[test]
 #[ignore = "simulates six million cycles"]
-fn test_cycles_of_large_launches() {
+fn cycles_of_large_launches() {
     let n = 1 << 20;
     let a: Vec<f32> = random(n).iter().map(|r| *r as f32 * 1e-6).collect();
     let sum: Vec<f32> = a.iter().map(|a| a + a).collect();

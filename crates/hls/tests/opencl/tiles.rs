@@ -37,7 +37,7 @@ fn multiply(n: usize) -> Outcome {
 }
 
 #[test]
-fn test_tiles_are_multiplied_with_sixteen_units() {
+fn tiles_are_multiplied_with_sixteen_units() {
     let outcome = multiply(128);
     let share = 128.0 * 128.0 * 128.0 / 16.0 / outcome.cycles as f64;
     assert!(share > 0.65, "{:.1} % of 16 per cycle", share * 100.0);
@@ -51,7 +51,7 @@ fn test_tiles_are_multiplied_with_sixteen_units() {
 
 #[test]
 #[ignore = "simulates a million cycles of a large kernel"]
-fn test_larger_tiles_reach_most_of_sixteen_units() {
+fn larger_tiles_reach_most_of_sixteen_units() {
     let outcome = multiply(256);
     let share = 256.0 * 256.0 * 256.0 / 16.0 / outcome.cycles as f64;
     assert!(share > 0.7, "{:.1} % of 16 per cycle", share * 100.0);
