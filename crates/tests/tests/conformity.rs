@@ -36,8 +36,8 @@ fn programs() -> Vec<PathBuf> {
     messages.filter_map(program).collect()
 }
 
-/// Runs one of the programs on the daemon's devices.
-fn compare(daemon: &Daemon, program: &Path, pool: &str, skipped: &[&str]) {
+/// Runs one of the programs on the daemon's devices; returns how many of its tests were skipped.
+fn compare(daemon: &Daemon, program: &Path, pool: &str, skipped: &[&str]) -> u32 {
     let mut command = Command::new(program);
     command
         .current_dir(root().join("crates/icd"))
@@ -50,6 +50,9 @@ fn compare(daemon: &Daemon, program: &Path, pool: &str, skipped: &[&str]) {
     let answer = Running::start(command).finish_within(patience).ok();
     assert!(!answer.err.contains("ran alone"), "{}", answer.err);
     assert!(!answer.err.contains("nothing to compare"), "{}", answer.err);
+    let count = |line: &str| line.split("; ").nth(4)?.split(' ').next()?.parse().ok();
+    let counts = answer.out.lines().rev().find_map(count);
+    counts.expect("the runner's last line")
 }
 
 #[test]
@@ -73,10 +76,11 @@ fn the_answers_are_the_same_while_sessions_move_all_the_time() {
     let daemon = Daemon::start_with(baltra(), &options).unwrap();
     let mover = Mover::start(&daemon);
     // A kernel may end within a session's stop, so that nobody sees it run.
-    let polls = ["test_one_who_polls_"];
-    for program in programs() {
-        compare(&daemon, &program, "", &polls);
-    }
+    let polls = ["one_who_polls_"];
+    let skipped = programs()
+        .into_iter()
+        .map(|p| compare(&daemon, &p, "", &polls));
+    assert_eq!(skipped.sum::<u32>(), 1, "{polls:?} names one test");
     println!("{} moves", mover.moves());
     assert!(mover.moves() > 0, "{}", daemon.log());
 }
@@ -90,12 +94,12 @@ fn a_pool_answers_as_its_devices_do() {
         ..Options::default()
     };
     let daemon = Daemon::start_with(baltra(), &options).unwrap();
-    let svm = ["test_pointers_"];
+    let svm = ["pointers_that_"];
     let is_of_svm = |p: &PathBuf| {
         p.file_name()
             .is_some_and(|n| n.to_string_lossy().starts_with("svm"))
     };
-    for program in programs().iter().filter(|p| !is_of_svm(p)) {
-        compare(&daemon, program, "2", &svm);
-    }
+    let others: Vec<_> = programs().into_iter().filter(|p| !is_of_svm(p)).collect();
+    let skipped = others.iter().map(|p| compare(&daemon, p, "2", &svm));
+    assert_eq!(skipped.sum::<u32>(), 1, "{svm:?} names one test");
 }
