@@ -3,10 +3,13 @@
 
 mod common;
 
+use baltra_opencl::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
 use baltra_ring::LeaseState;
-use baltra_wire::{Arg, Event, Id, Operation};
+use baltra_wire::{Arg, Control, Event, Id, Operation};
 use common::{Peer, Queue, PATIENCE};
 use std::time::{Duration, Instant};
+
+const UNORDERED: u64 = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE as u64;
 
 /// Long beside a slice.
 const SLICE: Duration = Duration::from_micros(200);
@@ -44,6 +47,20 @@ kernel void count(global uint *out, uint times) {
     out[at] += 1 + spin((uint)at, times) / 0xffffffffu;
 }";
 
+/// A work-item that takes long, and those that see whether it has ended.
+const FLAG: &str = "
+uint spin(uint value, uint times) {
+    for (uint i = 0; i < times; i++) value = value * 1664525u + 1013904223u;
+    return value;
+}
+kernel void set(global uint *flag, uint value, uint times) {
+    flag[0] = value + spin(value, times) / 0xffffffffu;
+}
+kernel void see(global const uint *flag, global uint *out, uint times) {
+    size_t at = get_global_id(0);
+    out[at] = flag[0] + spin((uint)at, times) / 0xffffffffu;
+}";
+
 fn peer() -> Peer {
     common::SLICE.get_or_init(|| SLICE);
     Peer::new()
@@ -54,6 +71,18 @@ fn launch(
     peer: &mut Peer,
     queue: &mut Queue,
     event: Event,
+    kernel: Id,
+    geometry: ([u64; 3], &[u64], [u64; 3]),
+    args: &[Arg],
+) {
+    launch_after(peer, queue, (&[], event), kernel, geometry, args);
+}
+
+/// The same with a wait list.
+fn launch_after(
+    peer: &mut Peer,
+    queue: &mut Queue,
+    (waits, event): (&[Event], Event),
     kernel: Id,
     (offset, global, local): ([u64; 3], &[u64], [u64; 3]),
     args: &[Arg],
@@ -74,7 +103,7 @@ fn launch(
         args: &bytes,
         svm_indirect: &[],
     };
-    peer.push(queue, event, &[], &operation);
+    peer.push(queue, event, waits, &operation);
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -139,9 +168,18 @@ fn the_device_is_given_up_between_slices_and_each_item_runs_once() {
 
 #[test]
 fn a_slice_sees_the_whole_launch() {
+    see_the_whole_launch(0);
+}
+
+#[test]
+fn a_slice_in_an_out_of_order_queue_sees_the_whole_launch() {
+    see_the_whole_launch(UNORDERED);
+}
+
+fn see_the_whole_launch(properties: u64) {
     let mut peer = peer();
     let context = peer.context();
-    let mut queue = peer.queue(context, 0);
+    let mut queue = peer.queue(context, properties);
     let (buffer, payload) = peer.buffer(context, 16 << 20);
     let kernel = peer.kernel(context, SOURCE, "place");
     let times = 2000u32.to_le_bytes();
@@ -199,6 +237,88 @@ fn a_slice_sees_the_whole_launch() {
     }
     // Each of the five launches is divided twice.
     assert!(given_up >= 10, "given up {given_up} times");
+    peer.end();
+}
+
+#[test]
+fn each_slice_runs_after_what_the_launch_waits_for() {
+    let mut peer = peer();
+    let context = peer.context();
+    let mut queues = [peer.queue(context, 0), peer.queue(context, UNORDERED)];
+    let (flag, _) = peer.buffer(context, 4);
+    let items = 1 << 14;
+    let (out, payload) = peer.buffer(context, items * 4);
+    let set = peer.kernel(context, FLAG, "set");
+    let see = peer.kernel(context, FLAG, "see");
+    let times = 1000u32.to_le_bytes();
+    for round in 1..=8u32 {
+        let (first, second) = (peer.event(), peer.event());
+        // One group, which is not divided, for some 20 ms.
+        let (value, long) = (round.to_le_bytes(), 20_000_000u32.to_le_bytes());
+        let args = [Arg::Memory(flag), Arg::Value(&value), Arg::Value(&long)];
+        launch(
+            &mut peer,
+            &mut queues[0],
+            first,
+            set,
+            ([0; 3], &[1], [1, 0, 0]),
+            &args,
+        );
+        queues[0].flush();
+        // In several slices, which are known to take long after the first round.
+        let args = [Arg::Memory(flag), Arg::Memory(out), Arg::Value(&times)];
+        let geometry = ([0; 3], &[items][..], [64, 0, 0]);
+        launch_after(
+            &mut peer,
+            &mut queues[1],
+            (&[first], second),
+            see,
+            geometry,
+            &args,
+        );
+        queues[1].flush();
+        assert_eq!(peer.wait(second), 0);
+        let seen = peer.bytes(payload).as_chunks::<4>().0;
+        let wrong = seen.iter().filter(|seen| **seen != value).count();
+        assert_eq!(wrong, 0, "of {items} in round {round}");
+    }
+    peer.end();
+}
+
+#[test]
+fn launches_of_an_out_of_order_queue_run_when_their_wait_lists_allow() {
+    let mut peer = peer();
+    let context = peer.context();
+    let mut queue = peer.queue(context, UNORDERED);
+    let items = 1 << 14;
+    let (buffer, payload) = peer.buffer(context, items * 4);
+    let kernel = peer.kernel(context, PLAIN, "count");
+    let times = 1000u32.to_le_bytes();
+    let args = [Arg::Memory(buffer), Arg::Value(&times)];
+    let geometry = ([0; 3], &[items][..], [64, 0, 0]);
+    // Each waits for the one that is queued after it, the last one for the client.
+    let events: Vec<Event> = (0..=6).map(|_| peer.event()).collect();
+    for at in 0..6 {
+        let (waits, event) = ([events[at + 1]], events[at]);
+        launch_after(
+            &mut peer,
+            &mut queue,
+            (&waits, event),
+            kernel,
+            geometry,
+            &args,
+        );
+    }
+    queue.flush();
+    assert!(events.iter().all(|event| peer.is_pending(*event)));
+    peer.control(&Control::UserEvent {
+        event: events[6],
+        status: 0,
+    });
+    let given_up = interrupt(&peer, events[0]);
+    assert!(given_up > 0);
+    let counts = peer.bytes(payload).as_chunks::<4>().0;
+    assert!(counts.iter().all(|count| *count == 6u32.to_le_bytes()));
     peer.end();
 }
 

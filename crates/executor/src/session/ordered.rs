@@ -9,10 +9,9 @@
 //! 10.0 µs by `clFinish`, 9.3 µs by callback. The simpler way was chosen; the out-of-order queue
 //! ([`super::unordered`]) needs callbacks anyway.
 
-mod slicing;
-
 use super::base::{Base, Served};
 use super::board::{State, Submitted};
+use super::slices::{launching, Division};
 use super::submit::{How, Lane, Outcome};
 use super::Violation;
 use crate::driver::{Code, Enqueue};
@@ -235,7 +234,11 @@ impl InOrder {
         let list: Vec<cl_event> = waits.iter().map(|w| w.event.raw()).collect();
         if let Some(division) = division {
             self.drain_before(1);
-            let (status, times) = self.launch_in_slices(&command.operation, division, &list);
+            let InOrder { base, lane, .. } = self;
+            let (status, times) = match lane {
+                Ok(lane) => launching::run(base, lane, &command.operation, division, &list),
+                Err(code) => (*code, [0; 4]),
+            };
             self.finished(number, event, status, times);
             return Ok(());
         }
@@ -293,6 +296,20 @@ impl InOrder {
             Err(code) => self.finished(number, event, code, [0; 4]),
         }
         Ok(())
+    }
+
+    /// How to divide the operation, if it is a launch that is expected to be long. Makes the kernel
+    /// for its slices if it needs one; the device is not held meanwhile.
+    fn division(&mut self, operation: &Operation) -> Option<Division> {
+        let division = launching::division(self.lane.as_mut().ok()?, operation)?;
+        if launching::must_rewrite(self.lane.as_ref().ok()?, operation, &division) {
+            self.flush();
+            self.drain_before(1);
+            self.end_task();
+            launching::rewrite(self.lane.as_mut().ok()?, operation, &division);
+        }
+        let lane = self.lane.as_ref().ok()?;
+        launching::is_possible(lane, operation, &division).then_some(division)
     }
 
     /// Whether blocking in a transfer delays the completion of earlier commands only briefly.

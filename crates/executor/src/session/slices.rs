@@ -6,6 +6,7 @@
 //! expected to be short stay whole. Which kernels may be divided, and what their slices have to see
 //! of the whole launch, is found in the program's text ([`text`]).
 
+pub mod launching;
 pub mod text;
 
 use crate::driver::{self, Device};

@@ -3,6 +3,7 @@
 
 use super::base::{Base, Served};
 use super::board::{Sleeper, State, Submitted};
+use super::slices::{launching, Division};
 use super::submit::{How, Lane, Outcome};
 use super::Violation;
 use crate::driver::emulate::kernels_wait;
@@ -47,7 +48,7 @@ impl Order {
 
 enum Stage {
     Waiting { record: Vec<u8>, order: Order },
-    Driver(Arc<Submitted>),
+    Driver(Arc<Submitted>, Instant),
     Ended,
 }
 
@@ -111,7 +112,7 @@ impl Unordered {
             event: open.event,
             record: match &open.stage {
                 Stage::Waiting { record, .. } => Some(record.clone()),
-                Stage::Driver(_) | Stage::Ended => None,
+                Stage::Driver(..) | Stage::Ended => None,
             },
         });
         self.base.state(self.first - 1, open.collect())
@@ -199,18 +200,23 @@ impl Unordered {
                 }
             }
         }
-        self.lane.flush();
-        while self.in_driver > 0 {
-            // Waits for the driver's commands, because their callbacks use this object.
-            let _ = self.lane.queue.finish();
-            self.collect();
-            if self.in_driver > 0 {
-                std::thread::sleep(std::time::Duration::from_micros(100));
-            }
-        }
+        // The callbacks of the driver's commands use this object.
+        self.drain();
         self.end_task();
         self.base.show(0);
         Served::Ended
+    }
+
+    /// Waits for all commands that the driver has.
+    fn drain(&mut self) {
+        self.lane.flush();
+        while self.in_driver > 0 {
+            let _ = self.lane.queue.finish();
+            self.collect();
+            if self.in_driver > 0 {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
     }
 
     fn end_task(&mut self) {
@@ -224,8 +230,14 @@ impl Unordered {
         for (number, status) in ends {
             let at = (number - self.first) as usize;
             let open = &mut self.open[at];
-            if let Stage::Driver(submitted) = std::mem::replace(&mut open.stage, Stage::Ended) {
+            let stage = std::mem::replace(&mut open.stage, Stage::Ended);
+            if let Stage::Driver(submitted, since) = stage {
                 self.in_driver -= 1;
+                let slices = self.base.session.shared.slices.as_ref();
+                if slices.is_some_and(|slices| slices.is_unexpected(since.elapsed())) {
+                    // Too long because of other commands: the paces are learned again, which is harmless.
+                    self.lane.kernels.forget_paces();
+                }
                 let times = self.base.times_of(&submitted.event);
                 self.base.ended(number, open.event, status, times);
             }
@@ -269,7 +281,7 @@ impl Unordered {
             let open = &mut self.open[at];
             let Stage::Waiting { record, order } = &mut open.stage else {
                 // The executor's own devices do not order commands.
-                all_before &= !(self.lane.is_own() && matches!(open.stage, Stage::Driver(_)));
+                all_before &= !(self.lane.is_own() && matches!(open.stage, Stage::Driver(..)));
                 continue;
             };
             let order = *order;
@@ -305,6 +317,10 @@ impl Unordered {
                 all_before = false;
                 continue;
             };
+            let division = match waits {
+                Ok(_) => self.division(&command.operation),
+                Err(_) => None,
+            };
             if waits.is_ok() && !self.base.holds_device() {
                 self.lane.flush();
                 if !self.base.begin_task() {
@@ -315,7 +331,10 @@ impl Unordered {
                 }
             }
             self.waiting -= 1;
-            self.submit(at, event, &command, waits);
+            match (division, waits) {
+                (Some(division), Ok(waits)) => self.run_in_slices(at, &command, division, &waits),
+                (_, waits) => self.submit(at, event, &command, waits),
+            }
         }
         self.lane.flush();
         Ok(())
@@ -344,6 +363,35 @@ impl Unordered {
             }
         }
         Some(Ok(waits))
+    }
+
+    /// How to divide the operation, if it is a launch that is expected to be long. Makes the kernel
+    /// for its slices if it needs one; the device is not held meanwhile.
+    fn division(&mut self, operation: &Operation) -> Option<Division> {
+        let division = launching::division(&mut self.lane, operation)?;
+        if launching::must_rewrite(&self.lane, operation, &division) {
+            self.drain();
+            self.end_task();
+            launching::rewrite(&mut self.lane, operation, &division);
+        }
+        launching::is_possible(&self.lane, operation, &division).then_some(division)
+    }
+
+    /// Runs a launch alone, because it occupies the device.
+    fn run_in_slices(
+        &mut self,
+        at: usize,
+        command: &Command,
+        division: Division,
+        waits: &[Arc<Submitted>],
+    ) {
+        self.drain();
+        let list: Vec<cl_event> = waits.iter().map(|w| w.event.raw()).collect();
+        let Unordered { base, lane, .. } = self;
+        let (status, times) = launching::run(base, lane, &command.operation, division, &list);
+        self.open[at].stage = Stage::Ended;
+        let number = self.first + at as u64;
+        self.base.ended(number, command.event, status, times);
     }
 
     fn submit(
@@ -375,7 +423,7 @@ impl Unordered {
                     context: self.lane.context(),
                     queue: self.base.state.id,
                 });
-                self.open[at].stage = Stage::Driver(submitted.clone());
+                self.open[at].stage = Stage::Driver(submitted.clone(), Instant::now());
                 self.in_driver += 1;
                 if event != 0 {
                     let board = &self.base.session.board;
