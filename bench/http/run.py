@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import platform
+import random
 import shutil
 import signal
 import socket
@@ -291,10 +292,11 @@ def measure(options, nginx, baltra):
         ("task", 4096),
     ):
         baltra.call(name, b"x" * size)
+    # Another order in each round, so that none always follows the same.
+    order = random.Random(1)
     for round_ in range(options.rounds):
         say(f"round {round_ + 1} of {options.rounds}")
-        loads = LOADS[round_ % len(LOADS) :] + LOADS[: round_ % len(LOADS)]
-        for name, function, size in loads:
+        for name, function, size in order.sample(LOADS, len(LOADS)):
             url = nginx.url if function is None else f"{baltra.url}/function/{function}"
             found = wrk(
                 url,

@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import platform
+import random
 import statistics
 import subprocess
 import sys
@@ -78,9 +79,10 @@ def main():
     build()
     names = ["humboldt", "mpich", "openmpi"]
     values = {name: {} for name in names}
-    for turn in range(options.rounds):
-        # The first program changes from round to round.
-        for name in names[turn % 3 :] + names[: turn % 3]:
+    # Another order in each round, so that none always follows the same.
+    order = random.Random(1)
+    for _ in range(options.rounds):
+        for name in order.sample(names, len(names)):
             for key, value in once(name, [str(BYTES_MAX), str(options.ms)]).items():
                 values[name].setdefault(key, []).append(value)
 

@@ -45,7 +45,7 @@ struct bench {
 static void usage(FILE *to) {
   fputs("usage: clbench micro|connect|loop [options]\n"
         "\n"
-        "  micro     4-byte write and read, empty kernel, the 4 KB task, 1,000 launches\n"
+        "  micro     4-byte write, reads of 4 bytes, 64 KiB and 1 MiB, empty kernel, the 4 KB task, 1,000 launches\n"
         "  connect   one start of OpenCL up to the first finished command\n"
         "  loop      one kind of work over and over for a time\n"
         "\n"
@@ -145,6 +145,28 @@ static void close_task(struct task *t) {
   CLU(clReleaseKernel(t->kernel));
 }
 
+/* Blocking reads of a buffer into ordinary memory; the last byte differs each time. */
+static void reads(const char *name, struct bench *b, size_t bytes, long iterations, unsigned long *wrong) {
+  cl_mem buffer = clu_buffer(&b->cl, CL_MEM_READ_WRITE, bytes);
+  unsigned char *host = malloc(bytes);
+  if (!host) {
+    fprintf(stderr, "error: no memory for %zu bytes\n", bytes);
+    exit(EXIT_FAILURE);
+  }
+  struct samples s = {0};
+  for (long i = -iterations / 10 - 10; i < iterations; i++) {
+    unsigned char last = (unsigned char)i;
+    CLU(clEnqueueWriteBuffer(b->queue, buffer, CL_TRUE, bytes - 1, 1, &last, 0, NULL, NULL));
+    double from = clu_now_ms();
+    CLU(clEnqueueReadBuffer(b->queue, buffer, CL_TRUE, 0, bytes, host, 0, NULL, NULL));
+    if (i >= 0) samples_add(&s, (clu_now_ms() - from) * 1e3);
+    *wrong += host[bytes - 1] != last;
+  }
+  print_samples(name, &s);
+  free(host);
+  CLU(clReleaseMemObject(buffer));
+}
+
 static int micro(const struct options *o) {
   struct bench b;
   open_bench(&b, o->device);
@@ -175,6 +197,8 @@ static int micro(const struct options *o) {
     back = 0;
   }
   print_samples("read_4b_us", &s);
+  reads("read_64k_us", &b, 64 << 10, o->iterations, &wrong);
+  reads("read_1m_us", &b, 1 << 20, o->iterations, &wrong);
 
   for (long i = -warm; i < o->iterations; i++) {
     double from = clu_now_ms();

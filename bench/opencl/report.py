@@ -14,6 +14,8 @@ import svg
 MICRO = {
     "write_4b_us": "blocking write of 4 B, µs",
     "read_4b_us": "blocking read of 4 B, µs",
+    "read_64k_us": "blocking read of 64 KiB, µs",
+    "read_1m_us": "blocking read of 1 MiB, µs",
     "empty_kernel_us": "empty kernel + finish, µs",
     "task_4k_us": "task: write 4 KB, kernel, read 4 KB, µs",
     "launches_per_s": "1,000 empty launches, then finish, launches/s",
@@ -25,6 +27,8 @@ MICRO = {
 TARGETS = {
     "write_4b_us": {"shm": ("add", 5), "tcp": ("add", 45)},
     "read_4b_us": {"shm": ("add", 5), "tcp": ("add", 45)},
+    "read_64k_us": {"shm": ("most", 1.0)},
+    "read_1m_us": {"shm": ("most", 1.0)},
     "empty_kernel_us": {"shm": ("add", 10), "tcp": ("add", 45)},
     "task_4k_us": {"shm": ("add", 15), "tcp": ("add", 60)},
     "launches_per_s": {"shm": ("least", 0.5), "tcp": ("least", 0.3)},

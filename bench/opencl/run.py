@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import platform
+import random
 import shlex
 import signal
 import socket
@@ -59,6 +60,7 @@ class Runner:
     def __init__(self, options, configs):
         self.options, self.configs = options, configs
         self.records = []
+        self.order = random.Random(1)
         self.device = ["--device", options.device] if options.device else []
 
     def spawn(self, config, argv, client):
@@ -106,13 +108,13 @@ class Runner:
                 f"{output.get('stderr', '').strip()[-200:]}"
             )
 
-    def turned(self, round_):
-        turn = round_ % len(self.configs)
-        return self.configs[turn:] + self.configs[:turn]
+    def shuffled(self):
+        """The configurations in another order each time, so that none always follows the same."""
+        return self.order.sample(self.configs, len(self.configs))
 
     def each(self, suite, metric, argv, round_, limit_s=None):
-        """One process per configuration, in an order that rotates from round to round."""
-        for config in self.turned(round_):
+        """One process per configuration."""
+        for config in self.shuffled():
             begun = time.monotonic()
             output = self.collect(self.spawn(config, argv, 0), limit_s or self.options.timeout)
             self.record(
@@ -184,7 +186,7 @@ class Runner:
 
     def clients(self, round_):
         for count in self.options.clients:
-            for config in self.turned(round_):
+            for config in self.shuffled():
                 self.together(
                     "clients",
                     f"clients_{count}",
@@ -196,7 +198,7 @@ class Runner:
 
     def neighbour(self, round_):
         seconds = self.options.seconds
-        for config in self.turned(round_):
+        for config in self.shuffled():
             self.together("neighbour", "alone", config, round_, [["--work", "task"]], seconds)
             self.together(
                 "neighbour",
@@ -214,7 +216,7 @@ class Runner:
     def killed(self, round_):
         """Time for which the resources of a client are held after it was killed during a transfer."""
         for start in range(2 if self.options.quick else 10):
-            for config in self.turned(round_ + start):
+            for config in self.shuffled():
                 if config.usage:
                     self.record(
                         "killed", "killed", config.name, round_ * 100 + start, self.kill_one(config)
