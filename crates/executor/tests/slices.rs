@@ -244,40 +244,41 @@ fn see_the_whole_launch(properties: u64) {
 fn each_slice_runs_after_what_the_launch_waits_for() {
     let mut peer = peer();
     let context = peer.context();
+    let mut before = peer.queue(context, 0);
     let mut queues = [peer.queue(context, 0), peer.queue(context, UNORDERED)];
     let (flag, _) = peer.buffer(context, 4);
-    let items = 1 << 14;
+    // Several slices of each device.
+    let items = if common::shared().device.is_gpu() {
+        1 << 22
+    } else {
+        1 << 14
+    };
     let (out, payload) = peer.buffer(context, items * 4);
     let set = peer.kernel(context, FLAG, "set");
     let see = peer.kernel(context, FLAG, "see");
     let times = 1000u32.to_le_bytes();
-    for round in 1..=8u32 {
+    for round in 1..=12u32 {
         let (first, second) = (peer.event(), peer.event());
         // One group, which is not divided, for some 20 ms.
         let (value, long) = (round.to_le_bytes(), 20_000_000u32.to_le_bytes());
         let args = [Arg::Memory(flag), Arg::Value(&value), Arg::Value(&long)];
         launch(
             &mut peer,
-            &mut queues[0],
+            &mut before,
             first,
             set,
             ([0; 3], &[1], [1, 0, 0]),
             &args,
         );
-        queues[0].flush();
+        before.flush();
         // In several slices, which are known to take long after the first round.
+        let queue = &mut queues[round as usize % 2];
         let args = [Arg::Memory(flag), Arg::Memory(out), Arg::Value(&times)];
         let geometry = ([0; 3], &[items][..], [64, 0, 0]);
-        launch_after(
-            &mut peer,
-            &mut queues[1],
-            (&[first], second),
-            see,
-            geometry,
-            &args,
-        );
-        queues[1].flush();
+        launch_after(&mut peer, queue, (&[first], second), see, geometry, &args);
+        queue.flush();
         assert_eq!(peer.wait(second), 0);
+        peer.look(queue, out, payload);
         let seen = peer.bytes(payload).as_chunks::<4>().0;
         let wrong = seen.iter().filter(|seen| **seen != value).count();
         assert_eq!(wrong, 0, "of {items} in round {round}");
