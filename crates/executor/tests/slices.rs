@@ -114,6 +114,17 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Work-items of a launch that is run in several slices, and the `times` of its kernel.
+fn long() -> (u64, [u8; 4]) {
+    let is_gpu = common::shared().device.is_gpu();
+    let (items, times) = if is_gpu {
+        (1 << 22, 50_000u32)
+    } else {
+        (1 << 14, 1000)
+    };
+    (items, times.to_le_bytes())
+}
+
 /// Takes the device away and grants it again until the launch is complete; returns how often it was
 /// given up before that.
 fn interrupt(peer: &Peer, event: Event) -> u32 {
@@ -247,16 +258,10 @@ fn each_slice_runs_after_what_the_launch_waits_for() {
     let mut before = peer.queue(context, 0);
     let mut queues = [peer.queue(context, 0), peer.queue(context, UNORDERED)];
     let (flag, _) = peer.buffer(context, 4);
-    // Several slices of each device.
-    let items = if common::shared().device.is_gpu() {
-        1 << 22
-    } else {
-        1 << 14
-    };
+    let (items, times) = long();
     let (out, payload) = peer.buffer(context, items * 4);
     let set = peer.kernel(context, FLAG, "set");
     let see = peer.kernel(context, FLAG, "see");
-    let times = 1000u32.to_le_bytes();
     for round in 1..=12u32 {
         let (first, second) = (peer.event(), peer.event());
         // One group, which is not divided, for some 20 ms.
@@ -291,10 +296,9 @@ fn launches_of_an_out_of_order_queue_run_when_their_wait_lists_allow() {
     let mut peer = peer();
     let context = peer.context();
     let mut queue = peer.queue(context, UNORDERED);
-    let items = 1 << 14;
+    let (items, times) = long();
     let (buffer, payload) = peer.buffer(context, items * 4);
     let kernel = peer.kernel(context, PLAIN, "count");
-    let times = 1000u32.to_le_bytes();
     let args = [Arg::Memory(buffer), Arg::Value(&times)];
     let geometry = ([0; 3], &[items][..], [64, 0, 0]);
     // Each waits for the one that is queued after it, the last one for the client.
@@ -318,6 +322,7 @@ fn launches_of_an_out_of_order_queue_run_when_their_wait_lists_allow() {
     });
     let given_up = interrupt(&peer, events[0]);
     assert!(given_up > 0);
+    peer.look(&mut queue, buffer, payload);
     let counts = peer.bytes(payload).as_chunks::<4>().0;
     assert!(counts.iter().all(|count| *count == 6u32.to_le_bytes()));
     peer.end();
