@@ -15,6 +15,7 @@ mod handle;
 mod list;
 pub mod output;
 mod pin;
+mod seats;
 mod transfer;
 mod turns;
 
@@ -24,6 +25,7 @@ pub use describe::describe;
 pub use handle::{Context, Event, Kernel, Mem, Program, Queue, Sampler, SubDevice};
 pub use list::list;
 pub use pin::{HostMemory, Pinned};
+pub use seats::{Seat, Seats};
 pub use transfer::{Enqueue, Side};
 pub use turns::{Turn, Turns};
 

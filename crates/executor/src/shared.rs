@@ -2,7 +2,7 @@
 
 use crate::binaries::Binaries;
 use crate::capture::Capture;
-use crate::driver::{self, Context, Device, Turns};
+use crate::driver::{self, Context, Device, Seats, Turns};
 use crate::health::Health;
 use crate::images::Images;
 use crate::regions::Regions;
@@ -144,6 +144,8 @@ pub struct Shared {
     pub description: DeviceDescription,
     /// Turns at the driver, needed for GPU drivers.
     pub turns: Arc<Turns>,
+    /// Seats at the driver, of GPU drivers.
+    pub seats: Option<Arc<Seats>>,
     /// For pinning arenas; `None`: the device works in host memory, or is not a GPU.
     pub pinning: Option<Pinning>,
     /// The standard output, where kernels print.
@@ -204,6 +206,7 @@ impl Shared {
             residence,
             health: Health::new(&context, device, images.wake()),
             turns: Turns::new(gpu),
+            seats: gpu.then(Seats::new),
             pinning,
             device,
             context,

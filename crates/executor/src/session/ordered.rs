@@ -118,11 +118,13 @@ impl InOrder {
                     break;
                 }
             }
-            self.flush();
+            if let Ok(lane) = &mut self.lane {
+                lane.flush_before_wait();
+            }
             self.base.submitted(self.taken);
             if self.completed < self.taken {
                 self.base.show(self.taken - self.completed);
-                self.retire();
+                self.retire_before(0);
                 self.base.session.run_due();
                 continue;
             }
@@ -149,7 +151,7 @@ impl InOrder {
 
     fn end_task(&mut self) {
         if let Ok(lane) = &mut self.lane {
-            lane.unpin();
+            lane.end_task();
         }
         let mut none = (0, 0);
         let moved = self.lane.as_mut().map_or(&mut none, |lane| &mut lane.moved);
@@ -410,14 +412,12 @@ impl InOrder {
         Ready::Now(waits)
     }
 
-    /// Waits for the oldest milestone, or for everything.
-    fn retire(&mut self) {
-        self.retire_before(0);
-    }
-
-    /// As [`InOrder::retire`], while the newest `open` commands are not resolved yet.
+    /// Waits for the oldest milestone, or for everything but the newest `open` commands, which are
+    /// not resolved yet.
     fn retire_before(&mut self, open: u64) {
-        self.flush();
+        if let Ok(lane) = &mut self.lane {
+            lane.flush_before_wait();
+        }
         let (before, since_ns) = (self.completed, self.base.state.running_since_ns());
         if let Some(milestone) = self.milestones.pop_front() {
             let driver = &milestone.driver.event;
@@ -438,8 +438,12 @@ impl InOrder {
             }
             self.completed = last;
         }
-        if let Some(since_ns) = since_ns {
-            let took = Duration::from_nanos(monotonic_ns().saturating_sub(since_ns));
+        let took = since_ns.map(|since| monotonic_ns().saturating_sub(since));
+        let took = took.map(Duration::from_nanos);
+        if let Ok(lane) = &mut self.lane {
+            lane.waited(took);
+        }
+        if let Some(took) = took {
             let ended = u32::try_from(self.completed - before).unwrap_or(u32::MAX);
             let each = took / ended.max(1);
             self.slow = each >= SLOW;

@@ -9,16 +9,19 @@ use super::residence::{Caller, Pins, WorkingSet};
 use super::slices::SecondQueue;
 use super::tracker::{operands, track};
 use super::{pixels, Session};
-use crate::driver::{self, Code, Enqueue, Side, Turn};
+use crate::driver::{self, Code, Enqueue, Seat, Side, Turn};
 use baltra_opencl::*;
 use baltra_ring::Range;
 use baltra_wire::{Direction, Id, Operation, Payload, Region};
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Commands in one turn at the driver, some tens of microseconds, because other threads wait for
 /// theirs.
 const TURN_COMMANDS_MAX: u32 = 32;
+/// A wait that is expected to be shorter keeps its seat at the driver.
+const BRIEF: Duration = Duration::from_micros(500);
 /// Smaller writes are staged by the driver immediately and do not block.
 const BLOCKING_WRITE_BYTES: usize = 64 << 10;
 
@@ -58,6 +61,9 @@ pub struct Lane {
     /// Another one, for slices of launches.
     pub(super) second: SecondQueue,
     turn: Turn,
+    seat: Seat,
+    /// The next wait for the device is expected to take less than [`BRIEF`].
+    is_brief: bool,
     /// Commands handed over in this turn.
     turn_commands: u32,
     unflushed: bool,
@@ -88,6 +94,8 @@ impl Lane {
         let pins = session.shared.residence.as_ref().map(Pins::new);
         Lane {
             turn: Turn::new(&session.shared.turns),
+            seat: Seat::new(session.shared.seats.as_ref()),
+            is_brief: false,
             turn_commands: 0,
             unflushed: false,
             spent: Vec::new(),
@@ -146,15 +154,37 @@ impl Lane {
         }
     }
 
-    /// Flushes the driver's queue and ends the turn. To be called before any wait; the next command
-    /// begins another turn.
+    /// Flushes the driver's queue, ends the turn and leaves the seat. To be called before any wait;
+    /// the next command begins another turn.
     pub fn flush(&mut self) {
+        self.flush_before_wait();
+        self.seat.leave();
+    }
+
+    /// As [`Lane::flush`], before a wait for the driver alone: keeps the seat if the wait is expected
+    /// to be short. [`Lane::waited`] has to follow.
+    pub fn flush_before_wait(&mut self) {
         if std::mem::take(&mut self.unflushed) {
             // An error shows again in the wait that follows.
             let _ = self.second.or(&self.queue).flush();
         }
         self.turn_commands = 0;
+        self.end_turn();
+    }
+
+    /// The driver has been waited for: the next wait is expected to take as long.
+    pub fn waited(&mut self, took: Option<Duration>) {
+        self.seat.leave();
+        if let Some(took) = took {
+            self.is_brief = took < BRIEF;
+        }
+    }
+
+    fn end_turn(&mut self) {
         self.turn.end();
+        if !self.is_brief {
+            self.seat.leave();
+        }
     }
 
     /// Lets go of a complete command's event, when it suits.
@@ -188,6 +218,7 @@ impl Lane {
         if self.session.tracker.is_on() {
             track(&self.session, &self.context, &mut self.kernels, operation);
         }
+        self.seat.take();
         self.turn.begin();
         self.turn_commands += 1;
         self.spent.clear();
@@ -270,8 +301,9 @@ impl Lane {
         self.release_pins();
     }
 
-    /// Unpins everything: no command is in flight.
-    pub fn unpin(&mut self) {
+    /// Unpins everything and leaves the seat: no command is in flight.
+    pub fn end_task(&mut self) {
+        self.seat.leave();
         self.set.clear();
         self.release_pins();
     }
@@ -453,6 +485,7 @@ impl Lane {
         };
         // Alone, so that the process's output during its run is this kernel's.
         self.turn.end();
+        self.seat.leave();
         self.second.or(&self.queue).finish()?;
         let notices = &self.session.notices;
         let event = capture.during(
@@ -497,9 +530,10 @@ impl Lane {
             Direction::Read => how.last,
             Direction::Write => how.last && len >= BLOCKING_WRITE_BYTES,
         };
-        if blocking {
-            self.turn.end();
-        }
+        let since = blocking.then(|| {
+            self.end_turn();
+            Instant::now()
+        });
         // SAFETY: `host` has `len` bytes; an arena is only unmapped once all commands taken
         // before are complete.
         let event = unsafe {
@@ -518,6 +552,9 @@ impl Lane {
                 ),
             }
         };
+        if let Some(since) = since {
+            self.waited(Some(since.elapsed()));
+        }
         match event? {
             None if blocking && direction == Direction::Read => Ok(Outcome::Finished),
             event => Ok(Outcome::Driver(event)),

@@ -220,7 +220,7 @@ impl Unordered {
     }
 
     fn end_task(&mut self) {
-        self.lane.unpin();
+        self.lane.end_task();
         self.base.end_task(&mut self.lane.moved);
     }
 

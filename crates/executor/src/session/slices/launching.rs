@@ -111,7 +111,7 @@ pub fn run(
         } else if status < 0 || division.is_done() {
             break;
         } else {
-            lane.unpin();
+            lane.end_task();
             base.end_task(&mut lane.moved);
             if !base.resume_task() {
                 status = CL_DEVICE_NOT_AVAILABLE;
