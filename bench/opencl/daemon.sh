@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 baltra=${BALTRA:-$PWD/target/release/baltra}
 # The daemon needs a name and a port if several run concurrently.
-home=$PWD/target/bench/${BALTRA_BENCH_NAME:-daemon}
+home=$PWD/target/bench/daemons/${BALTRA_BENCH_NAME:-default}
 port=${BALTRA_BENCH_PORT:-17473}
 export BALTRA_RUNTIME_DIR=$home/run
 
