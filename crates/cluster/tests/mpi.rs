@@ -13,7 +13,7 @@ const PROGRAM: &str = r#"
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
-enum { PROCESSES = 3, MOST = 3000 };
+enum { PROCESSES = 3, MOST = 1500, SOME = 1000 };
 static int data[MOST], more[MOST], all[MOST];
 int main(int argc, char **argv)
 {
@@ -67,16 +67,16 @@ int main(int argc, char **argv)
 #endif
     MPI_Barrier(MPI_COMM_WORLD);
     memset(data, 0, sizeof data);
-    if (rank == 1) for (int i = 0; i < 2000; i++) data[i] = i * 3;
-    MPI_Bcast(data, 2000, MPI_INT, 1, MPI_COMM_WORLD);
-    for (int i = 0; i < 2000; i++) data[i] += rank;
-    MPI_Allreduce(data, more, 2000, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 1) for (int i = 0; i < SOME; i++) data[i] = i * 3;
+    MPI_Bcast(data, SOME, MPI_INT, 1, MPI_COMM_WORLD);
+    for (int i = 0; i < SOME; i++) data[i] += rank;
+    MPI_Allreduce(data, more, SOME, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     MPI_Gather(more + rank, 100, MPI_INT, all, 100, MPI_INT, 0, MPI_COMM_WORLD);
     sum = 0;
     for (int i = 0; i < 500 && rank == 0; i++) sum += all[i] * (i % 7);
     MPI_Allgather(&rank, 1, MPI_INT, data, 1, MPI_INT, MPI_COMM_WORLD);
     MPI_Alltoall(more, 20, MPI_INT, all, 20, MPI_INT, MPI_COMM_WORLD);
-    printf("rank %d collectively: %d %d %d %d %d\n", rank, more[1999], sum, data[4], all[99], all[20]);
+    printf("rank %d collectively: %d %d %d %d %d\n", rank, more[SOME - 1], sum, data[4], all[99], all[20]);
     MPI_Finalize();
     return 0;
 }
@@ -110,7 +110,7 @@ fn processes_of_mpich_and_open_mpi_work_with_kernels_on_boards() {
         let before = (rank + 2) % 3;
         let from = [0, 1, 2].map(|r| if r == before { 3 + before } else { 0 });
         expected.push(format!(
-            "[{rank}] rank {rank} of 5: 3000 right, {} from {before}",
+            "[{rank}] rank {rank} of 5: 1500 right, {} from {before}",
             9 + before
         ));
         expected.push(format!(
@@ -128,7 +128,7 @@ fn processes_of_mpich_and_open_mpi_work_with_kernels_on_boards() {
         let sum = if rank == 0 { sum } else { 0 };
         expected.push(format!(
             "[{rank}] rank {rank} collectively: {} {sum} 4 {} {}",
-            reduced(1999),
+            reduced(999),
             reduced(20 * rank + 19),
             reduced(20 * rank)
         ));
