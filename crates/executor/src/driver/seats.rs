@@ -1,7 +1,7 @@
 //! How many threads have short tasks at a GPU's driver.
 //!
-//! Threads that wait in the driver contend for its lock with those that submit, and whoever gets it
-//! next is chance: of eight threads on an H200, the slowest task of a hundred took 1.1 ms, and the
+//! Threads that wait in the driver contend for its lock with those that submit, and its order is
+//! chance: of eight threads on an H200, the slowest task of a hundred took 1.1 ms, and the
 //! shares differed by 5 to 10 %. A thread has one of two seats from the first command of a task to
 //! the end of its next wait for the device: 0.4 ms, 1 %, and as many tasks together or more. Waiting
 //! threads get seats in the order in which they came. Only the first ones poll: more of them would
