@@ -43,7 +43,11 @@ fn the_papers_example_gives_the_same_answers_in_each_form() {
     same(&fork, "[0] all: 450144", &[[hls; 4]]);
     // A processor computes floats in software: an eighth of the work, in messages of two frames.
     let less = format!("#define MAX_ITR 3\n#define DATA_SIZE 400\n{fork}");
-    same(&less, "[0] all: 54000", &[[None; 4], [core, hls, core, hls]]);
+    same(
+        &less,
+        "[0] all: 54000",
+        &[[None; 4], [core, hls, core, hls]],
+    );
 }
 
 #[test]

@@ -10,6 +10,7 @@
 use baltra_ring::{futex_wait, futex_wake};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Threads with a seat. On an H200, three do as much, and the slowest task takes longer; one does less.
 const SEATS: u32 = 2;
@@ -18,6 +19,8 @@ const NEAR: u32 = 4;
 /// Polls before a thread takes a seat beyond [`SEATS`], because those that have one wait for
 /// something long; about 200 µs.
 const SPINS: u32 = 4000;
+/// A task that is expected to take longer leaves its seat once it has been submitted.
+const BRIEF: Duration = Duration::from_micros(500);
 /// Words that waiting threads sleep on, so that few share one.
 const SLOTS: usize = 64;
 
@@ -102,6 +105,10 @@ pub struct Seat {
     /// `None`: the driver needs no seats.
     seats: Option<Arc<Seats>>,
     is_taken: bool,
+    /// When it was taken last.
+    since: Option<Instant>,
+    /// The next task is expected to take less than [`BRIEF`].
+    is_brief: bool,
 }
 
 impl Seat {
@@ -110,6 +117,8 @@ impl Seat {
         Seat {
             seats: seats.cloned(),
             is_taken: false,
+            since: None,
+            is_brief: false,
         }
     }
 
@@ -118,6 +127,24 @@ impl Seat {
         if let (false, Some(seats)) = (self.is_taken, &self.seats) {
             seats.take();
             self.is_taken = true;
+            self.since = Some(Instant::now());
+        }
+    }
+
+    /// To be called before a wait for the driver: leaves the seat, unless the wait is expected to be
+    /// short.
+    pub fn wait(&mut self) {
+        if !self.is_brief {
+            self.leave();
+        }
+    }
+
+    /// To be called after a wait for the driver: leaves the seat. The next task is expected to take
+    /// as long as this one has, since it got its seat.
+    pub fn waited(&mut self) {
+        self.leave();
+        if let Some(since) = self.since.take() {
+            self.is_brief = since.elapsed() < BRIEF;
         }
     }
 
@@ -184,6 +211,34 @@ mod tests {
         drop(kept);
         assert_eq!(free(&seats), SEATS.cast_signed());
         assert_eq!(seats.beyond.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn a_task_keeps_its_seat_in_a_wait_if_the_one_before_was_short() {
+        let seats = Seats::new();
+        let mut seat = Seat::new(Some(&seats));
+        let second = Duration::from_secs(1);
+        let mut keeps = |takes_long: bool| {
+            seat.take();
+            seat.wait();
+            let keeps = free(&seats) < SEATS.cast_signed();
+            let now = Instant::now();
+            // In the future: no time has passed, however busy the host is.
+            seat.since = Some(if takes_long {
+                now - second
+            } else {
+                now + second
+            });
+            seat.waited();
+            assert_eq!(free(&seats), SEATS.cast_signed());
+            keeps
+        };
+        // What the first one takes is not known.
+        assert!(!keeps(true));
+        assert!(!keeps(false));
+        assert!(keeps(false));
+        assert!(keeps(true));
+        assert!(!keeps(true));
     }
 
     #[test]

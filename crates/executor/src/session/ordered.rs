@@ -438,12 +438,11 @@ impl InOrder {
             }
             self.completed = last;
         }
-        let took = since_ns.map(|since| monotonic_ns().saturating_sub(since));
-        let took = took.map(Duration::from_nanos);
         if let Ok(lane) = &mut self.lane {
-            lane.waited(took);
+            lane.waited();
         }
-        if let Some(took) = took {
+        if let Some(since_ns) = since_ns {
+            let took = Duration::from_nanos(monotonic_ns().saturating_sub(since_ns));
             let ended = u32::try_from(self.completed - before).unwrap_or(u32::MAX);
             let each = took / ended.max(1);
             self.slow = each >= SLOW;

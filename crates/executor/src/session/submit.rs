@@ -15,13 +15,10 @@ use baltra_ring::Range;
 use baltra_wire::{Direction, Id, Operation, Payload, Region};
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// Commands in one turn at the driver, some tens of microseconds, because other threads wait for
 /// theirs.
 const TURN_COMMANDS_MAX: u32 = 32;
-/// A wait that is expected to be shorter keeps its seat at the driver.
-const BRIEF: Duration = Duration::from_micros(500);
 /// Smaller writes are staged by the driver immediately and do not block.
 const BLOCKING_WRITE_BYTES: usize = 64 << 10;
 
@@ -62,8 +59,6 @@ pub struct Lane {
     pub(super) second: SecondQueue,
     turn: Turn,
     seat: Seat,
-    /// The next wait for the device is expected to take less than [`BRIEF`].
-    is_brief: bool,
     /// Commands handed over in this turn.
     turn_commands: u32,
     unflushed: bool,
@@ -95,7 +90,6 @@ impl Lane {
         Lane {
             turn: Turn::new(&session.shared.turns),
             seat: Seat::new(session.shared.seats.as_ref()),
-            is_brief: false,
             turn_commands: 0,
             unflushed: false,
             spent: Vec::new(),
@@ -169,22 +163,13 @@ impl Lane {
             let _ = self.second.or(&self.queue).flush();
         }
         self.turn_commands = 0;
-        self.end_turn();
-    }
-
-    /// The driver has been waited for: the next wait is expected to take as long.
-    pub fn waited(&mut self, took: Option<Duration>) {
-        self.seat.leave();
-        if let Some(took) = took {
-            self.is_brief = took < BRIEF;
-        }
-    }
-
-    fn end_turn(&mut self) {
         self.turn.end();
-        if !self.is_brief {
-            self.seat.leave();
-        }
+        self.seat.wait();
+    }
+
+    /// The driver has been waited for.
+    pub fn waited(&mut self) {
+        self.seat.waited();
     }
 
     /// Lets go of a complete command's event, when it suits.
@@ -530,10 +515,10 @@ impl Lane {
             Direction::Read => how.last,
             Direction::Write => how.last && len >= BLOCKING_WRITE_BYTES,
         };
-        let since = blocking.then(|| {
-            self.end_turn();
-            Instant::now()
-        });
+        if blocking {
+            self.turn.end();
+            self.seat.wait();
+        }
         // SAFETY: `host` has `len` bytes; an arena is only unmapped once all commands taken
         // before are complete.
         let event = unsafe {
@@ -552,8 +537,8 @@ impl Lane {
                 ),
             }
         };
-        if let Some(since) = since {
-            self.waited(Some(since.elapsed()));
+        if blocking {
+            self.seat.waited();
         }
         match event? {
             None if blocking && direction == Direction::Read => Ok(Outcome::Finished),
