@@ -35,8 +35,8 @@ RECORD = HERE / "proven"
 # Folders of the modules that harnesses use.
 ROOMS = ["common", "functions", "net", "kernels", "messages", "board"]
 INCLUDE = re.compile(r'`include "(\S+)"')
-# Concurrent assertions of modules, which the benches check and Yosys' front end refuses.
-CONCURRENT = re.compile(r"^  \w+ :\s*assert property .*?;\n", re.M | re.S)
+# The assertions at the end of a module, which the benches check and Yosys' front end refuses.
+ASSERTIONS = re.compile(r"^`ifndef SYNTHESIS\n.*?^`endif\n", re.M | re.S)
 # Harnesses whose memories and registers are zero at power-on, as on a chip;
 # in the others they are arbitrary.
 CLEARED = ["tcp_lookup_f"]
@@ -73,7 +73,7 @@ def inputs(harness):
             continue
         text = file.read_text()
         if file.parent != HERE:
-            text = CONCURRENT.sub("", text)
+            text = ASSERTIONS.sub("", text)
         texts[file.name] = text
         code = re.sub(r"//.*", "", text)
         words = set(re.findall(r"\w+", code)) | set(INCLUDE.findall(code))

@@ -26,4 +26,14 @@ module arbiter #(
     else if (grant != '0) behind <= ~(grant | (grant - 1'b1));
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  one_grant : assert property ($onehot0(grant));
+  grants_requesters : assert property ((grant & ~request) == '0);
+  grants_when_enabled : assert property (enable && request != '0 |-> grant != '0);
+  // The positions after the last grant are the upper ones: from any of them on, all.
+  turn_is_upper_part : assert property ((behind | (behind << 1)) == behind);
+`endif
+
 endmodule

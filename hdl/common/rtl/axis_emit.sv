@@ -53,4 +53,14 @@ module axis_emit #(
     end
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  loads_when_free : assert property (load |-> !m_valid || (m_ready && m_last));
+  value_fits : assert property (load |-> count <= CountBits'(BYTES));
+  beats_stay :
+  assert property (m_valid && !m_ready |=> m_valid && $stable({m_data, m_keep, m_last}));
+  beats_are_full : assert property (m_valid && !m_last |-> m_keep == '1);
+`endif
+
 endmodule

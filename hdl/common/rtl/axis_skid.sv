@@ -31,4 +31,11 @@ module axis_skid #(
     if (s_ready) spare <= s_payload;
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  beats_stay : assert property (m_valid && !m_ready |=> m_valid && $stable(m_payload));
+  spare_is_second : assert property (spare_full |-> m_valid);
+`endif
+
 endmodule

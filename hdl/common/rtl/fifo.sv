@@ -51,4 +51,13 @@ module fifo #(
     assign m_payload = entries[head[A-1:0]];
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  no_overflow : assert property (s_valid |-> count < (A + 1)'(DEPTH));
+  holds_depth : assert property (count <= (A + 1)'(DEPTH));
+  entries_stay : assert property (m_valid && !m_ready |=> m_valid && $stable(m_payload));
+  no_underflow : assert property (m_valid |-> count != '0);
+`endif
+
 endmodule

@@ -37,4 +37,14 @@ module kernel_control (
     end
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  starts_when_idle : assert property (start |-> !taking && !running);
+  input_ends_once : assert property (s_end |-> taking);
+  output_ends_once : assert property (m_end |-> running);
+  // The output of a run may end before its input, but a run is over only after both.
+  done_follows_both_ends : assert property (done |-> !taking && !running);
+`endif
+
 endmodule

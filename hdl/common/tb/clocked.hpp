@@ -29,10 +29,12 @@ public:
     }
     void reset() {
         dut_->rst = 1;
+        Verilated::assertOn(false);  // of what registers hold before
         for (int i = 0; i < 4; i++) {
             settle();
             rise();
         }
+        Verilated::assertOn(true);
         dut_->rst = 0;
     }
 
