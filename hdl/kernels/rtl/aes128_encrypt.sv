@@ -90,4 +90,13 @@ module aes128_encrypt (
     end
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  starts_when_idle : assert property (start |-> !busy);
+  rounds_are_ten : assert property (busy |-> round inside {[4'd1:4'd10]});
+  result_stays : assert property (!start && !busy |=> $stable(result));
+  valid_for_a_cycle : assert property (valid |=> !valid);
+`endif
+
 endmodule

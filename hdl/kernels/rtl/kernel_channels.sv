@@ -60,4 +60,13 @@ module kernel_channels #(
     end
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  steps_when_ready : assert property (step |-> rest_ready && channels_ready);
+  // Elements that left before their step are those of this step.
+  sent_are_writes : assert property ((sent & ~writes) == '0);
+  waits_or_not : assert property ((reads & read_tries) == '0 && (writes & write_tries) == '0);
+`endif
+
 endmodule

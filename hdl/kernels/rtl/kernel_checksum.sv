@@ -80,4 +80,11 @@ module kernel_checksum #(
       .m_last
   );
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  sums_after_the_end : assert property (load |-> !taking);
+  keep_is_contiguous : assert property (accepted |-> (s_keep & (s_keep + 1'b1)) == '0);
+`endif
+
 endmodule

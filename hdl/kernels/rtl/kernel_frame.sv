@@ -85,4 +85,15 @@ module kernel_frame (
     end
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  starts_when_empty : assert property (start |-> !running && !last_flush && !empty);
+  ends_once : assert property (ended |-> running);
+  writes_are_done : assert property (done |-> !running && !awvalid && !wvalid);
+  reads_stay : assert property (arvalid && !arready |=> arvalid && $stable(araddr));
+  writes_stay : assert property (awvalid && !awready |=> awvalid && $stable(awaddr));
+  data_stay : assert property (wvalid && !wready |=> wvalid && $stable({wdata, wlast}));
+`endif
+
 endmodule

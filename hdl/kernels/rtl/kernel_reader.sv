@@ -191,4 +191,15 @@ module kernel_reader #(
     end
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  steps_when_ready : assert property (step |-> ready);
+  ready_with_word : assert property (ready |-> !missing);
+  // A line is requested in the cycle after it was wanted.
+  taken_lines_are_wanted : assert property (taken |-> want);
+  ahead_is_bounded : assert property (streams |-> depth <= Ahead);
+  entries_are_cleared_first : assert property (clears |-> !fill && !filled);
+`endif
+
 endmodule

@@ -150,4 +150,12 @@ module kernel_sha256 #(
       .m_last
   );
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  length_is_last_word : assert property (state == Length |-> position == 4'd15);
+  digest_follows_length : assert property (digest_valid |-> state == Hash);
+  words_have_bytes : assert property (beat_full && !beat_last |-> bytes == 3'd4);
+`endif
+
 endmodule

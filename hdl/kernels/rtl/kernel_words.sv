@@ -45,4 +45,12 @@ module kernel_words #(
     if (rst) active <= 1'b0;
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  steps_when_ready : assert property (step |-> ready);
+  words_are_counted : assert property (active |-> asked inside {[Bits'(1):Bits'(WORDS + 1)]});
+  port_steps_when_ready : assert property (port_step |-> port_ready);
+`endif
+
 endmodule

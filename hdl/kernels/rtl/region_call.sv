@@ -366,4 +366,19 @@ module region_call #(
   assign wlast   = own ? fill == '1 : f_wlast;
   assign bready  = 1'b1;
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  starts_when_idle : assert property (start |-> state == Idle);
+  words_were_requested : assert property (rvalid && own |-> state == Get);
+  bursts_are_whole : assert property (rvalid && own |-> rlast == (fill == '1));
+  responses_were_requested : assert property (bvalid && own |-> state == PutAnswer);
+  operands_are_in_binding : assert property (at < 7'(Bursts * Burst));
+  beats_stay :
+  assert property (m_valid && !m_ready |=> m_valid && $stable({m_data, m_keep, m_last}));
+  body_is_taken_once : assert property (s_valid && s_ready |-> s_open);
+  // A failure has a code, and an answer without bytes.
+  failures_are_empty : assert property (state == Fail && m_valid |-> m_last && m_keep == '0);
+`endif
+
 endmodule

@@ -50,7 +50,9 @@ public:
         dut_->start = 0;
         dut_->s_valid = 0;
         dut_->m_ready = 0;
+        Verilated::assertOn(false);  // of what registers hold before
         for (int i = 0; i < 4; i++) clock();
+        Verilated::assertOn(true);
         dut_->rst = 0;
     }
 
