@@ -371,4 +371,17 @@ module fn_engine
       .gated(own_clk)
   );
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  one_start : assert property ($onehot0(region_start));
+  starts_in_idle_regions : assert property ((region_start & ~region_idle) == '0);
+  one_load : assert property ($onehot0(loading));
+  runs_in_free_regions : assert property (run_valid |-> state[run_region] == Free);
+  for (genvar r = 0; r < REGIONS; r++) begin : g_ends
+    runs_end_once : assert property (region_done[r] |-> state[r] == Running);
+  end
+  finishes_are_over : assert property (finish_valid |-> state[ended] == Over);
+`endif
+
 endmodule

@@ -322,9 +322,6 @@ module fn_scheduler
     end
   end
 
-  // A request runs only in an idle region that it may have.
-  in_its_regions : assert property (@(posedge own_clk) disable iff (rst) take |-> best_may[chosen] && !region_busy[chosen]);
-
   clock_gate u_gate (
       .clk,
       .wake (rst || request_valid || state != Wait || (waiting != '0 && region_busy != '1) ||
@@ -336,5 +333,18 @@ module fn_scheduler
       .wake (rst || take || put || forget || region_lost != '0),
       .gated(queue_clk)
   );
+
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  // A request runs only in an idle region that it may have.
+  in_its_regions : assert property (take |-> best_may[chosen] && !region_busy[chosen]);
+  one_region : assert property (take |-> $onehot(wins));
+  queue_is_bounded : assert property (waiting <= CountBits'(QUEUE));
+  taken_requests_wait : assert property (take |-> best_at < waiting);
+  freed_regions_are_busy : assert property ((region_free & ~region_busy) == '0);
+  decisions_stay : assert property (run_valid && !run_ready |=>
+      run_valid && $stable({run_region, run_function, run_tag, run_load}));
+`endif
 
 endmodule

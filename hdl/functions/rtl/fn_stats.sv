@@ -96,4 +96,11 @@ module fn_stats #(
   assign loads    = out.loads;
   assign cycles   = out.cycles;
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  counts_the_event : assert property (state == Add |-> at == $past(event_function));
+  counts_once : assert property (state == Add |=> state == Idle);
+`endif
+
 endmodule
