@@ -24,4 +24,9 @@ module hls_delay #(
     end
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  place_is_in_range : assert property (enable |=> place <= N'(WORDS - 1));
+`endif
+
 endmodule

@@ -43,4 +43,12 @@ module hls_divide #(
     if (rst) left <= '0;
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  bits_are_bounded : assert property (left <= C'(W));
+  remainder_is_smaller : assert property (divisor != '0 && left != C'(W) |-> remainder < divisor);
+  result_stays : assert property (done && !start |=> $stable({y, rest}));
+`endif
+
 endmodule

@@ -41,4 +41,10 @@ module hls_from_integer #(
     end
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  integers_are_finite : assert property (enable |=> y[S-1:MAN] != '1);
+  waits_without_enable : assert property (!enable |=> $stable(y));
+`endif
+
 endmodule

@@ -37,4 +37,9 @@ module hls_multiply #(
     end
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  waits_without_enable : assert property (!enable |=> $stable(y));
+`endif
+
 endmodule

@@ -20,4 +20,9 @@ module hls_product #(
     end
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  waits_without_enable : assert property (!enable |=> $stable(y));
+`endif
+
 endmodule

@@ -32,4 +32,9 @@ module hls_to_integer #(
     end
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  waits_without_enable : assert property (!enable |=> $stable(y));
+`endif
+
 endmodule
