@@ -82,4 +82,13 @@ module msg_bridge
     if (rst) midway <= 1'b0;
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  packets_are_whole : assert property (sending |-> !c_ready);
+  output_stays : assert property (m_valid && !m_ready |=> m_valid && $stable(m_beat));
+  input_stays : assert property (p_valid && !p_ready |=> p_valid && $stable(p_beat));
+  replies_have_one_beat : assert property (r_valid |-> in.last);
+`endif
+
 endmodule

@@ -193,4 +193,13 @@ module msg_core
     receive_command.room = wdata[23:0];
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  accesses_end_once : assert property (ready |=> !ready);
+  sends_end_once : assert property (send_done |-> sending);
+  receives_end_once : assert property (receive_done |-> receiving);
+  end_is_last : assert property (ended |=> ended);
+`endif
+
 endmodule

@@ -187,4 +187,13 @@ module msg_eth_rx
     end
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  output_stays : assert property (m_valid && !m_ready |=> m_valid && $stable(m_beat));
+  probes_stay : assert property (a_valid && !a_ready |=>
+      a_valid && $stable({a_port, a_own, a_rank, a_count, a_state}));
+  packets_have_beats : assert property (state inside {Packet, Zeroes} |-> left != '0);
+`endif
+
 endmodule

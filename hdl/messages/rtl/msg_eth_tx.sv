@@ -192,4 +192,13 @@ module msg_eth_tx
     end
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  output_stays : assert property (m_valid && !m_ready |=> m_valid && $stable(m_beat));
+  packet_stays : assert property (state == Packet && s_valid && !s_ready |=>
+      s_valid && $stable(s_beat));
+  replies_have_two_beats : assert property (a_ready |-> a_valid && rcv_notify);
+`endif
+
 endmodule

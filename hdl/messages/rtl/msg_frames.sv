@@ -99,8 +99,10 @@ module msg_frames
   );
 
 `ifndef SYNTHESIS
-  no_overflow :
-  assert property (@(posedge clk) disable iff (rst) put |-> left != '0);
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  frames_are_bounded : assert property (put |-> left != '0);
+  frames_are_whole : assert property (m_valid && !m_ready |=> m_valid && $stable(m_beat));
 `endif
 
 endmodule

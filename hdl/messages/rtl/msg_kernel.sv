@@ -172,4 +172,12 @@ module msg_kernel
   );
 `endif
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  packets_stay : assert property (m_valid && !m_ready |=> m_valid && $stable({m_last, m_data}));
+  end_is_last : assert property (ended |=> ended);
+  still_kernels_are_asleep : assert property (still |-> $past(asleep));
+`endif
+
 endmodule

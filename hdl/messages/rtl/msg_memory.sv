@@ -86,4 +86,13 @@ module msg_memory #(
       .*
   );
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  requests_stay : assert property (mem_valid && !mem_ready && !mem_fault |=>
+      mem_valid && $stable({mem_address, mem_strobe}));
+  reads_are_answered : assert property (asked |-> mem_valid && mem_strobe == '0);
+  fault_stays : assert property (mem_fault |=> mem_fault);
+`endif
+
 endmodule

@@ -335,4 +335,15 @@ module msg_receive
   logic unused_head;
   assign unused_head = &{1'b0, head.dest, late.dest, late.kind, late.flag[3], late.flag[0]};
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  replies_stay : assert property (c_valid && !c_ready |=> c_valid && $stable(c_head));
+  payload_stays : assert property (d_valid && !d_ready |=> d_valid && $stable(d_data));
+  done_for_a_cycle : assert property (done |=> !done);
+  receives_wait_for_their_end : assert property (s_ready |-> phase == Idle);
+  stored_packets_fit : assert property (store |-> !used[newest]);
+  message_is_bounded : assert property (phase == Data |-> outcome.size <= want.room);
+`endif
+
 endmodule
