@@ -71,4 +71,14 @@ module net_arp
     end
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  one_beat : assert property ($onehot0(place));
+  idle_is_zero : assert property (place == '0 |-> m == '0);
+  frames_leave_alone : assert property (m_go |-> m_valid && place == '0);
+  beats_leave_in_a_frame : assert property (m_ready |-> place != '0);
+  requests_stay : assert property (ask_valid && !ask_ready |=> ask_valid && $stable(ask_ip));
+`endif
+
 endmodule

@@ -35,6 +35,7 @@ module net_icmp
   logic slot, slot_now, keep, keep_now, ended_slot, ended_kept;
   logic [1:0] full;
   logic drain;  // the slot being sent
+  logic arp_last;  // the last frame was ARP's
 
   // Every frame changes the slot, so that the next one does not overwrite a frame that waits for
   // its verdict.
@@ -58,7 +59,8 @@ module net_icmp
         end
       end
       if (request && ended_kept) full[ended_slot] <= 1'b1;
-      if (m_valid && m_ready && m.last) full[drain] <= 1'b0;
+      // Not with a frame of ARP, which leaves through the same register.
+      if (m_valid && m_ready && m.last && !arp_last) full[drain] <= 1'b0;
     end
   end
 
@@ -66,7 +68,7 @@ module net_icmp
   // The requester's addresses are in the frame: the Ethernet address in the first two beats, of
   // which the second follows directly, the IP address in the fourth.
   logic running, fetched, ready, free;
-  logic arp_running, arp_last;  // an ARP frame leaves; the last frame was ARP's
+  logic arp_running;  // an ARP frame leaves
   logic [A-1:0] at;
   logic [5:0] place;  // one-hot number of the next beat: one of the first five, or a later one;
                       // zero while no frame leaves
@@ -154,5 +156,18 @@ module net_icmp
       ready   <= 1'b0;
     end
   end
+
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  one_beat : assert property ($onehot0(place));
+  one_source : assert property (!(running && arp_running));
+  sent_slots_are_full : assert property (running |-> full[drain]);
+  beats_stay : assert property (m_valid && !m_ready |=> m_valid && $stable(m));
+  // A frame of ARP does not release the slot of a waiting frame.
+  waiting_frames_stay : assert property (m_valid && m_ready && m.last && arp_last |=>
+      ($past(full) & ~full) == '0);
+  arp_beats_are_arps : assert property (!arp_running |-> arp == '0);
+`endif
 
 endmodule

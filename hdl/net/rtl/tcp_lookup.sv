@@ -218,4 +218,20 @@ module tcp_lookup #(
       .gated(own_clk)
   );
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  // The results of all places are combined by OR.
+  keys_have_one_place : assert property (of_query |->
+      $onehot0({is_left, is_right, is_stashed, on_its_way}));
+  changes_stay : assert property (change_valid && !changed |=>
+      change_valid && $stable({change_remove, change_key, change_index}));
+  removals_succeed : assert property (changed && refused |-> !change_remove);
+  moves_are_bounded : assert property (state == READ |-> moves <= ($clog2(MOVES + 1))'(MOVES));
+  // A displaced key is never lost.
+  displaced_keys_have_a_place : assert property (
+      state == PLACE && driven && drives && moves == '0 |->
+      stash_free);
+`endif
+
 endmodule

@@ -41,6 +41,7 @@ struct Stack {
     bool dead = false;
     uint64_t ms = 0;
     uint32_t requested_ip = 0;
+    std::vector<Bytes> echoes;         // replies to echo requests
     std::vector<uint32_t> accepted;    // sessions that peers have opened
     std::deque<uint32_t> to_release;   // and ended ones, which are released at once
     bool releases = false;
@@ -79,7 +80,7 @@ struct Stack {
             if (!to_release.empty()) dut->release_at = to_release.front(), to_release.pop_front();
         }
         dut.settle();
-        if (dut->tx_valid) {
+        if (dut->tx_valid && dut->tx_ready) {
             const uint64_t low = dut->tx[0] | static_cast<uint64_t>(dut->tx[1]) << 32;
             const uint64_t data = low >> 9 | static_cast<uint64_t>(dut->tx[2]) << 55;
             for (int i = 0; i < 8; i++)
@@ -120,6 +121,11 @@ struct Stack {
             return;
         }
         check(checksum(f, 14, 34) == 0, "IPv4 checksum");
+        if (f[23] == 1) {
+            check(f[34] == 0 && checksum(f, 34, f.size()) == 0, "ICMP's type or checksum");
+            echoes.push_back(f);
+            return;
+        }
         check(checksum(f, 26, f.size(), 6 + static_cast<uint32_t>(f.size()) - 34) == 0, "TCP checksum");
         for (size_t i = 0; i < 6; i++) check(f[i] == static_cast<uint8_t>(kPeerMac >> (40 - 8 * i)), "to another hardware address");
         Got g;
@@ -726,6 +732,20 @@ TEST(duplicate_acks_after_a_timeout) {
     check(s.got.empty(), "what may be of a segment sent twice is taken for a loss");
     acks(first + 8 * kSegment, 4);
     check(s.segment().seq == first + 8 * kSegment && s.got.empty(), "the last again");
+}
+
+TEST(an_echo_request_that_waits_behind_an_arp_frame_is_answered) {
+    Stack s;
+    s.in.push_back(icmp_echo(s.dut.random.bytes(40)));
+    s.run(200);
+    check(s.echoes.size() == 1, "no answer");
+    s.dut->tx_ready = 0;
+    s.in.push_back(arp_request());
+    s.in.push_back(icmp_echo(s.dut.random.bytes(40)));
+    s.run(200);
+    s.dut->tx_ready = 1;
+    s.run(200);
+    check(s.echoes.size() == 2, "the second request is dropped");
 }
 
 BENCH_MAIN()
