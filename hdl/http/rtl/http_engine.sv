@@ -137,11 +137,7 @@ module http_engine
   (* ram_style = "block", no_rw_check = 1 *) request_t requests[SESSIONS];
   request_t request_next;            // of the session served next
   // No number exceeds that of the longest body, or of a chunk with as many digits (http_parse).
-  always_comb begin
-    resumed = request_next;
-    resumed.length = 24'(request_next.length[LengthBits-1:0]);
-    resumed.chunk = 24'(request_next.chunk[(LengthBits+3)/4*4-1:0]);
-  end
+  assign resumed = bounded(request_next, LengthBits);
   logic [RxP-1:0] afters[SESSIONS];  // of a call: the end of its request,
   logic [SESSIONS-1:0] lasting;      // and whether the connection outlives it
   logic [SESSIONS-1:0] finish;       // no more data will be written,
@@ -516,14 +512,9 @@ module http_engine
   assign finished = finish_valid && finish_ready;
   assign finish_well = finished && !finish_refused && !finish_killed && finish_code == '0 && !over;
 
-  always_comb begin
-    case (state)
-      COMMIT:  own_begin = text != TEXT_CONTINUE;
-      SAVE:    own_begin = ends || (!in_chunks && !c.together);
-      CALL:    own_begin = !c.together;  // otherwise the body stays in place
-      default: own_begin = 1'b1;
-    endcase
-  end
+  // The body of a call stays in place if it was assembled.
+  assign own_begin = state == COMMIT ? text != TEXT_CONTINUE :
+      state == SAVE ? ends || (!in_chunks && !c.together) : state != CALL || !c.together;
 
   http_marks #(
       .SESSIONS    (SESSIONS),
@@ -796,5 +787,14 @@ module http_engine
              reads || own_start || own_put || |fills),
       .gated(own_clk)
   );
+
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  served_sessions_are_active : assert property (state == PARSE |-> active[s]);
+  released_sessions_have_ended : assert property (release_valid |-> !active[release_at]);
+  called_bodies_have_arrived : assert property (called_now |-> all_there || c.together);
+  requests_stay : assert property (request_valid && !request_ready |=> $stable({s, c.number}));
+`endif
 
 endmodule

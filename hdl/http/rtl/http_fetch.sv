@@ -195,7 +195,8 @@ module http_fetch
   always_comb begin
     quit = 1'b0;
     quit_result = FetchBroken;
-    if (state inside {HEAD, BODY} || writing) begin
+    // An offered word stays until it is accepted.
+    if ((state inside {HEAD, BODY} || writing) && !(m_valid && !m_ready)) begin
       if (silent) begin
         quit = 1'b1;
         quit_result = FetchSilent;
@@ -355,5 +356,18 @@ module http_fetch
       .wake (rst || start || state != IDLE || say || done || reader_start || reads),
       .gated(own_clk)
   );
+
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  starts_when_ready : assert property (start |-> ready);
+  body_stays :
+  assert property (m_valid && !m_ready |=> m_valid && $stable({m_data, m_last}));
+  body_fits : assert property (state == BODY |-> left != '0 && left <= most);
+  taken_bytes_are_visible : assert property (take <= count);
+  done_for_a_cycle : assert property (done |=> !done);
+  progress_stays : assert property (say && !reply.progress_ready |=> say);
+  released_sessions_are_dead : assert property (client.released.valid |-> dead && state == OVER);
+`endif
 
 endmodule

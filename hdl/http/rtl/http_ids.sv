@@ -33,4 +33,9 @@ module http_ids #(
     if (read) data <= words[{session, word}];
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  ids_fit : assert property (write |-> write_at < 6'(http_pkg::ID_BYTES));
+`endif
+
 endmodule

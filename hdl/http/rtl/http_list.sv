@@ -130,4 +130,12 @@ module http_list #(
     endcase
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  starts_when_idle : assert property (start |-> state == Idle);
+  words_have_bytes : assert property (valid |-> length inside {[4'd1:4'd8]});
+  list_ends_once : assert property (last |=> !valid);
+`endif
+
 endmodule

@@ -170,6 +170,13 @@ package http_pkg;
     logic [5:0]   id_bytes;       // of X-Request-Id, and before that, of an encoded path
   } request_t;
 
+  // A request whose numbers have no more bits than those of the longest body.
+  function automatic request_t bounded(input request_t r, input int length_bits);
+    bounded = r;
+    bounded.length = r.length & 24'((1 << length_bits) - 1);
+    bounded.chunk = r.chunk & 24'((1 << (length_bits + 3) / 4 * 4) - 1);
+  endfunction
+
   // The classification of the next bytes for a state of the parser, computed a cycle before the
   // decision (http_look). `stop` is the end of the current part, if `stopped`.
   typedef struct packed {

@@ -170,4 +170,18 @@ TEST(an_absent_or_mute_store_is_silent) {
     check(fetch.fetch("sobel", file(text("there"))) == Ok, "takes nothing afterwards");
 }
 
+// Board memory that is busy has been offered a word (`body_stays`): the word stays, although the connection has ended.
+TEST(an_offered_word_stays_when_the_connection_ends) {
+    Fetch fetch;
+    for (int i = 0; i < 60; i++) {
+        fetch.ready = 5;
+        fetch.server.pieces = 3;
+        Answer answer = file(fetch.random.bytes(200));
+        answer.bytes.resize(answer.bytes.size() - 8 - fetch.random.below(100));
+        answer.closes = false;
+        answer.resets = true;
+        check(fetch.fetch("sobel", answer) == Broken, "is taken for whole");
+    }
+}
+
 BENCH_MAIN()
