@@ -128,15 +128,25 @@ module host_bus #(
     end
   end
 
-  // Data arrives only for a request.
-  data_was_requested : assert property (@(posedge clk) disable iff (rst) data_valid |-> some);
-  one_reads : assert property (@(posedge own_clk) disable iff (rst) $onehot0(read_chosen));
-  one_writes : assert property (@(posedge own_clk) disable iff (rst) $onehot0(write_chosen));
-
   clock_gate u_gate (
       .clk,
       .wake (rst || s_read_valid != '0 || s_write_valid != '0 || some || read_held != '0 || write_held != '0),
       .gated(own_clk)
   );
+
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  // Data arrives only for a request.
+  data_was_requested : assert property (data_valid |-> some);
+  one_reads : assert property ($onehot0(read_chosen));
+  one_writes : assert property ($onehot0(write_chosen));
+  reads_have_beats : assert property (read_valid |-> read_beats inside {[1:BURST]});
+  reads_stay : assert property (read_valid && !read_ready |=>
+      read_valid && $stable({read_address, read_beats}));
+  writes_stay : assert property (write_valid && !write_ready |=>
+      write_valid && $stable({write_address, write_data, write_keep}));
+  reads_end_with_their_beats : assert property (some |-> came < oldest.beats);
+`endif
 
 endmodule

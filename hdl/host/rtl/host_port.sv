@@ -340,13 +340,19 @@ module host_port
     for (int e = 0; e < Engines; e++) engine_out[e] = e != 0 && on[e] != '0 ? region_out[region_of[e]] : '0;
   end
 
-  for (genvar r = 0; r < REGIONS; r++) begin : g_region
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  for (genvar r = 0; r < REGIONS; r++) begin : g_owners
     logic [Engines-1:0] owners;
     for (genvar e = 0; e < Engines; e++) begin : g_owner
       assign owners[e] = on[e][r];
     end
-    one_call : assert property (@(posedge clk) disable iff (rst) $onehot0(owners));
+    one_call : assert property ($onehot0(owners));
   end
-  one_ends : assert property (@(posedge clk) disable iff (rst) $onehot0(ended));
+  one_ends : assert property ($onehot0(ended));
+  starts_free_engines : assert property ((start & ~free) == '0);
+  one_finishes : assert property (call_reply.finish_valid |-> $onehot0(finishes));
+`endif
 
 endmodule

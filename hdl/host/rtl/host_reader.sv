@@ -82,7 +82,15 @@ module host_reader #(
     else if (requested) read_address[63:LowBits+3] <= read_address[63:LowBits+3] + 1'b1;
   end
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
   // A beat arrives only for a request, for which there was space.
-  room_holds : assert property (@(posedge clk) disable iff (rst) data_valid |-> unused_ready);
+  room_holds : assert property (data_valid |-> unused_ready);
+  starts_when_over : assert property (start |-> over);
+  room_is_bounded : assert property (room <= RoomBits'(DEPTH));
+  reads_stay : assert property (read_valid && !read_ready |=>
+      read_valid && $stable({read_address, read_beats}));
+`endif
 
 endmodule

@@ -99,7 +99,7 @@ struct Port : Clocked {
         d->bresp = burst_fails_ ? 2 : 0;
         // And reads of it.
         d->arready = read_left_ == 0 && !random.percent(stall);
-        d->rvalid = read_left_ > 0 && !random.percent(idle);
+        d->rvalid = read_left_ > 0 && (read_offered_ || !random.percent(idle));  // until it is accepted
         d->rresp = read_fails_ ? 2 : 0;
         d->rdata = d->rvalid && !read_fails_ ? word(board, read_at_) : 0;
         d->rlast = read_left_ == 1;
@@ -189,6 +189,7 @@ struct Port : Clocked {
             read_at_ += 8;
             read_left_--;
         }
+        read_offered_ = d->rvalid && !d->rready;
         if (d->change_valid && d->change_ready) {
             changing_ = true;
             changed_at_ = cycles + 20;
@@ -325,6 +326,7 @@ private:
     bool granted_last_ = false;
     int burst_left_ = 0;
     int read_left_ = 0;
+    bool read_offered_ = false;
     bool read_fails_ = false;
     uint64_t read_at_ = 0, burst_at_ = 0, changed_at_ = 0;
     bool burst_fails_ = false, answering_ = false, changing_ = false;
