@@ -80,12 +80,20 @@ module axi_readers
     end
   end
 
-  one_at_a_time : assert property (@(posedge own_clk) disable iff (rst) $onehot0(chosen));
-
   clock_gate u_gate (
       .clk,
       .wake (rst || requests != '0 || held != '0 || head != tail),
       .gated(own_clk)
   );
+
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  one_at_a_time : assert property ($onehot0(chosen));
+  requests_stay : assert property (m_read.arvalid && !m_reply.arready |=>
+      m_read.arvalid && $stable({m_read.araddr, m_read.arlen}));
+  words_were_requested : assert property (m_reply.rvalid |-> owner != '0);
+  bursts_are_bounded : assert property (head - tail <= (SlotBits + 1)'(OUTSTANDING));
+`endif
 
 endmodule

@@ -76,4 +76,11 @@ module board_rings
       .read_data(tx_read_data)
   );
 
+`ifndef SYNTHESIS
+  default clocking @(posedge clk); endclocking
+  default disable iff (rst);
+  // The network is written first.
+  fills_wait : assert property (rx_write.valid && fill_waits |=> fill_waits && $stable(filled));
+`endif
+
 endmodule
