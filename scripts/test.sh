@@ -184,7 +184,11 @@ group() {
             run cycles scripts/check_cycles.py
             run cycles-test scripts/check_cycles_test.py
             ;;
-        ports) run ports scripts/check_ports.py ;;
+        ports)
+            run ports scripts/check_ports.py
+            run assertions scripts/check_assertions.py
+            run assertions-test scripts/check_assertions_test.py
+            ;;
         text)
             run text scripts/lint_text.py --phrases
             run links scripts/docs.py check
