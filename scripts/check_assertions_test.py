@@ -7,9 +7,7 @@ import check_assertions
 
 MODULE = "module m (input logic clk, input logic rst, input logic a);\n  logic b;\n"
 TAIL = """`ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  a_precedes_b : assert property (a |=> b);
+  a_precedes_b : assert property (@(posedge clk) disable iff (rst) a |=> b);
 `endif
 """
 
@@ -49,6 +47,11 @@ class Faults(unittest.TestCase):
             self.faults(MODULE + TAIL + "  assign b = a;\nendmodule\n"),
             ["has assertions that are not its last lines, in `ifndef SYNTHESIS"],
         )
+
+    def test_default_clock_is_reported(self):
+        clock = "`ifndef SYNTHESIS\n  default clocking @(posedge clk); endclocking\n"
+        text = MODULE + TAIL.replace("`ifndef SYNTHESIS\n", clock) + "endmodule\n"
+        self.assertEqual(self.faults(text), ["has a default clock or reset"])
 
     def test_needless_exemption_is_reported(self):
         self.assertEqual(

@@ -87,13 +87,14 @@ module axi_readers
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  one_at_a_time : assert property ($onehot0(chosen));
-  requests_stay : assert property (m_read.arvalid && !m_reply.arready |=>
+  one_at_a_time : assert property (@(posedge clk) disable iff (rst) $onehot0(chosen));
+  requests_stay : assert property (@(posedge clk) disable iff (rst)
+      m_read.arvalid && !m_reply.arready |=>
       m_read.arvalid && $stable({m_read.araddr, m_read.arlen}));
-  words_were_requested : assert property (m_reply.rvalid |-> owner != '0);
-  bursts_are_bounded : assert property (head - tail <= (SlotBits + 1)'(OUTSTANDING));
+  words_were_requested : assert property (@(posedge clk) disable iff (rst)
+      m_reply.rvalid |-> owner != '0);
+  bursts_are_bounded : assert property (@(posedge clk) disable iff (rst)
+      head - tail <= (SlotBits + 1)'(OUTSTANDING));
 `endif
 
 endmodule

@@ -66,14 +66,15 @@ module axi_writers
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  one_at_a_time : assert property ($onehot0(may));
-  requests_stay : assert property (m_write.awvalid && !m_reply.awready |=>
+  one_at_a_time : assert property (@(posedge clk) disable iff (rst) $onehot0(may));
+  requests_stay : assert property (@(posedge clk) disable iff (rst)
+      m_write.awvalid && !m_reply.awready |=>
       m_write.awvalid && $stable({m_write.awaddr, m_write.awlen}));
-  data_stay : assert property (m_write.wvalid && !m_reply.wready |=>
+  data_stay : assert property (@(posedge clk) disable iff (rst)
+      m_write.wvalid && !m_reply.wready |=>
       m_write.wvalid && $stable({m_write.wdata, m_write.wstrb, m_write.wlast}));
-  responses_were_requested : assert property (m_reply.bvalid |-> may != '0 && taken);
+  responses_were_requested : assert property (@(posedge clk) disable iff (rst)
+      m_reply.bvalid |-> may != '0 && taken);
 `endif
 
 endmodule

@@ -388,13 +388,15 @@ module board_http
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // HTTP does not wait for the ports of the rings, which the store uses in other cycles.
-  one_reads : assert property (!(http_rx_read.valid && store.rx_read.valid));
-  one_writes : assert property (!(http_tx_write.valid && store.tx_write.valid));
-  fills_have_place : assert property (fill_in.valid |-> $past(fill_in_ready, 2));
-  requests_stay : assert property (request_valid && !request_ready |=>
+  one_reads : assert property (@(posedge clk) disable iff (rst)
+      !(http_rx_read.valid && store.rx_read.valid));
+  one_writes : assert property (@(posedge clk) disable iff (rst)
+      !(http_tx_write.valid && store.tx_write.valid));
+  fills_have_place : assert property (@(posedge clk) disable iff (rst)
+      fill_in.valid |-> $past(fill_in_ready, 2));
+  requests_stay : assert property (@(posedge clk) disable iff (rst)
+      request_valid && !request_ready |=>
       request_valid && $stable({request_tag, request_function}));
 `endif
 

@@ -57,8 +57,7 @@ module board_memory #(
   assign read_data = stages[LATENCY-2];
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  writes_have_bytes : assert property (write |-> write_keep != '0);
+  writes_have_bytes : assert property (@(posedge clk) write |-> write_keep != '0);
 `endif
 
 endmodule

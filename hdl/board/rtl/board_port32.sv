@@ -101,11 +101,10 @@ module board_port32
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  received_beats_are_full : assert property (rx_valid && !rx_last |-> rx_keep == '1);
-  sent_beats_stay : assert property (tx_valid && !tx_ready |=>
-      tx_valid && $stable({tx_data, tx_keep, tx_last}));
+  received_beats_are_full : assert property (@(posedge clk) disable iff (rst)
+      rx_valid && !rx_last |-> rx_keep == '1);
+  sent_beats_stay : assert property (@(posedge clk) disable iff (rst)
+      tx_valid && !tx_ready |=> tx_valid && $stable({tx_data, tx_keep, tx_last}));
 `endif
 
 endmodule

@@ -77,10 +77,9 @@ module board_rings
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // The network is written first.
-  fills_wait : assert property (rx_write.valid && fill_waits |=> fill_waits && $stable(filled));
+  fills_wait : assert property (@(posedge clk) disable iff (rst)
+      rx_write.valid && fill_waits |=> fill_waits && $stable(filled));
 `endif
 
 endmodule

@@ -540,14 +540,14 @@ module board_shell
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // Another kernel is placed only in a region that is off.
-  swaps_are_decoupled : assert property (configuration.swap |->
-      decouple[configuration.region[R-1:0]]);
-  starts_in_idle_regions : assert property ((region_start & ~region_idle) == '0);
-  one_start : assert property ($onehot0(region_start));
-  frames_stay : assert property (tx_valid && !tx_ready |=> tx_valid && $stable(tx));
+  swaps_are_decoupled : assert property (@(posedge clk) disable iff (rst)
+      configuration.swap |-> decouple[configuration.region[R-1:0]]);
+  starts_in_idle_regions : assert property (@(posedge clk) disable iff (rst)
+      (region_start & ~region_idle) == '0);
+  one_start : assert property (@(posedge clk) disable iff (rst) $onehot0(region_start));
+  frames_stay : assert property (@(posedge clk) disable iff (rst)
+      tx_valid && !tx_ready |=> tx_valid && $stable(tx));
 `endif
 
 endmodule

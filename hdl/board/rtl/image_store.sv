@@ -363,18 +363,22 @@ module image_store
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  waiting_calls_are_bounded : assert property (tail - head <= (S + 1)'(SESSIONS));
-  freed_slots_are_pinned : assert property (freed |-> pins[pinned_now[L-1:0]] != '0);
+  waiting_calls_are_bounded : assert property (@(posedge clk) disable iff (rst)
+      tail - head <= (S + 1)'(SESSIONS));
+  freed_slots_are_pinned : assert property (@(posedge clk) disable iff (rst)
+      freed |-> pins[pinned_now[L-1:0]] != '0);
   // A slot from which a call may be loaded is not replaced.
-  fetches_replace_free_slots : assert property (fetch_start |-> pins[slot] == '0);
-  requests_stay : assert property (e_request_valid && !e_request_ready |=> e_request_valid);
-  bursts_stay : assert property (awvalid && !axi_write_reply.awready |=>
-      awvalid && $stable(burst_at));
-  data_stay : assert property (wvalid && !axi_write_reply.wready |=>
+  fetches_replace_free_slots : assert property (@(posedge clk) disable iff (rst)
+      fetch_start |-> pins[slot] == '0);
+  requests_stay : assert property (@(posedge clk) disable iff (rst)
+      e_request_valid && !e_request_ready |=> e_request_valid);
+  bursts_stay : assert property (@(posedge clk) disable iff (rst)
+      awvalid && !axi_write_reply.awready |=> awvalid && $stable(burst_at));
+  data_stay : assert property (@(posedge clk) disable iff (rst)
+      wvalid && !axi_write_reply.wready |=>
       wvalid && $stable({axi_write.wdata, axi_write.wstrb, wlast}));
-  bursts_are_in_the_slot : assert property (state == FETCH && awvalid |->
+  bursts_are_in_the_slot : assert property (@(posedge clk) disable iff (rst)
+      state == FETCH && awvalid |->
       burst_at - (base + (32'(slot) << SLOT_BITS)) < 32'(1 << SLOT_BITS));
 `endif
 

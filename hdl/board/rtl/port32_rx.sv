@@ -132,11 +132,11 @@ module port32_rx
   always_ff @(posedge clk) dropped <= count;
 
 `ifndef SYNTHESIS
-  default clocking @(posedge port_clk); endclocking
-  default disable iff (port_rst);
-  room_is_kept : assert property (put |-> ready);
-  words_are_full : assert property (s_valid && !s_last |-> s_keep == '1);
-  frames_are_bounded : assert property (length <= L'(FRAME));
+  room_is_kept : assert property (@(posedge port_clk) disable iff (port_rst) put |-> ready);
+  words_are_full : assert property (@(posedge port_clk) disable iff (port_rst)
+      s_valid && !s_last |-> s_keep == '1);
+  frames_are_bounded : assert property (@(posedge port_clk) disable iff (port_rst)
+      length <= L'(FRAME));
   beats_are_full : assert property (@(posedge clk) disable iff (rst)
       m_valid && !m.last |-> m.keep == '1);
 `endif

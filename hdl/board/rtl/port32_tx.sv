@@ -144,11 +144,10 @@ module port32_tx
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge port_clk); endclocking
-  default disable iff (port_rst);
-  no_pause : assert property (m_valid && m_ready && !m_last |=> m_valid);
-  offers_stay : assert property (m_valid && !m_ready |=>
-      m_valid && $stable({m_data, m_keep, m_last}));
+  no_pause : assert property (@(posedge port_clk) disable iff (port_rst)
+      m_valid && m_ready && !m_last |=> m_valid);
+  offers_stay : assert property (@(posedge port_clk) disable iff (port_rst)
+      m_valid && !m_ready |=> m_valid && $stable({m_data, m_keep, m_last}));
   beats_are_full : assert property (@(posedge clk) disable iff (rst)
       s_valid && !s.last |-> s.keep == '1);
   // A frame that does not fit would wait for its end indefinitely.

@@ -27,13 +27,13 @@ module arbiter #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  one_grant : assert property ($onehot0(grant));
-  grants_requesters : assert property ((grant & ~request) == '0);
-  grants_when_enabled : assert property (enable && request != '0 |-> grant != '0);
+  one_grant : assert property (@(posedge clk) disable iff (rst) $onehot0(grant));
+  grants_requesters : assert property (@(posedge clk) disable iff (rst) (grant & ~request) == '0);
+  grants_when_enabled : assert property (@(posedge clk) disable iff (rst)
+      enable && request != '0 |-> grant != '0);
   // The positions after the last grant are the upper ones: from any of them on, all.
-  turn_is_upper_part : assert property ((behind | (behind << 1)) == behind);
+  turn_is_upper_part : assert property (@(posedge clk) disable iff (rst)
+      (behind | (behind << 1)) == behind);
 `endif
 
 endmodule

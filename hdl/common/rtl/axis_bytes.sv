@@ -46,12 +46,13 @@ module axis_bytes #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  bytes_stay : assert property (m_valid && !m_ready |=> m_valid && $stable({m_byte, m_end}));
+  bytes_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable({m_byte, m_end}));
   // Within a stream, each beat has a byte, as otherwise the end would come early.
-  beats_have_bytes : assert property (s_valid && !s_last |-> s_keep[0]);
-  keep_is_contiguous : assert property (s_valid |-> (s_keep & (s_keep + 1'b1)) == '0);
+  beats_have_bytes : assert property (@(posedge clk) disable iff (rst)
+      s_valid && !s_last |-> s_keep[0]);
+  keep_is_contiguous : assert property (@(posedge clk) disable iff (rst)
+      s_valid |-> (s_keep & (s_keep + 1'b1)) == '0);
 `endif
 
 endmodule

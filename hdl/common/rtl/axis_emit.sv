@@ -54,13 +54,14 @@ module axis_emit #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  loads_when_free : assert property (load |-> !m_valid || (m_ready && m_last));
-  value_fits : assert property (load |-> count <= CountBits'(BYTES));
-  beats_stay :
-  assert property (m_valid && !m_ready |=> m_valid && $stable({m_data, m_keep, m_last}));
-  beats_are_full : assert property (m_valid && !m_last |-> m_keep == '1);
+  loads_when_free : assert property (@(posedge clk) disable iff (rst)
+      load |-> !m_valid || (m_ready && m_last));
+  value_fits : assert property (@(posedge clk) disable iff (rst)
+      load |-> count <= CountBits'(BYTES));
+  beats_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable({m_data, m_keep, m_last}));
+  beats_are_full : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_last |-> m_keep == '1);
 `endif
 
 endmodule

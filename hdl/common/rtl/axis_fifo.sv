@@ -59,13 +59,14 @@ module axis_fifo #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  no_overflow : assert property (held <= (AddressBits + 1)'(DEPTH));
-  level_is_bounded : assert property (level <= LevelBits'(DEPTH + 1));
-  entries_stay : assert property (m_valid && !m_ready |=> m_valid && $stable(m_payload));
+  no_overflow : assert property (@(posedge clk) disable iff (rst)
+      held <= (AddressBits + 1)'(DEPTH));
+  level_is_bounded : assert property (@(posedge clk) disable iff (rst)
+      level <= LevelBits'(DEPTH + 1));
+  entries_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable(m_payload));
   // An entry leaves the memory only if the output register is free.
-  reads_have_place : assert property (get |-> !m_valid || m_ready);
+  reads_have_place : assert property (@(posedge clk) disable iff (rst) get |-> !m_valid || m_ready);
 `endif
 
 endmodule

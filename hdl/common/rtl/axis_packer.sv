@@ -80,16 +80,16 @@ module axis_packer #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  pieces_fit : assert property (s_valid |-> s_count <= $bits(s_count)'(B));
-  holds_two_beats : assert property (have <= HaveBits'(2 * B));
-  more_is_count : assert property (more == (have > HaveBits'(B)));
-  beats_are_full : assert property (m_valid && !m_last |-> m_keep == '1);
-  beats_stay :
-  assert property (m_valid && !m_ready |=> m_valid && $stable({m_data, m_keep, m_last}));
+  pieces_fit : assert property (@(posedge clk) disable iff (rst)
+      s_valid |-> s_count <= $bits(s_count)'(B));
+  holds_two_beats : assert property (@(posedge clk) disable iff (rst) have <= HaveBits'(2 * B));
+  more_is_count : assert property (@(posedge clk) disable iff (rst) more == (have > HaveBits'(B)));
+  beats_are_full : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_last |-> m_keep == '1);
+  beats_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable({m_data, m_keep, m_last}));
   // No piece of the next stream comes before the last beat has left.
-  end_is_alone : assert property (ending |-> !s_ready);
+  end_is_alone : assert property (@(posedge clk) disable iff (rst) ending |-> !s_ready);
 `endif
 
 endmodule

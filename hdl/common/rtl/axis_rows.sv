@@ -151,21 +151,22 @@ module axis_rows #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  rows_have_bytes : assert property (start |-> width != '0);
-  beats_are_full_or_empty :
-  assert property (s_valid && s_ready && !s_last |-> s_count inside {'0, CountBits'(B)});
-  pieces_stay : assert property (m_valid && !m_ready && !start |=>
-      m_valid && $stable({m_count, m_row_last, m_end}));
+  rows_have_bytes : assert property (@(posedge clk) disable iff (rst) start |-> width != '0);
+  beats_are_full_or_empty : assert property (@(posedge clk) disable iff (rst)
+      s_valid && s_ready && !s_last |-> s_count inside {'0, CountBits'(B)});
+  pieces_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready && !start |=> m_valid && $stable({m_count, m_row_last, m_end}));
   // Bytes behind a short piece may change.
-  bytes_stay : assert property (m_valid && !m_ready && !start && m_count == CountBits'(B) |=>
-      $stable(m_data));
-  pieces_fit : assert property (m_valid && !m_end |-> m_count != '0 && m_count <= CountBits'(B));
+  bytes_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready && !start && m_count == CountBits'(B) |=> $stable(m_data));
+  pieces_fit : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_end |-> m_count != '0 && m_count <= CountBits'(B));
   // Only the last piece of a row is short.
-  pieces_are_full : assert property (m_valid && !m_end && !m_row_last |-> m_count == CountBits'(B));
+  pieces_are_full : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_end && !m_row_last |-> m_count == CountBits'(B));
   // The upper beat is stored only behind a lower one.
-  lower_is_first : assert property (running && full[!lower] |-> full[lower]);
+  lower_is_first : assert property (@(posedge clk) disable iff (rst)
+      running && full[!lower] |-> full[lower]);
 `endif
 
 endmodule

@@ -32,10 +32,9 @@ module axis_skid #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  beats_stay : assert property (m_valid && !m_ready |=> m_valid && $stable(m_payload));
-  spare_is_second : assert property (spare_full |-> m_valid);
+  beats_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable(m_payload));
+  spare_is_second : assert property (@(posedge clk) disable iff (rst) spare_full |-> m_valid);
 `endif
 
 endmodule

@@ -60,12 +60,12 @@ module capture #(
   assign m_sample = note.sample;
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // Records determine all cycles only if their clock counts each cycle.
-  clock_counts : assert property (1'b1 |=> now == $past(now) + 32'd1);
-  records_stay : assert property (m_valid && !m_ready |=> m_valid && $stable(note));
-  loss_is_marked : assert property (put && !room |=> lost);
+  clock_counts : assert property (@(posedge clk) disable iff (rst)
+      1'b1 |=> now == $past(now) + 32'd1);
+  records_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable(note));
+  loss_is_marked : assert property (@(posedge clk) disable iff (rst) put && !room |=> lost);
 `endif
 
 endmodule

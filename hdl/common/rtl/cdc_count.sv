@@ -70,10 +70,9 @@ module cdc_count #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge s_clk); endclocking
-  default disable iff (s_rst);
-  gray_is_count : assert property (s_gray == gray(s_count));
-  one_bit_a_step : assert property ($onehot0(s_gray ^ s_gray_next));
+  gray_is_count : assert property (@(posedge s_clk) disable iff (s_rst) s_gray == gray(s_count));
+  one_bit_a_step : assert property (@(posedge s_clk) disable iff (s_rst)
+      $onehot0(s_gray ^ s_gray_next));
 `endif
 
 endmodule

@@ -52,12 +52,12 @@ module fifo #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  no_overflow : assert property (s_valid |-> count < (A + 1)'(DEPTH));
-  holds_depth : assert property (count <= (A + 1)'(DEPTH));
-  entries_stay : assert property (m_valid && !m_ready |=> m_valid && $stable(m_payload));
-  no_underflow : assert property (m_valid |-> count != '0);
+  no_overflow : assert property (@(posedge clk) disable iff (rst)
+      s_valid |-> count < (A + 1)'(DEPTH));
+  holds_depth : assert property (@(posedge clk) disable iff (rst) count <= (A + 1)'(DEPTH));
+  entries_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable(m_payload));
+  no_underflow : assert property (@(posedge clk) disable iff (rst) m_valid |-> count != '0);
 `endif
 
 endmodule

@@ -93,14 +93,14 @@ module fifo_cdc #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge s_clk); endclocking
-  default disable iff (s_rst);
   // Entries and level in the writer's view: never more than fit.
-  writer_has_room : assert property (head - tail_there_count <= (A + 1)'(DEPTH));
-  full_is_not_written : assert property (!s_ready || head - tail_there_count < (A + 1)'(DEPTH));
+  writer_has_room : assert property (@(posedge s_clk) disable iff (s_rst)
+      head - tail_there_count <= (A + 1)'(DEPTH));
+  full_is_not_written : assert property (@(posedge s_clk) disable iff (s_rst)
+      !s_ready || head - tail_there_count < (A + 1)'(DEPTH));
   // An entry that is read has been written, in the reader's view.
-  empty_is_not_read :
-  assert property (@(posedge m_clk) disable iff (m_rst) !get || tail != unused_head_count);
+  empty_is_not_read : assert property (@(posedge m_clk) disable iff (m_rst)
+      !get || tail != unused_head_count);
   entries_stay : assert property (@(posedge m_clk) disable iff (m_rst)
       m_valid && !m_ready |=> m_valid && $stable(m_payload));
 `endif

@@ -38,13 +38,13 @@ module kernel_control (
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  starts_when_idle : assert property (start |-> !taking && !running);
-  input_ends_once : assert property (s_end |-> taking);
-  output_ends_once : assert property (m_end |-> running);
+  starts_when_idle : assert property (@(posedge clk) disable iff (rst)
+      start |-> !taking && !running);
+  input_ends_once : assert property (@(posedge clk) disable iff (rst) s_end |-> taking);
+  output_ends_once : assert property (@(posedge clk) disable iff (rst) m_end |-> running);
   // The output of a run may end before its input, but a run is over only after both.
-  done_follows_both_ends : assert property (done |-> !taking && !running);
+  done_follows_both_ends : assert property (@(posedge clk) disable iff (rst)
+      done |-> !taking && !running);
 `endif
 
 endmodule

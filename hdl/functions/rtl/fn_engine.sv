@@ -372,16 +372,18 @@ module fn_engine
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  one_start : assert property ($onehot0(region_start));
-  starts_in_idle_regions : assert property ((region_start & ~region_idle) == '0);
-  one_load : assert property ($onehot0(loading));
-  runs_in_free_regions : assert property (run_valid |-> state[run_region] == Free);
+  one_start : assert property (@(posedge clk) disable iff (rst) $onehot0(region_start));
+  starts_in_idle_regions : assert property (@(posedge clk) disable iff (rst)
+      (region_start & ~region_idle) == '0);
+  one_load : assert property (@(posedge clk) disable iff (rst) $onehot0(loading));
+  runs_in_free_regions : assert property (@(posedge clk) disable iff (rst)
+      run_valid |-> state[run_region] == Free);
   for (genvar r = 0; r < REGIONS; r++) begin : g_ends
-    runs_end_once : assert property (region_done[r] |-> state[r] == Running);
+    runs_end_once : assert property (@(posedge clk) disable iff (rst)
+        region_done[r] |-> state[r] == Running);
   end
-  finishes_are_over : assert property (finish_valid |-> state[ended] == Over);
+  finishes_are_over : assert property (@(posedge clk) disable iff (rst)
+      finish_valid |-> state[ended] == Over);
 `endif
 
 endmodule

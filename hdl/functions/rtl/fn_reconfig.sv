@@ -292,18 +292,20 @@ module fn_reconfig
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // Every requested burst has space.
-  words_have_place : assert property (axi_read_reply.rvalid |-> fifo_ready);
-  bursts_are_bounded : assert property (credit <= CreditBits'(BURSTS));
-  requests_stay : assert property (arvalid && !axi_read_reply.arready |=>
-      arvalid && $stable(araddr));
-  words_stay : assert property (icap_valid && !icap_ready |=>
-      icap_valid && $stable({icap_data, icap_region}));
+  words_have_place : assert property (@(posedge clk) disable iff (rst)
+      axi_read_reply.rvalid |-> fifo_ready);
+  bursts_are_bounded : assert property (@(posedge clk) disable iff (rst)
+      credit <= CreditBits'(BURSTS));
+  requests_stay : assert property (@(posedge clk) disable iff (rst)
+      arvalid && !axi_read_reply.arready |=> arvalid && $stable(araddr));
+  words_stay : assert property (@(posedge clk) disable iff (rst)
+      icap_valid && !icap_ready |=> icap_valid && $stable({icap_data, icap_region}));
   // A region is off while it is configured.
-  configured_regions_are_off : assert property (icap_valid |-> decouple[icap_region]);
-  results_are_for_a_load : assert property (done |-> $past(!load_ready || load_valid));
+  configured_regions_are_off : assert property (@(posedge clk) disable iff (rst)
+      icap_valid |-> decouple[icap_region]);
+  results_are_for_a_load : assert property (@(posedge clk) disable iff (rst)
+      done |-> $past(!load_ready || load_valid));
 `endif
 
 endmodule

@@ -335,15 +335,18 @@ module fn_scheduler
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // A request runs only in an idle region that it may have.
-  in_its_regions : assert property (take |-> best_may[chosen] && !region_busy[chosen]);
-  one_region : assert property (take |-> $onehot(wins));
-  queue_is_bounded : assert property (waiting <= CountBits'(QUEUE));
-  taken_requests_wait : assert property (take |-> best_at < waiting);
-  freed_regions_are_busy : assert property ((region_free & ~region_busy) == '0);
-  decisions_stay : assert property (run_valid && !run_ready |=>
+  in_its_regions : assert property (@(posedge clk) disable iff (rst)
+      take |-> best_may[chosen] && !region_busy[chosen]);
+  one_region : assert property (@(posedge clk) disable iff (rst) take |-> $onehot(wins));
+  queue_is_bounded : assert property (@(posedge clk) disable iff (rst)
+      waiting <= CountBits'(QUEUE));
+  taken_requests_wait : assert property (@(posedge clk) disable iff (rst)
+      take |-> best_at < waiting);
+  freed_regions_are_busy : assert property (@(posedge clk) disable iff (rst)
+      (region_free & ~region_busy) == '0);
+  decisions_stay : assert property (@(posedge clk) disable iff (rst)
+      run_valid && !run_ready |=>
       run_valid && $stable({run_region, run_function, run_tag, run_load}));
 `endif
 

@@ -97,10 +97,9 @@ module fn_stats #(
   assign cycles   = out.cycles;
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  counts_the_event : assert property (state == Add |-> at == $past(event_function));
-  counts_once : assert property (state == Add |=> state == Idle);
+  counts_the_event : assert property (@(posedge clk) disable iff (rst)
+      state == Add |-> at == $past(event_function));
+  counts_once : assert property (@(posedge clk) disable iff (rst) state == Add |=> state == Idle);
 `endif
 
 endmodule

@@ -237,16 +237,17 @@ module fn_table #(
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  probes_are_bounded : assert property (state inside {Read, Compare, Next} |->
-      probe < ProbeBits'(PROBES));
-  words_are_bounded : assert property (word <= WordBits'(Words + 2));
-  entry_stays : assert property (
+  probes_are_bounded : assert property (@(posedge clk) disable iff (rst)
+      state inside {Read, Compare, Next} |-> probe < ProbeBits'(PROBES));
+  words_are_bounded : assert property (@(posedge clk) disable iff (rst)
+      word <= WordBits'(Words + 2));
+  entry_stays : assert property (@(posedge clk) disable iff (rst)
       state inside {Hash, Read, Compare, Next, Write} && !finding |=> $stable(change_entry));
-  replies_last_a_cycle : assert property (found_valid || changed_valid |=> state == Idle);
+  replies_last_a_cycle : assert property (@(posedge clk) disable iff (rst)
+      found_valid || changed_valid |=> state == Idle);
   // A name is written to a free slot, or to its own.
-  writes_have_a_slot : assert property (state == Write |-> hit && (same || !taken));
+  writes_have_a_slot : assert property (@(posedge clk) disable iff (rst)
+      state == Write |-> hit && (same || !taken));
 `endif
 
 endmodule

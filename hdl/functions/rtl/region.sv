@@ -235,19 +235,18 @@ module region #(
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  starts_when_idle : assert property (start |-> idle);
-  input_stays : assert property (s_valid && !s_ready |=>
-      s_valid && $stable({s_data, s_keep, s_last}));
-  output_stays : assert property (m_valid && !m_ready |=>
-      m_valid && $stable({m_data, m_keep, m_last}));
+  starts_when_idle : assert property (@(posedge clk) disable iff (rst) start |-> idle);
+  input_stays : assert property (@(posedge clk) disable iff (rst)
+      s_valid && !s_ready |=> s_valid && $stable({s_data, s_keep, s_last}));
+  output_stays : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable({m_data, m_keep, m_last}));
   // A kernel sees a stream that stays, or its reset.
-  kernel_input_stays : assert property (k_s_valid && !k_s_ready |=>
-      k_rst || (k_s_valid && $stable({k_s_data, k_s_keep, k_s_last})));
-  runs_end_with_their_streams : assert property (done |-> !s_open && !m_open);
-  done_for_a_cycle : assert property (done |=> !done);
-  failures_are_ends : assert property (failed |-> done);
+  kernel_input_stays : assert property (@(posedge clk) disable iff (rst)
+      k_s_valid && !k_s_ready |=> k_rst || (k_s_valid && $stable({k_s_data, k_s_keep, k_s_last})));
+  runs_end_with_their_streams : assert property (@(posedge clk) disable iff (rst)
+      done |-> !s_open && !m_open);
+  done_for_a_cycle : assert property (@(posedge clk) disable iff (rst) done |=> !done);
+  failures_are_ends : assert property (@(posedge clk) disable iff (rst) failed |-> done);
 `endif
 
 endmodule

@@ -133,21 +133,23 @@ module region_memory
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  reads_are_bounded : assert property (open <= CountBits'(READS));
-  words_were_requested : assert property (board_reply.read.rvalid |-> open != '0);
-  responses_were_requested : assert property (board_reply.write.bvalid |-> state == Answer);
-  requests_stay : assert property (board.read.arvalid && !board_reply.read.arready |=>
+  reads_are_bounded : assert property (@(posedge clk) disable iff (rst) open <= CountBits'(READS));
+  words_were_requested : assert property (@(posedge clk) disable iff (rst)
+      board_reply.read.rvalid |-> open != '0);
+  responses_were_requested : assert property (@(posedge clk) disable iff (rst)
+      board_reply.write.bvalid |-> state == Answer);
+  requests_stay : assert property (@(posedge clk) disable iff (rst)
+      board.read.arvalid && !board_reply.read.arready |=>
       board.read.arvalid && $stable({board.read.araddr, board.read.arlen}));
-  writes_stay : assert property (board.write.awvalid && !board_reply.write.awready |=>
+  writes_stay : assert property (@(posedge clk) disable iff (rst)
+      board.write.awvalid && !board_reply.write.awready |=>
       board.write.awvalid && $stable({board.write.awaddr, board.write.awlen}));
   // A kernel has its own gigabyte.
-  in_the_kernels_part : assert property (
+  in_the_kernels_part : assert property (@(posedge clk) disable iff (rst)
       (!board.read.arvalid || board.read.araddr[31:30] == BASE[31:30]) &&
       (!board.write.awvalid || board.write.awaddr[31:30] == BASE[31:30]));
   // Nothing reaches a kernel while it is off.
-  off_is_silent : assert property (
+  off_is_silent : assert property (@(posedge clk) disable iff (rst)
       off |-> !kernel_reply.read.rvalid && !kernel_reply.write.bvalid);
 `endif
 

@@ -25,8 +25,7 @@ module hls_delay #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  place_is_in_range : assert property (enable |=> place <= N'(WORDS - 1));
+  place_is_in_range : assert property (@(posedge clk) enable |=> place <= N'(WORDS - 1));
 `endif
 
 endmodule

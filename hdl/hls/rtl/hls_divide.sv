@@ -44,11 +44,11 @@ module hls_divide #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  bits_are_bounded : assert property (left <= C'(W));
-  remainder_is_smaller : assert property (divisor != '0 && left != C'(W) |-> remainder < divisor);
-  result_stays : assert property (done && !start |=> $stable({y, rest}));
+  bits_are_bounded : assert property (@(posedge clk) disable iff (rst) left <= C'(W));
+  remainder_is_smaller : assert property (@(posedge clk) disable iff (rst)
+      divisor != '0 && left != C'(W) |-> remainder < divisor);
+  result_stays : assert property (@(posedge clk) disable iff (rst)
+      done && !start |=> $stable({y, rest}));
 `endif
 
 endmodule

@@ -161,10 +161,10 @@ module hls_fadd #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  one_nan : assert property (enable |=> y[S-1:MAN] != '1 || y[MAN-1:0] == '0 ||
+  one_nan : assert property (@(posedge clk)
+      enable |=> y[S-1:MAN] != '1 || y[MAN-1:0] == '0 ||
       y == {1'b0, {EXP{1'b1}}, 1'b1, {(MAN - 1) {1'b0}}});
-  waits_without_enable : assert property (!enable |=> $stable(y));
+  waits_without_enable : assert property (@(posedge clk) !enable |=> $stable(y));
 `endif
 
 endmodule

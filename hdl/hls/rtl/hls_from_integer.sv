@@ -42,9 +42,8 @@ module hls_from_integer #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  integers_are_finite : assert property (enable |=> y[S-1:MAN] != '1);
-  waits_without_enable : assert property (!enable |=> $stable(y));
+  integers_are_finite : assert property (@(posedge clk) enable |=> y[S-1:MAN] != '1);
+  waits_without_enable : assert property (@(posedge clk) !enable |=> $stable(y));
 `endif
 
 endmodule

@@ -38,8 +38,7 @@ module hls_multiply #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  waits_without_enable : assert property (!enable |=> $stable(y));
+  waits_without_enable : assert property (@(posedge clk) !enable |=> $stable(y));
 `endif
 
 endmodule

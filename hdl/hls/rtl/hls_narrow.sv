@@ -34,9 +34,9 @@ module hls_narrow (
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  one_nan : assert property (enable |=> y[30:23] != '1 || y[22:0] == '0 || y == 32'h7fc0_0000);
-  waits_without_enable : assert property (!enable |=> $stable(y));
+  one_nan : assert property (@(posedge clk)
+      enable |=> y[30:23] != '1 || y[22:0] == '0 || y == 32'h7fc0_0000);
+  waits_without_enable : assert property (@(posedge clk) !enable |=> $stable(y));
 `endif
 
 endmodule

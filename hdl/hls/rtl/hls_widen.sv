@@ -26,10 +26,9 @@ module hls_widen (
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  one_nan : assert property (enable |=> y[62:52] != '1 || y[51:0] == '0 ||
-      y == 64'h7ff8_0000_0000_0000);
-  waits_without_enable : assert property (!enable |=> $stable(y));
+  one_nan : assert property (@(posedge clk)
+      enable |=> y[62:52] != '1 || y[51:0] == '0 || y == 64'h7ff8_0000_0000_0000);
+  waits_without_enable : assert property (@(posedge clk) !enable |=> $stable(y));
 `endif
 
 endmodule

@@ -135,18 +135,19 @@ module host_bus #(
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // Data arrives only for a request.
-  data_was_requested : assert property (data_valid |-> some);
-  one_reads : assert property ($onehot0(read_chosen));
-  one_writes : assert property ($onehot0(write_chosen));
-  reads_have_beats : assert property (read_valid |-> read_beats inside {[1:BURST]});
-  reads_stay : assert property (read_valid && !read_ready |=>
-      read_valid && $stable({read_address, read_beats}));
-  writes_stay : assert property (write_valid && !write_ready |=>
+  data_was_requested : assert property (@(posedge clk) disable iff (rst) data_valid |-> some);
+  one_reads : assert property (@(posedge clk) disable iff (rst) $onehot0(read_chosen));
+  one_writes : assert property (@(posedge clk) disable iff (rst) $onehot0(write_chosen));
+  reads_have_beats : assert property (@(posedge clk) disable iff (rst)
+      read_valid |-> read_beats inside {[1:BURST]});
+  reads_stay : assert property (@(posedge clk) disable iff (rst)
+      read_valid && !read_ready |=> read_valid && $stable({read_address, read_beats}));
+  writes_stay : assert property (@(posedge clk) disable iff (rst)
+      write_valid && !write_ready |=>
       write_valid && $stable({write_address, write_data, write_keep}));
-  reads_end_with_their_beats : assert property (some |-> came < oldest.beats);
+  reads_end_with_their_beats : assert property (@(posedge clk) disable iff (rst)
+      some |-> came < oldest.beats);
 `endif
 
 endmodule

@@ -344,22 +344,23 @@ module host_engine
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // A region is granted only to a pending request, and finishes only granted ones.
-  granted_when_asked : assert property (call_reply.grant |-> state == Run && !on);
-  finished_when_running :
-  assert property (call_reply.finish_valid && finish_ready |-> state == Run);
-  starts_when_free : assert property (start |-> free);
-  writes_stay : assert property (write_valid && !write_ready |=>
+  granted_when_asked : assert property (@(posedge clk) disable iff (rst)
+      call_reply.grant |-> state == Run && !on);
+  finished_when_running : assert property (@(posedge clk) disable iff (rst)
+      call_reply.finish_valid && finish_ready |-> state == Run);
+  starts_when_free : assert property (@(posedge clk) disable iff (rst) start |-> free);
+  writes_stay : assert property (@(posedge clk) disable iff (rst)
+      write_valid && !write_ready |=>
       write_valid && $stable({write_address, write_data, write_keep}));
-  copies_stay : assert property (awvalid && !axi_write_reply.awready |=>
-      awvalid && $stable(axi_write.awaddr));
-  data_stay : assert property (wvalid && !axi_write_reply.wready |=>
-      wvalid && $stable({axi_write.wdata, axi_write.wlast}));
-  responses_were_requested : assert property (COPIES && axi_write_reply.bvalid |->
-      state == CopyAnswer);
-  words_were_requested : assert property (READS && axi_read_reply.rvalid |-> state == ReadData);
+  copies_stay : assert property (@(posedge clk) disable iff (rst)
+      awvalid && !axi_write_reply.awready |=> awvalid && $stable(axi_write.awaddr));
+  data_stay : assert property (@(posedge clk) disable iff (rst)
+      wvalid && !axi_write_reply.wready |=> wvalid && $stable({axi_write.wdata, axi_write.wlast}));
+  responses_were_requested : assert property (@(posedge clk) disable iff (rst)
+      COPIES && axi_write_reply.bvalid |-> state == CopyAnswer);
+  words_were_requested : assert property (@(posedge clk) disable iff (rst)
+      READS && axi_read_reply.rvalid |-> state == ReadData);
 `endif
 
 endmodule

@@ -341,18 +341,17 @@ module host_port
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   for (genvar r = 0; r < REGIONS; r++) begin : g_owners
     logic [Engines-1:0] owners;
     for (genvar e = 0; e < Engines; e++) begin : g_owner
       assign owners[e] = on[e][r];
     end
-    one_call : assert property ($onehot0(owners));
+    one_call : assert property (@(posedge clk) disable iff (rst) $onehot0(owners));
   end
-  one_ends : assert property ($onehot0(ended));
-  starts_free_engines : assert property ((start & ~free) == '0);
-  one_finishes : assert property (call_reply.finish_valid |-> $onehot0(finishes));
+  one_ends : assert property (@(posedge clk) disable iff (rst) $onehot0(ended));
+  starts_free_engines : assert property (@(posedge clk) disable iff (rst) (start & ~free) == '0);
+  one_finishes : assert property (@(posedge clk) disable iff (rst)
+      call_reply.finish_valid |-> $onehot0(finishes));
 `endif
 
 endmodule

@@ -83,14 +83,12 @@ module host_reader #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // A beat arrives only for a request, for which there was space.
-  room_holds : assert property (data_valid |-> unused_ready);
-  starts_when_over : assert property (start |-> over);
-  room_is_bounded : assert property (room <= RoomBits'(DEPTH));
-  reads_stay : assert property (read_valid && !read_ready |=>
-      read_valid && $stable({read_address, read_beats}));
+  room_holds : assert property (@(posedge clk) disable iff (rst) data_valid |-> unused_ready);
+  starts_when_over : assert property (@(posedge clk) disable iff (rst) start |-> over);
+  room_is_bounded : assert property (@(posedge clk) disable iff (rst) room <= RoomBits'(DEPTH));
+  reads_stay : assert property (@(posedge clk) disable iff (rst)
+      read_valid && !read_ready |=> read_valid && $stable({read_address, read_beats}));
 `endif
 
 endmodule

@@ -218,13 +218,15 @@ module host_registers
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  changes_stay : assert property (change_valid && !change_ready |=>
+  changes_stay : assert property (@(posedge clk) disable iff (rst)
+      change_valid && !change_ready |=>
       change_valid && $stable({change_remove, change_name, change_entry}));
-  results_were_requested : assert property (changed_valid |-> changing);
-  posts_stay : assert property (post_valid && !post_ready |=> post_valid);
-  pending_changes_are_in_progress : assert property (change_valid |-> changing);
+  results_were_requested : assert property (@(posedge clk) disable iff (rst)
+      changed_valid |-> changing);
+  posts_stay : assert property (@(posedge clk) disable iff (rst)
+      post_valid && !post_ready |=> post_valid);
+  pending_changes_are_in_progress : assert property (@(posedge clk) disable iff (rst)
+      change_valid |-> changing);
 `endif
 
 endmodule

@@ -237,15 +237,17 @@ module http_ahead
   assign busy = wants || coming != '0 || pop || onward != 5'(lane);
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // Each stream has place for the words that it has requested.
   for (genvar i = 0; i < 2; i++) begin : g_streams
-    reserved_is_bounded : assert property (running[i] |-> reserved[i] <= (A + 1)'(DEPTH));
-    words_are_reserved : assert property (running[i] |-> tail[i] - head[i] <= reserved[i]);
+    reserved_is_bounded : assert property (@(posedge clk) disable iff (rst)
+        running[i] |-> reserved[i] <= (A + 1)'(DEPTH));
+    words_are_reserved : assert property (@(posedge clk) disable iff (rst)
+        running[i] |-> tail[i] - head[i] <= reserved[i]);
   end
-  popped_words_came : assert property (pop |-> reserved[which] != '0);
-  reads_are_granted : assert property (read |-> $past(wants && may));
+  popped_words_came : assert property (@(posedge clk) disable iff (rst)
+      pop |-> reserved[which] != '0);
+  reads_are_granted : assert property (@(posedge clk) disable iff (rst)
+      read |-> $past(wants && may));
 `endif
 
 endmodule

@@ -315,16 +315,16 @@ module http_call
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  starts_when_idle : assert property (start |-> state == Idle);
-  takes_complete_calls : assert property (taken |-> complete);
-  body_stays :
-  assert property (k_valid && !k_ready |=> k_valid && $stable({k_data, k_keep, k_last}));
-  writes_are_granted : assert property (tx_valid || tx_flush |-> tx_may);
-  head_is_complete : assert property (r_ready |-> state == Body);
+  starts_when_idle : assert property (@(posedge clk) disable iff (rst) start |-> state == Idle);
+  takes_complete_calls : assert property (@(posedge clk) disable iff (rst) taken |-> complete);
+  body_stays : assert property (@(posedge clk) disable iff (rst)
+      k_valid && !k_ready |=> k_valid && $stable({k_data, k_keep, k_last}));
+  writes_are_granted : assert property (@(posedge clk) disable iff (rst)
+      tx_valid || tx_flush |-> tx_may);
+  head_is_complete : assert property (@(posedge clk) disable iff (rst) r_ready |-> state == Body);
   // The body ends with its last byte.
-  last_beat_has_the_rest : assert property (k_valid && k_last |-> 32'(in_length) == 32'(left));
+  last_beat_has_the_rest : assert property (@(posedge clk) disable iff (rst)
+      k_valid && k_last |-> 32'(in_length) == 32'(left));
 `endif
 
 endmodule

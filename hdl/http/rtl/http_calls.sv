@@ -307,14 +307,13 @@ module http_calls
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // One port of the rings' memory reads in a cycle.
-  one_reader : assert property ($onehot0(rx_reads));
+  one_reader : assert property (@(posedge clk) disable iff (rst) $onehot0(rx_reads));
   // A region begins with a call only when it is granted.
-  one_start : assert property ($onehot0(starts));
-  one_end : assert property (take |-> complete);
-  calls_wait_for_the_engine : assert property (own_turn |-> tx_may == '0);
+  one_start : assert property (@(posedge clk) disable iff (rst) $onehot0(starts));
+  one_end : assert property (@(posedge clk) disable iff (rst) take |-> complete);
+  calls_wait_for_the_engine : assert property (@(posedge clk) disable iff (rst)
+      own_turn |-> tx_may == '0);
 `endif
 
 endmodule

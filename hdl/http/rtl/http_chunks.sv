@@ -75,13 +75,15 @@ module http_chunks
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // No more bytes move than remain of the chunk or of the discarded body.
-  moved_bytes_remain : assert property (moves && c.place != AT_END |-> 24'(pass.take) <= c.chunk);
-  moved_bytes_are_visible : assert property (moves |-> {1'b0, pass.take} <= count);
-  chunks_move_when_written : assert property (chunk_moves |-> fill_ready && own_turn);
-  flushes_have_bytes : assert property (fill_flush |-> fill_dirty && !chunk_moves);
+  moved_bytes_remain : assert property (@(posedge clk) disable iff (rst)
+      moves && c.place != AT_END |-> 24'(pass.take) <= c.chunk);
+  moved_bytes_are_visible : assert property (@(posedge clk) disable iff (rst)
+      moves |-> {1'b0, pass.take} <= count);
+  chunks_move_when_written : assert property (@(posedge clk) disable iff (rst)
+      chunk_moves |-> fill_ready && own_turn);
+  flushes_have_bytes : assert property (@(posedge clk) disable iff (rst)
+      fill_flush |-> fill_dirty && !chunk_moves);
 `endif
 
 endmodule

@@ -789,12 +789,12 @@ module http_engine
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  served_sessions_are_active : assert property (state == PARSE |-> active[s]);
-  released_sessions_have_ended : assert property (release_valid |-> !active[release_at]);
-  called_bodies_have_arrived : assert property (called_now |-> all_there || c.together);
-  requests_stay : assert property (request_valid && !request_ready |=> $stable({s, c.number}));
+  released_sessions_have_ended : assert property (@(posedge clk) disable iff (rst)
+      release_valid |-> !active[release_at]);
+  called_bodies_have_arrived : assert property (@(posedge clk) disable iff (rst)
+      called_now |-> all_there || c.together);
+  requests_stay : assert property (@(posedge clk) disable iff (rst)
+      request_valid && !request_ready |=> $stable({s, c.number}));
 `endif
 
 endmodule

@@ -358,16 +358,17 @@ module http_fetch
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  starts_when_ready : assert property (start |-> ready);
-  body_stays :
-  assert property (m_valid && !m_ready |=> m_valid && $stable({m_data, m_last}));
-  body_fits : assert property (state == BODY |-> left != '0 && left <= most);
-  taken_bytes_are_visible : assert property (take <= count);
-  done_for_a_cycle : assert property (done |=> !done);
-  progress_stays : assert property (say && !reply.progress_ready |=> say);
-  released_sessions_are_dead : assert property (client.released.valid |-> dead && state == OVER);
+  starts_when_ready : assert property (@(posedge clk) disable iff (rst) start |-> ready);
+  body_stays : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable({m_data, m_last}));
+  body_fits : assert property (@(posedge clk) disable iff (rst)
+      state == BODY |-> left != '0 && left <= most);
+  taken_bytes_are_visible : assert property (@(posedge clk) disable iff (rst) take <= count);
+  done_for_a_cycle : assert property (@(posedge clk) disable iff (rst) done |=> !done);
+  progress_stays : assert property (@(posedge clk) disable iff (rst)
+      say && !reply.progress_ready |=> say);
+  released_sessions_are_dead : assert property (@(posedge clk) disable iff (rst)
+      client.released.valid |-> dead && state == OVER);
 `endif
 
 endmodule

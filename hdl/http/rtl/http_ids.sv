@@ -34,8 +34,7 @@ module http_ids #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  ids_fit : assert property (write |-> write_at < 6'(http_pkg::ID_BYTES));
+  ids_fit : assert property (@(posedge clk) write |-> write_at < 6'(http_pkg::ID_BYTES));
 `endif
 
 endmodule

@@ -131,11 +131,10 @@ module http_list #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  starts_when_idle : assert property (start |-> state == Idle);
-  words_have_bytes : assert property (valid |-> length inside {[4'd1:4'd8]});
-  list_ends_once : assert property (last |=> !valid);
+  starts_when_idle : assert property (@(posedge clk) disable iff (rst) start |-> state == Idle);
+  words_have_bytes : assert property (@(posedge clk) disable iff (rst)
+      valid |-> length inside {[4'd1:4'd8]});
+  list_ends_once : assert property (@(posedge clk) disable iff (rst) last |=> !valid);
 `endif
 
 endmodule

@@ -75,12 +75,11 @@ module http_marks #(
   assign notify_written = written_of[notify_at];
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // The end of a call waits for the others.
-  ends_wait : assert property (ended |-> !own && !opening);
+  ends_wait : assert property (@(posedge clk) disable iff (rst) ended |-> !own && !opening);
   // A session is opened only when the previous one's positions are set.
-  opened_sessions_are_set : assert property (open |-> !opening || opens);
+  opened_sessions_are_set : assert property (@(posedge clk) disable iff (rst)
+      open |-> !opening || opens);
 `endif
 
 endmodule

@@ -66,14 +66,16 @@ module http_picker #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // A call ends only if it is in progress.
-  finished_calls_are_in_progress : assert property (finished |-> in_call[finish_tag]);
+  finished_calls_are_in_progress : assert property (@(posedge clk) disable iff (rst)
+      finished |-> in_call[finish_tag]);
   // No session is served while its call is in progress.
-  calling_sessions_rest : assert property (picks && next_valid |-> !in_call[next]);
-  picked_sessions_work : assert property (picks && next_valid |-> working[next]);
-  one_call_per_session : assert property ($rose(calls) |-> !in_call[session]);
+  calling_sessions_rest : assert property (@(posedge clk) disable iff (rst)
+      picks && next_valid |-> !in_call[next]);
+  picked_sessions_work : assert property (@(posedge clk) disable iff (rst)
+      picks && next_valid |-> working[next]);
+  one_call_per_session : assert property (@(posedge clk) disable iff (rst)
+      $rose(calls) |-> !in_call[session]);
 `endif
 
 endmodule

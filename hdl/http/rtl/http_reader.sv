@@ -104,11 +104,9 @@ module http_reader
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // Prefetching is of another session than the served one.
-  other_sessions_are_prefetched : assert property (hinted && hint_session == session |->
-      !u_ahead.ahead);
+  other_sessions_are_prefetched : assert property (@(posedge clk) disable iff (rst)
+      hinted && hint_session == session |-> !u_ahead.ahead);
 `endif
 
 endmodule

@@ -204,14 +204,14 @@ module http_reply
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // A list is written with the length that was counted before.
-  bytes_follow_a_decision : assert property (valid |->
-      state inside {LIST, HEAD, LENGTH, TAG, TAG_ID, HEAD_END, BODY, DIGITS});
+  bytes_follow_a_decision : assert property (@(posedge clk) disable iff (rst)
+      valid |-> state inside {LIST, HEAD, LENGTH, TAG, TAG_ID, HEAD_END, BODY, DIGITS});
   // At most one word is written per cycle.
-  words_have_eight_bytes : assert property (valid |-> length <= 4'd8);
-  metrics_are_counted : assert property (state inside {NUMBER, DIGITS} |-> metric < 5'(METRICS));
+  words_have_eight_bytes : assert property (@(posedge clk) disable iff (rst)
+      valid |-> length <= 4'd8);
+  metrics_are_counted : assert property (@(posedge clk) disable iff (rst)
+      state inside {NUMBER, DIGITS} |-> metric < 5'(METRICS));
 `endif
 
 endmodule

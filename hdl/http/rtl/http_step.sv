@@ -145,14 +145,14 @@ module http_step
   assign id_second = c.place == AT_ENCODED && stored_step != '0;
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
   // A step that does not move leaves the state as it is.
-  steps_are_valid : assert property (may_step |-> parses && seen_valid);
-  one_place : assert property (may_step |-> $onehot(seen.at));
+  steps_are_valid : assert property (@(posedge clk) may_step |-> parses && seen_valid);
+  one_place : assert property (@(posedge clk) may_step |-> $onehot(seen.at));
   // A step consumes visible bytes.
-  steps_are_visible : assert property (may_step && moved && !broken |->
-      6'(onward) <= 6'(place_lane) + 6'(seen.count));
-  scalars_are_digits : assert property (may_step && value_put |-> c.place == AT_VALUE);
+  steps_are_visible : assert property (@(posedge clk)
+      may_step && moved && !broken |-> 6'(onward) <= 6'(place_lane) + 6'(seen.count));
+  scalars_are_digits : assert property (@(posedge clk)
+      may_step && value_put |-> c.place == AT_VALUE);
 `endif
 
 endmodule

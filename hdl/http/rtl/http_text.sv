@@ -225,10 +225,10 @@ module http_text
   assign empty = left == '0;
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  accepted_words_are_ready : assert property (next |-> ready);
-  words_have_bytes : assert property (ready && !empty |-> length inside {[4'd1:4'd8]});
-  parts_end : assert property (next && (last || empty) |=> !ready);
+  accepted_words_are_ready : assert property (@(posedge clk) next |-> ready);
+  words_have_bytes : assert property (@(posedge clk)
+      ready && !empty |-> length inside {[4'd1:4'd8]});
+  parts_end : assert property (@(posedge clk) next && (last || empty) |=> !ready);
 `endif
 
 endmodule

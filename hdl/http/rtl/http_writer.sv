@@ -102,11 +102,10 @@ module http_writer #(
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  one_at_a_time : assert property ($onehot0(valid | flush));
-  beats_are_words : assert property (put |-> bytes <= 4'd8);
-  writes_have_bytes : assert property (write |-> write_keep != '0 && $onehot(writes));
+  one_at_a_time : assert property (@(posedge clk) disable iff (rst) $onehot0(valid | flush));
+  beats_are_words : assert property (@(posedge clk) disable iff (rst) put |-> bytes <= 4'd8);
+  writes_have_bytes : assert property (@(posedge clk) disable iff (rst)
+      write |-> write_keep != '0 && $onehot(writes));
 `endif
 
 endmodule

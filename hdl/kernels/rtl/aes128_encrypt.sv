@@ -91,12 +91,12 @@ module aes128_encrypt (
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  starts_when_idle : assert property (start |-> !busy);
-  rounds_are_ten : assert property (busy |-> round inside {[4'd1:4'd10]});
-  result_stays : assert property (!start && !busy |=> $stable(result));
-  valid_for_a_cycle : assert property (valid |=> !valid);
+  starts_when_idle : assert property (@(posedge clk) disable iff (rst) start |-> !busy);
+  rounds_are_ten : assert property (@(posedge clk) disable iff (rst)
+      busy |-> round inside {[4'd1:4'd10]});
+  result_stays : assert property (@(posedge clk) disable iff (rst)
+      !start && !busy |=> $stable(result));
+  valid_for_a_cycle : assert property (@(posedge clk) disable iff (rst) valid |=> !valid);
 `endif
 
 endmodule

@@ -161,13 +161,14 @@ module kernel_aes128 #(
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  text_has_key_stream : assert property (state == Text && sent |-> stream_full);
+  text_has_key_stream : assert property (@(posedge clk) disable iff (rst)
+      state == Text && sent |-> stream_full);
   // The cipher waits until its last block has been taken.
-  blocks_are_not_lost : assert property (cipher_valid |-> !made_before);
-  blocks_wait_for_text : assert property (made_before |-> stream_full);
-  input_while_taking : assert property (s_ready |-> taking);
+  blocks_are_not_lost : assert property (@(posedge clk) disable iff (rst)
+      cipher_valid |-> !made_before);
+  blocks_wait_for_text : assert property (@(posedge clk) disable iff (rst)
+      made_before |-> stream_full);
+  input_while_taking : assert property (@(posedge clk) disable iff (rst) s_ready |-> taking);
 `endif
 
 endmodule

@@ -35,12 +35,11 @@ module kernel_bytes #(
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  bytes_stay : assert property (byte_valid && !byte_taken && !start |=>
-      byte_valid && $stable({next_byte, byte_end}));
-  end_is_last : assert property (byte_valid && byte_end && byte_taken && !start |=> !byte_valid);
-  no_input_before_start : assert property (s_ready |-> taking);
+  bytes_stay : assert property (@(posedge clk) disable iff (rst)
+      byte_valid && !byte_taken && !start |=> byte_valid && $stable({next_byte, byte_end}));
+  end_is_last : assert property (@(posedge clk) disable iff (rst)
+      byte_valid && byte_end && byte_taken && !start |=> !byte_valid);
+  no_input_before_start : assert property (@(posedge clk) disable iff (rst) s_ready |-> taking);
 `endif
 
 endmodule

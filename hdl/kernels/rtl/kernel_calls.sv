@@ -108,18 +108,19 @@ module kernel_calls
   assign port_word   = words[0];
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  steps_when_ready : assert property (step |-> port_ready);
-  requests_have_place : assert property (asks |-> !request_count[1]);
-  two_requests : assert property (request_count <= 2'd2);
-  two_words : assert property (word_count <= 2'd2);
-  words_were_loaded : assert property (read |-> word_count != '0);
-  requests_stay : assert property (mem_valid && !(mem_ready && mem_go) |=>
+  steps_when_ready : assert property (@(posedge clk) disable iff (rst) step |-> port_ready);
+  requests_have_place : assert property (@(posedge clk) disable iff (rst)
+      asks |-> !request_count[1]);
+  two_requests : assert property (@(posedge clk) disable iff (rst) request_count <= 2'd2);
+  two_words : assert property (@(posedge clk) disable iff (rst) word_count <= 2'd2);
+  words_were_loaded : assert property (@(posedge clk) disable iff (rst) read |-> word_count != '0);
+  requests_stay : assert property (@(posedge clk) disable iff (rst)
+      mem_valid && !(mem_ready && mem_go) |=>
       mem_valid && $stable({mem_address, mem_strobe, mem_data}));
-  answers_were_requested : assert property (answered |-> !word_count[1]);
+  answers_were_requested : assert property (@(posedge clk) disable iff (rst)
+      answered |-> !word_count[1]);
   // Text, a fence and the end wait for their completion.
-  one_call : assert property (waiting != CallNone |-> !step);
+  one_call : assert property (@(posedge clk) disable iff (rst) waiting != CallNone |-> !step);
 `endif
 
 endmodule

@@ -61,12 +61,12 @@ module kernel_channels #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  steps_when_ready : assert property (step |-> rest_ready && channels_ready);
+  steps_when_ready : assert property (@(posedge clk) disable iff (rst)
+      step |-> rest_ready && channels_ready);
   // Elements that left before their step are those of this step.
-  sent_are_writes : assert property ((sent & ~writes) == '0);
-  waits_or_not : assert property ((reads & read_tries) == '0 && (writes & write_tries) == '0);
+  sent_are_writes : assert property (@(posedge clk) disable iff (rst) (sent & ~writes) == '0);
+  waits_or_not : assert property (@(posedge clk) disable iff (rst)
+      (reads & read_tries) == '0 && (writes & write_tries) == '0);
 `endif
 
 endmodule

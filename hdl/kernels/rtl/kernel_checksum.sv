@@ -81,10 +81,9 @@ module kernel_checksum #(
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  sums_after_the_end : assert property (load |-> !taking);
-  keep_is_contiguous : assert property (accepted |-> (s_keep & (s_keep + 1'b1)) == '0);
+  sums_after_the_end : assert property (@(posedge clk) disable iff (rst) load |-> !taking);
+  keep_is_contiguous : assert property (@(posedge clk) disable iff (rst)
+      accepted |-> (s_keep & (s_keep + 1'b1)) == '0);
 `endif
 
 endmodule

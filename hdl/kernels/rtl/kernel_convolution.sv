@@ -365,17 +365,19 @@ module kernel_convolution #(
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  in_picture : assert property (state inside {Load, Compute} |-> x <= x_last && channel <= in_last);
-  in_weights : assert property (state inside {Weights, Biases} |->
+  in_picture : assert property (@(posedge clk) disable iff (rst)
+      state inside {Load, Compute} |-> x <= x_last && channel <= in_last);
+  in_weights : assert property (@(posedge clk) disable iff (rst)
+      state inside {Weights, Biases} |->
       channel <= in_last && out_channel <= out_last && tap <= 4'd8);
-  three_slots : assert property (state inside {Load, Compute} |->
-      load_slot != '1 && mid_slot != '1 && x_class != '1);
-  third_of_column : assert property (state inside {Load, Compute} |->
-      32'(x) == 3 * 32'(third) + 32'(x_class));
-  rows_before_sums : assert property (state == Compute |-> any_row);
-  scalars_stay : assert property (state != Done && !start |=> $stable(params));
+  three_slots : assert property (@(posedge clk) disable iff (rst)
+      state inside {Load, Compute} |-> load_slot != '1 && mid_slot != '1 && x_class != '1);
+  third_of_column : assert property (@(posedge clk) disable iff (rst)
+      state inside {Load, Compute} |-> 32'(x) == 3 * 32'(third) + 32'(x_class));
+  rows_before_sums : assert property (@(posedge clk) disable iff (rst)
+      state == Compute |-> any_row);
+  scalars_stay : assert property (@(posedge clk) disable iff (rst)
+      state != Done && !start |=> $stable(params));
 `endif
 
 endmodule

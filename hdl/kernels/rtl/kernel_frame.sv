@@ -86,14 +86,17 @@ module kernel_frame (
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  starts_when_empty : assert property (start |-> !running && !last_flush && !empty);
-  ends_once : assert property (ended |-> running);
-  writes_are_done : assert property (done |-> !running && !awvalid && !wvalid);
-  reads_stay : assert property (arvalid && !arready |=> arvalid && $stable(araddr));
-  writes_stay : assert property (awvalid && !awready |=> awvalid && $stable(awaddr));
-  data_stay : assert property (wvalid && !wready |=> wvalid && $stable({wdata, wlast}));
+  starts_when_empty : assert property (@(posedge clk) disable iff (rst)
+      start |-> !running && !last_flush && !empty);
+  ends_once : assert property (@(posedge clk) disable iff (rst) ended |-> running);
+  writes_are_done : assert property (@(posedge clk) disable iff (rst)
+      done |-> !running && !awvalid && !wvalid);
+  reads_stay : assert property (@(posedge clk) disable iff (rst)
+      arvalid && !arready |=> arvalid && $stable(araddr));
+  writes_stay : assert property (@(posedge clk) disable iff (rst)
+      awvalid && !awready |=> awvalid && $stable(awaddr));
+  data_stay : assert property (@(posedge clk) disable iff (rst)
+      wvalid && !wready |=> wvalid && $stable({wdata, wlast}));
 `endif
 
 endmodule

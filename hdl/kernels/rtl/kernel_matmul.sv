@@ -303,16 +303,19 @@ module kernel_matmul #(
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  in_a : assert property (state == LoadA |-> row <= row_last && column <= inner_last);
-  in_b : assert property (state == LoadB |-> row <= inner_last && column <= column_last);
-  in_sum : assert property (state == Multiply |-> place <= inner_last);
-  in_result : assert property (state == Send |->
-      {row_block, line} <= row_last && column <= column_last);
+  in_a : assert property (@(posedge clk) disable iff (rst)
+      state == LoadA |-> row <= row_last && column <= inner_last);
+  in_b : assert property (@(posedge clk) disable iff (rst)
+      state == LoadB |-> row <= inner_last && column <= column_last);
+  in_sum : assert property (@(posedge clk) disable iff (rst)
+      state == Multiply |-> place <= inner_last);
+  in_result : assert property (@(posedge clk) disable iff (rst)
+      state == Send |-> {row_block, line} <= row_last && column <= column_last);
   // All values have passed through the array before its sums move.
-  sums_are_complete : assert property (state == Store |-> !a_valid && !a_first);
-  scalars_stay : assert property (state != Done && !start |=> $stable(params));
+  sums_are_complete : assert property (@(posedge clk) disable iff (rst)
+      state == Store |-> !a_valid && !a_first);
+  scalars_stay : assert property (@(posedge clk) disable iff (rst)
+      state != Done && !start |=> $stable(params));
 `endif
 
 endmodule

@@ -37,11 +37,11 @@ module kernel_output #(
   assign m_last = out.last;
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // An offered beat stays until it is accepted.
-  held_beat : assert property (m_valid && !m_ready |=> m_valid && $stable(out));
-  keep_is_contiguous : assert property (s_valid |-> (s_keep & (s_keep + 1'b1)) == '0);
+  held_beat : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable(out));
+  keep_is_contiguous : assert property (@(posedge clk) disable iff (rst)
+      s_valid |-> (s_keep & (s_keep + 1'b1)) == '0);
 `endif
 
 endmodule

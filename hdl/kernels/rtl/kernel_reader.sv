@@ -192,14 +192,13 @@ module kernel_reader #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  steps_when_ready : assert property (step |-> ready);
-  ready_with_word : assert property (ready |-> !missing);
+  steps_when_ready : assert property (@(posedge clk) disable iff (rst) step |-> ready);
+  ready_with_word : assert property (@(posedge clk) disable iff (rst) ready |-> !missing);
   // A line is requested in the cycle after it was wanted.
-  taken_lines_are_wanted : assert property (taken |-> want);
-  ahead_is_bounded : assert property (streams |-> depth <= Ahead);
-  entries_are_cleared_first : assert property (clears |-> !fill && !filled);
+  taken_lines_are_wanted : assert property (@(posedge clk) disable iff (rst) taken |-> want);
+  ahead_is_bounded : assert property (@(posedge clk) disable iff (rst) streams |-> depth <= Ahead);
+  entries_are_cleared_first : assert property (@(posedge clk) disable iff (rst)
+      clears |-> !fill && !filled);
 `endif
 
 endmodule

@@ -144,14 +144,16 @@ module kernel_readers #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  fetches_are_bounded : assert property (count <= (Bits + 1)'(FETCHES));
-  count_is_distance : assert property (Bits'(count) == next - first);
-  words_were_requested : assert property (fetched_valid |-> count != '0);
-  lines_have_16_words : assert property (fetched_valid |-> fetched_last == (beat == '1));
-  requests_stay : assert property (fetch_valid && !fetch_ready |=>
-      fetch_valid && $stable({fetch_buffer, fetch_line}));
+  fetches_are_bounded : assert property (@(posedge clk) disable iff (rst)
+      count <= (Bits + 1)'(FETCHES));
+  count_is_distance : assert property (@(posedge clk) disable iff (rst)
+      Bits'(count) == next - first);
+  words_were_requested : assert property (@(posedge clk) disable iff (rst)
+      fetched_valid |-> count != '0);
+  lines_have_16_words : assert property (@(posedge clk) disable iff (rst)
+      fetched_valid |-> fetched_last == (beat == '1));
+  requests_stay : assert property (@(posedge clk) disable iff (rst)
+      fetch_valid && !fetch_ready |=> fetch_valid && $stable({fetch_buffer, fetch_line}));
 `endif
 
 endmodule

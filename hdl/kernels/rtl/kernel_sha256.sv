@@ -151,11 +151,12 @@ module kernel_sha256 #(
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  length_is_last_word : assert property (state == Length |-> position == 4'd15);
-  digest_follows_length : assert property (digest_valid |-> state == Hash);
-  words_have_bytes : assert property (beat_full && !beat_last |-> bytes == 3'd4);
+  length_is_last_word : assert property (@(posedge clk) disable iff (rst)
+      state == Length |-> position == 4'd15);
+  digest_follows_length : assert property (@(posedge clk) disable iff (rst)
+      digest_valid |-> state == Hash);
+  words_have_bytes : assert property (@(posedge clk) disable iff (rst)
+      beat_full && !beat_last |-> bytes == 3'd4);
 `endif
 
 endmodule

@@ -347,15 +347,15 @@ module kernel_sobel #(
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  pieces_fit : assert property (f_valid |-> f_count <= CountBits'(B));
-  in_line : assert property (a_valid |-> 32'(column) < Beats);
-  row_repeats_after_a_row : assert property (again |-> rows != '0);
-  rows_saturate : assert property (rows != '1);
-  first_row_is_not_shown : assert property (c_valid |-> c.shown);
+  pieces_fit : assert property (@(posedge clk) disable iff (rst)
+      f_valid |-> f_count <= CountBits'(B));
+  in_line : assert property (@(posedge clk) disable iff (rst) a_valid |-> 32'(column) < Beats);
+  row_repeats_after_a_row : assert property (@(posedge clk) disable iff (rst) again |-> rows != '0);
+  rows_saturate : assert property (@(posedge clk) disable iff (rst) rows != '1);
+  first_row_is_not_shown : assert property (@(posedge clk) disable iff (rst) c_valid |-> c.shown);
   // A piece waits for the pixel to its right, or has none.
-  pieces_have_neighbors : assert property (c_move |-> c.row_last || b_valid);
+  pieces_have_neighbors : assert property (@(posedge clk) disable iff (rst)
+      c_move |-> c.row_last || b_valid);
 `endif
 
 endmodule

@@ -43,10 +43,8 @@ module kernel_template #(
   // ------------------------------------------------------------------------------
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // A sentence for each property that the kernel's own part keeps: input only during a run.
-  input_while_taking : assert property (s_ready |-> taking);
+  input_while_taking : assert property (@(posedge clk) disable iff (rst) s_ready |-> taking);
 `endif
 
 endmodule

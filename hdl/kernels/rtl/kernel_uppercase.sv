@@ -45,15 +45,14 @@ module kernel_uppercase #(
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // Each beat of the body is a beat of the reply; two are on their way at most.
   logic [1:0] held;
   always_ff @(posedge clk)
     if (rst) held <= '0;
     else held <= held + 2'(s_valid && s_ready) - 2'(m_valid && m_ready);
-  replies_follow_beats : assert property (m_valid |-> held inside {2'd1, 2'd2});
-  nothing_is_left : assert property (done |-> held == '0);
+  replies_follow_beats : assert property (@(posedge clk) disable iff (rst)
+      m_valid |-> held inside {2'd1, 2'd2});
+  nothing_is_left : assert property (@(posedge clk) disable iff (rst) done |-> held == '0);
 `endif
 
 endmodule

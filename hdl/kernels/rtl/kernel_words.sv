@@ -46,11 +46,11 @@ module kernel_words #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  steps_when_ready : assert property (step |-> ready);
-  words_are_counted : assert property (active |-> asked inside {[Bits'(1):Bits'(WORDS + 1)]});
-  port_steps_when_ready : assert property (port_step |-> port_ready);
+  steps_when_ready : assert property (@(posedge clk) disable iff (rst) step |-> ready);
+  words_are_counted : assert property (@(posedge clk) disable iff (rst)
+      active |-> asked inside {[Bits'(1):Bits'(WORDS + 1)]});
+  port_steps_when_ready : assert property (@(posedge clk) disable iff (rst)
+      port_step |-> port_ready);
 `endif
 
 endmodule

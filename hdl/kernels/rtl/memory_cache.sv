@@ -280,19 +280,25 @@ module memory_cache #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  open_line_is_held : assert property (open |-> held[open_place.line] && dirty[open_place.line]);
-  changed_lines_are_held : assert property ((dirty & ~held) == '0);
-  answers_stay : assert property (mem_answer && !mem_go |=> mem_answer && $stable(mem_word));
-  words_were_requested : assert property (rvalid |-> state == Fetch && !arvalid);
-  lines_have_their_words : assert property (rvalid |-> rlast == (beat == '1));
-  responses_were_requested : assert property (bvalid |-> unwritten != '0);
-  reads_stay : assert property (arvalid && !arready |=> arvalid && $stable(araddr));
-  writes_stay : assert property (awvalid && !awready |=> awvalid && $stable(awaddr));
-  data_stay : assert property (wvalid && !wready |=> wvalid && $stable({wdata, wlast}));
-  second_word_waits : assert property (second_valid |-> wvalid);
-  flush_is_held : assert property (flush && !flushed |=> flush);
+  open_line_is_held : assert property (@(posedge clk) disable iff (rst)
+      open |-> held[open_place.line] && dirty[open_place.line]);
+  changed_lines_are_held : assert property (@(posedge clk) disable iff (rst) (dirty & ~held) == '0);
+  answers_stay : assert property (@(posedge clk) disable iff (rst)
+      mem_answer && !mem_go |=> mem_answer && $stable(mem_word));
+  words_were_requested : assert property (@(posedge clk) disable iff (rst)
+      rvalid |-> state == Fetch && !arvalid);
+  lines_have_their_words : assert property (@(posedge clk) disable iff (rst)
+      rvalid |-> rlast == (beat == '1));
+  responses_were_requested : assert property (@(posedge clk) disable iff (rst)
+      bvalid |-> unwritten != '0);
+  reads_stay : assert property (@(posedge clk) disable iff (rst)
+      arvalid && !arready |=> arvalid && $stable(araddr));
+  writes_stay : assert property (@(posedge clk) disable iff (rst)
+      awvalid && !awready |=> awvalid && $stable(awaddr));
+  data_stay : assert property (@(posedge clk) disable iff (rst)
+      wvalid && !wready |=> wvalid && $stable({wdata, wlast}));
+  second_word_waits : assert property (@(posedge clk) disable iff (rst) second_valid |-> wvalid);
+  flush_is_held : assert property (@(posedge clk) disable iff (rst) flush && !flushed |=> flush);
 `endif
 
 endmodule

@@ -112,20 +112,21 @@ module memory_guard (
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // Only accesses inside of a buffer leave the guard.
-  inside_buffer : assert property (checked_valid |-> offset < entry.bytes);
+  inside_buffer : assert property (@(posedge clk) disable iff (rst)
+      checked_valid |-> offset < entry.bytes);
   // A buffer that is not writable is only read.
-  read_only : assert property (checked_valid && writes |-> entry.writable);
+  read_only : assert property (@(posedge clk) disable iff (rst)
+      checked_valid && writes |-> entry.writable);
   // A line that is read has bytes of the buffer, and its bytes up to the number are the buffer's.
-  line_inside : assert property (fetch_bytes != '0 |->
+  line_inside : assert property (@(posedge clk) disable iff (rst)
+      fetch_bytes != '0 |->
       fetch_bytes <= 8'd128 && {1'b0, fetch_line, 7'd0} + 30'(fetch_bytes) <=
       30'(line_entry.bytes) + 30'(line_entry.address[6:0]));
   // The table does not change during an access.
-  stable_table : assert property (set_valid |-> !mem_valid);
-  fault_stays :
-  assert property (fault |=> fault && $stable({fault_buffer, fault_write, fault_offset}));
+  stable_table : assert property (@(posedge clk) disable iff (rst) set_valid |-> !mem_valid);
+  fault_stays : assert property (@(posedge clk) disable iff (rst)
+      fault |=> fault && $stable({fault_buffer, fault_write, fault_offset}));
 `endif
 
 endmodule

@@ -57,13 +57,15 @@ module memory_reads #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  bursts_are_bounded : assert property (count <= (Bits + 1)'(BURSTS));
-  count_is_distance : assert property (Bits'(count) == next - first);
-  words_were_requested : assert property (rvalid |-> count != '0);
-  requests_stay : assert property (arvalid && !arready |=> arvalid && $stable(araddr));
-  one_request : assert property (!(cache_arvalid && cache_arready && line_valid && line_ready));
+  bursts_are_bounded : assert property (@(posedge clk) disable iff (rst)
+      count <= (Bits + 1)'(BURSTS));
+  count_is_distance : assert property (@(posedge clk) disable iff (rst)
+      Bits'(count) == next - first);
+  words_were_requested : assert property (@(posedge clk) disable iff (rst) rvalid |-> count != '0);
+  requests_stay : assert property (@(posedge clk) disable iff (rst)
+      arvalid && !arready |=> arvalid && $stable(araddr));
+  one_request : assert property (@(posedge clk) disable iff (rst)
+      !(cache_arvalid && cache_arready && line_valid && line_ready));
 `endif
 
 endmodule

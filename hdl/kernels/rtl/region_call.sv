@@ -367,18 +367,22 @@ module region_call #(
   assign bready  = 1'b1;
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  starts_when_idle : assert property (start |-> state == Idle);
-  words_were_requested : assert property (rvalid && own |-> state == Get);
-  bursts_are_whole : assert property (rvalid && own |-> rlast == (fill == '1));
-  responses_were_requested : assert property (bvalid && own |-> state == PutAnswer);
-  operands_are_in_binding : assert property (at < 7'(Bursts * Burst));
-  beats_stay :
-  assert property (m_valid && !m_ready |=> m_valid && $stable({m_data, m_keep, m_last}));
-  body_is_taken_once : assert property (s_valid && s_ready |-> s_open);
+  starts_when_idle : assert property (@(posedge clk) disable iff (rst) start |-> state == Idle);
+  words_were_requested : assert property (@(posedge clk) disable iff (rst)
+      rvalid && own |-> state == Get);
+  bursts_are_whole : assert property (@(posedge clk) disable iff (rst)
+      rvalid && own |-> rlast == (fill == '1));
+  responses_were_requested : assert property (@(posedge clk) disable iff (rst)
+      bvalid && own |-> state == PutAnswer);
+  operands_are_in_binding : assert property (@(posedge clk) disable iff (rst)
+      at < 7'(Bursts * Burst));
+  beats_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable({m_data, m_keep, m_last}));
+  body_is_taken_once : assert property (@(posedge clk) disable iff (rst)
+      s_valid && s_ready |-> s_open);
   // A failure has a code, and an answer without bytes.
-  failures_are_empty : assert property (state == Fail && m_valid |-> m_last && m_keep == '0);
+  failures_are_empty : assert property (@(posedge clk) disable iff (rst)
+      state == Fail && m_valid |-> m_last && m_keep == '0);
 `endif
 
 endmodule

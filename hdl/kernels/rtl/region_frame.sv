@@ -196,15 +196,17 @@ module region_frame #(
   assign out_ready = m_ready || !out_valid;
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  starts_when_idle : assert property (start |-> state == Idle);
-  words_remain : assert property (state == Words |-> words_left != '0);
-  buffers_remain : assert property (state == Buffers |-> buffers_left != '0);
-  full_text_has_all : assert property (text_full == (characters == 3'(Characters)));
-  beats_stay :
-  assert property (m_valid && !m_ready |=> m_valid && $stable({m_data, m_keep, m_last}));
-  body_is_taken_once : assert property (s_valid && s_ready |-> s_open);
+  starts_when_idle : assert property (@(posedge clk) disable iff (rst) start |-> state == Idle);
+  words_remain : assert property (@(posedge clk) disable iff (rst)
+      state == Words |-> words_left != '0);
+  buffers_remain : assert property (@(posedge clk) disable iff (rst)
+      state == Buffers |-> buffers_left != '0);
+  full_text_has_all : assert property (@(posedge clk) disable iff (rst)
+      text_full == (characters == 3'(Characters)));
+  beats_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable({m_data, m_keep, m_last}));
+  body_is_taken_once : assert property (@(posedge clk) disable iff (rst)
+      s_valid && s_ready |-> s_open);
 `endif
 
 endmodule

@@ -133,11 +133,11 @@ module sha256_rounds (
   assign digest = {hash[0], hash[1], hash[2], hash[3], hash[4], hash[5], hash[6], hash[7]};
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  rounds_are_64 : assert property (round <= 7'd64);
-  last_with_last_word : assert property (word_valid && last |-> position == 4'd15);
-  digest_for_a_cycle : assert property (digest_valid |=> !digest_valid);
+  rounds_are_64 : assert property (@(posedge clk) disable iff (rst) round <= 7'd64);
+  last_with_last_word : assert property (@(posedge clk) disable iff (rst)
+      word_valid && last |-> position == 4'd15);
+  digest_for_a_cycle : assert property (@(posedge clk) disable iff (rst)
+      digest_valid |=> !digest_valid);
 `endif
 
 endmodule

@@ -221,10 +221,9 @@ module board_messages
   assign busy = out_valid || frames_wait || k_valid != '0 || m_valid != '0;
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  frames_stay : assert property (tx_valid && !tx_ready |=> tx_valid && $stable(tx));
-  packets_wait : assert property (k_valid != '0 |-> busy);
+  frames_stay : assert property (@(posedge clk) disable iff (rst)
+      tx_valid && !tx_ready |=> tx_valid && $stable(tx));
+  packets_wait : assert property (@(posedge clk) disable iff (rst) k_valid != '0 |-> busy);
 `endif
 
 endmodule

@@ -246,14 +246,16 @@ module msg_axis
   assign unused_head = &{1'b0, of.dest, of.size, of.dtype, of.tag, of.tag_high, in_head.dest, in_head.dtype};
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  pieces_are_bounded : assert property (count < PacketBeats);
-  beats_are_full : assert property (out_tvalid && !out_tlast |-> out_tkeep == '1);
-  output_stays : assert property (m_valid && !m_ready |=> m_valid && $stable(m_beat));
-  input_stays : assert property (in_tvalid && !in_tready |=>
+  pieces_are_bounded : assert property (@(posedge clk) disable iff (rst) count < PacketBeats);
+  beats_are_full : assert property (@(posedge clk) disable iff (rst)
+      out_tvalid && !out_tlast |-> out_tkeep == '1);
+  output_stays : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable(m_beat));
+  input_stays : assert property (@(posedge clk) disable iff (rst)
+      in_tvalid && !in_tready |=>
       in_tvalid && $stable({in_tdata, in_tkeep, in_tlast, in_tid, in_tuser}));
-  replies_stay : assert property (c_valid && !c_ready |=> c_valid && $stable(c_head));
+  replies_stay : assert property (@(posedge clk) disable iff (rst)
+      c_valid && !c_ready |=> c_valid && $stable(c_head));
 `endif
 
 endmodule

@@ -83,12 +83,12 @@ module msg_bridge
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  packets_are_whole : assert property (sending |-> !c_ready);
-  output_stays : assert property (m_valid && !m_ready |=> m_valid && $stable(m_beat));
-  input_stays : assert property (p_valid && !p_ready |=> p_valid && $stable(p_beat));
-  replies_have_one_beat : assert property (r_valid |-> in.last);
+  packets_are_whole : assert property (@(posedge clk) disable iff (rst) sending |-> !c_ready);
+  output_stays : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable(m_beat));
+  input_stays : assert property (@(posedge clk) disable iff (rst)
+      p_valid && !p_ready |=> p_valid && $stable(p_beat));
+  replies_have_one_beat : assert property (@(posedge clk) disable iff (rst) r_valid |-> in.last);
 `endif
 
 endmodule

@@ -94,14 +94,13 @@ module msg_calls
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  calls_stay : assert property (call != CallNone && !port_ready |=> $stable(call));
-  one_send : assert property (send_valid |-> !sending);
-  one_receive : assert property (receive_valid |-> !receiving);
-  sends_end_once : assert property (send_done |-> sending);
-  receives_end_once : assert property (receive_done |-> receiving);
-  end_is_last : assert property (ended |=> ended && $stable(code));
+  calls_stay : assert property (@(posedge clk) disable iff (rst)
+      call != CallNone && !port_ready |=> $stable(call));
+  one_send : assert property (@(posedge clk) disable iff (rst) send_valid |-> !sending);
+  one_receive : assert property (@(posedge clk) disable iff (rst) receive_valid |-> !receiving);
+  sends_end_once : assert property (@(posedge clk) disable iff (rst) send_done |-> sending);
+  receives_end_once : assert property (@(posedge clk) disable iff (rst) receive_done |-> receiving);
+  end_is_last : assert property (@(posedge clk) disable iff (rst) ended |=> ended && $stable(code));
 `endif
 
 endmodule

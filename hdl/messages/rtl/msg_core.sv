@@ -194,12 +194,10 @@ module msg_core
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  accesses_end_once : assert property (ready |=> !ready);
-  sends_end_once : assert property (send_done |-> sending);
-  receives_end_once : assert property (receive_done |-> receiving);
-  end_is_last : assert property (ended |=> ended);
+  accesses_end_once : assert property (@(posedge clk) disable iff (rst) ready |=> !ready);
+  sends_end_once : assert property (@(posedge clk) disable iff (rst) send_done |-> sending);
+  receives_end_once : assert property (@(posedge clk) disable iff (rst) receive_done |-> receiving);
+  end_is_last : assert property (@(posedge clk) disable iff (rst) ended |=> ended);
 `endif
 
 endmodule

@@ -79,12 +79,11 @@ module msg_echo
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  message_fits : assert property (state == Take && in_valid |-> beat < (A + 1)'(DEPTH));
-  sent_beats_were_received : assert property (state == Give && out_ready |->
-      24'(beat) << 3 < message.size);
-  end_is_last : assert property (ended |=> ended);
+  message_fits : assert property (@(posedge clk) disable iff (rst)
+      state == Take && in_valid |-> beat < (A + 1)'(DEPTH));
+  sent_beats_were_received : assert property (@(posedge clk) disable iff (rst)
+      state == Give && out_ready |-> 24'(beat) << 3 < message.size);
+  end_is_last : assert property (@(posedge clk) disable iff (rst) ended |=> ended);
 `endif
 
 endmodule

@@ -188,12 +188,12 @@ module msg_eth_rx
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  output_stays : assert property (m_valid && !m_ready |=> m_valid && $stable(m_beat));
-  probes_stay : assert property (a_valid && !a_ready |=>
-      a_valid && $stable({a_port, a_own, a_rank, a_count, a_state}));
-  packets_have_beats : assert property (state inside {Packet, Zeroes} |-> left != '0);
+  output_stays : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable(m_beat));
+  probes_stay : assert property (@(posedge clk) disable iff (rst)
+      a_valid && !a_ready |=> a_valid && $stable({a_port, a_own, a_rank, a_count, a_state}));
+  packets_have_beats : assert property (@(posedge clk) disable iff (rst)
+      state inside {Packet, Zeroes} |-> left != '0);
 `endif
 
 endmodule

@@ -193,12 +193,12 @@ module msg_eth_tx
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  output_stays : assert property (m_valid && !m_ready |=> m_valid && $stable(m_beat));
-  packet_stays : assert property (state == Packet && s_valid && !s_ready |=>
-      s_valid && $stable(s_beat));
-  replies_have_two_beats : assert property (a_ready |-> a_valid && rcv_notify);
+  output_stays : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable(m_beat));
+  packet_stays : assert property (@(posedge clk) disable iff (rst)
+      state == Packet && s_valid && !s_ready |=> s_valid && $stable(s_beat));
+  replies_have_two_beats : assert property (@(posedge clk) disable iff (rst)
+      a_ready |-> a_valid && rcv_notify);
 `endif
 
 endmodule

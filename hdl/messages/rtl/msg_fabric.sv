@@ -100,10 +100,10 @@ module msg_fabric
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  packets_in_stay : assert property (n_valid && !n_ready |=> n_valid && $stable(n_beat));
-  packets_out_stay : assert property (t_valid && !t_ready |=> t_valid && $stable({t_beat, from}));
+  packets_in_stay : assert property (@(posedge clk) disable iff (rst)
+      n_valid && !n_ready |=> n_valid && $stable(n_beat));
+  packets_out_stay : assert property (@(posedge clk) disable iff (rst)
+      t_valid && !t_ready |=> t_valid && $stable({t_beat, from}));
 `endif
 
 endmodule

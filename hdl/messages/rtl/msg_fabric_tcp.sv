@@ -40,10 +40,10 @@ module msg_fabric_tcp
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  packets_in_stay : assert property (n_valid && !n_ready |=> n_valid && $stable(n_beat));
-  packets_out_stay : assert property (t_valid && !t_ready |=> t_valid && $stable(t_beat));
+  packets_in_stay : assert property (@(posedge clk) disable iff (rst)
+      n_valid && !n_ready |=> n_valid && $stable(n_beat));
+  packets_out_stay : assert property (@(posedge clk) disable iff (rst)
+      t_valid && !t_ready |=> t_valid && $stable(t_beat));
 `endif
 
 endmodule

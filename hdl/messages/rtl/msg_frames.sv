@@ -99,10 +99,9 @@ module msg_frames
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  frames_are_bounded : assert property (put |-> left != '0);
-  frames_are_whole : assert property (m_valid && !m_ready |=> m_valid && $stable(m_beat));
+  frames_are_bounded : assert property (@(posedge clk) disable iff (rst) put |-> left != '0);
+  frames_are_whole : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable(m_beat));
 `endif
 
 endmodule

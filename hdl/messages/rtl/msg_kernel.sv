@@ -173,11 +173,11 @@ module msg_kernel
 `endif
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  packets_stay : assert property (m_valid && !m_ready |=> m_valid && $stable({m_last, m_data}));
-  end_is_last : assert property (ended |=> ended);
-  still_kernels_are_asleep : assert property (still |-> $past(asleep));
+  packets_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable({m_last, m_data}));
+  end_is_last : assert property (@(posedge clk) disable iff (rst) ended |=> ended);
+  still_kernels_are_asleep : assert property (@(posedge clk) disable iff (rst)
+      still |-> $past(asleep));
 `endif
 
 endmodule

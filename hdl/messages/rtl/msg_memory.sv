@@ -87,12 +87,11 @@ module msg_memory #(
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  requests_stay : assert property (mem_valid && !mem_ready && !mem_fault |=>
-      mem_valid && $stable({mem_address, mem_strobe}));
-  reads_are_answered : assert property (asked |-> mem_valid && mem_strobe == '0);
-  fault_stays : assert property (mem_fault |=> mem_fault);
+  requests_stay : assert property (@(posedge clk) disable iff (rst)
+      mem_valid && !mem_ready && !mem_fault |=> mem_valid && $stable({mem_address, mem_strobe}));
+  reads_are_answered : assert property (@(posedge clk) disable iff (rst)
+      asked |-> mem_valid && mem_strobe == '0);
+  fault_stays : assert property (@(posedge clk) disable iff (rst) mem_fault |=> mem_fault);
 `endif
 
 endmodule

@@ -78,10 +78,10 @@ module msg_port
   msg_bridge u_bridge (.*);
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  packets_stay : assert property (t_valid && !t_ready |=> t_valid && $stable(t_beat));
-  replies_stay : assert property (c_valid && !c_ready |=> c_valid && $stable(c_head));
+  packets_stay : assert property (@(posedge clk) disable iff (rst)
+      t_valid && !t_ready |=> t_valid && $stable(t_beat));
+  replies_stay : assert property (@(posedge clk) disable iff (rst)
+      c_valid && !c_ready |=> c_valid && $stable(c_head));
 `endif
 
 endmodule

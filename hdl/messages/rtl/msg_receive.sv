@@ -336,14 +336,16 @@ module msg_receive
   assign unused_head = &{1'b0, head.dest, late.dest, late.kind, late.flag[3], late.flag[0]};
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  replies_stay : assert property (c_valid && !c_ready |=> c_valid && $stable(c_head));
-  payload_stays : assert property (d_valid && !d_ready |=> d_valid && $stable(d_data));
-  done_for_a_cycle : assert property (done |=> !done);
-  receives_wait_for_their_end : assert property (s_ready |-> phase == Idle);
-  stored_packets_fit : assert property (store |-> !used[newest]);
-  message_is_bounded : assert property (phase == Data |-> outcome.size <= want.room);
+  replies_stay : assert property (@(posedge clk) disable iff (rst)
+      c_valid && !c_ready |=> c_valid && $stable(c_head));
+  payload_stays : assert property (@(posedge clk) disable iff (rst)
+      d_valid && !d_ready |=> d_valid && $stable(d_data));
+  done_for_a_cycle : assert property (@(posedge clk) disable iff (rst) done |=> !done);
+  receives_wait_for_their_end : assert property (@(posedge clk) disable iff (rst)
+      s_ready |-> phase == Idle);
+  stored_packets_fit : assert property (@(posedge clk) disable iff (rst) store |-> !used[newest]);
+  message_is_bounded : assert property (@(posedge clk) disable iff (rst)
+      phase == Data |-> outcome.size <= want.room);
 `endif
 
 endmodule

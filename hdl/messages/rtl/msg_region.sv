@@ -123,13 +123,13 @@ module msg_region #(
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  starts_when_idle : assert property (start |-> state == Idle);
-  done_for_a_cycle : assert property (done |=> !done);
-  packets_stay : assert property (packet_out_valid && !packet_out_ready && !kernel_rst |=>
+  starts_when_idle : assert property (@(posedge clk) disable iff (rst) start |-> state == Idle);
+  done_for_a_cycle : assert property (@(posedge clk) disable iff (rst) done |=> !done);
+  packets_stay : assert property (@(posedge clk) disable iff (rst)
+      packet_out_valid && !packet_out_ready && !kernel_rst |=>
       kernel_rst || (packet_out_valid && $stable({packet_out_last, packet_out})));
-  refused_runs_are_empty : assert property (m_valid && refused |-> m_keep == '0);
+  refused_runs_are_empty : assert property (@(posedge clk) disable iff (rst)
+      m_valid && refused |-> m_keep == '0);
 `endif
 
 endmodule

@@ -175,14 +175,14 @@ module msg_router
   always_ff @(posedge clk) if (room[PORTS]) net_from <= from[PORTS];
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  one_beginning : assert property ($onehot0(pick));
-  one_phase : assert property ((waits & goes) == '0 && (waits & lost) == '0 && (goes & lost) == '0);
-  grants_free_outputs : assert property (grant |-> (target & busy) == '0 && $onehot(target));
+  one_beginning : assert property (@(posedge clk) disable iff (rst) $onehot0(pick));
+  one_phase : assert property (@(posedge clk) disable iff (rst)
+      (waits & goes) == '0 && (waits & lost) == '0 && (goes & lost) == '0);
+  grants_free_outputs : assert property (@(posedge clk) disable iff (rst)
+      grant |-> (target & busy) == '0 && $onehot(target));
   for (genvar o = 0; o < N; o++) begin : g_stay
-    beats_stay : assert property (out_valid[o] && !out_ready[o] |=>
-        out_valid[o] && $stable(out_beat[o]));
+    beats_stay : assert property (@(posedge clk) disable iff (rst)
+        out_valid[o] && !out_ready[o] |=> out_valid[o] && $stable(out_beat[o]));
   end
 `endif
 

@@ -135,13 +135,13 @@ module msg_send
   assign unused_reply = &{1'b0, r_head.dest, r_head.size, r_head.tag_high, r_head.dtype, r_head.flag};
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  packets_stay : assert property (m_valid && !m_ready |=> m_valid && $stable(m_beat));
-  data_has_beats : assert property (state == Data |-> beats_left != '0);
-  done_for_a_cycle : assert property (done |=> !done);
-  commands_have_a_rank : assert property (state != Idle |->
-      {1'b0, command.dest} < ranks && command.dest != own);
+  packets_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable(m_beat));
+  data_has_beats : assert property (@(posedge clk) disable iff (rst)
+      state == Data |-> beats_left != '0);
+  done_for_a_cycle : assert property (@(posedge clk) disable iff (rst) done |=> !done);
+  commands_have_a_rank : assert property (@(posedge clk) disable iff (rst)
+      state != Idle |-> {1'b0, command.dest} < ranks && command.dest != own);
 `endif
 
 endmodule

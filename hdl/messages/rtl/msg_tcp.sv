@@ -356,14 +356,14 @@ module msg_tcp
   assign repeated = counts.retransmitted;
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  hello_stays : assert property (hello_valid && !hello_ready |=>
-      hello_valid && $stable({hello_at, hello_station}));
-  one_link :
-  assert property ($onehot0({hello_ready, friend_ready && friend_good, release_session}));
-  met_stations_were_called : assert property (met |-> uncalled != '0);
-  released_sessions_are_unused : assert property (release_session && rx_busy |-> rx_at != dead_at);
+  hello_stays : assert property (@(posedge clk) disable iff (rst)
+      hello_valid && !hello_ready |=> hello_valid && $stable({hello_at, hello_station}));
+  one_link : assert property (@(posedge clk) disable iff (rst)
+      $onehot0({hello_ready, friend_ready && friend_good, release_session}));
+  met_stations_were_called : assert property (@(posedge clk) disable iff (rst)
+      met |-> uncalled != '0);
+  released_sessions_are_unused : assert property (@(posedge clk) disable iff (rst)
+      release_session && rx_busy |-> rx_at != dead_at);
 `endif
 
 endmodule

@@ -319,17 +319,18 @@ module msg_tcp_rx
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  output_stays : assert property (m_valid && !m_ready |=> m_valid && $stable(m_beat));
-  probes_stay : assert property (a_valid && !a_ready |=>
-      a_valid && $stable({a_own, a_rank, a_state}));
-  stations_stay : assert property (friend_valid && !friend_ready |=>
-      friend_valid && $stable(friend_station));
-  reports_stay : assert property (report_valid && !report_ready |=>
-      report_valid && $stable({at, report_to, report_finish}));
-  credit_is_bounded : assert property (!flush |-> credit <= 4'(DEPTH));
-  packets_have_beats : assert property (state == Body |-> body != '0 && left != '0);
+  output_stays : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable(m_beat));
+  probes_stay : assert property (@(posedge clk) disable iff (rst)
+      a_valid && !a_ready |=> a_valid && $stable({a_own, a_rank, a_state}));
+  stations_stay : assert property (@(posedge clk) disable iff (rst)
+      friend_valid && !friend_ready |=> friend_valid && $stable(friend_station));
+  reports_stay : assert property (@(posedge clk) disable iff (rst)
+      report_valid && !report_ready |=> report_valid && $stable({at, report_to, report_finish}));
+  credit_is_bounded : assert property (@(posedge clk) disable iff (rst)
+      !flush |-> credit <= 4'(DEPTH));
+  packets_have_beats : assert property (@(posedge clk) disable iff (rst)
+      state == Body |-> body != '0 && left != '0);
 `endif
 
 endmodule

@@ -209,13 +209,12 @@ module msg_tcp_tx
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  reports_stay : assert property (report_valid && !report_ready |=>
-      report_valid && $stable({at, report_to}));
-  bytes_fit_the_ring : assert property (state inside {Pack, Say} |->
-      to - una <= 32'(1 << RING_BITS));
-  one_source : assert property ($onehot0({s_ready && s_valid, a_ready, hello_ready}));
+  reports_stay : assert property (@(posedge clk) disable iff (rst)
+      report_valid && !report_ready |=> report_valid && $stable({at, report_to}));
+  bytes_fit_the_ring : assert property (@(posedge clk) disable iff (rst)
+      state inside {Pack, Say} |-> to - una <= 32'(1 << RING_BITS));
+  one_source : assert property (@(posedge clk) disable iff (rst)
+      $onehot0({s_ready && s_valid, a_ready, hello_ready}));
 `endif
 
 endmodule

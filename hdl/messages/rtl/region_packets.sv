@@ -142,13 +142,14 @@ module region_packets
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  packets_stay : assert property (k_valid && !k_ready |=> k_valid && $stable(k_beat));
-  packets_have_beats : assert property (state inside {Body, Fill} |-> left != '0);
-  off_is_silent : assert property (!on |-> !kernel_reply.valid && !kernel_reply.ready);
+  packets_stay : assert property (@(posedge clk) disable iff (rst)
+      k_valid && !k_ready |=> k_valid && $stable(k_beat));
+  packets_have_beats : assert property (@(posedge clk) disable iff (rst)
+      state inside {Body, Fill} |-> left != '0);
+  off_is_silent : assert property (@(posedge clk) disable iff (rst)
+      !on |-> !kernel_reply.valid && !kernel_reply.ready);
   // A packet for the rank whose run has not begun waits.
-  packets_wait : assert property (holds && m_valid |-> !m_ready);
+  packets_wait : assert property (@(posedge clk) disable iff (rst) holds && m_valid |-> !m_ready);
 `endif
 
 endmodule

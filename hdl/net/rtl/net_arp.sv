@@ -72,13 +72,14 @@ module net_arp
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  one_beat : assert property ($onehot0(place));
-  idle_is_zero : assert property (place == '0 |-> m == '0);
-  frames_leave_alone : assert property (m_go |-> m_valid && place == '0);
-  beats_leave_in_a_frame : assert property (m_ready |-> place != '0);
-  requests_stay : assert property (ask_valid && !ask_ready |=> ask_valid && $stable(ask_ip));
+  one_beat : assert property (@(posedge clk) disable iff (rst) $onehot0(place));
+  idle_is_zero : assert property (@(posedge clk) disable iff (rst) place == '0 |-> m == '0);
+  frames_leave_alone : assert property (@(posedge clk) disable iff (rst)
+      m_go |-> m_valid && place == '0);
+  beats_leave_in_a_frame : assert property (@(posedge clk) disable iff (rst)
+      m_ready |-> place != '0);
+  requests_stay : assert property (@(posedge clk) disable iff (rst)
+      ask_valid && !ask_ready |=> ask_valid && $stable(ask_ip));
 `endif
 
 endmodule

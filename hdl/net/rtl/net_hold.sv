@@ -73,16 +73,16 @@ module net_hold
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  beats_are_full : assert property (s_valid && !s.last |-> s.keep == '1);
-  no_overflow : assert property (keep && !pass |-> used < (A + 1)'(DEPTH));
-  store_is_bounded : assert property (used <= (A + 1)'(DEPTH));
-  frames_are_bounded : assert property (length <= (A + 1)'(FRAME));
-  hold_stops_beats : assert property (hold |=> !m_valid);
+  beats_are_full : assert property (@(posedge clk) disable iff (rst)
+      s_valid && !s.last |-> s.keep == '1);
+  no_overflow : assert property (@(posedge clk) disable iff (rst)
+      keep && !pass |-> used < (A + 1)'(DEPTH));
+  store_is_bounded : assert property (@(posedge clk) disable iff (rst) used <= (A + 1)'(DEPTH));
+  frames_are_bounded : assert property (@(posedge clk) disable iff (rst) length <= (A + 1)'(FRAME));
+  hold_stops_beats : assert property (@(posedge clk) disable iff (rst) hold |=> !m_valid);
   // Only frames that fit are begun.
-  kept_beats_fit : assert property (inside_frame && !dropping |->
-      used + (A + 1)'(FRAME) - length <= (A + 1)'(DEPTH));
+  kept_beats_fit : assert property (@(posedge clk) disable iff (rst)
+      inside_frame && !dropping |-> used + (A + 1)'(FRAME) - length <= (A + 1)'(DEPTH));
 `endif
 
 endmodule

@@ -158,16 +158,16 @@ module net_icmp
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  one_beat : assert property ($onehot0(place));
-  one_source : assert property (!(running && arp_running));
-  sent_slots_are_full : assert property (running |-> full[drain]);
-  beats_stay : assert property (m_valid && !m_ready |=> m_valid && $stable(m));
+  one_beat : assert property (@(posedge clk) disable iff (rst) $onehot0(place));
+  one_source : assert property (@(posedge clk) disable iff (rst) !(running && arp_running));
+  sent_slots_are_full : assert property (@(posedge clk) disable iff (rst) running |-> full[drain]);
+  beats_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable(m));
   // A frame of ARP does not release the slot of a waiting frame.
-  waiting_frames_stay : assert property (m_valid && m_ready && m.last && arp_last |=>
-      ($past(full) & ~full) == '0);
-  arp_beats_are_arps : assert property (!arp_running |-> arp == '0);
+  waiting_frames_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && m_ready && m.last && arp_last |=> ($past(full) & ~full) == '0);
+  arp_beats_are_arps : assert property (@(posedge clk) disable iff (rst)
+      !arp_running |-> arp == '0);
 `endif
 
 endmodule

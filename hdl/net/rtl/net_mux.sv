@@ -47,12 +47,11 @@ module net_mux
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  one_sender : assert property ($onehot0(s_ready));
-  frames_are_whole : assert property (busy && !(m_valid && m_ready && m.last) |=>
-      busy && $stable(chosen));
-  beats_stay : assert property (m_valid && !m_ready |=> m_valid && $stable(m));
+  one_sender : assert property (@(posedge clk) disable iff (rst) $onehot0(s_ready));
+  frames_are_whole : assert property (@(posedge clk) disable iff (rst)
+      busy && !(m_valid && m_ready && m.last) |=> busy && $stable(chosen));
+  beats_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable(m));
 `endif
 
 endmodule

@@ -79,12 +79,10 @@ module net_numbers #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // The positions have one write port.
-  one_position : assert property (!(open && notify));
-  dead_sessions_were_notified : assert property (notify && notify_dead && !release_valid |=>
-      dead[$past(notify_at)]);
+  one_position : assert property (@(posedge clk) disable iff (rst) !(open && notify));
+  dead_sessions_were_notified : assert property (@(posedge clk) disable iff (rst)
+      notify && notify_dead && !release_valid |=> dead[$past(notify_at)]);
 `endif
 
 endmodule

@@ -255,14 +255,15 @@ module net_parse
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  beats_are_full : assert property (rx_valid && !rx.last |-> rx.keep == '1);
-  nth_is_number : assert property (beat_valid |->
-      nth == 6'd1 << (beat_index < 11'd5 ? beat_index[2:0] : 3'd5));
-  scale_is_bounded : assert property (beat_valid && beat_index > 11'd7 |-> head.scale <= 4'd14);
+  beats_are_full : assert property (@(posedge clk) disable iff (rst)
+      rx_valid && !rx.last |-> rx.keep == '1);
+  nth_is_number : assert property (@(posedge clk) disable iff (rst)
+      beat_valid |-> nth == 6'd1 << (beat_index < 11'd5 ? beat_index[2:0] : 3'd5));
+  scale_is_bounded : assert property (@(posedge clk) disable iff (rst)
+      beat_valid && beat_index > 11'd7 |-> head.scale <= 4'd14);
   // A TCP frame has at least its headers.
-  tcp_has_headers : assert property (ended_2 && kind == FRAME_TCP |-> bytes >= 16'd54);
+  tcp_has_headers : assert property (@(posedge clk) disable iff (rst)
+      ended_2 && kind == FRAME_TCP |-> bytes >= 16'd54);
 `endif
 
 endmodule

@@ -128,13 +128,14 @@ module net_resolve #(
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  one_place : assert property ($onehot0(same));
-  lookups_stay : assert property (valid && !done |=> done || (valid && $stable(ip)));
-  done_for_a_cycle : assert property (done |=> !done);
-  requests_stay : assert property (ask_valid && !ask_ready |=> ask_valid && $stable(ask_ip));
-  tries_are_bounded : assert property (state != IDLE |-> tries <= 2'(TRIES));
+  one_place : assert property (@(posedge clk) disable iff (rst) $onehot0(same));
+  lookups_stay : assert property (@(posedge clk) disable iff (rst)
+      valid && !done |=> done || (valid && $stable(ip)));
+  done_for_a_cycle : assert property (@(posedge clk) disable iff (rst) done |=> !done);
+  requests_stay : assert property (@(posedge clk) disable iff (rst)
+      ask_valid && !ask_ready |=> ask_valid && $stable(ask_ip));
+  tries_are_bounded : assert property (@(posedge clk) disable iff (rst)
+      state != IDLE |-> tries <= 2'(TRIES));
 `endif
 
 endmodule

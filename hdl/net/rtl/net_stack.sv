@@ -478,15 +478,16 @@ module net_stack
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  orders_are_bounded : assert property (orders_waiting <= 4'd8);
-  connects_stay : assert property (connect_valid && !connect_done && ACTIVE_OPEN |=>
+  orders_are_bounded : assert property (@(posedge clk) disable iff (rst) orders_waiting <= 4'd8);
+  connects_stay : assert property (@(posedge clk) disable iff (rst)
+      connect_valid && !connect_done && ACTIVE_OPEN |=>
       connect_valid && $stable({connect_ip, connect_port}));
   // Frames wait until it is decided whether an ACK opens a session.
-  strangers_hold_frames : assert property (stranger |=> hold);
-  beats_are_full : assert property (tx_valid && !tx.last |-> tx.keep == '1);
-  opened_sessions_count : assert property (opened.valid |-> counts.open != '0);
+  strangers_hold_frames : assert property (@(posedge clk) disable iff (rst) stranger |=> hold);
+  beats_are_full : assert property (@(posedge clk) disable iff (rst)
+      tx_valid && !tx.last |-> tx.keep == '1);
+  opened_sessions_count : assert property (@(posedge clk) disable iff (rst)
+      opened.valid |-> counts.open != '0);
 `endif
 
 endmodule

@@ -122,13 +122,15 @@ module net_udp_rx
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  sent_slots_are_full : assert property (running |-> full[drain]);
-  beats_stay : assert property (m_valid && !m_ready |=> m_valid && $stable(m));
-  source_stays : assert property (m_valid && !(m_ready && m.last) |=> $stable(from));
-  beats_are_full : assert property (m_valid && !m.last |-> m.keep == '1);
-  payload_fits : assert property (m_valid |-> from.length <= 16'(BYTES));
+  sent_slots_are_full : assert property (@(posedge clk) disable iff (rst) running |-> full[drain]);
+  beats_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable(m));
+  source_stays : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !(m_ready && m.last) |=> $stable(from));
+  beats_are_full : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m.last |-> m.keep == '1);
+  payload_fits : assert property (@(posedge clk) disable iff (rst)
+      m_valid |-> from.length <= 16'(BYTES));
 `endif
 
 endmodule

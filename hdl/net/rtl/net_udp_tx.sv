@@ -135,14 +135,18 @@ module net_udp_tx
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  payload_is_full : assert property (s_valid && !s.last |-> s.keep == '1);
-  offers_stay : assert property (s_valid && !s_ready |=> s_valid && $stable(s));
-  beats_stay : assert property (m_valid && !m_ready |=> m_valid && $stable(m));
-  beats_are_full : assert property (m_valid && !m.last |-> m.keep == '1);
-  sent_datagrams_fit : assert property (state inside {READ, SEND} |-> out.length <= 16'(BYTES));
-  sent_is_bounded : assert property (state == SEND |-> sent <= last_beat);
+  payload_is_full : assert property (@(posedge clk) disable iff (rst)
+      s_valid && !s.last |-> s.keep == '1);
+  offers_stay : assert property (@(posedge clk) disable iff (rst)
+      s_valid && !s_ready |=> s_valid && $stable(s));
+  beats_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable(m));
+  beats_are_full : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m.last |-> m.keep == '1);
+  sent_datagrams_fit : assert property (@(posedge clk) disable iff (rst)
+      state inside {READ, SEND} |-> out.length <= 16'(BYTES));
+  sent_is_bounded : assert property (@(posedge clk) disable iff (rst)
+      state == SEND |-> sent <= last_beat);
 `endif
 
 endmodule

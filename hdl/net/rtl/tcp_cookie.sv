@@ -67,11 +67,10 @@ module tcp_cookie (
   assign hash = v1 ^ v3;
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  one_hash : assert property (start |-> !running);
-  rounds_are_14 : assert property (running |-> round <= 4'd13);
-  message_stays : assert property (running |=> $stable(message) || !running);
+  one_hash : assert property (@(posedge clk) disable iff (rst) start |-> !running);
+  rounds_are_14 : assert property (@(posedge clk) disable iff (rst) running |-> round <= 4'd13);
+  message_stays : assert property (@(posedge clk) disable iff (rst)
+      running |=> $stable(message) || !running);
 `endif
 
 endmodule

@@ -735,17 +735,19 @@ module tcp_engine
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  changes_stay : assert property (change_valid && !changed |=>
-      change_valid && $stable({change_remove, change_key}));
-  sessions_are_bounded : assert property (count_open <= (S + 1)'(SESSIONS));
-  born_sessions_were_free : assert property (births |-> slot_free);
-  released_sessions_were_open : assert property (released.valid || reclaim |-> count_open != '0);
-  one_segment : assert property (!(phase == SEND && emit && plain_valid));
-  segments_have_place : assert property (desc_ready |-> seg_ready);
-  connects_are_pending : assert property (connect_done |-> connect_valid);
-  one_event : assert property (
+  changes_stay : assert property (@(posedge clk) disable iff (rst)
+      change_valid && !changed |=> change_valid && $stable({change_remove, change_key}));
+  sessions_are_bounded : assert property (@(posedge clk) disable iff (rst)
+      count_open <= (S + 1)'(SESSIONS));
+  born_sessions_were_free : assert property (@(posedge clk) disable iff (rst) births |-> slot_free);
+  released_sessions_were_open : assert property (@(posedge clk) disable iff (rst)
+      released.valid || reclaim |-> count_open != '0);
+  one_segment : assert property (@(posedge clk) disable iff (rst)
+      !(phase == SEND && emit && plain_valid));
+  segments_have_place : assert property (@(posedge clk) disable iff (rst) desc_ready |-> seg_ready);
+  connects_are_pending : assert property (@(posedge clk) disable iff (rst)
+      connect_done |-> connect_valid);
+  one_event : assert property (@(posedge clk) disable iff (rst)
       $onehot0({desc_ready && desc_valid, app_taken, tick_taken, connect_start}));
 `endif
 

@@ -112,12 +112,12 @@ module tcp_evict
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // While an address waits, no session yields for another.
-  sessions_yield_for_one_address : assert property (asks && waiting |-> address == waiter);
+  sessions_yield_for_one_address : assert property (@(posedge clk) disable iff (rst)
+      asks && waiting |-> address == waiter);
   // Only a session that is open for long enough yields.
-  yielding_sessions_are_old : assert property (asks |-> eldest_age >= Wanted);
+  yielding_sessions_are_old : assert property (@(posedge clk) disable iff (rst)
+      asks |-> eldest_age >= Wanted);
 `endif
 
 endmodule

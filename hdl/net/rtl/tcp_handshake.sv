@@ -137,13 +137,11 @@ module tcp_handshake
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // A reset is never replied to (RFC 9293 section 3.5.2).
-  resets_are_not_answered : assert property (phase == STRANGER && head.flags[RST] |=>
-      !plain_valid && !start);
+  resets_are_not_answered : assert property (@(posedge clk) disable iff (rst)
+      phase == STRANGER && head.flags[RST] |=> !plain_valid && !start);
   // One hash at a time.
-  hashes_do_not_overlap : assert property (start |-> !done);
+  hashes_do_not_overlap : assert property (@(posedge clk) disable iff (rst) start |-> !done);
 `endif
 
 endmodule

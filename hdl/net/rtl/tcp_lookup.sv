@@ -219,19 +219,19 @@ module tcp_lookup #(
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // The results of all places are combined by OR.
-  keys_have_one_place : assert property (of_query |->
-      $onehot0({is_left, is_right, is_stashed, on_its_way}));
-  changes_stay : assert property (change_valid && !changed |=>
+  keys_have_one_place : assert property (@(posedge clk) disable iff (rst)
+      of_query |-> $onehot0({is_left, is_right, is_stashed, on_its_way}));
+  changes_stay : assert property (@(posedge clk) disable iff (rst)
+      change_valid && !changed |=>
       change_valid && $stable({change_remove, change_key, change_index}));
-  removals_succeed : assert property (changed && refused |-> !change_remove);
-  moves_are_bounded : assert property (state == READ |-> moves <= ($clog2(MOVES + 1))'(MOVES));
+  removals_succeed : assert property (@(posedge clk) disable iff (rst)
+      changed && refused |-> !change_remove);
+  moves_are_bounded : assert property (@(posedge clk) disable iff (rst)
+      state == READ |-> moves <= ($clog2(MOVES + 1))'(MOVES));
   // A displaced key is never lost.
-  displaced_keys_have_a_place : assert property (
-      state == PLACE && driven && drives && moves == '0 |->
-      stash_free);
+  displaced_keys_have_a_place : assert property (@(posedge clk) disable iff (rst)
+      state == PLACE && driven && drives && moves == '0 |-> stash_free);
 `endif
 
 endmodule

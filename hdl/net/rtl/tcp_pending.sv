@@ -59,13 +59,13 @@ module tcp_pending #(
   assign busy = chosen || wiping || queue_head != queue_tail;
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // Each session is in the queue at most once.
-  queue_never_overflows : assert property ((S + 1)'(queue_tail - queue_head) <= (S + 1)'(SESSIONS));
+  queue_never_overflows : assert property (@(posedge clk) disable iff (rst)
+      (S + 1)'(queue_tail - queue_head) <= (S + 1)'(SESSIONS));
   // Only a known session is taken.
-  taken_sessions_are_chosen : assert property (taken |-> chosen);
-  kicks_stay : assert property (kick && report_valid |=> kick && $stable(kick_at));
+  taken_sessions_are_chosen : assert property (@(posedge clk) disable iff (rst) taken |-> chosen);
+  kicks_stay : assert property (@(posedge clk) disable iff (rst)
+      kick && report_valid |=> kick && $stable(kick_at));
 `endif
 
 endmodule

@@ -411,15 +411,17 @@ module tcp_rx
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  frames_have_one_key : assert property (query |=> !query);
+  frames_have_one_key : assert property (@(posedge clk) disable iff (rst) query |=> !query);
   // Part of a word at the end of a frame is written while the headers of the next one pass.
-  flush_is_between_payloads : assert property (flush && valid_keep |-> keep_turned == '0);
-  streams_advance : assert property (judged && judged_hit && kept |-> !precedes(highest, wanted));
-  islands_have_bytes : assert property (islands_write && !in_order |-> precedes(lowest, highest));
+  flush_is_between_payloads : assert property (@(posedge clk) disable iff (rst)
+      flush && valid_keep |-> keep_turned == '0);
+  streams_advance : assert property (@(posedge clk) disable iff (rst)
+      judged && judged_hit && kept |-> !precedes(highest, wanted));
+  islands_have_bytes : assert property (@(posedge clk) disable iff (rst)
+      islands_write && !in_order |-> precedes(lowest, highest));
   // Bytes are written only for a session.
-  writes_have_a_session : assert property (write && !$past(flush) |-> $past(hit, 1));
+  writes_have_a_session : assert property (@(posedge clk) disable iff (rst)
+      write && !$past(flush) |-> $past(hit, 1));
 `endif
 
 endmodule

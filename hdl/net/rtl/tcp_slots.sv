@@ -42,13 +42,12 @@ module tcp_slots #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // More sessions are not released than were taken.
-  released_sessions_were_used : assert property ((S + 1)'(free_tail - free_head) <= born);
+  released_sessions_were_used : assert property (@(posedge clk) disable iff (rst)
+      (S + 1)'(free_tail - free_head) <= born);
   // A session is taken only if there is one.
-  taken_sessions_are_free : assert property (taken |-> slot_free);
-  held_slots_stay : assert property (hold |=> $stable(slot));
+  taken_sessions_are_free : assert property (@(posedge clk) disable iff (rst) taken |-> slot_free);
+  held_slots_stay : assert property (@(posedge clk) disable iff (rst) hold |=> $stable(slot));
 `endif
 
 endmodule

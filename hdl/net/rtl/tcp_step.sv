@@ -376,14 +376,16 @@ module tcp_step
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
   // A session is reset only when it ends.
-  resets_end_sessions : assert property (phase == ENDS |-> !effect.reset || effect.die);
+  resets_end_sessions : assert property (@(posedge clk)
+      phase == ENDS |-> !effect.reset || effect.die);
   // The peer acknowledges only what was sent.
-  acknowledged_data_was_sent : assert property (phase == ENDS && effect.progress &&
+  acknowledged_data_was_sent : assert property (@(posedge clk)
+      phase == ENDS && effect.progress &&
       !effect.establishes |-> !precedes(stepped.max, stepped.una));
   // The congestion window changes for one reason at a time.
-  one_reason : assert property (phase == STEP |->
+  one_reason : assert property (@(posedge clk)
+      phase == STEP |->
       $onehot0({u_congestion.acked_new, u_congestion.duplicate, u_congestion.timed_out}));
 `endif
 

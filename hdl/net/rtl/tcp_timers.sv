@@ -90,11 +90,11 @@ module tcp_timers #(
   end
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
   // Only a session of the present group is taken.
-  taken_sessions_are_due : assert property (taken |-> chosen && due != '0);
-  chosen_sessions_were_used : assert property (chosen |-> (S + 1)'(first) < born);
+  taken_sessions_are_due : assert property (@(posedge clk) disable iff (rst)
+      taken |-> chosen && due != '0);
+  chosen_sessions_were_used : assert property (@(posedge clk) disable iff (rst)
+      chosen |-> (S + 1)'(first) < born);
 `endif
 
 endmodule

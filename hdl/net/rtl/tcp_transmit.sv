@@ -254,15 +254,14 @@ module tcp_transmit
       (settled_q.unacked != '0 && !send_ack) || settled_q.state == TIME_WAIT);
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
   // Positions stay in their order: acknowledged, sent next, ever sent.
-  una_precedes_nxt : assert property (phase == SEND && settled_q.state inside {OPEN, TIME_WAIT} |->
-      !precedes(sent.nxt, sent.una));
-  nxt_precedes_max : assert property (phase == SEND && settled_q.state inside {OPEN, TIME_WAIT} |->
-      !precedes(sent.max, sent.nxt));
+  una_precedes_nxt : assert property (@(posedge clk)
+      phase == SEND && settled_q.state inside {OPEN, TIME_WAIT} |-> !precedes(sent.nxt, sent.una));
+  nxt_precedes_max : assert property (@(posedge clk)
+      phase == SEND && settled_q.state inside {OPEN, TIME_WAIT} |-> !precedes(sent.max, sent.nxt));
   // Data is not longer than a segment.
-  data_fits_a_segment : assert property (phase == SEND && send_data |->
-      14'(length_q) <= settled_q.mss);
+  data_fits_a_segment : assert property (@(posedge clk)
+      phase == SEND && send_data |-> 14'(length_q) <= settled_q.mss);
 `endif
 
 endmodule

@@ -256,14 +256,18 @@ module tcp_tx
   );
 
 `ifndef SYNTHESIS
-  default clocking @(posedge clk); endclocking
-  default disable iff (rst);
-  payload_fits : assert property (s_valid |-> s_segment.length <= 16'(MSS));
-  read_slots_are_free : assert property (read_state != READ_IDLE |-> !full[fill]);
-  sent_slots_are_read : assert property (sending |-> full[drain] || fill == drain);
-  sent_is_bounded : assert property (sending |-> sent <= last_beat);
-  beats_stay : assert property (m_valid && !m_ready |=> m_valid && $stable(m));
-  beats_are_full : assert property (m_valid && !m.last |-> m.keep == '1);
+  payload_fits : assert property (@(posedge clk) disable iff (rst)
+      s_valid |-> s_segment.length <= 16'(MSS));
+  read_slots_are_free : assert property (@(posedge clk) disable iff (rst)
+      read_state != READ_IDLE |-> !full[fill]);
+  sent_slots_are_read : assert property (@(posedge clk) disable iff (rst)
+      sending |-> full[drain] || fill == drain);
+  sent_is_bounded : assert property (@(posedge clk) disable iff (rst)
+      sending |-> sent <= last_beat);
+  beats_stay : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m_ready |=> m_valid && $stable(m));
+  beats_are_full : assert property (@(posedge clk) disable iff (rst)
+      m_valid && !m.last |-> m.keep == '1);
 `endif
 
 endmodule
