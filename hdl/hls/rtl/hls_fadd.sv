@@ -21,6 +21,8 @@ module hls_fadd #(
   localparam int M = MAN + 4;  // bits of a number: hidden one, fraction, guard, round, sticky
   localparam int C = $clog2(N + 2);
   localparam int K = $clog2(M + 1);
+  localparam int LOW = 8;  // values of the exponent's lower bits; of its upper ones, if it is small
+  localparam int HIGH = (N + 1) / LOW + 1;
 
   // 1: which operand has the larger magnitude, and how far the exponents are apart. A subnormal
   // number has the exponent 1, and no hidden one.
@@ -55,21 +57,28 @@ module hls_fadd #(
   end
 
   // 2: the difference if they are near; otherwise the smaller one is shifted, and lost bits set the
-  // sticky bit.
-  logic           special_2, odd_2, sign_2, minus_2, near_2, lost;
-  logic [EXP-1:0] exp_2, apart;
-  logic [N-1:0]   larger, smaller, large_2;
-  logic [M-1:0]   shifted, small_2;
-  logic [N:0]     difference_2;
+  // sticky bit. The exponent, if it is small, is also kept as one bit for each value of its lower bits
+  // (`low_2`), and of its upper ones.
+  logic            special_2, odd_2, sign_2, minus_2, near_2, lost;
+  logic [EXP-1:0]  exp, exp_2, apart;
+  logic [N-1:0]    larger, smaller, large_2;
+  logic [M-1:0]    shifted, small_2;
+  logic [N:0]      halved, difference_2;
+  logic [LOW-1:0]  low_2;
+  logic [HIGH-1:0] high_2;
 
   assign larger = swap_1 ? b_man : a_man;
   assign smaller = swap_1 ? a_man : b_man;
   assign apart = swap_1 ? b_above : a_above;
+  assign exp = swap_1 ? b_exp : a_exp;
+
+  // The shift by one bit is first, because the difference uses it, too.
+  assign halved = apart[0] ? {1'b0, smaller} : {smaller, 1'b0};
 
   always_comb begin
-    shifted = {smaller, 3'b0};
+    shifted = {halved, 2'b0};
     lost    = 1'b0;
-    for (int k = K - 1; k >= 0; k--)
+    for (int k = K - 1; k >= 1; k--)
       if (apart[k]) begin
         for (int i = 0; i < (1 << k) && i < M; i++) lost |= shifted[i];
         shifted >>= 1 << k;
@@ -86,10 +95,12 @@ module hls_fadd #(
       sign_2       <= swap_1 ? b_sign : a_sign;
       minus_2      <= a_sign != b_sign;
       near_2       <= a_sign != b_sign && apart[EXP-1:1] == '0;
-      exp_2        <= swap_1 ? b_exp : a_exp;
+      exp_2        <= exp;
       large_2      <= larger;
       small_2      <= {shifted[M-1:1], shifted[0] || lost};
-      difference_2 <= {larger, 1'b0} - (apart[0] ? {1'b0, smaller} : {smaller, 1'b0});
+      difference_2 <= {larger, 1'b0} - halved;
+      for (int i = 0; i < LOW; i++) low_2[i] <= exp[2:0] == 3'(i);
+      for (int i = 0; i < HIGH; i++) high_2[i] <= exp[EXP-1:3] == (EXP - 3)'(i);
     end
   end
 
@@ -101,7 +112,7 @@ module hls_fadd #(
   logic [C-1:0]   by, by_3;
 
   // The bit that has the exponent 1.
-  always_comb for (int i = 0; i <= N; i++) limit[i] = exp_2 == EXP'(N + 1 - i);
+  always_comb for (int i = 0; i <= N; i++) limit[i] = low_2[(N + 1 - i) % LOW] && high_2[(N + 1 - i) / LOW];
 
   hls_leading_zeroes #(.W(N + 1)) u_zeroes (.a(difference_2 | limit), .y(by));
 
@@ -117,10 +128,20 @@ module hls_fadd #(
     end
   end
 
-  // 4: normalized.
-  logic           special_4, odd_4, sign_4;
-  logic [EXP:0]   exp_4;
+  // 4: normalized. Long shifts are for a difference only; the last one is by up to three bits. Without
+  // it, the sum has a bit more than the result.
+  logic           special_4, odd_4, sign_4, carry, borrow;
+  logic [EXP:0]   exp_4, left;
+  logic [M:0]     far, whole;
+  logic [1:0]     rest;
   logic [M-1:0]   sum_4;
+
+  assign carry  = sum_3[M];
+  assign borrow = minus_3 && !sum_3[M] && !sum_3[M-1];
+  assign left   = near_3 ? (EXP + 1)'(by_3) : {{EXP{carry}}, carry || borrow};
+  assign far    = near_3 ? {difference_3, 3'b0} << {by_3[C-1:2], 2'b0} : sum_3;
+  assign rest   = near_3 ? by_3[1:0] : {borrow, !carry && !borrow};
+  assign whole  = far << rest;
 
   always_ff @(posedge clk) begin
     if (enable) begin
@@ -128,19 +149,8 @@ module hls_fadd #(
       odd_4     <= odd_3;
       // A zero result is positive, except for two negative zeros.
       sign_4    <= sign_3 && !none_3;
-      if (near_3) begin
-        sum_4 <= {difference_3 << by_3, 2'b0};
-        exp_4 <= {1'b0, exp_3} - (EXP+1)'(by_3);
-      end else if (sum_3[M]) begin
-        sum_4 <= {sum_3[M:2], sum_3[1] || sum_3[0]};
-        exp_4 <= {1'b0, exp_3} + 1'b1;
-      end else if (minus_3 && !sum_3[M-1]) begin
-        sum_4 <= {sum_3[M-2:0], 1'b0};
-        exp_4 <= {1'b0, exp_3} - 1'b1;
-      end else begin
-        sum_4 <= sum_3[M-1:0];
-        exp_4 <= {1'b0, exp_3};
-      end
+      sum_4     <= {whole[M:2], whole[1] || whole[0]};
+      exp_4     <= {1'b0, exp_3} - left;
     end
   end
 

@@ -3,13 +3,14 @@
 // the kernel writes meanwhile may be seen or not.
 //
 // Ports that want the same line share its request. A request is chosen in one cycle and compared with
-// those in flight in the next, because both take about half of a cycle of 100 MHz. The guard gives the
+// those in flight in the next, because both take about half of a cycle of 100 MHz; the next one is
+// chosen when it has left, so that the comparison is not on the path to the ports. The guard gives the
 // number of bytes of a line that belong to the buffer; a line without any is not read. A kernel begins
 // with empty ports, because it is in reset before each launch, while no line is on its way.
 //
 // Parameters: PORTS; LINES of each port, except for those of SMALL, which have 16; FETCHES, lines that
 // are requested at a time.
-// Throughput: a word per port and cycle; a request of a line per cycle.
+// Throughput: a word per port and cycle; a request of a line every second cycle.
 module kernel_readers #(
     parameter int PORTS = 1,
     parameter int LINES = 16,
@@ -49,7 +50,8 @@ module kernel_readers #(
     logic [25:0]      line;
     logic [PORTS-1:0] ports;
   } chosen;
-  logic                   under_way, absent, asks;
+  logic                   under_way, asks;
+  logic                   absent;      // the chosen line has no bytes
   logic [Bits-1:0]        which;
   logic [25:0]            fill_line;
   logic [7:0]             fill_bytes;
@@ -81,11 +83,9 @@ module kernel_readers #(
   assign fault_skew   = fetch_skews[4*fault_place[31:28]+:4];
   assign read_address = {fault_place[31:28], fault_place[27:0] - {21'd0, fault_skew, 3'd0}};
   assign {fetch_buffer, fetch_line} = chosen.line;
-  assign fetch_valid  = |chosen.ports && !under_way && (count != (Bits + 1)'(FETCHES));
+  assign fetch_valid  = |chosen.ports && !under_way && !absent && (count != (Bits + 1)'(FETCHES));
   assign asks         = fetch_valid && fetch_ready && fetch_bytes != '0;
-  // A line without bytes is complete at once.
-  assign absent       = fetch_valid && fetch_ready && fetch_bytes == '0 && !fetched_valid;
-  assign accepts      = chosen.ports == '0 || asks || absent || under_way;
+  assign accepts      = chosen.ports == '0;
   assign taken        = accepts ? same : '0;
 
   assign fill_line    = fetched_valid ? fetches[first].line : chosen.line;
@@ -94,7 +94,10 @@ module kernel_readers #(
   assign filled       = fetched_valid ? (fetched_last ? fetches[first].ports : '0) : absent ? chosen.ports : '0;
 
   always_ff @(posedge clk) begin
+    // A line without bytes is complete once no word arrives.
+    absent <= fetch_valid && fetch_ready && fetch_bytes == '0 || absent && fetched_valid;
     if (accepts) chosen <= '{line, same};
+    else if (asks || under_way || absent && !fetched_valid) chosen.ports <= '0;
     if (asks) begin
       fetches[next] <= '{chosen.line, fetch_bytes, chosen.ports};
       next          <= next + 1'b1;
@@ -108,6 +111,7 @@ module kernel_readers #(
     count <= count + (Bits + 1)'(asks) - (Bits + 1)'(fetched_valid && fetched_last);
     if (rst) begin
       chosen.ports <= '0;
+      absent       <= 1'b0;
       for (int i = 0; i < FETCHES; i++) fetches[i].ports <= '0;
       first <= '0;
       next  <= '0;
