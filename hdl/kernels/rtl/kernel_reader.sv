@@ -17,7 +17,7 @@ module kernel_reader #(
     output logic        fault,
     output logic [31:0] fault_place,    // the address, from the buffer's first line on
     input  logic [63:0] fetch_skews,
-    // The next line to request: buffer and line. `taken`: it has been requested.
+    // The next line to request: buffer and line. `taken`: it was requested in the cycle before.
     output logic        want,
     output logic [25:0] wanted,
     input  logic        taken,
@@ -53,6 +53,8 @@ module kernel_reader #(
     logic [7:0]           bytes;   // that belong to the buffer
   } entry_t;
 
+  // A word that is read while it is written is not used: its line is `stale`, or not complete.
+  (* no_rw_check *)
   logic [63:0]         words[LINES*16];
   (* ram_style = LINES > 16 ? "block" : "distributed" *)
   entry_t              entries[LINES];
@@ -71,14 +73,14 @@ module kernel_reader #(
 
   // Requested lines: `run` lines before `next`, at most seven.
   line_t       next;
-  logic        streams, same, covered, first_miss, quiet, lost, wants;
+  logic        streams, same, covered, first_miss, passes, advances, moved, quiet, lost, wants;
   logic [2:0]  run, depth;
   logic [21:0] distance;
   // Lines of the stream before `next`; the last line that has been accessed, and that of the stream
   // before, both from 0 on. `rows`: the next line behind `last` is not requested ahead.
   localparam logic [3:0] Long = '1;
-  logic [3:0]  passed, place, reached, last;
-  logic        rows, ahead;
+  logic [3:0]  passed, place, place_q, reached, furthest, last;
+  logic        rows, ahead, onward;
 
   assign skewed = {1'b0, read_address[27:0]} + {22'd0, fetch_skews[4*read_address[31:28]+:4], 3'd0};
   assign asked  = {read_address[31:28], skewed};
@@ -126,7 +128,8 @@ module kernel_reader #(
       if (of_older && good) missing <= 1'b0;
     end
     cleared <= cleared + 1'b1;
-    stale   <= clears;
+    // The line is replaced from this cycle on: the entry is still that of the line before.
+    stale   <= clears || (fill && fill_beat == '0 && look.line.number[LineBits-1:0] == target.number[LineBits-1:0]);
     if (cleared == '1) clears <= 1'b0;
     if (rst) begin
       cleared     <= '0;
@@ -151,14 +154,19 @@ module kernel_reader #(
   // A line may be replaced by one that was requested for an access before and arrives later.
   assign lost       = retries && !busy && quiet;
   assign first_miss = retries && !(same && distance == '0) && (!covered || lost);
+  assign passes     = looked && same && distance == '0 && hit;
+  assign advances   = passes || (taken && !moved);
   assign place      = passed == Long ? Long : passed - distance[3:0];
+  assign furthest   = onward && place_q > reached ? place_q : reached;
   assign ahead      = covered && !(rows && passed > last);
   assign wants      = looked && same && (ahead || (distance == '0 && !hit)) && distance[2:0] <= depth;
   assign wanted     = next;
 
   always_ff @(posedge clk) begin
-    // At most every second cycle: the choice among the ports takes a cycle of its own.
-    want <= wants && !taken;
+    // At most every third cycle: the choice among the ports takes a cycle of its own. A line that is
+    // no longer the next one when its request is reported is not counted.
+    want  <= wants && !taken;
+    moved <= first_miss || passes;
     // The line of a miss has been looked up since the last one arrived.
     quiet <= retries && !busy;
     // Accesses proceed: the line is not the first one of the stream. The address of the access is not
@@ -172,22 +180,27 @@ module kernel_reader #(
       depth   <= !streams || depth == Ahead ? 3'd1 : 3'd0;
       passed  <= '0;
       reached <= '0;
-      last    <= reached;
-      rows    <= streams && reached == last && reached != Long;
-    end else if (taken || (looked && same && distance == '0 && hit)) begin
+      last    <= furthest;
+      rows    <= streams && furthest == last && furthest != Long;
+    end else if (advances) begin
       next.number <= next.number + 22'd1;
       if (run != '1) run <= run + 3'd1;
       if (passed != Long) passed <= passed + 4'd1;
     end
-    if (!first_miss && looked && same && hit && place > reached) begin
-      reached <= place;
+    // The place in the stream is compared in the next cycle.
+    onward  <= !first_miss && looked && same && hit;
+    place_q <= place;
+    if (!first_miss) begin
+      reached <= furthest;
       // This row is longer.
-      if (place > last) rows <= 1'b0;
+      if (furthest > last) rows <= 1'b0;
     end
     if (rst) begin
       want    <= 1'b0;
+      moved   <= 1'b0;
       quiet   <= 1'b0;
       streams <= 1'b0;
+      onward  <= 1'b0;
     end
   end
 

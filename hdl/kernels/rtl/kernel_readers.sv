@@ -40,8 +40,9 @@ module kernel_readers #(
   logic [PORTS-1:0][25:0] wanted;
   logic [PORTS-1:0][31:0] fault_places;
   fetch_t                 fetches[FETCHES];
+  // Of a fetch: it has not ended; none of its words has arrived.
+  logic [FETCHES-1:0]     active, unread;
   logic [Bits-1:0]        first, next;
-  logic [Bits:0]          count;
   logic [3:0]             beat;
   logic [25:0]            line;        // the line that is chosen
   logic                   accepts;
@@ -51,6 +52,7 @@ module kernel_readers #(
     logic [PORTS-1:0] ports;
   } chosen;
   logic                   under_way, asks;
+  logic                   fresh;       // in the first cycle of `chosen`
   logic                   absent;      // the chosen line has no bytes
   logic [Bits-1:0]        which;
   logic [25:0]            fill_line;
@@ -68,8 +70,7 @@ module kernel_readers #(
     under_way = 1'b0;
     which     = '0;
     for (int i = 0; i < FETCHES; i++)
-      if (fetches[i].line == chosen.line && fetches[i].ports != '0 &&
-          !(Bits'(i) == first && (fetched_valid || beat != '0))) begin
+      if (fetches[i].line == chosen.line && unread[i] && !(Bits'(i) == first && fetched_valid)) begin
         under_way = 1'b1;
         which     = Bits'(i);
       end
@@ -83,10 +84,10 @@ module kernel_readers #(
   assign fault_skew   = fetch_skews[4*fault_place[31:28]+:4];
   assign read_address = {fault_place[31:28], fault_place[27:0] - {21'd0, fault_skew, 3'd0}};
   assign {fetch_buffer, fetch_line} = chosen.line;
-  assign fetch_valid  = |chosen.ports && !under_way && !absent && (count != (Bits + 1)'(FETCHES));
+  assign fetch_valid  = |chosen.ports && !under_way && !absent && !active[next];
   assign asks         = fetch_valid && fetch_ready && fetch_bytes != '0;
   assign accepts      = chosen.ports == '0;
-  assign taken        = accepts ? same : '0;
+  assign taken        = fresh ? chosen.ports : '0;
 
   assign fill_line    = fetched_valid ? fetches[first].line : chosen.line;
   assign fill_bytes   = fetched_valid ? fetches[first].bytes : '0;
@@ -95,28 +96,36 @@ module kernel_readers #(
 
   always_ff @(posedge clk) begin
     // A line without bytes is complete once no word arrives.
+    fresh  <= accepts;
     absent <= fetch_valid && fetch_ready && fetch_bytes == '0 || absent && fetched_valid;
     if (accepts) chosen <= '{line, same};
     else if (asks || under_way || absent && !fetched_valid) chosen.ports <= '0;
     if (asks) begin
       fetches[next] <= '{chosen.line, fetch_bytes, chosen.ports};
       next          <= next + 1'b1;
+      active[next]  <= 1'b1;
+      unread[next]  <= 1'b1;
     end else if (under_way) fetches[which].ports <= fetches[which].ports | chosen.ports;
-    if (fetched_valid) beat <= beat + 4'd1;
+    if (fetched_valid) begin
+      beat          <= beat + 4'd1;
+      unread[first] <= 1'b0;
+    end
     if (fetched_valid && fetched_last) begin
       beat                 <= '0;
       first                <= first + 1'b1;
+      active[first]        <= 1'b0;
       fetches[first].ports <= '0;
     end
-    count <= count + (Bits + 1)'(asks) - (Bits + 1)'(fetched_valid && fetched_last);
     if (rst) begin
       chosen.ports <= '0;
       absent       <= 1'b0;
       for (int i = 0; i < FETCHES; i++) fetches[i].ports <= '0;
-      first <= '0;
-      next  <= '0;
-      count <= '0;
-      beat  <= '0;
+      fresh  <= 1'b0;
+      active <= '0;
+      unread <= '0;
+      first  <= '0;
+      next   <= '0;
+      beat   <= '0;
     end
   end
 
