@@ -18,11 +18,11 @@ use crate::ir::{
     BlockId, Callee, EngineCall, Function, FunctionId, Instruction, Op, Value, ValueId,
 };
 use crate::memory::{Bits, Memories, MemoryId};
-use crate::units::{unit, unit_uses, units_max, Unit, UNITS_MAX};
+use crate::units::{unit, unit_uses, units_max, Registered, Unit, UNITS_MAX};
 use channels::ChannelSteps;
 pub use code::{blocks, Code, End, Schedule};
 use overlap::distance;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::rc::Rc;
 use tight::Carried;
@@ -71,14 +71,14 @@ enum Resource {
     Unit(Unit),
 }
 
-/// Schedules all blocks of a function; `at`: its index in the module; `registered`: the kinds of units
-/// whose operands come from registers.
+/// Schedules all blocks of a function; `at`: its index in the module; `registered`: the units and
+/// ports whose operands come from registers.
 pub fn function(
     function: &Function,
     at: FunctionId,
     codes: &mut [Code],
     memories: &Memories,
-    registered: &BTreeSet<Unit>,
+    registered: &Registered,
 ) -> Option<()> {
     let uses = Uses::new(function, codes);
     let bits = Bits::new(function);
@@ -176,7 +176,7 @@ struct Block<'a> {
     own: BlockId,
     memories: &'a Memories,
     uses: &'a Uses,
-    registered: &'a BTreeSet<Unit>,
+    registered: &'a Registered,
     bits: &'a Bits<'a>,
 }
 
@@ -569,17 +569,20 @@ impl Booking<'_> {
                     self.steps.push((step, 0));
                     return Some(());
                 }
+                let selection = u32::from(self.block.registered.ports.contains(&port));
                 let latest = match self.block.uses.readers.get(&port) {
+                    _ if selection > 0 => BUDGET - SELECTION,
                     Some(2..) => TO_PORT - SELECTION,
                     _ => TO_PORT,
                 };
                 let (step, _) = self.book(Resource::Reader(port), before(latest), 1)?;
-                self.read = Some(self.read.map_or(step, |last| last.max(step)));
+                let read = step + selection;
+                self.read = Some(self.read.map_or(read, |last| last.max(read)));
                 self.words.insert(port, step);
                 let own = if self.block.uses.words.contains(&port) {
                     WORDS_STEPS
                 } else {
-                    READER_STEPS
+                    selection + READER_STEPS
                 };
                 (step, Some((step + own, REGISTER)))
             }
@@ -662,7 +665,7 @@ impl Booking<'_> {
                     let step;
                     let first = before(self.to_unit(kind, count));
                     (step, instance) = self.book(Resource::Unit(kind), first, count)?;
-                    let selection = u32::from(self.block.registered.contains(&kind));
+                    let selection = u32::from(self.block.registered.units.contains(&kind));
                     (step, Some((step + selection + kind.latency(), REGISTER)))
                 }
                 None => {
@@ -694,7 +697,9 @@ impl Booking<'_> {
     fn to_unit(&self, kind: Unit, count: u32) -> u32 {
         let uses = self.block.uses.units.get(&kind).copied().unwrap_or(1);
         match kind {
-            Unit::Fadd(_) if uses > count && !self.block.registered.contains(&kind) => REGISTER,
+            Unit::Fadd(_) if uses > count && !self.block.registered.units.contains(&kind) => {
+                REGISTER
+            }
             _ => TO_UNIT,
         }
     }

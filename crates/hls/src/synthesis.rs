@@ -5,7 +5,7 @@ use crate::emit::{self, Body, Interface};
 use crate::error::{Error, Position, Result};
 use crate::ir::{FunctionId, Module};
 use crate::memory::{self, Memories};
-use crate::units::{registered, unit, Unit};
+use crate::units::{unit, Registered, Unit};
 use crate::{parse, passes, schedule};
 use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ pub fn hardware(
     sources: &str,
     interface: Interface,
 ) -> Result<Hardware> {
-    let registered = registered(&module.functions);
+    let registered = Registered::new(&module.functions);
     let mut bodies = Vec::new();
     for (at, function) in module.functions.iter().enumerate() {
         let mut codes = schedule::blocks(function);

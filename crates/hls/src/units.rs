@@ -161,22 +161,44 @@ pub fn shifts(factor: u64, bits: u32) -> Option<Shifts> {
     })
 }
 
-/// Uses of a kind of unit from which on its operands come from registers.
-const REGISTERED_USES_MIN: u32 = 32;
+/// Uses from which on operands come from registers: of a kind of unit, and of a port of loads.
+const REGISTERED_UNIT_USES_MIN: u32 = 32;
+const REGISTERED_PORT_USES_MIN: u32 = 3;
 
-/// The kinds of units of floats with many uses. Their operands are selected from values that are far
-/// apart on the chip, so that the selection takes a clock of its own.
-pub fn registered<'a>(functions: impl IntoIterator<Item = &'a Function>) -> BTreeSet<Unit> {
-    let mut uses = BTreeMap::new();
-    for function in functions {
-        for instruction in function.instructions() {
-            if let Some(kind @ (Unit::Fadd(_) | Unit::Fmul(_))) = unit(function, instruction) {
-                *uses.entry(kind).or_insert(0) += 1;
+/// Units and ports of loads whose operands are selected in a clock of their own.
+pub struct Registered {
+    /// Kinds of units of floats with many uses, whose operands are far apart on the chip.
+    pub units: BTreeSet<Unit>,
+    /// Ports of loads with several uses: the sum of the address and the buffer's place, and the
+    /// cache, follow the selection.
+    pub ports: BTreeSet<u32>,
+}
+
+impl Registered {
+    pub fn new<'a>(functions: impl IntoIterator<Item = &'a Function>) -> Registered {
+        let mut units = BTreeMap::new();
+        let mut ports = BTreeMap::new();
+        let mut words = BTreeSet::new();
+        for function in functions {
+            for instruction in function.instructions() {
+                if let Some(kind @ (Unit::Fadd(_) | Unit::Fmul(_))) = unit(function, instruction) {
+                    *units.entry(kind).or_insert(0) += 1;
+                }
+                if let Some(port) = instruction.reader {
+                    *ports.entry(port).or_insert(0) += 1;
+                    if instruction.reader_word > 0 {
+                        words.insert(port);
+                    }
+                }
             }
         }
+        units.retain(|_, count| *count >= REGISTERED_UNIT_USES_MIN);
+        ports.retain(|port, count| *count >= REGISTERED_PORT_USES_MIN && !words.contains(port));
+        Registered {
+            units: units.into_keys().collect(),
+            ports: ports.into_keys().collect(),
+        }
     }
-    let many = |(kind, count)| (count >= REGISTERED_USES_MIN).then_some(kind);
-    uses.into_iter().filter_map(many).collect()
 }
 
 /// The unit that executes an instruction, if any.

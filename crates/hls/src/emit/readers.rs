@@ -4,6 +4,7 @@ use super::emitter::Emitter;
 use super::module::logic;
 use super::selection;
 use crate::ir::Channels;
+use crate::units::Registered;
 use crate::verilog::{Connection, DataType, Declaration, Expression, Instance, Item, Statement};
 
 /// The outputs of a kernel without readers.
@@ -153,13 +154,27 @@ impl Emitter<'_> {
         let Some(ports) = self.readers.keys().max().map(|last| last + 1) else {
             return;
         };
-        let mut statements = Vec::new();
+        let registered = Registered::new(self.bodies.iter().map(|body| body.function));
+        let (mut statements, mut held, mut reset) = (Vec::new(), Vec::new(), Vec::new());
         let mut readers = std::mem::take(&mut self.readers);
         for port in 0..ports {
             let (read, address) = match self.port_words(port) {
+                1 if registered.ports.contains(&port) => ("next_read", "next_address"),
                 1 => ("read", "address"),
                 _ => ("words_read", "words_address"),
             };
+            if registered.ports.contains(&port) {
+                let name = |suffix: &str| format!("port{port}_{suffix}");
+                items.push(Item::Declaration(logic(1, &[&name(read)])));
+                items.push(Item::Declaration(logic(32, &[&name(address)])));
+                for (to, from) in [("read", read), ("address", address)] {
+                    held.push(Statement::register(signal(port, to), signal(port, from)));
+                }
+                reset.push(Statement::register(
+                    signal(port, "read"),
+                    Expression::Fill(false),
+                ));
+            }
             let uses = readers.remove(&port).unwrap_or_default();
             let active = selection::any(uses.iter().map(|u| u.reads.clone()));
             statements.push(Statement::assign(signal(port, read), active));
@@ -168,5 +183,10 @@ impl Emitter<'_> {
             statements.extend(selection::or_any(&to, choices.collect()));
         }
         items.push(Item::Combinational(statements));
+        if !held.is_empty() {
+            let held = Statement::when(Expression::name("step"), held);
+            let reset = Statement::when(Expression::name("rst"), reset);
+            items.push(Item::Clocked(vec![held, reset]));
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::emitter::{unit_name, Emitter, Use};
 use super::selection;
-use crate::units::{registered, Unit};
+use crate::units::{Registered, Unit};
 use crate::verilog::{Connection, DataType, Declaration, Expression, Instance, Item, Statement};
 
 /// Ports of the operands.
@@ -10,9 +10,9 @@ const OPERANDS: [&str; 2] = ["a", "b"];
 
 impl Emitter<'_> {
     pub fn units(&self, out: &mut Vec<Item>) {
-        let registered = registered(self.bodies.iter().map(|body| body.function));
+        let registered = Registered::new(self.bodies.iter().map(|body| body.function));
         for ((kind, instance), uses) in &self.units {
-            unit(*kind, *instance, uses, registered.contains(kind), out);
+            unit(*kind, *instance, uses, registered.units.contains(kind), out);
         }
     }
 }
