@@ -157,7 +157,7 @@ bench-messages: humboldt build ## compares messages with MPICH and Open MPI, rep
 
 bench-kernels: build ## measures kernels in OpenCL C on the simulated hardware: cycles, area, build; writes bench/results/kernels
 	@scripts/setup.sh test board fabric
-	@target/venv/bin/python bench/kernels/run.py $(if $(ONLY),--only $(ONLY)) $(if $(YOSYS),--yosys)
+	@target/venv/bin/python bench/kernels/run.py $(if $(ONLY),--only $(ONLY)) $(if $(YOSYS),--yosys) $(if $(PLACE),--place) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(J),-j $(J))
 
 bench-vm: setup build apps ## measures the VM door: guest and host, shared memory and TCP; writes bench/results/vm
 	@scripts/setup.sh vm

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Measures kernels in OpenCL C on the simulated hardware: cycles, area, seconds of compilation.
 
-usage: bench/kernels/run.py [--only NAME,…] [--yosys] [--no-soft] [--no-write]
+usage: bench/kernels/run.py [--only NAME,…] [--yosys] [--place] [--seeds S,…] [-j N] [--no-soft] [--no-write]
 
 --yosys     also synthesizes each kernel for ECP5 (minutes for each)
+--place     also places and routes each kernel on an ECP5-85 (hdl/syn/images.py), with seeds 1, 2 and 3
+            or --seeds, with N processes (default: one for each processor)
 --no-soft   without the soft core's cycles
 --no-write  prints the table only
 
@@ -332,6 +334,15 @@ def yosys(program, name):
     return totals
 
 
+def place(names, arguments):
+    """Places the kernels of all images that have been built."""
+    command = [ROOT / "hdl/syn/images.py", *(WORK / name / "image" for name in names)]
+    command += ["--seeds", arguments.seeds, "--jobs", str(arguments.jobs)]
+    if not arguments.no_write:
+        command.append("--write")
+    return subprocess.run(command).returncode
+
+
 def measure(kernel, environment, arguments):
     (WORK / kernel.name).mkdir(parents=True, exist_ok=True)
     image, first, again = build(kernel.name, environment)
@@ -453,7 +464,9 @@ compiler's estimate. bench/kernels/README.md defines the numbers.
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", help="names of kernels, with commas between them")
-    for flag in ["--yosys", "--no-soft", "--no-write"]:
+    parser.add_argument("--seeds", default="1,2,3", help="of the placement")
+    parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count(), help="placements at a time")
+    for flag in ["--yosys", "--place", "--no-soft", "--no-write"]:
         parser.add_argument(flag, action="store_true")
     arguments = parser.parse_args()
     names = [k.name for k in kernels.KERNELS]
@@ -479,6 +492,8 @@ def main():
     failed = any("error" in row for row in rows)
     if not failed and not arguments.no_write:
         write(rows, lines)
+    if not failed and arguments.place:
+        return place([row["kernel"] for row in rows], arguments)
     return 1 if failed else 0
 
 

