@@ -181,7 +181,7 @@ def harness(module, netlist, also={}):
     )
 
 
-def place(work, name, seed, mhz=150, clocks={}, limit_s=None):
+def place(work, name, seed, mhz=150, clocks={}, limit_s=None, router="router1"):
     """Places and routes NAME.json; returns utilization, clocks and slowest path from nextpnr. The
     log is written during the run, and kept. Named clocks have constraints of their own, in MHz.
     After `limit_s` seconds the run ends: the clocks are estimates then, if there are any."""
@@ -199,6 +199,8 @@ def place(work, name, seed, mhz=150, clocks={}, limit_s=None):
         "--seed",
         str(seed),
         "--timing-allow-fail",
+        "--router",
+        router,
     ]
     if clocks:
         (work / f"{name}.lpf").write_text(

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Area and clocks of all kernels of images on an ECP5-85 (speed grade 8), with the open flow.
 
-usage: hdl/syn/images.py [--mhz M] [--seeds S,…] [-j N] [--only KERNEL,…] [--limit S] [--write] IMAGE…
+usage: hdl/syn/images.py [--mhz M] [--seeds S,…] [-j N] [--only KERNEL,…] [--router R] [--limit S]
+                         [--write] IMAGE…
 
 Places and routes each kernel of the images (`baltra accelerator build`) between shift registers, for
 each seed (default 1, 2 and 3), with N processes (default: one for each processor). Mapping a kernel and
@@ -54,14 +55,14 @@ def program_name(path):
     return path.parent.name if path.name == "image" else path.stem
 
 
-def timed(call, *arguments):
+def timed(call, *arguments, **options):
     began = time.monotonic()
-    result = call(*arguments)
+    result = call(*arguments, **options)
     return result, round(time.monotonic() - began)
 
 
-def measure(images, seeds, mhz, jobs, only=None, limit_s=None):
-    """The results of all kernels of the images; `only`: names of kernels."""
+def measure(images, seeds, mhz, jobs, only=None, **options):
+    """The results of all kernels of the images; `only`: names of kernels; options: flow.place's."""
     install()
     with ThreadPoolExecutor(jobs) as pool:
         mapped = []
@@ -83,7 +84,7 @@ def measure(images, seeds, mhz, jobs, only=None, limit_s=None):
             if over:
                 result["over"] = [f"{area[kind]:,} {kind} of {CHIP[kind]:,}" for kind in over]
             each = [
-                pool.submit(timed, place_kernel, work, registers, seed, mhz, limit_s)
+                pool.submit(timed, place_kernel, work, registers, seed, mhz, **options)
                 for seed in ([] if over else seeds)
             ]
             started.append((result, each))
@@ -158,13 +159,20 @@ def main():
     parser.add_argument("--seeds", default="1,2,3", help="of the placement (default 1,2,3)")
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count(), help="processes at a time")
     parser.add_argument("--only", help="names of kernels, with commas between them")
+    parser.add_argument("--router", default="router1", help="router1 (default) or router2")
     parser.add_argument("--limit", type=float, metavar="S", help="seconds of a placement")
     parser.add_argument("--write", action="store_true", help="store the figures")
     options = parser.parse_args()
     seeds = [int(seed) for seed in options.seeds.split(",")]
     only = options.only.split(",") if options.only else None
     results = measure(
-        options.images, seeds, options.mhz, options.jobs, only=only, limit_s=options.limit
+        options.images,
+        seeds,
+        options.mhz,
+        options.jobs,
+        only=only,
+        router=options.router,
+        limit_s=options.limit,
     )
     lines = table(results)
     print("\n".join(lines))

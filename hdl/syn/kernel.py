@@ -44,10 +44,10 @@ def map_kernel(path, work):
     return {kind: area[kind] - own for kind, own in registers.items()}, registers
 
 
-def place_kernel(work, registers, seed, mhz, limit_s=None):
+def place_kernel(work, registers, seed, mhz, **options):
     """Places and routes a kernel that is mapped: its area and its clock, without the shift
-    registers; `clock` is 0 if nextpnr reports none."""
-    placed = place(work, "harness", seed, mhz, limit_s=limit_s)
+    registers; `clock` is 0 if nextpnr reports none. Options: those of flow.place."""
+    placed = place(work, "harness", seed, mhz, **options)
     return {
         "area": {kind: placed[kind] - own for kind, own in registers.items()},
         "clock": next(reversed(placed["clocks"].values()), 0.0),
