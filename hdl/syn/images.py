@@ -142,7 +142,7 @@ def write(results, lines, seeds, mhz, jobs):
     head = f"""# Kernels from OpenCL C, placed and routed
 
 {PART}; commit {commit}; Yosys and nextpnr, seeds {", ".join(map(str, seeds))}, asked for {mhz:g} MHz,
-{jobs} processes at a time. Each kernel alone, between shift registers, which are not counted. The shell,
+{jobs} processes at a time on {os.cpu_count()} cores. Each kernel alone, between shift registers, which are not counted. The shell,
 the region's guard and its caches are not included.
 
 """
