@@ -208,7 +208,8 @@ module kernel_reader #(
   steps_when_ready : assert property (@(posedge clk) disable iff (rst) step |-> ready);
   ready_with_word : assert property (@(posedge clk) disable iff (rst) ready |-> !missing);
   // A line is requested in the cycle after it was wanted.
-  taken_lines_are_wanted : assert property (@(posedge clk) disable iff (rst) taken |-> want);
+  taken_lines_were_wanted : assert property (@(posedge clk) disable iff (rst)
+      taken |-> $past(want));
   ahead_is_bounded : assert property (@(posedge clk) disable iff (rst) streams |-> depth <= Ahead);
   entries_are_cleared_first : assert property (@(posedge clk) disable iff (rst)
       clears |-> !fill && !filled);

@@ -157,12 +157,13 @@ module kernel_readers #(
   end
 
 `ifndef SYNTHESIS
-  fetches_are_bounded : assert property (@(posedge clk) disable iff (rst)
-      count <= (Bits + 1)'(FETCHES));
-  count_is_distance : assert property (@(posedge clk) disable iff (rst)
-      Bits'(count) == next - first);
   words_were_requested : assert property (@(posedge clk) disable iff (rst)
-      fetched_valid |-> count != '0);
+      fetched_valid |-> active[first]);
+  unread_fetches_are_active : assert property (@(posedge clk) disable iff (rst)
+      (unread & ~active) == '0);
+  // Fetches end in their order: the active ones are those from the first to the next.
+  active_is_distance : assert property (@(posedge clk) disable iff (rst)
+      Bits'($countones(active)) == next - first);
   lines_have_16_words : assert property (@(posedge clk) disable iff (rst)
       fetched_valid |-> fetched_last == (beat == '1));
   requests_stay : assert property (@(posedge clk) disable iff (rst)
