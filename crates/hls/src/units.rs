@@ -175,6 +175,7 @@ pub struct Registered {
 }
 
 impl Registered {
+    /// Those of a module with these functions.
     pub fn new<'a>(functions: impl IntoIterator<Item = &'a Function>) -> Registered {
         let mut units = BTreeMap::new();
         let mut ports = BTreeMap::new();
