@@ -24,7 +24,7 @@ struct Kernel {
 
 TEST(stopped_kernels_leave_memory_whole) {
     Clocked dut;
-    dut->off = 0;
+    dut->off = dut->pause = 0;
     dut->k_arvalid = dut->k_awvalid = dut->k_wvalid = 0;
     dut.reset();
     Kernel kernels[2];
@@ -72,6 +72,7 @@ TEST(stopped_kernels_leave_memory_whole) {
                 dut->k_wdata[k] = x.data[x.sent];
             }
         }
+        dut->pause = dut.random.percent(30);
         dut->off = static_cast<uint8_t>(off);
         dut->k_arvalid = static_cast<uint8_t>(arvalid);
         dut->k_awvalid = static_cast<uint8_t>(awvalid);

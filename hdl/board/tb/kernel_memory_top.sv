@@ -6,6 +6,7 @@ module kernel_memory_top
 (
     input  logic        clk,
     input  logic        rst,
+    input  logic        pause,         // the memory accepts no word
     input  logic [1:0]  off,
     output logic [1:0]  idle,
     input  logic [1:0]  k_arvalid,
@@ -27,7 +28,7 @@ module kernel_memory_top
   axi_read_t s_read[2], axi_read, near_read;
   axi_read_reply_t s_read_reply[2], axi_read_reply;
   axi_write_t s_write[2], axi_write, near_write;
-  axi_write_reply_t s_write_reply[2], axi_write_reply;
+  axi_write_reply_t s_write_reply[2], axi_write_reply, near_reply;
 
   for (genvar i = 0; i < 2; i++) begin : g_port
     memory_t kernel, board;
@@ -94,6 +95,9 @@ module kernel_memory_top
     near_read.araddr -= KERNEL_BASE;
     near_write = axi_write;
     near_write.awaddr -= KERNEL_BASE;
+    near_write.wvalid = axi_write.wvalid && !pause;
+    axi_write_reply = near_reply;
+    axi_write_reply.wready = near_reply.wready && !pause;
   end
 
   dram_model #(
@@ -101,8 +105,9 @@ module kernel_memory_top
       .LATENCY(6),
       .JITTER (9)
   ) u_memory (
-      .axi_read (near_read),
-      .axi_write(near_write),
+      .axi_read       (near_read),
+      .axi_write      (near_write),
+      .axi_write_reply(near_reply),
       .*
   );
 

@@ -3,12 +3,13 @@
 //
 // A burst that has begun is completed whatever the kernel does: while `off` is high (reset,
 // reconfiguration, the end of a run), and from then until all bursts have ended, replies to the
-// kernel are masked, its requests wait, and the rest of a write is sent without strobes. `idle` is
-// low until all bursts have ended: the next run must not begin earlier. The kernel accepts replies
-// at any time, and its addresses are within the gigabyte from BASE on.
+// kernel are masked, its requests wait, and the rest of a write is sent without strobes: the words
+// that have not been taken from the kernel. `idle` is low until all bursts have ended: the next run
+// must not begin earlier. The kernel accepts replies at any time, and its addresses are within the
+// gigabyte from BASE on.
 //
 // Parameters: BASE, a multiple of a gigabyte; READS, read bursts in progress. Latency: one cycle
-// for an address. Throughput: a beat per cycle.
+// for an address and for a word. Throughput: a beat per cycle.
 module region_memory
   import axi_pkg::*;
   import fn_pkg::*;
@@ -42,7 +43,13 @@ module region_memory
   logic                 asks, asked, came, may;
   logic [CountBits-1:0] open;     // read bursts that were accepted and have not ended
   logic [31:0]          read_at, write_at;
-  logic [7:0]           read_length, left;
+  logic [7:0]           read_length, write_length;
+  logic [7:0]           left;     // words to take after the next one
+  logic                 full;     // a word is offered, or will be once its address was accepted
+  logic                 last;     // it is the last of its burst
+  logic [63:0]          word;
+  logic [7:0]           strobes;
+  logic                 accepts, takes, sent;
   state_t               state;
   logic                 unused_signals;
 
@@ -87,27 +94,38 @@ module region_memory
     rready:  1'b1
   };
 
-  // Writes: one burst at a time, of the length that its address has announced.
+  // Writes: one burst at a time, of the length that its address has announced. Words come from a
+  // register, because one that has been offered has to stay.
+  assign sent = state == Data && full && board_reply.write.wready;
+  assign accepts = (state == Address || state == Data) && (!full || (sent && !last));
+  assign takes = accepts && (!may || kernel.write.wvalid);
+
   always_ff @(posedge own_clk) begin
+    if (takes) begin
+      word    <= kernel.write.wdata;
+      strobes <= may ? kernel.write.wstrb : '0;
+      last    <= left == '0;
+      left    <= left - 1'b1;
+    end
     unique case (state)
       Quiet: if (may && kernel.write.awvalid) begin
-        write_at <= {BASE[31:30], kernel.write.awaddr[29:0]};
-        left     <= kernel.write.awlen;
-        state    <= Address;
+        write_at     <= {BASE[31:30], kernel.write.awaddr[29:0]};
+        write_length <= kernel.write.awlen;
+        left         <= kernel.write.awlen;
+        state        <= Address;
       end
       Address: if (board_reply.write.awready) state <= Data;
-      Data: if (board.write.wvalid && board_reply.write.wready) begin
-        left <= left - 1'b1;
-        if (board.write.wlast) state <= Answer;
-      end
+      Data: if (sent && last) state <= Answer;
       default: if (board_reply.write.bvalid) state <= Quiet;
     endcase
     if (rst) state <= Quiet;
+    if (rst) full <= 1'b0;
+    else full <= takes || (full && !sent);
   end
 
   assign kernel_reply.write = '{
     awready: may && state == Quiet,
-    wready:  may && state == Data && board_reply.write.wready,
+    wready:  may && accepts,
     bvalid:  may && state == Answer && board_reply.write.bvalid,
     bresp:   board_reply.write.bresp
   };
@@ -115,13 +133,13 @@ module region_memory
   assign board.write = '{
     awvalid: state == Address,
     awaddr:  write_at,
-    awlen:   left,
+    awlen:   write_length,
     awsize:  3'd3,
     awburst: BurstIncr,
-    wvalid:  state == Data && (!may || kernel.write.wvalid),
-    wdata:   kernel.write.wdata,
-    wstrb:   may ? kernel.write.wstrb : '0,
-    wlast:   left == '0,
+    wvalid:  state == Data && full,
+    wdata:   word,
+    wstrb:   strobes,
+    wlast:   last,
     bready:  1'b1
   };
 
@@ -144,6 +162,11 @@ module region_memory
   writes_stay : assert property (@(posedge clk) disable iff (rst)
       board.write.awvalid && !board_reply.write.awready |=>
       board.write.awvalid && $stable({board.write.awaddr, board.write.awlen}));
+  words_stay : assert property (@(posedge clk) disable iff (rst)
+      board.write.wvalid && !board_reply.write.wready |=>
+      board.write.wvalid && $stable({board.write.wdata, board.write.wstrb, board.write.wlast}));
+  bursts_end : assert property (@(posedge clk) disable iff (rst)
+      state == Answer |-> !full && last);
   // A kernel has its own gigabyte.
   in_the_kernels_part : assert property (@(posedge clk) disable iff (rst)
       (!board.read.arvalid || board.read.araddr[31:30] == BASE[31:30]) &&
