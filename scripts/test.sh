@@ -224,9 +224,11 @@ group() {
             built
             run fuzz env BALTRA_FUZZ_SECONDS="${BALTRA_FUZZ_SECONDS:-3}" scripts/run_tests.py "$tests" --only '*/fuzz'
             ;;
-        integration | integration-more)
+        integration | integration-[0-9])
             built
-            run "$1" env BALTRA_TEST_DRIVERS=1 BALTRA_TEST_MESSAGES="$PWD/$tests" scripts/run_tests.py "$tests" --share "$claims" --first tests/console --only 'tests/*' --not '*/fuzz' -- --test-threads=1
+            run "$1" env BALTRA_TEST_DRIVERS=1 BALTRA_TEST_MESSAGES="$PWD/$tests" scripts/run_tests.py "$tests" --share "$claims" \
+                --first tests/console --first tests/deadlines --first tests/accelerator --first tests/moves \
+                --only 'tests/*' --not '*/fuzz' -- --test-threads=1
             ;;
         drivers)
             built
@@ -332,6 +334,7 @@ lane() { for name in "$@"; do ! has "$name" || group "$name"; done; }
 
 # Three lanes run side by side, because a group that waits or that one processor computes leaves the others idle:
 # hardware from the start, since most of it does not need Baltra; groups that wait for daemons and guests; the rest.
+# A lane that has ended its groups runs integration tests that no other has begun.
 if has integration && [[ ${#groups[@]} -gt 1 ]]; then
     lane format crates ports text
     setup base
@@ -342,20 +345,22 @@ if has integration && [[ ${#groups[@]} -gt 1 ]]; then
             exec 8>&-
             is_compiled=yes
             prepare board vm
-            # The build decides when the other lanes begin.
-            renice -n 5 "$BASHPID" >/dev/null
-            group hdl
+            (
+                # The build decides when the other lanes begin.
+                renice -n 5 "$BASHPID" >/dev/null
+                group hdl
+            )
+            group integration-2
         ) &
         lanes+=($!)
         exec 9>&-
         is_prepared=yes
     fi
     built
-    lane integration vm deny &
+    lane vm deny integration &
     lanes+=($!)
     lane clippy unit tutorials loom miri fuzz messages drivers
-    # The integration tests that the other lane has not begun.
-    group integration-more
+    group integration-3
     wait "${lanes[@]}"
     say "groups of make test: $SECONDS s"
     # The cluster's programs are compiled and wait for each other, beside a model that computes.
