@@ -515,7 +515,7 @@ def check_waveform(path, stages, cold):
     for stream in ("rx", "tx"):
         assert find(f"board_model.{stream}_valid"), stream
     for handshake in ("request_valid", "request_ready", "grant", "finish_valid", "finish_ready"):
-        assert any(name.endswith(f"u_shell.{handshake}") for name in signals), handshake
+        assert any(name.endswith(f"u_functions.{handshake}") for name in signals), handshake
     # The printed cycles equal those of the signals.
     granted = rises(find("board_model.call_granted"))
     requested = rises(find("board_model.call_requested"))
