@@ -332,7 +332,8 @@ impl<'a> Block<'a> {
         let many = self.has_many_units();
         let mut units = unit_uses(self.function, &self.code.code);
         for (kind, count) in &mut units {
-            let needed = |interval| count.div_ceil(interval).min(units_max(*kind, many));
+            let most = units_max(*kind, *count, many);
+            let needed = |interval| count.div_ceil(interval).min(most);
             *count = match interval {
                 None => 1,
                 Some(interval) if items => needed(interval),
@@ -378,8 +379,9 @@ impl<'a> Block<'a> {
             1 => "",
             _ if calls >= interval => "accesses off the chip",
             _ if accesses.values().any(|n| *n >= interval) => "accesses to a memory on the chip",
-            _ if (units.iter())
-                .any(|(kind, n)| *n > units_max(*kind, self.has_many_units()) * (interval - 1)) =>
+            _ if (units.iter()).any(|(kind, n)| {
+                *n > units_max(*kind, *n, self.has_many_units()) * (interval - 1)
+            }) =>
             {
                 "arithmetic units"
             }
