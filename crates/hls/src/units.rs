@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub const UNITS_MAX: u32 = 4;
 /// The same if its iterations are work-items, and multipliers of 18 bits in all of them.
 const ITEM_UNITS_MAX: u32 = 16;
-/// Units of floats if that many would take more than four clocks for a work-item: half as many take
-/// three quarters of the area, and can be routed (k-means with 112 sums on an ECP5-85: 21.5 k of 84 k
-/// LUTs, 110 MHz; with 16 of a kind 29.7 k, not routed).
-const ITEM_SHARED_FLOATS_MAX: u32 = 8;
+/// Uses of a kind of floats by a work-item up to which that many units are allowed: beyond, they
+/// would take more than four clocks.
 const ITEM_FLOAT_USES_MAX: u32 = 4 * ITEM_UNITS_MAX;
+/// Units of floats with more uses: half as many take three quarters of the area, and can be routed
+/// (k-means with 112 sums on an ECP5-85: 21.5 k of 84 k LUTs, 113 MHz; with 16 of a kind 29.7 k, not
+/// routed).
+const ITEM_SHARED_FLOATS_MAX: u32 = 8;
 const ITEM_MULTIPLIERS_MAX: u32 = 64;
 /// Products of up to 18 bits, which have a multiplier each: four fifths of the largest part's.
 const ITEM_PRODUCTS_MAX: u32 = 128;
