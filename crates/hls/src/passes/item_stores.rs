@@ -3,7 +3,7 @@
 //! become one. The objects have no other accesses, and an access names its object and work-item.
 
 use crate::ir::{BinaryOp, Function, Global, Instruction, Op, Value, ValueId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A place of a work-item: object, work-item.
 type Place = (Value, Value);
@@ -17,7 +17,7 @@ pub fn remove(function: &mut Function, globals: &[Global]) {
     let definitions: Definitions = (all.filter(|i| {
         matches!(
             i.op,
-            Op::Address { .. } | Op::Copy(_) | Op::Binary(BinaryOp::Xor, ..)
+            Op::Address { .. } | Op::Copy(_) | Op::Binary(BinaryOp::Xor | BinaryOp::And, ..)
         )
     }))
     .filter_map(|i| Some((i.result?, i.op.clone())))
@@ -82,66 +82,76 @@ fn remove_held(code: &mut Vec<Instruction>, definitions: &Definitions, globals: 
     });
 }
 
-/// Joins a store under a condition and the next one of the same value to the same place under the
-/// opposite condition, without another access to the object between.
+/// A store under a condition: where it is, and what it stores.
+struct Conditional {
+    index: usize,
+    value: Value,
+    place: Place,
+    size: u64,
+    condition: Value,
+}
+
+/// Joins stores of the same value to the same place whose conditions exclude each other, as on both
+/// sides of a branch, without another access to the object between.
 fn join(code: &mut Vec<Instruction>, definitions: &Definitions, globals: &[Global]) {
-    let mut open: HashMap<Value, usize> = HashMap::new();
-    let mut joined = Vec::new();
-    for index in 0..code.len() {
-        match code[index].op {
+    // By object: the last stores, which follow each other.
+    let mut open: HashMap<Value, Vec<Conditional>> = HashMap::new();
+    let mut joined = HashSet::new();
+    for (index, instruction) in code.iter_mut().enumerate() {
+        match &mut instruction.op {
             Op::Load(address, ..) => {
-                if let Some(place) = place(definitions, globals, address) {
+                if let Some(place) = place(definitions, globals, *address) {
                     open.remove(&place.0);
                 }
             }
-            Op::Store { address, .. } => {
-                let Some(place) = place(definitions, globals, address) else {
+            Op::Store {
+                value,
+                address,
+                size,
+                condition,
+            } => {
+                let Some(place) = place(definitions, globals, *address) else {
                     continue;
                 };
-                let before = open.insert(place.0, index);
-                if let Some(before) = before {
-                    if joins(definitions, globals, &code[before].op, &code[index].op) {
-                        joined.push((before, index));
-                    }
+                let before = open.entry(place.0).or_default();
+                let value = source(definitions, *value);
+                while let Some((when, last)) = condition.zip(before.last()) {
+                    let same = (last.value, last.place, last.size) == (value, place, *size);
+                    let when = source(definitions, when);
+                    let joint = same.then(|| either(definitions, last.condition, when));
+                    let Some(joint) = joint.flatten() else {
+                        break;
+                    };
+                    // The later one remains: its condition is known by then.
+                    joined.insert(last.index);
+                    *condition = joint;
+                    before.pop();
+                }
+                if let Some(condition) = condition {
+                    before.push(Conditional {
+                        index,
+                        value,
+                        place,
+                        size: *size,
+                        condition: source(definitions, *condition),
+                    });
+                } else {
+                    before.clear();
                 }
             }
             _ => {}
         }
     }
-    // The later one remains: its condition's opposite is known by then.
-    for (_, last) in &joined {
-        if let Op::Store { condition, .. } = &mut code[*last].op {
-            *condition = None;
-        }
-    }
     let mut index = 0;
     code.retain(|_| {
         index += 1;
-        joined.iter().all(|(first, _)| *first != index - 1)
+        !joined.contains(&(index - 1))
     });
 }
 
-fn joins(definitions: &Definitions, globals: &[Global], first: &Op, second: &Op) -> bool {
-    let parts = |op: &Op| match op {
-        Op::Store {
-            value,
-            address,
-            size,
-            condition: Some(condition),
-        } => {
-            let place = place(definitions, globals, *address)?;
-            Some((
-                source(definitions, *value),
-                place,
-                *size,
-                source(definitions, *condition),
-            ))
-        }
-        _ => None,
-    };
-    let Some((first, second)) = parts(first).zip(parts(second)) else {
-        return false;
-    };
+/// The condition that one of two conditions holds, if it is simpler: none if they are opposites, and
+/// `c` for `c && d` and `c && !d`.
+fn either(definitions: &Definitions, one: Value, other: Value) -> Option<Option<Value>> {
     let opposite = |of: Value, other: Value| match of {
         Value::Local(v) => match definitions.get(&v) {
             Some(Op::Binary(BinaryOp::Xor, a, Value::Bits(1))) => source(definitions, *a) == other,
@@ -149,8 +159,24 @@ fn joins(definitions: &Definitions, globals: &[Global], first: &Op, second: &Op)
         },
         _ => false,
     };
-    (first.0, first.1, first.2) == (second.0, second.1, second.2)
-        && (opposite(first.3, second.3) || opposite(second.3, first.3))
+    let opposites = |a: Value, b: Value| opposite(a, b) || opposite(b, a);
+    if opposites(one, other) {
+        return Some(None);
+    }
+    let parts = |of: Value| match of {
+        Value::Local(v) => match definitions.get(&v) {
+            Some(Op::Binary(BinaryOp::And, a, b)) => {
+                let (a, b) = (source(definitions, *a), source(definitions, *b));
+                Some([(a, b), (b, a)])
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    let (one, other) = parts(one).zip(parts(other))?;
+    let mut pairs = one.iter().flat_map(|a| other.iter().map(move |b| (a, b)));
+    let found = pairs.find(|(a, b)| a.0 == b.0 && opposites(a.1, b.1));
+    found.map(|(a, _)| Some(a.0))
 }
 
 #[cfg(test)]
@@ -170,12 +196,18 @@ mod tests {
         let mut module = parse::module(&text).unwrap();
         module.globals[0].items = true;
         let mut function = module.functions.remove(0);
-        // As branches become in `flatten`: the first store under %c, the second one under %o.
+        // As branches become in `flatten`: the first store under %c, the second one under %o, or under
+        // %od and the third one under %last.
         let local = |name: &str| {
             let at = function.values.iter().position(|v| v.name == name);
             at.map(|v| Value::Local(ValueId(v)))
         };
-        let mut conditions = [local("c"), local("o")].into_iter();
+        let conditions: &[&str] = if body.contains("%last") {
+            &["c", "od", "last"]
+        } else {
+            &["c", "o"]
+        };
+        let mut conditions = conditions.iter().map(|name| local(name));
         if body.contains("store i32 %x") {
             for instruction in &mut function.blocks[0].code {
                 if let Op::Store { condition, .. } = &mut instruction.op {
@@ -209,5 +241,21 @@ mod tests {
         assert_eq!(stores(&format!("{store}{other}")).len(), 2);
         let load = "  %v = load i32, ptr %p\n  call void @use(i32 %v)\n";
         assert_eq!(stores(&format!("{store}{load}{store}")).len(), 2);
+    }
+
+    #[test]
+    fn stores_before_three_ends_are_one() {
+        let store = "  store i32 %x, ptr %p\n";
+        let conditions = |last: &str| {
+            format!(
+                "  %d = icmp eq i32 %x, 0\n  %nd = xor i1 %d, 1\n  %od = and i1 %o, %d\n  \
+                 %last = and i1 {last}, %nd\n"
+            )
+        };
+        let all = format!("{}{store}{store}{store}", conditions("%o"));
+        assert_eq!(stores(&all), [None]);
+        // The last one is not under the opposite of the first one's condition.
+        let all = format!("{}{store}{store}{store}", conditions("%c"));
+        assert_eq!(stores(&all).len(), 3);
     }
 }

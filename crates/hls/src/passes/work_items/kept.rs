@@ -57,11 +57,25 @@ impl Loops<'_> {
                 barriers.entry(*value).or_default().insert(k);
             }
         }
+        let phis = || {
+            let all = self.old.instructions();
+            all.filter_map(|i| match (&i.op, i.result) {
+                (Op::Phi(sources), Some(result)) => Some((sources, result)),
+                _ => None,
+            })
+        };
+        // Phis between two values that barriers need lead from one to the other.
+        for (sources, result) in phis() {
+            let locals = sources.iter().filter_map(|(_, source)| match source {
+                Value::Local(source) => Some(*source),
+                _ => None,
+            });
+            for value in locals.chain([result]) {
+                barriers.entry(value).or_default();
+            }
+        }
         let mut shared: HashMap<ValueId, ValueId> = barriers.keys().map(|v| (*v, *v)).collect();
-        for instruction in self.old.instructions() {
-            let (Op::Phi(sources), Some(result)) = (&instruction.op, instruction.result) else {
-                continue;
-            };
+        for (sources, result) in phis() {
             for (_, source) in sources {
                 let Value::Local(source) = source else {
                     continue;
@@ -265,5 +279,25 @@ impl Loops<'_> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::opencl;
+
+    #[test]
+    fn a_sum_over_two_loops_has_one_object() {
+        let source = "kernel void k(global int *o, int n) {\n local int t[256];\n \
+            int i = get_local_id(0), sum = 0;\n for (int j = 0; j < n; j++) {\n  \
+            barrier(CLK_LOCAL_MEM_FENCE);\n  t[i] = o[i + j];\n  \
+            barrier(CLK_LOCAL_MEM_FENCE);\n  for (int l = 0; l < n; l++) sum += t[i ^ l];\n }\n \
+            o[i] = sum;\n}\n";
+        let folder = tempfile::tempdir().unwrap();
+        let lowered = opencl::instructions(source, false, true, folder.path());
+        let (module, _) = lowered.unwrap_or_else(|e| panic!("{}", e.log));
+        let objects = module.globals.iter().filter(|global| global.items);
+        let names: Vec<&str> = objects.map(|global| global.name.as_str()).collect();
+        assert_eq!(names.len(), 1, "{names:?}");
     }
 }
