@@ -48,6 +48,8 @@ pub struct Options {
     pub local_argument_bytes: u64,
     /// Work-items of the largest group of a kernel with barriers that requires no size.
     pub work_group_size_max: u32,
+    /// Work-items of the largest group that a kernel may require.
+    pub required_group_size_max: u32,
 }
 
 impl Default for Options {
@@ -56,6 +58,7 @@ impl Default for Options {
             defines_and_flags: Vec::new(),
             local_argument_bytes: 32 << 10,
             work_group_size_max: 256,
+            required_group_size_max: 1024,
         }
     }
 }
@@ -200,10 +203,10 @@ fn lower(
     let required = kernel.required_work_group_size;
     let product = |size: [u32; 3]| size.iter().map(|n| u64::from(*n)).product::<u64>();
     let items_max = match required {
-        Some(size) if product(size) > u64::from(options.work_group_size_max) => {
+        Some(size) if product(size) > u64::from(options.required_group_size_max) => {
             return Err(Error::too_large(format!(
                 "kernel '{}' requires work-groups of {}x{}x{} work-items, at most {} are supported",
-                kernel.name, size[0], size[1], size[2], options.work_group_size_max
+                kernel.name, size[0], size[1], size[2], options.required_group_size_max
             ))
             .at(&position))
         }

@@ -53,6 +53,30 @@ static int arguments_are_kept(struct clu *cl, cl_command_queue queue, size_t byt
   return kept;
 }
 
+/* Whether a kernel with a barrier may require a group of the device's largest size. */
+static int largest_group_is_kept(struct clu *cl, cl_command_queue queue, size_t items) {
+  char options[64];
+  snprintf(options, sizeof options, "-DITEMS=%zu", items);
+  static const char turning[] =
+      "kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void turn(global uint *out) {\n"
+      "  local uint room[ITEMS];\n"
+      "  uint i = get_local_id(0);\n"
+      "  room[ITEMS - 1 - i] = i;\n"
+      "  barrier(CLK_LOCAL_MEM_FENCE);\n"
+      "  out[get_global_id(0)] = room[i];\n"
+      "}\n";
+  cl_kernel kernel = clu_kernel(clu_program(cl, turning, options), "turn");
+  size_t all = 2 * items, bytes = all * sizeof(cl_uint);
+  cl_uint *out = clu_alloc(bytes);
+  cl_mem buffer = clu_buffer(cl, CL_MEM_WRITE_ONLY, bytes);
+  clu_arg(kernel, 0, sizeof buffer, &buffer);
+  int kept = clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &all, &items, 0, NULL, NULL) == CL_SUCCESS &&
+             clEnqueueReadBuffer(queue, buffer, CL_TRUE, 0, bytes, out, 0, NULL, NULL) == CL_SUCCESS;
+  for (size_t i = 0; kept && i < all; i++) kept = out[i] == items - 1 - i % items;
+  free(out);
+  return kept;
+}
+
 int main(void) {
   struct clu cl;
   clu_open(&cl, NULL);
@@ -71,6 +95,8 @@ int main(void) {
   cl_kernel kernel = clu_kernel(clu_program(&cl, source, ""), "reverse");
   CLU(clGetKernelWorkGroupInfo(kernel, cl.device, CL_KERNEL_WORK_GROUP_SIZE, sizeof kernel_items, &kernel_items, NULL));
   claim(kernel_items > 0 && kernel_items <= items, "no kernel's groups are larger than the device's");
+
+  claim(largest_group_is_kept(&cl, queue, items), "groups of the largest size");
 
   cl_uint n = (cl_uint)(local_bytes / sizeof(cl_uint));
   cl_uint *out = clu_alloc((size_t)local_bytes);

@@ -99,7 +99,7 @@ fn constructs_that_hardware_lacks_are_refused_with_their_line() {
             "\n__attribute__((reqd_work_group_size(65536, 65536, 1)))\n\
              kernel void k(global int *o) { barrier(CLK_LOCAL_MEM_FENCE); o[0] = 1; }\n",
             3,
-            "work-groups of 65536x65536x1 work-items, at most 256 are supported",
+            "work-groups of 65536x65536x1 work-items, at most 1024 are supported",
         ),
         (
             "typedef struct { char a[1017]; } S;\n\

@@ -13,8 +13,8 @@ pub(super) const MEMORY_BYTES: u64 = 1 << 30;
 pub(in crate::driver) const BUFFER_BYTES_MAX: u64 = 256 << 20;
 /// Local memory of a work-group.
 pub(in crate::driver) const LOCAL_BYTES: u64 = 32 << 10;
-/// Work-items of a group.
-pub(in crate::driver) const WORK_GROUP_ITEMS: usize = 256;
+/// Work-items of a group. A kernel with barriers that requires no size has fewer.
+pub(in crate::driver) const WORK_GROUP_ITEMS: usize = 1024;
 /// Clock rate of the circuits in profiling; a placed circuit's may differ.
 pub(super) const CLOCK_HZ: u64 = 100_000_000;
 /// Pending output of `printf`, as OpenCL counts it.
