@@ -227,7 +227,7 @@ def matmul(n):
     for k in range(n):
         c += a[:, k : k + 1] * b[k]
     arguments = [buffer(0), buffer(1), buffer(2), n]
-    launch = Launch("matmul", (n // 32, n // 2), (4, 64), arguments)
+    launch = Launch("matmul", (n // 16, n), (8, 128), arguments)
     case = Case([a, b, np.zeros_like(c)], [launch], {2: c}, n**3)
     case.soft_calls = f"matmul(b0, b1, b2, {n});"
     return case
