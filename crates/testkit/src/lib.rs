@@ -107,6 +107,7 @@ impl Daemon {
             if let Some(status) = self.child.try_wait()? {
                 bail!("the daemon ended ({status}):\n{}", self.log());
             }
+            let began = Instant::now();
             let status = self.baltra(&["status", "--json"])?;
             let text = String::from_utf8_lossy(&status.stdout).into_owned();
             if status.status.success() && text.contains("\"ready\": true") {
@@ -115,7 +116,7 @@ impl Daemon {
             if Instant::now() > deadline {
                 bail!("the daemon does not serve:\n{}", self.log());
             }
-            std::thread::sleep(Duration::from_millis(20));
+            pause_after(began);
         }
     }
 
@@ -280,13 +281,23 @@ pub fn children(parent: u32) -> Vec<u32> {
 /// Waits until `condition` holds; returns an error after a minute.
 pub fn until(what: &str, mut condition: impl FnMut() -> bool) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
-    while !condition() {
+    loop {
+        let began = Instant::now();
+        if condition() {
+            return Ok(());
+        }
         if Instant::now() > deadline {
             bail!("not true after a minute: {what}");
         }
-        std::thread::sleep(Duration::from_millis(10));
+        pause_after(began);
     }
-    Ok(())
+}
+
+/// Pauses before a condition is checked again that was checked since `began`: four times as long as
+/// that took, because a check that starts a program takes the processors from what it waits for.
+fn pause_after(began: Instant) {
+    let took = began.elapsed();
+    std::thread::sleep((took * 4).clamp(Duration::from_millis(10), Duration::from_millis(200)));
 }
 
 /// A valid hello.
