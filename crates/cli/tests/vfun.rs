@@ -428,6 +428,37 @@ fn a_protocol_violation_ends_only_its_application() {
     assert_eq!(again.list().unwrap(), ["fibonacci"]);
 }
 
+#[test]
+fn each_call_that_takes_too_long_is_reported_over_its_stream() {
+    let daemon = Daemon::start(&[]);
+    let words = ["vm", "attach", "web", "--functions", "repeated-factorial"];
+    let more = ["--call-ms", "100", "--tcp", "127.0.0.1:0", "--json"];
+    let attached = daemon.request(&[&words[..], &more].concat()).unwrap();
+    let attached: serde_json::Value = serde_json::from_str(&attached).unwrap();
+    let address = attached["definition"]["tcp"].as_str().unwrap();
+    let device = Device::Tcp(address.parse().unwrap());
+    for n in 0..30 {
+        // The worker of the previous call may still be exiting.
+        let mut function = None;
+        until("the function is active", || {
+            function = Client::open(&device).ok().and_then(|mut client| {
+                let preference = Preference::Any;
+                let (function, _) = client.request("repeated-factorial", preference).ok()?;
+                client.activate(function).ok()?;
+                Some((client, function))
+            });
+            function.is_some()
+        });
+        let (mut client, function) = function.unwrap();
+        let values = Values::of("n=51&repetitions=100000000000");
+        let mut result = Vec::new();
+        let ended = client
+            .set(function, &values)
+            .and_then(|()| client.get(function, Some(PATIENCE), &mut result).map(drop));
+        assert_eq!(reason(ended.unwrap_err()), Reason::TimedOut, "call {n}");
+    }
+}
+
 /// Accesses that native code must not have, of any function; the result is a bit mask of those that
 /// succeeded.
 const WAYS_OUT: &str = r#"

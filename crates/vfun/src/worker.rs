@@ -14,7 +14,8 @@
 //! serves one VM only. A call that exceeds its time limit can only be ended with the process. While
 //! other applications are served, its thread is abandoned instead: it still counts as a running
 //! call, runs at the lowest priority, and no longer accesses the part, which is free again. When no
-//! other application is served the process exits; the daemon starts another.
+//! other application is served, and the call's application is notified, the process exits; the daemon
+//! starts another.
 
 mod bridge;
 mod functions;
@@ -48,6 +49,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const POLL_EVERY: Duration = Duration::from_millis(2);
 /// Interval for reporting usage to the daemon.
 const REPORT_EVERY: Duration = Duration::from_millis(500);
+/// Time for which the process does not exit until the applications of its streams are notified: one
+/// that does not read delays it no longer.
+const NOTIFY_PATIENCE: Duration = Duration::from_secs(1);
 /// Memory of the process in addition to its calls': libraries, threads' stacks, a compiler.
 const OWN_BYTES: u64 = 1 << 30;
 
@@ -212,6 +216,8 @@ pub(crate) struct Link {
     since_ns: AtomicU64,
     /// For a stream: whether an application has begun.
     greeted: AtomicBool,
+    /// For a stream: whether the previous application has been notified of its end.
+    notified: AtomicBool,
     /// The kernel's id of the thread; 0: the thread has not started.
     thread: AtomicI32,
 }
@@ -326,6 +332,7 @@ impl Table {
         send(socket, &FromWorker::Ready, &[])?;
         let mut reported = (Usage::default(), Instant::now());
         let mut pulse = 0u32;
+        let mut alone_since = None;
         loop {
             pulse = pulse.wrapping_add(1);
             region.pulse().store(pulse, Ordering::Relaxed);
@@ -339,8 +346,13 @@ impl Table {
             self.look_at_streams()?;
             self.abandoned.retain(|thread| !thread.is_finished());
             let alone = self.served.iter().all(Option::is_none) && self.applications() == 0;
-            if !self.abandoned.is_empty() && alone {
-                std::process::exit(3);
+            if self.abandoned.is_empty() || !alone {
+                alone_since = None;
+            } else {
+                let since = *alone_since.get_or_insert_with(Instant::now);
+                if self.has_notified() || since.elapsed() > NOTIFY_PATIENCE {
+                    std::process::exit(3);
+                }
             }
             if reported.1.elapsed() >= REPORT_EVERY {
                 let usage = self.shared.usage(self.applications());
@@ -438,6 +450,12 @@ impl Table {
         (self.served.iter().flatten().count() + streams) as u32
     }
 
+    /// Whether the previous applications of all streams have been notified of their end.
+    fn has_notified(&self) -> bool {
+        let notified = |stream: &Streamed| stream.link.notified.load(Ordering::Acquire);
+        self.streams.iter().all(notified)
+    }
+
     /// Serves new streams, removes ended ones, and abandons calls that exceed their time limit.
     fn look_at_streams(&mut self) -> Result<()> {
         for descriptor in std::mem::take(&mut *self.shared.new_streams()) {
@@ -478,10 +496,9 @@ impl Table {
         let thread = std::thread::Builder::new().name("stream".into());
         let thread = thread.spawn(move || {
             link_of_thread.runs_here();
-            if pipe
-                .trouble(trouble.map_or(0, |reason| reason as u8))
-                .is_ok()
-            {
+            let notified = pipe.trouble(trouble.map_or(0, |reason| reason as u8));
+            link_of_thread.notified.store(true, Ordering::Release);
+            if notified.is_ok() {
                 Session::streamed(shared, part, link_of_thread, began, pipe).run();
             }
         })?;
