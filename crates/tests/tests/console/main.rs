@@ -172,7 +172,12 @@ fn nothing_went_wrong(browser: &Browser) {
         .into_iter()
         // Some tests stop the gateway or make a call that fails.
         .filter(|line| {
-            let meant = ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE", "status of 415"];
+            let meant = [
+                "ERR_CONNECTION_REFUSED",
+                "ERR_CONNECTION_RESET",
+                "ERR_INCOMPLETE",
+                "status of 415",
+            ];
             !meant.iter().any(|part| line.contains(part))
         })
         .collect();
