@@ -54,7 +54,10 @@ class Registry:
             request_serializer=request.SerializeToString,
             response_deserializer=answered.FromString,
         )
-        return call(request(**fields), metadata=self.metadata, timeout=timeout_s)
+        # A registry that was restarted is connected to again within the time limit.
+        return call(
+            request(**fields), metadata=self.metadata, timeout=timeout_s, wait_for_ready=True
+        )
 
 
 class Manager:
