@@ -336,9 +336,10 @@ lane() { for name in "$@"; do ! has "$name" || group "$name"; done; }
 # hardware from the start, since most of it does not need Baltra; groups that wait for daemons and guests; the rest.
 # A lane that has ended its groups runs integration tests that no other has begun.
 if has integration && [[ ${#groups[@]} -gt 1 ]]; then
-    lane format crates ports text
+    # One processor each; the others begin the build.
+    lane format crates ports text &
+    lanes=($!)
     setup base
-    lanes=()
     if has hdl; then
         hold
         (

@@ -6,6 +6,7 @@ use baltra_tests::{
     Running,
 };
 use rustix::process::{kill_process, Pid, Signal};
+use std::io::Write as _;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -574,6 +575,20 @@ fn what_is_compiled_once_is_used_only_if_the_compiler_can() {
     std::fs::write(&headers, "damaged").unwrap();
     compile_with(&tree, &sources[1]);
     assert_eq!(bytes(), before);
+    // So is the harness once a header of it has changed.
+    let harness = dir.path().join("target/emulate/emulate.o");
+    let made = || std::fs::metadata(&harness).unwrap().modified().unwrap();
+    let before = made();
+    compile_with(&tree, &sources[0]);
+    assert_eq!(made(), before);
+    let mut header = std::fs::File::options();
+    let mut header = header
+        .append(true)
+        .open(tree.join("board/sim/dram.hpp"))
+        .unwrap();
+    writeln!(header, "// changed").unwrap();
+    compile_with(&tree, &sources[0]);
+    assert!(made() > before);
 }
 
 #[test]

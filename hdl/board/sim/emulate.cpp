@@ -1,15 +1,11 @@
-// The simulation library of an OpenCL program. KERNELS lists its kernels: X(number, name) for each
-// model Vkernel_NUMBER of region_call. CHANNELS lists its channels: C(name, words of 32 bits, capacity). Ports<NUMBER> has
-// the channels of a kernel.
+// The simulation library of an OpenCL program, without the program itself (emulate_program.hpp): it is
+// compiled once for all programs.
 //
 // Buffers keep their place in the caller's memory. Each has a range of the board's addresses; ranges
 // of buffers that overlap overlap in the same way.
-#include <verilated.h>
-
 #include <algorithm>
 #include <cstring>
 #include <deque>
-#include <memory>
 #include <new>
 #include <string>
 #include <vector>
@@ -17,7 +13,7 @@
 #include "dram.hpp"
 #include "emulate_abi.h"
 #include "emulate_channels.hpp"
-#include "kernels.h"
+#include "emulate_program.hpp"
 #include "region_frame.hpp"
 
 // The models do not use Verilator's simulation time.
@@ -98,25 +94,22 @@ struct SharedDram {
 };
 static_assert(sizeof(SharedDram) <= EMULATE_MEMORY_BYTES);
 
+std::vector<Channel> make_channels() {
+  std::vector<Channel> made;
+  for (unsigned i = 0; i < kProgram.channels; i++) made.emplace_back(kProgram.channel_sizes[i].words, kProgram.channel_sizes[i].capacity);
+  return made;
+}
+std::vector<Channel> channels = make_channels();
+
+// A kernel in simulation.
 class Kernel {
  public:
-  virtual ~Kernel() = default;
-  virtual void start(const emulate_launch& launch) = 0;
-  virtual void run(uint64_t now, uint64_t cycles, emulate_result& result) = 0;
-};
+  Kernel(const region_api& api, void* region, const KernelChannels& ports)
+      : api_(api), region_(region), ports_(ports), words_in_(ports.words_in), words_out_(ports.words_out) {}
+  ~Kernel() { api_.destroy(region_); }
+  Kernel(const Kernel&) = delete;
 
-#define C(name, words, capacity) {words, capacity},
-Channel channels[] = {CHANNELS{0, 0}};
-#undef C
-
-template <class Model, class Ports>
-class Instance final : public Kernel {
- public:
-  Instance() : context_(new VerilatedContext), model_(new Model(context_.get(), "kernel")) {}
-  ~Instance() override { model_->final(); }
-
-  void start(const emulate_launch& launch) override {
-    Model& m = *model_;
+  void start(const emulate_launch& launch) {
     launch_ = launch;
     text_.clear();
     result_ = {};
@@ -142,29 +135,26 @@ class Instance final : public Kernel {
       const uint64_t size = launch.buffers[i].bytes == nullptr ? 0 : std::min<uint64_t>(launch.buffers[i].size, 1 << 28);
       body_.push_back(region_frame::buffer(addresses[i], size, launch.buffers[i].read_only == 0));
     }
-    m.arvalid = 0;
-    if constexpr (Ports::kAny) m.channel_in_valid = m.channel_out_ready = 0;
-    m.rst = 1;
-    m.start = m.s_valid = 0;
-    m.arready = m.awready = m.wready = m.rvalid = m.bvalid = 0;
-    m.m_ready = 1;
+    in_ = {};
+    in_.rst = 1;
+    in_.ready = 1;
+    if (ports_.settle) pins_ = {}, ports_.settle(region_, &in_, &pins_, words_in_.data(), words_out_.data());
     for (int i = 0; i < 4; i++) clock();
-    m.rst = 0;
-    m.start = 1;
+    in_.rst = 0;
+    in_.start = 1;
     clock();
-    m.start = 0;
+    in_.start = 0;
   }
 
-  void run(uint64_t now, uint64_t cycles, emulate_result& result) override {
-    Model& m = *model_;
+  void run(uint64_t now, uint64_t cycles, emulate_result& result) {
     for (uint64_t i = 0; i < cycles && result_.state == EMULATE_RUNNING; i++) {
       memory(now + i);
-      m.s_valid = sent_ < body_.size();
-      m.s_data = m.s_valid ? body_[sent_] : 0;
-      m.s_last = sent_ + 1 == body_.size();
-      if (m.s_valid && m.s_ready) sent_++;
-      if (m.m_valid) take(m.m_data, m.m_last);
-      if constexpr (Ports::kAny) exchange(now + i);
+      in_.valid = sent_ < body_.size();
+      in_.data = in_.valid ? body_[sent_] : 0;
+      in_.last = sent_ + 1 == body_.size();
+      if (in_.valid && out_.ready) sent_++;
+      if (out_.valid) take(out_.data, out_.last);
+      if (ports_.settle) exchange(now + i);
       clock();
       now_++;
     }
@@ -174,40 +164,33 @@ class Instance final : public Kernel {
   }
 
  private:
-  void clock() {
-    model_->clk = 0;
-    model_->eval();
-    model_->clk = 1;
-    model_->eval();
-  }
+  void clock() { api_.tick(region_, &in_, &out_); }
 
   // Transfers elements of channels in a cycle. What a kernel does in it does not depend on what others
   // do in the same cycle.
   void exchange(uint64_t now) {
-    Model& m = *model_;
-    m.channel_in_valid = m.channel_out_ready = 0;
-    for (unsigned i = 0; i < Ports::kIn; i++) {
-      const Port& port = Ports::in[i];
+    pins_ = {};
+    for (unsigned i = 0; i < ports_.in_count; i++) {
+      const Port& port = ports_.in[i];
       const Channel& channel = channels[port.channel];
       if (!channel.valid(now)) continue;
-      m.channel_in_valid |= 1u << i;
-      for (unsigned w = 0; w < channel.words; w++) m.channel_in_data[port.first + w] = channel.front()[w];
+      pins_.in_valid |= 1u << i;
+      std::copy(channel.front().begin(), channel.front().end(), words_in_.begin() + port.first);
     }
-    for (unsigned i = 0; i < Ports::kOut; i++)
-      if (channels[Ports::out[i].channel].ready(now)) m.channel_out_ready |= 1u << i;
-    model_->eval();
+    for (unsigned i = 0; i < ports_.out_count; i++)
+      if (channels[ports_.out[i].channel].ready(now)) pins_.out_ready |= 1u << i;
+    ports_.settle(region_, &in_, &pins_, words_in_.data(), words_out_.data());
     result_.waits = 0;
-    for (unsigned i = 0; i < Ports::kIn; i++) {
-      if (m.channel_in_waits >> i & 1) wait_for(Ports::in[i].channel, false);
-      if ((m.channel_in_valid & m.channel_in_ready) >> i & 1) channels[Ports::in[i].channel].pop(now), result_.transfers++;
+    for (unsigned i = 0; i < ports_.in_count; i++) {
+      if (pins_.in_waits >> i & 1) wait_for(ports_.in[i].channel, false);
+      if ((pins_.in_valid & pins_.in_ready) >> i & 1) channels[ports_.in[i].channel].pop(now), result_.transfers++;
     }
-    for (unsigned i = 0; i < Ports::kOut; i++) {
-      const Port& port = Ports::out[i];
-      if (m.channel_out_waits >> i & 1) wait_for(port.channel, true);
-      if (((m.channel_out_valid & m.channel_out_ready) >> i & 1) == 0) continue;
-      std::vector<uint32_t> words(channels[port.channel].words);
-      for (unsigned w = 0; w < words.size(); w++) words[w] = m.channel_out_data[port.first + w];
-      channels[port.channel].push(now, std::move(words));
+    for (unsigned i = 0; i < ports_.out_count; i++) {
+      const Port& port = ports_.out[i];
+      if (pins_.out_waits >> i & 1) wait_for(port.channel, true);
+      if (((pins_.out_valid & pins_.out_ready) >> i & 1) == 0) continue;
+      const auto first = words_out_.begin() + port.first;
+      channels[port.channel].push(now, {first, first + channels[port.channel].words});
       result_.transfers++;
     }
   }
@@ -220,31 +203,28 @@ class Instance final : public Kernel {
   // The inputs of the next cycle, from the outputs after the last one. Bursts are served in order;
   // further ones are accepted meanwhile.
   void memory(uint64_t now) {
-    Model& m = *model_;
-    if (m.rvalid && ++beat_ == kWords) {
+    if (in_.rvalid && ++beat_ == kWords) {
       reads_.pop_front();
       beat_ = 0;
     }
-    if (m.bvalid) written_.pop_front();
-    m.arready = reads_.size() < kOutstanding;
-    if (m.arvalid && m.arready) reads_.push_back({m.araddr, access(now, m.araddr)});
-    m.rvalid = !reads_.empty() && now >= reads_.front().due;
-    m.rlast = beat_ == kWords - 1;
-    m.rresp = 0;
-    m.rdata = m.rvalid ? memory_.read(reads_.front().address + 8 * beat_) : 0;
-    m.awready = writes_.size() + written_.size() < kOutstanding;
-    m.wready = !writes_.empty();
-    if (m.wvalid && m.wready) {
-      memory_.write(writes_.front() + 8 * at_++, m.wdata);
-      if (m.wlast) {
+    if (in_.bvalid) written_.pop_front();
+    in_.arready = reads_.size() < kOutstanding;
+    if (out_.arvalid && in_.arready) reads_.push_back({out_.araddr, access(now, out_.araddr)});
+    in_.rvalid = !reads_.empty() && now >= reads_.front().due;
+    in_.rlast = beat_ == kWords - 1;
+    in_.rdata = in_.rvalid ? memory_.read(reads_.front().address + 8 * beat_) : 0;
+    in_.awready = writes_.size() + written_.size() < kOutstanding;
+    in_.wready = !writes_.empty();
+    if (out_.wvalid && in_.wready) {
+      memory_.write(writes_.front() + 8 * at_++, out_.wdata);
+      if (at_ == kWords) {
         written_.push_back(access(now, writes_.front()));
         writes_.pop_front();
         at_ = 0;
       }
     }
-    if (m.awvalid && m.awready) writes_.push_back(m.awaddr);
-    m.bvalid = !written_.empty() && now >= written_.front();
-    m.bresp = 0;
+    if (out_.awvalid && in_.awready) writes_.push_back(out_.awaddr);
+    in_.bvalid = !written_.empty() && now >= written_.front();
   }
 
   // The time of a burst's first word, or of its response.
@@ -270,8 +250,14 @@ class Instance final : public Kernel {
     text_.clear();
   }
 
-  std::unique_ptr<VerilatedContext> context_;
-  std::unique_ptr<Model> model_;
+  const region_api& api_;
+  void* const region_;
+  region_in in_{};
+  region_out out_{};
+  // Of its channels: the pins, and the words of all ports of a direction.
+  const KernelChannels& ports_;
+  ChannelPins pins_{};
+  std::vector<uint32_t> words_in_, words_out_;
   emulate_launch launch_{};
   emulate_result result_{};
   Memory memory_;
@@ -293,99 +279,29 @@ class Instance final : public Kernel {
   unsigned beat_ = 0, at_ = 0;
 };
 
-// The same models in a region of the board, which has the memory.
-template <class Model>
-struct Region {
-  VerilatedContext context;
-  Model model{&context, "kernel"};
-
-  static void* create() {
-    Region* region = new (std::nothrow) Region;
-    if (region) region->model.clk = 0, region->model.eval();
-    return region;
-  }
-  static void destroy(void* region) {
-    static_cast<Region*>(region)->model.final();
-    delete static_cast<Region*>(region);
-  }
-  static void tick(void* region, const region_in* in, region_out* out) {
-    Model& m = static_cast<Region*>(region)->model;
-    m.rst = in->rst;
-    m.start = in->start;
-    for (int i = 0; i < 4; i++) m.params[i] = in->params[i];
-    m.s_valid = in->valid;
-    m.s_data = in->data;
-    m.s_keep = in->keep;
-    m.s_last = in->last;
-    m.m_ready = in->ready;
-    m.arready = in->arready;
-    m.rvalid = in->rvalid;
-    m.rlast = in->rlast;
-    m.rresp = in->rresp;
-    m.rdata = in->rdata;
-    m.awready = in->awready;
-    m.wready = in->wready;
-    m.bvalid = in->bvalid;
-    m.bresp = in->bresp;
-    m.clk = 1;
-    m.eval();
-    m.clk = 0;
-    m.eval();
-    *out = {};
-    out->done = m.done;
-    out->code = m.code;
-    out->ready = m.s_ready;
-    out->valid = m.m_valid;
-    out->data = m.m_data;
-    out->keep = m.m_keep;
-    out->last = m.m_last;
-    out->arvalid = m.arvalid;
-    out->araddr = m.araddr;
-    out->awvalid = m.awvalid;
-    out->awaddr = m.awaddr;
-    out->wvalid = m.wvalid;
-    out->wdata = m.wdata;
-  }
-};
-
-#define X(number, name) {REGION_ABI, 0, name, Region<Vkernel_##number>::create, Region<Vkernel_##number>::destroy, Region<Vkernel_##number>::tick},
-const region_api kRegions[] = {KERNELS{}};
-#undef X
-
-#define X(number, name) name,
-const char* const kNames[] = {KERNELS nullptr};
-#undef X
-
-void* create(uint32_t kernel) {
-  Kernel* made = nullptr;
+void* create(uint32_t number) {
+  if (number >= kProgram.kernels) return nullptr;
+  const region_api& api = kProgram.regions[number];
+  void* region = nullptr;
   try {
-    switch (kernel) {
-#define X(number, name) \
-  case number: made = new Instance<Vkernel_##number, Ports<number>>; break;
-      KERNELS
-#undef X
-      default: break;
-    }
+    region = api.create();
+    return region == nullptr ? nullptr : new Kernel(api, region, kProgram.kernel_channels[number]);
   } catch (const std::bad_alloc&) {
+    if (region != nullptr) api.destroy(region);
     return nullptr;
   }
-  return made;
 }
 
 void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
 void start(void* kernel, const emulate_launch* launch) { static_cast<Kernel*>(kernel)->start(*launch); }
 void run(void* kernel, uint64_t now, uint64_t cycles, emulate_result* result) { static_cast<Kernel*>(kernel)->run(now, cycles, *result); }
 
-#define C(name, words, capacity) name,
-const char* const kChannelNames[] = {CHANNELS nullptr};
-#undef C
-
 void clear_channels() {
   for (Channel& channel : channels) channel.clear();
 }
 
-const emulate_api kApi = {EMULATE_ABI, sizeof kNames / sizeof kNames[0] - 1, kNames, create, destroy, start, run, kRegions,
-                           sizeof kChannelNames / sizeof kChannelNames[0] - 1, kChannelNames, clear_channels};
+const emulate_api kApi = {EMULATE_ABI,      kProgram.kernels,  kProgram.names,         create,        destroy, start, run,
+                          kProgram.regions, kProgram.channels, kProgram.channel_names, clear_channels};
 
 }  // namespace
 

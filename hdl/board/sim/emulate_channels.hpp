@@ -12,7 +12,7 @@
 
 class Channel {
  public:
-  const unsigned words;
+  unsigned words;
 
   Channel(unsigned words, size_t capacity) : words(words), capacity_(capacity) {}
 
@@ -39,17 +39,8 @@ class Channel {
     std::vector<uint32_t> words;
   };
 
-  const size_t capacity_;
+  size_t capacity_;
   std::deque<Element> elements_;
   bool popped_ = false;
   uint64_t read_ = 0;  // the time of the last pop
-};
-
-// A kernel's port: its channel, and the first word of its element among those of all ports.
-struct Port {
-  unsigned channel, first;
-};
-template <unsigned Kernel>
-struct Ports {
-  static constexpr bool kAny = false;
 };

@@ -16,7 +16,6 @@ void set(Top& top, const region_in& in) {
   top.m_ready = in.ready;
 }
 
-// Without the code, which only kernels with a port to memory have.
 template <class Top>
 void get(const Top& top, region_out& out) {
   out.done = top.done;
@@ -25,6 +24,31 @@ void get(const Top& top, region_out& out) {
   out.data = top.m_data;
   out.keep = top.m_keep;
   out.last = top.m_last;
+}
+
+// The pins of models with a port to memory.
+template <class Top>
+void set_memory(Top& top, const region_in& in) {
+  top.arready = in.arready;
+  top.rvalid = in.rvalid;
+  top.rlast = in.rlast;
+  top.rresp = in.rresp;
+  top.rdata = in.rdata;
+  top.awready = in.awready;
+  top.wready = in.wready;
+  top.bvalid = in.bvalid;
+  top.bresp = in.bresp;
+}
+
+template <class Top>
+void get_memory(const Top& top, region_out& out) {
+  out.code = top.code;
+  out.arvalid = top.arvalid;
+  out.araddr = top.araddr;
+  out.awvalid = top.awvalid;
+  out.awaddr = top.awaddr;
+  out.wvalid = top.wvalid;
+  out.wdata = top.wdata;
 }
 
 }  // namespace region_pins

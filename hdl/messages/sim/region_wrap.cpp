@@ -8,15 +8,7 @@ namespace {
 void tick(void* kernel, const region_in* in, region_out* out) {
   Vkernel& top = VerilatedKernel::of(kernel);
   region_pins::set(top, *in);
-  top.arready = in->arready;
-  top.rvalid = in->rvalid;
-  top.rlast = in->rlast;
-  top.rresp = in->rresp;
-  top.rdata = in->rdata;
-  top.awready = in->awready;
-  top.wready = in->wready;
-  top.bvalid = in->bvalid;
-  top.bresp = in->bresp;
+  region_pins::set_memory(top, *in);
   top.packet_out_ready = in->packet_ready;
   top.packet_in_valid = in->packet_valid;
   top.packet_in_last = in->packet_last;
@@ -25,13 +17,7 @@ void tick(void* kernel, const region_in* in, region_out* out) {
   top.probe = in->probe;
   VerilatedKernel::clock(top);
   region_pins::get(top, *out);
-  out->code = top.code;
-  out->arvalid = top.arvalid;
-  out->araddr = top.araddr;
-  out->awvalid = top.awvalid;
-  out->awaddr = top.awaddr;
-  out->wvalid = top.wvalid;
-  out->wdata = top.wdata;
+  region_pins::get_memory(top, *out);
   out->packet_valid = top.packet_out_valid;
   out->packet_last = top.packet_out_last;
   out->packet = top.packet_out;

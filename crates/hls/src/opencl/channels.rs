@@ -35,7 +35,7 @@ fn words(channel: &ChannelUse) -> u64 {
     channel.bytes.div_ceil(4)
 }
 
-/// The channels as the harness has them (`hdl/board/sim/emulate.cpp`). Beside its depth, a channel
+/// The channels as the harness has them (`hdl/board/sim/emulate_kernels.cpp`). Beside its depth, a channel
 /// holds the element that its reader is about to take.
 pub fn list(all: &[&ChannelUse]) -> String {
     let channels = all.iter().map(|channel| {

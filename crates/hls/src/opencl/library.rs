@@ -1,6 +1,6 @@
 //! The simulation library of a program: Verilator makes a model of each kernel with its memory port
-//! (`hdl/kernels/rtl/region_call.sv`), and the C++ compiler builds the models and the harness
-//! (`hdl/board/sim/emulate.cpp`).
+//! (`hdl/kernels/rtl/region_call.sv`). The C++ compiler builds the models, and once for all programs the
+//! harness (`hdl/board/sim/emulate.cpp`).
 
 use super::manifest::KernelInfo;
 use super::{channels, Accelerator};
@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
+use std::time::SystemTime;
 
 /// The compiler of models and the harness: the one that compiles kernels.
 const COMPILER: &str = "clang++-16";
@@ -24,12 +25,18 @@ const CXX: [&str; 8] = [
     "-DVM_COVERAGE=0",
     "-pthread",
 ];
+/// Sources of the harness, relative to the tree.
+const HARNESS: [&str; 2] = ["board/sim", "common/sim"];
 /// Verilator's runtime, which is built once.
 const RUNTIME: [&str; 2] = ["verilated", "verilated_threads"];
 /// Lines of a model's file; each is compiled by itself.
 const SPLIT: &str = "20000";
 /// Compilers that run at the same time.
 const JOBS: usize = 2;
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|m| m.modified()).ok()
+}
 
 /// The folders of a build.
 struct Build<'a> {
@@ -57,6 +64,11 @@ fn run(command: &mut Command) -> Result<String> {
     Ok(text.into_owned())
 }
 
+/// A file that another process has made since this one was confined cannot be opened.
+fn can_open(object: &Path) -> bool {
+    fs::File::open(object).is_ok()
+}
+
 impl Build<'_> {
     fn cxx(&self) -> Command {
         let mut command = Command::new(COMPILER);
@@ -67,21 +79,22 @@ impl Build<'_> {
         command
     }
 
-    /// A file that is compiled once for all libraries, beside the tree if that is writable.
-    /// `is_usable`: whether one that is there will do.
+    /// A file that is compiled once for all libraries, beside the tree if that is writable. `compiler`:
+    /// without the source. `sources`: what it depends on. `is_usable`: whether one that is newer than these
+    /// will do.
     fn compiled_once(
         &self,
-        source: &Path,
         name: &str,
-        options: &[&str],
+        mut compiler: Command,
+        source: &Path,
+        sources: &[PathBuf],
         is_usable: impl Fn(&Path) -> bool,
     ) -> Result<PathBuf> {
         let mut folder = self.tree.join("../target/emulate");
         let _ = fs::create_dir_all(&folder);
-        let modified = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
         let mut object = folder.join(name);
-        let times = modified(&object).zip(modified(source));
-        if times.is_some_and(|(object, source)| object > source) && is_usable(&object) {
+        let changed = sources.iter().filter_map(|s| modified(s)).max();
+        if modified(&object) > changed && is_usable(&object) {
             return Ok(object);
         }
         // A confined compiler may only read the shared folder.
@@ -93,19 +106,19 @@ impl Build<'_> {
         }
         // Another process may build the same object.
         let part = folder.join(format!("{}.{name}", std::process::id()));
-        run(self.cxx().args(options).arg(source).arg("-o").arg(&part))?;
+        run(compiler.arg(source).arg("-o").arg(&part))?;
         fs::rename(&part, &object)?;
         Ok(object)
     }
 
     /// Verilator's runtime as objects.
     fn runtime(&self) -> Result<Vec<PathBuf>> {
-        // One that another compiler has made since this one was confined cannot be opened.
-        let is_usable = |object: &Path| fs::File::open(object).is_ok();
         let object = |name: &str| {
             let source = self.include.join(format!("{name}.cpp"));
-            let options = ["-O2", "-c"];
-            self.compiled_once(&source, &format!("{name}.o"), &options, is_usable)
+            let mut compiler = self.cxx();
+            compiler.args(["-O2", "-c"]);
+            let sources = std::slice::from_ref(&source);
+            self.compiled_once(&format!("{name}.o"), compiler, &source, sources, can_open)
         };
         RUNTIME.into_iter().map(object).collect()
     }
@@ -113,7 +126,8 @@ impl Build<'_> {
     /// Headers of models and the harness.
     fn headers(&self) -> Result<PathBuf> {
         let source = self.tree.join("common/sim/precompiled.hpp");
-        let options = ["-O1", "-fpch-instantiate-templates", "-x", "c++-header"];
+        let mut compiler = self.cxx();
+        compiler.args(["-O1", "-fpch-instantiate-templates", "-x", "c++-header"]);
         // The compiler refuses them once it, or a header, has changed.
         let empty = self.work.join("empty.cc");
         fs::write(&empty, "")?;
@@ -121,7 +135,22 @@ impl Build<'_> {
             let mut command = self.with_headers(headers);
             run(command.arg("-fsyntax-only").arg(&empty)).is_ok()
         };
-        self.compiled_once(&source, "precompiled.pch", &options, is_usable)
+        let sources = std::slice::from_ref(&source);
+        self.compiled_once("precompiled.pch", compiler, &source, sources, is_usable)
+    }
+
+    /// The harness as an object.
+    fn harness(&self, headers: &Path) -> Result<PathBuf> {
+        let mut sources = Vec::new();
+        for folder in HARNESS {
+            for entry in fs::read_dir(self.tree.join(folder))? {
+                sources.push(entry?.path());
+            }
+        }
+        let mut compiler = self.with_headers(headers);
+        compiler.arg("-c");
+        let source = self.tree.join("board/sim/emulate.cpp");
+        self.compiled_once("emulate.o", compiler, &source, &sources, can_open)
     }
 
     /// The compiler with precompiled headers.
@@ -184,8 +213,7 @@ impl Build<'_> {
         }
     }
 
-    fn compile(&self, sources: &[PathBuf]) -> Result<Vec<PathBuf>> {
-        let headers = &self.headers()?;
+    fn compile(&self, sources: &[PathBuf], headers: &Path) -> Result<Vec<PathBuf>> {
         let objects = sources.iter().map(|s| s.with_extension("o")).collect();
         let share = sources.len().div_ceil(JOBS).max(1);
         thread::scope(|scope| {
@@ -250,21 +278,25 @@ pub fn build_library(
     let mut ports = String::new();
     for (number, kernel) in accelerator.manifest.kernels.iter().enumerate() {
         sources.extend(build.model(number, kernel)?);
-        includes += &format!("#include \"model_{number}/Vkernel_{number}.h\"\n");
+        for header in ["", "___024root"] {
+            includes += &format!("#include \"model_{number}/Vkernel_{number}{header}.h\"\n");
+        }
         list += &format!(" X({number}, \"{}\")", kernel.name);
         ports += &channels::ports(number, kernel, &all);
     }
     let channels = channels::list(&all);
     let header = format!("{includes}#define KERNELS{list}\n#define CHANNELS{channels}\n{ports}");
     fs::write(work.join("kernels.h"), header)?;
-    let harness = work.join("emulate.cc");
-    fs::copy(tree.join("board/sim/emulate.cpp"), &harness)?;
-    sources.push(harness);
-    let objects = build.compile(&sources)?;
+    let kernels = work.join("emulate_kernels.cc");
+    fs::copy(tree.join("board/sim/emulate_kernels.cpp"), &kernels)?;
+    sources.push(kernels);
+    let headers = build.headers()?;
+    let objects = build.compile(&sources, &headers)?;
     run(build
         .cxx()
         .args(["-shared", "-Wl,-Bsymbolic", "-Wl,--exclude-libs,ALL"])
         .args(objects)
+        .arg(build.harness(&headers)?)
         .args(runtime)
         .arg("-latomic")
         .arg("-o")
