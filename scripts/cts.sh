@@ -112,7 +112,13 @@ build() {
 
 binary_of() { find "$out/build/test_conformance/$1" -maxdepth 1 -type f -name 'test_*' -perm -u+x | head -n 1; }
 
-subtests_of() { "$1" --help 2>/dev/null | sed -n '/^Test names.*:$/,$s/^\t//p'; }
+# The help of printf lists its sub-tests without a heading.
+subtests_of() {
+  local help
+  help=$("$1" --help 2>/dev/null) || true
+  grep -q '^Test names.*:$' <<< "$help" && { sed -n '/^Test names.*:$/,$s/^\t//p' <<< "$help"; return; }
+  sed -n 's/^\t\([[:alnum:]_]*\)$/\1/p' <<< "$help"
+}
 
 # run_one KIND GROUP BINARY SUBTEST PREFIX…: prints one line of the table.
 run_one() {
