@@ -118,6 +118,8 @@ const EXTENSIONS: &[&str] = &[
     "cl_nv_device_attribute_query",
     "cl_nv_kernel_attribute",
     "cl_nv_pragma_unroll",
+    "cles_khr_2d_image_array_writes",
+    "cles_khr_int64",
 ];
 
 /// Kernel language features that require features that the library lacks.
@@ -424,6 +426,8 @@ mod tests {
     #[test]
     fn extensions_that_need_entry_points_are_left_out() {
         assert!(passes("cl_khr_fp64"));
+        // The one that an embedded device has `long` by.
+        assert!(passes("cles_khr_int64"));
         assert!(!passes("cl_khr_gl_sharing"));
         let mut bytes = Vec::new();
         for name in ["cl_khr_gl_sharing", "cl_khr_fp64"] {
