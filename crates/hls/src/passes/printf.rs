@@ -12,6 +12,9 @@ const PLUS: u64 = 4;
 const BLANK: u64 = 8;
 const UPPER: u64 = 16;
 const SIGNED: u64 = 32;
+const ALTERNATE: u64 = 64;
+const EXPONENT: u64 = 128;
+const GENERAL: u64 = 256;
 
 /// Replaces the calls in a function.
 pub fn expand(function: &mut Function, globals: &mut Vec<Global>) -> Result<()> {
@@ -173,10 +176,7 @@ impl<'a> Items<'a> {
                 b'0' => ZEROES,
                 b'+' => PLUS,
                 b' ' => BLANK,
-                b'#' => {
-                    return Err(Error::unsupported("flag '#' is not supported")
-                        .remedy("write the prefix in the format"))
-                }
+                b'#' => ALTERNATE,
                 _ => break,
             };
             self.at += 1;
@@ -249,11 +249,12 @@ fn print(
         elements: _,
     } = conversion;
     let given = precision.clone().unwrap_or(int(u64::MAX));
+    let upper = kind.is_ascii_uppercase();
+    let flags = flags | if upper { UPPER } else { 0 };
     match (kind, &argument.0) {
         (b'd' | b'i' | b'u' | b'x' | b'X' | b'o', Type::Int(bits)) => {
             let signed = kind == b'd' || kind == b'i';
-            let flags =
-                flags | if signed { SIGNED } else { 0 } | if kind == b'X' { UPPER } else { 0 };
+            let flags = flags | if signed { SIGNED } else { 0 };
             let base = match kind {
                 b'x' | b'X' => 16,
                 b'o' => 8,
@@ -287,16 +288,29 @@ fn print(
             let arguments = [argument, width, given, int(flags)];
             library(builder, "hum_print_string", &arguments);
         }
-        (b'f', Type::Float(64)) => {
-            let arguments = [argument, width, precision.unwrap_or(int(6)), int(flags)];
-            library(builder, "hum_print_double", &arguments);
+        (b'p', Type::Ptr) => {
+            let op = Op::Cast(Cast::Bits, 64, argument.1);
+            let address = builder.value("address", Type::Int(64), op);
+            let address = (Type::Int(64), address);
+            let arguments = [address, int(16), width, given, int(flags | ALTERNATE)];
+            library(builder, "hum_print_number", &arguments);
+        }
+        (b'f' | b'F' | b'e' | b'E' | b'g' | b'G' | b'a' | b'A', Type::Float(64)) => {
+            let (name, style) = match kind {
+                b'f' | b'F' => ("hum_print_double", 0),
+                b'e' | b'E' => ("hum_print_scientific", EXPONENT),
+                b'g' | b'G' => ("hum_print_scientific", GENERAL),
+                _ => ("hum_print_hexadecimal", 0),
+            };
+            let arguments = [argument, width, given, int(flags | style)];
+            library(builder, name, &arguments);
         }
         _ => {
             return Err(Error::unsupported(format!(
                 "conversion '%{}' of this argument is not supported",
                 char::from(kind)
             ))
-            .remedy("use %d, %i, %u, %x, %X, %o, %c, %s or %f"))
+            .remedy("pass an integer to %d, %i, %u, %x, %o and %c, a pointer to %s and %p, a float to %f, %e, %g and %a"))
         }
     }
     Ok(())
@@ -332,7 +346,7 @@ mod tests {
 
     #[test]
     fn rejects_unsupported_conversions_and_missing_arguments() {
-        for (format, why) in [("%e", "'%e'"), ("%#x", "'#'"), ("%d %d", "fewer arguments")] {
+        for (format, why) in [("%e", "'%e'"), ("%n", "'%n'"), ("%d %d", "fewer arguments")] {
             let error = printed(format, &[int(7)]).unwrap_err();
             assert!(error.message.contains(why), "{error}");
         }

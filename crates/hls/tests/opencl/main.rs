@@ -11,6 +11,7 @@ mod layer;
 mod library;
 mod networks;
 mod pipes;
+mod printing;
 mod reference;
 mod refused;
 mod streams;

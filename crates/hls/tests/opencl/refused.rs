@@ -44,7 +44,7 @@ fn constructs_that_hardware_lacks_are_refused_with_their_line() {
             "variable length",
         ),
         (
-            "kernel void k(global int *o) {\n printf(\"%e\", 1.0f); }\n",
+            "kernel void k(global int *o) {\n printf(\"%e\", 1); }\n",
             2,
             "conversion '%e'",
         ),

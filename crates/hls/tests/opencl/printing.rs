@@ -1,0 +1,52 @@
+//! `printf`: the text of each conversion.
+
+use super::kernels::done;
+use super::launch::{Argument, Program};
+use std::path::Path;
+use std::process::Command;
+use Argument::{Buffer, Word};
+
+/// The functions that print an item, compiled for this processor and compared with its `printf`.
+#[test]
+fn items_are_printed_as_by_the_printf_of_this_host() {
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("printing");
+    let run = |command: &mut Command| {
+        let output = command.output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        assert!(output.status.success(), "{text}");
+    };
+    run(Command::new("clang-16")
+        .args(["-O1", "-w", "-fsanitize=undefined", "-fno-sanitize-recover"])
+        .arg("-I")
+        .arg(crate_folder.join("../../humboldt/fabric"))
+        .arg(crate_folder.join("tests/opencl/printing.c"))
+        .args(["-lm", "-o"])
+        .arg(&program));
+    run(&mut Command::new(&program));
+}
+
+#[test]
+fn kernels_print_floats_in_each_style_and_numbers_with_prefixes() {
+    let source = r#"
+kernel void items(global long *address, float f)
+{
+    printf("%e|%-12.3E|%g|%G|%#g|%.2a|%F\n", f, f, f, f * 1e-10f, 2.0f, f, 1.0f / 0.0f);
+    printf("%#x %#o %#X|%#v2hhx|%.2v2hle\n", 43981, 8, 0, (uchar2)(250, 0), (float2)(f, 0.5f));
+    printf("%p\n", address);
+    address[0] = (long)address;
+}"#;
+    let program = Program::new(source, &[]);
+    let mut address = vec![0; 8];
+    let mut arguments = [Buffer(&mut address), Word(u64::from(1234.5_f32.to_bits()))];
+    let outcome = program.run("items", [1; 3], [1; 3], &mut arguments);
+    done("items", 1, &outcome);
+    let address = i64::from_le_bytes(address.try_into().unwrap());
+    let expected = format!(
+        "1.234500e+03|1.234E+03   |1234.5|1.2345E-07|2.00000|0x1.35p+10|INF\n\
+         0xabcd 010 0|0xfa,0|1.23e+03,5.00e-01\n{address:#x}\n"
+    );
+    assert_eq!(outcome.text, expected);
+}
