@@ -24,11 +24,12 @@ fn kernel(line: &str, nodes: &Nodes<'_>) -> Option<KernelInfo> {
     }
     let (_, rest) = line.split_once('@')?;
     let name = rest.split('(').next()?.trim_matches('"').to_owned();
-    let field = |name: &str| -> Vec<String> {
+    let node = |name: &str| -> &str {
         let found = line.split_once(&format!(" !{name} ")).map(|(_, rest)| rest);
         let id = found.and_then(|rest| rest.split(' ').next());
-        elements(id.and_then(|id| nodes.get(id)).copied().unwrap_or(""))
+        id.and_then(|id| nodes.get(id)).copied().unwrap_or("")
     };
+    let field = |name: &str| elements(node(name));
     let spaces = field("kernel_arg_addr_space");
     let (access, types) = (field("kernel_arg_access_qual"), field("kernel_arg_type"));
     let (qualifiers, names) = (field("kernel_arg_type_qual"), field("kernel_arg_name"));
@@ -59,6 +60,9 @@ fn kernel(line: &str, nodes: &Nodes<'_>) -> Option<KernelInfo> {
             attributes.push(format!("{name}({x},{y},{z})"));
         }
     }
+    if let Some(ty) = hinted_type(node("vec_type_hint")) {
+        attributes.push(format!("vec_type_hint({ty})"));
+    }
     Some(KernelInfo {
         arguments: arguments.collect(),
         name,
@@ -66,6 +70,34 @@ fn kernel(line: &str, nodes: &Nodes<'_>) -> Option<KernelInfo> {
         attributes: attributes.join(" "),
         ..KernelInfo::default()
     })
+}
+
+/// The type in OpenCL C of a node such as `!{<4 x i32> undef, i32 1}`: an undefined value, and
+/// whether integers have a sign.
+fn hinted_type(node: &str) -> Option<String> {
+    let inner = node.strip_prefix("!{")?.strip_suffix('}')?;
+    let (value, sign) = inner.split_once(", i32 ")?;
+    let (element, count) = match value.strip_prefix('<') {
+        Some(vector) => {
+            let (count, rest) = vector.split_once(" x ")?;
+            (rest.split('>').next()?, count)
+        }
+        None => (value.split(' ').next()?, ""),
+    };
+    let name = match element {
+        "i8" => "char",
+        "i16" => "short",
+        "i32" => "int",
+        "i64" => "long",
+        "half" | "float" | "double" => element,
+        _ => return None,
+    };
+    let unsigned = if element.starts_with('i') && sign == "0" {
+        "u"
+    } else {
+        ""
+    };
+    Some(format!("{unsigned}{name}{count}"))
 }
 
 /// The elements of a node such as `!{!"a", i32 1}`: texts and numbers.
@@ -117,5 +149,26 @@ mod tests {
         assert_eq!(a.qualifiers, "const restrict");
         assert_eq!((n.name.as_str(), n.qualifiers.as_str()), ("n", ""));
         assert_eq!(n.address_space, AddressSpace::Private);
+    }
+
+    #[test]
+    fn hinted_types_have_their_names_in_opencl_c() {
+        let ir = "define spir_kernel void @f() #0 !work_group_size_hint !1 !vec_type_hint !2 {\n\
+                  !1 = !{i32 16, i32 8, i32 1}\n!2 = !{<3 x i16> undef, i32 0}\n";
+        let attributes = &kernels(ir)[0].attributes;
+        assert_eq!(
+            attributes,
+            "work_group_size_hint(16,8,1) vec_type_hint(ushort3)"
+        );
+        for (node, name) in [
+            ("!{i8 undef, i32 0}", Some("uchar")),
+            ("!{<16 x i64> undef, i32 1}", Some("long16")),
+            ("!{<2 x float> undef, i32 0}", Some("float2")),
+            ("!{double undef, i32 0}", Some("double")),
+            ("!{ptr undef, i32 0}", None),
+            ("", None),
+        ] {
+            assert_eq!(hinted_type(node).as_deref(), name, "{node}");
+        }
     }
 }
