@@ -41,8 +41,9 @@ pub fn expand(function: &mut Function, globals: &mut Vec<Global>) -> Result<()> 
                 e.message = format!("printf: {}", e.message);
                 e.at(&position)
             })?;
+            // OpenCL C's result of a printf that succeeded.
             if let Some(result) = instruction.result {
-                builder.define(result, Op::Copy(Value::Undef));
+                builder.define(result, Op::Copy(Value::Bits(0)));
             }
         }
         block.code = std::mem::take(&mut builder.code);

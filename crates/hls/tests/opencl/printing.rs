@@ -50,3 +50,26 @@ kernel void items(global long *address, float f)
     );
     assert_eq!(outcome.text, expected);
 }
+
+#[test]
+fn printf_returns_zero_and_takes_formats_widths_and_texts_from_variables() {
+    let source = r#"
+constant char format[] = "%d of %s\n";
+kernel void lines(global int *results, char c, long l)
+{
+    results[0] = printf(format, (int)c, "text") + 1;
+    results[1] = printf("no arguments\n") == 0;
+    printf("%hhd %hu %ld %lx %3c|%-3c|\n", c, c, l, l, c, c);
+    printf("%v4hhd %v2ld %+.3v2hlf\n", (char4)(c), (long2)(l), (float2)(1.0f, -2.0f));
+    printf("%*d|%-*d|%.*f|%5.1s|%%|%s\n", 6, 42, 6, 42, 2, 3.14159f, "abc", c == 65 ? "yes" : "no");
+}"#;
+    let program = Program::new(source, &[]);
+    let mut results = vec![0; 8];
+    let mut arguments = [Buffer(&mut results), Word(65), Word(-5_i64 as u64)];
+    let outcome = program.run("lines", [1; 3], [1; 3], &mut arguments);
+    done("lines", 1, &outcome);
+    assert_eq!(results, [1, 0, 0, 0, 1, 0, 0, 0]);
+    let expected = "65 of text\nno arguments\n65 65 -5 fffffffffffffffb   A|A  |\n\
+                    65,65,65,65 -5,-5 +1.000,-2.000\n    42|42    |3.14|    a|%|yes\n";
+    assert_eq!(outcome.text, expected);
+}
