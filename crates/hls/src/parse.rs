@@ -9,7 +9,7 @@ mod metadata;
 mod operand;
 
 use crate::error::{Error, Position, Result};
-use crate::ir::{Global, GlobalId, Module, Type};
+use crate::ir::{Global, GlobalId, Module};
 use cursor::Cursor;
 use function::function;
 use global::global;
@@ -26,14 +26,14 @@ pub fn module(text: &str) -> Result<Module> {
     let mut metadata = Metadata::default();
     let mut module = Module::default();
     let lines: Vec<&str> = text.lines().collect();
+    let mut types = Vec::new();
     // Names first, as uses may precede definitions.
     for line in &lines {
         if let Some(rest) = line.strip_prefix('!') {
             metadata.add(rest);
         } else if let Some(rest) = line.strip_prefix('%') {
             if let Some((name, ty)) = rest.split_once(" = type ") {
-                let ty = symbols.ty(&mut Cursor::new(ty)).unwrap_or(Type::Void);
-                symbols.types.insert(name.trim_matches('"').to_owned(), ty);
+                types.push((name.trim_matches('"'), ty));
             }
         } else if let Some(rest) = line.strip_prefix('@') {
             let name = Cursor::new(rest).name();
@@ -42,6 +42,7 @@ pub fn module(text: &str) -> Result<Module> {
             module.globals.push(Global::zeroed(name, 0));
         }
     }
+    symbols.define(types);
     let mut at = 0;
     while at < lines.len() {
         let line = lines[at];
@@ -96,6 +97,32 @@ mod tests {
             function.blocks[1].code[0].op,
             Op::Compare { predicate, bits: 32, .. } if predicate == less
         ));
+    }
+
+    #[test]
+    fn types_may_precede_those_of_their_members() {
+        let text =
+            "%a = type { i8, %b, [2 x %c] }\n%b = type <{ i8, %c }>\n%c = type { i16, i32 }\n\
+                    define ptr @f(ptr %x, i64 %i) {\n  \
+                    %y = getelementptr %a, ptr %x, i64 %i, i32 2, i64 1, i32 1\n  ret ptr %y\n}\n";
+        let function = first_function(text);
+        let Op::Address {
+            indices, offset, ..
+        } = &function.blocks[0].code[0].op
+        else {
+            panic!("not an address");
+        };
+        // %b has no padding within, %c is aligned to 4 bytes.
+        assert_eq!((indices[0].scale, *offset), (28, 24));
+    }
+
+    #[test]
+    fn a_type_that_cannot_be_synthesized_is_an_error_where_it_is_used() {
+        let text = "%a = type { i32, %b }\n%b = type { x86_fp80 }\n\
+                    define ptr @f(ptr %x, i64 %i) {\n  \
+                    %y = getelementptr %a, ptr %x, i64 %i\n  ret ptr %y\n}\n";
+        let error = module(text).unwrap_err();
+        assert!(error.message.contains("'x86_fp80'"), "{error}");
     }
 
     #[test]

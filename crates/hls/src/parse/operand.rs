@@ -9,7 +9,8 @@ use std::collections::HashMap;
 /// The names of a module's types and globals.
 #[derive(Default)]
 pub struct Symbols {
-    pub types: HashMap<String, Type>,
+    /// A type that cannot be synthesized is an error where it is used.
+    pub types: HashMap<String, Result<Type>>,
     pub globals: HashMap<String, GlobalId>,
     /// Constant structures that are operands of instructions.
     pub aggregates: RefCell<Vec<(Type, Vec<Value>)>>,
@@ -22,6 +23,28 @@ pub type Locals = HashMap<String, ValueId>;
 pub type Address = (Value, i64, Vec<ScaledIndex>);
 
 impl Symbols {
+    /// Reads a module's types, given by names and texts. A type may precede those of its members.
+    pub fn define(&mut self, mut types: Vec<(&str, &str)>) {
+        loop {
+            let before = types.len();
+            types.retain(|(name, text)| match self.ty(&mut Cursor::new(text)) {
+                Ok(ty) => {
+                    self.types.insert((*name).to_owned(), Ok(ty));
+                    false
+                }
+                Err(_) => true,
+            });
+            if types.len() == before {
+                break;
+            }
+        }
+        // Members last, in LLVM's order: a structure has the error of its member.
+        for (name, text) in types.into_iter().rev() {
+            let ty = self.ty(&mut Cursor::new(text));
+            self.types.insert(name.to_owned(), ty);
+        }
+    }
+
     /// Reads a type.
     pub fn ty(&self, t: &mut Cursor<'_>) -> Result<Type> {
         let c = t.peek();
@@ -44,8 +67,10 @@ impl Symbols {
         if c == '%' {
             t.skip(1);
             let name = t.name();
-            let found = self.types.get(&name).cloned();
-            return found.ok_or_else(|| Error::malformed(format!("unknown type '%{name}'")));
+            return match self.types.get(&name) {
+                Some(found) => found.clone(),
+                None => Err(Error::malformed(format!("unknown type '%{name}'"))),
+            };
         }
         if t.take("<") {
             let lanes = t.word();

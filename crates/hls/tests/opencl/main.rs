@@ -15,4 +15,5 @@ mod printing;
 mod reference;
 mod refused;
 mod streams;
+mod structures;
 mod tiles;
