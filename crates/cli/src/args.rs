@@ -549,6 +549,12 @@ pub enum Accelerator {
   baltra accelerator build sobel.cl
   baltra accelerator build matmul.cl -o matmul.img --options '-D TILE=16'")]
     Build(AcceleratorBuild),
+    /// Compile what all programs share, which the first build does otherwise; for executors
+    #[command(hide = true)]
+    Prepare {
+        /// The hardware tree (hdl)
+        tree: PathBuf,
+    },
     /// Show an image's kernels: arguments, loops, memories, estimated area
     #[command(after_help = "Examples:
   baltra accelerator report sobel.img

@@ -22,6 +22,7 @@ mod turns;
 pub use board::{board_regions, is_board, wait_for_load};
 pub use builtin::take_refusal;
 pub use describe::describe;
+pub use emulate::preparation::Preparation;
 pub use handle::{Context, Event, Kernel, Mem, Program, Queue, Sampler, SubDevice};
 pub use list::list;
 pub use pin::{HostMemory, Pinned};
@@ -367,17 +368,27 @@ pub fn is_own(library: &str) -> bool {
         .any(|scheme| library.starts_with(scheme))
 }
 
+/// For drivers with a compiler, starts the compilation of what all programs share. The sandbox would not
+/// permit it.
+pub fn start_preparation(library: &str) -> Option<Preparation> {
+    Preparation::start(&tools(library)?)
+}
+
 /// Directories that a driver reads beside the system's and its library's.
 pub fn readable(library: &str) -> Vec<std::path::PathBuf> {
+    let mut directories = tools(library).map_or_else(Vec::new, |tools| tools.readable());
+    directories.extend(python_packages(std::path::Path::new(library)));
+    directories
+}
+
+/// The compiler of the executor's own drivers.
+fn tools(library: &str) -> Option<emulate::tools::Tools> {
     // A board compiles with the tree that belongs to this program.
     let is_board = library.starts_with(board::SCHEME);
     let tree = library.strip_prefix(emulate::SCHEME);
     let tree = tree.or(is_board.then_some(""));
     // A missing tree is reported when the driver is loaded.
-    let tools = tree.and_then(|tree| emulate::tools::Tools::find(tree).ok());
-    let mut directories = tools.map_or_else(Vec::new, |tools| tools.readable());
-    directories.extend(python_packages(std::path::Path::new(library)));
-    directories
+    tree.and_then(|tree| emulate::tools::Tools::find(tree).ok())
 }
 
 /// The directory of Python's packages that contains a library: a driver in one package may have its

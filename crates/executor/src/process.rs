@@ -33,7 +33,12 @@ const ENDING_MAX: Duration = Duration::from_millis(800);
 /// Runs the executor until the manager ends it, or has exited and the last session has ended.
 pub fn run(options: Options) -> anyhow::Result<()> {
     let channel = take_channel(options.control_fd).context("invalid control descriptor")?;
-    let opened = prepare(&options).and_then(|capture| Shared::open(options, capture));
+    let preparation = driver::start_preparation(&options.driver);
+    let prepared = prepare(&options);
+    if let Some(preparation) = preparation {
+        preparation.watch();
+    }
+    let opened = prepared.and_then(|capture| Shared::open(options, capture));
     let shared = match opened {
         Ok(shared) => Arc::new(shared),
         Err(e) => {

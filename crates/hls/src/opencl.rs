@@ -10,10 +10,12 @@
 mod channels;
 mod clang;
 mod estimate;
+mod inputs;
 mod library;
 mod manifest;
 mod metadata;
 mod objects;
+mod prepared;
 
 use crate::emit::Interface;
 use crate::error::{Error, ErrorKind};
@@ -28,9 +30,11 @@ pub use manifest::{
     AddressSpace, Argument, ChannelUse, KernelInfo, LoopReport, Manifest, MemoryReport, Report,
 };
 pub use objects::{compile_linked, compile_object, link_objects};
+pub use prepared::Prepared;
 use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The kernel ended with this status because the group size is not supported.
 pub const STATUS_GROUP_SIZE: u64 = passes::work_items::STATUS_GROUP_SIZE;
@@ -50,6 +54,9 @@ pub struct Options {
     pub work_group_size_max: u32,
     /// Work-items of the largest group that a kernel may require.
     pub required_group_size_max: u32,
+    /// What is compiled once for all programs; without it, the library of built-in functions is compiled
+    /// with the program.
+    pub prepared: Option<Arc<Prepared>>,
 }
 
 impl Default for Options {
@@ -59,7 +66,15 @@ impl Default for Options {
             local_argument_bytes: 32 << 10,
             work_group_size_max: 256,
             required_group_size_max: 1024,
+            prepared: None,
         }
+    }
+}
+
+impl Options {
+    /// The folder of the library of built-in functions and its precompiled headers.
+    fn built_ins(&self) -> Option<&Path> {
+        self.prepared.as_deref().and_then(Prepared::built_ins)
     }
 }
 
@@ -104,7 +119,7 @@ impl From<Error> for BuildError {
 ///
 /// The program is not correct, or uses more than what can be synthesized.
 pub fn compile(source: &str, options: &Options, work: &Path) -> Result<Accelerator, BuildError> {
-    let compiled = |loops| clang::ir(source, &options.defines_and_flags, loops, work);
+    let compiled = |loops| clang::ir(source, options, loops, work);
     synthesize_all(&compiled, options)
 }
 
@@ -267,7 +282,7 @@ pub(crate) fn instructions(
     } else {
         Loops::Kept
     };
-    let (ir, _) = clang::ir(source, &[], loops, work)?;
+    let (ir, _) = clang::ir(source, &Options::default(), loops, work)?;
     let mut module = parse::module(&ir)?;
     let mut kernels = metadata::kernels(&ir);
     let options = Options::default();

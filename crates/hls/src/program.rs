@@ -1,7 +1,8 @@
 //! The programs that the synthesis starts.
 
+use anyhow::{bail, Context, Result};
 use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus, Stdio};
 
 /// What LLVM writes when an allocation fails.
 const NO_MEMORY: &str = "LLVM ERROR: out of memory";
@@ -26,6 +27,22 @@ pub fn failure(name: &str, status: ExitStatus, messages: &str) -> String {
         }
     };
     format!("{shown}error: {name} {reason}\n")
+}
+
+/// Runs a program without input; returns its output.
+pub fn run(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let done = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {name} ('scripts/setup.sh board' installs it)"))?;
+    let text = String::from_utf8_lossy(&done.stdout);
+    if !done.status.success() {
+        let messages = format!("{text}{}", String::from_utf8_lossy(&done.stderr));
+        let text = failure(&name, done.status, &messages);
+        bail!("{}", text.trim_start_matches("error: ").trim_end());
+    }
+    Ok(text.into_owned())
 }
 
 /// Numbers of signals on Linux.

@@ -22,6 +22,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 pub fn accelerator(paths: &PathOptions, command: Accelerator) -> Result<ExitCode> {
     match command {
         Accelerator::Build(args) => return build::build(&args),
+        Accelerator::Prepare { tree } => build::prepare(&tree)?,
         Accelerator::Report { image, json } => report::report(&image, json.json)?,
         command => stored(&mut Control::connect(paths)?, command)?,
     }
@@ -31,7 +32,7 @@ pub fn accelerator(paths: &PathOptions, command: Accelerator) -> Result<ExitCode
 /// Commands about the images that the manager stores.
 fn stored(control: &mut Control, command: Accelerator) -> Result<()> {
     match command {
-        Accelerator::Build(_) | Accelerator::Report { .. } => {}
+        Accelerator::Build(_) | Accelerator::Prepare { .. } | Accelerator::Report { .. } => {}
         Accelerator::Push {
             file,
             name,

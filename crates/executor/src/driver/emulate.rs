@@ -15,6 +15,7 @@
 //! |---|---|
 //! | [`device`] | the device and its limits |
 //! | [`compiler`] | compilation by a confined child process, and the cache of images |
+//! | [`preparation`] | the compilation of what all programs share, outside the sandbox |
 //! | [`tools`] | where compiler and hardware tree are |
 //! | [`library`] | a program's simulation library |
 //! | [`program`] | programs |
@@ -33,6 +34,7 @@ pub(in crate::driver) mod kernel;
 pub(in crate::driver) mod launch;
 pub(in crate::driver) mod library;
 mod polling;
+pub(in crate::driver) mod preparation;
 pub(in crate::driver) mod program;
 pub(in crate::driver) mod simulation;
 pub mod tools;

@@ -1,10 +1,12 @@
 //! The call of clang.
 
-use super::BuildError;
+use super::inputs::make_file;
+use super::{BuildError, Options};
 use crate::compile::CLANG;
 use crate::program;
 use std::fs;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The file of the library that every program includes.
@@ -35,7 +37,7 @@ const REFUSED: [(&str, &str, &str); 2] = [
 /// The name of the program in messages.
 pub const SOURCE: &str = "kernel.cl";
 /// The library of built-in functions.
-const LIBRARY: [(&str, &str); 11] = [
+pub(super) const LIBRARY: [(&str, &str); 11] = [
     (BUILTINS, include_str!("../../opencl/baltra_builtins.h")),
     ("baltra_math.h", include_str!("../../opencl/baltra_math.h")),
     (
@@ -88,9 +90,36 @@ const IGNORED: [&str; 12] = [
     "-g",
 ];
 
+/// The version of OpenCL C of programs that require none.
+const STANDARD: &str = "-cl-std=CL1.2";
+/// The macro of its number.
+const VERSION: &str = "__OPENCL_C_VERSION__";
+/// Defined for objects, whose functions are not their own.
+const FOR_OBJECTS: &str = "-DBALTRA_OBJECT";
+
+/// A form of the library.
+struct Form {
+    /// Its option of clang.
+    flag: &'static str,
+    /// The file of its precompiled headers.
+    precompiled: &'static str,
+}
+
+/// The forms for programs without doubles, whose constants without a suffix are floats, and with them.
+const FORMS: [Form; 2] = [
+    Form {
+        flag: "-cl-single-precision-constant",
+        precompiled: "builtins.pch",
+    },
+    Form {
+        flag: "-DBALTRA_DOUBLES",
+        precompiled: "builtins_doubles.pch",
+    },
+];
+
 /// Arguments of clang for the options of `clBuildProgram`.
 fn arguments(options: &[String]) -> Result<(String, Vec<String>), BuildError> {
-    let mut standard = "-cl-std=CL1.2".to_owned();
+    let mut standard = STANDARD.to_owned();
     let mut out = Vec::new();
     let mut rest = options.iter();
     while let Some(option) = rest.next() {
@@ -112,8 +141,8 @@ fn arguments(options: &[String]) -> Result<(String, Vec<String>), BuildError> {
             match version {
                 "CL1.0" | "CL1.1" => {
                     let number = version.replace(|c: char| !c.is_ascii_digit(), "");
-                    out.push("-U__OPENCL_C_VERSION__".to_owned());
-                    out.push(format!("-D__OPENCL_C_VERSION__={number}0"));
+                    out.push(format!("-U{VERSION}"));
+                    out.push(format!("-D{VERSION}={number}0"));
                 }
                 _ => standard.clone_from(option),
             }
@@ -149,7 +178,7 @@ const UNROLL: [&str; 10] = [
 /// Compiles a program to IR; returns it with the warnings.
 pub fn ir(
     source: &str,
-    options: &[String],
+    options: &Options,
     loops: Loops,
     work: &Path,
 ) -> Result<(String, String), BuildError> {
@@ -161,7 +190,7 @@ pub fn ir(
 /// `printf`, which a linked program has once.
 pub fn object(
     source: &str,
-    options: &[String],
+    options: &Options,
     prints: bool,
     work: &Path,
 ) -> Result<(Vec<u8>, String), BuildError> {
@@ -182,8 +211,8 @@ pub fn ir_of_object(
     loops: Loops,
     work: &Path,
 ) -> Result<(String, String), BuildError> {
-    let mut clang = command(work);
-    clang.args(["-x", "ir"]);
+    let mut clang = command();
+    clang.current_dir(work).args(["-x", "ir"]);
     optimize(&mut clang, loops);
     let log = run(clang.arg(object))?;
     Ok((read_ir(work)?, log))
@@ -203,24 +232,27 @@ fn read_ir(work: &Path) -> Result<String, BuildError> {
 /// Compiles a program with these files of the library; returns the warnings.
 fn compile(
     source: &str,
-    options: &[String],
+    options: &Options,
     output: &Output,
     optional: &[(&str, &'static str)],
     work: &Path,
 ) -> Result<String, BuildError> {
-    for (name, text) in LIBRARY.into_iter().chain([(SOURCE, source)]) {
-        let path = work.join(name);
-        fs::write(&path, text).map_err(|error| unreadable(&path, &error))?;
+    let path = work.join(SOURCE);
+    fs::write(&path, source).map_err(|error| unreadable(&path, &error))?;
+    let prepared = options.built_ins();
+    if prepared.is_none() {
+        write_library(work).map_err(|error| unreadable(work, &error))?;
     }
-    let (standard, defines) = arguments(options)?;
-    // Constants without a suffix are floats where a program has no doubles.
-    let mut flags = vec![standard];
-    if !["double", "fp64"].iter().any(|word| source.contains(word)) {
-        flags.push("-cl-single-precision-constant".to_owned());
-    } else {
-        flags.push("-DBALTRA_DOUBLES".to_owned());
-    }
-    flags.extend(defines);
+    let (standard, defines) = arguments(&options.defines_and_flags)?;
+    let has_doubles = ["double", "fp64"].iter().any(|word| source.contains(word));
+    let front_end = FrontEnd {
+        work,
+        prepared,
+        form: &FORMS[usize::from(has_doubles)],
+        standard,
+        defines,
+        output,
+    };
     let is_used = |word: &str| source.contains(word);
     let named = |used: bool| {
         let files = optional
@@ -228,14 +260,37 @@ fn compile(
             .filter(move |(word, _)| is_used(word) == used);
         files.map(|(_, name)| *name)
     };
-    let mut included = vec![BUILTINS];
-    included.extend(named(true));
-    let result = front_end(&included, &flags, output, work);
+    let mut included: Vec<_> = named(true).collect();
+    let result = front_end.run(&included);
     if result.is_ok() || !source.contains("#include") {
         return result;
     }
     included.extend(named(false));
-    front_end(&included, &flags, output, work).or(result)
+    front_end.run(&included).or(result)
+}
+
+fn write_library(folder: &Path) -> io::Result<()> {
+    let mut files = LIBRARY.iter();
+    files.try_for_each(|(name, text)| fs::write(folder.join(name), text))
+}
+
+/// Writes the library and its precompiled headers; returns the headers and what they were made of.
+pub(super) fn precompile(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    write_library(folder)?;
+    let mut files = Vec::new();
+    for (form, clang) in FORMS.iter().zip(precompilers()) {
+        files.extend(make_file(clang, folder, form.precompiled)?);
+    }
+    Ok(files)
+}
+
+/// The commands that make the precompiled headers, but for the paths.
+pub(super) fn precompilers() -> [Command; 2] {
+    FORMS.each_ref().map(|form| {
+        let mut clang = command_for("cl-header");
+        clang.args(["-I.", STANDARD, form.flag, BUILTINS]);
+        clang
+    })
 }
 
 /// What clang makes of a program.
@@ -247,45 +302,113 @@ enum Output {
 const IR: &str = "kernel.ll";
 const OBJECT: &str = "kernel.bc";
 
-/// Calls clang with these files of the library.
-fn front_end(
-    included: &[&str],
-    flags: &[String],
-    output: &Output,
-    work: &Path,
-) -> Result<String, BuildError> {
-    let mut clang = command(work);
-    clang
-        .args(["-x", "cl", "-g", "-ffp-contract=off", "-cl-kernel-arg-info"])
-        // The device's version, which clang leaves to its caller.
-        .args(["-D__OPENCL_VERSION__=120", "-I."])
-        .args(included.iter().flat_map(|name| ["-include", name]))
-        .args(flags);
-    match output {
-        Output::Ir(loops) => optimize(&mut clang, *loops),
-        Output::Object => {
-            clang.arg("-DBALTRA_OBJECT");
-            clang.args([
-                "-Xclang",
-                "-disable-llvm-passes",
-                "-emit-llvm",
-                "-c",
-                "-o",
-                OBJECT,
-            ]);
-        }
-    }
-    run(clang.arg(SOURCE))
+/// A call of clang for OpenCL C.
+struct FrontEnd<'a> {
+    work: &'a Path,
+    /// The folder of the library with precompiled headers; `None`: the library is in `work`.
+    prepared: Option<&'a Path>,
+    form: &'a Form,
+    standard: String,
+    defines: Vec<String>,
+    output: &'a Output,
 }
 
-fn command(work: &Path) -> Command {
+impl FrontEnd<'_> {
+    /// Compiles the program with the library and these further files of it.
+    fn run(&self, included: &[&str]) -> Result<String, BuildError> {
+        let mut clang = command_for("cl");
+        clang.current_dir(self.work);
+        clang.arg("-I").arg(self.prepared.unwrap_or(Path::new(".")));
+        match self.prepared.filter(|_| self.is_precompiled()) {
+            Some(folder) => clang
+                .arg("-include-pch")
+                .arg(folder.join(self.form.precompiled)),
+            None => clang.args(["-include", BUILTINS]),
+        };
+        clang
+            .args(included.iter().flat_map(|name| ["-include", name]))
+            .args([&self.standard, self.form.flag])
+            .args(&self.defines);
+        match self.output {
+            Output::Ir(loops) => optimize(&mut clang, *loops),
+            Output::Object => {
+                clang.arg(FOR_OBJECTS);
+                clang.args([
+                    "-Xclang",
+                    "-disable-llvm-passes",
+                    "-emit-llvm",
+                    "-c",
+                    "-o",
+                    OBJECT,
+                ]);
+            }
+        }
+        let shown = |log: String| without_notes(&log, self.prepared.unwrap_or(self.work));
+        match run(clang.arg(SOURCE)) {
+            Ok(log) => Ok(shown(log)),
+            Err(error) => Err(BuildError {
+                log: shown(error.log),
+            }),
+        }
+    }
+
+    /// Whether the options are those of the precompiled headers, as far as these depend on them.
+    fn is_precompiled(&self) -> bool {
+        let is_version = |define: &String| define.contains(VERSION);
+        self.standard == STANDARD
+            && matches!(self.output, Output::Ir(_))
+            && !self.defines.iter().any(is_version)
+    }
+}
+
+/// Clang's messages without the notes about the library's text, which its user does not see.
+fn without_notes(log: &str, library: &Path) -> String {
+    let library = format!("{}/", library.display());
+    let mut is_note = false;
+    let mut out = String::new();
+    for line in log.lines() {
+        if let Some((place, _)) = line.split_once(": note: ") {
+            let place = place.strip_prefix(&library).unwrap_or(place);
+            let place = place.trim_start_matches("./");
+            is_note = LIBRARY.iter().any(|(name, _)| place.starts_with(name));
+        } else if [
+            ": error: ",
+            ": warning: ",
+            "In file included",
+            " generated.",
+        ]
+        .iter()
+        .any(|part| line.contains(part))
+        {
+            is_note = false;
+        }
+        if !is_note {
+            out += line;
+            out.push('\n');
+        }
+    }
+    out.replace(&library, "")
+}
+
+/// Clang for OpenCL's target.
+fn command() -> Command {
     let mut clang = Command::new(CLANG);
     clang
-        .current_dir(work)
         .args(["--target=spir64-unknown-unknown", "-O2"])
         .args(["-fno-discard-value-names", "-fno-color-diagnostics"])
         .args(["-Xclang", "-fno-builtin"])
         .stdin(Stdio::null());
+    clang
+}
+
+/// Clang for OpenCL C; `language`: `cl`, or `cl-header` for headers to precompile.
+fn command_for(language: &str) -> Command {
+    let mut clang = command();
+    clang
+        .args(["-x", language])
+        .args(["-g", "-ffp-contract=off", "-cl-kernel-arg-info"])
+        // The device's version, which clang leaves to its caller.
+        .arg("-D__OPENCL_VERSION__=120");
     clang
 }
 

@@ -27,7 +27,7 @@ pub fn compile_object(
     options: &Options,
     work: &Path,
 ) -> Result<(Vec<u8>, String), BuildError> {
-    clang::object(source, &options.defines_and_flags, false, work)
+    clang::object(source, options, false, work)
 }
 
 /// Links objects to one.
@@ -54,7 +54,11 @@ pub fn compile_linked(
     let mut all = objects.to_vec();
     let prints = |object: &Vec<u8>| object.windows(PRINTF.len()).any(|part| part == PRINTF);
     if all.iter().any(prints) {
-        all.push(clang::object(PRINT_SOURCE, &[], true, work)?.0);
+        let options = Options {
+            defines_and_flags: Vec::new(),
+            ..options.clone()
+        };
+        all.push(clang::object(PRINT_SOURCE, &options, true, work)?.0);
     }
     let (path, log) = link(&all, work)?;
     let compiled = |loops: Loops| clang::ir_of_object(&path, loops, work);

@@ -1,9 +1,10 @@
 //! Builds a program, and executes its kernels in simulation.
 
-use baltra_hls::opencl::{self, Accelerator, BuildError, Options};
+use baltra_hls::opencl::{self, Accelerator, BuildError, Options, Prepared};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, OnceLock};
 use tempfile::TempDir;
 
 /// A program with its simulation library.
@@ -59,6 +60,47 @@ fn hdl() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hdl")
 }
 
+fn prepared() -> &'static Arc<Prepared> {
+    static PREPARED: OnceLock<Arc<Prepared>> = OnceLock::new();
+    PREPARED.get_or_init(|| {
+        let prepared = Prepared::make(&hdl()).unwrap();
+        Arc::new(prepared.expect("target can be written"))
+    })
+}
+
+/// What a program is compiled with: these options of OpenCL.
+pub fn options_with(options: &[&str]) -> Options {
+    Options {
+        defines_and_flags: options.iter().map(|o| (*o).to_owned()).collect(),
+        prepared: Some(prepared().clone()),
+        ..Options::default()
+    }
+}
+
+/// The program that executes kernels (`driver.c`).
+fn driver() -> &'static Path {
+    static DRIVER: OnceLock<PathBuf> = OnceLock::new();
+    DRIVER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let driver = folder.join("opencl_driver");
+        // Tests run in several processes.
+        let part = folder.join(format!("opencl_driver.{}", std::process::id()));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/opencl/driver.c");
+        let built = Command::new("cc")
+            .arg("-I")
+            .arg(hdl().join("board/sim"))
+            .args(["-O1", "-o"])
+            .arg(&part)
+            .arg(source)
+            .arg("-ldl")
+            .status()
+            .unwrap();
+        assert!(built.success());
+        std::fs::rename(part, &driver).unwrap();
+        driver
+    })
+}
+
 impl Program {
     pub fn new(source: &str, options: &[&str]) -> Program {
         Program::try_new(source, options).unwrap_or_else(|e| panic!("{e}"))
@@ -67,25 +109,11 @@ impl Program {
     /// The same, or the build log.
     pub fn try_new(source: &str, options: &[&str]) -> Result<Program, BuildError> {
         let folder = tempfile::tempdir().unwrap();
-        let options = Options {
-            defines_and_flags: options.iter().map(|o| (*o).to_owned()).collect(),
-            ..Options::default()
-        };
         let work = folder.path().to_owned();
+        let options = options_with(options);
         let accelerator = opencl::compile(source, &options, &work)?;
         let library = work.join("program.so");
-        opencl::build_library(&accelerator, &hdl(), &work, &library).unwrap();
-        let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/opencl/driver.c");
-        let built = Command::new("cc")
-            .arg("-I")
-            .arg(hdl().join("board/sim"))
-            .args(["-O1", "-o"])
-            .arg(work.join("driver"))
-            .arg(driver)
-            .arg("-ldl")
-            .status()
-            .unwrap();
-        assert!(built.success());
+        opencl::build_library(&accelerator, &hdl(), prepared(), &work, &library).unwrap();
         Ok(Program {
             accelerator,
             folder,
@@ -128,7 +156,7 @@ impl Program {
         for launch in &launches {
             self.add(launch, &mut input);
         }
-        let mut driver = Command::new(self.folder.path().join("driver"))
+        let mut driver = Command::new(driver())
             .arg(self.folder.path().join("program.so"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,11 +1,12 @@
 //! Programs that cannot be synthesized: the build log has the line and the reason.
 
-use baltra_hls::opencl::{self, Options};
+use crate::launch::options_with;
+use baltra_hls::opencl;
 
 /// The build log of a program that does not compile.
 fn log(source: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let result = opencl::compile(source, &Options::default(), folder.path());
+    let result = opencl::compile(source, &options_with(&[]), folder.path());
     result.expect_err("the program compiles").log
 }
 
@@ -151,12 +152,17 @@ fn assembly_outside_of_functions_is_refused_with_its_text() {
 }
 
 #[test]
+fn a_log_has_no_notes_about_the_library() {
+    let log = log("kernel void k(global float *o) {\n  o[0] = clamp(o[0], 1);\n}\n");
+    let expected = "kernel.cl:2:10: error: no matching function for call to 'clamp'\n";
+    assert!(log.starts_with(expected), "{log}");
+    assert!(!log.contains("note:") && !log.contains("baltra"), "{log}");
+}
+
+#[test]
 fn unknown_build_options_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let options = Options {
-        defines_and_flags: vec!["-o/tmp/x".to_owned()],
-        ..Options::default()
-    };
+    let options = options_with(&["-o/tmp/x"]);
     let source = "kernel void k(global int *o) { o[0] = 1; }";
     let error = opencl::compile(source, &options, folder.path()).unwrap_err();
     assert_eq!(error.log, "invalid build option '-o/tmp/x'\n");
@@ -231,10 +237,7 @@ fn channels_that_hardware_lacks_are_refused_with_their_line() {
 
 #[test]
 fn uses_of_pipes_are_refused_with_their_line() {
-    let options = Options {
-        defines_and_flags: vec!["-cl-std=CL2.0".to_owned()],
-        ..Options::default()
-    };
+    let options = options_with(&["-cl-std=CL2.0"]);
     let cases = [
         (
             "#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n\

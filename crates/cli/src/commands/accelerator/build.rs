@@ -11,12 +11,23 @@ use baltra_board::accelerator::manifest::Manifest;
 use baltra_board::accelerator::object::{self, Object};
 use baltra_board::accelerator::Image;
 use baltra_executor::driver::emulate::tools::{find_tree, Tools};
-use baltra_hls::opencl::{self, BuildError};
+use baltra_hls::opencl::{self, BuildError, Prepared};
 use baltra_sandbox::compiler::Compilation;
+use rustix::process::{set_parent_process_death_signal, Signal};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
+
+const NO_LIBRARY: &str = "cannot build the simulation library";
+
+/// Compiles what all programs share, unless it is current; is killed when its parent ends.
+pub fn prepare(tree: &Path) -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    Prepared::make(tree)?;
+    Ok(())
+}
 
 /// Builds an image; the code is 1 if the source does not compile.
 pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
@@ -31,6 +42,7 @@ pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
     let output = output(args)?;
     let options = opencl::Options {
         defines_and_flags: split(&args.options)?,
+        prepared: Prepared::find(&tree).map(Arc::new),
         ..Default::default()
     };
     let own;
@@ -62,10 +74,18 @@ pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
         }
     };
     eprint!("{}", accelerator.log);
+    let prepared = match options.prepared {
+        Some(prepared) => prepared,
+        None => {
+            progress.step("compiling what all programs share, once");
+            let shared = Prepared::make(&tree).context(NO_LIBRARY)?;
+            let own = || Prepared::make_in(work, &tree).context(NO_LIBRARY);
+            Arc::new(shared.map_or_else(own, Ok)?)
+        }
+    };
     progress.step("compiling SystemVerilog for emulation");
     let library = work.join("kernels.so");
-    opencl::build_library(&accelerator, &tree, work, &library)
-        .context("cannot build the simulation library")?;
+    opencl::build_library(&accelerator, &tree, &prepared, work, &library).context(NO_LIBRARY)?;
     let mut manifest = serde_json::to_value(&accelerator.manifest)?;
     if args.target == Some(AcceleratorTarget::Ecp5) {
         progress.step("placing and routing");

@@ -6,15 +6,16 @@
 //! Images are kept in the directory of compiled kernels, named by a SHA-256 of everything that
 //! they depend on.
 
+use super::preparation;
 use super::tools::Tools;
 use baltra_sandbox::compiler::PROCESSOR_S;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{kill_process_group, pidfd_open, Pid, PidfdFlags, Signal};
 use sha2::{Digest, Sha256};
 use std::io::{self, Read};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Component, Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -146,6 +147,7 @@ impl Job {
         work: &Work<'_>,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Compiled, String> {
+        preparation::wait(is_cancelled);
         let job = Job::new().map_err(|error| format!("cannot create a directory: {error}\n"))?;
         job.run(tools, work, is_cancelled)
     }
@@ -195,7 +197,7 @@ impl Job {
             Output::Library => &["--create-library"],
         };
         let log_file = std::fs::File::create(&log).map_err(|e| io("create the log", e))?;
-        let mut command = Command::new(&tools.program);
+        let mut command = tools.command(&self.dir);
         command
             .args(["accelerator", "build", "--confined"])
             .arg(&self.dir)
@@ -208,15 +210,6 @@ impl Job {
             .arg("-o")
             .arg(&image)
             .arg(format!("--options={options}"))
-            .env_clear()
-            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-            .env("LANG", "C.UTF-8")
-            .env("HOME", &self.dir)
-            .env("TMPDIR", &self.dir)
-            .current_dir(&self.dir)
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
             .stderr(log_file);
         let child = command.spawn().map_err(|e| io("start the compiler", e))?;
         let end = wait(child, is_cancelled).map_err(|e| io("wait for the compiler", e))?;

