@@ -113,6 +113,7 @@ fn check_parts(program: &str, skipped: &[&str], deviates: impl Fn(&str, &str, &s
         let shared = run(served.shared(&program));
         assert!(native.out.ends_with("done") && shared.out.ends_with("done"));
         let (native, shared) = (parts(&native), parts(&shared));
+        let before = different.len();
         for (part, lines) in &native {
             let kept = |line: &&&str| !deviates(name, part, line);
             let right: Vec<_> = lines.iter().filter(kept).collect();
@@ -128,6 +129,10 @@ fn check_parts(program: &str, skipped: &[&str], deviates: impl Fn(&str, &str, &s
             }
         }
         assert!(native.values().any(|lines| lines.last() == Some(&"ended")));
+        if different.len() > before {
+            // Whether an executor has ended, and why.
+            different.push(served.daemon.log());
+        }
     }
     assert!(different.is_empty(), "{}", different.join("\n"));
 }
