@@ -157,7 +157,11 @@ fn down_ends_sessions_and_leaves_nothing() {
     welcome.unwrap();
     let children = daemon.children();
     assert!(!children.is_empty());
-    daemon.text(&["down", "--drain-ms", "50"]).unwrap();
+    // A terminal would show after a second that the command waits.
+    let down = daemon.baltra(&["down", "--drain-ms", "1500"]).unwrap();
+    assert!(down.status.success());
+    let output = [down.stdout, down.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert_eq!(output, ["down\n", ""]);
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
     for pid in children {

@@ -286,15 +286,19 @@ fn end(daemon: Daemon, pid: u32, paths: &PathOptions, drain_ms: Option<u64>) -> 
             let mut control = Control::connect(paths)?;
             let request = proto::ShutdownRequest { drain_ms };
             let reply = control.call(|mut c| async move { c.shutdown(request).await })?;
-            waiting = format!("waiting for {} sessions", reply.sessions);
+            if reply.sessions > 0 {
+                waiting = format!("waiting for sessions to end: {}", reply.sessions);
+            }
         }
         _ => daemon.terminate(pid)?,
     }
-    let (started, mut announcement) = (Instant::now(), false);
+    // Progress is for people only.
+    let mut is_announced = !std::io::stderr().is_terminal();
+    let started = Instant::now();
     daemon.wait_end(paths, pid, || {
-        if !announcement && started.elapsed() > Duration::from_secs(1) {
+        if !is_announced && started.elapsed() > Duration::from_secs(1) {
             eprintln!("{waiting}");
-            announcement = true;
+            is_announced = true;
         }
     })
 }
