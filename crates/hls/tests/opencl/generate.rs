@@ -1,7 +1,7 @@
 //! Generates random kernels in OpenCL C: integers of all widths, floats, vectors, structures that
-//! hold pointers and are copied, pointers to private, local and global memory, nested loops, calls,
-//! barriers, local memory and atomic functions. Kernels avoid undefined behavior, and their results
-//! do not depend on the order of work-items.
+//! hold pointers or structures and are copied, pointers to private, local and global memory, nested
+//! loops, calls, barriers, local memory and atomic functions. Kernels avoid undefined behavior, and
+//! their results do not depend on the order of work-items.
 
 use std::fmt::Write;
 
@@ -244,7 +244,12 @@ impl Generator {
     fn objects(&mut self) -> String {
         let (p, q) = (self.index(4), self.index(4));
         let value = self.integer(1);
-        match self.below(44) {
+        match self.below(49) {
+            44 => format!("nests[{p} & 1].inner = turned(nests[{q} & 1].inner, {value}); nests[{q} & 1].rest[{}].part[{p}]++;", self.index(2)),
+            45 => format!("nests[{p} & 1] = nests[{q} & 1]; nests[{p} & 1].tag = (char)({value});"),
+            46 => format!("nested[{}].inner = nested[{}].inner; nested[{}].tail[{p}] = uc;", self.index(2), self.index(2), self.index(2)),
+            47 => format!("nested[{}].inner.b[{p}] += (uchar)({value}); x ^= nested[{}].inner.a;", self.index(2), self.index(2)),
+            48 => format!("y += (uint)lists[{}].inner[{}].second[{}] ^ lists[{}].first;", self.index(2), self.index(2), self.index(2), self.index(2)),
             0 | 1 => format!("ps[{p}] = ps[{q}];"),
             2 => format!("{{ part t = ps[{p}]; ps[{p}] = ps[{q}]; ps[{q}] = t; }}"),
             3 => format!("rows[{p}] = rows[{q}];"),
@@ -399,8 +404,12 @@ typedef struct { uint words[70]; uint last; } block;
 typedef struct { uchar first; short second[2]; int2 third; } entry;
 typedef struct { uint a; uchar b[4]; uint2 c; } record;
 typedef union { uint word; uchar part[4]; } word_parts;
+typedef struct { char tag; pair_t inner; word_parts rest[2]; } nest;
+typedef struct { uint head; record inner; uchar tail[4]; } outer;
+typedef struct { uchar first; entry inner[2]; } list;
 constant uint fixed[8] = {1, 0x80000000u, 3, 5, 7, 11, 0xffff, 13};
 constant entry entries[3] = {{200, {1, -2}, {3, -4}}, {7, {-300, 400}, {-1, 9}}, {0, {5, 6}, {7, 8}}};
+constant list lists[2] = {{9, {{1, {2, 3}, {4, 5}}, {6, {-7, 8}, {9, 10}}}}, {11, {{12, {13, -14}, {0, 1}}, {15, {16, 17}, {2, 3}}}}};
 uint bits(float f) { return f != f ? 7u : as_uint(f); }
 float small(float f) { return fabs(f) < 1e9f ? f : 1.5f; }
 uint mix_of(uint a, uint b) { return (a << 7 | a >> 25) ^ b * 2654435761u; }
@@ -455,6 +464,8 @@ const BEFORE: &str = r#"    pair_t pair = given;
     bool flag = x > y;
     word_parts us2[2] = {{x}, {y}};
     global record *rec = (global record *)(own + 16);
+    global outer *nested = (global outer *)(own + 16);
+    nest nests[2];
     uint grid[4][4] = {{1, 2}, {x, y, at}};
     uint w[16], large[80] = {0};
     block saved = {{1, 2, 3}, x};
@@ -465,6 +476,7 @@ const BEFORE: &str = r#"    pair_t pair = given;
     source gs[2] = {{own, 1}, {own + 7, 2}};
     for (uint i = 0; i < 16; i++) {
         w[i] = i * x, chars[i] = (char)(i * y), longs[i & 3] = (long)i << 33;
+        nests[i & 1].tag = c, nests[i & 1].inner = pair, nests[i & 1].rest[i >> 1 & 1].word = i;
         ps[i & 3].p = i & 1 ? w : w + 8, ps[i & 3].n = i, ps[i & 3].c = (char)(x >> i);
     }
 "#;
@@ -483,6 +495,10 @@ const BEHIND: &str = r#"    uint sum = mix_of(x, y) ^ (uint)a ^ (uint)l ^ (uint)
     for (uint i = 0; i < 16; i++) sum = mix_of(sum, large[i] ^ saved.words[i] ^ saved.last);
     for (uint i = 0; i < 4; i++) sum = mix_of(sum, grid[i][0] ^ grid[1][i] ^ grid[i][i] ^ us2[i & 1].word);
     sum = mix_of(sum, as_uint4(h16.lo).x ^ as_uint4(h16.hi).w * 3 ^ as_uint4(h16.even).y * 5 ^ (uint)flag);
+    for (uint i = 0; i < 2; i++) {
+        sum = mix_of(sum, (uint)nests[i].tag ^ (uint)nests[i].inner.tag * 3 ^ (uint)nests[i].inner.value * 5);
+        sum = mix_of(sum, (uint)nests[i].inner.wide ^ nests[i].rest[0].word * 3 ^ nests[i].rest[1].word * 5);
+    }
     for (uint i = 0; i < 2; i++) sum = mix_of(sum, gs[i].from[i] + gs[i].count);
     own[31] = sum;
 "#;
