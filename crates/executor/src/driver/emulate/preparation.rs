@@ -7,8 +7,11 @@ use baltra_ring::{Locked, Unpoisoned};
 use std::process::{Child, Stdio};
 use std::sync::{Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// Longer than the compilation takes on a slow host. Afterwards, compilers of programs wait for the files
+/// within their own time limit.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Interval at which a waiting thread checks whether its session has ended.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -69,10 +72,32 @@ fn end() {
     ENDED.notify_all();
 }
 
-/// Waits for its end. `is_cancelled` is queried repeatedly.
+/// Waits for its end, for a limited time. `is_cancelled` is queried repeatedly.
 pub fn wait(is_cancelled: &dyn Fn() -> bool) {
+    wait_for(PATIENCE, is_cancelled);
+}
+
+fn wait_for(patience: Duration, is_cancelled: &dyn Fn() -> bool) {
+    let started = Instant::now();
     let mut runs = RUNS.locked();
-    while *runs && !is_cancelled() {
+    while *runs && !is_cancelled() && started.elapsed() < patience {
         runs = ENDED.wait_timeout(runs, LOOK).unpoisoned().0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Would not return otherwise.
+    #[test]
+    fn a_wait_ends_with_the_child_the_session_or_its_time() {
+        *RUNS.locked() = true;
+        wait_for(Duration::MAX, &|| true);
+        wait_for(LOOK, &|| false);
+        let waiter = thread::spawn(|| wait_for(Duration::MAX, &|| false));
+        end();
+        waiter.join().unwrap();
+        wait_for(Duration::MAX, &|| false);
     }
 }
