@@ -1,7 +1,7 @@
 //! What is compiled once for all programs: the library of built-in functions as clang's precompiled
 //! headers; of models the headers, Verilator's runtime and the harness (`hdl/board/sim/emulate.cpp`).
 //!
-//! These files are in `target/emulate` beside the hardware tree. A record names every file that they were
+//! These files are in a folder that belongs to the hardware tree. A record names every file that they were
 //! made of, with its length and time of change, and is written last: files are used only while it
 //! describes them. Processes that compile the same tree take turns by a lock.
 
@@ -37,8 +37,6 @@ const LEVEL: &str = "-O1";
 const RUNTIME: [&str; 2] = ["verilated", "verilated_threads"];
 const HEADERS: &str = "precompiled.pch";
 const HARNESS: &str = "emulate.o";
-/// Relative to the hardware tree.
-const FOLDER: &str = "../target/emulate";
 const RECORD: &str = "record";
 const LOCK: &str = "lock";
 
@@ -53,29 +51,27 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// The files that a tree has, if they are current. `tree`: the folder `hdl` of Baltra's tree. Waits
-    /// while another process makes them.
-    pub fn find(tree: &Path) -> Option<Prepared> {
-        let folder = tree.join(FOLDER).canonicalize().ok()?;
+    /// The files of a tree's folder, if they are current. Waits while another process makes them.
+    pub fn find(folder: &Path) -> Option<Prepared> {
+        let folder = folder.canonicalize().ok()?;
         let lock = File::open(folder.join(LOCK)).ok()?;
         lock.lock_shared().ok()?;
         current(folder, lock)
     }
 
     /// As [`find`](Prepared::find), but makes the files if they are missing, or were made of other files;
-    /// `None`: this process may not write beside the tree.
+    /// `None`: this process may not write there. `tree`: the folder `hdl` of Baltra's tree.
     ///
     /// # Errors
     ///
     /// A compiler is missing or fails.
-    pub fn make(tree: &Path) -> Result<Option<Prepared>> {
-        if let Some(prepared) = Prepared::find(tree) {
+    pub fn make(folder: &Path, tree: &Path) -> Result<Option<Prepared>> {
+        if let Some(prepared) = Prepared::find(folder) {
             return Ok(Some(prepared));
         }
-        let folder = tree.join(FOLDER);
         let mut options = File::options();
         options.create(true).truncate(false).write(true);
-        let lock = fs::create_dir_all(&folder).and_then(|()| options.open(folder.join(LOCK)));
+        let lock = fs::create_dir_all(folder).and_then(|()| options.open(folder.join(LOCK)));
         let Ok(lock) = lock else { return Ok(None) };
         lock.lock()?;
         let folder = folder.canonicalize()?;

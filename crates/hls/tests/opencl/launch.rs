@@ -60,10 +60,18 @@ fn hdl() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hdl")
 }
 
+/// Runs a program that has to succeed; shows its messages otherwise.
+pub fn must(command: &mut Command) {
+    let output = command.output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(output.status.success(), "{command:?}: {text}");
+}
+
 fn prepared() -> &'static Arc<Prepared> {
     static PREPARED: OnceLock<Arc<Prepared>> = OnceLock::new();
     PREPARED.get_or_init(|| {
-        let prepared = Prepared::make(&hdl()).unwrap();
+        let prepared = Prepared::make(&hdl().join("../target/emulate"), &hdl()).unwrap();
         Arc::new(prepared.expect("target can be written"))
     })
 }
@@ -86,16 +94,15 @@ fn driver() -> &'static Path {
         // Tests run in several processes.
         let part = folder.join(format!("opencl_driver.{}", std::process::id()));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/opencl/driver.c");
-        let built = Command::new("cc")
-            .arg("-I")
-            .arg(hdl().join("board/sim"))
-            .args(["-O1", "-o"])
-            .arg(&part)
-            .arg(source)
-            .arg("-ldl")
-            .status()
-            .unwrap();
-        assert!(built.success());
+        must(
+            Command::new("cc")
+                .arg("-I")
+                .arg(hdl().join("board/sim"))
+                .args(["-O1", "-o"])
+                .arg(&part)
+                .arg(source)
+                .arg("-ldl"),
+        );
         std::fs::rename(part, &driver).unwrap();
         driver
     })

@@ -1,6 +1,7 @@
 //! The library's functions on floats: compiled for this processor, so that many arguments take
 //! little time. The kernels' tests compare some of them in simulation.
 
+use super::launch::must;
 use std::path::Path;
 use std::process::Command;
 
@@ -11,30 +12,28 @@ fn check(option: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("library.o");
     let program = folder.path().join("library");
-    let run = |command: &mut Command| {
-        let output = command.output().unwrap();
-        let text = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8_lossy(&text).into_owned();
-        assert!(output.status.success(), "{option:?}: {text}");
-    };
-    run(Command::new("clang-16")
-        .args(["-x", "cl", "-cl-std=CL1.2"])
-        .args(option)
-        .args(["-O1", "-ffp-contract=off", "-Xclang", "-fno-builtin", "-I"])
-        .arg(crate_folder.join("opencl"))
-        .args(["-include", "baltra_builtins.h"])
-        .args(["-include", "baltra_rounding.h", "-include", "baltra_half.h"])
-        .arg("-c")
-        .arg(tests.join("library.cl"))
-        .arg("-o")
-        .arg(&library));
-    run(Command::new("clang-16")
-        .args(["-O1", "-w"])
-        .arg(tests.join("library.c"))
-        .arg(&library)
-        .args(["-lm", "-o"])
-        .arg(&program));
-    run(&mut Command::new(&program));
+    must(
+        Command::new("clang-16")
+            .args(["-x", "cl", "-cl-std=CL1.2"])
+            .args(option)
+            .args(["-O1", "-ffp-contract=off", "-Xclang", "-fno-builtin", "-I"])
+            .arg(crate_folder.join("opencl"))
+            .args(["-include", "baltra_builtins.h"])
+            .args(["-include", "baltra_rounding.h", "-include", "baltra_half.h"])
+            .arg("-c")
+            .arg(tests.join("library.cl"))
+            .arg("-o")
+            .arg(&library),
+    );
+    must(
+        Command::new("clang-16")
+            .args(["-O1", "-w"])
+            .arg(tests.join("library.c"))
+            .arg(&library)
+            .args(["-lm", "-o"])
+            .arg(&program),
+    );
+    must(&mut Command::new(&program));
 }
 
 #[test]

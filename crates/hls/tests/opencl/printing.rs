@@ -1,7 +1,7 @@
 //! `printf`: the text of each conversion.
 
 use super::kernels::done;
-use super::launch::{Argument, Program};
+use super::launch::{must, Argument, Program};
 use std::path::Path;
 use std::process::Command;
 use Argument::{Buffer, Word};
@@ -12,20 +12,16 @@ fn items_are_printed_as_by_the_printf_of_this_host() {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("printing");
-    let run = |command: &mut Command| {
-        let output = command.output().unwrap();
-        let text = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8_lossy(&text).into_owned();
-        assert!(output.status.success(), "{text}");
-    };
-    run(Command::new("clang-16")
-        .args(["-O1", "-w", "-fsanitize=undefined", "-fno-sanitize-recover"])
-        .arg("-I")
-        .arg(crate_folder.join("../../humboldt/fabric"))
-        .arg(crate_folder.join("tests/opencl/printing.c"))
-        .args(["-lm", "-o"])
-        .arg(&program));
-    run(&mut Command::new(&program));
+    must(
+        Command::new("clang-16")
+            .args(["-O1", "-w", "-fsanitize=undefined", "-fno-sanitize-recover"])
+            .arg("-I")
+            .arg(crate_folder.join("../../humboldt/fabric"))
+            .arg(crate_folder.join("tests/opencl/printing.c"))
+            .args(["-lm", "-o"])
+            .arg(&program),
+    );
+    must(&mut Command::new(&program));
 }
 
 #[test]

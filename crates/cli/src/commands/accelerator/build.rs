@@ -10,7 +10,7 @@ use anyhow::{bail, Context, Result};
 use baltra_board::accelerator::manifest::Manifest;
 use baltra_board::accelerator::object::{self, Object};
 use baltra_board::accelerator::Image;
-use baltra_executor::driver::emulate::tools::{find_tree, Tools};
+use baltra_executor::driver::emulate::tools::{find_tree, shared_folder, Tools};
 use baltra_hls::opencl::{self, BuildError, Prepared};
 use baltra_sandbox::compiler::Compilation;
 use rustix::process::{set_parent_process_death_signal, Signal};
@@ -25,7 +25,7 @@ const NO_LIBRARY: &str = "cannot build the simulation library";
 /// Compiles what all programs share, unless it is current; is killed when its parent ends.
 pub fn prepare(tree: &Path) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    Prepared::make(tree)?;
+    Prepared::make(&shared_folder(tree), tree)?;
     Ok(())
 }
 
@@ -40,9 +40,10 @@ pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
         confine(dir, &tree, args.headers.as_deref())?;
     }
     let output = output(args)?;
+    let shared = shared_folder(&tree);
     let options = opencl::Options {
         defines_and_flags: split(&args.options)?,
-        prepared: Prepared::find(&tree).map(Arc::new),
+        prepared: Prepared::find(&shared).map(Arc::new),
         ..Default::default()
     };
     let own;
@@ -78,9 +79,9 @@ pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
         Some(prepared) => prepared,
         None => {
             progress.step("compiling what all programs share, once");
-            let shared = Prepared::make(&tree).context(NO_LIBRARY)?;
+            let made = Prepared::make(&shared, &tree).context(NO_LIBRARY)?;
             let own = || Prepared::make_in(work, &tree).context(NO_LIBRARY);
-            Arc::new(shared.map_or_else(own, Ok)?)
+            Arc::new(made.map_or_else(own, Ok)?)
         }
     };
     progress.step("compiling SystemVerilog for emulation");

@@ -2,7 +2,7 @@
 //! prepare`): it starts before the executor is confined, because it writes beside the hardware tree.
 //! Compilations of programs wait for its end.
 
-use super::tools::Tools;
+use super::tools::{shared_folder, Tools};
 use baltra_ring::{Locked, Unpoisoned};
 use std::process::{Child, Stdio};
 use std::sync::{Condvar, Mutex};
@@ -28,7 +28,7 @@ impl Preparation {
     /// Starts it; `None`: it cannot be started, and every compilation does the work itself.
     pub fn start(tools: &Tools) -> Option<Preparation> {
         // The sandbox permits folders that exist. In a tree of another user, it may not.
-        let _ = std::fs::create_dir_all(tools.shared());
+        let _ = std::fs::create_dir_all(shared_folder(&tools.tree));
         let mut command = tools.command(&std::env::temp_dir());
         command.args(["accelerator", "prepare"]).arg(&tools.tree);
         match command.stderr(Stdio::piped()).spawn() {

@@ -54,7 +54,7 @@ impl Tools {
     pub fn readable(&self) -> Vec<PathBuf> {
         let own = std::env::current_exe().ok();
         let own = own.and_then(|program| Some(program.parent()?.to_owned()));
-        let built = [self.tree.join(VERILATOR), self.shared()];
+        let built = [self.tree.join(VERILATOR), shared_folder(&self.tree)];
         // The sandbox follows no links.
         let built = built.iter().filter_map(|dir| dir.canonicalize().ok());
         own.into_iter()
@@ -78,11 +78,11 @@ impl Tools {
             .stdout(Stdio::null());
         command
     }
+}
 
-    /// The folder of what is compiled once for all programs.
-    pub fn shared(&self) -> PathBuf {
-        self.tree.join(SHARED)
-    }
+/// The folder of what is compiled once for all programs of a hardware tree.
+pub fn shared_folder(tree: &Path) -> PathBuf {
+    tree.join(SHARED)
 }
 
 /// The hardware tree: `named`, or where it usually is.
