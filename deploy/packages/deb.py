@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 
-from release import LIBRARY, PROGRAM, ROOT, compress, functions, output
+from release import LIBRARY, PROGRAM, ROOT, compress, functions, hardware, output
 
 DEBIAN = ROOT / "deploy/packages/debian"
 DIRECTORY = "/usr/lib/baltra"
@@ -26,6 +26,8 @@ def build(release, work, out):
     put(root, f"{DIRECTORY}/{LIBRARY}", release.library.read_bytes())
     put(root, "etc/OpenCL/vendors/baltra.icd", f"{DIRECTORY}/{LIBRARY}\n")
     put(root, "etc/baltra/baltra.toml", (DEBIAN / "baltra.toml").read_bytes())
+    for name, (mode, content) in hardware().items():
+        put(root, f"usr/share/baltra/hdl/{name}", content, mode)
     units(root)
     documents(release, root, work)
     control(release, root, architecture)

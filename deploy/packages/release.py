@@ -101,6 +101,35 @@ def functions():
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(wanted)}
 
 
+# Folders of modules that kernels are made of.
+MODULES = ("common", "hls", "kernels", "messages")
+# The other files of the hardware tree that the compiler of OpenCL C reads or starts.
+HARDWARE = (
+    "verilator",
+    "common/sim/precompiled.hpp",
+    "board/sim/dram.hpp",
+    "board/sim/emulate*",
+    "board/sim/region_abi.h",
+    "board/sim/region_frame.hpp",
+    "board/sim/region_pins.hpp",
+    "syn/compare.v",
+    "syn/flow.py",
+    "syn/kernel.py",
+)
+
+
+def hardware():
+    """{path: (mode, bytes)} of the hardware tree, as far as the compiler of OpenCL C needs it."""
+    root = ROOT / "hdl"
+    files = {}
+    for pattern in (*HARDWARE, *(f"{module}/rtl/*" for module in MODULES)):
+        for path in root.glob(pattern):
+            # The scripts are arguments of Python.
+            mode = 0o755 if path.name == "verilator" else 0o644
+            files[str(path.relative_to(root))] = (mode, path.read_bytes())
+    return files
+
+
 def archive(files, epoch):
     """A tar archive: {path: (mode, bytes)}; directories are {path: (mode, None)}, links are
     {path: ("link", target)}."""

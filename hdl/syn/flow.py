@@ -1,17 +1,19 @@
 """The open flow for an ECP5-85 of speed grade 8: Yosys with its SystemVerilog front end,
 and nextpnr.
 
-Tools are installed once, under target/hdl. A seed changes a clock by some percent.
+Tools are installed once, in the folder hdl of the build's folder: BALTRA_TARGET, or target. A seed
+changes a clock by some percent.
 """
 
 import json
+import os
 import pathlib
 import re
 import subprocess
 import sys
 
 HDL = pathlib.Path(__file__).resolve().parent.parent
-TARGET = HDL.parent / "target" / "hdl" / "synth"
+TARGET = pathlib.Path(os.environ.get("BALTRA_TARGET", HDL.parent / "target")) / "hdl" / "synth"
 # Folders of the port lists that several modules include.
 ROOMS = ["common", "functions", "net", "http", "host", "board", "messages"]
 FOLDERS = [f"{room}/rtl" for room in ROOMS]

@@ -95,6 +95,7 @@ pub enum Command {
   baltra run -- clinfo -l
   baltra run --tenant red -- ./sobel in.png out.png
   baltra run --standalone -- ./sobel in.png out.png
+  baltra run --standalone --set device.driver=emulate: -- ./sobel in.png out.png
   baltra run --device 'vendor=Intel*,accelerator=sobel' --restart -- ./sobel in.png out.png
   baltra run --pool 2 -- ./sobel in.png out.png
   BALTRA_TOKEN=… baltra run --connect tls://node-1:7473 -- ./sobel in.png out.png")]
@@ -554,6 +555,8 @@ pub enum Accelerator {
     Prepare {
         /// The hardware tree (hdl)
         tree: PathBuf,
+        /// The folder in which it is kept
+        shared: PathBuf,
     },
     /// Show an image's kernels: arguments, loops, memories, estimated area
     #[command(after_help = "Examples:
@@ -645,6 +648,9 @@ pub struct AcceleratorBuild {
     /// With --confined: a directory that headers may be read from
     #[arg(long, hide = true, requires = "confined", value_name = "DIR")]
     pub headers: Option<PathBuf>,
+    /// With --confined: the folder of what all programs share
+    #[arg(long, hide = true, requires = "confined", value_name = "DIR")]
+    pub shared: Option<PathBuf>,
 }
 
 /// `baltra keeper`

@@ -121,3 +121,24 @@ fn an_unsupported_kernel_is_named_with_the_remedy() {
         "{error}"
     );
 }
+
+#[test]
+fn missing_compilers_of_hardware_are_named_with_their_packages() {
+    let home = tempfile::tempdir().unwrap();
+    let doctor = Command::new(BALTRA)
+        .args(["doctor", "--json"])
+        .env("PATH", home.path())
+        .env("BALTRA_RUNTIME_DIR", home.path().join("run"))
+        .output()
+        .unwrap();
+    let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    let mut findings = findings.as_array().unwrap().iter();
+    let finding = findings.find(|f| f["what"] == "OpenCL C to hardware");
+    let finding = finding.unwrap();
+    // Other devices need no compiler.
+    assert_eq!(finding["verdict"], "good", "{finding}");
+    let found = finding["found"].as_str().unwrap();
+    assert!(found.contains("clang-16, clang++-16"), "{found}");
+    let mend = finding["mend"].as_str().unwrap();
+    assert!(mend.contains("apt install clang-16"), "{mend}");
+}

@@ -9,6 +9,7 @@
 
 mod channels;
 mod clang;
+pub mod compilers;
 mod estimate;
 mod inputs;
 mod library;

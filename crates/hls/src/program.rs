@@ -1,9 +1,11 @@
 //! The programs that the synthesis starts.
 
-use anyhow::{bail, Context, Result};
+use anyhow::{anyhow, bail, Result};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 
+/// Debian's packages of the programs.
+pub const PACKAGES: &str = "clang-16 llvm-16 g++ verilator";
 /// What LLVM writes when an allocation fails.
 const NO_MEMORY: &str = "LLVM ERROR: out of memory";
 /// What it writes before its own state, which is of no use to the author of the source.
@@ -29,13 +31,21 @@ pub fn failure(name: &str, status: ExitStatus, messages: &str) -> String {
     format!("{shown}error: {name} {reason}\n")
 }
 
+/// Why a program has not started, with the remedy.
+pub fn not_started(name: &str, error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => format!(
+            "{name} is not installed (Debian: 'apt install {PACKAGES}'; in a source tree: 'scripts/setup.sh board')"
+        ),
+        _ => format!("cannot run {name}: {error}"),
+    }
+}
+
 /// Runs a program without input; returns its output.
 pub fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let done = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run {name} ('scripts/setup.sh board' installs it)"))?;
+    let output = command.stdin(Stdio::null()).output();
+    let done = output.map_err(|error| anyhow!(not_started(&name, &error)))?;
     let text = String::from_utf8_lossy(&done.stdout);
     if !done.status.success() {
         let messages = format!("{text}{}", String::from_utf8_lossy(&done.stderr));

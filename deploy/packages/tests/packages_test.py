@@ -31,6 +31,18 @@ BINARIES = Path(os.environ.get("BALTRA_BINARIES", ROOT / "target/release"))
 KEPT = ROOT / "target/packages-test"
 # An ordinary OpenCL program (make -C apps sobel).
 SOBEL = ROOT / "target/apps/sobel"
+# The package's description.
+CONTROL = ROOT / "deploy/packages/debian/control"
+# Compiles a kernel twice, the second time with what all programs share. /tmp is new for each command.
+HARDWARE = """
+export HOME=/tmp
+cd /tmp
+echo 'kernel void twice(global int *x) { x[get_global_id(0)] *= 2; }' > twice.cl
+baltra accelerator build twice.cl
+made=$(stat -c %y .cache/baltra/emulate/record)
+baltra accelerator build twice.cl
+test "$made" = "$(stat -c %y .cache/baltra/emulate/record)"
+"""
 UNITS = ("baltra-manager", "baltra-gateway", "baltra-registry")
 # Ends a command that hangs.
 HANGS_S = 1200
@@ -289,6 +301,44 @@ class Tests:
             f"apt {installed - began:.1f} s, new manager after {served - began:.1f} s"
         )
 
+    def test_a_fresh_debian_compiles_to_hardware(self):
+        debian = self.debian_with_baltra()
+        compilers = re.search(r"^Suggests: (.*)$", CONTROL.read_text(), re.M)[1].split(", ")
+        began = time.monotonic()
+        apt = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends"]
+        debian.run(*apt, *compilers)
+        installed = time.monotonic()
+        shown = debian.run("sh", "-ec", HARDWARE)
+        built = time.monotonic()
+        measured(
+            f".deb in a fresh Debian: OpenCL C to hardware: apt {installed - began:.1f} s for the "
+            f"compilers, two builds {built - installed:.1f} s"
+        )
+        assert shown.count("kernel twice: II 1") == 2, shown
+        self.program_runs_on_hardware(debian)
+
+    def program_runs_on_hardware(self, debian):
+        """A program runs on an emulated accelerator of the host's daemons, as on PoCL."""
+        shutil.copy(SOBEL, debian.root / "srv/sobel")
+        configuration = debian.root / "etc/baltra/baltra.toml"
+        before = configuration.read_text()
+        devices = '[[device]]\ndriver = "libpocl.so.2"\n'
+        devices += '[[device]]\nname = "fpga"\ndriver = "emulate:"\n'
+        configuration.write_text(before + devices)
+        system = System(debian)
+        try:
+            system.run("systemctl start baltra")
+            program = "/srv/sobel --size 64x48 --repeat 1 --output"
+            system.run(f"cd /tmp && baltra run --device fpga -- {program} fpga.png")
+            native = "OCL_ICD_VENDORS=/etc/OpenCL/vendors/pocl.icd"
+            system.run(f"cd /tmp && {native} {program} native.png")
+            system.run("cmp /tmp/native.png /tmp/fpga.png")
+            # What all programs share has been compiled once.
+            system.run("test -s /var/cache/baltra/emulate/record")
+        finally:
+            system.end()
+            configuration.write_text(before)
+
     def test_purging_leaves_nothing(self):
         debian = self.debian_with_baltra()
         configuration = debian.root / "etc/baltra/baltra.toml"
@@ -299,6 +349,7 @@ class Tests:
         debian.run("sh", "-c", "! getent passwd baltra && ! getent group baltra")
         left = [name for name in debian.files() - debian.before if "baltra" in name]
         assert left == ["srv/baltra.deb"], left
+        assert not (debian.root / "var/cache/baltra").exists()
         debian.end()
         self.debian = None
 
@@ -307,6 +358,8 @@ class Tests:
         debian.install(self.package("*.deb"), "--no-install-recommends")
         refused = debian.run("sh", "-c", "! baltra demo 2>&1")
         assert "apt install pocl-opencl-icd" in refused, refused
+        refused = debian.run("sh", "-c", "! baltra accelerator build /dev/null 2>&1")
+        assert "apt install clang-16 llvm-16 g++ verilator" in refused, refused
         debian.run("apt-get", "purge", "--yes", "baltra")
         self.the_wheel_brings_a_driver(debian)
         debian.end()
@@ -315,7 +368,7 @@ class Tests:
         """The wheel with its extra needs no package of Debian but Python and a linker."""
         wheels = debian.root / "srv/wheels"
         fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:"]
-        output(*fetch, "--dest", wheels, f"{self.package('*.whl')}[pocl]")
+        output(*fetch, "--dest", wheels, f"{self.package('*.whl')}[pocl,hardware]")
         # docs/install.md names the last three.
         needed = ("python3-venv", "binutils", "libc6-dev", "libgcc-12-dev")
         debian.run("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *needed)
@@ -332,6 +385,11 @@ class Tests:
             f"{installed - began:.1f} s, baltra demo {ended - installed:.1f} s"
         )
         assert "identical, byte for byte" in shown, shown
+        debian.run(*pip, "--find-links", "/srv/wheels", "baltra[hardware]")
+        compilers = ("clang-16", "llvm-16", "g++")
+        debian.run("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *compilers)
+        shown = debian.run("sh", "-ec", f"PATH=/srv/venv/bin:$PATH\n{HARDWARE}")
+        assert shown.count("kernel twice: II 1") == 2, shown
 
     def test_a_fresh_environment_runs_the_demonstration(self):
         venv = self.home / "venv"

