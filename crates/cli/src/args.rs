@@ -83,8 +83,9 @@ pub enum Command {
     /// Demonstrate Baltra on this host in a minute; starts and stops daemons of its own
     ///
     /// Runs one OpenCL program natively, through Baltra, and as four tenants at once, calls the
-    /// same kernel as a function over HTTP, and compares all results byte for byte. Needs an OpenCL
-    /// driver and nothing else; leaves no process and no file behind.
+    /// same kernel as a function over HTTP, runs it as a circuit in simulation, and compares all
+    /// results byte for byte. Needs an OpenCL driver, and for the circuit compilers (`baltra doctor`
+    /// names them); leaves no process and no file behind.
     #[command(after_help = "Examples:
   baltra demo
   baltra demo --picture photo.jpg --output edges/

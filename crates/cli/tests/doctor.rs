@@ -139,6 +139,5 @@ fn missing_compilers_of_hardware_are_named_with_their_packages() {
     assert_eq!(finding["verdict"], "good", "{finding}");
     let found = finding["found"].as_str().unwrap();
     assert!(found.contains("clang-16, clang++-16"), "{found}");
-    let mend = finding["mend"].as_str().unwrap();
-    assert!(mend.contains("apt install clang-16"), "{mend}");
+    assert!(found.contains("apt install clang-16"), "{found}");
 }

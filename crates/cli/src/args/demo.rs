@@ -38,4 +38,7 @@ pub struct DemoProgram {
     /// The file for its edges, in the same format
     #[arg(long)]
     pub edges: PathBuf,
+    /// Run once, and measure the kernel by the device's clock
+    #[arg(long)]
+    pub once: bool,
 }

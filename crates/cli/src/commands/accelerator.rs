@@ -4,6 +4,8 @@ mod build;
 mod placement;
 mod report;
 
+pub use build::compilers;
+
 use crate::args::Accelerator;
 use crate::control::Control;
 use crate::output::{self, Table};

@@ -1,7 +1,8 @@
 //! `baltra demo`: an OpenCL program natively, through Baltra, and as four copies at once; then the
-//! same kernel as a function over HTTP. Compares every result with the native one. The daemons are
+//! same kernel as a function over HTTP and as a circuit. Compares every result with the native one. The daemons are
 //! the demonstration's own, and end with it; their files are in a temporary directory.
 
+mod hardware;
 mod picture;
 pub mod program;
 
@@ -23,7 +24,7 @@ use http::Method;
 use program::{median, Report};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -184,6 +185,8 @@ impl Demonstration {
         self.four()?;
         self.step("The kernel as a function over HTTP")?;
         self.call()?;
+        self.step("The kernel as a circuit, in simulation")?;
+        self.hardware()?;
         if let Some(dir) = keep {
             self.keep(dir)?;
         }
@@ -217,21 +220,10 @@ impl Demonstration {
             Some(_) => (self.library.display().to_string(), ""),
         };
         let mut command = Command::new(std::env::current_exe()?);
-        command
-            .args(["demo-program", "--library", &library])
-            .args(["--select", select])
-            .args(["--width", &self.width.to_string()])
-            .args(["--height", &self.height.to_string()])
-            .arg("--input")
-            .arg(self.home.join("photo"))
-            .arg("--edges")
-            .arg(self.home.join(name))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        // Drivers keep compiled kernels in caches; these end with the demonstration.
-        for variable in ["HOME", "XDG_CACHE_HOME", "TMPDIR", "POCL_CACHE_DIR"] {
-            command.env(variable, &self.home);
-        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        self.program(&mut command, &library, name);
+        command.args(["--select", select]);
+        self.own_caches(&mut command);
         if let Some(tenant) = tenant {
             let socket = self.paths.session_socket();
             command
@@ -243,12 +235,35 @@ impl Demonstration {
         command.spawn().context("cannot start the program")
     }
 
+    /// Adds the program and its arguments, for a picture `name` that it makes with an OpenCL library.
+    fn program<'a>(&self, command: &'a mut Command, library: &str, name: &str) -> &'a mut Command {
+        command
+            .args(["demo-program", "--library", library])
+            .args(["--width", &self.width.to_string()])
+            .args(["--height", &self.height.to_string()])
+            .arg("--input")
+            .arg(self.home.join("photo"))
+            .arg("--edges")
+            .arg(self.home.join(name))
+    }
+
+    /// Drivers keep compiled kernels in caches; these end with the demonstration.
+    fn own_caches(&self, command: &mut Command) {
+        for variable in ["HOME", "XDG_CACHE_HOME", "TMPDIR", "POCL_CACHE_DIR"] {
+            command.env(variable, &self.home);
+        }
+    }
+
     /// The report of the program, after its end.
     fn finish(&self, child: Child) -> Result<Report> {
         let output = child.wait_with_output()?;
         if self.interrupted.load(Ordering::Relaxed) {
             bail!("interrupted");
         }
+        Self::report(&output)
+    }
+
+    fn report(output: &Output) -> Result<Report> {
         ensure!(
             output.status.success(),
             "the program ended ({}); see its error above",

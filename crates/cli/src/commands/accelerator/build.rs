@@ -6,12 +6,12 @@
 use super::{placement, report};
 use crate::args::{AcceleratorBuild, AcceleratorTarget};
 use crate::exit::Exit;
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use baltra_board::accelerator::manifest::Manifest;
 use baltra_board::accelerator::object::{self, Object};
 use baltra_board::accelerator::Image;
 use baltra_executor::driver::emulate::tools::{find_tree, kept_folder, readable, shared_folder};
-use baltra_hls::opencl::{self, BuildError, Prepared};
+use baltra_hls::opencl::{self, compilers, BuildError, Prepared};
 use baltra_sandbox::compiler::Compilation;
 use rustix::process::{set_parent_process_death_signal, Signal};
 use std::io::IsTerminal;
@@ -22,6 +22,18 @@ use std::time::Instant;
 
 const NO_LIBRARY: &str = "cannot build the simulation library";
 const NO_PLACE: &str = "there is no folder for Yosys and nextpnr: set HOME";
+
+/// Fails if the hardware tree or a compiler is missing.
+pub fn compilers() -> Result<()> {
+    let missing = compilers::missing(&find_tree("")?);
+    ensure!(
+        missing.is_empty(),
+        "not installed: {} (for emulated accelerators and boards: apt install {})",
+        missing.join(", "),
+        compilers::PACKAGES
+    );
+    Ok(())
+}
 
 /// Compiles what all programs share, unless it is current; is killed when its parent ends.
 pub fn prepare(tree: &Path, shared: &Path) -> Result<()> {

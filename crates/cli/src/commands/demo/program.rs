@@ -5,11 +5,11 @@
 use crate::args::DemoProgram;
 use anyhow::{anyhow, ensure, Context as _, Result};
 use baltra_executor::driver::{Context, Device, Enqueue, Kernel, Mem, Queue};
-use baltra_wire::opencl::DEVICE_NAME;
+use baltra_wire::opencl::{DEVICE_NAME, QUEUE_PROFILING_ENABLE};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-const SOURCE: &str = include_str!("../../../../../apps/sobel/sobel.cl");
+pub const SOURCE: &str = include_str!("../../../../../apps/sobel/sobel.cl");
 const GROUP: [usize; 3] = [64, 4, 0];
 /// The program repeats its work until either is reached.
 const RUNS_MAX: usize = 40;
@@ -27,8 +27,10 @@ pub struct Report {
     pub device: String,
     /// Time from the program's start to the first result, milliseconds.
     pub first_ms: f64,
-    /// Median time of write, kernel and read after that, milliseconds.
+    /// Median time of write, kernel and read after that, milliseconds; 0 for a program that runs once.
     pub median_ms: f64,
+    /// Of a program that runs once: time of the kernel by the device's clock, nanoseconds.
+    pub kernel_ns: u64,
 }
 
 /// Everything that one run uses.
@@ -38,6 +40,8 @@ struct Work {
     source: Mem,
     edges: Mem,
     global: [usize; 3],
+    /// Whether the queue measures times.
+    is_measured: bool,
 }
 
 /// Runs the program and prints its report.
@@ -56,10 +60,11 @@ pub fn run(args: &DemoProgram) -> Result<()> {
     let work = prepare(device, args, input.len())?;
     let mut output = vec![0; input.len()];
     // The first run is a warm-up, because drivers may compile late.
-    work.run(&input, &mut output)?;
+    let kernel_ns = work.run(&input, &mut output)?;
     let first_ms = ms(began.elapsed());
     let (started, mut times) = (Instant::now(), Vec::new());
-    while times.len() < RUNS_MAX && (times.is_empty() || started.elapsed() < TIME_MAX) {
+    let runs_max = if args.once { 0 } else { RUNS_MAX };
+    while times.len() < runs_max && (times.is_empty() || started.elapsed() < TIME_MAX) {
         let from = Instant::now();
         work.run(&input, &mut output)?;
         times.push(ms(from.elapsed()));
@@ -70,6 +75,7 @@ pub fn run(args: &DemoProgram) -> Result<()> {
         device: device.text(DEVICE_NAME),
         first_ms,
         median_ms: median(&mut times),
+        kernel_ns,
     };
     println!("{}", serde_json::to_string(&report)?);
     Ok(())
@@ -78,7 +84,8 @@ pub fn run(args: &DemoProgram) -> Result<()> {
 fn prepare(device: Device, args: &DemoProgram, size: usize) -> Result<Work> {
     let failed = |call: &'static str| move |code: i32| anyhow!("{call} failed with error {code}");
     let context = Context::new(&[device]).map_err(failed("clCreateContext"))?;
-    let queue = context.queue(device, 0);
+    let properties = if args.once { QUEUE_PROFILING_ENABLE } else { 0 };
+    let queue = context.queue(device, properties);
     let queue = queue.map_err(failed("clCreateCommandQueue"))?;
     let program = context.program_source(SOURCE.as_bytes());
     let program = program.map_err(failed("clCreateProgramWithSource"))?;
@@ -105,22 +112,29 @@ fn prepare(device: Device, args: &DemoProgram, size: usize) -> Result<Work> {
         source,
         edges,
         global: [whole(args.width, GROUP[0]), whole(args.height, GROUP[1]), 0],
+        is_measured: args.once,
     })
 }
 
 impl Work {
-    /// Writes the picture, runs the kernel, reads the edges.
-    fn run(&self, input: &[u8], output: &mut [u8]) -> Result<()> {
+    /// Writes the picture, runs the kernel, reads the edges; returns the kernel's time by the device's
+    /// clock, nanoseconds, or 0.
+    fn run(&self, input: &[u8], output: &mut [u8]) -> Result<u64> {
         let at_once = Enqueue {
             waits: &[],
-            event: false,
+            event: self.is_measured,
         };
         let (queue, kernel) = (&self.queue, &self.kernel);
-        queue
-            .write_from(&self.source, input)
-            .and_then(|()| queue.launch(at_once, kernel, 2, &[0; 3], &self.global, &GROUP))
-            .and_then(|_| queue.read_into(&self.edges, output))
-            .map_err(|code| anyhow!("the program failed with OpenCL error {code}"))
+        let launch = |()| queue.launch(at_once, kernel, 2, &[0; 3], &self.global, &GROUP);
+        let written = queue.write_from(&self.source, input);
+        let launched = written.and_then(launch).and_then(|event| {
+            queue.read_into(&self.edges, output)?;
+            Ok(event)
+        });
+        let event =
+            launched.map_err(|code| anyhow!("the program failed with OpenCL error {code}"))?;
+        let times = event.map(|event| event.times());
+        Ok(times.map_or(0, |[_, _, started, ended]| ended.saturating_sub(started)))
     }
 }
 

@@ -1,9 +1,8 @@
 //! Checks of Baltra's OpenCL library and the ICD loader.
 
 use super::Finding;
+use crate::commands::accelerator::compilers;
 use crate::commands::library;
-use baltra_executor::driver::emulate::tools::find_tree;
-use baltra_hls::opencl::compilers;
 use std::path::{Path, PathBuf};
 
 /// Directories of ICD loaders.
@@ -25,23 +24,13 @@ pub fn findings() -> Vec<Finding> {
 /// Emulated accelerators and boards need it; other devices do not.
 fn hardware_compiler() -> Finding {
     const WHAT: &str = "OpenCL C to hardware";
-    let tree = match find_tree("") {
-        Ok(tree) => tree,
-        Err(error) => return Finding::good(WHAT, format!("not available: {error}")),
-    };
-    let missing = compilers::missing(&tree);
-    if missing.is_empty() {
-        return Finding::good(WHAT, "its compilers are installed");
-    }
-    let found = format!("not installed: {}", missing.join(", "));
-    let mend = format!(
-        "for emulated accelerators and boards: apt install {}",
-        compilers::PACKAGES
-    );
-    Finding {
-        mend,
-        ..Finding::good(WHAT, found)
-    }
+    Finding::good(
+        WHAT,
+        match compilers() {
+            Ok(()) => "its compilers are installed".to_owned(),
+            Err(error) => format!("{error:#}"),
+        },
+    )
 }
 
 fn locate(library: &Path) -> Option<PathBuf> {
