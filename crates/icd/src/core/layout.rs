@@ -143,6 +143,11 @@ impl Layout {
         if given != 0 && (given < row || !given.is_multiple_of(self.pixel)) {
             return invalid;
         }
+        // The pixels of a 1D image buffer are those of the buffer.
+        let given = match self.shape.kind as i32 {
+            CL_MEM_OBJECT_IMAGE1D_BUFFER => 0,
+            _ => given,
+        };
         self.completed(row.max(given), desc.image_slice_pitch)
     }
 
@@ -427,6 +432,25 @@ mod tests {
         assert_eq!(
             Layout::new(RGBA8, &d, Ground::Buffer(255)),
             Err(CL_INVALID_IMAGE_SIZE)
+        );
+    }
+
+    /// "For a 1D image buffer, the image_width × size of element in bytes must be <= size of the buffer
+    /// object": programs give longer pitches.
+    #[test]
+    fn the_pitch_of_an_image_over_a_buffer_counts_in_two_dimensions_only() {
+        let mut d = desc(CL_MEM_OBJECT_IMAGE1D_BUFFER, [8, 0, 0], 0);
+        d.image_row_pitch = 64;
+        let layout = Layout::new(RGBA8, &d, Ground::Buffer(32)).unwrap();
+        assert_eq!((layout.pitch.row, layout.len()), (32, 32));
+        assert_eq!(
+            Layout::new(RGBA8, &d, Ground::Buffer(31)),
+            Err(CL_INVALID_IMAGE_SIZE)
+        );
+        d.image_row_pitch = 30;
+        assert_eq!(
+            Layout::new(RGBA8, &d, Ground::Buffer(32)),
+            Err(CL_INVALID_IMAGE_DESCRIPTOR)
         );
     }
 
