@@ -67,6 +67,22 @@ enum Stage {
     Stopped,
 }
 
+/// The end of a tunnel.
+#[derive(Default)]
+struct End {
+    /// Nothing is received any more.
+    has_come: bool,
+    /// Another process may have continued the session, so that it outlives the tunnel.
+    is_undecided: bool,
+}
+
+impl End {
+    /// Whether the tunnel has ended, and the end or the continuation of its session is decided.
+    fn is_final(&self) -> bool {
+        self.has_come && !self.is_undecided
+    }
+}
+
 /// One connection, which one thread at a time reads.
 struct Incoming {
     stream: Arc<Stream>,
@@ -133,7 +149,7 @@ struct Inner {
     mirror: bool,
     /// The program has closed the socket, and the library has been notified.
     socket_lost: AtomicBool,
-    ended: Mutex<bool>,
+    end: Mutex<End>,
     /// Why the session was lost.
     failure: Mutex<Option<String>>,
     over: Condvar,
@@ -220,7 +236,7 @@ impl Inner {
             is_retired: false.into(),
             mirror: false,
             socket_lost: false.into(),
-            ended: false.into(),
+            end: Mutex::default(),
             failure: Mutex::default(),
             over: Condvar::new(),
             library: OnceLock::new(),
@@ -245,9 +261,9 @@ impl Peer for Tunnel {
     }
 
     fn wait_for_end(&self) {
-        let mut ended = lock(&self.0.ended);
-        while !*ended {
-            ended = self.0.over.wait(ended).unpoisoned();
+        let mut end = lock(&self.0.end);
+        while !end.is_final() {
+            end = self.0.over.wait(end).unpoisoned();
         }
     }
 
@@ -420,7 +436,7 @@ impl Inner {
             }
             self.kick();
         }
-        *lock(&self.ended) = true;
+        lock(&self.end).has_come = true;
         self.over.notify_all();
     }
 

@@ -58,6 +58,27 @@ impl Inner {
         is_at_rest
     }
 
+    /// The tunnel's end does not end the session until [`decide`](Inner::decide); fails if the tunnel
+    /// has ended.
+    fn defer_end(&self) -> Result<(), String> {
+        let mut end = lock(&self.end);
+        end.is_undecided = true;
+        let has_come = end.has_come;
+        drop(end);
+        // Of an earlier failure the library may have been notified.
+        self.check()?;
+        if has_come {
+            return Err("the session has ended".into());
+        }
+        Ok(())
+    }
+
+    /// The session continues here, or has continued elsewhere.
+    fn decide(&self) {
+        lock(&self.end).is_undecided = false;
+        self.over.notify_all();
+    }
+
     /// Looks for a moment at which no command is outstanding, until `end`.
     fn rest_before(&self, end: Instant, stage: Stage) -> Result<bool, String> {
         self.set_stage(stage);
@@ -140,6 +161,7 @@ impl Tunnel {
                 text: &text,
             });
         }
+        inner.decide();
         inner.kick();
     }
 
@@ -147,6 +169,7 @@ impl Tunnel {
     pub fn retire(&self) {
         self.0.is_silent.store(true, Ordering::SeqCst);
         self.0.is_retired.store(true, Ordering::SeqCst);
+        self.0.decide();
         self.close();
     }
 
@@ -156,7 +179,8 @@ impl Tunnel {
     }
 
     /// Waits until `frames` frames of the other node were received, which sends no more, and
-    /// describes the library's end. The library gets no notices from here any more.
+    /// describes the library's end. The library gets no notices from here any more, and
+    /// [`wait_for_end`](Peer::wait_for_end) waits for [`Tunnel::go_on`] or [`Tunnel::retire`].
     pub fn describe(&self, frames: u64) -> Result<Left, String> {
         let inner = &self.0;
         let deadline = Instant::now() + ARRIVES;
@@ -172,11 +196,137 @@ impl Tunnel {
         inner.is_silent.store(true, Ordering::SeqCst);
         let position = notices.position().ok_or("a notice that is not complete")?;
         drop(notices);
+        inner.defer_end()?;
         let watched = lock(&inner.events).watched.iter().copied().collect();
         Ok(Left {
             rest: lock(&inner.pump).rest()?,
             notices: (position, inner.printed.completed()),
             watched,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Descriptors, Taken};
+    use super::*;
+    use crate::tcp::dial::Dialer;
+    use crate::tcp::stream::Stream;
+    use baltra_ring::{Consumer, Position, Segment};
+    use baltra_wire::{decode, Hello};
+    use std::collections::{HashMap, VecDeque};
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    /// A tunnel in an executor's place.
+    struct Away {
+        tunnel: Tunnel,
+        /// The other node's end of the connection.
+        node: TcpStream,
+        notices: Consumer,
+        /// The library's end.
+        _program: UnixStream,
+    }
+
+    impl Away {
+        fn new() -> Away {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let (node, _) = listener.accept().unwrap();
+            let (segment, _) = Segment::create().unwrap();
+            let (program, socket) = UnixStream::pair().unwrap();
+            let descriptors = Descriptors {
+                socket: Arc::new(socket.into()),
+                pending: VecDeque::new(),
+            };
+            let taken = Taken {
+                control: Position::default(),
+                controls: 0,
+                notices: Position::default(),
+                unsent: Vec::new(),
+                arenas: HashMap::new(),
+                slots: Vec::new(),
+                queues: Vec::new(),
+                releases: Vec::new(),
+                watched: Vec::new(),
+                mirror: false,
+                descriptors,
+            };
+            let dialer = Dialer {
+                host: "127.0.0.1".into(),
+                port,
+                tls: false,
+            };
+            let stream = Stream::plain(stream.into());
+            let hello = Hello::default();
+            let tunnel = Tunnel::take_over(dialer, hello, stream, &segment, taken);
+            Away {
+                tunnel: tunnel.unwrap(),
+                node,
+                notices: Consumer::new(segment.notices()).unwrap(),
+                _program: program,
+            }
+        }
+
+        /// The session stops, and what returns of it is described.
+        fn leave(&self) {
+            self.tunnel.stop(Duration::from_secs(60)).unwrap();
+            self.tunnel.describe(0).unwrap();
+        }
+
+        /// The other node sends no frame.
+        fn end(&mut self) {
+            self.node.write_all(&[0xff; 256]).unwrap();
+            while !lock(&self.tunnel.0.end).has_come {
+                std::thread::sleep(LOOK);
+            }
+        }
+
+        fn is_over(&self) -> bool {
+            lock(&self.tunnel.0.end).is_final()
+        }
+
+        /// Whether the library is notified of the session's end.
+        fn has_notice(&mut self) -> bool {
+            let mut notice = Vec::new();
+            let has_one = self.notices.pop(&mut notice).unwrap();
+            has_one && matches!(decode(&notice), Ok(Notice::Fatal { .. }))
+        }
+    }
+
+    #[test]
+    fn a_session_that_continues_elsewhere_outlives_the_tunnel() {
+        let mut away = Away::new();
+        away.leave();
+        away.end();
+        assert!(!away.is_over());
+        away.tunnel.retire();
+        away.tunnel.wait_for_end();
+        assert!(away.tunnel.is_retired() && !away.has_notice());
+    }
+
+    #[test]
+    fn a_session_that_stays_ends_with_the_tunnel() {
+        let mut away = Away::new();
+        away.leave();
+        away.end();
+        assert!(!away.is_over() && !away.has_notice());
+        away.tunnel.go_on();
+        away.tunnel.wait_for_end();
+        assert!(!away.tunnel.is_retired() && away.has_notice());
+    }
+
+    #[test]
+    fn a_session_that_has_ended_is_not_described() {
+        let mut away = Away::new();
+        away.tunnel.stop(Duration::from_secs(60)).unwrap();
+        away.end();
+        assert!(away.is_over() && away.has_notice());
+        assert!(away.tunnel.describe(0).is_err());
+        away.tunnel.go_on();
+        assert!(away.is_over());
     }
 }
