@@ -31,7 +31,9 @@ logs=target/test-logs
 mkdir -p "$logs"
 # The programs of the integration tests that a lane has begun.
 claims=$logs/claims
-rm -rf "$claims"
+# Kernels that drivers compile for the daemons of the tests, which share them: each run compiles them once.
+kernels=target/tests/kernels
+rm -rf "$claims" "$kernels"
 # A line for each count: passed, failed, flaky or skipped, and a number. Groups run side by side append to it.
 counts=$logs/counts
 : >"$counts"

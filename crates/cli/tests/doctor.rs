@@ -40,6 +40,7 @@ fn a_bundle_has_state_and_logs_without_secrets() {
     let options = Options {
         set: vec!["node.registry_token=spoken-by-the-node".into()],
         config: format!("[[tenant]]\nname = 'red'\ntoken_sha256 = '{hash}'\n"),
+        ..Options::default()
     };
     let daemon = Daemon::start_with(BALTRA, &options).unwrap();
     let home = tempfile::tempdir().unwrap();

@@ -57,6 +57,7 @@ impl Host {
         Options {
             set: vec![format!("paths.vendors={}", self.vendors().display())],
             config: config.into(),
+            ..Options::default()
         }
     }
 

@@ -27,6 +27,9 @@ pub struct Options {
     pub set: Vec<String>,
     /// A configuration file's text.
     pub config: String,
+    /// Whether a daemon compiles every kernel, instead of sharing compiled kernels with other
+    /// daemons.
+    pub own_kernels: bool,
 }
 
 /// A running daemon.
@@ -58,6 +61,9 @@ impl Daemon {
         let log = File::create(home.path().join("log"))?;
         let vendors = home.path().join("vendors");
         announce_pocl(&vendors)?;
+        if !options.own_kernels {
+            share_kernels(&home.path().join("state"))?;
+        }
         let xrt = home.path().join("xrt");
         // It exists when a daemon is restarted.
         if !xrt.exists() {
@@ -219,6 +225,20 @@ impl Daemon {
     fn stop(&mut self) {
         stop(&mut self.child);
     }
+}
+
+/// Lets a daemon use the kernels that drivers have compiled for other daemons of the tests, because
+/// most tests run the same few programs. Devices and tenants of the same names share them.
+fn share_kernels(state: &Path) -> Result<()> {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tests/kernels");
+    std::fs::create_dir_all(&shared)?;
+    std::fs::create_dir_all(state)?;
+    let cache = state.join("cache");
+    // It exists when a daemon is restarted.
+    if !cache.exists() {
+        std::os::unix::fs::symlink(shared.canonicalize()?, cache)?;
+    }
+    Ok(())
 }
 
 /// Creates a vendors directory that registers PoCL alone.

@@ -156,6 +156,7 @@ fn devices_of_one_context_see_what_others_left_in_a_buffer() {
         config: (0..3)
             .map(|n| format!("[[device]]\nselect = '{n}'\n"))
             .collect(),
+        ..Options::default()
     };
     let daemon = Daemon::start_with(baltra(), &options).unwrap();
     daemon.text(&["tenant", "add", "red"]).unwrap();

@@ -23,7 +23,11 @@ fn options(set: &[&str], device: &str) -> Options {
         driver.display()
     );
     let set = set.iter().map(|s| s.to_string()).collect();
-    Options { set, config }
+    Options {
+        set,
+        config,
+        ..Options::default()
+    }
 }
 
 fn start(options: &Options) -> Daemon {
@@ -349,6 +353,7 @@ fn functions_of_two_gateways_take_turns_on_one_device() {
     let options = Options {
         set: vec![format!("node.registry={}", registry.url())],
         config: config.into(),
+        ..Options::default()
     };
     let daemon = Daemon::start_with(baltra(), &options).unwrap();
     until("the node has joined the pool", || {

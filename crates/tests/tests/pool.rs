@@ -31,6 +31,7 @@ fn node(name: &str, registry: &Service, config: &str, set: &[String]) -> Daemon 
             format!("node.registry={}", registry.url()),
         ],
         config: config.into(),
+        ..Options::default()
     };
     options.set.extend_from_slice(set);
     let daemon = Daemon::start_with(baltra(), &options).unwrap();
@@ -62,6 +63,7 @@ fn a_program_sees_its_allocated_devices() {
     let options = Options {
         set: vec!["node.name=east".into()],
         config: TWO.into(),
+        ..Options::default()
     };
     let daemon = Daemon::start_with(baltra(), &options).unwrap();
     let shown = |names: &str| {
@@ -134,6 +136,7 @@ fn buffers_follow_kernels_from_device_to_device() {
         let options = Options {
             set: vec![],
             config: TWO.replace("name", &format!("host_memory = {host_memory}\nname")),
+            ..Options::default()
         };
         let daemon = Daemon::start_with(baltra(), &options).unwrap();
         let mut command = through(&daemon, "", app("devices"));

@@ -17,6 +17,7 @@ fn two(set: &[&str], each: &str) -> Daemon {
     let options = Options {
         set: set.iter().map(|s| s.to_string()).collect(),
         config: TWO.replace("name", &format!("{each}\nname")),
+        ..Options::default()
     };
     Daemon::start_with(baltra(), &options).unwrap()
 }
@@ -88,6 +89,7 @@ fn a_pool_spans_nodes() {
         let options = Options {
             set: set.iter().map(|s| s.to_string()).collect(),
             config: format!("{TWO}[[tenant]]\nname = 'red'\ntoken_sha256 = '{TOKEN_SHA256}'\n"),
+            ..Options::default()
         };
         Daemon::start_with(baltra(), &options).unwrap()
     };

@@ -1,8 +1,8 @@
 //! Remote clients: TCP and TLS with a token, and broken connections.
 
-use baltra_testkit::{until, Daemon};
+use baltra_testkit::{until, Daemon, Options};
 use baltra_tests::{
-    app, by_variables, check_printed_lines, compile, daemon_with, free_port, kill, native,
+    app, baltra, by_variables, check_printed_lines, compile, free_port, kill, native,
     nothing_panicked, session_count, Cutter, Running,
 };
 use std::io::{Read, Write};
@@ -18,11 +18,19 @@ struct Remote {
 
 impl Remote {
     fn start(set: &[&str]) -> Remote {
+        Remote::start_with(&Options {
+            set: set.iter().map(|s| s.to_string()).collect(),
+            ..Options::default()
+        })
+    }
+
+    fn start_with(options: &Options) -> Remote {
         let port = free_port();
-        let listen = format!("listen.tcp=127.0.0.1:{port}");
-        let mut all = vec![listen.as_str()];
-        all.extend(set);
-        let daemon = daemon_with(&all);
+        let mut options = options.clone();
+        options
+            .set
+            .insert(0, format!("listen.tcp=127.0.0.1:{port}"));
+        let daemon = Daemon::start_with(baltra(), &options).expect("a daemon starts");
         daemon.text(&["tenant", "add", "red"]).unwrap();
         let token = daemon.text(&["tenant", "token", "red"]).unwrap();
         Remote {
@@ -179,7 +187,11 @@ fn random_frames_end_their_own_connection() {
 
 #[test]
 fn a_binary_travels_only_if_the_node_lacks_it() {
-    let remote = Remote::start(&[]);
+    // A store of binaries that is empty.
+    let remote = Remote::start_with(&Options {
+        own_kernels: true,
+        ..Options::default()
+    });
     let cutter = Cutter::to(remote.port);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("table.bin");

@@ -43,6 +43,7 @@ pub fn node_options(name: &str, registry: &str, config: &str) -> Options {
             format!("node.registry={registry}"),
         ],
         config: config.into(),
+        ..Options::default()
     }
 }
 

@@ -22,6 +22,7 @@ fn daemon_with(set: &[&str]) -> Daemon {
     let options = Options {
         set: set.iter().map(|s| s.to_string()).collect(),
         config: "[[device]]\nname = \"fpga\"\ndriver = \"emulate:\"\n".into(),
+        own_kernels: true,
     };
     Daemon::start_with(baltra(), &options).expect("a daemon starts")
 }

@@ -63,6 +63,7 @@ impl Pool {
         let node = Options {
             set: set.iter().map(|s| s.to_string()).collect(),
             config: config.to_owned(),
+            ..Options::default()
         };
         let node = Daemon::start_with(baltra(), &node).expect("a node starts");
         let mut options = Pool::options(&registry, &node);

@@ -30,6 +30,7 @@ fn pool() -> (Service, Daemon) {
     let settings = Settings {
         set: vec![format!("node.registry={}", registry.url())],
         config: (0..DEVICES).map(device).collect(),
+        ..Settings::default()
     };
     let daemon = Daemon::start_with(baltra(), &settings).unwrap();
     until("the node has joined the pool", || {
