@@ -62,6 +62,7 @@ static void finish(cl_command_queue queue) {
 }
 
 static void compare(const char *what, unsigned long round, const cl_uint *got, const cl_uint *wanted, size_t n) {
+  if (!memcmp(got, wanted, n * sizeof *got)) return;
   for (size_t i = 0; i < n; i++)
     if (got[i] != wanted[i]) wrong(what, round, i, got[i], wanted[i]);
 }
@@ -81,7 +82,11 @@ static void check_times(cl_event event, unsigned long round) {
 }
 
 static void step_model(unsigned long round) {
-  for (size_t i = 0; i < count; i++) model[i] = model[i] * 3u + table[i % 16] + (cl_uint)round;
+  /* Two loops, which the compiler vectorizes. */
+  size_t rows = count / 16;
+  for (size_t row = 0; row < rows; row++)
+    for (size_t i = 0; i < 16; i++) model[16 * row + i] = model[16 * row + i] * 3u + table[i] + (cl_uint)round;
+  for (size_t i = 16 * rows; i < count; i++) model[i] = model[i] * 3u + table[i % 16] + (cl_uint)round;
 }
 
 static void launch(cl_command_queue queue, unsigned long round, cl_event after, cl_event *event) {

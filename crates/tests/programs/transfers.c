@@ -18,15 +18,26 @@ static int wrong, timed;
 static const char source[] =
     "kernel void add(global uchar *a, uchar n) { a[get_global_id(0)] += n; }\n";
 
+/* Bytes `at` and following of a pattern, increased by `more`. */
+static void fill_part(unsigned char *bytes, size_t at, size_t len, unsigned seed, unsigned more) {
+  cl_uint mixed = (cl_uint)at * 2654435761u;
+  for (size_t i = 0; i < len; i++, mixed += 2654435761u)
+    bytes[i] = (unsigned char)((mixed >> 13 ^ seed) + more);
+}
+
 static void fill(unsigned char *bytes, size_t len, unsigned seed) {
-  for (size_t i = 0; i < len; i++) bytes[i] = (unsigned char)(i * 2654435761u >> 13 ^ seed);
+  fill_part(bytes, 0, len, seed, 0);
 }
 
 static void expect(const char *what, size_t len, const unsigned char *bytes, unsigned seed,
     unsigned more) {
-  for (size_t i = 0; i < len; i++) {
-    if (bytes[i] == (unsigned char)((unsigned char)(i * 2654435761u >> 13 ^ seed) + more)) continue;
-    printf("wrong: %s, %zu bytes, at %zu\n", what, len, i);
+  unsigned char wanted[4096];
+  for (size_t at = 0; at < len; at += sizeof wanted) {
+    size_t part = len - at < sizeof wanted ? len - at : sizeof wanted, i = 0;
+    fill_part(wanted, at, part, seed, more);
+    if (!memcmp(bytes + at, wanted, part)) continue;
+    while (bytes[at + i] == wanted[i]) i++;
+    printf("wrong: %s, %zu bytes, at %zu\n", what, len, at + i);
     wrong = 1;
     return;
   }
