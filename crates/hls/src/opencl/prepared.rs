@@ -215,11 +215,12 @@ impl Prepared {
         Ok(())
     }
 
-    /// Changes with this crate's library and the compilers' options.
+    /// Changes with this crate's library and the compilers' options, and with the folder, whose path
+    /// precompiled headers contain.
     fn version(&self) -> String {
         let mut hash = DefaultHasher::new();
         let compilers = (self.cxx(), RUNTIME_LEVEL, LEVEL, clang::precompilers());
-        (format!("{compilers:?}"), clang::LIBRARY).hash(&mut hash);
+        (format!("{compilers:?}"), clang::LIBRARY, &self.folder).hash(&mut hash);
         format!("{:016x}", hash.finish())
     }
 }
@@ -290,6 +291,10 @@ mod tests {
         let text = fs::read_to_string(&record).unwrap();
         fs::write(&record, text.replacen(&prepared.version(), "0", 1)).unwrap();
         assert!(!is_current());
+        write();
+        let copy = tempfile::tempdir().unwrap();
+        fs::copy(&record, copy.path().join(RECORD)).unwrap();
+        assert!(current(copy.path().to_owned(), lock()).is_none());
         fs::write(&record, "damaged").unwrap();
         assert!(!is_current());
     }
