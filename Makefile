@@ -43,13 +43,15 @@ integration: ## tests with real daemons, drivers and programs
 fuzz: ## fuzzes each decoder for 3 s (BALTRA_FUZZ_SECONDS)
 	@scripts/test.sh fuzz
 
-test-kills: ## kills executors, clients, managers and connections during live moves, 60 times each (BALTRA_KILLS)
+test-kills: ## kills executors, clients, managers and connections during moves and suspensions, 60 times each (BALTRA_KILLS)
 	@$(CARGO) build --workspace --locked --lib --bins
 	@BALTRA_KILLS=$${BALTRA_KILLS:-60} $(CARGO) test --locked -p baltra-tests --test moves -- --test-threads=1 \
 		--nocapture no_session_is_lost outlives_its_former_executor dies_while_its_session_moves
 	@BALTRA_KILLS=$${BALTRA_KILLS:-60} $(CARGO) test --locked -p baltra-tests --test nodes -- --test-threads=1 \
 		--nocapture before_it_has_moved dies_while_its_session_moves executor_that_has_it \
 		during_its_return to_which_it_returns killed_during_a_move
+	@BALTRA_KILLS=$${BALTRA_KILLS:-60} $(CARGO) test --locked -p baltra-tests --test suspension -- --test-threads=1 \
+		--nocapture that_resumes_it while_it_is_resumed former_executor dies_early while_its_session_is_stored
 
 test-messages: ## tests of the message library: shared memory, TCP, faults, hostile bytes
 	@scripts/test.sh messages
