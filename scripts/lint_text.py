@@ -80,6 +80,12 @@ PHRASES = [
         "state the cause",
     ),
     (
+        "spelling",
+        r"(?i)(?:neighbo|colo|hono|favo|behavio)ur|(?:synthes|recogn|initial|serial|optim|normal)is(?:e|ed|es|ing)\b"
+        r"|\b(?:modelled|towards|licence)\b",
+        "American spelling",
+    ),
+    (
         "wish-type",
         r"\b(?:struct|enum|trait|type) \w*(?:Told|Asked|Heard|Wish|Wants?|Wanted|Known)\b",
         "a noun for what it holds",
@@ -101,7 +107,7 @@ WIDTHS = {
 }
 WIDTHS["md"] = 120
 
-# Records of past runs keep their wording; this file contains the phrases; the licence is a
+# Records of past runs keep their wording; this file contains the phrases; the license is a
 # third-party text.
 SKIPPED = re.compile(
     r"^(?:bench/results/|LICENSE$|Cargo\.lock$|scripts/lint_text\.py$)"

@@ -19,7 +19,7 @@ function css(name) {
 const property = (which) => (typeof which === 'number' ? `--series-${which % PALETTE}` : `--${which}`);
 
 /** A color of the style sheet: a number is an index of the palette, a name selects by name. */
-const colour = (which) => css(property(which));
+const color = (which) => css(property(which));
 
 /** The same for an element's style, which follows the scheme by itself. */
 export const paint = (which) => `var(${property(which)})`;
@@ -97,7 +97,7 @@ export class Spark {
     const top = this.max ?? Math.max(...Array.from(values).filter(Number.isFinite), 0);
     const x = (i) => (i / Math.max(values.length - 1, 1)) * width;
     const y = (v) => height - 1.5 - (top > 0 ? v / top : 0) * (height - 3);
-    const stroke = colour(this.which);
+    const stroke = color(this.which);
     runs(values, x, y, (run) => {
       trace(pen, run);
       pen.strokeStyle = stroke;
@@ -210,12 +210,12 @@ export class TimeChart {
     pen.textBaseline = 'bottom';
     for (const tick of ticks) {
       const at = Math.round(y(tick)) + 0.5;
-      pen.strokeStyle = colour('grid');
+      pen.strokeStyle = color('grid');
       pen.beginPath();
       pen.moveTo(left, at);
       pen.lineTo(width - right, at);
       pen.stroke();
-      pen.fillStyle = colour('muted');
+      pen.fillStyle = color('muted');
       pen.textAlign = 'left';
       if (tick !== 0) pen.fillText(this.write(tick), left + 1, at - 2);
     }
@@ -224,7 +224,7 @@ export class TimeChart {
     const order = levels.map((_, i) => i);
     if (this.stacked) order.reverse();
     for (const i of order) {
-      const stroke = colour(this.series[i].which);
+      const stroke = color(this.series[i].which);
       runs(levels[i], x, y, (run) => {
         trace(pen, run);
         pen.strokeStyle = stroke;
@@ -238,7 +238,7 @@ export class TimeChart {
           area.lineTo(run[0][0], above + inner.height);
           // The area is painted opaque first, so that areas below it are not visible.
           if (this.stacked) {
-            pen.fillStyle = colour('card');
+            pen.fillStyle = color('card');
             pen.fill(area);
           }
           pen.globalAlpha = this.stacked ? 0.35 : 0.12;
@@ -254,7 +254,7 @@ export class TimeChart {
   }
 
   #times(pen, width, height) {
-    pen.fillStyle = colour('muted');
+    pen.fillStyle = color('muted');
     pen.textBaseline = 'alphabetic';
     const marks = [[0, 'left'], [0.5, 'center'], [1, 'right']];
     for (const [part, align] of marks) {
@@ -267,7 +267,7 @@ export class TimeChart {
 
   #crosshair(pen, x, y, levels, above, inner) {
     const at = Math.round(x(this.at)) + 0.5;
-    pen.strokeStyle = colour('muted');
+    pen.strokeStyle = color('muted');
     pen.lineWidth = 1;
     pen.beginPath();
     pen.moveTo(at, above);
@@ -277,9 +277,9 @@ export class TimeChart {
       if (!Number.isFinite(values[this.at])) return;
       pen.beginPath();
       pen.arc(x(this.at), y(values[this.at]), 3.5, 0, 7);
-      pen.fillStyle = colour(this.series[i].which);
+      pen.fillStyle = color(this.series[i].which);
       pen.fill();
-      pen.strokeStyle = colour('card');
+      pen.strokeStyle = color('card');
       pen.stroke();
     });
   }
@@ -367,7 +367,7 @@ export class HeatMap {
 
   #draw(pen, width) {
     const gap = 2;
-    pen.fillStyle = colour('accent');
+    pen.fillStyle = color('accent');
     this.rows.forEach((row, r) => {
       const cells = Math.min(row.values.length, Math.floor(width / 3));
       const step = row.values.length / cells;
@@ -406,7 +406,7 @@ export class HistogramChart {
     const [above, below] = [30, 18];
     const inner = height - above - below;
     if (!this.bars.length) {
-      pen.fillStyle = colour('muted');
+      pen.fillStyle = color('muted');
       pen.textAlign = 'center';
       pen.fillText('no call in this time', width / 2, height / 2);
       return;
@@ -418,8 +418,8 @@ export class HistogramChart {
     // The height is the density: a wider bar with the same count is lower.
     const dense = (bar) => bar.count / Math.max(x(bar.high) - x(bar.low), 0.5);
     const top = Math.max(...this.bars.map(dense));
-    pen.strokeStyle = colour('grid');
-    pen.fillStyle = colour('muted');
+    pen.strokeStyle = color('grid');
+    pen.fillStyle = color('muted');
     pen.textAlign = 'center';
     const base = above + inner;
     for (let p = Math.floor(low - pad); p <= Math.ceil(high + pad); p += 1) {
@@ -434,7 +434,7 @@ export class HistogramChart {
         pen.fillText(format.micros(us), at, height - 4);
       }
     }
-    pen.fillStyle = colour('accent');
+    pen.fillStyle = color('accent');
     for (const bar of this.bars) {
       const [a, b] = [x(bar.low), x(bar.high)];
       const tall = Math.max((dense(bar) / top) * inner, 1.5);
@@ -443,7 +443,7 @@ export class HistogramChart {
     pen.textAlign = 'left';
     this.marks.forEach((mark, i) => {
       const at = Math.round(x(mark.at)) + 0.5;
-      pen.strokeStyle = colour('text');
+      pen.strokeStyle = color('text');
       pen.setLineDash([3, 3]);
       pen.beginPath();
       pen.moveTo(at, 12 + (i % 2) * 13);
@@ -452,7 +452,7 @@ export class HistogramChart {
       pen.setLineDash([]);
       const label = `${mark.name} ${format.micros(mark.at)}`;
       const wide = pen.measureText(label).width;
-      pen.fillStyle = colour('text');
+      pen.fillStyle = color('text');
       pen.fillText(label, Math.min(at + 3, width - wide - 1), 11 + (i % 2) * 13);
     });
   }

@@ -81,20 +81,20 @@ export class ImageTimeline {
     const part = (ms) => `${(100 * ms) / Math.max(end - begin, 1)}%`;
     const lanes = Array.from({ length: count }, (_, region) => {
       const bars = stays(record, region, begin, end).map((stay) => {
-        const colour = this.look.store.colour(stay.image.digest);
-        images.set(nameOf(stay.image), colour);
+        const color = this.look.store.color(stay.image.digest);
+        images.set(nameOf(stay.image), color);
         const bar = h('i', { title: nameOf(stay.image) });
         bar.style.left = part(stay.from - begin);
         bar.style.width = part(stay.to - stay.from);
-        bar.style.background = paint(colour);
+        bar.style.background = paint(color);
         return bar;
       });
       return h('div', {}, h('small', {}, String(region)), h('div', { class: 'lane' }, bars));
     });
     this.lanes.replaceChildren(...lanes);
-    this.legend.replaceChildren(...[...images].map(([name, colour]) => {
+    this.legend.replaceChildren(...[...images].map(([name, color]) => {
       const dot = h('i');
-      dot.style.background = paint(colour);
+      dot.style.background = paint(color);
       return h('li', {}, dot, h('span', {}, name));
     }));
   }

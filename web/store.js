@@ -94,7 +94,7 @@ export class Store {
   recent = new Lines();
   /** Longer spans by name; a span that was not requested is missing. */
   #longer = new Map();
-  #colours = new Map();
+  #colors = new Map();
 
   /** Replaces the series of the last ten minutes by the gateway's. */
   takeHistory(history) {
@@ -117,9 +117,9 @@ export class Store {
   }
 
   /** The color index of a name, stable while the page is open. */
-  colour(name) {
-    if (!this.#colours.has(name)) this.#colours.set(name, this.#colours.size);
-    return this.#colours.get(name);
+  color(name) {
+    if (!this.#colors.has(name)) this.#colors.set(name, this.#colors.size);
+    return this.#colors.get(name);
   }
 }
 

@@ -251,8 +251,8 @@ def clients_section(result):
     return out + [""], summary
 
 
-def neighbour_section(result):
-    records = [r for r in good(result["records"]) if r["suite"] == "neighbour"]
+def neighbor_section(result):
+    records = [r for r in good(result["records"]) if r["suite"] == "neighbor"]
     if not records:
         return []
     out = [
@@ -441,7 +441,7 @@ def render(result):
             "",
         ]
     clients, summary = clients_section(result)
-    out += clients + neighbour_section(result)
+    out += clients + neighbor_section(result)
     out += starts_section(result, "connect", "Connect and first command", "total_ms")
     out += starts_section(
         result, "killed", "From SIGKILL in a transfer until all resources are freed", "freed_ms"

@@ -28,7 +28,7 @@ APPS = ROOT / "target/apps"
 CLBENCH = ROOT / "target/bench/clbench"
 PHOTO = ROOT / "target/demo/photo.ppm"
 
-SUITES = ["micro", "bandwidth", "apps", "clients", "neighbour", "connect", "killed"]
+SUITES = ["micro", "bandwidth", "apps", "clients", "neighbor", "connect", "killed"]
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
 SIZES = [KB, 64 * KB, MB, 16 * MB, 256 * MB, GB, 2 * GB]
 SOBEL = ["10x10", "100x100", "320x240", "640x480", "1280x720", "1920x1080"]
@@ -196,12 +196,12 @@ class Runner:
                     self.options.seconds,
                 )
 
-    def neighbour(self, round_):
+    def neighbor(self, round_):
         seconds = self.options.seconds
         for config in self.shuffled():
-            self.together("neighbour", "alone", config, round_, [["--work", "task"]], seconds)
+            self.together("neighbor", "alone", config, round_, [["--work", "task"]], seconds)
             self.together(
-                "neighbour",
+                "neighbor",
                 "beside",
                 config,
                 round_,
@@ -376,7 +376,7 @@ def parse():
         help="of micro, bandwidth, apps, connect, killed (default 5)",
     )
     p.add_argument(
-        "--client-rounds", type=int, default=2, help="of clients and neighbour (default 2)"
+        "--client-rounds", type=int, default=2, help="of clients and neighbor (default 2)"
     )
     p.add_argument(
         "--clients",
@@ -385,7 +385,7 @@ def parse():
         help="default 1,2,4,8",
     )
     p.add_argument(
-        "--seconds", type=int, default=10, help="of each loop in clients and neighbour (default 10)"
+        "--seconds", type=int, default=10, help="of each loop in clients and neighbor (default 10)"
     )
     p.add_argument(
         "--bytes-max",
@@ -434,7 +434,7 @@ def main():
             if config.up:
                 subprocess.run(config.up, shell=True, cwd=ROOT, check=True)
         for suite in options.suites:
-            rounds = options.client_rounds if suite in ("clients", "neighbour") else options.rounds
+            rounds = options.client_rounds if suite in ("clients", "neighbor") else options.rounds
             for round_ in range(rounds):
                 say(f"{suite}, round {round_ + 1} of {rounds}")
                 getattr(runner, suite)(round_)

@@ -53,7 +53,7 @@ static const struct {
     [NO_PART] = {HUM_ERR_UNSUPPORTED, "this rank has only streams, which cannot take part in collectives"},
 };
 
-#ifndef HUM_SYNTHESISED
+#ifndef HUM_SYNTHESIZED
 static char last[HUM_MAX_ERROR_STRING];
 
 const char *HUM_Last_error(void) { return last; }
@@ -64,7 +64,7 @@ const char *HUM_Last_error(void) { return last; }
 __attribute__((noinline)) int hum_kernel_failed(enum reason why, const char *function, const char *other, int peer, int tag, hum_bytes bytes)
 {
     int error = reasons[why].error;
-#ifdef HUM_SYNTHESISED
+#ifdef HUM_SYNTHESIZED
     if (returns) return error;
     printf("humboldt: rank %d: %s: %s rank %d, tag %d: ", port_rank(), function, other, peer, tag);
     if (why == TRUNCATE) printf("a message of %u bytes is ", (unsigned)bytes);

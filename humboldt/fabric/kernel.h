@@ -31,7 +31,7 @@ int hum_kernel_meet(int to, int from, int tag, const char *function);
 
 /* ---- requests.c: on a processor ---- */
 
-#ifdef HUM_SYNTHESISED
+#ifdef HUM_SYNTHESIZED
 #define hum_kernel_pending() false
 #define hum_kernel_waited(...) 0
 #define hum_kernel_both(...) 0

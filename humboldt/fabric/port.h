@@ -1,7 +1,7 @@
 /*
  * A kernel's message engines in C, the same for a processor, whose registers they are
  * (hdl/messages/rtl/msg_core.sv), and for a synthesized kernel, for which crates/hls converts these
- * calls to states (HUM_SYNTHESISED).
+ * calls to states (HUM_SYNTHESIZED).
  *
  * A send: port_send, port_put for each 8 bytes, port_sent. A receive: port_take, port_get until it
  * has no beat, then the outcome. Each waits for its engine.
@@ -40,7 +40,7 @@ static inline int port_tag(uint32_t outcome) { return (int)(outcome >> 16 & ((1u
  * beat and end of a receive. */
 enum { PORT_FREE_SEND = 1, PORT_FREE_PUT = 2, PORT_FREE_SENT = 4, PORT_FREE_GET = 8, PORT_FREE_TAKEN = 16 };
 
-#ifdef HUM_SYNTHESISED
+#ifdef HUM_SYNTHESIZED
 
 /* HUM_RANKS: ranks of the cluster; HUM_FIRST and HUM_COPIES: the numbers of this kernel. crates/hls
  * recognizes these functions by name. */

@@ -10,7 +10,7 @@
 /* A synthesized kernel needs the length of a copy at compile time. */
 static inline void take(unsigned char *to, const unsigned char *from, size_t bytes)
 {
-#ifdef HUM_SYNTHESISED
+#ifdef HUM_SYNTHESIZED
     for (size_t i = 0; i < bytes; i++) to[i] = from[i];
 #else
     memcpy(to, from, bytes);

@@ -103,7 +103,7 @@ export class Overview {
     const rows = devices.slice(0, many ? HEAT_ROWS : LINES).map((device) => ({
       name: one ? device.name : `${device.node} / ${device.name}`,
       values: look.device(device, 'utilization'),
-      which: look.store.colour(deviceKey(device)),
+      which: look.store.color(deviceKey(device)),
     }));
     if (many) this.heat.update(rows);
     else this.busy.update(rows, look);
@@ -157,7 +157,7 @@ function areas(look, filter) {
   const own = all.slice(0, AREAS);
   // By name and not by rate, so that areas do not swap.
   own.sort((a, b) => (a.name < b.name ? -1 : 1));
-  const shown = own.map((one) => ({ ...one, which: store.colour(one.name) }));
+  const shown = own.map((one) => ({ ...one, which: store.color(one.name) }));
   const rest = all.slice(AREAS);
   if (rest.length) {
     const values = look.total('rate').map((_, i) => rest.reduce((n, one) => n + (one.values[i] || 0), 0));

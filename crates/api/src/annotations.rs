@@ -74,7 +74,7 @@ mod tests {
         let query = with_condition(&Query::any(), "vendor", "a").unwrap();
         let twice = with_condition(&query, "device", "vendor=b");
         assert_eq!(twice, Err(Error::Twice));
-        for value in ["", "colour=red"] {
+        for value in ["", "color=red"] {
             let wrong = with_condition(&query, "device", value);
             assert!(matches!(wrong, Err(Error::Value(_))), "{wrong:?}");
         }

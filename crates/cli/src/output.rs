@@ -50,9 +50,9 @@ pub fn error(error: &anyhow::Error) {
     eprintln!("{label} {error:#}");
 }
 
-/// Colors `text` if `colours` is set.
-pub fn paint(colours: bool, code: &str, text: &str) -> String {
-    let wanted = colours && std::env::var_os("NO_COLOR").is_none();
+/// Colors `text` if `colors` is set.
+pub fn paint(colors: bool, code: &str, text: &str) -> String {
+    let wanted = colors && std::env::var_os("NO_COLOR").is_none();
     if wanted {
         format!("\x1b[{code}m{text}\x1b[0m")
     } else {
@@ -113,10 +113,10 @@ impl Table {
 
     /// Prints the table to stdout; a terminal shows the heads highlighted.
     pub fn print(&self) {
-        let colours = io::stdout().is_terminal();
+        let colors = io::stdout().is_terminal();
         for (i, line) in self.lines().iter().enumerate() {
             match i {
-                0 => println!("{}", paint(colours, "1", line)),
+                0 => println!("{}", paint(colors, "1", line)),
                 _ => println!("{line}"),
             }
         }

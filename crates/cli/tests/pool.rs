@@ -116,9 +116,9 @@ fn nodes_appear_by_themselves_and_a_program_gets_a_device_by_query() {
     for part in ["east/device0", "west/device0", "vendor"] {
         assert!(output.contains(part), "{part}: {output}");
     }
-    let wrong = run_line(&registry, "colour=red", "true");
+    let wrong = run_line(&registry, "color=red", "true");
     assert!(
-        text(&wrong.stderr).contains("colour"),
+        text(&wrong.stderr).contains("color"),
         "{}",
         text(&wrong.stderr)
     );

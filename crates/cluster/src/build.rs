@@ -312,7 +312,7 @@ fn boards(
                 Form::Rtl => (choice.module.is_none() && RTL.contains(&kernel.name.as_str()))
                     .then(|| library_of(&kernel.name, kernel)),
                 Form::Processor => Some(library_of("core", kernel)),
-                Form::Synthesised => None,
+                Form::Synthesized => None,
             }
         })
         .collect();
@@ -407,7 +407,7 @@ fn own_module(
         word.push(value);
         word
     };
-    let mut targets = vec![assign("KERNEL", path.as_os_str()), "synthesised".into()];
+    let mut targets = vec![assign("KERNEL", path.as_os_str()), "synthesized".into()];
     let kernel = (cluster.logical.kernel(choice.kernel)).context("a kernel without a number")?;
     if kernel.captured().is_some() {
         targets.push("PROBE=1".into());

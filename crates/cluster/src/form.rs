@@ -16,7 +16,7 @@ pub const RTL: &[&str] = &["echo"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Hardware synthesized from the C source.
-    Synthesised,
+    Synthesized,
     /// The C source, on a processor of its own.
     Processor,
     /// A hardware module: the kernel's own Verilog, or a module of `hdl/messages/rtl`.
@@ -27,7 +27,7 @@ impl Form {
     /// Parses a `type` of the logical or the map file.
     fn parse(text: &str) -> Option<Form> {
         match text.to_ascii_lowercase().as_str() {
-            "hls" | "synthesised" | "synthesized" => Some(Form::Synthesised),
+            "hls" | "synthesized" | "synthesised" => Some(Form::Synthesized), // text-ok: as in release 0.1
             "core" | "processor" => Some(Form::Processor),
             "rtl" | "verilog" | "system_verilog" => Some(Form::Rtl),
             _ => None,
@@ -37,7 +37,7 @@ impl Form {
     /// The form's name for display.
     pub fn text(self) -> &'static str {
         match self {
-            Form::Synthesised => "synthesised",
+            Form::Synthesized => "synthesized",
             Form::Processor => "on its own processor",
             Form::Rtl => "in RTL",
         }
@@ -140,7 +140,7 @@ pub fn forms(cluster: &Cluster, with: &Build) -> Result<Vec<Choice>> {
         }
     }
     let streams = first_with_streams(&choices);
-    let synthesised: Vec<Result<Choice>> = std::thread::scope(|scope| {
+    let synthesized: Vec<Result<Choice>> = std::thread::scope(|scope| {
         let each: Vec<_> = (in_c.into_iter())
             .map(|(kernel, form, choice)| {
                 scope.spawn(move || in_hardware(cluster, with, kernel, form, streams, choice))
@@ -154,7 +154,7 @@ pub fn forms(cluster: &Cluster, with: &Build) -> Result<Vec<Choice>> {
             })
             .collect()
     });
-    for choice in synthesised {
+    for choice in synthesized {
         choices.push(choice?);
     }
     choices.sort_by_key(|choice| choice.ranks.first().copied());
@@ -223,14 +223,14 @@ fn in_hardware(
                     pipelines.join(", ")
                 );
             }
-            choice.form = Form::Synthesised;
+            choice.form = Form::Synthesized;
             choice.module = Some(Module {
                 text: hardware.text,
                 streams: false,
                 sources: Vec::new(),
             });
         }
-        Err(error) if form == Some(Form::Synthesised) => {
+        Err(error) if form == Some(Form::Synthesized) => {
             bail!(
                 "{}:{}: cannot synthesize kernel '{}': {error:#} (without <type> hls it runs on a processor)",
                 cluster.logical.path.display(),

@@ -107,7 +107,7 @@ int main(int argc, char **argv)
 "#;
 
 #[test]
-fn an_echo_is_the_same_in_rtl_synthesised_and_in_software() {
+fn an_echo_is_the_same_in_rtl_synthesized_and_in_software() {
     let logical = "kernel: [{name: asks, num: 0}, {name: echo, num: 1, source: echo.c}]";
     let bench = Bench::new(&[
         ("logical.yaml", logical),
@@ -261,7 +261,7 @@ fn streams_go_through_kernels_of_each_form() {
 }
 
 #[test]
-fn what_cannot_be_synthesised_says_why_and_where_and_goes_on_a_processor() {
+fn what_cannot_be_synthesized_says_why_and_where_and_goes_on_a_processor() {
     let cases = [
         (
             "volatile char *p = malloc((size_t)argc); p[0] = 7; printf(\"%d\\n\", p[0]);",

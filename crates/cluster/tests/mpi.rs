@@ -38,7 +38,7 @@ int main(int argc, char **argv)
         MPI_Status status, statuses[4];
         int next = (rank + 1) % PROCESSES, before = (rank + PROCESSES - 1) % PROCESSES, count;
         for (int i = 0; i < MOST; i++) data[i] = i + rank;
-        /* A board and a neighbour at once, both ways. */
+        /* A board and a neighbor at once, both ways. */
         MPI_Irecv(more, MOST, MPI_INT, 3, 8, MPI_COMM_WORLD, &requests[0]);
         MPI_Irecv(all, 10, MPI_INT, before, 5, MPI_COMM_WORLD, &requests[1]);
         MPI_Isend(data, MOST, MPI_INT, 3, 7, MPI_COMM_WORLD, &requests[2]);

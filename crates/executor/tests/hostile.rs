@@ -27,19 +27,19 @@ impl Random {
 }
 
 /// A well-behaved client that runs kernels.
-struct Neighbour {
+struct Neighbor {
     peer: Peer,
     queue: common::Queue,
     kernel: u32,
 }
 
-impl Neighbour {
-    fn new() -> Neighbour {
+impl Neighbor {
+    fn new() -> Neighbor {
         let mut peer = Peer::new();
         let context = peer.context();
         let queue = peer.queue(context, 0);
         let kernel = peer.kernel(context, "kernel void work() {}", "work");
-        Neighbour {
+        Neighbor {
             peer,
             queue,
             kernel,
@@ -48,7 +48,7 @@ impl Neighbour {
 
     fn works(&mut self) {
         let event = self.peer.event();
-        let Neighbour {
+        let Neighbor {
             peer,
             queue,
             kernel,
@@ -62,7 +62,7 @@ impl Neighbour {
 
 #[test]
 fn random_bytes_in_the_rings_end_one_session() {
-    let mut neighbour = Neighbour::new();
+    let mut neighbor = Neighbor::new();
     for seed in 1..40u64 {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut peer = Peer::new();
@@ -89,7 +89,7 @@ fn random_bytes_in_the_rings_end_one_session() {
                     .write_volatile(random.next() % 4096)
             };
         }
-        neighbour.works();
+        neighbor.works();
         peer.end();
     }
 }
@@ -293,7 +293,7 @@ fn is_bearable(bytes: &[u8]) -> bool {
 
 #[test]
 fn mutated_messages_end_one_session() {
-    let mut neighbour = Neighbour::new();
+    let mut neighbor = Neighbor::new();
     let from = common::env_us("SEED", 1);
     for seed in from..from + common::env_us("SEEDS", 150) {
         let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
@@ -323,7 +323,7 @@ fn mutated_messages_end_one_session() {
             }
         }
         if seed % 10 == 0 {
-            neighbour.works();
+            neighbor.works();
         }
         if common::env_us("SEEDS", 0) > 0 {
             eprintln!("seed {seed}");
@@ -332,7 +332,7 @@ fn mutated_messages_end_one_session() {
         peer.end();
         assert!(Arc::strong_count(&session) <= 3, "seed {seed} leaks");
     }
-    neighbour.works();
+    neighbor.works();
 }
 
 #[test]

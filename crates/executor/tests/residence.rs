@@ -553,25 +553,25 @@ fn random_programs_that_exceed_the_device_compute_the_right_bytes() {
 }
 
 /// A budget with another executor, as which the test acts.
-struct Neighbour {
+struct Neighbor {
     budget: Budget,
     member: Arc<Member>,
 }
 
-impl Neighbour {
-    fn new() -> Neighbour {
+impl Neighbor {
+    fn new() -> Neighbor {
         let (budget, _) = Budget::create().unwrap();
         let [own, other] = [0, 1].map(|slot| Member::new(budget.clone(), slot).unwrap());
         let residence = common::shared().residence.clone();
         residence.unwrap().join(own);
-        Neighbour {
+        Neighbor {
             budget,
             member: Arc::new(other),
         }
     }
 }
 
-impl Drop for Neighbour {
+impl Drop for Neighbor {
     fn drop(&mut self) {
         self.budget.clear(1);
     }
@@ -591,8 +591,8 @@ fn wanted(other: &Member) -> u64 {
 #[test]
 fn another_executor_is_asked_for_memory() {
     let _alone = alone();
-    let neighbour = Neighbour::new();
-    let other = &neighbour.member;
+    let neighbor = Neighbor::new();
+    let other = &neighbor.member;
     let mut program = Program::new(0);
     other.publish(7 * MIB, MIB, 7 * MIB, 0);
     let first = program.buffer(3 * MIB);
@@ -631,7 +631,7 @@ fn another_executor_is_asked_for_memory() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(100));
-            neighbour.budget.clear(1);
+            neighbor.budget.clear(1);
         });
         program.write(second, &[2; 64]);
     });
@@ -665,8 +665,8 @@ fn another_executor_is_asked_for_memory() {
 #[test]
 fn host_copies_are_given_up_for_another_executor() {
     let _alone = alone();
-    let neighbour = Neighbour::new();
-    let other = &neighbour.member;
+    let neighbor = Neighbor::new();
+    let other = &neighbor.member;
     let mut program = Program::new(0);
     let [first, second] = [(); 2].map(|()| program.buffer(5 * MIB));
     for round in 1..=2 {
@@ -686,8 +686,8 @@ fn host_copies_are_given_up_for_another_executor() {
 #[test]
 fn random_programs_yield_memory_to_another_executor() {
     let _alone = alone();
-    let neighbour = Neighbour::new();
-    let other = &neighbour.member;
+    let neighbor = Neighbor::new();
+    let other = &neighbor.member;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let greedy = scope.spawn(|| {

@@ -7,7 +7,7 @@
 //! factor  = number | variable | "(" sum ")" | ("min" | "max" | "ceil_div" | "align") "(" sum "," sum ")"
 //! ```
 //!
-//! Numbers are whole; `/` rounds towards zero; `ceil_div(a, b)` rounds up; `align(a, b)` is the
+//! Numbers are whole; `/` rounds toward zero; `ceil_div(a, b)` rounds up; `align(a, b)` is the
 //! least multiple of `b` that is not below `a`. An intermediate value beyond ±2^64 is an error.
 
 use std::fmt;

@@ -98,7 +98,7 @@ impl Kernel {
             .arg(self.humboldt.join("include"))
             .arg("-I")
             .arg(self.humboldt.join("src"))
-            .args(["-DHUM_SYNTHESISED", "-w", "-emit-llvm"])
+            .args(["-DHUM_SYNTHESIZED", "-w", "-emit-llvm"])
             .arg(format!("-DHUM_RANKS={}", self.ranks))
             .arg(format!("-DHUM_FIRST={}", self.first))
             .arg(format!("-DHUM_COPIES={}", self.copies))

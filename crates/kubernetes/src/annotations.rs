@@ -265,7 +265,7 @@ mod tests {
                 vec![("baltra.io/share", "40"), ("baltra.io/limit", "30")],
                 "below the Pod's requested share",
             ),
-            (vec![("baltra.io/device", "colour=red")], "colour"),
+            (vec![("baltra.io/device", "color=red")], "color"),
             (
                 vec![("baltra.io/device", "vendor=a"), ("baltra.io/vendor", "b")],
                 "duplicates another",

@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_namespace_whose_policy_makes_no_sense_gets_nothing() {
-        assert!(policy(&[(NAMESPACE_DEVICES, "colour=red")]).is_err());
+        assert!(policy(&[(NAMESPACE_DEVICES, "color=red")]).is_err());
         assert!(policy(&[(NAMESPACE_INSTANCES, "many")]).is_err());
         assert_eq!(
             policy(&[(NAMESPACE_INSTANCES, "3")]).unwrap().instances_max,

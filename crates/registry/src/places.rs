@@ -11,7 +11,7 @@ use crate::model::Locality;
 use crate::nodes::authentic;
 use crate::records::{AssignmentRecord, Change, InstanceRecord};
 use crate::registry::{Decided, Registry};
-use crate::state::{device_id, placed as modelled, State};
+use crate::state::{device_id, placed as modeled, State};
 use baltra_api::query::Field;
 use baltra_api::registry as proto;
 use tonic::Status;
@@ -85,7 +85,7 @@ fn unfit(state: &State, instance: &InstanceRecord, to: &str) -> Result<Option<St
     let only = demand.query.clone().without(Field::Id);
     let only = only.with(Field::Id, to);
     let only = only.map_err(|e| Failure::InvalidArgument.status(format!("the device: {e}")))?;
-    let model = modelled(instance);
+    let model = modeled(instance);
     let request = Request {
         query: &only,
         devices: 1,

@@ -62,14 +62,14 @@ fn faults(daemon: &Daemon, tenant: &str, cause: &str) -> u64 {
 fn an_orphans_endless_kernel_ends_although_its_tenant_has_other_sessions() {
     let daemon = daemon();
     tenants(&daemon, &["red", "blue"]);
-    let mut neighbour = working(&daemon, "blue");
+    let mut neighbor = working(&daemon, "blue");
     let sibling = working(&daemon, "red");
     let shared = executor_of(&daemon, "red");
     orphan(&daemon, "red");
     until("the executor has ended", || ended(shared)).unwrap();
     let sibling = sibling.finish();
     assert_eq!(sibling.number("error"), Some(NOT_AVAILABLE), "{sibling:?}");
-    neighbour.wait_progress();
+    neighbor.wait_progress();
     works_again(&daemon, "red");
     until("it is counted", || faults(&daemon, "red", "overdue") == 1).unwrap();
 }
@@ -78,13 +78,13 @@ fn an_orphans_endless_kernel_ends_although_its_tenant_has_other_sessions() {
 fn with_device_isolation_an_orphans_endless_kernel_costs_others_one_session() {
     let daemon = daemon_with(&["device.isolation=device"]);
     tenants(&daemon, &["red", "blue"]);
-    let neighbour = working(&daemon, "blue");
+    let neighbor = working(&daemon, "blue");
     orphan(&daemon, "red");
-    let neighbour = neighbour.finish();
+    let neighbor = neighbor.finish();
     assert_eq!(
-        neighbour.number("error"),
+        neighbor.number("error"),
         Some(NOT_AVAILABLE),
-        "{neighbour:?}"
+        "{neighbor:?}"
     );
     works_again(&daemon, "blue");
     works_again(&daemon, "red");
@@ -98,16 +98,16 @@ fn with_device_isolation_who_faults_again_is_set_apart() {
     tenants(&daemon, &["red", "blue"]);
     for count in 1..=2 {
         works_again(&daemon, "blue");
-        let neighbour = working(&daemon, "blue");
+        let neighbor = working(&daemon, "blue");
         orphan(&daemon, "red");
-        let neighbour = neighbour.finish();
-        assert_eq!(neighbour.number("error"), Some(NOT_AVAILABLE));
+        let neighbor = neighbor.finish();
+        assert_eq!(neighbor.number("error"), Some(NOT_AVAILABLE));
         until("it is counted", || {
             faults(&daemon, "red", "overdue") == count
         })
         .unwrap();
     }
-    let mut neighbour = working(&daemon, "blue");
+    let mut neighbor = working(&daemon, "blue");
     let shared = executor_of(&daemon, "blue");
     let mut culprit = working(&daemon, "red");
     let own = executor_of(&daemon, "red");
@@ -115,7 +115,7 @@ fn with_device_isolation_who_faults_again_is_set_apart() {
     culprit.wait_progress();
     orphan(&daemon, "red");
     until("its own executor has ended", || ended(own)).unwrap();
-    neighbour.wait_progress();
+    neighbor.wait_progress();
     assert!(!ended(shared));
 }
 
@@ -184,14 +184,14 @@ fn is_lost(answer: &Answer) {
 fn a_lost_context_ends_its_tenants_sessions_and_new_ones_work() {
     let daemon = sticky("tenant");
     tenants(&daemon, &["red", "blue"]);
-    let mut neighbour = working(&daemon, "blue");
+    let mut neighbor = working(&daemon, "blue");
     let sibling = working(&daemon, "red");
     let shared = executor_of(&daemon, "red");
     is_lost(&harm(&daemon, "red", &["fault"]));
     until("the executor has ended", || ended(shared)).unwrap();
     let sibling = sibling.finish();
     assert_eq!(sibling.number("error"), Some(NOT_AVAILABLE), "{sibling:?}");
-    neighbour.wait_progress();
+    neighbor.wait_progress();
     works_again(&daemon, "red");
     assert_eq!(faults(&daemon, "red", "context_lost"), 1);
 }
@@ -210,13 +210,13 @@ fn with_session_isolation_a_lost_context_ends_one_session() {
 fn with_device_isolation_a_lost_context_costs_others_one_session() {
     let daemon = sticky("device");
     tenants(&daemon, &["red", "blue"]);
-    let neighbour = working(&daemon, "blue");
+    let neighbor = working(&daemon, "blue");
     is_lost(&harm(&daemon, "red", &["fault"]));
-    let neighbour = neighbour.finish();
+    let neighbor = neighbor.finish();
     assert_eq!(
-        neighbour.number("error"),
+        neighbor.number("error"),
         Some(NOT_AVAILABLE),
-        "{neighbour:?}"
+        "{neighbor:?}"
     );
     works_again(&daemon, "blue");
     works_again(&daemon, "red");

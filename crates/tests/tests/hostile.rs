@@ -19,16 +19,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A tenant that works throughout and checks its own results.
-struct Neighbour(Running);
+struct Neighbor(Running);
 
-impl Neighbour {
-    fn beside(daemon: &Daemon) -> Neighbour {
-        tenants(daemon, &["neighbour"]);
-        let mut command = through(daemon, "neighbour", compile("work"));
+impl Neighbor {
+    fn beside(daemon: &Daemon) -> Neighbor {
+        tenants(daemon, &["neighbor"]);
+        let mut command = through(daemon, "neighbor", compile("work"));
         command.arg("0");
         let mut running = Running::start(command);
         running.wait_line("round");
-        Neighbour(running)
+        Neighbor(running)
     }
 
     fn works(&mut self) {
@@ -131,7 +131,7 @@ fn answer(stream: &mut UnixStream) -> Result<Welcome, Refusal> {
 #[test]
 fn malformed_truncated_and_oversized_hellos_are_refused_with_the_reason() {
     let daemon = daemon_with(&["listen.hello_timeout_ms=300"]);
-    let mut neighbour = Neighbour::beside(&daemon);
+    let mut neighbor = Neighbor::beside(&daemon);
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
     for round in 0..50 {
         let mut stream = daemon.connect().unwrap();
@@ -164,7 +164,7 @@ fn malformed_truncated_and_oversized_hellos_are_refused_with_the_reason() {
     let mut stream = daemon.connect().unwrap();
     stream.write_all(&[40, 0, 0, 0, 1]).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
-    neighbour.works();
+    neighbor.works();
     assert_eq!(session_count(&daemon), 1);
     nothing_panicked(&daemon);
 }
@@ -216,7 +216,7 @@ fn a_library_of_another_minor_version_works() {
 #[test]
 fn random_bytes_over_shared_memory_while_running_end_one_session() {
     let daemon = daemon();
-    let mut neighbour = Neighbour::beside(&daemon);
+    let mut neighbor = Neighbor::beside(&daemon);
     tenants(&daemon, &["scribbler"]);
     let scribble = compile("scribble");
     for seed in 1..=8 {
@@ -224,7 +224,7 @@ fn random_bytes_over_shared_memory_while_running_end_one_session() {
         command.args([seed.to_string(), "400".into()]);
         let mut running = Running::start(command);
         running.wait_line("ready");
-        neighbour.works();
+        neighbor.works();
         // The client may crash or hang on its own input.
         let deadline = Instant::now() + Duration::from_secs(3);
         while !running.has_ended() && Instant::now() < deadline {
@@ -232,8 +232,8 @@ fn random_bytes_over_shared_memory_while_running_end_one_session() {
         }
         drop(running);
     }
-    neighbour.works();
-    until("only the neighbour's session is left", || {
+    neighbor.works();
+    until("only the neighbor's session is left", || {
         session_count(&daemon) == 1
     })
     .unwrap();
@@ -247,7 +247,7 @@ fn random_bytes_over_shared_memory_while_running_end_one_session() {
 #[test]
 fn random_bytes_over_the_control_ring_reach_nobody_of_the_same_executor() {
     let daemon = daemon_with(&["device.isolation=device"]);
-    let mut neighbour = Neighbour::beside(&daemon);
+    let mut neighbor = Neighbor::beside(&daemon);
     let mut random = 0x2545_f491_4f6c_dd1du64;
     for _ in 0..20 {
         let stream = daemon.connect().unwrap();
@@ -274,8 +274,8 @@ fn random_bytes_over_the_control_ring_reach_nobody_of_the_same_executor() {
         let fds = [std::os::fd::AsFd::as_fd(&none); 4];
         let _ = baltra_session::fd::send_with_fds(&stream, &[1, 2, 3], &fds);
     }
-    neighbour.works();
-    until("only the neighbour's session is left", || {
+    neighbor.works();
+    until("only the neighbor's session is left", || {
         session_count(&daemon) == 1
     })
     .unwrap();

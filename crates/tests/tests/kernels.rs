@@ -41,15 +41,15 @@ fn is_ended(answer: &Answer) {
 fn a_segfault_ends_its_tenants_sessions_alone() {
     let daemon = daemon();
     tenants(&daemon, &["red", "blue"]);
-    let mut neighbour = working(&daemon, "blue");
+    let mut neighbor = working(&daemon, "blue");
     let sibling = working(&daemon, "red");
     is_ended(&harm(&daemon, "red", &["fault"]));
     // The same tenant's other program shared the executor.
     let sibling = sibling.finish();
     assert_eq!(sibling.number("error"), Some(NOT_AVAILABLE), "{sibling:?}");
-    neighbour.wait_progress();
+    neighbor.wait_progress();
     works_again(&daemon, "red");
-    neighbour.wait_progress();
+    neighbor.wait_progress();
 }
 
 #[test]
@@ -65,10 +65,10 @@ fn with_session_isolation_a_segfault_ends_one_session() {
 fn with_device_isolation_a_segfault_ends_the_devices_sessions_and_new_ones_work() {
     let daemon = daemon_with(&["device.isolation=device"]);
     tenants(&daemon, &["red", "blue"]);
-    let neighbour = working(&daemon, "blue");
+    let neighbor = working(&daemon, "blue");
     is_ended(&harm(&daemon, "red", &["fault"]));
-    let neighbour = neighbour.finish();
-    assert_eq!(neighbour.number("error"), Some(NOT_AVAILABLE));
+    let neighbor = neighbor.finish();
+    assert_eq!(neighbor.number("error"), Some(NOT_AVAILABLE));
     works_again(&daemon, "red");
     works_again(&daemon, "blue");
 }
@@ -83,14 +83,14 @@ fn an_endless_kernel_is_killed_after_its_tenants_time() {
     daemon
         .text(&["tenant", "add", "red", "--task-ms", "3000"])
         .unwrap();
-    let mut neighbour = working(&daemon, "blue");
+    let mut neighbor = working(&daemon, "blue");
     let mut command = through(&daemon, "red", compile("harm"));
     command.arg("endless");
     let mut running = Running::start(command);
     running.wait_line("ready");
-    neighbour.wait_progress();
+    neighbor.wait_progress();
     is_ended(&running.finish().ok());
-    neighbour.wait_progress();
+    neighbor.wait_progress();
     works_again(&daemon, "red");
     assert!(daemon.log().contains("3000 ms"), "the log says why");
 }
@@ -138,15 +138,15 @@ fn idle(pid: u32) -> bool {
 }
 
 #[test]
-fn a_stray_store_leaves_the_neighbours_memory_alone() {
+fn a_stray_store_leaves_the_neighbors_memory_alone() {
     let daemon = daemon();
     tenants(&daemon, &["red", "blue"]);
-    let mut neighbour = working(&daemon, "blue");
+    let mut neighbor = working(&daemon, "blue");
     for words in ["1024", "4096", "1000000", "100000000"] {
         let answer = harm(&daemon, "red", &["stray", words]);
         let code = answer.number("finish");
         assert!(matches!(code, Some(0 | NOT_AVAILABLE)), "{answer:?}");
-        neighbour.wait_progress();
+        neighbor.wait_progress();
     }
     works_again(&daemon, "red");
 }

@@ -77,7 +77,7 @@ impl Nodes {
     }
 
     /// A program of another tenant that keeps a node's device busy.
-    fn neighbour(node: &Daemon) -> Running {
+    fn neighbor(node: &Daemon) -> Running {
         let options = ["--tenant", "green", "--device", "a"];
         let mut command = through_with(node, &options, compile("work"));
         command.arg("0");
@@ -146,7 +146,7 @@ fn a_session_moves_over_a_network_under_load() {
     let Some(nodes) = Nodes::start() else {
         return;
     };
-    let mut neighbours = [&nodes.near, &nodes.far].map(Nodes::neighbour);
+    let mut neighbors = [&nodes.near, &nodes.far].map(Nodes::neighbor);
     for mib in [1, 8, 32] {
         let mut program = nodes.program(mib << 20);
         let moved = nodes.must_send();
@@ -161,13 +161,13 @@ fn a_session_moves_over_a_network_under_load() {
             moved["bytes"].as_f64().expect("a number") / 1e6,
         );
         assert!(moved["bytes"].as_u64() >= Some(mib << 20), "{moved}");
-        for neighbour in &mut neighbours {
-            neighbour.wait_progress();
+        for neighbor in &mut neighbors {
+            neighbor.wait_progress();
         }
         kill(program.pid());
         program.finish();
     }
-    drop(neighbours);
+    drop(neighbors);
     nodes.is_empty();
 }
 

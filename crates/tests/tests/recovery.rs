@@ -71,14 +71,14 @@ fn a_killed_executor_ends_its_sessions_alone_and_is_replaced() {
     let daemon = daemon();
     tenants(&daemon, &["red", "blue"]);
     let victim = working(&daemon, "red", &["0"]);
-    let mut neighbour = working(&daemon, "blue", &["0"]);
+    let mut neighbor = working(&daemon, "blue", &["0"]);
     kill(executor_of(&daemon, "red"));
     let victim = victim.finish();
     assert_eq!(victim.number("error"), Some(NOT_AVAILABLE), "{victim:?}");
-    neighbour.wait_progress();
+    neighbor.wait_progress();
     until("the session is over", || session_count(&daemon) == 1).unwrap();
     works_again(&daemon, "red");
-    neighbour.wait_progress();
+    neighbor.wait_progress();
 }
 
 #[test]

@@ -140,8 +140,8 @@ fn random_frames_end_their_own_connection() {
     let remote = Remote::start(&[]);
     let mut command = remote.client(remote.port, compile("work"));
     command.arg("0");
-    let mut neighbour = Running::start(command);
-    neighbour.wait_line("round");
+    let mut neighbor = Running::start(command);
+    neighbor.wait_line("round");
     let children = remote.daemon.children().len();
     let mut hello = baltra_testkit::hello("device0");
     hello.token = remote.token.clone();
@@ -176,12 +176,12 @@ fn random_frames_end_their_own_connection() {
         // After a violation of the protocol the connection is closed.
         let _ = stream.write_all(&bytes);
     }
-    neighbour.wait_progress();
+    neighbor.wait_progress();
     until("their sessions and relays have ended", || {
         session_count(&remote.daemon) == 1 && remote.daemon.children().len() <= children
     })
     .unwrap();
-    neighbour.wait_progress();
+    neighbor.wait_progress();
     nothing_panicked(&remote.daemon);
 }
 

@@ -47,7 +47,7 @@ pub struct Span {
     pub error: Option<String>,
 }
 
-/// A span's role towards its parent.
+/// A span's role toward its parent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// A part of the parent's work.

@@ -421,7 +421,7 @@ def test_functions_that_cannot_be_provisioned():
         "echo echo.img scalars=a,b,c,d,e": "four scalars",
         "echo echo.img scalars=ninechars": "not a valid scalar name",
         f"echo echo.img region={REGIONS}": "not a number",
-        "echo echo.img colour=red": "unknown",
+        "echo echo.img color=red": "unknown",
         "echo shell.img": "the image is for shell 0x2, the board has 0x1",
         "echo region.img": f"the image is for region 77, the board has {REGIONS}",
         "echo echo.img\necho2 huge.img": "is full",

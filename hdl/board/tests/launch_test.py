@@ -184,8 +184,8 @@ def test_offset_local_size_and_text():
 def test_an_access_outside_of_its_buffer_faults_alone():
     with programs(2) as (running, program, other):
         number, theirs = program.kernel("stray")["number"], other.kernel("add")["number"]
-        place, neighbour = program.take(256), other.take(256)
-        other.put(neighbour, b"\x55" * 256)
+        place, neighbor = program.take(256), other.take(256)
+        other.put(neighbor, b"\x55" * 256)
         for at, offset in ((64, 256), (63 + 64, 508), (-1, (1 << 28) - 4)):
             reply, _ = program.launch(number, 1, (place, 256), at)
             assert reply["status"] == FAULT and reply["write"] == 1, reply
@@ -194,7 +194,7 @@ def test_an_access_outside_of_its_buffer_faults_alone():
                 assert (reply["buffer"], reply["place"]) == (1, offset), reply
         assert program.launch(number, 1, (place, 256, 0), 0)[0]["status"] == FAULT
         assert program.launch(number, 1, (place, 256), 5)[0]["status"] == OK
-        assert other.get(neighbour, 256) == b"\x55" * 256
+        assert other.get(neighbor, 256) == b"\x55" * 256
         assert program.get(place, 256) == struct.pack("=64i", *[0] * 5, 7, *[0] * 58)
         add(other, theirs, 64)
 

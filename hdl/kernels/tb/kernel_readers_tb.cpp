@@ -243,11 +243,11 @@ TEST(ports_share_the_lines_of_a_stream) {
     Readers readers;
     readers.set(1, {0, 1 << 16});
     readers.start();
-    // Neighbouring elements, as in a filter.
+    // Neighboring elements, as in a filter.
     for (uint32_t at = 4; at < 8000; at += 4)
         check(readers.step({{true, 1u << 28 | (at - 4)}, {true, 1u << 28 | at}, {true, 1u << 28 | (at + 4)}}), "a fault");
     check(readers.cycles < 2000 + 200, "three ports of a stream take " + std::to_string(readers.cycles) + " cycles");
-    std::printf("  clocks: 2,000 steps of three neighbouring elements %u\n", unsigned(readers.cycles));
+    std::printf("  clocks: 2,000 steps of three neighboring elements %u\n", unsigned(readers.cycles));
 }
 
 TEST(a_stream_is_as_fast_as_the_memory) {

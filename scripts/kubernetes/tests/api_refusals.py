@@ -30,7 +30,7 @@ class Refusals(ApiTests):
         self.refused(
             "memory", annotations={"baltra.io/device": "vendor=Example", "baltra.io/memory": "much"}
         )
-        self.refused("colour", annotations={"baltra.io/device": "colour=red"})
+        self.refused("color", annotations={"baltra.io/device": "color=red"})
         self.refused(
             "containers",
             annotations={"baltra.io/device": "vendor=Example", "baltra.io/containers": "nobody"},

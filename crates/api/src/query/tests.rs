@@ -143,8 +143,8 @@ fn maps_and_texts_are_the_same_query() {
     let map: Query =
         serde_json::from_str(r#"{"vendor": "Xilinx, Inc.", "accelerator": "mm"}"#).unwrap();
     assert_eq!(map, query(r#"vendor="Xilinx, Inc.",accelerator=mm"#));
-    let wrong = serde_json::from_str::<Query>(r#"{"colour": "red"}"#).unwrap_err();
-    assert!(wrong.to_string().contains("'colour'"), "{wrong}");
+    let wrong = serde_json::from_str::<Query>(r#"{"color": "red"}"#).unwrap_err();
+    assert!(wrong.to_string().contains("'color'"), "{wrong}");
 }
 
 #[test]

@@ -96,13 +96,13 @@ pub fn doctor(args: &Doctor, paths: &PathOptions) -> Result<ExitCode> {
         output::json(&json!(all));
         return Ok(code);
     }
-    let colours = std::io::stdout().is_terminal();
+    let colors = std::io::stdout().is_terminal();
     let width = findings.iter().map(|f| f.what.len()).max().unwrap_or(0);
     for f in &findings {
         let mark = match f.verdict {
-            Verdict::Good => output::paint(colours, "32", "ok  "),
-            Verdict::Weak => output::paint(colours, "33", "weak"),
-            Verdict::Bad => output::paint(colours, "31", "bad "),
+            Verdict::Good => output::paint(colors, "32", "ok  "),
+            Verdict::Weak => output::paint(colors, "33", "weak"),
+            Verdict::Bad => output::paint(colors, "31", "bad "),
         };
         println!("{mark}  {:width$}  {}", f.what, f.found);
         if !f.mend.is_empty() {

@@ -204,13 +204,13 @@ fn announce(paths: &PathOptions) -> Result<()> {
     let mut control = Control::connect(paths)?;
     let status = control.call(|mut c| async move { c.status(proto::StatusRequest {}).await })?;
     let devices = control.call(|mut c| async move { c.devices(proto::DevicesRequest {}).await })?;
-    let colours = std::io::stdout().is_terminal();
-    println!("node {} serves", output::paint(colours, "1", &status.node));
+    let colors = std::io::stdout().is_terminal();
+    println!("node {} serves", output::paint(colors, "1", &status.node));
     for d in &devices.devices {
         match d.state.as_str() {
             "ready" => println!(
                 "  {}  {} ({} units, {}; {}, {})",
-                output::paint(colours, "32", &d.name),
+                output::paint(colors, "32", &d.name),
                 d.model,
                 d.compute_units,
                 output::bytes(d.memory_bytes),
@@ -219,7 +219,7 @@ fn announce(paths: &PathOptions) -> Result<()> {
             ),
             state => println!(
                 "  {}  {state}: {}",
-                output::paint(colours, "31", &d.name),
+                output::paint(colors, "31", &d.name),
                 d.reason
             ),
         }

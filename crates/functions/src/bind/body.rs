@@ -103,16 +103,16 @@ impl Binding<'_> {
             (Codec::Jpeg, b"\xff\xd8\xff"),
             (Codec::Npy, b"\x93NUMPY"),
         ];
-        let recognised = signed
+        let recognized = signed
             .iter()
             .find(|(codec, sign)| codecs.contains(codec) && start.starts_with(sign));
         let unsigned = codecs
             .iter()
             .find(|codec| matches!(codec, Codec::Raw | Codec::Json));
-        recognised
+        recognized
             .map(|(codec, _)| *codec)
             .or(unsigned.copied())
-            .ok_or_else(|| self.unsupported("the body's format is not recognised and"))
+            .ok_or_else(|| self.unsupported("the body's format is not recognized and"))
     }
 
     fn unsupported(&self, what: &str) -> BindError {

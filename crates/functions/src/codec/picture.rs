@@ -103,7 +103,7 @@ pub(crate) fn encode(
     let (Some(width), Some(height)) = (side(width), side(height)) else {
         return Err(wrong(format!("it has {width} × {height} pixels")));
     };
-    let colour = match (kind, channels.first().unwrap_or(&1)) {
+    let color = match (kind, channels.first().unwrap_or(&1)) {
         (Type::U8, 1) => ExtendedColorType::L8,
         (Type::U8, 2) => ExtendedColorType::La8,
         (Type::U8, 3) => ExtendedColorType::Rgb8,
@@ -116,9 +116,9 @@ pub(crate) fn encode(
     };
     let mut out = Vec::new();
     let written = match codec {
-        Codec::Png => PngEncoder::new(&mut out).write_image(bytes, width, height, colour),
+        Codec::Png => PngEncoder::new(&mut out).write_image(bytes, width, height, color),
         _ => JpegEncoder::new_with_quality(&mut out, JPEG_QUALITY)
-            .write_image(bytes, width, height, colour),
+            .write_image(bytes, width, height, color),
     };
     written
         .map(|()| out)
@@ -163,9 +163,9 @@ mod tests {
             (shape, pixels),
             (vec![1, 2, 4], vec![10, 10, 10, 255, 200, 200, 200, 255])
         );
-        let colour = encode(Codec::Png, Type::U8, &[1, 1, 3], &[50, 50, 50]).unwrap();
+        let color = encode(Codec::Png, Type::U8, &[1, 1, 3], &[50, 50, 50]).unwrap();
         assert_eq!(
-            decode(Codec::Png, &colour, Type::U8, None, 100).unwrap(),
+            decode(Codec::Png, &color, Type::U8, None, 100).unwrap(),
             (vec![1, 1], vec![50])
         );
     }

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_or_shorter_value_leaves_its_neighbours_whole() {
+    fn a_longer_or_shorter_value_leaves_its_neighbors_whole() {
         let mut table = ArgTable::new(3);
         for index in 0..3 {
             table.set(index, &Arg::Memory(index as u32));

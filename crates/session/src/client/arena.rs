@@ -378,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_given_back_join_their_neighbours() {
+    fn parts_given_back_join_their_neighbors() {
         let mut free = BTreeMap::from([(0, 1024)]);
         let parts: Vec<u64> = (0..4).map(|_| take(&mut free, 256, 128).unwrap()).collect();
         assert_eq!(parts, [0, 256, 512, 768]);

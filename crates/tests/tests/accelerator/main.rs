@@ -204,12 +204,12 @@ fn an_endless_kernel_ends_with_its_session_or_at_its_limit() {
     tenants(&daemon, &["red", "blue"]);
     let mut leaving = Running::start(accelerator(&daemon, "red", &["endless"]));
     leaving.wait_line("ready");
-    let mut neighbour = Running::start(accelerator(&daemon, "blue", &["watch", "40"]));
-    neighbour.wait_line("ready");
+    let mut neighbor = Running::start(accelerator(&daemon, "blue", &["watch", "40"]));
+    neighbor.wait_line("ready");
     let executor = executor_of(&daemon, "red");
     drop(leaving);
     // The kernel is cancelled, and the executor continues.
-    neighbour.finish().ok();
+    neighbor.finish().ok();
     until("the sessions are over", || session_count(&daemon) == 0).unwrap();
     let again = Running::run(accelerator(&daemon, "blue", &["watch"])).ok();
     assert_eq!(again.number("wrong"), Some(0));

@@ -623,8 +623,8 @@ fn a_hostile_node_ends_its_own_connection_only() {
     tenants(&nodes.far, &["green"]);
     let mut command = through_with(&nodes.far, &options, compile("work"));
     command.arg("0");
-    let mut neighbour = Running::start(command);
-    neighbour.wait_line("round");
+    let mut neighbor = Running::start(command);
+    neighbor.wait_line("round");
     let relays = || processes(&nodes.far, "relay").len();
     let ready = relays();
     let mut random = Random::new();
@@ -653,12 +653,12 @@ fn a_hostile_node_ends_its_own_connection_only() {
             let _ = stream.write_all(&[0; 200]);
         }
     }
-    neighbour.wait_progress();
+    neighbor.wait_progress();
     until("their sessions and relays have ended", || {
         session_count(&nodes.far) == 1 && relays() <= ready
     })
     .unwrap();
-    neighbour.wait_progress();
-    drop(neighbour);
+    neighbor.wait_progress();
+    drop(neighbor);
     nodes.is_empty();
 }

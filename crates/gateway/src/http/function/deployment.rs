@@ -274,7 +274,7 @@ mod tests {
         }
         for (function, name, value) in [
             (&plain, "baltra.io/count", "2"),
-            (&plain, "baltra.io/device", "colour=red"),
+            (&plain, "baltra.io/device", "color=red"),
             (&plain, "blastfunction.io/query", "x"),
             (&plain, "blastfunction.io/accelerator", "sobel"),
             (&named, "baltra.io/acceleratorhash", "other"),

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_asks_for_is_honoured_or_refused() {
+    fn what_a_request_asks_for_is_honored_or_refused() {
         let with = |parameters: &str| {
             let text = format!(r#"{{"inputs": [], "parameters": {{{parameters}}}}}"#);
             read(&text, b"").map(|(inference, _)| inference.timeout)
