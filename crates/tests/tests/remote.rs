@@ -137,7 +137,11 @@ fn tls_is_checked_against_the_authority_and_carries_the_bytes() {
 
 #[test]
 fn random_frames_end_their_own_connection() {
-    let remote = Remote::start(&[]);
+    // The first round takes long enough for all processes of the daemon to have started.
+    let remote = Remote::start_with(&Options {
+        own_kernels: true,
+        ..Options::default()
+    });
     let mut command = remote.client(remote.port, compile("work"));
     command.arg("0");
     let mut neighbor = Running::start(command);
