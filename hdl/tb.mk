@@ -32,7 +32,7 @@ BENCHES := \
   hls/hls_units:0 \
   kernels/memory_guard:0 \
   kernels/memory_cache:0,1 \
-  kernels/kernel_readers:0 \
+  kernels/kernel_readers:0,1 \
   kernels/kernel_template:64 \
   kernels/kernel_echo:32,64 \
   kernels/kernel_uppercase:32,64 \

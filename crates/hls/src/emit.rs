@@ -17,7 +17,7 @@ mod readers;
 mod selection;
 mod units;
 
-use crate::ir::Channels;
+use crate::ir;
 use crate::memory::Memories;
 pub use emitter::Body;
 use emitter::{Emitter, Marks};
@@ -29,13 +29,13 @@ pub fn module(
     name: &str,
     sources: &str,
     bodies: &[Body<'_>],
-    (memories, channels): (&Memories, &Channels),
+    (memories, module): (&Memories, &ir::Module),
     interface: Interface,
 ) -> String {
     // Which values need registers is found while emitting: emits until that does not change.
     let mut marks = Marks::default();
     loop {
-        let mut emitter = Emitter::new(bodies, memories, channels, marks.clone());
+        let mut emitter = Emitter::new(bodies, memories, module, marks.clone());
         emitter.bodies();
         if emitter.marks == marks {
             return emitter.module(name, sources, interface).to_string();

@@ -681,6 +681,9 @@ pub struct Module {
     pub aggregates: Vec<(Type, Vec<Value>)>,
     /// Those of the kernel, after `passes::channels`.
     pub channels: Channels,
+    /// Whether the kernel's work-items execute in parts, each loop's iterations together
+    /// (`passes::work_items`).
+    pub parts: bool,
 }
 
 impl Index<FunctionId> for Module {

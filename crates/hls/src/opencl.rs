@@ -44,6 +44,10 @@ pub const STATUS_LOCAL_BYTES: u64 = passes::work_items::STATUS_LOCAL_BYTES;
 /// Work-items of a group reached different barriers.
 pub const STATUS_BARRIER: u64 = passes::work_items::STATUS_BARRIER;
 
+/// LUTs of the largest kernel whose work-items execute in parts: a quarter of the largest part of the
+/// family.
+const PARTS_LUTS_MAX: u64 = 20_000;
+
 /// What a program is compiled with.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -55,6 +59,9 @@ pub struct Options {
     pub work_group_size_max: u32,
     /// Work-items of the largest group that a kernel may require.
     pub required_group_size_max: u32,
+    /// Executes work-items in parts wherever that is possible, and not only where it is faster: for
+    /// tests.
+    pub parts: bool,
     /// What is compiled once for all programs; without it, the library of built-in functions is compiled
     /// with the program.
     pub prepared: Option<Arc<Prepared>>,
@@ -67,6 +74,7 @@ impl Default for Options {
             local_argument_bytes: 32 << 10,
             work_group_size_max: 256,
             required_group_size_max: 1024,
+            parts: false,
             prepared: None,
         }
     }
@@ -140,19 +148,30 @@ fn synthesize_all(
     let mut unrolled = None;
     for kernel in &mut kernels {
         let declared = kernel.clone();
-        let (mut text, pipelined) = synthesize(kernel, module.clone(), options, (false, &ordered))?;
-        if !pipelined && unrolled.is_none() {
+        let first = synthesize(kernel, module.clone(), options, (false, &ordered))?;
+        let mut text = first.text.clone();
+        if (!first.pipelined || options.parts) && unrolled.is_none() {
             unrolled = Some(parse::module(&compiled(Loops::Unrolled)?.0)?);
         }
-        // Without loops in its code, or if its loops are around it, a loop over work-items may be a
-        // pipeline.
-        let unrolled = unrolled.as_ref().unwrap_or(&module);
-        let forms = [(unrolled, false), (&module, true), (unrolled, true)];
-        for (module, together) in forms.into_iter().filter(|_| !pipelined) {
+        let forms = if options.parts && first.barriers == 0 {
+            &[(true, true), (false, true)][..]
+        } else {
+            other_forms(&first)
+        };
+        for &(is_unrolled, together) in forms {
+            let form = unrolled.as_ref().filter(|_| is_unrolled);
+            let module = form.unwrap_or(&module).clone();
+
             let mut other = declared.clone();
-            let result = synthesize(&mut other, module.clone(), options, (together, &ordered));
-            if let Ok((other_text, true)) = result {
-                (text, *kernel) = (other_text, other);
+            let result = synthesize(&mut other, module, options, (together, &ordered));
+            let Ok(found) = result else { continue };
+            let useful = if found.parts {
+                options.parts || (found.pipelined && other.report.luts <= PARTS_LUTS_MAX)
+            } else {
+                found.pipelined
+            };
+            if useful {
+                (text, *kernel) = (found.text, other);
                 break;
             }
         }
@@ -167,17 +186,42 @@ fn synthesize_all(
     })
 }
 
+/// The forms to try if the first one, with its loops and each work-item alone, is not a pipeline:
+/// whether loops are unrolled, and whether work-items execute each iteration together. Without loops
+/// in its code, or if its loops are around it, a loop over work-items may be a pipeline.
+fn other_forms(first: &Synthesized) -> &'static [(bool, bool)] {
+    match (first.pipelined, first.barriers) {
+        (true, _) => &[],
+        // In parts, each loop takes the time of its latency once more for each part.
+        (false, 0) if first.waits => &[(true, false), (true, true), (false, true)],
+        (false, 0) => &[(true, false)],
+        (false, _) => &[(true, false), (false, true), (true, true)],
+    }
+}
+
 /// How all work-items of a group execute a loop, and the channels with an order ([`lower`]).
 type Form<'a> = (bool, &'a HashSet<String>);
 
-/// Synthesizes a kernel, and completes its description; also returns whether all loops over
-/// work-items are pipelines.
+/// A kernel's hardware.
+struct Synthesized {
+    text: String,
+    /// Whether all loops over work-items are pipelines.
+    pipelined: bool,
+    /// See [`synthesis::Hardware::waits`].
+    waits: bool,
+    /// See [`Module::parts`].
+    parts: bool,
+    /// Barriers, including those in and after loops.
+    barriers: usize,
+}
+
+/// Synthesizes a kernel, and completes its description.
 fn synthesize(
     kernel: &mut KernelInfo,
     mut module: Module,
     options: &Options,
     form: Form<'_>,
-) -> Result<(String, bool), Error> {
+) -> Result<Synthesized, Error> {
     let (items, memories) = lower(kernel, &mut module, options, form)?;
     let name = format!("kernel_{}", kernel.name);
     let interface = Interface::Accelerator;
@@ -193,7 +237,13 @@ fn synthesize(
     estimate::check(&memories, &hardware, &kernel.report)
         .map_err(|error| error.at(&position.unwrap_or_default()))?;
     let pipelines = hardware.pipelines.iter().filter(|p| p.items).count();
-    Ok((hardware.text, pipelines > items.barriers))
+    Ok(Synthesized {
+        text: hardware.text,
+        pipelined: pipelines > items.barriers,
+        waits: hardware.waits,
+        parts: module.parts,
+        barriers: items.barriers,
+    })
 }
 
 /// Replaces a module by the instructions that a kernel's hardware has; `together`: all work-items of
@@ -261,10 +311,7 @@ fn lower(
     })?;
     memory::divide(module, &mut memories);
     passes::readers::assign(module, &memories, items.barriers > 0);
-    kernel.work_group_size_max = match items.barriers {
-        0 => u32::MAX,
-        _ => items_max,
-    };
+    kernel.work_group_size_max = items.group_items_max;
     kernel.local_argument_bytes_max = local;
     kernel.channels = channels::uses(&module.channels);
     Ok((items, memories))

@@ -5,9 +5,13 @@ use crate::emit::{self, Body, Interface};
 use crate::error::{Error, Position, Result};
 use crate::ir::{FunctionId, Module};
 use crate::memory::{self, Memories};
+use crate::passes::loops::{loops, Loop};
 use crate::units::{unit, Registered, Unit};
 use crate::{parse, passes, schedule};
 use std::collections::BTreeMap;
+
+/// Interval of a loop from which on its iterations are better executed by several work-items in turn.
+const LONG: u32 = 3;
 
 /// A loop that is a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub struct Hardware {
     pub states: usize,
     /// Loops that are pipelines.
     pub pipelines: Vec<Pipeline>,
+    /// Whether a loop that is not over work-items takes long: its iterations wait for each other.
+    pub waits: bool,
     /// Instances of each kind of unit.
     pub units: BTreeMap<Unit, u32>,
     /// Bytes of the memories on the chip.
@@ -73,6 +79,20 @@ pub fn from_ir(text: &str, name: &str, sources: &str, far: u64) -> Result<Hardwa
     hardware(&module, &memories, name, sources, Interface::Messages)
 }
 
+/// Whether an innermost loop that is not over work-items has a long interval, or is not a pipeline.
+fn waits(body: &Body<'_>) -> bool {
+    let all = loops(body.function);
+    let innermost = |own: &Loop| {
+        let mut others = all.iter().filter(|other| other.header != own.header);
+        others.all(|other| !own.blocks.contains(&other.header))
+    };
+    all.iter().filter(|own| innermost(own)).any(|own| {
+        let codes = || own.blocks.iter().map(|block| &body.codes[block.0]);
+        let intervals = || codes().filter_map(|code| code.schedule.interval);
+        !codes().any(|code| code.independent) && intervals().all(|interval| interval >= LONG)
+    })
+}
+
 /// Schedules and emits a module.
 pub fn hardware(
     module: &Module,
@@ -104,6 +124,7 @@ pub fn hardware(
             })
         })
         .collect();
+    let waits = bodies.iter().any(waits);
     let mut units = BTreeMap::new();
     for body in &bodies {
         let all = body
@@ -119,15 +140,10 @@ pub fn hardware(
     }
     Ok(Hardware {
         units,
-        text: emit::module(
-            name,
-            sources,
-            &bodies,
-            (memories, &module.channels),
-            interface,
-        ),
+        text: emit::module(name, sources, &bodies, (memories, module), interface),
         states: codes().map(|c| c.states() as usize).sum(),
         pipelines,
+        waits,
         memory_bytes: memories.all.iter().map(|m| m.bytes.len()).sum(),
         far_bytes: memories.far_bytes,
     })

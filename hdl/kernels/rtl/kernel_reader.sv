@@ -8,8 +8,12 @@
 // rows of a tile have, it requests no lines behind those of the next ones. A read behind its buffer's
 // end waits forever, with `fault`. After reset, all lines are marked as empty, one in each cycle;
 // until then, accesses miss.
+//
+// Parameters: LINES; STRIDES, whether several work-items read rows of their own in turn. Where a line
+// is depends on the distance of these rows then, so that they do not replace each other's lines.
 module kernel_reader #(
-    parameter int LINES = 16
+    parameter int LINES = 16,
+    parameter bit STRIDES = 1'b0
 ) (
 `include "kernel_reader_ports.svh"
     output logic [63:0] read_word,
@@ -34,6 +38,8 @@ module kernel_reader #(
   // Lines that are requested ahead.
   localparam logic [2:0] Ahead = 3'd4;
   localparam int LineBits = $clog2(LINES);
+  // The lowest bit of a line's number that its entry has; the place has those below.
+  localparam int TagFrom = STRIDES ? 0 : LineBits;
 
   typedef struct packed {
     logic [3:0]  buffer;
@@ -47,11 +53,21 @@ module kernel_reader #(
 
   // What is known of a line of the cache; of its number, the bits that are not its index.
   typedef struct packed {
-    logic                 held;
-    logic [3:0]           buffer;
-    logic [21-LineBits:0] upper;
-    logic [7:0]           bytes;   // that belong to the buffer
+    logic                held;
+    logic [3:0]          buffer;
+    logic [21-TagFrom:0] upper;
+    logic [7:0]          bytes;   // that belong to the buffer
   } entry_t;
+
+  // Where a line is. `by`: how many of the lowest bits of its number do not matter, in threes.
+  function automatic logic [LineBits-1:0] index(input logic [LineBits+8:0] number, input logic [1:0] by);
+    case (by)
+      2'd0: index = number[LineBits-1:0];
+      2'd1: index = number[LineBits+2:3];
+      2'd2: index = number[LineBits+5:6];
+      default: index = number[LineBits+8:9];
+    endcase
+  endfunction
 
   // A word that is read while it is written is not used: its line is `stale`, or not complete.
   (* no_rw_check *)
@@ -70,10 +86,13 @@ module kernel_reader #(
   entry_t              entry;
   logic                looked, hit, good, retries;
   line_t               target;
+  // Of the places of lines. Rows whose distance is a multiple of 8, 64 or 512 lines would share few
+  // places without it.
+  logic [1:0]          shift;
 
   // Requested lines: `run` lines before `next`, at most seven.
   line_t       next;
-  logic        streams, same, covered, first_miss, passes, advances, moved, quiet, lost, wants;
+  logic        streams, same, covered, first_miss, passes, proceeds, advances, moved, quiet, lost, wants;
   logic [2:0]  run, depth;
   logic [21:0] distance;
   // Lines of the stream before `next`; the last line that has been accessed, and that of the stream
@@ -86,7 +105,7 @@ module kernel_reader #(
   assign asked  = {read_address[31:28], skewed};
 
   assign hit      = entry.held && entry.buffer == seen.line.buffer &&
-      entry.upper == seen.line.number[21:LineBits] && !stale;
+      entry.upper == seen.line.number[21:TagFrom] && !stale;
   assign good     = hit && {1'b0, seen.offset} < entry.bytes;
   // While the older access has no word it is looked up in each cycle, then the newer one again. The
   // comparison of a tag is not on the path to the cache's address.
@@ -100,13 +119,13 @@ module kernel_reader #(
   assign target      = fill_line;
 
   always_ff @(posedge clk) begin
-    word  <= words[{look.line.number[LineBits-1:0], look.offset[6:3]}];
-    entry <= entries[look.line.number[LineBits-1:0]];
-    if (fill) words[{target.number[LineBits-1:0], fill_beat}] <= fill_word;
+    word  <= words[{index(look.line.number[LineBits+8:0], shift), look.offset[6:3]}];
+    entry <= entries[index(look.line.number[LineBits+8:0], shift)];
+    if (fill) words[{index(target.number[LineBits+8:0], shift), fill_beat}] <= fill_word;
     if (clears) entries[cleared] <= '0;
     else if (fill || filled)
-      entries[target.number[LineBits-1:0]] <=
-          '{filled, target.buffer, target.number[21:LineBits], fill_bytes};
+      entries[index(target.number[LineBits+8:0], shift)] <=
+          '{filled, target.buffer, target.number[21:TagFrom], fill_bytes};
   end
 
   always_ff @(posedge clk) begin
@@ -129,7 +148,7 @@ module kernel_reader #(
     end
     cleared <= cleared + 1'b1;
     // The line is replaced from this cycle on: the entry is still that of the line before.
-    stale   <= clears || (fill && fill_beat == '0 && look.line.number[LineBits-1:0] == target.number[LineBits-1:0]);
+    stale   <= clears || (fill && fill_beat == '0 && index(look.line.number[LineBits+8:0], shift) == index(target.number[LineBits+8:0], shift));
     if (cleared == '1) clears <= 1'b0;
     if (rst) begin
       cleared     <= '0;
@@ -156,10 +175,11 @@ module kernel_reader #(
   assign first_miss = retries && !(same && distance == '0) && (!covered || lost);
   assign passes     = looked && same && distance == '0 && hit;
   assign advances   = passes || (taken && !moved);
+  assign proceeds   = looked && same && distance[2:0] < run;
   assign place      = passed == Long ? Long : passed - distance[3:0];
   assign furthest   = onward && place_q > reached ? place_q : reached;
   assign ahead      = covered && !(rows && passed > last);
-  assign wants      = looked && same && (ahead || (distance == '0 && !hit)) && distance[2:0] <= depth;
+  assign wants      = looked && same && (ahead || (distance == '0 && !hit)) && distance[2:0] <= (shift == '0 ? depth : '0);
   assign wanted     = next;
 
   always_ff @(posedge clk) begin
@@ -171,7 +191,7 @@ module kernel_reader #(
     quiet <= retries && !busy;
     // Accesses proceed: the line is not the first one of the stream. The address of the access is not
     // compared in its own cycle, which has little time left.
-    if (looked && same && distance[2:0] < run) depth <= Ahead;
+    if (proceeds) depth <= Ahead;
     if (first_miss) begin
       // The first access, or one that does not follow the ones before: a stream may begin.
       streams <= 1'b1;
@@ -204,7 +224,48 @@ module kernel_reader #(
     end
   end
 
+  if (STRIDES) begin : g_strides
+    // The number of the last line at which a stream began, the distances of the last two from the ones
+    // before, and the shift that fits them.
+    line_t       began;
+    logic [21:0] gap, earlier;
+    logic        measured, proposed;
+    logic [1:0]  fitting;
+
+    always_ff @(posedge clk) begin
+      measured <= first_miss && seen.line.buffer == began.buffer;
+      if (first_miss) begin
+        began   <= seen.line;
+        gap     <= seen.line.number - began.number;
+        earlier <= gap;
+      end
+      if (measured && gap == earlier && gap != '0) begin
+        proposed <= 1'b1;
+        fitting  <= gap[8:0] == '0 ? 2'd3 : gap[5:0] == '0 ? 2'd2 : {1'b0, gap[2:0] == '0};
+      end
+      // One long row: its lines ahead need places of their own.
+      if (proceeds && passed == Long && shift != '0) begin
+        proposed <= 1'b1;
+        fitting  <= '0;
+      end
+      // A line that arrives stays at one place.
+      if (proposed && !busy && !missing) begin
+        shift    <= fitting;
+        proposed <= 1'b0;
+      end
+      if (rst) begin
+        measured <= 1'b0;
+        proposed <= 1'b0;
+        shift    <= '0;
+      end
+    end
+  end else begin : g_consecutive
+    assign shift = '0;
+  end
+
 `ifndef SYNTHESIS
+  lines_arrive_at_one_place : assert property (@(posedge clk) disable iff (rst)
+      busy && $past(busy) |-> $stable(shift));
   steps_when_ready : assert property (@(posedge clk) disable iff (rst) step |-> ready);
   ready_with_word : assert property (@(posedge clk) disable iff (rst) ready |-> !missing);
   // A line is requested in the cycle after it was wanted.

@@ -8,13 +8,14 @@
 // number of bytes of a line that belong to the buffer; a line without any is not read. A kernel begins
 // with empty ports, because it is in reset before each launch, while no line is on its way.
 //
-// Parameters: PORTS; LINES of each port, except for those of SMALL, which have 16; FETCHES, lines that
-// are requested at a time.
+// Parameters: PORTS; LINES of each port, except for those of SMALL, which have 16; STRIDES, see
+// `kernel_reader`; FETCHES, lines that are requested at a time.
 // Throughput: a word per port and cycle; a request of a line every second cycle.
 module kernel_readers #(
     parameter int PORTS = 1,
     parameter int LINES = 16,
     parameter logic [PORTS-1:0] SMALL = '0,
+    parameter bit STRIDES = 1'b0,
     parameter int FETCHES = 8
 ) (
     input  logic                   clk,
@@ -131,7 +132,8 @@ module kernel_readers #(
 
   for (genvar i = 0; i < PORTS; i++) begin : g_ports
     kernel_reader #(
-        .LINES(SMALL[i] ? 16 : LINES)
+        .LINES  (SMALL[i] ? 16 : LINES),
+        .STRIDES(STRIDES)
     ) u_reader (
         .clk,
         .rst,

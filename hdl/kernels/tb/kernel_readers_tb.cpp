@@ -157,9 +157,10 @@ public:
             buffer_ = 1 + random.below(4);
             const uint32_t bytes = readers.table[buffer_].bytes;
             at_ = random.below(bytes);
-            const int64_t strides[] = {1, 4, 8, 4, 8, -4, 72, 128, 2048, -128, 0};
-            stride_ = strides[random.below(11)];
+            const int64_t strides[] = {1, 4, 8, 4, 8, -4, 72, 128, 1024, 8192, -128, 0};
+            stride_ = strides[random.below(12)];
             // Rows of a tile: bytes of a row, and from the start of one to the next.
+            if (stride_ > 1024) at_ = random.below(2048);
             row_ = random.percent(30) ? 128 << random.below(3) : 0;
             pitch_ = row_ + 128 * random.below(8);
             passed_ = 0;
@@ -183,7 +184,7 @@ private:
 };
 
 void place(Readers &readers, unsigned skew) {
-    const uint32_t sizes[] = {4000, 9001, 128, 20};
+    const uint32_t sizes[] = {40000, 9001, 128, 20};
     uint32_t at = 1024;
     for (unsigned buffer = 1; buffer <= 4; buffer++) {
         const uint32_t offset = skew * (8 * buffer + 40) % 128;
@@ -270,12 +271,33 @@ TEST(lines_behind_the_rows_of_a_tile_are_not_read) {
         const size_t own = 64 * row / kLine;
         std::printf("  lines: 64 rows of %u bytes %u, %u clocks\n", row, unsigned(readers.lines.size()), unsigned(readers.cycles));
         check(readers.lines.size() <= own + 2 * 4, "rows of " + std::to_string(row) + " bytes read " + std::to_string(readers.lines.size()) + " lines");
-        // Rows that become longer are streams again.
+        // Rows that become longer are streams again; with strides, after fifteen lines.
         const uint64_t before = readers.cycles;
         for (uint32_t at = 0; at < 16000; at += 8) readers.step({{true, 1u << 28 | (1u << 19 | at)}, {}, {}});
-        check(readers.cycles - before < 2000 + 200, "a stream of words after rows takes " + std::to_string(readers.cycles - before));
+        check(readers.cycles - before < 2000 + 200 + 16 * 40 * W, "a stream of words after rows takes " + std::to_string(readers.cycles - before));
     }
 }
+
+#if W == 1
+TEST(rows_of_several_work_items_do_not_replace_each_other) {
+    for (uint32_t stride : {128u, 384u, 1152u, 4096u, 5120u, 1u << 15, 1u << 18, 3u << 14}) {
+        Readers readers;
+        readers.set(1, {0, 1 << 26});
+        readers.start();
+        unsigned missed = 0;
+        for (uint32_t word = 0; word < 64; word++)
+            for (uint32_t item = 0; item < 16; item++) {
+                const uint64_t before = readers.cycles;
+                check(readers.step({{true, 1u << 28 | (item * stride + 4 * word)}, {}, {}}), "a fault");
+                missed += readers.cycles - before > 1;
+            }
+        readers.drain();
+        std::printf("  misses: 64 words of 16 rows at %u bytes %u\n", stride, missed);
+        // Each row has two lines; the distance is known after three misses.
+        check(missed <= 2 * 16 + 20, "rows at " + std::to_string(stride) + " bytes miss " + std::to_string(missed) + " times");
+    }
+}
+#endif
 
 }  // namespace
 

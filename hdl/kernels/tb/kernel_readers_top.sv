@@ -1,5 +1,9 @@
 // The readers of a kernel with the guard and the read channels of the memory, which the bench is.
-module kernel_readers_top (
+//
+// Parameter W: 1: for rows of several work-items (STRIDES).
+module kernel_readers_top #(
+    parameter int W = 0
+) (
     input  logic               clk,
     input  logic               rst,
     input  logic               start,
@@ -34,7 +38,9 @@ module kernel_readers_top (
   assign fetch_ready    = (line_ready || fetch_bytes == '0) && !fault;
 
   kernel_readers #(
-      .PORTS(3)
+      .PORTS  (3),
+      .LINES  (W == 1 ? 64 : 16),
+      .STRIDES(W == 1)
   ) u_readers (
       .rst         (rst || start),
       .port_steps  ({3{step}}),

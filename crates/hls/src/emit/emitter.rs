@@ -1,7 +1,9 @@
 //! The state of the emission: names, the values that need registers, and what has been emitted.
 
 use crate::error::Position;
-use crate::ir::{BlockId, Callee, Channels, EngineCall, Function, FunctionId, Op, Value, ValueId};
+use crate::ir::{
+    BlockId, Callee, Channels, EngineCall, Function, FunctionId, Module, Op, Value, ValueId,
+};
 use crate::memory::{Memories, MemoryId};
 use crate::names::Names;
 use crate::schedule::{Code, End};
@@ -116,6 +118,8 @@ pub struct Emitter<'a> {
     pub bodies: &'a [Body<'a>],
     pub memories: &'a Memories,
     pub channels: &'a Channels,
+    /// See [`Module::parts`].
+    pub parts: bool,
     pub marks: Marks,
     values: Vec<Vec<String>>,
     functions: Vec<String>,
@@ -246,7 +250,7 @@ impl<'a> Emitter<'a> {
     pub fn new(
         bodies: &'a [Body<'a>],
         memories: &'a Memories,
-        channels: &'a Channels,
+        module: &'a Module,
         marks: Marks,
     ) -> Emitter<'a> {
         let mut names = Names::new();
@@ -260,7 +264,8 @@ impl<'a> Emitter<'a> {
         let mut emitter = Emitter {
             bodies,
             memories,
-            channels,
+            channels: &module.channels,
+            parts: module.parts,
             marks,
             values: Vec::new(),
             functions,

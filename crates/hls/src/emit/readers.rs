@@ -22,6 +22,9 @@ const BLOCK_RAMS: u32 = 64;
 const LINES_PER_BLOCK_RAM: u32 = 16;
 const LINES_MIN: u32 = 16;
 const LINES_MAX: u32 = 512;
+/// The same for a kernel whose work-items execute in parts: each work-item may read lines of its own.
+const BLOCK_RAMS_OF_PARTS: u32 = 32;
+const LINES_MAX_OF_PARTS: u32 = 64;
 
 /// The signal of a port's word, or of its words.
 pub fn port_word(port: u32) -> String {
@@ -35,13 +38,15 @@ pub fn port_part(port: u32, word: u32) -> Expression {
 
 /// Lines of the cache of each of the ports whose loads are of one word. Ports of several words have
 /// [`LINES_MIN`], because they read words once, one after another.
-pub fn lines(ports: u32, channels: &Channels) -> u32 {
-    if channels.is_empty() {
-        return LINES_MIN;
-    }
-    let most = BLOCK_RAMS * LINES_PER_BLOCK_RAM / ports.max(1);
+pub fn lines(ports: u32, channels: &Channels, parts: bool) -> u32 {
+    let (block_rams, lines_max) = match (channels.is_empty(), parts) {
+        (false, _) => (BLOCK_RAMS, LINES_MAX),
+        (true, true) => (BLOCK_RAMS_OF_PARTS, LINES_MAX_OF_PARTS),
+        (true, false) => return LINES_MIN,
+    };
+    let most = block_rams * LINES_PER_BLOCK_RAM / ports.max(1);
     let lines = 1 << (31 - most.max(1).leading_zeros());
-    lines.clamp(LINES_MIN, LINES_MAX)
+    lines.clamp(LINES_MIN, lines_max)
 }
 
 fn signal(port: u32, suffix: &str) -> Expression {
@@ -93,10 +98,14 @@ impl Emitter<'_> {
         items.push(Item::Blank);
         let mut parameters = vec![("PORTS", ports)];
         let small = (0..ports).filter(|port| self.port_words(*port) > 1);
-        let lines = lines(ports - small.clone().count() as u32, self.channels);
+        let count = ports - small.clone().count() as u32;
+        let lines = lines(count, self.channels, self.parts);
         if lines != LINES_MIN {
             parameters.push(("LINES", lines));
             parameters.push(("SMALL", small.map(|port| 1 << port).sum()));
+        }
+        if self.parts {
+            parameters.push(("STRIDES", 1));
         }
         items.push(Item::Instance(Instance {
             module: "kernel_readers".to_owned(),

@@ -24,6 +24,8 @@ const READERS_LUTS: u64 = 150;
 const READER_BLOCK_RAMS: u64 = 2;
 /// Lines of a port's cache for each of its block RAMs.
 const LINES_PER_BLOCK_RAM: u64 = 16;
+/// Words of a memory that the synthesis makes of LUTs.
+const LUT_RAM_WORDS: u64 = 16;
 /// Result bits of operations for each LUT: many operations are merged with the next one.
 const BITS_PER_LUT: u64 = 2;
 /// The largest part that kernels are placed on, and what it has.
@@ -77,6 +79,7 @@ pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Repo
     }
     let on_chip = || memories.all.iter().filter(|m| !m.far);
     let block_rams: u64 = on_chip().map(block_rams).sum();
+    luts += on_chip().map(memory_luts).sum::<u64>();
     Report {
         states: hardware.states as u64,
         loops: (hardware.pipelines.iter())
@@ -107,7 +110,11 @@ fn readers(module: &Module) -> (u64, u64) {
     let of_words = all().filter(|i| i.reader_word > 0);
     let of_words: BTreeSet<u32> = of_words.filter_map(|i| i.reader).collect();
     let (ports, small) = (ports.len() as u64, of_words.len() as u64);
-    let lines = u64::from(reader_lines((ports - small) as u32, &module.channels));
+    let lines = u64::from(reader_lines(
+        (ports - small) as u32,
+        &module.channels,
+        module.parts,
+    ));
     let block_rams = match lines / LINES_PER_BLOCK_RAM {
         0..=1 => READER_BLOCK_RAMS,
         large => large.max(READER_BLOCK_RAMS) + 1,
@@ -118,8 +125,25 @@ fn readers(module: &Module) -> (u64, u64) {
     )
 }
 
+/// LUTs of a memory that the synthesis makes of LUTs: one for each bit of a word, and half as many to
+/// write it.
+fn memory_luts(memory: &Memory) -> u64 {
+    if is_small(memory) {
+        (memory.width * 8 * 3 / 2) << memory.banks.bits
+    } else {
+        0
+    }
+}
+
+fn is_small(memory: &Memory) -> bool {
+    memory.bytes.len() as u64 >> memory.banks.bits <= LUT_RAM_WORDS * memory.width
+}
+
 /// Block RAMs of a memory.
 fn block_rams(memory: &Memory) -> u64 {
+    if is_small(memory) {
+        return 0;
+    }
     let bytes = memory.bytes.len() as u64 >> memory.banks.bits;
     let bank = bytes
         .div_ceil(BLOCK_RAM_BYTES)

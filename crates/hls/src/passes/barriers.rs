@@ -30,13 +30,22 @@ pub(super) fn reject_elsewhere(module: &Module, entry: FunctionId) -> Result<()>
     Ok(())
 }
 
+pub(super) fn is_barrier(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.op,
+        Op::Call(Callee::Engine(EngineCall::Barrier), _)
+    )
+}
+
+pub(super) fn has_barrier(block: &Block) -> bool {
+    block.code.iter().any(is_barrier)
+}
+
 /// Splits blocks at barriers, which end a block then; returns the block before and after each.
 pub(super) fn divide(function: &mut Function) -> Vec<(BlockId, BlockId)> {
     let mut barriers = Vec::new();
     let mut at = 0;
     while at < function.blocks.len() {
-        let is_barrier =
-            |i: &Instruction| matches!(i.op, Op::Call(Callee::Engine(EngineCall::Barrier), _));
         let Some(index) = function.blocks[at].code.iter().position(is_barrier) else {
             at += 1;
             continue;

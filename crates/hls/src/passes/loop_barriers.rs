@@ -1,31 +1,47 @@
-//! Barriers in loops whose iterations all work-items of a group execute together, in kernels that
-//! have barriers already: each iteration becomes a region, so that the loop over work-items is
-//! inside of the loop. The work-items are a pipeline then, and the latency of a sum over iterations
-//! is hidden by other work-items, whose sums are in block RAMs.
+//! Barriers in loops whose iterations all work-items of a group, or a part, execute together: each
+//! iteration becomes a region, so that the loop over work-items is inside of the loop. The work-items
+//! are a pipeline then, and the latency of a sum over iterations is hidden by other work-items, whose
+//! sums are in RAMs.
 //!
-//! A loop with a barrier also gets one after it, if what follows accesses memory: otherwise the
-//! region of the loop's last iteration, and so all of them, would reserve time for that.
+//! A loop with a barrier also gets one after it, if what follows accesses memory, or always in a kernel
+//! without barriers of its own: otherwise the region of the loop's last iteration, and so all of them,
+//! would reserve time for that.
 
+use super::barriers::{has_barrier, is_barrier};
 use super::loops::{loops, Loop};
 use super::ssa;
 use super::uniform::Varying;
-use crate::ir::{Block, Callee, EngineCall, Function, Instruction, Op};
+use crate::ir::{Block, BlockId, Callee, EngineCall, Function, Instruction, Op};
 
 /// Bytes of values per work-item that the iterations of a loop pass on.
 const CARRIED_BYTES_MAX: u64 = 512;
 
+/// Whether the work-items of a kernel without barriers may execute iterations together: they differ
+/// in their position, and have no order among each other, as that of operations on channels.
+pub fn suits_parts(function: &Function) -> bool {
+    use EngineCall::{Fence, GlobalId, Text};
+    let calls = |call: fn(&EngineCall) -> bool| {
+        let mut all = function.instructions();
+        all.any(|i| matches!(&i.op, Op::Call(Callee::Engine(own), _) if call(own)))
+    };
+    let ordered = |i: &Instruction| i.volatile || i.uses_channel();
+    calls(|call| matches!(call, GlobalId))
+        && !calls(|call| matches!(call, Fence | Text))
+        && !function.instructions().any(ordered)
+}
+
 /// Inserts the barriers, before `barriers::divide`.
 pub fn insert(function: &mut Function, varying: &Varying) {
-    if !function.blocks.iter().any(has_barrier) {
-        return;
-    }
     let loops = loops(function);
+    let parts = !function.blocks.iter().any(has_barrier);
     let divided = |l: &Loop, f: &Function| l.blocks.iter().any(|b| has_barrier(&f[*b]));
     let mut starts = Vec::new();
     for own in &loops {
         let innermost =
             (loops.iter()).all(|l| l.header == own.header || !own.blocks.contains(&l.header));
-        if innermost && !divided(own, function) && passes_on_little(function, own, varying) {
+        let suits = passes_on_little(function, own, varying)
+            && (parts || own.blocks.iter().any(|b| accesses(&function[*b])));
+        if innermost && !divided(own, function) && suits {
             starts.push(own.header);
         }
     }
@@ -35,7 +51,8 @@ pub fn insert(function: &mut Function, varying: &Varying) {
         }
         for at in &own.blocks {
             let next = ssa::successors(&function[*at]).into_iter();
-            starts.extend(next.filter(|to| !own.blocks.contains(to) && accesses(&function[*to])));
+            let ends = |to: &BlockId| parts || accesses(&function[*to]);
+            starts.extend(next.filter(|to| !own.blocks.contains(to) && ends(to)));
         }
     }
     starts.sort();
@@ -53,25 +70,13 @@ pub fn insert(function: &mut Function, varying: &Varying) {
     }
 }
 
-fn is_barrier(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.op,
-        Op::Call(Callee::Engine(EngineCall::Barrier), _)
-    )
-}
-
-fn has_barrier(block: &Block) -> bool {
-    block.code.iter().any(is_barrier)
-}
-
 /// Whether a block accesses memory before a barrier.
 fn accesses(block: &Block) -> bool {
     let mut code = block.code.iter().take_while(|i| !is_barrier(i));
     code.any(|i| matches!(i.op, Op::Load(..) | Op::Store { .. }))
 }
 
-/// Whether a loop's iterations pass on few values to the next ones, and access memory without
-/// atomic functions.
+/// Whether a loop's iterations pass on few values to the next ones, without atomic functions.
 fn passes_on_little(function: &Function, own: &Loop, varying: &Varying) -> bool {
     let code = || own.blocks.iter().flat_map(|b| &function[*b].code);
     let plain = code().all(|i| !i.volatile && !matches!(i.op, Op::Call(Callee::Function(_), _)));
@@ -80,5 +85,5 @@ fn passes_on_little(function: &Function, own: &Loop, varying: &Varying) -> bool 
     let carried = phis.filter_map(|i| i.result);
     let carried = carried.filter(|v| varying.values.contains(v));
     let bytes: u64 = carried.map(|v| function[v].ty.size()).sum();
-    plain && own.blocks.iter().any(|b| accesses(&function[*b])) && bytes <= CARRIED_BYTES_MAX
+    plain && bytes <= CARRIED_BYTES_MAX
 }

@@ -10,13 +10,16 @@
 use super::ssa::successors;
 use crate::address::follow;
 use crate::ir::{
-    Block, BlockId, Callee, EngineCall, Function, FunctionId, Instruction, Module, Op, Value,
-    ValueId,
+    BinaryOp, Block, BlockId, Callee, EngineCall, Function, FunctionId, Instruction, Module, Op,
+    Value, ValueId,
 };
 use crate::memory::{Memories, MemoryId};
 use crate::units::units_interval;
 use std::collections::HashMap;
 
+/// Work-items in parts execute one region after another: no region gets more ports for an interval that
+/// is shorter than this part of the longest region's.
+const SHORT: u32 = 4;
 /// Ports of a kernel.
 const PORTS_MAX: u32 = 16;
 /// Conditional loads that follow each other and have one port together, at least; words of such a
@@ -60,6 +63,19 @@ pub fn assign(module: &mut Module, memories: &Memories, barriers: bool) {
     // At its end, stores matter no longer.
     let ends = |i: &Instruction| i.group_end || (i.independent && !barriers);
     let stored = stored_before(function, &|i| stores(0, i), &ends);
+    let items = |own: usize| {
+        function[BlockId(own)]
+            .code
+            .last()
+            .is_some_and(|last| last.independent)
+    };
+    let interval = |own: usize| {
+        let of_items = items(own).then(|| interval_min(function, BlockId(own), memories));
+        of_items.unwrap_or(1)
+    };
+    let intervals: Vec<u32> = (0..function.blocks.len()).map(interval).collect();
+    let longest = intervals.iter().copied().max().unwrap_or(1);
+    let least = if module.parts { longest / SHORT } else { 1 };
     let mut ports = Ports::default();
     let mut assigned = Vec::new();
     for (own, stored) in stored.into_iter().enumerate() {
@@ -75,7 +91,7 @@ pub fn assign(module: &mut Module, memories: &Memories, barriers: bool) {
                 loads.push((index, address));
             }
         }
-        let items = block.code.last().is_some_and(|last| last.independent);
+        let items = items(own);
         if !items {
             for group in wide(function, block, &mut loads) {
                 let Some(port) = ports.wide() else {
@@ -91,11 +107,7 @@ pub fn assign(module: &mut Module, memories: &Memories, barriers: bool) {
                 assigned.extend(words.map(|(word, index)| (own, index, port, word as u32)));
             }
         }
-        let shares = if items {
-            interval_min(function, BlockId(own), memories)
-        } else {
-            1
-        };
+        let shares = if items { intervals[own].max(least) } else { 1 };
         let keeps = items || !module.channels.is_empty();
         let found = ports.assign(function, &loads, keeps, shares);
         assigned.extend(found.into_iter().map(|(index, port)| (own, index, port, 0)));
@@ -217,7 +229,7 @@ impl Ports {
         let mut groups: Vec<Group> = Vec::new();
         let mut out = Vec::new();
         for (index, address) in loads {
-            let (stream, offset) = place(function, *address);
+            let (stream, offset) = about(function, place(function, *address));
             let near = if stream.1.is_empty() {
                 FIXED_BYTES
             } else {
@@ -276,6 +288,29 @@ fn place(function: &Function, address: Value) -> (Stream, i64) {
         _ => base,
     };
     ((base, indices), offset)
+}
+
+/// The same with constants that are added to the indices as a part of the offset. Where a sum of an
+/// index overflows, the place is another one.
+fn about(function: &Function, (stream, mut offset): (Stream, i64)) -> (Stream, i64) {
+    let definition = |v: ValueId| {
+        let mut all = function.instructions();
+        all.find(|i| i.result == Some(v)).map(|i| &i.op)
+    };
+    let mut indices = stream.1;
+    for (index, scale) in &mut indices {
+        while let Value::Local(v) = *index {
+            *index = match definition(v) {
+                Some(Op::Cast(_, _, inner) | Op::Copy(inner)) => *inner,
+                Some(Op::Binary(BinaryOp::Add | BinaryOp::Or, inner, Value::Bits(more))) => {
+                    offset += i64::from(*more as i32) * *scale;
+                    *inner
+                }
+                _ => break,
+            };
+        }
+    }
+    ((stream.0, indices), offset)
 }
 
 /// By block: whether its work-item, or its group, may have executed a store before it. `ends`: the

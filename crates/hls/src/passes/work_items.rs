@@ -9,7 +9,8 @@
 //! reach different barriers, the kernel ends with [`STATUS_BARRIER`].
 //!
 //! A kernel without barriers and local memory that does not use the position in a group has one
-//! group with all work-items.
+//! group with all work-items, or groups of its own: parts of [`PART_ITEMS`] work-items, which
+//! execute each iteration of a loop together as if the loop had a barrier.
 
 mod kept;
 
@@ -36,6 +37,21 @@ const LOCAL_SIZE: u64 = 6;
 /// Instructions of the longest computation that is repeated in a later region.
 const REPEATED_MAX: usize = 24;
 
+/// Work-items of a part: enough to hide most of an iteration's latency, and as many as the words of
+/// a RAM that ECP5 makes of LUTs, so that values of work-items need no block RAM.
+pub const PART_ITEMS: u32 = 16;
+
+/// What executes a region of a kernel's code before the next region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Division {
+    /// All work-items: there is one region.
+    Whole,
+    /// The work-items of a part.
+    Parts,
+    /// Those of a work-group.
+    Groups,
+}
+
 /// Work-groups that a kernel supports.
 #[derive(Clone, Debug)]
 pub struct Groups {
@@ -55,6 +71,8 @@ pub struct Items {
     pub barriers: usize,
     /// Bytes of values of each work-item that are kept across barriers.
     pub private_bytes: u64,
+    /// Work-items of the largest group.
+    pub group_items_max: u32,
 }
 
 /// Replaces the entry's code.
@@ -65,13 +83,6 @@ pub fn expand(
     binding: &Binding,
 ) -> Result<Items> {
     barriers::reject_elsewhere(module, entry)?;
-    let function = &mut module.functions[entry.0];
-    let varying = uniform::varying(function);
-    let uniform = varying.uniform(function);
-    if groups.together {
-        loop_barriers::insert(function, &varying);
-    }
-    let barriers = barriers::divide(function);
     // Objects of other kernels do not matter.
     let mut used = HashSet::new();
     for instruction in module.functions.iter().flat_map(Function::instructions) {
@@ -94,10 +105,24 @@ pub fn expand(
             }
             _ => false,
         });
-    let flat = barriers.is_empty() && !local && !position_in_group && groups.required.is_none();
+    let function = &mut module.functions[entry.0];
+    let divided = function.blocks.iter().any(barriers::has_barrier);
+    let required = groups.required.is_some();
+    let grouped = divided || local || position_in_group || required;
+    let varying = uniform::varying(function);
+    let uniform = varying.uniform(function);
+    if groups.together && (divided || (!grouped && loop_barriers::suits_parts(function))) {
+        loop_barriers::insert(function, &varying);
+    }
+    let barriers = barriers::divide(function);
+    let division = match (grouped, barriers.is_empty()) {
+        (true, _) => Division::Groups,
+        (false, true) => Division::Whole,
+        (false, false) => Division::Parts,
+    };
     let mut old = std::mem::replace(&mut module.functions[entry.0], Function::empty());
     let copies: Vec<Instruction> = old.blocks[0].code.drain(..binding.copies).collect();
-    let mut loops = Loops::new(old, &mut module.globals, groups, flat, barriers);
+    let mut loops = Loops::new(old, &mut module.globals, groups, division, barriers);
     loops.kept.uniform = uniform;
     loops.identifiers()?;
     loops.private_variables()?;
@@ -105,10 +130,15 @@ pub fn expand(
     let items = Items {
         barriers: loops.barriers.len(),
         private_bytes: loops.private_bytes,
+        group_items_max: match division {
+            Division::Groups if !loops.barriers.is_empty() => groups.items_max,
+            _ => u32::MAX,
+        },
     };
     let mut function = loops.new;
     ssa::restore(&mut function);
     module.functions[entry.0] = function;
+    module.parts = division == Division::Parts;
     Ok(items)
 }
 
@@ -127,7 +157,9 @@ struct Variables {
     base: [ValueId; 3],
     /// The same less the global offset.
     progress: [ValueId; 3],
-    /// The work-item's number in its group.
+    /// The identifiers of the part's first work-item, less the global offset.
+    part: [ValueId; 3],
+    /// The work-item's number in its group or part.
     item: ValueId,
     /// The end that the work-item has reached, that of the first work-item, whether one differs.
     end: ValueId,
@@ -150,7 +182,9 @@ struct Loops<'a> {
     new: Function,
     globals: &'a mut Vec<Global>,
     groups: &'a Groups,
-    flat: bool,
+    division: Division,
+    /// Work-items that execute a region before the next one, at most, if there are barriers.
+    items_max: u32,
     barriers: Vec<(BlockId, BlockId)>,
     variables: Variables,
     private_bytes: u64,
@@ -170,7 +204,7 @@ impl<'a> Loops<'a> {
         old: Function,
         globals: &'a mut Vec<Global>,
         groups: &'a Groups,
-        flat: bool,
+        division: Division,
         barriers: Vec<(BlockId, BlockId)>,
     ) -> Loops<'a> {
         let mut new = old.clone();
@@ -178,24 +212,31 @@ impl<'a> Loops<'a> {
         let mut value = |name: &str, bits: u32| new.value(name, Type::Int(bits));
         let mut three = |name: &str| ["x", "y", "z"].map(|d| value(&format!("{name}_{d}"), 32));
         let (local, group) = (three("local"), three("group"));
-        let (base, progress) = (three("first"), three("progress"));
+        let (base, progress, part) = (three("first"), three("progress"), three("part"));
         let variables = Variables {
             local,
             group,
             base,
             progress,
+            part,
             item: value("item", 32),
             end: value("end", 8),
             first_end: value("first_end", 8),
             differs: value("differs", 1),
         };
+        let items_max = match division {
+            Division::Parts => PART_ITEMS,
+            _ => groups.items_max,
+        };
+        let most = |size: u32| Some(u64::from(size.saturating_sub(1)));
         if groups.required.is_some() || !barriers.is_empty() {
-            let most = |size: u32| Some(u64::from(size.saturating_sub(1)));
-            let sizes = groups.required.unwrap_or([groups.items_max; 3]);
+            new[variables.item].max = most(items_max);
+        }
+        if groups.required.is_some() || (division == Division::Groups && !barriers.is_empty()) {
+            let sizes = groups.required.unwrap_or([items_max; 3]);
             for (id, size) in variables.local.into_iter().zip(sizes) {
                 new[id].max = most(size);
             }
-            new[variables.item].max = most(groups.items_max);
         }
         let mut old = old;
         old.values = new.values.clone();
@@ -204,7 +245,8 @@ impl<'a> Loops<'a> {
             new,
             globals,
             groups,
-            flat,
+            division,
+            items_max,
             barriers,
             variables,
             private_bytes: 0,
@@ -254,7 +296,7 @@ impl<'a> Loops<'a> {
                 object::check(self.globals, &name, *bytes)
                     .map_err(|error| error.at(&instruction.position))?;
                 let bytes = bytes.next_multiple_of(8);
-                let all = bytes * u64::from(self.groups.items_max);
+                let all = bytes * u64::from(self.items_max);
                 let object = object::add(self.globals, format!("{name}_of_items"), all)
                     .map_err(|error| error.at(&instruction.position))?;
                 self.globals[object.0].items = true;
@@ -309,10 +351,10 @@ impl<'a> Loops<'a> {
 
     /// The number of work-items of a group in a dimension.
     fn size(&mut self, at: BlockId, d: usize) -> Value {
-        match (self.groups.required, self.flat) {
+        match (self.groups.required, self.division) {
             (Some(size), _) => number(u64::from(size[d])),
-            (None, true) => self.word(at, GLOBAL_SIZE + d as u64),
-            (None, false) => self.word(at, LOCAL_SIZE + d as u64),
+            (None, Division::Groups) => self.word(at, LOCAL_SIZE + d as u64),
+            (None, _) => self.word(at, GLOBAL_SIZE + d as u64),
         }
     }
 
@@ -334,15 +376,19 @@ impl<'a> Loops<'a> {
         self.new[checked].code.extend_from_slice(copies);
         let group_end = self.block();
         let regions: Vec<BlockId> = (0..=self.barriers.len()).map(|_| self.block()).collect();
-        if self.flat {
+        if self.division == Division::Groups {
+            self.group_loops(checked, regions[0], group_end, done);
+        } else {
             for d in 0..3 {
                 let offset = self.word(checked, GLOBAL_OFFSET + d as u64);
                 self.set(checked, self.variables.base[d], Op::Copy(offset));
             }
-            self.add(checked, None, Op::Jump(regions[0]));
-            self.add(group_end, None, Op::Jump(done));
-        } else {
-            self.group_loops(checked, regions[0], group_end, done);
+            if self.division == Division::Parts {
+                self.loop_over_parts(checked, regions[0], group_end, done);
+            } else {
+                self.add(checked, None, Op::Jump(regions[0]));
+                self.add(group_end, None, Op::Jump(done));
+            }
         }
         self.find_kept();
         for region in 0..regions.len() {
@@ -377,9 +423,9 @@ impl<'a> Loops<'a> {
                 let test = self.compare(current, same, given, number(u64::from(size)));
                 current = self.require(current, test, STATUS_GROUP_SIZE);
             }
-        } else if !self.barriers.is_empty() {
+        } else if self.division == Division::Groups && !self.barriers.is_empty() {
             // Each size first, as the product may overflow.
-            let most = number(u64::from(self.groups.items_max));
+            let most = number(u64::from(self.items_max));
             let within = IntPredicate::LessEqual { signed: false };
             let mut product = number(1);
             for d in 0..3 {
@@ -438,6 +484,29 @@ impl<'a> Loops<'a> {
         }
     }
 
+    /// The loop over parts around the first region and the end of a part. A part ends with the
+    /// identifiers of the next one's first work-item, which are zeros after the last part.
+    fn loop_over_parts(&mut self, from: BlockId, body: BlockId, end: BlockId, done: BlockId) {
+        let (part, ids) = (self.variables.part, self.variables.local);
+        let top = self.block();
+        for first in part {
+            self.set(from, first, Op::Copy(number(0)));
+        }
+        self.add(from, None, Op::Jump(top));
+        self.add(top, None, Op::Jump(body));
+        let mut any = number(0);
+        for (first, id) in part.into_iter().zip(ids) {
+            self.set(end, first, Op::Copy(local(id)));
+            let op = Op::Binary(BinaryOp::Or, any, local(id));
+            any = self.value(end, "any", 32, op);
+        }
+        let further = self.compare(end, IntPredicate::NotEqual, any, number(0));
+        self.add(end, None, Op::Branch(further, top, done));
+        if let Some(branch) = self.new[end].code.last_mut() {
+            branch.group_end = true;
+        }
+    }
+
     /// Appends the loop over the work-items of a region.
     fn region(&mut self, region: usize, regions: &[BlockId], group_end: BlockId) {
         let first = match region {
@@ -488,15 +557,20 @@ impl<'a> Loops<'a> {
                 Op::Binary(BinaryOp::Or, local(differs), other),
             );
         }
+        let item = self.variables.item;
+        let mut full = None;
+        if self.division == Division::Parts {
+            let last = number(u64::from(PART_ITEMS - 1));
+            full = Some(self.compare(next, IntPredicate::Equal, local(item), last));
+        }
         if counted {
-            let item = self.variables.item;
             self.set(
                 next,
                 item,
                 Op::Binary(BinaryOp::Add, local(item), number(1)),
             );
         }
-        let after = self.close_loop(&items);
+        let after = self.close_loop(&items, full);
         self.leave(after, &ends, regions, group_end);
     }
 
@@ -594,7 +668,11 @@ impl<'a> Loops<'a> {
         let mut last = Vec::new();
         for d in 0..3 {
             let id = self.variables.local[d];
-            self.set(from, id, Op::Copy(number(0)));
+            let first = match self.division {
+                Division::Parts => local(self.variables.part[d]),
+                _ => number(0),
+            };
+            self.set(from, id, Op::Copy(first));
             if matches!(self.groups.required, Some(size) if size[d] == 1) {
                 continue;
             }
@@ -618,8 +696,8 @@ impl<'a> Loops<'a> {
         }
     }
 
-    /// Closes the loop; returns the block after it.
-    fn close_loop(&mut self, items: &ItemLoop) -> BlockId {
+    /// Closes the loop, which also ends if `full`; returns the block after it.
+    fn close_loop(&mut self, items: &ItemLoop, full: Option<Value>) -> BlockId {
         let at = items.next;
         // Whether the identifiers of all dimensions before are the last ones.
         let mut over: Option<Value> = None;
@@ -638,9 +716,12 @@ impl<'a> Loops<'a> {
             over = Some(all);
             self.set(at, id, next);
         }
-        let Some(over) = over else {
+        let Some(mut over) = over else {
             return at;
         };
+        if let Some(full) = full {
+            over = self.value(at, "over", 1, Op::Binary(BinaryOp::Or, over, full));
+        }
         let outside = self.block();
         self.add(at, None, Op::Branch(over, outside, items.first));
         if let Some(branch) = self.new[at].code.last_mut() {

@@ -1,13 +1,18 @@
 //! Random kernels (`generate`): the same bytes from the simulated hardware and from this
 //! processor.
 
-use super::launch::{Argument, End, Program};
+use super::launch::{options_with, Argument, End, Program};
 use super::reference::{all, difference, refused, Case, PAIR, SCALAR};
+use baltra_hls::opencl::Options;
 use Argument::{Buffer, ReadOnly, Word};
 
 fn compare(seed: u64) -> Option<String> {
     let mut case = Case::new(seed);
-    let program = match Program::try_new(&case.source, &[]) {
+    let options = Options {
+        parts: case.parts,
+        ..options_with(&[])
+    };
+    let program = match Program::with(&case.source, &options) {
         Ok(program) => program,
         Err(error) => return refused(seed, &error.log),
     };

@@ -16,13 +16,25 @@ pub struct Generator {
     state: u64,
     /// Loops around the current statement; each has a counter of its own.
     loops: u32,
+    kind: Kind,
+}
+
+/// What a kernel's work-items have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing: neither atomic functions nor groups.
+    Alone,
+    Atomics,
+    /// Local memory and barriers, too.
+    Groups,
 }
 
 impl Generator {
-    pub fn new(seed: u64) -> Generator {
+    pub fn new(seed: u64, kind: Kind) -> Generator {
         Generator {
             state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             loops: 0,
+            kind,
         }
     }
 
@@ -244,7 +256,9 @@ impl Generator {
     fn objects(&mut self) -> String {
         let (p, q) = (self.index(4), self.index(4));
         let value = self.integer(1);
+        let atomics = self.kind != Kind::Alone;
         match self.below(49) {
+            32 | 43 if !atomics => format!("x -= {value};"),
             44 => format!("nests[{p} & 1].inner = turned(nests[{q} & 1].inner, {value}); nests[{q} & 1].rest[{}].part[{p}]++;", self.index(2)),
             45 => format!("nests[{p} & 1] = nests[{q} & 1]; nests[{p} & 1].tag = (char)({value});"),
             46 => format!("nested[{}].inner = nested[{}].inner; nested[{}].tail[{p}] = uc;", self.index(2), self.index(2), self.index(2)),
@@ -292,6 +306,7 @@ impl Generator {
             41 => format!("flag = {value} > x || !flag; a = flag ? a : -a - 1;"),
             42 => format!("switch (ul & 7) {{ case 1: case 3: x ^= {value}; break; case 6: flag = !flag; }}"),
             33 => format!("{{ block t = saved; t.words[{p}] += {value}; saved = t; large[{} & 63] ^= saved.words[{q}]; }}", self.index(8)),
+            _ if !atomics => format!("y += {value};"),
             _ => format!("atomic_{}(&counts[8 + ({} & 3)], (int)({value}));", self.one(&["max"]), self.integer(0)),
         }
     }
@@ -368,8 +383,9 @@ impl Generator {
         }
     }
 
-    /// A kernel with this name. `barriers`: it exchanges values between work-items.
-    pub fn kernel(&mut self, name: &str, barriers: bool) -> String {
+    /// A kernel with this name.
+    pub fn kernel(&mut self, name: &str) -> String {
+        let barriers = self.kind == Kind::Groups;
         let mut body = String::new();
         for _ in 0..9 {
             let statement = self.statement();
@@ -384,16 +400,32 @@ impl Generator {
         } else {
             ("", "")
         };
-        format!(
+        let text = format!(
             "kernel void {name}(global uint *out, global const uint *restrict in, global int *counts, constant int *table, uint n, pair_t given, local uint *passed)\n{{\n{local}{BEFORE}    ul = {}ul;\n{first}{body}{BEHIND}}}\n",
             self.below(1 << 40),
-        )
+        );
+        match self.kind {
+            Kind::Alone => alone(&text),
+            _ => text,
+        }
     }
 
     /// The declarations that kernels share.
     pub fn head() -> &'static str {
         HEAD
     }
+}
+
+/// A kernel without positions in groups.
+fn alone(text: &str) -> String {
+    let names = [
+        ("get_local_size", "get_global_size"),
+        ("get_num_groups", "get_global_size"),
+        ("get_local_id", "get_global_id"),
+        ("get_group_id", "get_global_id"),
+    ];
+    let renamed = |text: String, (from, to): (&str, &str)| text.replace(from, to);
+    names.into_iter().fold(text.to_owned(), renamed)
 }
 
 const HEAD: &str = r#"#pragma OPENCL FP_CONTRACT OFF

@@ -115,10 +115,14 @@ impl Program {
 
     /// The same, or the build log.
     pub fn try_new(source: &str, options: &[&str]) -> Result<Program, BuildError> {
+        Program::with(source, &options_with(options))
+    }
+
+    /// The same with all options.
+    pub fn with(source: &str, options: &Options) -> Result<Program, BuildError> {
         let folder = tempfile::tempdir().unwrap();
         let work = folder.path().to_owned();
-        let options = options_with(options);
-        let accelerator = opencl::compile(source, &options, &work)?;
+        let accelerator = opencl::compile(source, options, &work)?;
         let library = work.join("program.so");
         opencl::build_library(&accelerator, &hdl(), prepared(), &work, &library).unwrap();
         Ok(Program {

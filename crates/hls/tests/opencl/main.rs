@@ -10,6 +10,7 @@ mod launch;
 mod layer;
 mod library;
 mod networks;
+mod parts;
 mod pipes;
 mod printing;
 mod reference;

@@ -2,7 +2,7 @@
 //! processor, without optimization, with the same library (`reference.c`). PoCL 3.1 has other values
 //! of variables across barriers for some kernels. (`crates/hls/src/tests/kernels.rs` uses it, too.)
 
-use super::generate::{Generator, COUNTS, IN_WORDS, OWN_WORDS};
+use super::generate::{Generator, Kind, COUNTS, IN_WORDS, OWN_WORDS};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 /// A kernel, its launch and its buffers.
 pub struct Case {
     pub name: String,
+    /// Whether its work-items may execute in parts.
+    pub parts: bool,
     pub source: String,
     /// Work-items of the launch and of a group.
     pub global: [u64; 3],
@@ -23,20 +25,23 @@ pub const SCALAR: u32 = 77;
 pub const PAIR: [u64; 2] = [0xffff_fff9_0000_0005, 0x0123_4567_89ab_cdef];
 
 impl Case {
-    /// The kernel of a seed. One of three has no barriers.
+    /// The kernel of a seed. Two of six have no barriers, of which one has nothing that depends on
+    /// groups.
     pub fn new(seed: u64) -> Case {
         let name = format!("k{seed}");
-        let kernel = Generator::new(seed).kernel(&name, !seed.is_multiple_of(3));
-        let (global, local) = match seed % 3 {
-            0 => ([5, 3, 1], [1, 1, 1]),
-            1 => ([16, 1, 1], [8, 1, 1]),
-            _ => ([4, 4, 1], [2, 4, 1]),
+        let (kind, global, local) = match seed % 6 {
+            0 => (Kind::Alone, [13, 3, 1], [1, 1, 1]),
+            3 => (Kind::Atomics, [5, 3, 1], [1, 1, 1]),
+            1 | 4 => (Kind::Groups, [16, 1, 1], [8, 1, 1]),
+            _ => (Kind::Groups, [4, 4, 1], [2, 4, 1]),
         };
+        let kernel = Generator::new(seed, kind).kernel(&name);
         let items = global.iter().product::<u64>() as usize;
         let input = (0..IN_WORDS as u32).map(|i| (i + 1).wrapping_mul(0x9e37_79b9) ^ i << 7);
         let table = (0..COUNTS as i32).map(|i| i * i - 40);
         Case {
             name,
+            parts: kind == Kind::Alone,
             source: format!("{}{kernel}", Generator::head()),
             global,
             local,

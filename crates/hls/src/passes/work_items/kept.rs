@@ -150,7 +150,7 @@ impl Loops<'_> {
         let bits = self.new[value].ty.bits().unwrap_or(32);
         let bytes = u64::from(bits.div_ceil(8)).next_power_of_two();
         let name = format!("{}_of_item", self.new[value].name);
-        let all = bytes * u64::from(self.groups.items_max);
+        let all = bytes * u64::from(self.items_max);
         self.globals.push(Global {
             items: true,
             ..Global::zeroed(name, all as usize)
