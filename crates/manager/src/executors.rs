@@ -53,9 +53,21 @@ pub struct Executor {
     pub idle_since: Instant,
     /// Whether it has reported that it cannot continue.
     pub is_failing: bool,
+    /// Whether it has closed its socket, or is about to. Its end may take longer.
+    pub is_closed: bool,
 }
 
 impl Executor {
+    /// Whether it is in this state, and neither killed nor closed.
+    fn is(&self, phase: Phase) -> bool {
+        self.phase == phase && !self.is_gone()
+    }
+
+    /// Whether it is about to end, as far as is known.
+    fn is_gone(&self) -> bool {
+        self.is_closed || self.process.was_killed()
+    }
+
     /// Ends it once its last session has ended.
     fn retire(&mut self) {
         let message = if self.sessions.is_empty() {
@@ -196,8 +208,9 @@ impl Pool {
             if let Some((reason, _)) = &state.failure {
                 break Err(Error::Driver(reason.clone()));
             }
-            let starting = state.count(Phase::Starting);
-            if starting == 0 && state.working() >= self.options.count_max {
+            let is_changing = |e: &Executor| e.phase == Phase::Starting || e.is_gone();
+            let changes = state.executors.values().any(is_changing);
+            if !changes && state.working() >= self.options.count_max {
                 break Err(Error::Full(self.options.count_max));
             }
             let left = deadline.saturating_duration_since(now);
@@ -293,6 +306,7 @@ impl Pool {
             sessions: BTreeSet::new(),
             idle_since: Instant::now(),
             is_failing: false,
+            is_closed: false,
         };
         self.state().executors.insert(id, executor);
     }
@@ -382,6 +396,20 @@ impl Pool {
             e.sessions.remove(&session);
             e.phase = Phase::Ending;
         }
+    }
+
+    /// Records that an executor has closed its socket, so that it gets no more sessions; returns
+    /// whether it was ordered to exit.
+    pub fn closed(&self, id: u64) -> bool {
+        let mut state = self.state();
+        let executor = state.executors.get_mut(&id);
+        let ordered = executor.is_none_or(|e| {
+            e.is_closed = true;
+            e.phase == Phase::Ending && !e.is_failing
+        });
+        drop(state);
+        self.changed.notify_all();
+        ordered
     }
 
     /// Removes an ended executor. If its driver never loaded, `reported` is the reason that it
@@ -569,16 +597,17 @@ impl State {
 
     /// Number of executors, without keepers.
     fn working(&self) -> usize {
-        self.executors.len() - self.count(Phase::Keeping)
+        let all = self.executors.values();
+        all.filter(|e| e.phase != Phase::Keeping).count()
     }
 
     fn count(&self, phase: Phase) -> usize {
-        self.executors.values().filter(|e| e.phase == phase).count()
+        self.executors.values().filter(|e| e.is(phase)).count()
     }
 
     /// Whether an executor is shared by all tenants.
     fn is_shared(&self) -> bool {
-        let shared = |e: &Executor| e.phase == Phase::Serving && e.tenant.is_empty();
+        let shared = |e: &Executor| e.is(Phase::Serving) && e.tenant.is_empty();
         self.executors.values().any(shared)
     }
 
@@ -586,18 +615,23 @@ impl State {
         let owned = sharing.isolation != Isolation::Device || sharing.apart;
         let fits = |e: &Executor| match sharing.isolation {
             Isolation::Session => false,
-            _ if owned => e.phase == Phase::Serving && e.tenant == tenant,
-            _ => e.phase == Phase::Serving && e.tenant.is_empty(),
+            _ if owned => e.is(Phase::Serving) && e.tenant == tenant,
+            _ => e.is(Phase::Serving) && e.tenant.is_empty(),
         };
         let find = |executors: &BTreeMap<u64, Executor>, fits: &dyn Fn(&Executor) -> bool| {
             executors.iter().find(|(_, e)| fits(e)).map(|(id, _)| *id)
         };
-        let id = find(&self.executors, &fits).or_else(|| {
-            find(&self.executors, &|e| {
-                e.phase == Phase::Warm && sharing.fresh
-            })
-        })?;
-        let e = self.executors.get_mut(&id).expect("just found");
+        let warm = |e: &Executor| e.is(Phase::Warm) && sharing.fresh;
+        let (id, e) = loop {
+            let own = find(&self.executors, &fits);
+            let id = own.or_else(|| find(&self.executors, &warm))?;
+            let e = self.executors.get_mut(&id).expect("just found");
+            if !e.process.is_exiting() {
+                break (id, e);
+            }
+            // Another one, until this one's end is reported.
+            e.is_closed = true;
+        };
         let fresh = e.phase == Phase::Warm;
         e.phase = Phase::Serving;
         e.sessions.insert(session);

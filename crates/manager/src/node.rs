@@ -730,16 +730,13 @@ impl Node {
     }
 
     fn bury(&self, device: &Device, id: u64, process: &Process, failure: Option<String>) {
+        let expected = device.pool.closed(id);
         let ended = process.finish();
         self.loads.executor_ended(id, &ended);
         device.regions_held.remove(id);
         if let Some(budget) = &device.budget {
             budget.leave(id);
         }
-        let expected = device
-            .pool
-            .with(id, |e| e.phase == Phase::Ending && !e.is_failing)
-            .unwrap_or(true);
         let Some(executor) = device.pool.remove(id, failure, &ended) else {
             return;
         };

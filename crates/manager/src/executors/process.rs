@@ -170,6 +170,16 @@ impl Launch {
     }
 }
 
+/// Whether the flags of a process's `stat` (proc(5)) have Linux' `PF_EXITING`.
+fn is_exiting(stat: &str) -> bool {
+    const EXITING: u64 = 4;
+    // The name in parentheses may contain any character; the flags are the seventh field after it.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let flags = fields.split_whitespace().nth(6);
+    let flags = flags.and_then(|flags| flags.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & EXITING != 0)
+}
+
 /// A running executor: its control socket and a reliable way to kill it.
 #[derive(Debug)]
 pub struct Process {
@@ -280,6 +290,13 @@ impl Process {
     /// Whether [`Process::kill`] was called.
     pub fn was_killed(&self) -> bool {
         self.killed.load(Ordering::Relaxed)
+    }
+
+    /// Whether the kernel is ending it, which takes long where a driver has memory on a device; its
+    /// socket is closed only then. `false` if that cannot be read.
+    pub fn is_exiting(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid));
+        stat.is_ok_and(|stat| is_exiting(&stat))
     }
 
     /// Waits for the end of a process that has closed its socket, kills it if it does not exit, and

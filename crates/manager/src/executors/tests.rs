@@ -164,3 +164,52 @@ fn sessions_that_wait_do_not_wake_each_other() {
     });
     assert!(slept.unwrap() < 20, "{slept:?} sleeps in 50 ms");
 }
+
+#[test]
+fn killed_and_closed_executors_get_no_more_sessions_while_they_end() {
+    for killed in [true, false] {
+        let pool = pool(Isolation::Tenant, 0);
+        let (ours, _theirs) = Channel::pair().unwrap();
+        let child = std::process::Command::new("sleep").arg("60").spawn();
+        let child = child.unwrap();
+        let process = Arc::new(Process::new(ours, child.id(), Some(child)).unwrap());
+        pool.add(1, process.clone(), Phase::Starting);
+        pool.ready(1);
+        pool.place("red", 10).unwrap();
+        if killed {
+            process.kill("its task took too long");
+        } else {
+            assert!(!pool.closed(1), "nobody has ordered it to exit");
+        }
+        let _others: Vec<_> = (2..4).map(|id| starting(&pool, id)).collect();
+        // It waits for another one, also if there are as many as there may be.
+        assert!(matches!(pool.place("red", 11), Err(Error::Slow(_))));
+        pool.ready(2);
+        assert_eq!(pool.place("red", 12).unwrap().executor, 2);
+        process.kill("the test ends");
+        process.finish();
+    }
+}
+
+#[test]
+fn an_executor_whose_process_is_ending_gets_no_more_sessions() {
+    let pool = pool(Isolation::Tenant, 0);
+    let (ours, _theirs) = Channel::pair().unwrap();
+    let mut child = std::process::Command::new("cat");
+    let child = child.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    let process = Arc::new(Process::new(ours, child.id(), Some(child)).unwrap());
+    pool.add(1, process.clone(), Phase::Starting);
+    pool.ready(1);
+    assert_eq!(pool.place("red", 10).unwrap().executor, 1);
+    assert!(!process.is_exiting());
+    // Nobody waits for it yet, so that it stays in this state.
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    while !process.is_exiting() {
+        std::thread::yield_now();
+    }
+    let _other = warm(&pool, 2);
+    assert_eq!(pool.place("red", 11).unwrap().executor, 2);
+    assert!(!pool.closed(1), "nobody has ordered it to exit");
+    process.finish();
+}
