@@ -272,6 +272,8 @@ impl Moves {
         let own = moves.get_mut(&session).and_then(|own| own.as_mut());
         if let Some(own) = own.filter(|own| own.target == executor) {
             if !own.is_source_out {
+                // A failure that was reported before was that of an earlier move to this executor.
+                own.is_target_out = false;
                 return true;
             }
             // It drops the session without a report.
@@ -771,6 +773,17 @@ mod tests {
         assert!(moves.may_start(2, 7));
         assert!(!moves.may_start(1, 7) && !moves.may_start(2, 8));
         assert!(result.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_late_report_of_an_earlier_move_to_the_same_executor_does_not_end_this_one() {
+        let moves = Moves::default();
+        let result = moving(&moves);
+        moves.failed(2, 7, "the source closed its socket");
+        assert!(moves.may_start(2, 7));
+        assert!(moves.session_ended(1, 7));
+        assert!(result.try_recv().is_err());
+        assert!(moves.started(2, 7).is_some());
     }
 
     #[test]

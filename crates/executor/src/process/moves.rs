@@ -16,21 +16,37 @@ const DESCRIBED_MAX: usize = 256;
 /// What a move's thread has achieved.
 enum News {
     Built(Import),
+    /// The session has gone to another executor.
+    Left,
     Failed(String),
 }
 
 /// Moves in progress.
 pub(super) struct Moves {
+    /// By move's number.
     news: Arc<Mutex<Vec<(u64, News)>>>,
+    /// By number: the sessions of moves whose threads have not ended.
+    running: HashMap<u64, Running>,
+    last: u64,
     /// Sessions that are built and wait for the manager.
     imports: HashMap<u64, Import>,
     wake: Arc<OwnedFd>,
+}
+
+/// A move whose thread has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Running {
+    session: u64,
+    /// Whether the session comes here.
+    is_import: bool,
 }
 
 impl Moves {
     pub fn new(wake: Arc<OwnedFd>) -> Moves {
         Moves {
             news: Arc::default(),
+            running: HashMap::new(),
+            last: 0,
             imports: HashMap::new(),
             wake,
         }
@@ -38,23 +54,44 @@ impl Moves {
 
     /// Runs `work` in a thread.
     fn spawn(
-        &self,
-        session: u64,
-        work: impl FnOnce() -> Option<News> + Send + 'static,
+        &mut self,
+        own: Running,
+        work: impl FnOnce() -> News + Send + 'static,
     ) -> anyhow::Result<()> {
         let (news, wake) = (self.news.clone(), self.wake.clone());
-        let thread = std::thread::Builder::new().name(format!("move {session}"));
+        let thread = std::thread::Builder::new().name(format!("move {}", own.session));
+        self.last += 1;
+        let number = self.last;
         thread.spawn(move || {
             let what = work();
-            news.locked().extend(what.map(|what| (session, what)));
+            news.locked().push((number, what));
             // It can only be full, and then it is readable anyway.
             let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
         })?;
+        self.running.insert(number, own);
         Ok(())
     }
 
-    /// Drops a session that has not started, which its source continues.
+    /// What threads have achieved since the last call, with their sessions. The news of moves that
+    /// were dropped meanwhile are dropped, too.
+    fn take_news(&mut self) -> Vec<(u64, News)> {
+        let news = std::mem::take(&mut *self.news.locked());
+        let mut kept = Vec::new();
+        for (number, what) in news {
+            match (self.running.remove(&number), what) {
+                (Some(own), what) => kept.push((own.session, what)),
+                (None, News::Built(import)) => import.drop_it(),
+                (None, News::Failed(_) | News::Left) => {}
+            }
+        }
+        kept
+    }
+
+    /// Drops a session that has not started, which its source continues. Another move of it may
+    /// follow before the thread of this one has ended.
     pub fn drop_import(&mut self, session: u64) {
+        self.running
+            .retain(|_, own| own.session != session || !own.is_import);
         if let Some(import) = self.imports.remove(&session) {
             import.drop_it();
         }
@@ -62,6 +99,7 @@ impl Moves {
 
     /// Drops all sessions that have not started.
     pub fn drop_all(&mut self) {
+        self.running.retain(|_, own| !own.is_import);
         for (_, import) in self.imports.drain() {
             import.drop_it();
         }
@@ -86,9 +124,13 @@ impl Server {
                     .into_iter()
                     .next()
                     .context("no descriptor came with it")?;
-                self.moves.spawn(session, move || {
+                let running = Running {
+                    session,
+                    is_import: false,
+                };
+                self.moves.spawn(running, move || {
                     let moved = move_out(&own, &Channel::new(fd), terms);
-                    moved.err().map(News::Failed)
+                    moved.map_or_else(News::Failed, |_| News::Left)
                 })
             });
         if let Err(error) = started {
@@ -108,13 +150,13 @@ impl Server {
             .and_then(|[channel, page, bell]| {
                 let account = self.account(&start, page, bell)?;
                 let shared = self.shared.clone();
-                self.moves.spawn(session, move || {
-                    Some(
-                        match move_in(shared, account, start, Channel::new(channel)) {
-                            Ok(import) => News::Built(import),
-                            Err(reason) => News::Failed(reason),
-                        },
-                    )
+                let running = Running {
+                    session,
+                    is_import: true,
+                };
+                self.moves.spawn(running, move || {
+                    let built = move_in(shared, account, start, Channel::new(channel));
+                    built.map_or_else(News::Failed, News::Built)
                 })
             });
         if let Err(error) = started {
@@ -147,9 +189,9 @@ impl Server {
 
     /// Reports what has become of moves.
     pub(super) fn report_moves(&mut self) {
-        let news = std::mem::take(&mut *self.moves.news.locked());
-        for (session, what) in news {
+        for (session, what) in self.moves.take_news() {
             match what {
+                News::Left => {}
                 News::Failed(reason) => self.failed(session, reason),
                 News::Built(import) if self.channel.is_some() => {
                     self.moves.imports.insert(session, import);
@@ -177,5 +219,48 @@ impl Server {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{eventfd, EventfdFlags};
+
+    fn failing(moves: &mut Moves, session: u64, is_import: bool, reason: &'static str) {
+        let running = Running { session, is_import };
+        let spawned = moves.spawn(running, move || News::Failed(reason.into()));
+        spawned.unwrap();
+    }
+
+    /// The reasons of failed moves, after as many threads have ended.
+    fn failures(moves: &mut Moves, ended: usize) -> Vec<(u64, String)> {
+        while moves.news.locked().len() < ended {
+            std::thread::yield_now();
+        }
+        let news = moves.take_news().into_iter();
+        let failed = news.filter_map(|(session, what)| match what {
+            News::Failed(reason) => Some((session, reason)),
+            _ => None,
+        });
+        let mut failed: Vec<_> = failed.collect();
+        failed.sort();
+        failed
+    }
+
+    #[test]
+    fn a_dropped_move_is_not_reported_and_another_one_of_its_session_is() {
+        let mut moves = Moves::new(Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap()));
+        failing(&mut moves, 7, true, "first");
+        moves.drop_import(7);
+        failing(&mut moves, 7, true, "second");
+        failing(&mut moves, 8, false, "other");
+        let expected = [(7, "second".to_owned()), (8, "other".to_owned())];
+        assert_eq!(failures(&mut moves, 3), expected);
+        // Its source reports, also if the session comes back at the same time.
+        failing(&mut moves, 9, false, "away");
+        moves.drop_import(9);
+        assert_eq!(failures(&mut moves, 1), [(9, "away".to_owned())]);
+        assert!(moves.running.is_empty());
     }
 }
