@@ -60,7 +60,7 @@ impl Daemon {
         std::fs::write(&config, &options.config)?;
         let log = File::create(home.path().join("log"))?;
         let vendors = home.path().join("vendors");
-        announce_pocl(&vendors)?;
+        announce_driver(&vendors)?;
         if !options.own_kernels {
             share_kernels(&home.path().join("state"))?;
         }
@@ -241,13 +241,18 @@ fn share_kernels(state: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Creates a vendors directory that registers PoCL alone.
-fn announce_pocl(vendors: &Path) -> Result<()> {
-    const POCL: &str = "pocl.icd";
+/// The `.icd` file of the tests' driver: PoCL's, or that of `BALTRA_TEST_ICD`.
+pub fn driver_icd() -> PathBuf {
+    let given = std::env::var_os("BALTRA_TEST_ICD");
+    given.map_or("/etc/OpenCL/vendors/pocl.icd".into(), PathBuf::from)
+}
+
+/// Creates a vendors directory that registers the tests' driver alone.
+fn announce_driver(vendors: &Path) -> Result<()> {
     std::fs::create_dir_all(vendors)?;
-    let installed = Path::new("/etc/OpenCL/vendors").join(POCL);
+    let installed = driver_icd();
     if installed.exists() {
-        std::fs::copy(installed, vendors.join(POCL))?;
+        std::fs::copy(installed, vendors.join("driver.icd"))?;
     }
     Ok(())
 }

@@ -103,7 +103,7 @@ fn clean(mut command: Command) -> Command {
 /// A program on the host's own driver.
 pub fn native(program: impl AsRef<Path>) -> Command {
     let mut command = clean(Command::new(program.as_ref()));
-    command.env("OCL_ICD_VENDORS", "/etc/OpenCL/vendors/pocl.icd");
+    command.env("OCL_ICD_VENDORS", baltra_testkit::driver_icd());
     command
 }
 
