@@ -30,13 +30,14 @@ pub fn suits_parts(function: &Function) -> bool {
         && !function.instructions().any(ordered)
 }
 
-/// Inserts the barriers, before `barriers::divide`.
-pub fn insert(function: &mut Function, varying: &Varying) {
+/// Inserts the barriers, before `barriers::divide`. `together`: also in loops, and not only after those
+/// that have one.
+pub fn insert(function: &mut Function, varying: &Varying, together: bool) {
     let loops = loops(function);
     let parts = !function.blocks.iter().any(has_barrier);
     let divided = |l: &Loop, f: &Function| l.blocks.iter().any(|b| has_barrier(&f[*b]));
     let mut starts = Vec::new();
-    for own in &loops {
+    for own in loops.iter().filter(|_| together) {
         let innermost =
             (loops.iter()).all(|l| l.header == own.header || !own.blocks.contains(&l.header));
         let suits = passes_on_little(function, own, varying)

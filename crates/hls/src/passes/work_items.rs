@@ -111,8 +111,9 @@ pub fn expand(
     let grouped = divided || local || position_in_group || required;
     let varying = uniform::varying(function);
     let uniform = varying.uniform(function);
-    if groups.together && (divided || (!grouped && loop_barriers::suits_parts(function))) {
-        loop_barriers::insert(function, &varying);
+    let parts = groups.together && !grouped && loop_barriers::suits_parts(function);
+    if divided || parts {
+        loop_barriers::insert(function, &varying, groups.together);
     }
     let barriers = barriers::divide(function);
     let division = match (grouped, barriers.is_empty()) {
