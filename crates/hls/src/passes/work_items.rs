@@ -160,6 +160,8 @@ struct Variables {
     progress: [ValueId; 3],
     /// The identifiers of the part's first work-item, less the global offset.
     part: [ValueId; 3],
+    /// The number of the part's last work-item, which its first region finds.
+    part_last: ValueId,
     /// The work-item's number in its group or part.
     item: ValueId,
     /// The end that the work-item has reached, that of the first work-item, whether one differs.
@@ -176,6 +178,16 @@ struct ItemLoop {
     next: BlockId,
     /// The last identifier in each dimension that has more than one.
     last: Vec<(usize, Value)>,
+}
+
+/// With which work-item a loop over work-items ends.
+enum LoopEnd {
+    /// The last one of all dimensions.
+    Whole,
+    /// That one, or the one for which this holds.
+    Also(Value),
+    /// The one for which this holds.
+    Only(Value),
 }
 
 struct Loops<'a> {
@@ -220,6 +232,7 @@ impl<'a> Loops<'a> {
             base,
             progress,
             part,
+            part_last: value("part_last", 32),
             item: value("item", 32),
             end: value("end", 8),
             first_end: value("first_end", 8),
@@ -232,6 +245,7 @@ impl<'a> Loops<'a> {
         let most = |size: u32| Some(u64::from(size.saturating_sub(1)));
         if groups.required.is_some() || !barriers.is_empty() {
             new[variables.item].max = most(items_max);
+            new[variables.part_last].max = most(items_max);
         }
         if groups.required.is_some() || (division == Division::Groups && !barriers.is_empty()) {
             let sizes = groups.required.unwrap_or([items_max; 3]);
@@ -490,7 +504,7 @@ impl<'a> Loops<'a> {
     fn loop_over_parts(&mut self, from: BlockId, body: BlockId, end: BlockId, done: BlockId) {
         let (part, ids) = (self.variables.part, self.variables.local);
         let top = self.block();
-        for first in part {
+        for first in part.into_iter().chain([self.variables.part_last]) {
             self.set(from, first, Op::Copy(number(0)));
         }
         self.add(from, None, Op::Jump(top));
@@ -559,11 +573,18 @@ impl<'a> Loops<'a> {
             );
         }
         let item = self.variables.item;
-        let mut full = None;
-        if self.division == Division::Parts {
-            let last = number(u64::from(PART_ITEMS - 1));
-            full = Some(self.compare(next, IntPredicate::Equal, local(item), last));
-        }
+        let end = match (self.division, region) {
+            (Division::Parts, 0) => {
+                self.set(next, self.variables.part_last, Op::Copy(local(item)));
+                let last = number(u64::from(PART_ITEMS - 1));
+                LoopEnd::Also(self.compare(next, IntPredicate::Equal, local(item), last))
+            }
+            (Division::Parts, _) => {
+                let last = local(self.variables.part_last);
+                LoopEnd::Only(self.compare(next, IntPredicate::Equal, local(item), last))
+            }
+            _ => LoopEnd::Whole,
+        };
         if counted {
             self.set(
                 next,
@@ -571,7 +592,7 @@ impl<'a> Loops<'a> {
                 Op::Binary(BinaryOp::Add, local(item), number(1)),
             );
         }
-        let after = self.close_loop(&items, full);
+        let after = self.close_loop(&items, end);
         self.leave(after, &ends, regions, group_end);
     }
 
@@ -697,8 +718,8 @@ impl<'a> Loops<'a> {
         }
     }
 
-    /// Closes the loop, which also ends if `full`; returns the block after it.
-    fn close_loop(&mut self, items: &ItemLoop, full: Option<Value>) -> BlockId {
+    /// Closes the loop; returns the block after it.
+    fn close_loop(&mut self, items: &ItemLoop, end: LoopEnd) -> BlockId {
         let at = items.next;
         // Whether the identifiers of all dimensions before are the last ones.
         let mut over: Option<Value> = None;
@@ -717,12 +738,14 @@ impl<'a> Loops<'a> {
             over = Some(all);
             self.set(at, id, next);
         }
-        let Some(mut over) = over else {
+        let Some(over) = over else {
             return at;
         };
-        if let Some(full) = full {
-            over = self.value(at, "over", 1, Op::Binary(BinaryOp::Or, over, full));
-        }
+        let over = match end {
+            LoopEnd::Whole => over,
+            LoopEnd::Also(full) => self.value(at, "over", 1, Op::Binary(BinaryOp::Or, over, full)),
+            LoopEnd::Only(last) => last,
+        };
         let outside = self.block();
         self.add(at, None, Op::Branch(over, outside, items.first));
         if let Some(branch) = self.new[at].code.last_mut() {
