@@ -2,7 +2,7 @@
 CARGO ?= cargo
 OUT := target
 
-.PHONY: all demo test test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-kills test-hdl test-live test-board test-drivers test-messages test-messages-boards test-vm \
+.PHONY: all demo test test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-kills test-gpu test-hdl test-live test-board test-drivers test-messages test-messages-boards test-vm \
 	test-kubernetes test-kubernetes-api test-packages packages previous-release kernel-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-reconfigure bench-cluster-kubernetes bench-board bench-messages bench-kernels \
 	bench-vm bench-kubernetes cluster-demo docs apps build humboldt setup clean help
 
@@ -52,6 +52,12 @@ test-kills: ## kills executors, clients, managers and connections during moves a
 		during_its_return to_which_it_returns killed_during_a_move
 	@BALTRA_KILLS=$${BALTRA_KILLS:-60} $(CARGO) test --locked -p baltra-tests --test suspension -- --test-threads=1 \
 		--nocapture that_resumes_it while_it_is_resumed former_executor dies_early while_its_session_is_stored
+
+test-gpu: apps ## the tests that two GPUs of one kind pass, with the driver of BALTRA_TEST_ICD (default NVIDIA's)
+	@$(CARGO) build --workspace --locked --lib --bins
+	@BALTRA_TEST_ICD=$${BALTRA_TEST_ICD:-/etc/OpenCL/vendors/nvidia.icd} $(CARGO) test --locked -p baltra-tests \
+		$(patsubst %,--test %,kernels moves pool sharing suspension swap upgrade) -- --test-threads=4 \
+		--skip facts_that_differ_need_force --skip the_only_device_of_a_node_keeps_its_sessions
 
 test-messages: ## tests of the message library: shared memory, TCP, faults, hostile bytes
 	@scripts/test.sh messages

@@ -161,7 +161,6 @@ fn synthesize_all(
         for &(is_unrolled, together) in forms {
             let form = unrolled.as_ref().filter(|_| is_unrolled);
             let module = form.unwrap_or(&module).clone();
-
             let mut other = declared.clone();
             let result = synthesize(&mut other, module, options, (together, &ordered));
             let Ok(found) = result else { continue };
