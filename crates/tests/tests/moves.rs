@@ -553,6 +553,20 @@ fn executor_on(daemon: &Daemon, device: &str) -> Option<u32> {
     own["executor_pid"].as_u64().map(|pid| pid as u32)
 }
 
+/// Whether a program's session was in this executor, which was killed.
+fn is_lost_with(daemon: &Daemon, program: &mut Running, killed: u32) -> bool {
+    let mut is_lost = false;
+    until("the program ends, or its session is elsewhere", || {
+        is_lost = program.has_ended();
+        let sessions = json(daemon, &["sessions"]);
+        let mut sessions = sessions.as_array().expect("a list").iter();
+        let own = sessions.find(|s| s["pid"] == program.pid());
+        is_lost || own.is_some_and(|own| own["executor_pid"] != killed)
+    })
+    .unwrap();
+    is_lost
+}
+
 /// Kills one of the processes at a random moment of a move, many times. A program whose own executor
 /// and which itself was not killed continues.
 fn killed(victim: Victim, times: usize) {
@@ -612,8 +626,9 @@ fn killed(victim: Victim, times: usize) {
             Victim::Client => true,
             // A session that had moved away lives.
             Victim::Source => !output.status.success(),
-            // One that had arrived was killed with its executor.
-            Victim::Target => output.status.success(),
+            // One that had arrived was killed with its executor, unless another one was chosen, because
+            // that one was ending already.
+            Victim::Target => output.status.success() && is_lost_with(&daemon, &mut program, pid),
         };
         if was_killed {
             until("the program ends", || program.has_ended()).unwrap();
