@@ -267,14 +267,16 @@ impl Ports {
     }
 }
 
+fn definition(function: &Function, v: ValueId) -> Option<&Op> {
+    let mut all = function.instructions();
+    all.find(|i| i.result == Some(v)).map(|i| &i.op)
+}
+
 /// The places that an address is one of, and its offset in bytes.
 fn place(function: &Function, address: Value) -> (Stream, i64) {
     let mut offset = 0;
     let mut indices = Vec::new();
-    let definition = |v: ValueId| {
-        let mut all = function.instructions();
-        all.find(|i| i.result == Some(v)).map(|i| &i.op)
-    };
+    let definition = |v: ValueId| definition(function, v);
     let base = follow(address, definition, |own, parts| {
         offset += own;
         indices.extend(parts.iter().map(|part| (part.value, part.scale)));
@@ -293,10 +295,7 @@ fn place(function: &Function, address: Value) -> (Stream, i64) {
 /// The same with constants that are added to the indices as a part of the offset. Where a sum of an
 /// index overflows, the place is another one.
 fn about(function: &Function, (stream, mut offset): (Stream, i64)) -> (Stream, i64) {
-    let definition = |v: ValueId| {
-        let mut all = function.instructions();
-        all.find(|i| i.result == Some(v)).map(|i| &i.op)
-    };
+    let definition = |v: ValueId| definition(function, v);
     let mut indices = stream.1;
     for (index, scale) in &mut indices {
         while let Value::Local(v) = *index {

@@ -29,3 +29,18 @@ kernel void powers(global uint *out, uint count)
     for (uint i = 0; i < count; i++) a = a * b + (a >> 5), b ^= a;
     out[get_global_id(0)] = a;
 }
+
+/* Work-items keep their form in a kernel with atomic functions, and in one that prints. */
+kernel void counted(global int *counts, uint count)
+{
+    int a = get_global_id(0);
+    for (uint i = 0; i < count; i++) a = a * 77 + counts[8 + (a & 3)];
+    atomic_add(&counts[get_global_id(0) & 7], a);
+}
+
+kernel void printed(global const int *restrict in, uint count)
+{
+    int a = get_global_id(0);
+    for (uint i = 0; i < count; i++) a = a * 77 + in[a & 3];
+    printf("%d\n", a);
+}

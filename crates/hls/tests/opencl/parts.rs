@@ -14,7 +14,7 @@ fn program() -> &'static Program {
 fn private_bytes(name: &str) -> u64 {
     let mut kernels = program().accelerator.manifest.kernels.iter();
     let kernel = kernels.find(|kernel| kernel.name == name);
-    kernel.map_or(0, |kernel| kernel.private_bytes)
+    kernel.expect("a kernel").private_bytes
 }
 
 /// Hashes rows of words, and compares the results.
@@ -95,6 +95,13 @@ fn loops_of_different_lengths_stay_within_a_work_item() {
     let outcome = program().run("lengths", [40, 1, 1], [1; 3], &mut arguments);
     done("lengths", 40, &outcome);
     assert_eq!(u32::read(&out), expected);
+}
+
+#[test]
+fn kernels_with_atomic_functions_or_prints_are_not_in_parts() {
+    for name in ["counted", "printed"] {
+        assert_eq!(private_bytes(name), 0, "{name}");
+    }
 }
 
 #[test]
