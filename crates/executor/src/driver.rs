@@ -9,6 +9,7 @@ mod blocking;
 mod board;
 mod builtin;
 pub mod cancel;
+mod clock;
 mod describe;
 pub mod emulate;
 mod handle;
@@ -21,6 +22,7 @@ mod turns;
 
 pub use board::{board_regions, is_board, wait_for_load};
 pub use builtin::take_refusal;
+pub use clock::Clock;
 pub use describe::describe;
 pub use emulate::preparation::Preparation;
 pub use handle::{Context, Event, Kernel, Mem, Program, Queue, Sampler, SubDevice};

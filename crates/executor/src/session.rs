@@ -139,7 +139,8 @@ pub struct Session {
     memory: Option<OwnedFd>,
     /// Whether the client may have buffers in its own memory, by its first device's description.
     host_buffers: AtomicBool,
-    /// The clock of the client's event times, as nanoseconds to add to `CLOCK_MONOTONIC`.
+    /// The clock of the client's event times, as nanoseconds to add to `CLOCK_MONOTONIC`: 0, unless
+    /// the session comes from another node.
     clock_offset_ns: AtomicI64,
     /// The queue whose thread is being joined: no longer in `queues`.
     joining: Mutex<Option<Arc<QueueHandle>>>,
@@ -216,7 +217,7 @@ impl Session {
             is_gone: false.into(),
             ledger: Ledger::default(),
             tracker: Tracker::default(),
-            clock_offset_ns: shared.description.clock_offset_ns.into(),
+            clock_offset_ns: 0.into(),
             joining: Mutex::default(),
             aborted: false.into(),
             may_be_late: false.into(),
@@ -515,15 +516,14 @@ impl Session {
         }
     }
 
-    /// The clock of the client's event times now.
-    fn device_ns(&self) -> u64 {
-        let offset = self.clock_offset_ns.load(Ordering::Relaxed);
-        baltra_ring::lease::monotonic_ns().wrapping_add_signed(offset)
+    /// A time of `CLOCK_MONOTONIC` by the clock of the client's event times.
+    fn event_ns(&self, ns: u64) -> u64 {
+        ns.wrapping_add_signed(self.clock_offset_ns.load(Ordering::Relaxed))
     }
 
-    /// Nanoseconds to add to times of this device's clock for the client's event times.
+    /// Nanoseconds to add to times of the driver for the client's event times.
     fn clock_shift_ns(&self) -> i64 {
         let offset = self.clock_offset_ns.load(Ordering::Relaxed);
-        offset.wrapping_sub(self.shared.description.clock_offset_ns)
+        offset.wrapping_sub(self.shared.clock.offset_ns())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::binaries::Binaries;
 use crate::capture::Capture;
-use crate::driver::{self, Context, Device, Seats, Turns};
+use crate::driver::{self, Clock, Context, Device, Seats, Turns};
 use crate::health::Health;
 use crate::images::Images;
 use crate::regions::Regions;
@@ -140,6 +140,8 @@ pub struct Shared {
     pub device: Device,
     /// The driver's context, created before the first session arrives.
     pub context: Arc<Context>,
+    /// The clock of the driver's event times.
+    pub clock: Clock,
     /// The device, described.
     pub description: DeviceDescription,
     /// Turns at the driver, needed for GPU drivers.
@@ -209,6 +211,7 @@ impl Shared {
             seats: gpu.then(Seats::new),
             pinning,
             device,
+            clock: Clock::of(&context, device),
             context,
             description,
             capture,

@@ -3,8 +3,8 @@
 
 use baltra_testkit::{Daemon, Options};
 use baltra_tests::{
-    baltra, by_variables, compile, daemon_with, free_port, native, nothing_panicked, root, through,
-    Answer, Running,
+    baltra, by_variables, compile, compile_driver, daemon_with, free_port, native,
+    nothing_panicked, root, through, Answer, Running,
 };
 use std::process::Command;
 
@@ -73,6 +73,15 @@ fn a_command_has_times_once_a_command_that_waited_for_it_is_complete() {
         assert_done(&answer);
     }
     nothing_panicked(&both.daemon);
+}
+
+#[test]
+fn event_times_keep_to_the_host_s_clock_while_the_driver_s_drifts() {
+    let driver = compile_driver("drifting_driver");
+    let daemon = daemon_with(&[&format!("device.driver={}", driver.display())]);
+    let clock = Running::start(through(&daemon, "", compile("clock")));
+    assert_done(&clock.finish());
+    nothing_panicked(&daemon);
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use super::{Context, Device};
 use baltra_opencl::*;
-use baltra_ring::lease::monotonic_ns;
 use baltra_wire::{DeviceDescription, Info};
 
 /// Vendors' parameters outside the Khronos range.
@@ -48,7 +47,8 @@ pub fn describe(
         platform: platform.collect(),
         device: answers.collect(),
         host_memory: host_memory && works_in_host_memory(device),
-        clock_offset_ns: clock_offset_ns(context, device).unwrap_or(0),
+        // Sessions report event times by the host's clock.
+        clock_offset_ns: 0,
         image_formats: image_formats(context),
     }
 }
@@ -58,25 +58,6 @@ pub fn describe(
 fn works_in_host_memory(device: Device) -> bool {
     device.number(CL_DEVICE_HOST_UNIFIED_MEMORY as u32) != 0
         && device.number(CL_DEVICE_TYPE as u32) & CL_DEVICE_TYPE_CPU as u64 != 0
-}
-
-/// Brackets a marker's end time between two readings of the host's clock; the tightest of a few.
-fn clock_offset_ns(context: &Context, device: Device) -> Option<i64> {
-    let queue = context
-        .queue(device, CL_QUEUE_PROFILING_ENABLE as u64)
-        .ok()?;
-    (0..8)
-        .filter_map(|_| {
-            let before = monotonic_ns();
-            let marker = queue.marker(&[], true).ok()??;
-            queue.finish().ok()?;
-            let after = monotonic_ns();
-            let [.., ended] = marker.times();
-            let middle = before + (after - before) / 2;
-            (ended != 0).then(|| (after - before, ended.wrapping_sub(middle) as i64))
-        })
-        .min()
-        .map(|(_, offset)| offset)
 }
 
 fn image_formats(context: &Context) -> Vec<(u32, u64, Vec<u8>)> {

@@ -450,22 +450,34 @@ impl Base {
         }
     }
 
-    /// The times of a command that this thread carried out itself.
-    pub fn times_now(&self, since_ns: u64) -> [u64; 4] {
-        if !self.profiling {
-            return [0; 4];
+    /// `CLOCK_MONOTONIC` now, for the times of a command; 0 without profiling.
+    pub fn profiled_ns(&self) -> u64 {
+        if self.profiling {
+            monotonic_ns()
+        } else {
+            0
         }
-        [since_ns, since_ns, since_ns, self.session.device_ns()]
     }
 
-    /// The times of a command that the driver carried out.
-    pub fn times_of(&self, event: &DriverEvent) -> [u64; 4] {
+    /// The times of a command that this thread has carried out itself since `before_ns`.
+    pub fn times_now(&self, before_ns: u64) -> [u64; 4] {
         if !self.profiling {
             return [0; 4];
         }
+        [before_ns, before_ns, before_ns, monotonic_ns()].map(|ns| self.session.event_ns(ns))
+    }
+
+    /// The times of a command that the driver has carried out; `before_ns`: before it was enqueued.
+    pub fn times_of(&self, event: &DriverEvent, before_ns: u64) -> [u64; 4] {
+        if !self.profiling {
+            return [0; 4];
+        }
+        let times_ns = event.times();
+        let clock = &self.session.shared.clock;
+        clock.follow(before_ns, times_ns, monotonic_ns());
         let shift_ns = self.session.clock_shift_ns();
         // Zero: the driver has no times.
-        event.times().map(|ns| match ns {
+        times_ns.map(|ns| match ns {
             0 => 0,
             ns => ns.wrapping_add_signed(shift_ns),
         })

@@ -31,6 +31,8 @@ pub struct Submitted {
     pub context: usize,
     /// The queue that it is in.
     pub queue: u32,
+    /// A time of `CLOCK_MONOTONIC` before it was enqueued; 0 in a queue without profiling.
+    pub before_ns: u64,
 }
 
 struct Slot {

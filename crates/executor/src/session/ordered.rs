@@ -244,11 +244,7 @@ impl InOrder {
             self.finished(number, event, status, times);
             return Ok(());
         }
-        let since_ns = if self.base.profiling {
-            self.base.session.device_ns()
-        } else {
-            0
-        };
+        let before_ns = self.base.profiled_ns();
         let blocks = last && self.may_block(&command.operation);
         let outcome = match &mut self.lane {
             Ok(lane) => lane.submit(
@@ -271,6 +267,7 @@ impl InOrder {
                     event: driver,
                     context: self.lane.as_ref().map_or(0, Lane::context),
                     queue: self.base.state.id,
+                    before_ns,
                 });
                 if event != 0 {
                     let board = &self.base.session.board;
@@ -288,11 +285,11 @@ impl InOrder {
                     self.retire_before(1);
                 }
                 self.completed = number - 1;
-                let times = self.base.times_now(since_ns);
+                let times = self.base.times_now(before_ns);
                 self.finished(number, event, CL_COMPLETE, times);
             }
             Ok(Outcome::Done) => {
-                let times = self.base.times_now(since_ns);
+                let times = self.base.times_now(before_ns);
                 self.finished(number, event, CL_COMPLETE, times);
             }
             Err(code) => self.finished(number, event, code, [0; 4]),
@@ -422,7 +419,7 @@ impl InOrder {
         if let Some(milestone) = self.milestones.pop_front() {
             let driver = &milestone.driver.event;
             let status = driver.wait();
-            let times = self.base.times_of(driver);
+            let times = self.base.times_of(driver, milestone.driver.before_ns);
             self.base
                 .ended(milestone.number, milestone.event, status, times);
             self.completed = milestone.number;

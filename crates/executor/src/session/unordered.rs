@@ -238,7 +238,7 @@ impl Unordered {
                     // Too long because of other commands: the paces are learned again, which is harmless.
                     self.lane.kernels.forget_paces();
                 }
-                let times = self.base.times_of(&submitted.event);
+                let times = self.base.times_of(&submitted.event, submitted.before_ns);
                 self.base.ended(number, open.event, status, times);
             }
         }
@@ -402,7 +402,7 @@ impl Unordered {
         waits: Result<Vec<Arc<Submitted>>, Code>,
     ) {
         let number = self.first + at as u64;
-        let since_ns = self.base.session.device_ns();
+        let before_ns = self.base.profiled_ns();
         let outcome = waits.and_then(|waits| {
             let list: Vec<cl_event> = waits.iter().map(|w| w.event.raw()).collect();
             let how = How {
@@ -422,6 +422,7 @@ impl Unordered {
                     event: driver,
                     context: self.lane.context(),
                     queue: self.base.state.id,
+                    before_ns,
                 });
                 self.open[at].stage = Stage::Driver(submitted.clone(), Instant::now());
                 self.in_driver += 1;
@@ -442,7 +443,7 @@ impl Unordered {
                 }
                 return;
             }
-            Ok(_) => (CL_COMPLETE, self.base.times_now(since_ns)),
+            Ok(_) => (CL_COMPLETE, self.base.times_now(before_ns)),
             Err(code) => (code, [0; 4]),
         };
         self.open[at].stage = Stage::Ended;

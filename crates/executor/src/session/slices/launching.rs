@@ -22,6 +22,8 @@ const RUNNING_MAX: usize = 2;
 struct Running {
     event: Event,
     items: u64,
+    /// Before it was enqueued, as in [`Base::profiled_ns`].
+    before_ns: u64,
 }
 
 /// How to divide the operation, if it is a launch that is expected to be long. `None`: it is
@@ -83,7 +85,8 @@ pub fn run(
             && running.len() < RUNNING_MAX
             && !(base.is_wanted_back() || lane.is_wanted())
         {
-            match launch_slice(lane, operation, &mut division, waits) {
+            let before_ns = base.profiled_ns();
+            match launch_slice(lane, operation, &mut division, waits, before_ns) {
                 Ok(Some(slice)) => {
                     if running.is_empty() {
                         since = Instant::now();
@@ -94,7 +97,12 @@ pub fn run(
                 Err(code) => status = code,
             }
         }
-        if let Some(Running { event, items }) = running.pop_front() {
+        if let Some(Running {
+            event,
+            items,
+            before_ns,
+        }) = running.pop_front()
+        {
             status = status.min(event.wait());
             waits = &[];
             let took = since.elapsed();
@@ -105,7 +113,7 @@ pub fn run(
                     pace.learn(items, took);
                 }
             }
-            let [queued, submitted, started, ended] = base.times_of(&event);
+            let [queued, submitted, started, ended] = base.times_of(&event, before_ns);
             let whole = times.get_or_insert([queued, submitted, started, ended]);
             whole[3] = whole[3].max(ended);
         } else if status < 0 || division.is_done() {
@@ -128,6 +136,7 @@ fn launch_slice(
     operation: &Operation,
     division: &mut Division,
     waits: &[cl_event],
+    before_ns: u64,
 ) -> Result<Option<Running>, Code> {
     let mut slice = operation.clone();
     let Operation::Launch {
@@ -168,6 +177,7 @@ fn launch_slice(
         Outcome::Driver(Some(event)) => Ok(Some(Running {
             event,
             items: part.items,
+            before_ns,
         })),
         _ => Err(CL_INVALID_OPERATION),
     }
