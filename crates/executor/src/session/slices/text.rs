@@ -20,7 +20,20 @@ const OF_THE_GROUPS: &[&str] = &["get_num_groups", "get_group_id"];
 /// Names that work-groups need to exchange values with others, or whose meaning this file does not
 /// cover. A program with any of them is launched whole: a group may wait for another one, which a
 /// later slice would start.
-const WHOLE: &[&str] = &["volatile", "pipe", "channel", "asm", "ndrange_t", "##"];
+const WHOLE: &[&str] = &[
+    "volatile",
+    "pipe",
+    "channel",
+    "asm",
+    "ndrange_t",
+    "##",
+    "CLK_GLOBAL_MEM_FENCE",
+    "CLK_IMAGE_MEM_FENCE",
+];
+
+/// Barriers of a group. After one that is not of local memory alone, values of other groups may be
+/// read again.
+const BARRIERS: &[&[u8]] = &[b"barrier", b"work_group_barrier"];
 
 /// Starts of such names.
 const WHOLE_STARTS: &[&str] = &[
@@ -104,7 +117,8 @@ impl Text {
             let is_whole = WHOLE.contains(&name)
                 || WHOLE_STARTS.iter().any(starts) && !HARMLESS.contains(&name)
                 // A name that a line's end divides.
-                || name.len() > 1 && name.contains('\\');
+                || name.len() > 1 && name.contains('\\')
+                || BARRIERS.contains(&before) && name != "CLK_LOCAL_MEM_FENCE";
             self.divides &= !is_whole;
             if OF_THE_LAUNCH.contains(&name) {
                 self.reads_launch = true;
@@ -272,6 +286,10 @@ mod tests {
             "#define GLUE(a, b) a ## b",
             "vola\\\ntile int x;",
             "mem_fence(CLK_GLOBAL_MEM_FENCE);",
+            "while (!flag[0]) barrier(CLK_GLOBAL_MEM_FENCE);",
+            "work_group_barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+            "barrier(3);",
+            "barrier(FENCES);",
             "pipe int p",
             "#define get_group_id(x) 0",
             "#undef get_global_size",
@@ -283,6 +301,7 @@ mod tests {
         for part in [
             "// volatile\nint x;",
             "/* atomic_inc */ int channels, pipes;",
+            "barrier(CLK_LOCAL_MEM_FENCE); x = 1;",
             "printf(\"volatile \\\" asm\");",
         ] {
             assert!(divides(part).divides, "{part}");
