@@ -334,6 +334,42 @@ fn facts_that_differ_need_force() {
 }
 
 #[test]
+fn a_device_that_cannot_run_the_program_s_kernels_is_refused_with_force_too() {
+    let driver = compile_driver("smaller_driver");
+    let smaller = format!("host_memory = false\ndriver = '{}'", driver.display());
+    let daemon = two_of(["host_memory = false", &smaller]);
+    for (needs, reason) in [
+        ("group", "in groups of 256 work-items"),
+        ("depth", "sides of up to [1, 1, 128] work-items"),
+        ("local", "bytes of local memory, and the device has 16384"),
+        ("image", "no images of order"),
+        ("nothing", ""),
+    ] {
+        let program = compile("needs");
+        let mut command = through_with(&daemon, &["--tenant", "red", "--device", "a"], program);
+        command.arg(needs);
+        let mut program = Running::start(command);
+        program.wait_line("round");
+        let (session, _) = only(&daemon);
+        let error = refusal(&move_with(&daemon, session, "b", &[]));
+        assert!(error.contains("other work-item sizes"), "{error}");
+        let forced = move_with(&daemon, session, "b", &["--force"]);
+        let to = if reason.is_empty() {
+            assert!(forced.status.success(), "{forced:?}");
+            "b"
+        } else {
+            let error = refusal(&forced);
+            assert!(error.contains(reason), "{needs}: {error}");
+            "a"
+        };
+        program.wait_progress();
+        assert_eq!(only(&daemon), (session, to.into()), "{needs}");
+        drop(program);
+        until("no session is left", || session_count(&daemon) == 0).unwrap();
+    }
+}
+
+#[test]
 fn shared_virtual_memory_stays() {
     let daemon = two("");
     let program = compile("svm_stays");

@@ -122,6 +122,10 @@ pub struct KernelNeed {
     pub name: String,
     /// Work-items of the largest group that the program has launched.
     pub group: u64,
+    /// The largest side of such a group in each dimension.
+    pub sides: [u64; 3],
+    /// The largest sum of the kernel's arguments in local memory, bytes.
+    pub local_bytes: u64,
 }
 
 /// What can be prepared while the session runs.

@@ -3,7 +3,7 @@
 use super::deferred::{After, ReleaseTarget};
 use super::ledger::Making;
 use super::names::{ids, words};
-use super::objects::{Context, Kernel, MakePart, Memory, Part, Place, Program};
+use super::objects::{Context, Kernel, MakePart, Memory, Needs, Part, Place, Program};
 use super::queue::QueueHandle;
 use super::residence::{Residence, Shape};
 use super::table::{NameTaken, Object};
@@ -223,7 +223,7 @@ impl Session {
                     Ok(Object::Kernel(Arc::new(Kernel {
                         program,
                         name: name.to_owned(),
-                        largest_group: 0.into(),
+                        needs: Needs::default(),
                         queried: OnceLock::new(),
                     })))
                 });

@@ -12,7 +12,7 @@ use crate::driver::{self, number, Code};
 use baltra_opencl::*;
 use baltra_ring::Locked;
 use baltra_wire::{Arg, Id};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// Maximum number of a kernel's geometries for whose slices a queue makes kernels: launches of
@@ -42,8 +42,10 @@ pub struct OwnKernel {
     pub one_group: OneGroup,
     /// Weak, so that the client's release takes effect before this queue drops its kernel.
     object: Weak<Kernel>,
-    /// Of the launches of this queue, as [`Kernel::largest_group`].
-    largest_group: AtomicU64,
+    /// The largest sides of the groups that this queue's launches have specified.
+    sides: [usize; 3],
+    /// The largest of these groups, work-items.
+    group: u64,
     args: Vec<Set>,
     indirect: Vec<u64>,
     /// Arguments through which it may write, as far as that is known yet.
@@ -76,7 +78,7 @@ impl OwnKernels {
         args: (u32, &[u8]),
         indirect: &[u8],
         held: &mut Vec<Arc<Memory>>,
-    ) -> Result<&OwnKernel, Code> {
+    ) -> Result<&mut OwnKernel, Code> {
         let slice_of = self.slice_of;
         let kernel = self.kernel(session, context, id)?;
         let kernel = match slice_of {
@@ -238,7 +240,8 @@ impl OwnKernel {
             writes: (0..count).map(|_| None).collect(),
             indirect: Vec::new(),
             object: Arc::downgrade(object),
-            largest_group: 0.into(),
+            sides: [0; 3],
+            group: 0,
             text: *object.program.text.locked(),
             pace: Pace::default(),
             rewritten: Vec::new(),
@@ -269,14 +272,34 @@ impl OwnKernel {
     }
 
     /// A launch specifies this group size.
-    pub fn grouped(&self, local: &[usize]) {
+    pub fn grouped(&mut self, local: &[usize]) {
         let items = local.iter().map(|side| *side as u64);
         let items = items.fold(1, u64::saturating_mul);
-        if items > self.largest_group.load(Ordering::Relaxed) {
-            self.largest_group.store(items, Ordering::Relaxed);
-            if let Some(kernel) = self.object.upgrade() {
-                kernel.largest_group.fetch_max(items, Ordering::Relaxed);
+        let mut sides = self.sides.iter().zip(local);
+        if items <= self.group && sides.all(|(most, side)| side <= most) {
+            return;
+        }
+        self.group = self.group.max(items);
+        for (most, side) in self.sides.iter_mut().zip(local) {
+            *most = *side.max(most);
+        }
+        if let Some(kernel) = self.object.upgrade() {
+            kernel.needs.group.fetch_max(items, Ordering::Relaxed);
+            for (most, side) in kernel.needs.sides.iter().zip(local) {
+                most.fetch_max(*side as u64, Ordering::Relaxed);
             }
+        }
+    }
+
+    /// The arguments in local memory have changed.
+    fn local_changed(&self) {
+        let locals = self.args.iter().map(|arg| match arg {
+            Set::Local(len) => *len,
+            _ => 0,
+        });
+        let bytes = locals.fold(0, u64::saturating_add);
+        if let Some(kernel) = self.object.upgrade() {
+            kernel.needs.local_bytes.fetch_max(bytes, Ordering::Relaxed);
         }
     }
 
@@ -370,7 +393,11 @@ impl OwnKernel {
                 (kernel.set_svm(at, address), Set::Svm(address))
             }
         };
+        let is_local = matches!(now, Set::Local(_));
         *was = if set.is_ok() { now } else { Set::Nothing };
+        if is_local {
+            self.local_changed();
+        }
         set
     }
 

@@ -5,6 +5,7 @@ use crate::driver::{self, Code, Device};
 use crate::images::{Images, Use};
 use baltra_opencl::*;
 use baltra_ring::{Locked, Range};
+use baltra_wire::moves::KernelNeed;
 use baltra_wire::Id;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -318,6 +319,29 @@ impl Compilation {
     }
 }
 
+/// The most that launches of a kernel have needed of a device.
+#[derive(Default)]
+pub struct Needs {
+    /// Work-items of a group whose size the launch has specified.
+    pub group: AtomicU64,
+    /// The sides of such a group.
+    pub sides: [AtomicU64; 3],
+    /// Bytes of the arguments in local memory.
+    pub local_bytes: AtomicU64,
+}
+
+impl Needs {
+    /// Those of the same kernel on another device.
+    pub fn add(&self, need: &KernelNeed) {
+        self.group.fetch_max(need.group, Ordering::Relaxed);
+        for (most, side) in self.sides.iter().zip(need.sides) {
+            most.fetch_max(side, Ordering::Relaxed);
+        }
+        self.local_bytes
+            .fetch_max(need.local_bytes, Ordering::Relaxed);
+    }
+}
+
 /// A kernel: a program's function. Every queue creates its own driver kernel, because each launch
 /// carries its arguments and a driver kernel holds only one set.
 pub struct Kernel {
@@ -325,8 +349,8 @@ pub struct Kernel {
     pub program: Arc<Program>,
     /// The function.
     pub name: String,
-    /// Work-items of the largest group that a launch has specified.
-    pub largest_group: AtomicU64,
+    /// What its launches have needed.
+    pub needs: Needs,
     /// For queries.
     pub queried: OnceLock<Result<driver::Kernel, Code>>,
 }

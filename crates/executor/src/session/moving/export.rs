@@ -3,7 +3,7 @@
 use super::super::freeze::Frozen;
 use super::super::ledger::{self, Recipe};
 use super::super::names::IdMap;
-use super::super::objects::{Memory, Place};
+use super::super::objects::{Memory, Needs, Place};
 use super::super::pixels;
 use super::super::position::ring_position;
 use super::super::residence::Shape;
@@ -13,7 +13,7 @@ use baltra_ring::Locked;
 use baltra_wire::moves::{KernelNeed, Plan, QueueState, State, Step};
 use baltra_wire::{decode, Backing, Control, Id};
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 pub(super) fn step(step: &ledger::Step) -> Step {
@@ -52,10 +52,16 @@ impl Session {
                 ) => plan.steps.push(step(&own)),
                 Ok(Control::Kernel { program, name, .. }) => {
                     let kernel = self.objects.kernel(own.id);
+                    let most = |need: &dyn Fn(&Needs) -> &AtomicU64| {
+                        let need = kernel.as_ref().map(|k| need(&k.needs));
+                        need.map_or(0, |need| need.load(Ordering::Relaxed))
+                    };
                     plan.kernels.push(KernelNeed {
                         program,
                         name: name.to_owned(),
-                        group: kernel.map_or(0, |k| k.largest_group.load(Ordering::Relaxed)),
+                        group: most(&|needs| &needs.group),
+                        sides: std::array::from_fn(|at| most(&|needs| &needs.sides[at])),
+                        local_bytes: most(&|needs| &needs.local_bytes),
                     });
                 }
                 Ok(Control::Image { format, shape, .. }) => {

@@ -3,7 +3,7 @@
 use super::super::deferred::{After, ReleaseTarget};
 use super::super::freeze::Frozen;
 use super::super::ledger::Making;
-use super::super::names::IdMap;
+use super::super::names::{words, IdMap};
 use super::super::objects::Place;
 use super::super::position::position;
 use super::super::residence::{Shape, Slice, Transfers};
@@ -12,7 +12,7 @@ use super::export::without_contents;
 use super::window::{transfers, Window};
 use crate::account::Account;
 use crate::shared::Shared;
-use baltra_opencl::{CL_KERNEL_WORK_GROUP_SIZE, CL_SUCCESS};
+use baltra_opencl::*;
 use baltra_ring::{Consumer, Locked};
 use baltra_wire::executor::SessionStart;
 use baltra_wire::moves::{ArenaState, KernelNeed, Part, Plan, QueueState, State, Step};
@@ -36,6 +36,8 @@ pub(super) struct Importer {
     pub window: Option<(Transfers, Window)>,
     /// Shapes of objects with contents, as far as they were needed.
     shapes: IdMap<Shape>,
+    /// What the session's kernels have needed.
+    needs: Vec<KernelNeed>,
 }
 
 /// A session that is made except for contents that come.
@@ -71,6 +73,7 @@ impl Importer {
             touched: HashSet::new(),
             window: None,
             shapes: IdMap::default(),
+            needs: Vec::new(),
         })
     }
 
@@ -103,6 +106,7 @@ impl Importer {
         for step in &plan.steps {
             self.apply(step)?;
         }
+        self.needs = plan.kernels.clone();
         plan.kernels.iter().try_for_each(|need| self.check(need))
     }
 
@@ -122,6 +126,30 @@ impl Importer {
             return Err(format!(
                 "kernel '{}' has run in groups of {} work-items, and the device allows {most}",
                 need.name, need.group
+            ));
+        }
+        let sides = device.info(CL_DEVICE_MAX_WORK_ITEM_SIZES as u32);
+        let sides: Vec<_> = words(sides.as_deref().unwrap_or_default()).collect();
+        if need
+            .sides
+            .iter()
+            .zip(&sides)
+            .any(|(side, most)| side > most)
+        {
+            return Err(format!(
+                "kernel '{}' has run in groups with sides of up to {:?} work-items, and the device \
+                 allows {sides:?}",
+                need.name, need.sides
+            ));
+        }
+        let own = kernel.work_group_info(device, CL_KERNEL_LOCAL_MEM_SIZE as u32);
+        let own = crate::driver::number(&own.map_err(refused)?);
+        let local_bytes = own.saturating_add(need.local_bytes);
+        let most = device.number(CL_DEVICE_LOCAL_MEM_SIZE as u32);
+        if local_bytes > most {
+            return Err(format!(
+                "kernel '{}' needs {local_bytes} bytes of local memory, and the device has {most}",
+                need.name
             ));
         }
         Ok(())
@@ -168,12 +196,25 @@ impl Importer {
         }
         let made = self.session.objects.creation(step.id);
         made.map_err(|code| format!("object {} cannot be made (error {code})", step.id))?;
+        self.keep_needs(step);
         self.applied.insert(step.number);
         self.created.insert(step.id);
         if self.is_stopped {
             self.touched.insert(step.id);
         }
         Ok(())
+    }
+
+    /// A kernel has the needs that it had at the source, for its next move.
+    fn keep_needs(&self, step: &Step) {
+        if let Ok(Control::Kernel { program, name, .. }) = decode(&step.record) {
+            let is_of = |need: &&KernelNeed| need.program == program && need.name == name;
+            let need = self.needs.iter().find(is_of);
+            let kernel = self.session.objects.kernel(step.id);
+            if let (Some(need), Ok(kernel)) = (need, kernel) {
+                kernel.needs.add(need);
+            }
+        }
     }
 
     /// Maps arenas.
