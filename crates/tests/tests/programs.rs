@@ -1,9 +1,10 @@
 //! Unmodified programs: each uses the shared device in one of the documented ways, and has the
 //! native result.
 
+use baltra_testkit::{until, Daemon, Options};
 use baltra_tests::{
-    app, baltra, built, by_variables, check_printed_lines, compile, compile_static, daemon, native,
-    root, tenants, through, Answer, Running,
+    app, baltra, built, by_variables, check_printed_lines, compile, compile_static, daemon, json,
+    native, root, session_count, tenants, through, Answer, Mover, Running,
 };
 use std::path::Path;
 use std::process::Command;
@@ -164,6 +165,86 @@ fn bandwidth_reads_what_it_wrote() {
     let mut queued = sizes.to_vec();
     queued.push("--non-blocking");
     with(through(&daemon, "", app("bandwidth")), &queued);
+}
+
+/// Two devices whose contents are copied when sessions move between them.
+fn two_devices() -> Daemon {
+    let devices = [("a", 0), ("b", 1)].map(|(name, at)| {
+        format!("[[device]]\nname = '{name}'\nselect = '{at}'\nhost_memory = false\n")
+    });
+    let options = Options {
+        config: devices.concat(),
+        ..Options::default()
+    };
+    Daemon::start_with(baltra(), &options).unwrap()
+}
+
+#[test]
+fn applications_have_the_native_results_while_their_sessions_move() {
+    const MOVES: usize = 5;
+    let daemon = two_devices();
+    let mover = Mover::start(&daemon);
+    let directory = tempfile::tempdir().unwrap();
+    let picture = directory.path().join("sobel.png");
+    let sobel = ["--output", picture.to_str().unwrap(), "--repeat", "20"];
+    let applications: [(&str, &[&str]); 4] = [
+        ("matmul", &["--n", "400", "--check", "--json"]),
+        ("cnn", &["--json", "--repeat", "3"]),
+        ("sobel", &sobel),
+        (
+            "bandwidth",
+            &["--sizes", "1K,100000,7M", "--repeat", "20", "--check"],
+        ),
+    ];
+    for (name, arguments) in applications {
+        let result = |command| {
+            let answer = with(command, arguments);
+            match name {
+                "sobel" => std::fs::read(&picture).unwrap(),
+                "bandwidth" => Vec::new(),
+                _ => field(&answer, "checksum").into_bytes(),
+            }
+        };
+        let native = result(native(app(name)));
+        let before = mover.moves();
+        while mover.moves() < before + MOVES {
+            let there = result(through(&daemon, "", app(name)));
+            assert!(native == there, "another result of {name}");
+        }
+    }
+}
+
+#[test]
+fn programs_that_make_and_map_buffers_at_random_keep_them_while_their_sessions_move() {
+    const MOVES: usize = 30;
+    let daemon = two_devices();
+    let mut beside = through(&daemon, "", compile("moving"));
+    beside.args(["0", "65536"]);
+    let churns = ["1", "2"].map(|seed| {
+        let mut churn = through(&daemon, "", compile("churn"));
+        churn.arg(seed);
+        churn
+    });
+    let mut running: Vec<_> = churns
+        .into_iter()
+        .chain([beside])
+        .map(Running::start)
+        .collect();
+    for program in &mut running {
+        program.wait_line("round");
+    }
+    let mover = Mover::start(&daemon);
+    while mover.moves() < MOVES {
+        for program in &mut running {
+            program.wait_progress();
+        }
+    }
+    drop(running);
+    until("no session is left", || session_count(&daemon) == 0).unwrap();
+    let usage = json(&daemon, &["tenant", "usage"]);
+    for line in usage.as_array().unwrap() {
+        assert_eq!(line["memory_used_bytes"], 0, "{usage}");
+    }
 }
 
 #[test]

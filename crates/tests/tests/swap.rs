@@ -123,6 +123,34 @@ fn a_device_that_fails_while_it_swaps_ends_its_sessions_and_new_ones_work() {
     work("blue", "5").finish().ok();
 }
 
+#[test]
+fn a_device_that_fails_in_the_middle_of_a_swap_ends_one_executor_alone() {
+    let driver = compile_driver("sticky_driver");
+    let mut set = settings(16 * MIB);
+    set.push(format!("device.driver={}", driver.display()));
+    let options = Options {
+        set,
+        ..Default::default()
+    };
+    let daemon = Daemon::start_with(baltra_tests::baltra(), &options).unwrap();
+    tenants(&daemon, &["red", "blue"]);
+    let mut blue = work(&daemon, "blue", 6 * MIB);
+    for _ in 0..2 {
+        let mut red = work(&daemon, "red", 6 * MIB);
+        red.wait_progress();
+        let moved = usage(&daemon, "red", "moved_bytes");
+        until("red swaps", || usage(&daemon, "red", "moved_bytes") > moved).unwrap();
+        let pid = executor_of(&daemon, "red").to_string();
+        let sent = Command::new("kill").args(["-s", "RTMIN", &pid]).status();
+        assert!(sent.unwrap().success());
+        let answer = red.finish();
+        assert_eq!(answer.number("error"), Some(-2), "{answer:?}");
+        for _ in 0..3 {
+            blue.wait_progress();
+        }
+    }
+}
+
 /// All tenants' bytes on the device.
 fn resident(daemon: &Daemon) -> u64 {
     let usage = json(daemon, &["tenant", "usage"]);
