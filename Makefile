@@ -3,7 +3,7 @@ CARGO ?= cargo
 OUT := target
 
 .PHONY: all demo test test-all lint unit soak loom miri integration fuzz deny cts mpi-programs test-kills test-gpu test-hdl test-live test-board test-drivers test-messages test-messages-boards test-vm \
-	test-kubernetes test-kubernetes-api test-packages packages previous-release kernel-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-reconfigure bench-cluster-kubernetes bench-board bench-messages bench-kernels \
+	test-kubernetes test-kubernetes-api test-packages packages previous-release kernel-demo move-demo board-demo board-synth bench-opencl bench-http bench-cluster bench-reconfigure bench-cluster-kubernetes bench-board bench-messages bench-kernels \
 	bench-vm bench-kubernetes cluster-demo docs apps build humboldt setup clean help
 
 all: build apps
@@ -111,6 +111,10 @@ board-demo: ## demonstrates the live FPGA board with ping, curl and tcpdump (roo
 kernel-demo: ## an OpenCL program's kernel compiled to hardware: the same bytes on PoCL, emulated and on the board; cycles, area
 	@scripts/setup.sh base board
 	@scripts/kernel-demo.sh
+
+move-demo: ## a running OpenCL program moves from a processor into a circuit, on to a board, and back
+	@scripts/setup.sh base board
+	@scripts/move-demo.sh
 
 board-synth: ## places and routes the board for an ECP5-85: area, clock, slack; writes bench/results/board
 	@scripts/setup.sh base

@@ -42,7 +42,7 @@ class Node:
 
     def __init__(self, boards, home, settings):
         self.run_dir, self.home = home / "run", home
-        text = '[metrics]\naddress = ""\n[[device]]\nname = "pocl"\n'
+        text = '[metrics]\naddress = ""\n[[device]]\nname = "pocl"\nhost_memory = false\n'
         for i, board in enumerate(boards):
             text += (
                 f'[[device]]\nname = "board{i or ""}"\ndriver = "board:{board.path}"\n{settings}\n'
@@ -187,6 +187,34 @@ def test_opencl_c_runs_in_a_region():
         on_pocl, _ = pool.program("pocl", *words, body=PICTURE)
         on_board, _ = pool.program("board", *words, body=PICTURE)
         assert on_board == on_pocl, "OpenCL C on the board and on PoCL differ"
+
+
+def test_a_program_moves_from_a_processor_into_a_region_and_back():
+    life = ROOT / "target/apps/life"
+    subprocess.run(["make", "-s", "-C", ROOT / "apps", "life"], check=True)
+    with node() as (_, pool):
+        words = "--size 32x24 --generations 0 --read-every 1 --check".split()
+        program = subprocess.Popen(
+            [BALTRA, "--runtime-dir", pool.run_dir, "run", "--device", "pocl", "--", life, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=pool.log,
+            text=True,
+            env=pool.environment(),
+        )
+        try:
+            assert program.stdout.readline().startswith("generation"), "it ended"
+            for to in ("board", "pocl", "board"):
+                (session,) = json.loads(pool.baltra("session", "ls", "--json").stdout)
+                pool.baltra("session", "move", session["id"], "--to", to, "--force")
+                for _ in range(2):
+                    line = program.stdout.readline()
+                    assert line.startswith("generation"), f"it ended on {to}: {line}"
+                (session,) = json.loads(pool.baltra("session", "ls", "--json").stdout)
+                assert session["device"] == to, session
+        finally:
+            program.kill()
+            program.wait()
 
 
 def test_kernels_in_regions_exchange_packets_of_pipes():

@@ -4,8 +4,8 @@ mod prepared;
 
 use baltra_testkit::{until, Daemon, Options};
 use baltra_tests::{
-    app, baltra, compile, executor_of, native, root, session_count, tenants, through, Answer,
-    Running,
+    app, baltra, compile, executor_of, json, native, once_built, root, session_count, tenants,
+    through, through_with, Answer, Running,
 };
 use rustix::process::{kill_process, Pid, Signal};
 use std::os::unix::fs::MetadataExt;
@@ -694,4 +694,39 @@ fn hostile_source_reads_no_file_of_the_host() {
         assert!(log.contains("error"), "{log}");
         assert!(!log.contains("root:") && !log.contains("PATH="), "{log}");
     }
+}
+
+/// The cells stay on the device; the program compares each generation with its own.
+#[test]
+fn a_program_moves_from_a_processor_into_a_circuit_and_back() {
+    let options = Options {
+        config: "[[device]]\nname = 'cpu'\nhost_memory = false\n\
+                 [[device]]\nname = 'fpga'\ndriver = 'emulate:'\n"
+            .into(),
+        own_kernels: true,
+        ..Options::default()
+    };
+    let daemon = Daemon::start_with(baltra(), &options).expect("a daemon starts");
+    let mut life = through_with(&daemon, &["--device", "cpu"], app("life"));
+    life.args(["--size", "32x24", "--generations", "0"]);
+    life.args(["--read-every", "1", "--check"]);
+    let mut life = Running::start(life);
+    life.wait_line("generation");
+    let session = &json(&daemon, &["session", "ls"])[0]["id"];
+    for to in ["fpga", "cpu", "fpga"] {
+        let words = [
+            "session",
+            "move",
+            &session.to_string(),
+            "--to",
+            to,
+            "--force",
+        ];
+        let moved = once_built(|| daemon.baltra(&words).expect("the tool runs"));
+        assert!(moved.status.success(), "{moved:?}");
+        life.wait_line("generation");
+        life.wait_line("generation");
+        assert_eq!(json(&daemon, &["session", "ls"])[0]["device"], to);
+    }
+    assert!(!life.has_ended());
 }
