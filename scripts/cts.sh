@@ -11,6 +11,9 @@ usage: scripts/cts.sh SOURCE [options]
 
   --prefix 'COMMAND …'   what runs a program against the shared device
                          (default: target/release/baltra run --)
+  --moves                instead of --prefix: a node with two devices of PoCL, between which all
+                         sessions move every 100 ms with their contents; DIR/moves counts the moves
+                         (BALTRA: the command line, default target/release/baltra)
   --groups 'NAME …'      test groups (default: the eleven that SPECIFICATION.md names)
   --only 'PATTERN'       only sub-tests whose name matches this shell pattern
   --skip 'NAME …'        leave these sub-tests out, both times
@@ -38,7 +41,7 @@ groups=''
 default_groups='basic api buffers events compiler computeinfo profiling multiple_device_context allocations mem_host_flags thread_dimensions'
 prefix="$root/target/release/baltra run --"
 out=$root/target/cts
-limit_s=300 jobs=1 built=0 build_only=0 headers=/usr/include at_once=1 only='*' skip='' native_only=0 native_from='' source=''
+limit_s=300 jobs=1 built=0 build_only=0 headers=/usr/include at_once=1 only='*' skip='' native_only=0 native_from='' source='' moves=0
 # The allocation tests use this part of the reported device memory; all of it would exhaust the
 # host's.
 allocation_part='2%'
@@ -46,6 +49,7 @@ allocation_part='2%'
 while (($#)); do
   case $1 in
     -h | --help) usage; exit 0 ;;
+    --moves) moves=1; shift ;;
     --native-only) native_only=1; shift ;;
     --built) built=1; shift ;;
     --build-only) build_only=1; shift ;;
@@ -177,6 +181,39 @@ run_all() {
   done
 }
 
+# A node whose sessions move between its devices until the script ends.
+start_moving_node() {
+  local baltra=${BALTRA:-$root/target/release/baltra} device
+  node=$(mktemp -d "${TMPDIR:-/tmp}/baltra-cts.XXXXXX")
+  for device in a b; do
+    printf '[[device]]\nname = "%s"\nselect = "%d"\ndriver = "libpocl.so.2"\nhost_memory = false\n' \
+      "$device" "$([[ $device == a ]]; echo $?)"
+  done > "$node/config.toml"
+  POCL_DEVICES='pthread pthread' "$baltra" manager --runtime-dir "$node/run" --state-dir "$node/state" \
+    --config "$node/config.toml" --set metrics.address= > "$node/log" 2>&1 &
+  manager=$!
+  disown "$manager" # run_all waits for all jobs
+  trap stop_moving_node EXIT
+  for _ in {1..300}; do
+    kill -0 "$manager" 2>/dev/null || { cat "$node/log" >&2; exit 3; }
+    "$baltra" --runtime-dir "$node/run" status --json 2>/dev/null | grep -q '"ready": true' && break
+    sleep 0.1
+  done
+  "$root/scripts/move_sessions.py" "$baltra" "$node/run" a b > "$out/moves" &
+  mover=$!
+  disown "$mover"
+  words=("$baltra" run --runtime-dir "$node/run" --device a --)
+}
+
+stop_moving_node() {
+  local pid
+  for pid in $mover $manager; do
+    kill "$pid" 2>/dev/null || continue
+    while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+  done
+  rm -rf "$node"
+}
+
 ((built)) || build
 ((build_only)) && exit 0
 if [[ -n $native_from ]]; then
@@ -189,7 +226,14 @@ fi
 read -r -a words <<< "$prefix"
 # The tests run in their own directories: a relative path of the prefix's program would be lost.
 [[ ${words[0]} == */* ]] && words[0]=$(realpath "${words[0]}")
+node='' manager='' mover=''
+if ((moves)); then start_moving_node; fi
 run_all shared "${words[@]}"
+if ((moves)); then
+  stop_moving_node
+  trap - EXIT
+  cat "$out/moves"
+fi
 left_out=$(awk -F '\t' -v groups=" $groups " 'NR == FNR { run[$1 FS $2]; next }
   $3 == "timeout" && index(groups, " " $1 " ") && !(($1 FS $2) in run)' "$out/shared.tsv" "$out/native.tsv" | wc -l)
 
