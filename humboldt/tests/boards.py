@@ -10,6 +10,8 @@ import subprocess
 import tempfile
 import time
 
+from job import PATIENCE_S
+
 KEY = "00112233445566778899aabbccddeeff"
 ENVELOPE, CLEAR, DATA, EAGER, ERROR, DONE, BYE, WAIT, PROBE, STATE = range(10)
 MORE = 2
@@ -44,7 +46,7 @@ class Frames:
         rank.bind(self.folder.name + "/0")
         self.socket.bind(self.folder.name + "/1")
         self.socket.connect(self.folder.name + "/0")
-        self.socket.settimeout(20)
+        self.socket.settimeout(PATIENCE_S)
         self.count = self.came = 0
         peers = f"-,fab:{OWN.hex(':')}@{self.folder.name}/1"
         self.process = start(
@@ -92,10 +94,10 @@ class Stream:
         self.process = start(
             command, {"HUM_PEERS": "-,fab:127.0.0.1:%d" % listener.getsockname()[1]}, []
         )
-        listener.settimeout(20)
+        listener.settimeout(PATIENCE_S)
         self.socket, _ = listener.accept()
         listener.close()
-        self.socket.settimeout(20)
+        self.socket.settimeout(PATIENCE_S)
         hello = self.exactly(24)
         assert hello == b"HUMFAB\x01\x00" + bytes.fromhex(KEY), hello
         assert kind_of(self.packet()) == PROBE
@@ -131,7 +133,7 @@ def start(command, words, descriptors):
         "HUM_RANK": "0",
         "HUM_SIZE": "2",
         "HUM_KEY": KEY,
-        "HUM_START_MS": "20000",
+        "HUM_START_MS": "600000",
         "HUM_DEADLOCK_MS": "400",
         **words,
     }
@@ -146,7 +148,7 @@ def start(command, words, descriptors):
 
 
 def ended(board):
-    out, err = board.process.communicate(timeout=30)
+    out, err = board.process.communicate(timeout=PATIENCE_S)
     return board.process.returncode, out.decode(), err.decode()
 
 

@@ -9,7 +9,7 @@ On one node, with shared memory:
 Ranks 0 and 1, and ranks 2 and 3, on separate nodes, with TCP between the nodes:
 
     job = Job(["./program"], size=4, nodes=[0, 0, 1, 1])
-    for rank in job.wait(seconds=30): rank.code, rank.out, rank.err
+    for rank in job.wait(): rank.code, rank.out, rank.err
 """
 
 import os
@@ -18,6 +18,9 @@ import socket
 import subprocess
 import threading
 import time
+
+# Bounds a test that hangs; no load reaches it.
+PATIENCE_S = 600
 
 
 class Rank:
@@ -79,7 +82,7 @@ class Job:
             if listener:
                 listener.close()
 
-    def wait(self, seconds=60):
+    def wait(self, seconds=PATIENCE_S):
         """Waits for all ranks; kills those that have not ended in time."""
         ends = [None] * len(self.processes)
         until = time.monotonic() + seconds

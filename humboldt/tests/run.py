@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import boards  # noqa: E402
-from job import Job  # noqa: E402
+from job import PATIENCE_S, Job  # noqa: E402
 
 OUT = Path(sys.argv[1])
 TESTS = []
@@ -62,7 +62,7 @@ def nodes_of(place, size):
 
 def good(name, size, place):
     def run():
-        ends = Job(program(name), size, nodes_of(place, size), PLACES[place][1]).wait(90)
+        ends = Job(program(name), size, nodes_of(place, size), PLACES[place][1]).wait()
         for rank, end in enumerate(ends):
             want(end.code == 0 and re.match(r"\d+ checks", end.out), f"rank {rank}: {end}")
 
@@ -190,13 +190,12 @@ FAULTS = [
 
 def fault(name, size, words, environment, place):
     def run():
-        began = time.monotonic()
         ends = Job(
             program("faults", name),
             size,
             nodes_of(place, size),
             {**PLACES[place][1], **environment},
-        ).wait(20)
+        ).wait()
         errors = "".join(end.err for end in ends)
         for rank, pattern in words.items():
             others = "deadlock" in name or name.startswith("dies")
@@ -207,7 +206,6 @@ def fault(name, size, words, environment, place):
                 f"{pattern} is not in: {errors}",
             )
         want(all(end.code is not None for end in ends), f"a rank hung: {ends}")
-        want(time.monotonic() - began < 15, "the job took too long")
 
     case(f"fault_{name}_{place}", run)
 
@@ -225,7 +223,7 @@ for name, environment in (
     for place in ("shm", "tcp"):
 
         def run(name=name, environment=environment, place=place):
-            ends = Job(program("faults", name), 3, nodes_of(place, 3), environment).wait(30)
+            ends = Job(program("faults", name), 3, nodes_of(place, 3), environment).wait()
             want(all(end.code == 0 and end.out == "ended\n" for end in ends), f"{ends}")
 
         case(f"{name}_{place}", run)
@@ -233,13 +231,13 @@ for name, environment in (
 
 @test
 def abort_code_is_everybodys():
-    ends = Job(program("faults", "abort"), 3).wait(20)
+    ends = Job(program("faults", "abort"), 3).wait()
     want([end.code for end in ends] == [7, 7, 7], f"{ends}")
 
 
 @test
 def a_program_by_itself_is_a_job_of_one():
-    ended = subprocess.run(program("collectives"), capture_output=True, timeout=60)
+    ended = subprocess.run(program("collectives"), capture_output=True, timeout=PATIENCE_S)
     want(ended.returncode == 0 and b"checks" in ended.stdout, ended)
 
 
@@ -251,7 +249,7 @@ def communicators_do_not_run_out():
 
 @test
 def sixty_four_ranks():
-    ends = Job(program("ring"), 64).wait(90)
+    ends = Job(program("ring"), 64).wait()
     want(all(end.code == 0 for end in ends), f"{ends}")
 
 
@@ -289,7 +287,7 @@ class Victim:
             "HUM_PEERS": "-,127.0.0.1:1",
             "HUM_KEY": KEY,
             "HUM_LISTEN": str(self.listener.fileno()),
-            "HUM_START_MS": "20000",
+            "HUM_START_MS": "600000",
         }
         # A bound on memory: hostile sizes must not become allocations.
         self.process = subprocess.Popen(
@@ -302,7 +300,7 @@ class Victim:
         self.listener.close()
 
     def connect(self):
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
@@ -325,7 +323,7 @@ class Victim:
         want(answer.startswith(b"HUMBOLDT"), answer)
         return connection
 
-    def end(self, seconds=20):
+    def end(self, seconds=PATIENCE_S):
         out, err = self.process.communicate(timeout=seconds)
         return self.process.returncode, out.decode(), err.decode()
 

@@ -6,7 +6,7 @@ use baltra_cluster::Options;
 use common::Bench;
 use std::fs;
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SHM: &str = "node: {type: sw, comm: shm, kernel: 0-3}";
 const TCP: &str = "node: {type: sw, comm: tcp, kernel: 0-3}";
@@ -115,7 +115,6 @@ int main(int argc, char **argv) {
         ("logical.yaml", "kernel: {name: a, num: 0, rep: 4}"),
         ("a.c", program),
     ]);
-    let began = Instant::now();
     let (outcome, lines) = bench.run(SHM, &Options::default()).unwrap();
     assert_eq!(outcome.code, 5);
     assert!(
@@ -124,7 +123,6 @@ int main(int argc, char **argv) {
             .any(|l| l.starts_with("rank 1 (a) failed: exit status: 5")),
         "{lines:?}"
     );
-    assert!(began.elapsed() < Duration::from_secs(30));
     assert!(outcome.ranks.iter().all(|r| r.rank < 4));
 }
 
