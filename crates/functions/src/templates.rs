@@ -13,10 +13,23 @@ pub struct Template {
 }
 
 macro_rules! template {
-    ($name:literal, $about:literal, $($file:literal),*) => {
-        Template { name: $name, about: $about, files: &[$(($file, include_str!(concat!("../templates/", $name, "/", $file)))),*] }
+    ($name:literal, $about:literal, $($file:literal),* $(; $other:expr)?) => {
+        Template {
+            name: $name,
+            about: $about,
+            files: &[
+                $(($file, include_str!(concat!("../templates/", $name, "/", $file)))),*
+                $(, $other)?
+            ],
+        }
     };
 }
+
+/// The C interface of native functions, by which `baltra-native` loads them.
+const HEADER: (&str, &str) = (
+    "baltra_function.h",
+    include_str!("../../native/include/baltra_function.h"),
+);
 
 /// All templates; the first is the default.
 pub const TEMPLATES: [Template; 3] = [
@@ -37,8 +50,8 @@ pub const TEMPLATES: [Template; 3] = [
         "a native function in C, with its Makefile",
         "function.yaml",
         "NAME.c",
-        "Makefile",
-        "baltra_function.h"
+        "Makefile";
+        HEADER
     ),
 ];
 
@@ -91,19 +104,5 @@ mod tests {
             );
         }
         assert!(Template::find("opencl").is_some() && Template::find("cobol").is_none());
-    }
-
-    #[test]
-    fn the_native_template_has_the_header_that_is_loaded() {
-        let template = Template::find("native").unwrap();
-        let (_, header) = template
-            .files
-            .iter()
-            .find(|(name, _)| *name == "baltra_function.h")
-            .unwrap();
-        assert_eq!(
-            *header,
-            include_str!("../../native/include/baltra_function.h")
-        );
     }
 }
