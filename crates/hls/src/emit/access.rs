@@ -1,6 +1,6 @@
 //! Loads and stores, in memories on the chip and off it.
 
-use super::emitter::{Call, Emitter, Lane, PortRead, Read, Spot, Write};
+use super::emitter::{Call, CallKind, Emitter, Lane, PortRead, Read, Spot, Write};
 use super::readers::{port_part, port_word};
 use crate::ir::Value;
 use crate::memory::MemoryId;
@@ -16,8 +16,8 @@ enum LaneIndex {
     Variable(Expression),
 }
 
-/// A place in a memory on the chip.
-struct Place {
+/// The banks, the word and the lane of an access to a memory on the chip.
+struct BankAccess {
     memory: MemoryId,
     /// The banks that the access uses.
     banks: Range<u32>,
@@ -45,7 +45,7 @@ impl Emitter<'_> {
     }
 
     /// The place of an access.
-    fn place(&mut self, spot: Spot, address: Value, size: u64) -> Place {
+    fn place(&mut self, spot: Spot, address: Value, size: u64) -> BankAccess {
         let Some(m) = self.memories.of(spot.function, address) else {
             unreachable!("memory::analyze rejects accesses without a memory");
         };
@@ -55,7 +55,7 @@ impl Emitter<'_> {
         let low = width.trailing_zeros();
         if let Value::Global(g, o) = address {
             let at = (self.memories.offset(g) as i64 + o) as u64;
-            return Place {
+            return BankAccess {
                 memory: m,
                 banks,
                 select: None,
@@ -82,7 +82,7 @@ impl Emitter<'_> {
             }
         };
         let several = banks.len() > 1;
-        Place {
+        BankAccess {
             memory: m,
             banks,
             select: several.then(|| view.slice(from - 1, split.shift)),
@@ -278,7 +278,7 @@ impl Emitter<'_> {
                 self.calls.push(Call {
                     when,
                     made: reads,
-                    kind: "CallLoad".to_owned(),
+                    kind: CallKind::Load,
                     inputs: vec![("call_command", address)],
                 });
                 Expression::name("port_word")
@@ -314,7 +314,7 @@ impl Emitter<'_> {
         self.calls.push(Call {
             when,
             made,
-            kind: "CallStore".to_owned(),
+            kind: CallKind::Store,
             inputs: vec![
                 ("call_command", address),
                 ("call_bytes", mask),

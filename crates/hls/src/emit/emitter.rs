@@ -73,12 +73,31 @@ pub struct Write {
     pub data: Expression,
 }
 
+/// The kind of a call of the engines.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum CallKind {
+    Load,
+    Store,
+    Engine(EngineCall),
+}
+
+impl CallKind {
+    /// The name of its constant in the emitted module.
+    pub fn name(self) -> String {
+        match self {
+            CallKind::Load => "CallLoad".to_owned(),
+            CallKind::Store => "CallStore".to_owned(),
+            CallKind::Engine(call) => format!("Call{call:?}"),
+        }
+    }
+}
+
 /// A call of the engines: the condition of its step, that under which it is made, its kind, and the
 /// values of inputs.
 pub struct Call {
     pub when: Expression,
     pub made: Expression,
-    pub kind: String,
+    pub kind: CallKind,
     pub inputs: Vec<(&'static str, Expression)>,
 }
 
@@ -89,7 +108,7 @@ pub struct PortRead {
     pub address: Expression,
 }
 
-/// What an operation on a channel does without an element or space.
+/// The behavior of an operation on a channel without an element or space.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
     /// The step lasts longer.

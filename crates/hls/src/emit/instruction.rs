@@ -1,6 +1,6 @@
 //! Instructions: the expressions of their results, and the inputs of units and engines.
 
-use super::emitter::{unit_name, Call, Emitter, Spot, Use};
+use super::emitter::{unit_name, Call, CallKind, Emitter, Spot, Use};
 use crate::ir::{
     BinaryOp, Callee, Cast, EngineCall, FloatOrder, FloatPredicate, IntPredicate, Op, Predicate,
     ScaledIndex, Type, Value,
@@ -285,7 +285,7 @@ impl Emitter<'_> {
                 inputs: inputs.collect(),
                 made: when.clone(),
                 when,
-                kind: format!("Call{call:?}"),
+                kind: CallKind::Engine(call),
             };
             self.calls.push(call);
         }

@@ -1,12 +1,12 @@
 //! The module: declarations, the datapath, the calls of the engines and the state machine.
 
-use super::emitter::{unit_name, Call, Emitter};
+use super::emitter::{unit_name, Call, CallKind, Emitter};
 use super::selection;
 use crate::ir::{BlockId, FunctionId};
 use crate::verilog::{
     Connection, DataType, Declaration, Expression, Instance, Item, Line, Module, Statement,
 };
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// Bits of the number of a word of the argument block (`hdl/kernels/rtl/kernel_argument_ports.svh`).
 const INDEX_BITS: u32 = 11;
@@ -191,11 +191,12 @@ impl Emitter<'_> {
         let calls = std::mem::take(&mut self.calls);
         let call = |kind: &str| Statement::assign(Expression::name("call"), Expression::name(kind));
         let mut statements = vec![call("CallNone")];
-        let kinds: BTreeSet<&str> = calls.iter().map(|c| c.kind.as_str()).collect();
-        for kind in kinds {
+        let kinds: BTreeMap<String, CallKind> =
+            calls.iter().map(|c| (c.kind.name(), c.kind)).collect();
+        for (name, kind) in kinds {
             let own = calls.iter().filter(|c| c.kind == kind);
             let made = selection::any(own.map(|c| c.made.clone()));
-            statements.push(Statement::when(made, vec![call(kind)]));
+            statements.push(Statement::when(made, vec![call(&name)]));
         }
         for input in CALL_INPUTS {
             let own = |c: &Call| {
