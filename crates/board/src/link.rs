@@ -4,7 +4,7 @@
 
 use crate::error::{malformed, Error};
 use crate::packet::{Op, Reply, Request, REPLY_BYTES};
-use baltra_ring::Locked;
+use baltra_ring::{Locked, Unpoisoned};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::net::{
     recvmsg, sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -60,8 +60,8 @@ impl Link {
         }
     }
 
-    /// One request and its reply. A call that `is_cancelled` is stopped: its reply says so, unless
-    /// it has ended before.
+    /// One request and its reply. A call that `is_cancelled` is stopped: its reply has that
+    /// status, unless the call has ended before.
     pub fn exchange(
         &self,
         op: Op,
@@ -142,9 +142,9 @@ impl Link {
     fn wait<'a>(&self, state: MutexGuard<'a, State>, is_checking: bool) -> MutexGuard<'a, State> {
         if is_checking {
             let waited = self.changed.wait_timeout(state, CHECK);
-            waited.expect("no panic under this lock").0
+            waited.unpoisoned().0
         } else {
-            self.changed.wait(state).expect("no panic under this lock")
+            self.changed.wait(state).unpoisoned()
         }
     }
 

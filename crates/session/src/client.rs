@@ -17,14 +17,14 @@ pub use arena::{Block, Loan};
 pub(crate) use peer::Peer;
 pub use queue::Queue;
 pub(crate) use shared::Shared;
-use shared::{failed, lock, ControlChannel, Freed, Replied, Watcher};
+use shared::{failed, ControlChannel, Freed, Replied, Watcher};
 
 use crate::inherited::Socket;
 use crate::tcp::dial::Dialer;
 use crate::tcp::stream::Stream;
 use crate::tcp::tunnel::Tunnel;
 use crate::{handshake, ivshmem, tcp, Endpoint};
-use baltra_ring::{Consumer, EventTable, Memory, Producer, Segment};
+use baltra_ring::{Consumer, EventTable, Locked, Memory, Producer, Segment};
 use baltra_wire::opencl::DEVICE_NOT_AVAILABLE;
 use baltra_wire::{
     Control, DeviceDescription, Event, Hello, Id, Refusal, Reply, Request, Version, Welcome,
@@ -375,14 +375,19 @@ impl Client {
             then(failed(event, lost.0));
             return Ok(());
         }
-        lock(&self.shared.watches)
+        self.shared
+            .watches
+            .locked()
             .entry(event)
             .or_default()
             .push(then);
         match self.shared.control(&Control::Watch(event)) {
             Ok(()) => Ok(()),
             Err(lost) => {
-                for then in lock(&self.shared.watches)
+                for then in self
+                    .shared
+                    .watches
+                    .locked()
                     .remove(&event)
                     .unwrap_or_default()
                 {

@@ -43,7 +43,7 @@ pub(crate) const WINDOW_BYTES: u64 = 8 << 20;
 /// Data bytes of a queue's ring between relay and executor. The tunnel has at most that many bytes
 /// of commands outstanding, so that the relay never waits for space in a ring.
 pub(crate) const RING_BYTES: usize = 512 << 10;
-/// How long a relay keeps the session of a failed connection, and a client tries to reconnect.
+/// Time for which a relay keeps the session of a failed connection, and a client reconnects.
 pub(crate) const GRACE: Duration = Duration::from_secs(30);
 /// Time limit of the exchange that precedes a session.
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);

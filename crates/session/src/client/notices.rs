@@ -1,7 +1,7 @@
 //! The threads that receive the executor's notices.
 
-use super::{lock, Shared};
-use baltra_ring::{Consumer, Unpoisoned};
+use super::Shared;
+use baltra_ring::{Consumer, Locked, Unpoisoned};
 use baltra_wire::opencl::DEVICE_NOT_AVAILABLE;
 use baltra_wire::{decode, Notice};
 use std::io;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
-/// How long to wait for the remaining notices of an executor that has ended.
+/// Time to wait for the remaining notices of an executor that has ended.
 const LAST_NOTICES_MAX: Duration = Duration::from_millis(500);
 
 impl Shared {
@@ -21,7 +21,7 @@ impl Shared {
         if !printing.is_behind(announced) {
             return;
         }
-        let mut thread = lock(&printing.thread);
+        let mut thread = printing.thread.locked();
         // Without a notice thread, or on it, no other thread would deliver the output.
         while printing.is_behind(announced)
             && thread.is_some_and(|t| t != thread::current().id())
@@ -61,7 +61,7 @@ pub(super) fn spawn(shared: &Arc<Shared>, consumer: Consumer) -> io::Result<()> 
 }
 
 fn receive(shared: &Shared, mut consumer: Consumer) {
-    *lock(&shared.printing.thread) = Some(thread::current().id());
+    *shared.printing.thread.locked() = Some(thread::current().id());
     let mut message = Vec::new();
     loop {
         match consumer.pop(&mut message) {
@@ -82,19 +82,19 @@ fn receive(shared: &Shared, mut consumer: Consumer) {
 fn handle(shared: &Shared, notice: Notice<'_>) {
     match notice {
         Notice::Reply { call, reply } => {
-            let then = lock(&shared.calls).remove(&call);
+            let then = shared.calls.locked().remove(&call);
             if let Some(then) = then {
                 then(reply);
             }
         }
         Notice::Completed(completion) => {
-            let watchers = lock(&shared.watches).remove(&completion.event);
+            let watchers = shared.watches.locked().remove(&completion.event);
             for then in watchers.unwrap_or_default() {
                 then(completion);
             }
         }
         Notice::Freed(id) => {
-            let freed = lock(&shared.freed).remove(&id);
+            let freed = shared.freed.locked().remove(&id);
             if let Some(freed) = freed {
                 freed();
             }

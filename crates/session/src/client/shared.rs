@@ -89,7 +89,7 @@ impl Shared {
     pub(super) fn control(&self, message: &Control<'_>) -> Result<(), Lost> {
         self.check()?;
         self.count_object(message)?;
-        let mut channel = lock(&self.control);
+        let mut channel = self.control.locked();
         let ControlChannel {
             producer,
             message: bytes,
@@ -144,10 +144,10 @@ impl Shared {
 
     pub(super) fn call_then(&self, request: Request<'_>, then: Replied) -> Result<(), Lost> {
         let call = self.next_call.fetch_add(1, Ordering::Relaxed);
-        lock(&self.calls).insert(call, then);
+        self.calls.locked().insert(call, then);
         let sent = self.control(&Control::Call { call, request });
         // If the session was lost meanwhile, its loss has answered the call.
-        if sent.is_err() && lock(&self.calls).remove(&call).is_none() {
+        if sent.is_err() && self.calls.locked().remove(&call).is_none() {
             return Ok(());
         }
         sent
@@ -178,7 +178,7 @@ impl Shared {
                 freed();
                 return Err(lost);
             }
-            lock(&self.freed).insert(id, freed);
+            self.freed.locked().insert(id, freed);
         }
         let sent = self.control(&Control::Release {
             id,
@@ -186,7 +186,7 @@ impl Shared {
             notify,
         });
         if sent.is_err() {
-            let freed = lock(&self.freed).remove(&id);
+            let freed = self.freed.locked().remove(&id);
             if let Some(freed) = freed {
                 freed();
             }
@@ -208,7 +208,7 @@ impl Shared {
     }
 
     fn open_queues(&self) -> Vec<Arc<OpenQueue>> {
-        let queues = lock(&self.queues);
+        let queues = self.queues.locked();
         queues.iter().filter_map(Weak::upgrade).collect()
     }
 
@@ -260,7 +260,7 @@ impl Shared {
 
     pub(super) fn allocate(self: &Arc<Self>, len: u64, align: u64) -> Result<Block, Lost> {
         self.check()?;
-        lock(&self.arenas).allocate(self, len, align)
+        self.arenas.locked().allocate(self, len, align)
     }
 
     pub(super) fn add_arena(
@@ -278,7 +278,7 @@ impl Shared {
 
     /// Adds the next segment of event slots, unless one is free.
     pub(super) fn free_events(self: &Arc<Self>) -> Result<(), Lost> {
-        let _one_at_a_time = lock(&self.growing);
+        let _one_at_a_time = self.growing.locked();
         if self.events.has_free() {
             // Another thread has added it meanwhile.
             return Ok(());
@@ -350,15 +350,15 @@ impl Shared {
         for queue in self.open_queues() {
             queue.wake();
         }
-        for (_, then) in std::mem::take(&mut *lock(&self.calls)) {
+        for (_, then) in std::mem::take(&mut *self.calls.locked()) {
             then(Reply::Error(code));
         }
-        for (event, watchers) in std::mem::take(&mut *lock(&self.watches)) {
+        for (event, watchers) in std::mem::take(&mut *self.watches.locked()) {
             for then in watchers {
                 then(failed(event, code));
             }
         }
-        for (_, freed) in std::mem::take(&mut *lock(&self.freed)) {
+        for (_, freed) in std::mem::take(&mut *self.freed.locked()) {
             freed();
         }
         if let Some(text) = text {
@@ -374,8 +374,4 @@ pub(super) fn failed(event: Event, status: i32) -> Completion {
         status,
         times_ns: [0; 4],
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.locked()
 }

@@ -36,7 +36,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, TryLockError, Weak};
 use std::thread::{self, Builder, Thread};
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ struct Events {
     watched: HashSet<Event>,
 }
 
-/// What a tunnel takes of the library's messages.
+/// The stage of a tunnel, by the library's messages that it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// All of them.
@@ -159,10 +159,6 @@ struct Inner {
 /// The peer of a session over TCP.
 pub(crate) struct Tunnel(Arc<Inner>);
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.locked()
-}
-
 impl Tunnel {
     /// A tunnel for a stream whose hello has been answered, and the library's `segment`. `hello` is
     /// sent again to resume the session.
@@ -246,7 +242,7 @@ impl Inner {
 
 impl Peer for Tunnel {
     fn send_arena(&self, arena: u32, memory: &Memory, _: &OwnedFd) -> io::Result<()> {
-        lock(&self.0.arenas).insert(arena, memory.clone());
+        self.0.arenas.locked().insert(arena, memory.clone());
         Ok(())
     }
 
@@ -261,7 +257,7 @@ impl Peer for Tunnel {
     }
 
     fn wait_for_end(&self) {
-        let mut end = lock(&self.0.end);
+        let mut end = self.0.end.locked();
         while !end.is_final() {
             end = self.0.over.wait(end).unpoisoned();
         }
@@ -272,7 +268,7 @@ impl Peer for Tunnel {
     }
 
     fn kick_later(&self) {
-        *lock(&self.0.stalled) = true;
+        *self.0.stalled.locked() = true;
         self.0.unstalled.notify_one();
     }
 
@@ -281,12 +277,12 @@ impl Peer for Tunnel {
     }
 
     fn lend(&self, arena: u32, memory: &Memory) -> bool {
-        lock(&self.0.arenas).insert(arena, memory.clone());
+        self.0.arenas.locked().insert(arena, memory.clone());
         true
     }
 
     fn give_back(&self, arena: u32) {
-        lock(&self.0.arenas).remove(&arena);
+        self.0.arenas.locked().remove(&arena);
     }
 
     fn close(&self) {
@@ -298,7 +294,7 @@ impl Peer for Tunnel {
         }
         // Stops sending and receiving.
         inner.link.close();
-        drop(lock(&inner.receiving));
+        drop(inner.receiving.locked());
         inner.unstalled.notify_all();
         inner.call_receiver();
     }
@@ -362,7 +358,7 @@ impl Inner {
             while self.dirty.swap(false, Ordering::SeqCst) {
                 match pump.pass(self) {
                     Ok(Flushed::Stalled) => {
-                        *lock(&self.stalled) = true;
+                        *self.stalled.locked() = true;
                         self.unstalled.notify_one();
                     }
                     Ok(Flushed::All) => {}
@@ -380,7 +376,7 @@ impl Inner {
     /// The thread that waits until the socket accepts more data.
     fn wait_for_socket(&self) {
         loop {
-            let mut stalled = lock(&self.stalled);
+            let mut stalled = self.stalled.locked();
             while !*stalled {
                 if self.is_closed() {
                     return;
@@ -422,12 +418,12 @@ impl Inner {
                     self.fail(&violation.to_string());
                     break;
                 }
-                Ended::Broken(_) if lock(&self.incoming).stream.is_gone() => {
+                Ended::Broken(_) if self.incoming.locked().stream.is_gone() => {
                     self.fail_socket_lost();
                     break;
                 }
                 Ended::Broken(cause) => match self.reconnect() {
-                    Ok(fresh) => *lock(&self.incoming) = Incoming::new(fresh),
+                    Ok(fresh) => *self.incoming.locked() = Incoming::new(fresh),
                     Err(why) => {
                         self.fail(&format!("the connection failed ({cause}) and {why}"));
                         break;
@@ -436,13 +432,13 @@ impl Inner {
             }
             self.kick();
         }
-        lock(&self.end).has_come = true;
+        self.end.locked().has_come = true;
         self.over.notify_all();
     }
 
     /// Receives until the connection ends.
     fn receive(&self) -> Ended {
-        let stream = lock(&self.incoming).stream.clone();
+        let stream = self.incoming.locked().stream.clone();
         let mut seen = self.looks.load(Ordering::Relaxed);
         loop {
             let looks = self.looks.load(Ordering::Relaxed);
@@ -453,7 +449,7 @@ impl Inner {
                 continue;
             }
             stream.wait_readable();
-            let mut incoming = lock(&self.incoming);
+            let mut incoming = self.incoming.locked();
             if let Some(ended) = incoming.ended.take() {
                 return ended;
             }
@@ -520,7 +516,7 @@ impl Inner {
 
     /// Notifies the library that the session was lost, with the reason.
     fn fail(&self, text: &str) {
-        lock(&self.failure).get_or_insert_with(|| text.to_owned());
+        self.failure.locked().get_or_insert_with(|| text.to_owned());
         self.notify(&Notice::Fatal {
             code: DEVICE_NOT_AVAILABLE,
             text,
@@ -544,7 +540,7 @@ impl Inner {
 
     /// Passes a notice to the library.
     fn pass_on(&self, notice: &[u8], publish: bool) {
-        let mut notices = lock(&self.notices);
+        let mut notices = self.notices.locked();
         // Another process may write there.
         if self.is_silent.load(Ordering::SeqCst) {
             return;
@@ -564,7 +560,7 @@ impl Inner {
 
     /// The library's memory for a payload.
     fn memory(&self, payload: Payload) -> Result<Range, Violation> {
-        let arenas = lock(&self.arenas);
+        let arenas = self.arenas.locked();
         let memory = arenas.get(&payload.arena);
         let range = memory.and_then(|m| m.slice(payload.offset, payload.len));
         range.ok_or_else(|| Violation::new("a payload outside the library's arenas"))
@@ -573,7 +569,7 @@ impl Inner {
     /// Registers an event for which the library requests a notice. A complete one has been reported
     /// already, and the executor reports each only once.
     fn watch(&self, event: Event) {
-        let mut events = lock(&self.events);
+        let mut events = self.events.locked();
         let status = self.writer.status(event);
         if status > 0 {
             events.watched.insert(event);
@@ -597,7 +593,7 @@ impl Inner {
         let Some(library) = self.library.get().and_then(Weak::upgrade) else {
             return;
         };
-        let mut events = lock(&self.events);
+        let mut events = self.events.locked();
         for event in spent {
             events.expected.remove(event);
             library.events().free(*event);

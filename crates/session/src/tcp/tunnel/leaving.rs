@@ -2,20 +2,20 @@
 //! outstanding, describes where the library's rings are, and continues if the other one does not start.
 
 use super::pump::{self, Pump};
-use super::{lock, Inner, Stage, Tunnel};
+use super::{Inner, Stage, Tunnel};
 use crate::client::Peer;
 use baltra_ring::lease::monotonic_ns;
-use baltra_ring::Position;
+use baltra_ring::{Locked, Position};
 use baltra_wire::opencl::DEVICE_NOT_AVAILABLE;
 use baltra_wire::{Event, Notice};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How often a condition is looked at.
+/// Polling interval for conditions without a notification.
 const LOOK: Duration = Duration::from_micros(200);
-/// How long the program is first given to pause by itself, and then paused.
+/// Time for which the program may first pause by itself, and for which it is then paused.
 const PAUSE: Duration = Duration::from_millis(20);
-/// What the other node has sent before it stopped arrives within this.
+/// Limit for the arrival of bytes that the other node sent before it stopped.
 const ARRIVES: Duration = Duration::from_secs(30);
 
 /// The library's end of a stopped session.
@@ -42,7 +42,7 @@ impl Inner {
     }
 
     fn check(&self) -> Result<(), String> {
-        match lock(&self.failure).clone() {
+        match self.failure.locked().clone() {
             Some(failure) => Err(failure),
             None if self.is_closed() => Err("the session has ended".into()),
             None => Ok(()),
@@ -61,7 +61,7 @@ impl Inner {
     /// The tunnel's end does not end the session until [`decide`](Inner::decide); fails if the tunnel
     /// has ended.
     fn defer_end(&self) -> Result<(), String> {
-        let mut end = lock(&self.end);
+        let mut end = self.end.locked();
         end.is_undecided = true;
         let has_come = end.has_come;
         drop(end);
@@ -75,7 +75,7 @@ impl Inner {
 
     /// The session continues here, or has continued elsewhere.
     fn decide(&self) {
-        lock(&self.end).is_undecided = false;
+        self.end.locked().is_undecided = false;
         self.over.notify_all();
     }
 
@@ -85,7 +85,7 @@ impl Inner {
         self.kick();
         loop {
             self.check()?;
-            let mut pump = lock(&self.pump);
+            let mut pump = self.pump.locked();
             if stage == Stage::Stops {
                 // Pieces of commands, and what releases commands that wait.
                 let passed = pump.pass(self);
@@ -139,7 +139,7 @@ impl Tunnel {
             }
             pause *= 2;
         };
-        let waker = lock(&inner.pump).waker();
+        let waker = inner.pump.locked().waker();
         while !inner.rests.load(Ordering::SeqCst) {
             inner.check()?;
             waker.wake();
@@ -155,7 +155,7 @@ impl Tunnel {
         inner.is_silent.store(false, Ordering::SeqCst);
         inner.set_stage(Stage::Runs);
         // It had no notice of it.
-        if let Some(text) = lock(&inner.failure).clone() {
+        if let Some(text) = inner.failure.locked().clone() {
             inner.notify(&Notice::Fatal {
                 code: DEVICE_NOT_AVAILABLE,
                 text: &text,
@@ -191,15 +191,15 @@ impl Tunnel {
             }
             std::thread::sleep(LOOK);
         }
-        let mut notices = lock(&inner.notices);
+        let mut notices = inner.notices.locked();
         notices.publish();
         inner.is_silent.store(true, Ordering::SeqCst);
         let position = notices.position().ok_or("a notice that is not complete")?;
         drop(notices);
         inner.defer_end()?;
-        let watched = lock(&inner.events).watched.iter().copied().collect();
+        let watched = inner.events.locked().watched.iter().copied().collect();
         Ok(Left {
-            rest: lock(&inner.pump).rest()?,
+            rest: inner.pump.locked().rest()?,
             notices: (position, inner.printed.completed()),
             watched,
         })
@@ -280,13 +280,13 @@ mod tests {
         /// The other node sends no frame.
         fn end(&mut self) {
             self.node.write_all(&[0xff; 256]).unwrap();
-            while !lock(&self.tunnel.0.end).has_come {
+            while !self.tunnel.0.end.locked().has_come {
                 std::thread::sleep(LOOK);
             }
         }
 
         fn is_over(&self) -> bool {
-            lock(&self.tunnel.0.end).is_final()
+            self.tunnel.0.end.locked().is_final()
         }
 
         /// Whether the library is notified of the session's end.

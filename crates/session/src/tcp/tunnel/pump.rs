@@ -2,13 +2,13 @@
 
 use super::channel::{Account, Channel, Lent, Piece};
 use super::taken::{Descriptors, Taken, TakenArena, TakenQueue};
-use super::{lock, relays, Inner, Stage};
+use super::{relays, Inner, Stage};
 use crate::tcp::frame::{Kind, Violation};
 use crate::tcp::link::{Flushed, Outbox, Payload as FramePayload};
 use crate::tcp::split::{payload_of, pieces_from, with_payload};
 use crate::tcp::{record_bytes, CHUNK_BYTES};
 use crate::transit::ring_position;
-use baltra_ring::{Consumer, Position, Progress, RingError, Segment, Waker};
+use baltra_ring::{Consumer, Locked, Position, Progress, RingError, Segment, Waker};
 use baltra_wire::moves::{self, ArenaState, OpenCommand, QueueState};
 use baltra_wire::opencl::{
     INVALID_OPERATION, OUT_OF_HOST_MEMORY, QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE,
@@ -55,7 +55,7 @@ struct Feed {
     message: Vec<u8>,
     held: bool,
     cursor: Cursor,
-    /// Where the ring is.
+    /// The place of the ring.
     place: Payload,
 }
 
@@ -142,7 +142,7 @@ impl Pump {
         let progress = Progress::new(&range)?;
         let in_order = properties & QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE == 0;
         let channel = Arc::new(Channel::new(id, in_order, progress, completed));
-        lock(&inner.channels).insert(id, channel.clone());
+        inner.channels.locked().insert(id, channel.clone());
         self.feeds.push(Feed {
             place: ring,
             channel,
@@ -199,7 +199,7 @@ impl Pump {
             Control::ArenaAdd { arena, len } => {
                 if let Some(descriptors) = &mut self.descriptors {
                     let (memory, file) = descriptors.arena(len)?;
-                    lock(&inner.arenas).insert(arena, memory);
+                    inner.arenas.locked().insert(arena, memory);
                     let state = ArenaState {
                         arena,
                         offset: 0,
@@ -210,7 +210,7 @@ impl Pump {
                 return Ok(());
             }
             Control::ArenaDrop(arena) => {
-                lock(&inner.arenas).remove(&arena);
+                inner.arenas.locked().remove(&arena);
                 self.arenas.remove(&arena);
                 return Ok(());
             }
@@ -300,7 +300,7 @@ impl Pump {
         let mut moved = false;
         let deferred = std::mem::take(&mut self.deferred);
         for release in deferred {
-            let channels = lock(&inner.channels);
+            let channels = inner.channels.locked();
             let known = release
                 .after
                 .iter()
@@ -338,7 +338,7 @@ impl Pump {
                 *old = after;
                 let id = *id;
                 self.feeds.retain(|f| f.channel.id != id);
-                let mut channels = lock(&inner.channels);
+                let mut channels = inner.channels.locked();
                 if let Some(channel) = channels.get(&id) {
                     channel.released.store(true, Ordering::Release);
                     // A queue with outstanding commands still receives their completions.
@@ -426,13 +426,13 @@ pub(crate) struct Rest {
 impl Pump {
     /// Whether no command is outstanding.
     pub fn is_drained(&self, inner: &Inner) -> bool {
-        let channels = lock(&inner.channels);
+        let channels = inner.channels.locked();
         let mut all = channels.values();
         all.all(|channel| channel.account().is_drained())
             && self.feeds.iter().all(|feed| feed.cursor.done == 0)
     }
 
-    /// What another process needs to continue in this one's place.
+    /// The state that another process needs to continue in this one's place.
     pub fn rest(&self) -> Result<Rest, String> {
         let text = |e: std::io::Error| e.to_string();
         let descriptors = self.descriptors.as_ref();
@@ -653,7 +653,7 @@ fn note(
 ) {
     let number = account.send(piece, read);
     if event != 0 {
-        let mut events = lock(&inner.events);
+        let mut events = inner.events.locked();
         events.expected.insert(event, (channel.clone(), number));
     }
 }

@@ -1,10 +1,10 @@
 //! Converts frames from the relay: into the library's notice ring, event table, progress and
 //! arenas.
 
-use super::{lock, relays, Channel, Inner};
+use super::{relays, Channel, Inner};
 use crate::tcp::frame::{Head, Kind, Violation};
 use crate::tcp::reader::Receive;
-use baltra_ring::Range;
+use baltra_ring::{Locked, Range};
 use baltra_wire::{decode, encode, Completion, Id, Notice};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ impl Receiver<'_> {
         if let Some(last) = self.state.last.as_ref().filter(|c| c.id == queue) {
             return Some(last.clone());
         }
-        let found = lock(&self.inner.channels).get(&queue).cloned();
+        let found = self.inner.channels.locked().get(&queue).cloned();
         self.state.last.clone_from(&found);
         found
     }
@@ -73,7 +73,7 @@ impl Receiver<'_> {
 
     fn completed(&mut self, completion: Completion, message: &[u8]) -> Result<(), Violation> {
         let event = completion.event;
-        let mut events = lock(&self.inner.events);
+        let mut events = self.inner.events.locked();
         let expected = events.expected.remove(&event);
         drop(events);
         let mut passes = self.inner.mirror && expected.is_some();
@@ -92,7 +92,7 @@ impl Receiver<'_> {
             writer.set(event, completion.status.min(0), completion.times_ns);
         }
         // After the table is written, because a watch that is added now checks the table.
-        passes |= lock(&self.inner.events).watched.remove(&event);
+        passes |= self.inner.events.locked().watched.remove(&event);
         if passes {
             self.pass_on(message);
         }
@@ -122,7 +122,7 @@ impl Receiver<'_> {
         let drained = account.is_drained();
         drop(account);
         if !lent.is_empty() {
-            let mut arenas = lock(&self.inner.arenas);
+            let mut arenas = self.inner.arenas.locked();
             lent.iter().for_each(|arena| drop(arenas.remove(arena)));
         }
         channel.progress.publish(commands);
@@ -142,7 +142,7 @@ impl Receiver<'_> {
             self.state.kick = true;
         }
         if drained && channel.released.load(Ordering::Acquire) {
-            lock(&self.inner.channels).remove(&queue);
+            self.inner.channels.locked().remove(&queue);
         }
         Ok(())
     }
@@ -189,7 +189,7 @@ impl Receive for Receiver<'_> {
     }
 
     fn fill(&self, run: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
-        let _receiving = lock(&self.inner.receiving);
+        let _receiving = self.inner.receiving.locked();
         // The application may use its memory again.
         if self.inner.is_closed() {
             Err(io::ErrorKind::ConnectionAborted.into())
@@ -200,7 +200,7 @@ impl Receive for Receiver<'_> {
 
     fn idle(&mut self) -> Result<(), Violation> {
         if std::mem::take(&mut self.state.notices) {
-            lock(&self.inner.notices).publish();
+            self.inner.notices.locked().publish();
         }
         if std::mem::take(&mut self.state.kick) || self.inner.link.may_acknowledge() {
             self.inner.kick();

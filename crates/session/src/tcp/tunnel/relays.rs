@@ -1,5 +1,5 @@
-//! Calls of a relay that is the library of a tunnel: a relay of the other node accepts only numbers
-//! of a client.
+//! Calls that a relay issues itself through a tunnel. It converts their numbers, because the relay
+//! of the other node accepts only a client's.
 
 use baltra_wire::{decode, encode, Call, Notice};
 

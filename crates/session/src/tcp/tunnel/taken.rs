@@ -2,11 +2,11 @@
 //! continues to use its rings.
 
 use super::pump::{Deferred, Pump};
-use super::{lock, Inner, Tunnel, Violation};
+use super::{Inner, Tunnel, Violation};
 use crate::fd::recv_with_fds;
 use crate::tcp::dial::Dialer;
 use crate::tcp::stream::Stream;
-use baltra_ring::{Memory, Position, Producer, Segment, Spin, Waiting, Waker};
+use baltra_ring::{Locked, Memory, Position, Producer, Segment, Spin, Waiting, Waker};
 use baltra_wire::moves::ArenaState;
 use baltra_wire::{Event, Hello, Id, Payload};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -24,9 +24,9 @@ const ARRIVES: Duration = Duration::from_secs(5);
 /// Pause while the socket's buffer is full, of the thread that would otherwise look at the library's
 /// messages again at once.
 const PAUSE: Duration = Duration::from_micros(200);
-/// How long the thread receives itself before it sleeps: a round trip to a nearby node.
+/// Time for which the thread receives itself before it sleeps: a round trip to a nearby node.
 const SPIN: Duration = Duration::from_micros(200);
-/// How often the thread looks whether the session has ended.
+/// Interval at which the thread looks whether the session has ended.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// A command queue where the executor has stopped.
@@ -56,7 +56,7 @@ impl TakenQueue {
     }
 }
 
-/// What a tunnel takes over of a stopped session.
+/// The parts of a stopped session that a tunnel takes over.
 pub(crate) struct Taken {
     /// The reading end of the control channel, and messages carried out.
     pub control: Position,
@@ -114,7 +114,7 @@ impl Descriptors {
             return Err(Violation::new("more descriptors than announcements"));
         }
         let fd = self.pending.pop_front();
-        let fd = fd.ok_or_else(|| Violation::new("an arena without its descriptor"))?;
+        let fd = fd.ok_or_else(|| Violation::new("arena lacks its descriptor"))?;
         let memory = Memory::map(&fd, len);
         let memory = memory.map_err(|e| Violation(format!("an arena cannot be mapped: {e}")))?;
         Ok((memory, fd))
@@ -163,14 +163,14 @@ impl Tunnel {
         let mut inner = Inner::new(dialer, hello, stream, segment, (notices, none))?;
         inner.mirror = taken.mirror;
         let arenas = taken.arenas.iter();
-        *lock(&inner.arenas) = arenas.map(|(id, own)| (*id, own.memory.clone())).collect();
-        lock(&inner.events).watched = taken.watched.drain(..).collect();
+        *inner.arenas.locked() = arenas.map(|(id, own)| (*id, own.memory.clone())).collect();
+        inner.events.locked().watched = taken.watched.drain(..).collect();
         for notice in taken.unsent.drain(..) {
             inner.pass_on(&notice, true);
         }
         let pump = Pump::take_over(&inner, segment, taken).map_err(io::Error::other)?;
         let waker = pump.waker();
-        *lock(&inner.pump) = pump;
+        *inner.pump.locked() = pump;
         let inner = Arc::new(inner);
         let ours = inner.clone();
         let name = Builder::new().name("baltra-library".into());
@@ -180,11 +180,11 @@ impl Tunnel {
 
     /// Number of its command queues.
     pub fn queues(&self) -> usize {
-        lock(&self.0.channels).len()
+        self.0.channels.locked().len()
     }
 
     /// Why the session was lost, if it was.
     pub fn failure(&self) -> Option<String> {
-        lock(&self.0.failure).clone()
+        self.0.failure.locked().clone()
     }
 }
